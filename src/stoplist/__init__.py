@@ -1,0 +1,3 @@
+"""Stoplist: the list of people who asked you to stop."""
+
+__version__ = "0.1.0"

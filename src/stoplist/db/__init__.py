@@ -1,0 +1,89 @@
+"""The driver seam: one way to read and write, over SQLite or PostgreSQL.
+
+An operation is given a `Database` and never learns which one. A unit of work is a function, not a block: the driver
+may queue it, commit it together with others or run it again after a deadlock, and a client that hangs up cannot
+cancel it half-way. It awaits nothing but its transaction and *returns* a refusal that must leave a mark.
+Reasons and figures: docs/decisions/0003-units-of-work.md.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from stoplist.db.query import Query
+
+T = TypeVar("T")
+Row = Any
+"""What a statement returned: values by column name, as in `row["client_id"]`."""
+
+
+class Transaction(Protocol):
+    """What a unit of work is given: its statements see one another and commit together."""
+
+    async def one(self, query: Query, **values: Any) -> Row | None: ...
+    async def all(self, query: Query, **values: Any) -> list[Row]: ...
+    async def run(self, query: Query, **values: Any) -> int:
+        """Execute and return the number of rows touched."""
+        ...
+
+
+Unit = Callable[[Transaction], Awaitable[T]]
+
+
+@dataclass
+class Counts:
+    """What a driver counts since its start: units written, commits, the time their askers waited, who waits now."""
+
+    writes: int = 0
+    commits: int = 0
+    write_wait_ns: int = 0
+    waiting: int = 0
+
+
+class Database(Protocol):
+    """A database that is open. Every method may raise StoreUnavailable: then nothing was promised."""
+
+    kind: str
+    """`sqlite` or `postgresql`."""
+
+    counts: Counts
+
+    async def one(self, query: Query, **values: Any) -> Row | None:
+        """The first row of a read, or None."""
+        ...
+
+    async def all(self, query: Query, **values: Any) -> list[Row]:
+        """Every row of a read, from one snapshot."""
+        ...
+
+    async def write(self, unit: Unit[T]) -> T:
+        """Run a unit of work; what it did is durable when this returns. An exception it raises undoes it all."""
+        ...
+
+    async def write_one(self, query: Query, **values: Any) -> Row | None:
+        """A unit of work of one statement, which is atomic by itself: the cheapest durable write."""
+        ...
+
+    async def clock_ms(self) -> int | None:
+        """The database's own time in milliseconds since 1970 UTC; None where it is this machine's."""
+        ...
+
+    async def under_schema_lock(self, change: Callable[["SchemaChange"], Awaitable[T]]) -> T:
+        """Run `change` in one transaction that no other migration can enter at the same time."""
+        ...
+
+    async def close(self) -> None:
+        """Finish the units that wait, then let go of the database."""
+        ...
+
+
+class SchemaChange(Transaction, Protocol):
+    """What a migration is given."""
+
+    async def script(self, text: str) -> None:
+        """Execute the statements of a migration."""
+        ...
+
+    async def keep_copy(self, name: str) -> str | None:
+        """Copy the database as it is beside itself; returns where, or None where the database cannot do it."""
+        ...

@@ -1,0 +1,62 @@
+"""Named statements: read from the `queries.sql` beside the feature that owns them.
+
+A statement begins with `-- name: some_name`; parameters are written `:some_parameter`. A line that ends in
+`-- only: sqlite` or `-- only: postgresql` is left out for the other database: that line says where the two differ.
+"""
+
+import re
+from importlib import resources
+
+import msgspec
+
+DIALECTS = ("sqlite", "postgresql")
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_ONLY = re.compile(r"--\s*only: (\w+)\s*$")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+
+class Query(msgspec.Struct, frozen=True):
+    """One statement in both dialects; `parameters` is their order in the PostgreSQL text (`$1`, `$2`, …)."""
+
+    name: str
+    sqlite: str
+    postgresql: str
+    parameters: tuple[str, ...]
+
+
+def load_queries(package: str) -> dict[str, Query]:
+    """The statements of `package`'s queries.sql, by name."""
+    return parse_queries(resources.files(package).joinpath("queries.sql").read_text("utf-8"))
+
+
+def parse_queries(text: str) -> dict[str, Query]:
+    """The statements of a queries.sql; a name used twice is a ValueError."""
+    _, *parts = _NAME.split(text)
+    names, bodies = parts[::2], parts[1::2]
+    if len(set(names)) != len(names):
+        raise ValueError("a statement name is used twice")
+    return {name: _query(name, body) for name, body in zip(names, bodies, strict=True)}
+
+
+def only_for(dialect: str, text: str) -> str:
+    """`text` without the lines of the other dialect and without comments."""
+    lines = (line for line in text.splitlines() if _dialect_of(line) in (None, dialect))
+    return "\n".join(line for line in (_without_comment(line) for line in lines) if line)
+
+
+def _query(name: str, body: str) -> Query:
+    postgresql = only_for("postgresql", body).rstrip(";")
+    parameters = tuple(dict.fromkeys(_PARAMETER.findall(postgresql)))
+    numbered = _PARAMETER.sub(lambda found: f"${parameters.index(found[1]) + 1}", postgresql)
+    return Query(name, only_for("sqlite", body).rstrip(";"), numbered, parameters)
+
+
+def _dialect_of(line: str) -> str | None:
+    found = _ONLY.search(line)
+    if found and found[1] not in DIALECTS:
+        raise ValueError(f"no such dialect: {found[1]}")
+    return found[1] if found else None
+
+
+def _without_comment(line: str) -> str:
+    return line.split("--", 1)[0].rstrip()

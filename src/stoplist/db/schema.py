@@ -1,0 +1,131 @@
+"""The schema: numbered migrations that only add, and what a program checks before it works on a database.
+
+A migration is `migrations/NNNN_title.sql`; its first line `-- oldest program: X.Y.Z` names the oldest release that
+may go on running once it is applied. Source: docs/interface.md section D1, rows Environment and Schema.
+"""
+
+import re
+from collections.abc import Sequence
+from importlib import resources
+from typing import NamedTuple
+
+from stoplist import __version__
+from stoplist.db import Database, SchemaChange, Transaction
+from stoplist.db.query import load_queries, only_for
+from stoplist.errors import SettingsError
+
+_QUERIES = load_queries(__package__)
+_HAS_DEPLOYMENT = _QUERIES["has_deployment"]
+_DEPLOYMENT = _QUERIES["deployment"]
+_CREATE_DEPLOYMENT = _QUERIES["create_deployment"]
+_RECORD_MIGRATION = _QUERIES["record_migration"]
+_OLDEST = re.compile(r"^-- oldest program: (\d+\.\d+\.\d+)$", re.MULTILINE)
+
+
+class Migration(NamedTuple):
+    """One step: its number, the text for both databases, and the oldest release that may run afterwards."""
+
+    number: int
+    text: str
+    oldest_program: str
+
+
+class Deployment(NamedTuple):
+    """What a database remembers of itself."""
+
+    environment: str
+    schema_version: int
+    oldest_program: str
+
+
+class Migrated(NamedTuple):
+    """What `migrate` did: from which schema to which (0: there was none), and where the copy lies, if one was made."""
+
+    before: int
+    after: int
+    copy: str | None
+
+
+def load_migrations() -> list[Migration]:
+    """The migrations of this release, in order."""
+    files = (file for file in resources.files(__package__).joinpath("migrations").iterdir())
+    return sorted(_migration(file.name, file.read_text("utf-8")) for file in files if file.name.endswith(".sql"))
+
+
+async def migrate(
+    database: Database,
+    *,
+    environment: str,
+    now_ms: int,
+    migrations: Sequence[Migration] | None = None,
+    program: str = __version__,
+) -> Migrated:
+    """Bring the schema up to date, creating it in an empty database; safe to run twice at once.
+
+    Refuses (SettingsError) a database of the other environment or of a release that shuts this one out.
+    """
+    steps = load_migrations() if migrations is None else migrations
+
+    async def change(change: SchemaChange) -> Migrated:
+        known = await _read(change)
+        if known:
+            check(known, environment=environment, newest=steps[-1].number, program=program, may_be_old=True)
+        before = known.schema_version if known else 0
+        pending = [step for step in steps if step.number > before]
+        copy = await change.keep_copy(f"before-{pending[0].number:04}") if known and pending else None
+        for step in pending:
+            await change.script(only_for(database.kind, step.text))
+            if step.number == 1:
+                await change.run(_CREATE_DEPLOYMENT, environment=environment, created_ms=now_ms)
+            await change.run(_RECORD_MIGRATION, schema_version=step.number, oldest_program=step.oldest_program)
+        return Migrated(before, max(before, steps[-1].number), copy)
+
+    return await database.under_schema_lock(change)
+
+
+async def read(database: Database) -> Deployment | None:
+    """What the database remembers of itself; None when it is empty."""
+    return await _read(database)
+
+
+def check(
+    known: Deployment,
+    *,
+    environment: str | None,
+    newest: int,
+    program: str = __version__,
+    may_be_old: bool = False,
+) -> None:
+    """Refuse a database that this program must not work on. `environment` None takes the database's own."""
+    if environment is not None and known.environment != environment:
+        raise SettingsError(
+            f"This database belongs to the {known.environment} environment, but STOPLIST_ENVIRONMENT is {environment}. "
+            f"Set it to {known.environment}, or name another database: each environment has its own."
+        )
+    if known.schema_version > newest and _version(program) < _version(known.oldest_program):
+        raise SettingsError(
+            f"This database was migrated for Stoplist {known.oldest_program} or newer; this is {program}. "
+            "Run the newer release, or restore the copy made before the migration."
+        )
+    if known.schema_version < newest and not may_be_old:
+        raise SettingsError(
+            f"The database has schema {known.schema_version}, this release needs {newest}: run `stoplist migrate`."
+        )
+
+
+async def _read(source: Database | Transaction) -> Deployment | None:
+    if not (await source.one(_HAS_DEPLOYMENT) or {"found": None})["found"]:
+        return None
+    row = await source.one(_DEPLOYMENT)
+    return Deployment(row["environment"], row["schema_version"], row["oldest_program"]) if row else None
+
+
+def _migration(name: str, text: str) -> Migration:
+    oldest = _OLDEST.search(text)
+    if not oldest:
+        raise ValueError(f"{name} does not say which is the oldest program")
+    return Migration(int(name[:4]), text, oldest[1])
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))

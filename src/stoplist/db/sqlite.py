@@ -1,0 +1,382 @@
+"""SQLite through the standard library: one writer that commits waiting units together, and several readers.
+
+Statements run on the event loop, in slices of about a millisecond; only COMMIT and checkpoints, long C calls that
+wait for the disk, go to a thread. Why not all in a thread: docs/decisions/0004-sqlite-on-the-loop.md.
+"""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stoplist.db import Counts, Row, SchemaChange, Unit
+from stoplist.db.query import Query
+from stoplist.errors import SettingsError, StoreUnavailable
+
+T = TypeVar("T")
+
+MINIMUM_VERSION = (3, 38, 0)  # RETURNING (3.35), JSON functions built in (3.38)
+GROUP_UNITS = 256
+WAITING_UNITS = 10_000
+SLICE_NS = 1_000_000
+SLICE_ROWS = 200
+LOCK_WAIT_S = 5.0
+CHECKPOINT_CHANGES = 10_000
+IDLE_READERS = 4
+WRITER_CACHE_KIB = READER_CACHE_KIB = 16_384
+SMALL_CACHE_KIB = 2_048
+
+# Primary result codes that are the store's trouble, not a defect of ours: busy, locked, out of memory, read-only,
+# I/O error, corrupt, full, cannot open, locking protocol, no database.
+_STORE_CODES = frozenset((5, 6, 7, 8, 10, 11, 13, 14, 15, 26))
+_BUSY = 5
+
+
+class Sqlite:
+    """The embedded database: a file, opened by `open`."""
+
+    kind = "sqlite"
+
+    def __init__(self, path: Path, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
+        self._path, self._writer, self._reader = path, writer, reader
+        self.counts = Counts()
+        self._waiting: deque[_Job] = deque()
+        self._work = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-commit")
+        self._changes_at_checkpoint = 0
+        self._is_closing = False
+        self._idle_readers: list[sqlite3.Connection] = []
+        self._writing = asyncio.create_task(self._write_groups())
+
+    @classmethod
+    async def open(cls, path: Path, *, create: bool) -> "Sqlite":
+        """Open the file; with `create` an empty one is made where there is none, readable by its owner alone."""
+        if sqlite3.sqlite_version_info < MINIMUM_VERSION:
+            least = ".".join(map(str, MINIMUM_VERSION))
+            raise SettingsError(
+                f"This Python brings SQLite {sqlite3.sqlite_version}; Stoplist needs {least} or newer. "
+                "Use a newer Python or set STOPLIST_DATABASE_URL to a PostgreSQL database."
+            )
+        try:
+            if create:
+                _make_private_file(path)
+            with _translated():
+                database = cls(
+                    path, connect(path, cache_kib=WRITER_CACHE_KIB), connect(path, cache_kib=READER_CACHE_KIB)
+                )
+        except (OSError, StoreUnavailable) as error:
+            raise SettingsError(
+                f"The database file {path} cannot be opened ({error}): "
+                "check that the path is right, its folder exists and may be written to, and the disk has room."
+            ) from None
+        return database
+
+    async def one(self, query: Query, **values: Any) -> Row | None:
+        # fetchall, not fetchone: a statement that is not read to its end keeps its snapshot.
+        with _translated():
+            rows = self._reader.execute(query.sqlite, values).fetchall()
+        return rows[0] if rows else None
+
+    async def all(self, query: Query, **values: Any) -> list[Row]:
+        rows: list[Row] = []
+        async with contextlib.aclosing(self._slices(query, values)) as slices:
+            async for part in slices:
+                rows += part
+        return rows
+
+    async def write(self, unit: Unit[T]) -> T:
+        return await self._queue(lambda: _in_savepoint(self._writer, unit))  # type: ignore[no-any-return]
+
+    async def write_one(self, query: Query, **values: Any) -> Row | None:
+        return await self._queue(lambda: _first(self._writer, query, values))
+
+    async def clock_ms(self) -> int | None:
+        return None
+
+    async def under_schema_lock(self, change: Callable[[SchemaChange], Awaitable[T]]) -> T:
+        connection = connect(self._path, cache_kib=SMALL_CACHE_KIB)
+        try:
+            with _translated():
+                await self._begin(connection)
+                result = await change(_SchemaChange(connection, self._path))
+                connection.execute("COMMIT")
+                return result
+        finally:
+            connection.close()  # rolls back what is not committed
+
+    async def close(self) -> None:
+        self._is_closing = True
+        self._work.set()
+        await self._writing
+        self._thread.shutdown()
+        for connection in (self._writer, self._reader, *self._idle_readers):
+            connection.close()
+
+    async def _slices(self, query: Query, values: dict[str, Any]) -> AsyncGenerator[list[Row], None]:
+        """One read in slices, so that other requests run in between; on a connection of its own meanwhile."""
+        with _translated():
+            connection = (
+                self._idle_readers.pop() if self._idle_readers else connect(self._path, cache_kib=SMALL_CACHE_KIB)
+            )
+        cursor = connection.cursor()
+        try:
+            with _translated():
+                cursor.execute(query.sqlite, values)
+            while True:
+                with _translated():
+                    rows = cursor.fetchmany(SLICE_ROWS)
+                yield rows
+                if len(rows) < SLICE_ROWS:
+                    return
+                await asyncio.sleep(0)
+        finally:
+            cursor.close()
+            if len(self._idle_readers) < IDLE_READERS and not self._is_closing:
+                self._idle_readers.append(connection)
+            else:
+                connection.close()
+
+    async def _queue(self, execute: Callable[[], Any]) -> Any:
+        if self._is_closing or len(self._waiting) >= WAITING_UNITS:
+            raise StoreUnavailable("The database has too much to write at the moment: try again shortly.")
+        asked_ns = time.monotonic_ns()
+        job = _Job(execute, asyncio.get_running_loop().create_future())
+        self._waiting.append(job)
+        self._work.set()
+        self.counts.waiting += 1
+        try:
+            return await job.answer
+        finally:
+            self.counts.waiting -= 1
+            self.counts.writes += 1
+            self.counts.write_wait_ns += time.monotonic_ns() - asked_ns
+
+    async def _write_groups(self) -> None:
+        while self._waiting or not self._is_closing:
+            await self._work.wait()
+            self._work.clear()
+            while self._waiting:
+                await self._write_group()
+
+    async def _write_group(self) -> None:
+        """Commit the units that wait together; none of them sees another fail, unless the store itself fails."""
+        group: list[_Job] = []
+        try:
+            with _translated():
+                await self._begin(self._writer)
+                await self._run_waiting(group)
+                await self._in_thread(self._commit)
+        except Exception as failure:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            for job in group or self._take_all():
+                job.refuse(failure)
+            return
+        self.counts.commits += 1
+        for job in group:
+            job.deliver()
+        if self._writer.total_changes - self._changes_at_checkpoint >= CHECKPOINT_CHANGES:
+            self._changes_at_checkpoint = self._writer.total_changes
+            await self._in_thread(self._checkpoint)
+
+    async def _run_waiting(self, group: "list[_Job]") -> None:
+        pause_ns = time.monotonic_ns() + SLICE_NS
+        while self._waiting and len(group) < GROUP_UNITS:
+            group.append(job := self._waiting.popleft())
+            job.execute()
+            if time.monotonic_ns() > pause_ns:
+                await asyncio.sleep(0)
+                pause_ns = time.monotonic_ns() + SLICE_NS
+
+    async def _begin(self, connection: sqlite3.Connection) -> None:
+        """BEGIN IMMEDIATE, waiting without holding the loop while another process writes."""
+        give_up_s = time.monotonic() + LOCK_WAIT_S
+        pause_s = 0.001
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if _primary_code(error) != _BUSY or time.monotonic() > give_up_s:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, 0.02)
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _commit(self) -> None:
+        self._writer.execute("COMMIT")
+
+    def _checkpoint(self) -> None:
+        # Between two groups, so that it reaches the end of the log, which then starts anew. A failure (disk full)
+        # loses nothing: the log still holds every page, and the next checkpoint tries again.
+        with contextlib.suppress(sqlite3.Error):
+            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def _take_all(self) -> "list[_Job]":
+        jobs = list(self._waiting)
+        self._waiting.clear()
+        return jobs
+
+
+class _Job:
+    """A unit that waits for the writer, and whoever waits for it."""
+
+    def __init__(self, work: Callable[[], Any], answer: "asyncio.Future[Any]") -> None:
+        self._work = work
+        self.answer = answer
+        self._result: Any = None
+        self._failure: Exception | None = None
+
+    def execute(self) -> None:
+        """Run the unit; its own failure is kept for its own asker, the store's failure is raised."""
+        try:
+            self._result = self._work()
+        except sqlite3.Error as error:
+            if _primary_code(error) in _STORE_CODES:
+                raise
+            self._failure = error
+        except Exception as error:
+            self._failure = error
+
+    def deliver(self) -> None:
+        """Answer after the commit: also a refusal may rest on what another unit of the group wrote."""
+        if self.answer.done():
+            return
+        if self._failure is None:
+            self.answer.set_result(self._result)
+        else:
+            self.answer.set_exception(self._failure)
+
+    def refuse(self, failure: Exception) -> None:
+        """Answer that nothing was stored."""
+        if not self.answer.done():
+            self.answer.set_exception(failure)
+
+
+class _Transaction:
+    """A transaction on the loop: nothing in it ever suspends."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    async def one(self, query: Query, **values: Any) -> Row | None:
+        return _first(self._connection, query, values)
+
+    async def all(self, query: Query, **values: Any) -> list[Row]:
+        return self._connection.execute(query.sqlite, values).fetchall()
+
+    async def run(self, query: Query, **values: Any) -> int:
+        return self._connection.execute(query.sqlite, values).rowcount
+
+
+class _SchemaChange(_Transaction):
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        super().__init__(connection)
+        self._path = path
+
+    async def script(self, text: str) -> None:
+        for statement in _statements(text):
+            self._connection.execute(statement)
+
+    async def keep_copy(self, name: str) -> str | None:
+        # Another connection reads while this one holds the write lock: the copy is of what was committed before.
+        copy = self._path.with_name(f"{self._path.name}.{name}")
+        copy.unlink(missing_ok=True)
+        _make_private_file(copy)
+        reader = connect(self._path, cache_kib=SMALL_CACHE_KIB)
+        try:
+            reader.execute("VACUUM INTO :copy", {"copy": str(copy)})
+        finally:
+            reader.close()
+        return str(copy)
+
+
+def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
+    """A connection with the settings that every one of ours has; the file must exist."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=5,  # while it is opened; afterwards waiting is done on the event loop, by `_begin`
+        isolation_level=None,
+        check_same_thread=False,  # COMMIT runs in the commit thread, never at the same time as anything else
+        cached_statements=256,
+    )
+    connection.row_factory = sqlite3.Row
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        "wal_autocheckpoint=0",
+        f"cache_size=-{cache_kib}",
+        "temp_store=MEMORY",
+        "busy_timeout=0",
+    ):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+    return connection
+
+
+def _first(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> Row | None:
+    rows = connection.execute(query.sqlite, values).fetchall()
+    return rows[0] if rows else None
+
+
+def _in_savepoint(connection: sqlite3.Connection, unit: Unit[T]) -> T:
+    connection.execute("SAVEPOINT unit")
+    try:
+        result = _drive(unit(_Transaction(connection)))
+    except BaseException:
+        # A full disk rolls the whole transaction back by itself, and the savepoint is gone with it.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO unit")
+            connection.execute("RELEASE unit")
+        raise
+    connection.execute("RELEASE unit")
+    return result
+
+
+def _drive(work: Awaitable[T]) -> T:
+    """Run a unit to its end at once; one that waits for anything else would hold up every writer."""
+    steps = work.__await__()
+    try:
+        next(steps)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    steps.close()
+    raise RuntimeError("a unit of work may await nothing but its transaction")
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines():
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _make_private_file(path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 1) & 0xFF
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """The store's trouble becomes StoreUnavailable; the library's text, which may hold values, goes no further."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if _primary_code(error) not in _STORE_CODES:
+            raise
+        name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
+        raise StoreUnavailable(f"The database cannot serve this now ({name}): try again shortly.") from error

@@ -1,0 +1,104 @@
+"""Every refusal the product knows, and the one table that says how each is answered.
+
+An operation raises one of these; the edge (HTTP, command line) renders it once. Texts are for the person who
+must act: what was wrong and what would be right, never an address, a token or a secret.
+Source: docs/interface.md sections 7 and D4.
+"""
+
+from typing import Any, NamedTuple
+
+
+class StoplistError(Exception):
+    """A refusal with a text for people; `extra` are the fields that stand beside it in the API envelope."""
+
+    def __init__(self, text: str, **extra: Any) -> None:
+        super().__init__(text)
+        self.text = text
+        self.extra = {name: value for name, value in extra.items() if value is not None}
+
+
+class SettingsError(StoplistError):
+    """The deployment is set up wrongly; the start is refused."""
+
+
+class Refused(StoplistError):
+    """An administrator's change cannot be made as asked."""
+
+
+class BadRequest(StoplistError):
+    """The request cannot be understood; `parameter` names what is at fault where one thing is."""
+
+
+class InvalidClient(StoplistError):
+    """Client authentication failed (RFC 6749 section 5.2)."""
+
+
+class InvalidGrant(StoplistError):
+    """The refresh token is unknown, expired, rotated, revoked or another client's."""
+
+
+class UnsupportedGrantType(StoplistError):
+    """A `grant_type` that this token endpoint does not offer."""
+
+
+class InvalidToken(StoplistError):
+    """The bearer token is missing, malformed, unknown, expired or revoked (RFC 6750 section 3.1)."""
+
+
+class InsufficientScope(StoplistError):
+    """The credential's permissions do not cover the request (RFC 6750 section 3.1)."""
+
+
+class NotFound(StoplistError):
+    """There is nothing at this path."""
+
+
+class MethodNotAllowed(StoplistError):
+    """The path exists, the method does not; `allow` is the value of the `Allow` header."""
+
+    def __init__(self, text: str, *, allow: str) -> None:
+        super().__init__(text)
+        self.allow = allow
+
+
+class RateLimited(StoplistError):
+    """A ceiling is reached; the next request is accepted after `retry_after_s` seconds."""
+
+    def __init__(self, text: str, *, retry_after_s: int) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+
+
+class StoreUnavailable(StoplistError):
+    """The database is down, locked or full: nothing that was asked for has been promised."""
+
+    def __init__(self, text: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+
+
+class ServerFault(StoplistError):
+    """A defect of the server; the log holds the rest under the same request id."""
+
+
+class Answer(NamedTuple):
+    """How a class of error is answered: the status, and the code in each of the two envelopes."""
+
+    status: int
+    api_code: str
+    oauth_code: str
+
+
+ANSWERS: dict[type[StoplistError], Answer] = {
+    BadRequest: Answer(400, "bad_request", "invalid_request"),
+    InvalidClient: Answer(401, "invalid_client", "invalid_client"),
+    InvalidGrant: Answer(400, "invalid_grant", "invalid_grant"),
+    UnsupportedGrantType: Answer(400, "unsupported_grant_type", "unsupported_grant_type"),
+    InvalidToken: Answer(401, "invalid_token", "invalid_token"),
+    InsufficientScope: Answer(403, "insufficient_scope", "insufficient_scope"),
+    NotFound: Answer(404, "not_found", "invalid_request"),
+    MethodNotAllowed: Answer(405, "method_not_allowed", "invalid_request"),
+    RateLimited: Answer(429, "rate_limited", "rate_limited"),
+    StoreUnavailable: Answer(503, "temporarily_unavailable", "temporarily_unavailable"),
+    ServerFault: Answer(500, "server_error", "server_error"),
+}

@@ -1,0 +1,41 @@
+"""The secret key of a deployment: authenticates what it hands out to be brought back, such as cursors.
+
+Source: docs/interface.md section D1, row Settings.
+"""
+
+import os
+import secrets
+from pathlib import Path
+
+from stoplist.errors import SettingsError
+from stoplist.settings import Settings
+
+FILE_NAME = "secret.key"
+
+
+def secret_keys(settings: Settings) -> tuple[str, ...]:
+    """The keys, the signing one first: those set, else the one in the data folder, which is made if it is not there."""
+    if settings.secret_keys:
+        return settings.secret_keys
+    path = settings.data_dir / FILE_NAME
+    try:
+        key = _read_or_make(path)
+    except OSError as error:
+        raise SettingsError(f"The secret key {path} cannot be read or made: {error.strerror}.") from None
+    if len(key) < 32:
+        raise SettingsError(
+            f"The secret key {path} is shorter than 32 characters: restore it from a backup, "
+            "or delete the file to have a new one made (cursors given out before are then refused)."
+        )
+    return (key,)
+
+
+def _read_or_make(path: Path) -> str:
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        pass
+    return path.read_text("utf-8").strip()

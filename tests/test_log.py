@@ -1,0 +1,609 @@
+"""What gets into the log, what never does, and that no line is lost, torn or forged."""
+
+import asyncio
+import errno
+import io
+import json
+import logging
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stoplist
+from stoplist import log
+from stoplist.ids import CLIENT_ID, CLIENT_SECRET, new_id, new_request_id, new_secret
+
+AT_MS = 1_772_357_400_007
+SECRET = "ann@example.org"
+LOGGER = logging.getLogger("stoplist.test")
+
+
+@contextmanager
+def configured(log_format: str, stream: Any) -> Iterator[None]:
+    """The log goes to `stream` in here; afterwards the loggers are as they were."""
+    names = ["", "stoplist", "uvicorn", "uvicorn.error", "uvicorn.asgi", "uvicorn.access", "asyncio"]
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(it.handlers[:], it.level, it.propagate) for it in loggers]
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(log, "_writer", None)
+            patch.setattr(log, "_layout", None)
+            log.configure(log_format, cast(BinaryIO, stream))
+            yield
+    finally:
+        for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+            logger.handlers[:], logger.propagate = handlers, propagate
+            logger.setLevel(level)
+
+
+def request(**values: Any) -> None:
+    known: dict[str, Any] = {
+        "at_ms": AT_MS,
+        "request_id": "0123456789abcdef01234567",
+        "client_id": "svc_ci_0123456789ABCDEFGHIJKL",
+        "method": "GET",
+        "path": "/api/v1/unsubscribe/email",
+        "status": 200,
+        "duration_ms": 1.23456,
+    }
+    log.request_line(**(known | values))
+
+
+def written(stream: io.BytesIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def one_event(log_format: str, message: object, *values: object, name: str = "stoplist.test", **rest: Any) -> str:
+    """What one event at level error writes."""
+    stream = io.BytesIO()
+    with configured(log_format, stream):
+        logging.getLogger(name).error(message, *values, **rest)
+    return stream.getvalue().decode()
+
+
+def test_a_request_is_one_line_of_json() -> None:
+    """Request id, client id, method, path, status and milliseconds; the time in RFC 3339 UTC."""
+    stream = io.BytesIO()
+    with configured("json", stream):
+        request()
+        request(client_id=None)
+    assert written(stream)[0] == {
+        "time": "2026-03-01T09:30:00.007Z",
+        "level": "info",
+        "logger": "stoplist.request",
+        "message": "request",
+        "client_id": "svc_ci_0123456789ABCDEFGHIJKL",
+        "method": "GET",
+        "path": "/api/v1/unsubscribe/email",
+        "status": 200,
+        "duration_ms": 1.235,
+        "request_id": "0123456789abcdef01234567",
+    }
+    assert written(stream)[1]["client_id"] is None
+
+
+def test_a_request_is_one_line_for_people() -> None:
+    """The same values, in the order in which one reads them."""
+    stream = io.BytesIO()
+    with configured("console", stream):
+        request()
+        request(client_id=None)
+    assert stream.getvalue().decode().splitlines() == [
+        "2026-03-01T09:30:00.007Z info     GET /api/v1/unsubscribe/email svc_ci_0123456789ABCDEFGHIJKL"
+        " 200 1.235 ms 0123456789abcdef01234567",
+        "2026-03-01T09:30:00.007Z info     GET /api/v1/unsubscribe/email - 200 1.235 ms 0123456789abcdef01234567",
+    ]
+
+
+def test_an_event_has_its_fields_beside_its_message() -> None:
+    """Fields cannot take the place of what every line has."""
+    line = json.loads(one_event("json", "copied %d rows", 3, extra={"fields": {"file": Path("a b"), "time": 1}}))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
+    assert line == {
+        "level": "error",
+        "logger": "stoplist.test",
+        "message": "copied 3 rows",
+        "file": "a b",
+        "time_": 1,
+    }
+    shown = one_event("console", "copied", extra={"fields": {"file": Path("a b"), "rows": 3, "to": "x.db", "of": [1]}})
+    assert shown[24:] == ' error    stoplist.test: copied file="a b" rows=3 to=x.db of=[1]\n'
+
+
+def test_times_are_in_utc_with_milliseconds() -> None:
+    """Also when time goes back: the second is remembered, never assumed."""
+    assert [log.rfc3339(at_ms) for at_ms in (0, AT_MS, AT_MS + 993, AT_MS)] == [
+        "1970-01-01T00:00:00.000Z",
+        "2026-03-01T09:30:00.007Z",
+        "2026-03-01T09:30:01.000Z",
+        "2026-03-01T09:30:00.007Z",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/", "/"),
+        ("/oauth/token", "/oauth/token"),
+        ("/api/v1/unsubscribe/email", "/api/v1/unsubscribe/email"),
+        ("/openapi.json", "/openapi.json"),
+        ("/api/v1/unsubscribe/ann@example.org", "/api/v1/unsubscribe/*"),
+        ("/api/v1/+15551234567/x", "/api/v1/*/x"),
+        ("/svc_at_secret//v2/", "/*//*/"),
+        ("/oauth/token\n", "/oauth/*"),
+        ("/" + "a" * 32, "/" + "a" * 32),
+        ("/" + "a" * 33, "/*"),
+        ("/Ann", "/*"),
+        ("*", "*"),
+        ("/a" * 129, "/*"),
+    ],
+)
+def test_a_path_shows_only_plain_words(path: str, shown: str) -> None:
+    """A client may put an address or a token into a path, by mistake or not."""
+    assert log.safe_path(path) == shown
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_what_a_client_put_in_the_wrong_place_is_not_logged(log_format: str) -> None:
+    """A secret or an address sent as client id, as method or in the path."""
+    secret = new_secret(CLIENT_SECRET)
+    stream = io.BytesIO()
+    with configured(log_format, stream):
+        for client_id in (secret, SECRET, CLIENT_ID + "ann@example.org-123456", "x" * 100_000):
+            request(client_id=client_id)
+        request(method=SECRET, path=f"/{SECRET}/{secret}")
+    assert secret not in stream.getvalue().decode()
+    assert SECRET not in stream.getvalue().decode()
+    assert len(stream.getvalue()) < 2000
+
+
+ANY_TEXT = st.text(st.characters(codec=None)) | st.sampled_from(
+    ["a\nb", "\r", "\x1b[2J", "\u2028", "\x85", "\ud800", "\"'\\"]
+)
+
+
+@given(
+    at_ms=st.integers(0, 253_402_300_799_999),
+    request_id=ANY_TEXT,
+    client_id=ANY_TEXT | st.none() | st.builds(new_id, st.just(CLIENT_ID)),
+    method=ANY_TEXT | st.sampled_from(["GET", "POST"]),
+    path=ANY_TEXT | st.lists(ANY_TEXT, max_size=5).map("/".join),
+    status=st.integers(100, 599),
+    duration_ms=st.floats(0, 1e15),
+)
+def test_any_request_is_exactly_one_line_that_reads_back(**values: Any) -> None:
+    """No value forges a line, breaks the JSON or moves the terminal's cursor."""
+    stream, shown = io.BytesIO(), io.BytesIO()
+    with configured("json", stream):
+        request(**values)
+    with configured("console", shown):
+        request(**values)
+    assert len(stream.getvalue().decode("ascii").splitlines()) == 1
+    line = json.loads(stream.getvalue())
+    assert line["time"] == log.rfc3339(values["at_ms"])
+    assert line["request_id"] == values["request_id"]
+    assert line["client_id"] in (values["client_id"], "*")
+    assert line["method"] in (values["method"], "*")
+    assert line["path"] == log.safe_path(values["path"])
+    assert line["status"] == values["status"]
+    assert line["duration_ms"] == pytest.approx(values["duration_ms"], abs=0.001)
+    text = shown.getvalue().decode()
+    assert text.endswith("\n")
+    assert text[:-1].isprintable()
+
+
+ANY_VALUE = st.recursive(
+    ANY_TEXT | st.none() | st.booleans() | st.integers() | st.floats() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(message=ANY_TEXT, fields=st.dictionaries(ANY_TEXT, ANY_VALUE, max_size=4))
+def test_any_event_is_exactly_one_line_that_reads_back(message: str, fields: dict[str, Any]) -> None:
+    """As above, for messages and fields; a number that JSON does not know becomes a text."""
+
+    def constant(text: str) -> None:
+        raise AssertionError(text)
+
+    line = one_event("json", message, extra={"fields": fields})
+    assert len(line.splitlines()) == 1
+    read = json.loads(line, parse_constant=constant)
+    assert read["message"] == message
+    assert all(read.get(f"{name}_", read.get(name)) == value for name, value in fields.items() if type(value) is str)
+    shown = one_event("console", message, extra={"fields": fields})
+    assert shown.endswith("\n")
+    assert shown[:-1].isprintable()
+
+
+def test_an_exception_is_its_class_its_code_and_where_it_was_raised() -> None:
+    """A database's text quotes the row; the code and the stack are enough to find the cause."""
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE t (address TEXT CHECK (length(address) < 3))")
+    stream, shown = io.BytesIO(), io.BytesIO()
+    for log_format, out in (("json", stream), ("console", shown)):
+        with configured(log_format, out):
+            try:
+                try:
+                    database.execute("INSERT INTO t VALUES (?)", (SECRET,))
+                except sqlite3.Error as error:
+                    raise LookupError(SECRET) from error
+            except LookupError:
+                LOGGER.exception("failed")
+    database.close()
+    first, cause = written(stream)[0]["exceptions"]
+    here = f"{__file__}:"
+    assert (first["name"], first["code"]) == ("LookupError", None)
+    assert (cause["name"], cause["code"]) == ("sqlite3.IntegrityError", "SQLITE_CONSTRAINT_CHECK")
+    assert first["frames"][-1].startswith(here)
+    assert first["frames"][-1].endswith(" test_an_exception_is_its_class_its_code_and_where_it_was_raised")
+    lines = shown.getvalue().decode().splitlines()
+    assert lines[1] == "    LookupError"
+    assert lines[2].startswith(f"      {here}")
+    assert "    sqlite3.IntegrityError SQLITE_CONSTRAINT_CHECK" in lines
+    assert SECRET.encode() not in stream.getvalue() + shown.getvalue()
+
+
+def test_all_exceptions_of_a_group_and_no_endless_chain_are_told() -> None:
+    """A task group's failure is its members; a chain may be a ring, a stack a thousand deep."""
+
+    def endless() -> None:
+        endless()
+
+    ring = OSError(errno.ENOSPC, SECRET)
+    ring.__context__ = LookupError(SECRET)
+    ring.__context__.__context__ = ring
+    with pytest.raises(RecursionError) as deep:
+        endless()
+    line = one_event("json", "failed", exc_info=ExceptionGroup(SECRET, [ring, deep.value]))
+    told = json.loads(line)["exceptions"]
+    assert [(it["name"], it["code"]) for it in told] == [
+        ("ExceptionGroup", None),
+        ("OSError", "ENOSPC"),
+        ("RecursionError", None),
+        ("LookupError", None),
+    ]
+    assert len(told[2]["frames"]) == 40
+    assert SECRET not in line
+
+
+@pytest.mark.parametrize(
+    ("message", "values", "fields"),
+    [
+        ("failed: %s", (ValueError(SECRET),), {}),
+        (ValueError(SECRET), (), {}),
+        ("failed", (), {"error": ValueError(SECRET), "errors": [ValueError(SECRET)]}),
+    ],
+)
+def test_an_exception_is_its_class_wherever_it_is_put(message: object, values: Any, fields: dict[str, Any]) -> None:
+    """As message, as argument of one, as a field."""
+    line = one_event("json", message, *values, extra={"fields": fields})
+    assert SECRET not in line
+    assert "ValueError" in line
+
+
+def test_a_line_that_cannot_be_formatted_is_told_without_its_values(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Neither does it fail the work that logs it; logging's own way would print the values."""
+    stream = io.BytesIO()
+    with configured("json", stream):
+        LOGGER.info("%d rows", SECRET)
+        LOGGER.info("huge", extra={"fields": {"n": 10**5000}})
+    assert [(line["level"], line["logger"], line["message"]) for line in written(stream)] == [
+        ("error", "stoplist.test", "a line could not be formatted (TypeError)"),
+        ("error", "stoplist.test", "a line could not be formatted (ValueError)"),
+    ]
+    assert capsys.readouterr().err == ""
+
+
+def test_uvicorn_and_asyncio_log_the_same_way() -> None:
+    """One handler for all; the access lines of uvicorn, which hold the query string, are off."""
+    stream = io.BytesIO()
+    with configured("json", stream):
+        logging.getLogger("uvicorn.error").info("Started server process [%d]", 7)
+        logging.getLogger("uvicorn.access").info("GET /?token=secret")
+        logging.getLogger("another.library").info("not said")
+        logging.getLogger("another.library").warning("said")
+        assert not logging.getLogger("uvicorn.access").hasHandlers()
+    assert [(line["logger"], line["message"]) for line in written(stream)] == [
+        ("uvicorn.error", "Started server process [7]"),
+        ("another.library", "said"),
+    ]
+
+
+def test_a_startup_failure_told_as_a_traceback_shows_no_values() -> None:
+    """Starlette hands uvicorn a formatted traceback, texts of exceptions and all, as the message."""
+    line = one_event("json", f"Traceback (most recent call last):\n  …\nValueError: {SECRET}\n", name="uvicorn.error")
+    assert SECRET not in line
+
+
+def test_asyncio_tells_what_failed_without_what_it_held() -> None:
+    """Its message goes on with tasks and callbacks as Python shows them: exceptions, arguments and all."""
+
+    async def fail() -> None:
+        raise ValueError(SECRET)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(fail())
+        await asyncio.wait([task])
+        loop.call_exception_handler(
+            {"message": "Task exception was never retrieved", "exception": task.exception(), "task": task}
+        )
+        loop.call_exception_handler({"message": f"Exception in callback f('{SECRET}') at x"})
+        loop.call_exception_handler({"message": f"Exception in callback <f('{SECRET}')>"})
+        loop.call_exception_handler({"message": "SSL error in data_received()", "protocol": SECRET})
+
+    stream = io.BytesIO()
+    with configured("json", stream):
+        asyncio.run(main())
+    assert SECRET.encode() not in stream.getvalue()
+    assert [line["message"] for line in written(stream)] == [
+        "Task exception was never retrieved",
+        "Exception in callback f",
+        "Exception in callback",
+        "SSL error in data_received()",
+    ]
+    assert written(stream)[0]["exceptions"][0]["name"] == "ValueError"
+
+
+def test_request_lines_are_gathered_and_an_event_writes_them_out_first() -> None:
+    """The order of the log is the order of what happened."""
+    stream = io.BytesIO()
+
+    async def main() -> None:
+        request(status=201)
+        request(status=202)
+        assert stream.getvalue() == b""
+        LOGGER.info("then")
+        assert [line.get("status") for line in written(stream)] == [201, 202, None]
+        request(status=203)
+        assert len(written(stream)) == 3
+        log.flush()
+        assert written(stream)[3]["status"] == 203
+
+    with configured("json", stream):
+        asyncio.run(main())
+
+
+class Telling(io.BytesIO):
+    """Says when it has been written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = asyncio.Event()
+
+    def write(self, content: Any) -> int:
+        self.written.set()
+        return super().write(content)
+
+
+def test_gathered_lines_are_written_by_themselves_soon_after() -> None:
+    """Within 50 ms of a running loop, each time anew; also by the loop after one that left lines behind."""
+
+    async def leave_a_line() -> None:
+        request(status=201)
+
+    async def wait_for_lines(stream: Telling) -> None:
+        for status in (202, 203):
+            stream.written.clear()
+            start_s = asyncio.get_running_loop().time()
+            request(status=status)
+            await asyncio.wait_for(stream.written.wait(), 10)
+            assert asyncio.get_running_loop().time() - start_s >= 0.04
+
+    stream = Telling()
+    with configured("json", stream):
+        asyncio.run(leave_a_line())
+        assert stream.getvalue() == b""
+        asyncio.run(wait_for_lines(stream))
+    assert [line["status"] for line in written(stream)] == [201, 202, 203]
+
+
+def test_gathered_lines_are_written_when_they_are_many() -> None:
+    """At 64 KiB, also while the loop has no time for its timers."""
+    stream = io.BytesIO()
+
+    async def main() -> None:
+        for status in range(100, 400):
+            request(status=status)
+        assert 64 * 1024 <= len(stream.getvalue()) < 66 * 1024
+
+    with configured("json", stream):
+        asyncio.run(main())
+        log.flush()
+    assert [line["status"] for line in written(stream)] == list(range(100, 400))
+
+
+def test_without_a_loop_a_line_is_written_at_once_and_before_configure_not_at_all() -> None:
+    """Nothing would write it later; and tests of other things are quiet."""
+    request()
+    log.flush()
+    stream = io.BytesIO()
+    with configured("json", stream):
+        request(status=204)
+        assert [line["status"] for line in written(stream)] == [204]
+
+
+def test_no_line_is_lost_or_told_twice_when_threads_log_too() -> None:
+    """Commits and checkpoints run in threads, and flush what the loop is gathering."""
+    stream = io.BytesIO()
+
+    def events(thread: int) -> None:
+        for number in range(300):
+            LOGGER.info("event", extra={"fields": {"n": f"{thread}.{number}"}})
+
+    async def main() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(events, thread) for thread in range(4)]
+            number = 0
+            while number < 2000 or not all(it.done() for it in running):
+                request(request_id=f"r.{number}")
+                number += 1
+        asked.append(number)
+
+    asked: list[int] = []
+    switch_interval_s = sys.getswitchinterval()
+    with configured("json", stream):
+        # Between any two steps of the interpreter, or the gaps in question would hardly ever be hit.
+        sys.setswitchinterval(1e-6)
+        try:
+            asyncio.run(main())
+        finally:
+            sys.setswitchinterval(switch_interval_s)
+        log.flush()
+    lines = written(stream)
+    assert [line["request_id"] for line in lines if "request_id" in line] == [f"r.{n}" for n in range(asked[0])]
+    for thread in range(4):
+        of_thread = [line["n"] for line in lines if line.get("n", "").startswith(f"{thread}.")]
+        assert of_thread == [f"{thread}.{number}" for number in range(300)]
+
+
+class Slow(io.BytesIO):
+    """Says when it is being written to, and takes nothing before it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_writing, self.go_on = threading.Event(), threading.Event()
+
+    def write(self, content: Any) -> int:
+        self.is_writing.set()
+        assert self.go_on.wait(60)
+        return super().write(content)
+
+
+def test_a_thread_that_waits_for_the_stream_does_not_stop_the_requests() -> None:
+    """Nor are the lines lost that the loop gathers meanwhile, nor told before what the thread had to say."""
+    stream = Slow()
+
+    async def main() -> None:
+        request(status=201)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(LOGGER.info, "slow")
+            assert stream.is_writing.wait(60)
+            request(status=202)
+            stream.go_on.set()
+
+    with configured("json", stream):
+        asyncio.run(main())
+        log.flush()
+    assert [line.get("status") for line in written(stream)] == [201, None, 202]
+
+
+class Narrow(io.RawIOBase):
+    """Takes as many bytes at a time as its plan says: None is a full pipe, an exception a failure."""
+
+    def __init__(self, *plan: int | OSError | None) -> None:
+        self.plan = list(plan)
+        self.taken = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int | None:
+        step = self.plan.pop(0) if self.plan else len(content)
+        if isinstance(step, OSError):
+            raise step
+        self.taken += bytes(content[: step or 0])
+        return None if step is None else min(step, len(content))
+
+
+@pytest.mark.parametrize("plan", [(1, 2, 3, 50), (None, 7, None, None, 9), (0, 5)])
+def test_a_stream_that_takes_little_at_a_time_gets_whole_lines_in_order(plan: tuple[int | None, ...]) -> None:
+    """write(2) may take a part; a pipe that nobody waits for may take nothing."""
+    stream = Narrow(*plan)
+    with configured("json", stream):
+        for number in range(8):
+            LOGGER.info("event %d", number)
+    assert [json.loads(line)["message"] for line in stream.taken.splitlines()] == [f"event {n}" for n in range(8)]
+
+
+def test_a_pipe_that_is_full_loses_whole_lines_once_too_many_wait() -> None:
+    """The server neither waits for the log's reader nor lets lines pile up without end."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    os.set_blocking(reader, False)
+    with open(writer, "wb") as stream, open(reader, "rb", buffering=0) as taken, configured("json", stream):
+        for number in range(3000):
+            LOGGER.info("event", extra={"fields": {"n": number, "filling": "x" * 1000}})
+        content = b""
+        while more := taken.read(65536):
+            content += more
+            log.flush()
+        LOGGER.info("event", extra={"fields": {"n": -1}})
+        content += taken.read(65536) or b""
+    numbers = [json.loads(line)["n"] for line in content.splitlines()]
+    assert numbers[-1] == -1
+    assert numbers[:-1] == list(range(len(numbers) - 1))
+    assert 1024 * 1024 <= len(content) < 2 * 1024 * 1024
+
+
+def test_a_line_broken_off_by_a_failure_does_not_spoil_the_next() -> None:
+    """A disk that was full for a while leaves one torn line, and no failure of the work that logs."""
+    stream = Narrow(10, OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full"))
+    with configured("json", stream):
+        LOGGER.info("torn")
+        LOGGER.info("lost")
+        LOGGER.info("whole")
+    torn, whole = stream.taken.splitlines()
+    assert len(torn) == 10
+    assert json.loads(whole)["message"] == "whole"
+
+
+def test_a_closed_pipe_or_stream_is_no_failure() -> None:
+    """Whoever read the log has gone; the server has not."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as stream, configured("json", stream):
+        LOGGER.info("nobody reads")
+        request()
+    with configured("json", stream):
+        LOGGER.info("closed")
+
+
+PROGRAM = """
+import asyncio, logging
+from stoplist import log
+async def main():
+    log.request_line(
+        at_ms=0, request_id="r", client_id=None, method="GET", path="/", status=200, duration_ms=1
+    )
+log.configure("json")
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_what_was_gathered_at_the_end_of_the_process_is_written(is_read: bool) -> None:
+    """Standard error is the default stream; that it is closed spoils neither the end nor its status."""
+    reader, writer = os.pipe()
+    with open(reader, "rb") as stream:
+        if not is_read:
+            stream.close()
+        environ = os.environ | {"PYTHONPATH": str(Path(stoplist.__file__).parents[1])}
+        ended = subprocess.run([sys.executable, "-c", PROGRAM], stderr=writer, env=environ, check=False, timeout=60)
+        os.close(writer)
+        assert ended.returncode == 0
+        if is_read:
+            assert json.loads(stream.read())["request_id"] == "r"
+
+
+def test_real_request_ids_are_written_as_they_are() -> None:
+    """Nobody searches the log for an id in quotes."""
+    stream, request_id = io.BytesIO(), new_request_id()
+    with configured("console", stream):
+        request(request_id=request_id)
+    assert stream.getvalue().decode().endswith(f" {request_id}\n")

@@ -1,0 +1,409 @@
+"""What variables, files and flags tell a deployment, and what is refused (docs/interface.md section D1)."""
+
+import string
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoplist.errors import SettingsError
+from stoplist.settings import SETTING_NAMES, VARIABLE_NAMES, Settings, check_serve, load, parse
+
+NO_FILE = Path("absent/.env")
+KEY = "0123456789abcdefghijklmnopqrstuv"
+POSTGRESQL = {
+    "STOPLIST_DATABASE_URL": "postgresql://stoplist:hunter2@db.example/stoplist",
+    "STOPLIST_LIMITS_URL": "memory:",
+    "STOPLIST_SECRET_KEY": KEY,
+}
+
+
+def settings(**variables: str) -> Settings:
+    """The settings that these variables make, their names without prefix."""
+    return load({f"STOPLIST_{name}": text for name, text in variables.items()}, env_file=NO_FILE)
+
+
+def refusal(environ: dict[str, str], env_file: Path = NO_FILE, flags: dict[str, str | None] | None = None) -> str:
+    with pytest.raises(SettingsError) as refused:
+        load(environ, env_file=env_file, flags=flags)
+    return refused.value.text
+
+
+def serve_refusal(environ: dict[str, str]) -> str:
+    with pytest.raises(SettingsError) as refused:
+        check_serve(load(environ, env_file=NO_FILE))
+    return refused.value.text
+
+
+def env_file(folder: Path, text: str) -> Path:
+    path = folder / ".env"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_nothing_set_gives_the_documented_defaults() -> None:
+    """Section D1: the defaults of the row Settings, and that they are enough to serve."""
+    found = load({"PATH": "/bin", "stoplist_port": "1", "NOT_STOPLIST_PORT": "1"}, env_file=NO_FILE)
+    assert found == Settings(
+        environment="development",
+        base_url="https://localhost:8443",
+        host="127.0.0.1",
+        port=8443,
+        data_dir=Path("./data"),
+        database_url="sqlite:///data/stoplist.db",
+        database_pool=20,
+        database_prepared=True,
+        limits_url=None,
+        tls_cert=None,
+        tls_key=None,
+        trusted_proxies=(),
+        secret_keys=(),
+        workers=1,
+        drain_s=10,
+        metrics_listen=None,
+        log_format="console",
+    )
+    check_serve(found)
+
+
+RIGHT = [
+    ("ENVIRONMENT", "production", "production"),
+    ("BASE_URL", "https://optout.example", "https://optout.example"),
+    ("BASE_URL", "https://optout.example:8443/", "https://optout.example:8443"),
+    ("BASE_URL", "HTTPS://OptOut.Example", "https://optout.example"),
+    ("BASE_URL", "https://192.0.2.7", "https://192.0.2.7"),
+    ("BASE_URL", "https://[2001:DB8::1]:443", "https://[2001:db8::1]:443"),
+    ("HOST", "0.0.0.0", "0.0.0.0"),  # noqa: S104
+    ("HOST", "::", "::"),
+    ("HOST", "db-1.Internal", "db-1.internal"),
+    ("PORT", "1", 1),
+    ("PORT", "65535", 65535),
+    ("DATA_DIR", "/var/lib/stoplist", Path("/var/lib/stoplist")),
+    ("DATABASE_URL", "sqlite:///here.db", "sqlite:///here.db"),
+    ("DATABASE_URL", "sqlite:////var/lib/stoplist.db", "sqlite:////var/lib/stoplist.db"),
+    ("DATABASE_POOL", "1000", 1000),
+    ("DATABASE_PREPARED", "off", False),
+    ("DATABASE_PREPARED", "true", True),
+    ("LIMITS_URL", "memory:", "memory:"),
+    ("LIMITS_URL", "rediss://:pw@cache:6380/0", "rediss://:pw@cache:6380/0"),
+    ("LIMITS_URL", "unix:///run/valkey.sock", "unix:///run/valkey.sock"),
+    ("TLS_CERT", "cert.pem", Path("cert.pem")),
+    ("TRUSTED_PROXIES", "10.0.0.0/8, 192.0.2.7", (ip_network("10.0.0.0/8"), ip_network("192.0.2.7/32"))),
+    ("TRUSTED_PROXIES", "fd00::/8,::1", (ip_network("fd00::/8"), ip_network("::1/128"))),
+    ("WORKERS", "4", 4),
+    ("DRAIN_S", "0", 0),
+    ("DRAIN_S", "3600", 3600),
+    ("METRICS_LISTEN", "127.0.0.1:9100", ("127.0.0.1", 9100)),
+    ("METRICS_LISTEN", "[::1]:9100", ("::1", 9100)),
+    ("METRICS_LISTEN", "localhost:9100", ("localhost", 9100)),
+    ("LOG_FORMAT", "json", "json"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "value"), RIGHT)
+def test_a_right_text_is_read_as_its_value(name: str, text: str, value: object) -> None:
+    """Section D1: every form that the settings allow."""
+    assert getattr(settings(**{name: text}), name.lower()) == value
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:p%2Fw@db.example:5432/stoplist?sslmode=require",
+        "postgresql://u:p@w@db.example/stoplist",
+        "postgresql://a:1,b:2/stoplist",
+        "postgresql://u@[2001:db8::1]:5432/stoplist",
+        "postgresql:///stoplist?host=/run/postgresql",
+        "postgresql://localhost",
+    ],
+)
+def test_a_postgresql_address_is_taken_as_it_is(url: str) -> None:
+    """The driver reads it; the settings only keep out what it would misread."""
+    assert settings(DATABASE_URL=url).database_url == url
+
+
+WRONG = [
+    ("ENVIRONMENT", ["staging", "Production", " production"], "must be development or production"),
+    (
+        "BASE_URL",
+        [
+            "http://optout.example",
+            "optout.example",
+            "https://",
+            "https:///",
+            "https://optout.example/api",
+            "https://optout.example//",
+            "https://optout.example?x",
+            "https://optout.example#x",
+            "https://user@optout.example",
+            "https://optout.example:0",
+            "https://optout.example:65536",
+            "https://optout.example:",
+            "https://256.1.1.1",
+            "https://::1",
+            "https://[::1",
+            "https://[fe80::1%25eth0]",
+            "https://-x.example",
+            "https://münchen.example",
+            "https://optout.example\n",
+        ],
+        "must be https://host",
+    ),
+    ("HOST", ["[::1]", "127.0.0.01", "a b", "-a", "a..b", "x" * 64, "127.0.0.1:80"], "an IP address"),
+    ("PORT", ["0", "65536", "-1", "+1", "8_443", "8443.0", " 8443", "٣", "9" * 5000], "from 1 to 65535"),
+    ("DATA_DIR", ["a\0b", "a\nb"], "the path of a folder"),
+    (
+        "DATABASE_URL",
+        ["mysql://h/d", "postgresql+asyncpg://h/d", "data.db"],
+        "sqlite:///PATH or postgresql://",
+    ),
+    ("DATABASE_URL", ["postgres://u:p@h/d"], "postgresql:// instead of postgres://"),
+    ("DATABASE_URL", ["sqlite:///", "sqlite:///a.db?mode=ro", "sqlite:///folder/"], "PATH is a file's"),
+    ("DATABASE_URL", ["sqlite:///:memory:"], "in memory"),
+    (
+        "DATABASE_URL",
+        ["postgresql://", "postgresql://u:p/w@h/d", "postgresql://u:1/w@h/d", "postgresql://u:p#w@h/d"],
+        "percent-encoded",
+    ),
+    ("DATABASE_POOL", ["0", "1001", "many"], "from 1 to 1000"),
+    ("DATABASE_PREPARED", ["yes", "1", "ON"], "on or off"),
+    ("LIMITS_URL", ["memory", "memory://", "redis://", "http://h"], "memory: or redis://"),
+    ("TRUSTED_PROXIES", ["10.1.2.3/8"], "the network is 10.0.0.0/8"),
+    (
+        "TRUSTED_PROXIES",
+        ["*", "10.0.0.0/33", "10.0.0.0/255.0.0.0", "10.0.0.0/8,", "proxy.example", "fe80::%eth0/64"],
+        "networks like 10.0.0.0/8",
+    ),
+    ("SECRET_KEY", [KEY[1:], f"{KEY},", f"{KEY},short", " " * 40, "ä" * 31], "at least 32 characters"),
+    ("WORKERS", ["0", "-1", "1.5", "auto"], "from 1 to 1000"),
+    ("DRAIN_S", ["-1", "3601", "10s"], "from 0 to 3600"),
+    ("METRICS_LISTEN", [":9100", "9100", "::1:9100", "localhost", "localhost:0"], "HOST:PORT"),
+    ("LOG_FORMAT", ["text", "JSON"], "console or json"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "said"), [(n, text, said) for n, texts, said in WRONG for text in texts])
+def test_a_malformed_variable_is_refused_by_name_with_what_would_be_right(name: str, text: str, said: str) -> None:
+    """Section D1: a malformed variable stops the start with a message that names it."""
+    message = refusal({f"STOPLIST_{name}": text})
+    assert message.startswith(f"STOPLIST_{name} must be ")
+    assert said in message
+
+
+@pytest.mark.parametrize("variable", VARIABLE_NAMES)
+def test_an_empty_variable_counts_as_unset(variable: str) -> None:
+    """Section D1, for every variable there is; in `.env` too, and with no `=` at all."""
+    assert load({variable: ""}, env_file=NO_FILE) == settings()
+
+
+@pytest.mark.parametrize("name", SETTING_NAMES)
+def test_a_flag_wins_but_excuses_no_malformed_variable(name: str) -> None:
+    """Section D1: a malformed variable is refused also when a flag overrides it."""
+    assert f"STOPLIST_{name} must be" in refusal({f"STOPLIST_{name}": "\x01"}, flags={"PORT": "9", name: "9"})
+
+
+def test_flags_win_over_variables_and_those_over_the_env_file(tmp_path: Path) -> None:
+    """Section D1: the order of the three; a flag not given says nothing, an empty variable neither."""
+    path = env_file(tmp_path, "STOPLIST_PORT=1\nSTOPLIST_HOST=::1\nexport STOPLIST_WORKERS='3'\nSTOPLIST_DRAIN_S=4\n")
+    variables = {"STOPLIST_PORT": "2", "STOPLIST_HOST": "::2", "STOPLIST_DRAIN_S": ""}
+    found = load(variables, env_file=path, flags={"PORT": "3", "HOST": None})
+    assert (found.port, found.host, found.workers, found.drain_s) == (3, "::2", 3, 4)
+
+
+def test_a_malformed_flag_is_refused_by_its_own_name() -> None:
+    """The person wrote `--data-dir`, not STOPLIST_DATA_DIR; an empty flag is malformed."""
+    assert refusal({}, flags={"PORT": "x"}) == "--port must be a whole number from 1 to 65535"
+    assert refusal({}, flags={"DATA_DIR": ""}).startswith("--data-dir must be")
+    with pytest.raises(SettingsError, match=r"^the thing must be"):
+        parse("HOST", "", label="the thing")
+
+
+def test_the_base_address_and_the_file_follow_port_and_folder() -> None:
+    """Section D1: `https://localhost` and the port, but 443 need not be said; `stoplist.db` in the folder."""
+    found = load({}, env_file=NO_FILE, flags={"PORT": "443", "DATA_DIR": "/srv/x"})
+    assert found.base_url == "https://localhost"
+    assert found.database_url == "sqlite:////srv/x/stoplist.db"
+    assert settings(PORT="4443").base_url == "https://localhost:4443"
+    assert settings(PORT="4443", BASE_URL="https://a.example").base_url == "https://a.example"
+
+
+@pytest.mark.parametrize(
+    ("variable", "nearest"),
+    [
+        ("STOPLIST_PROT", "STOPLIST_PORT"),
+        ("STOPLIST_DATABSE_URL", "STOPLIST_DATABASE_URL"),
+        ("STOPLIST_SECRET_KEYS", "STOPLIST_SECRET_KEY"),
+        ("STOPLIST_HOST_FILE", "STOPLIST_HOST"),
+    ],
+)
+@pytest.mark.parametrize("text", ["", "x"])
+def test_an_unknown_variable_is_refused_with_the_nearest_name(variable: str, nearest: str, text: str) -> None:
+    """Section D1: an unknown variable stops the start, even an empty one."""
+    assert refusal({variable: text}) == f"{variable} is no setting; the nearest one is {nearest}"
+
+
+def test_an_unknown_name_cannot_write_its_own_lines() -> None:
+    """A variable's name is text from outside like any other."""
+    message = refusal({"STOPLIST_\u2028\udcff" + "X" * 5000: ""})
+    assert message.isascii()
+    assert len(message) < 200
+
+
+def test_the_env_file_is_held_to_the_same_rules(tmp_path: Path) -> None:
+    """Section D1: unknown and malformed names are refused there too, also under a variable that wins."""
+    path = env_file(tmp_path, "STOPLIST_PORT=abc\n")
+    assert refusal({"STOPLIST_PORT": "1"}, path).startswith("STOPLIST_PORT in .env must be a whole number")
+    path = env_file(tmp_path, "STOPLIST_PROT\n")
+    assert refusal({}, path) == "STOPLIST_PROT in .env is no setting; the nearest one is STOPLIST_PORT"
+
+
+def test_the_env_file_may_hold_what_is_not_ours(tmp_path: Path) -> None:
+    """Other programs read the same file; its values are taken as written, without substitution."""
+    text = f"# a comment\n\nOTHER=1\nNAME\nSTOPLIST_HOST=\nSTOPLIST_PORT\nSTOPLIST_SECRET_KEY='{KEY}${{HOME}}'\n"
+    assert load({}, env_file=env_file(tmp_path, "\ufeff" + text)).secret_keys == (KEY + "${HOME}",)
+
+
+def test_a_line_of_the_env_file_that_says_nothing_is_refused(tmp_path: Path) -> None:
+    """A forgotten quote must not turn a key that was set into a key that was not."""
+    path = env_file(tmp_path, f"OTHER=1\nSTOPLIST_SECRET_KEY='{KEY}\n")
+    assert refusal({}, path) == ".env line 2 must be NAME=value or a comment"
+
+
+def test_an_env_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """Only its absence means that nothing is set there."""
+    (tmp_path / "folder").mkdir()
+    assert refusal({}, tmp_path / "folder") == "folder cannot be read: Is a directory"
+    (tmp_path / ".env").write_bytes(b"STOPLIST_HOST=\xff")
+    assert refusal({}, tmp_path / ".env") == ".env cannot be read: not text in UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        (KEY, (KEY,)),
+        (KEY + "\n", (KEY,)),
+        (KEY + "\r\n", (KEY,)),
+        (f"{KEY}, {KEY[::-1]}\n", (KEY, KEY[::-1])),
+    ],
+)
+def test_a_secret_may_come_from_a_file(tmp_path: Path, content: str, keys: tuple[str, ...]) -> None:
+    """Section D1: a final newline is dropped."""
+    (tmp_path / "key").write_bytes(content.encode())
+    assert settings(SECRET_KEY_FILE=str(tmp_path / "key")).secret_keys == keys
+
+
+def test_the_addresses_with_passwords_may_come_from_files(tmp_path: Path) -> None:
+    """Section D1: DATABASE_URL and LIMITS_URL too, and only these three."""
+    (tmp_path / "db").write_text("postgresql://h/d\n")
+    (tmp_path / "limits").write_text("memory:\n")
+    found = settings(DATABASE_URL_FILE=str(tmp_path / "db"), LIMITS_URL_FILE=str(tmp_path / "limits"))
+    assert (found.database_url, found.limits_url) == ("postgresql://h/d", "memory:")
+    assert {name for name in VARIABLE_NAMES if name.endswith("_FILE")} == {
+        "STOPLIST_SECRET_KEY_FILE",
+        "STOPLIST_DATABASE_URL_FILE",
+        "STOPLIST_LIMITS_URL_FILE",
+    }
+
+
+@pytest.mark.parametrize("content", ["", "\n", f"{KEY}\n\n", f"{KEY}\n{KEY}\n", "short"])
+def test_a_file_with_a_wrong_secret_is_refused_by_the_variable_that_names_it(tmp_path: Path, content: str) -> None:
+    """One newline is dropped, not two; a file that was named and is empty was not meant as unset."""
+    (tmp_path / "key").write_text(content)
+    message = refusal({"STOPLIST_SECRET_KEY_FILE": str(tmp_path / "key")})
+    assert message.startswith("STOPLIST_SECRET_KEY_FILE must be keys of at least 32 characters each")
+
+
+def test_a_secret_file_that_cannot_be_read_is_refused_without_its_path(tmp_path: Path) -> None:
+    """The key itself may have been put where the path belongs."""
+    assert refusal({"STOPLIST_SECRET_KEY_FILE": KEY}) == (
+        "STOPLIST_SECRET_KEY_FILE must name a file that can be read: No such file or directory"
+    )
+    (tmp_path / "key").write_bytes(b"\xff" * 40)
+    assert "not text in UTF-8" in refusal({"STOPLIST_SECRET_KEY_FILE": str(tmp_path / "key")})
+
+
+def test_both_forms_of_a_secret_at_once_are_refused(tmp_path: Path) -> None:
+    """Section D1. Variables still win over `.env`, whichever form each of them takes."""
+    (tmp_path / "key").write_text(KEY)
+    both = {"STOPLIST_SECRET_KEY": KEY, "STOPLIST_SECRET_KEY_FILE": str(tmp_path / "key")}
+    assert refusal(both) == "STOPLIST_SECRET_KEY and STOPLIST_SECRET_KEY_FILE are both set: set one of them"
+    path = env_file(tmp_path, f"STOPLIST_SECRET_KEY={KEY[::-1]}\n")
+    in_file_form = {"STOPLIST_SECRET_KEY": "", "STOPLIST_SECRET_KEY_FILE": str(tmp_path / "key")}
+    assert load(in_file_form, env_file=path).secret_keys == (KEY,)
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"STOPLIST_WORKERS": "2"}, "STOPLIST_WORKERS or --workers must be 1"),
+        (POSTGRESQL | {"STOPLIST_WORKERS": "2"}, "STOPLIST_WORKERS or --workers must be 1"),
+        ({"STOPLIST_LIMITS_URL": "redis://cache"}, "does not offer: set it to memory:"),
+        (POSTGRESQL | {"STOPLIST_LIMITS_URL": ""}, "STOPLIST_LIMITS_URL must be set with PostgreSQL"),
+        (
+            POSTGRESQL | {"STOPLIST_SECRET_KEY": ""},
+            "STOPLIST_SECRET_KEY or STOPLIST_SECRET_KEY_FILE must be set",
+        ),
+        ({"STOPLIST_TLS_CERT": "cert.pem"}, "STOPLIST_TLS_CERT and STOPLIST_TLS_KEY go together"),
+        ({"STOPLIST_TLS_KEY": "key.pem"}, "STOPLIST_TLS_CERT and STOPLIST_TLS_KEY go together"),
+        ({"STOPLIST_ENVIRONMENT": "production"}, "must be set in production, or STOPLIST_TRUSTED_PROXIES"),
+        (
+            {"STOPLIST_TLS_CERT": "absent/cert.pem", "STOPLIST_TLS_KEY": "absent/key.pem"},
+            "STOPLIST_TLS_CERT must name a file that can be read: No such file or directory",
+        ),
+    ],
+)
+def test_what_no_server_can_run_with_is_refused_with_the_remedy(environ: dict[str, str], said: str) -> None:
+    """Section D1, rows Scale-out, Settings and HTTPS; other commands load the same settings."""
+    assert said in serve_refusal(environ)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        POSTGRESQL,
+        {"STOPLIST_LIMITS_URL": "memory:"},
+        {"STOPLIST_ENVIRONMENT": "production", "STOPLIST_TRUSTED_PROXIES": "10.0.0.1"},
+    ],
+)
+def test_what_a_server_can_run_with_is_let_through(environ: dict[str, str]) -> None:
+    """One process on either database; production behind proxies that end TLS."""
+    check_serve(load(environ, env_file=NO_FILE))
+
+
+def test_production_runs_with_a_certificate_that_can_be_read(tmp_path: Path) -> None:
+    """Section D1, row HTTPS; a key that is named and cannot be read is found at start."""
+    environ = {"STOPLIST_ENVIRONMENT": "production"}
+    for name in ("TLS_CERT", "TLS_KEY"):
+        (tmp_path / name).write_text("-----BEGIN")
+        environ[f"STOPLIST_{name}"] = str(tmp_path / name)
+    check_serve(load(environ, env_file=NO_FILE))
+    (tmp_path / "TLS_KEY").unlink()
+    assert serve_refusal(environ).startswith("STOPLIST_TLS_KEY must name a file")
+
+
+def test_settings_do_not_show_their_secrets() -> None:
+    """A failing assertion or a debugger prints what it compares."""
+    shown = repr(load(POSTGRESQL, env_file=NO_FILE))
+    assert shown == "Settings(environment='development', data_dir='data', ...)"
+
+
+FRAGMENTS = [text for _, text, _ in RIGHT] + [text for _, texts, _ in WRONG for text in texts]
+NAMES = st.sampled_from(VARIABLE_NAMES) | st.text(string.ascii_uppercase + "_", max_size=9).map("STOPLIST_".__add__)
+MARK = "hunter2"
+SECRETS = ("SECRET_KEY", "DATABASE_URL", "LIMITS_URL")
+
+
+@given(environ=st.dictionaries(NAMES, st.text() | st.sampled_from(FRAGMENTS), max_size=4), at=st.integers(0, 40))
+def test_any_variables_load_or_are_refused_by_name_without_a_secret(environ: dict[str, str], at: int) -> None:
+    """Section D1: no text is a crash, and no refusal shows a key, a password or an address with one."""
+    for name in environ:
+        if any(secret in name for secret in SECRETS):
+            environ[name] = environ[name][:at] + MARK + environ[name][at:]
+    try:
+        assert isinstance(load(environ, env_file=NO_FILE), Settings)
+    except SettingsError as error:
+        assert any(name in error.text for name in environ)  # noqa: PT017
+        assert MARK not in error.text  # noqa: PT017
+        assert error.text.isprintable()  # noqa: PT017
