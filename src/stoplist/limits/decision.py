@@ -1,0 +1,47 @@
+"""Whether one more request fits under a ceiling, decided over two logs at once.
+
+Source: docs/interface.md section D8.
+"""
+
+import msgspec
+
+from stoplist.limits.sliding_log import NOTHING, WINDOW_NS, WINDOW_S, SlidingLog, nth_oldest_ns
+
+_SECOND_NS = 1_000_000_000
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """The answer to one request, and what the `RateLimit` and `Retry-After` headers say about it.
+
+    `reset_s`: whole seconds until the oldest counted request leaves, this one included if it was accepted.
+    `retry_after_s`: whole seconds after which the next request is accepted; 0 if this one was.
+    """
+
+    accepted: bool
+    limit: int
+    remaining: int
+    reset_s: int
+    retry_after_s: int
+
+
+def decide(own: SlidingLog, other: SlidingLog, *, limit: int, now_ns: int) -> Decision:
+    """Accept the request if both logs together hold fewer than `limit`; it is the caller who records it."""
+    own_count = own.count(now_ns)
+    oldest_ns = own.time_ns(0) if own_count else now_ns
+    other_count = 0
+    if other is not NOTHING:
+        other_count = other.count(now_ns)
+        oldest_ns = min(oldest_ns, other.time_ns(0)) if other_count else oldest_ns
+    counted = own_count + other_count
+    # Rounded up: a client that comes back after a whole number of seconds must not be a moment early.
+    reset_s = -((now_ns - oldest_ns - WINDOW_NS) // _SECOND_NS)
+    if counted < limit:
+        return Decision(True, limit, limit - counted - 1, reset_s, 0)
+    # More than one must leave if the ceiling was lowered, or if one log grew while the other was aside.
+    leaving = counted - limit + 1
+    if leaving == 1:
+        return Decision(False, limit, 0, reset_s, reset_s)
+    if leaving > counted:  # A ceiling of 0 accepts nothing, ever.
+        return Decision(False, limit, 0, reset_s, WINDOW_S)
+    last_ns = nth_oldest_ns(leaving, own, own_count, other, other_count)
+    return Decision(False, limit, 0, reset_s, -((now_ns - last_ns - WINDOW_NS) // _SECOND_NS))

@@ -1,0 +1,24 @@
+"""The header fields that tell a client how much of its ceiling is left.
+
+Source: docs/interface.md section D8; IETF draft-ietf-httpapi-ratelimit-headers-10.
+"""
+
+from functools import lru_cache
+from typing import Literal
+
+from stoplist.limits.decision import Decision
+from stoplist.limits.sliding_log import WINDOW_S
+
+Policy = Literal["api", "token"]
+
+
+def rate_limit_headers(policy: Policy, decision: Decision) -> list[tuple[bytes, bytes]]:
+    """`RateLimit-Policy` and `RateLimit` for an answer to an authenticated client, as ASGI wants them."""
+    left = f'"{policy}";r={decision.remaining};t={decision.reset_s}'
+    return [_policy_header(policy, decision.limit), (b"ratelimit", left.encode())]
+
+
+# Nearly all clients have one of a few ceilings.
+@lru_cache(maxsize=1000)
+def _policy_header(policy: Policy, limit: int) -> tuple[bytes, bytes]:
+    return b"ratelimit-policy", f'"{policy}";q={limit};w={WINDOW_S}'.encode()

@@ -1,0 +1,81 @@
+"""One decision over two logs, at times given by hand."""
+
+from stoplist.limits.decision import Decision, decide
+from stoplist.limits.sliding_log import NOTHING, WINDOW_NS, SlidingLog
+
+SECOND_NS = 1_000_000_000
+START_NS = 1_000 * SECOND_NS
+
+
+def log_of(*times_s: float) -> SlidingLog:
+    """A log with entries this many seconds after the start."""
+    log = SlidingLog()
+    for time_s in times_s:
+        log.append(START_NS + round(time_s * SECOND_NS))
+    return log
+
+
+def at(time_s: float, own: SlidingLog, other: SlidingLog = NOTHING, *, limit: int) -> Decision:
+    return decide(own, other, limit=limit, now_ns=START_NS + round(time_s * SECOND_NS))
+
+
+def test_the_first_request_leaves_one_less_and_a_full_minute() -> None:
+    """Section D8 shows it: `r=59;t=60`."""
+    assert at(0, NOTHING, limit=60) == Decision(True, 60, 59, 60, 0)
+
+
+def test_reset_is_the_time_until_the_oldest_counted_request_leaves() -> None:
+    """`t` looks at both logs, whichever holds the oldest, and is rounded up."""
+    assert at(20.5, log_of(10), log_of(5, 15), limit=10).reset_s == 45
+    assert at(20.5, log_of(5), log_of(10, 15), limit=10).reset_s == 45
+    assert at(20.5, NOTHING, log_of(5.5), limit=10).reset_s == 45
+    assert at(20.5, log_of(5.5), NOTHING, limit=10).reset_s == 45
+
+
+def test_both_logs_together_fill_the_ceiling() -> None:
+    """A request is refused if its two logs together hold N, whichever of them it would be recorded in."""
+    one, two = log_of(1), log_of(2, 3)
+    assert at(10, one, two, limit=4) == Decision(True, 4, 0, 51, 0)
+    assert at(10, one, two, limit=3) == Decision(False, 3, 0, 51, 51)
+    assert at(10, two, one, limit=3) == Decision(False, 3, 0, 51, 51)
+
+
+def test_nothing_is_recorded_by_deciding() -> None:
+    """Asking twice gives the same answer: the caller records what is accepted, and nobody the rest."""
+    log = log_of(1)
+    assert at(2, log, limit=2) == at(2, log, limit=2)
+    assert NOTHING.count(START_NS) == 0
+
+
+def test_retry_after_is_rounded_up_and_at_least_one_second() -> None:
+    """After that many whole seconds the next request is accepted; a second earlier it was not."""
+    assert at(0.0, log_of(0), limit=1).retry_after_s == 60
+    assert at(0.4, log_of(0), limit=1).retry_after_s == 60
+    assert at(1.0, log_of(0), limit=1).retry_after_s == 59
+    assert decide(log_of(0), NOTHING, limit=1, now_ns=START_NS + WINDOW_NS - 1).retry_after_s == 1
+    assert decide(log_of(0), NOTHING, limit=1, now_ns=START_NS + WINDOW_NS).accepted
+
+
+def test_after_a_lowered_ceiling_several_must_leave_before_the_next_is_accepted() -> None:
+    """Three counted and a ceiling of two: the second oldest must leave too, from whichever log it is in."""
+    assert at(30, log_of(1, 5, 9), limit=2) == Decision(False, 2, 0, 31, 35)
+    assert at(30, log_of(1, 9), log_of(5), limit=2) == Decision(False, 2, 0, 31, 35)
+    assert at(30, log_of(5), log_of(1, 9), limit=2) == Decision(False, 2, 0, 31, 35)
+    assert at(30, NOTHING, log_of(1, 5, 9), limit=2) == Decision(False, 2, 0, 31, 35)
+    assert at(30, log_of(1, 5, 9), limit=1) == Decision(False, 1, 0, 31, 39)
+
+
+def test_remaining_is_never_negative() -> None:
+    """A ceiling lowered below what is counted leaves nothing, not less than nothing."""
+    assert at(30, log_of(1, 5, 9), log_of(2), limit=2).remaining == 0
+
+
+def test_a_ceiling_of_zero_accepts_nothing_and_names_a_minute() -> None:
+    """There is no time after which it would; the answer is a refusal all the same, never an error."""
+    assert at(0, NOTHING, limit=0) == Decision(False, 0, 0, 60, 60)
+    assert at(30, log_of(1, 5), limit=0) == Decision(False, 0, 0, 31, 60)
+
+
+def test_a_huge_ceiling_is_a_number_like_another() -> None:
+    """An administrator may give a credential any ceiling."""
+    assert at(0, log_of(0), limit=10**9) == Decision(True, 10**9, 10**9 - 2, 60, 0)

@@ -1,0 +1,162 @@
+"""The limiter against one too simple to be wrong: all that was accepted, scanned again each time."""
+
+import asyncio
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from stoplist.limits.decision import Decision
+from stoplist.limits.memory import MemoryLimiter
+from tests.fakes import FakeClock
+from tests.limits.at_once import at_once
+
+SECOND_NS = 1_000_000_000
+MINUTE_NS = 60 * SECOND_NS
+
+
+class Asked(NamedTuple):
+    """One request: of which kind, who it names, and where it comes from."""
+
+    kind: str
+    client_id: str
+    source: str
+
+    def counts(self, earlier: "Asked") -> bool:
+        """Whether `earlier`, if it was accepted, counts against this request.
+
+        Section D8: API requests by client; at the token endpoint those that proved the client, from anywhere,
+        and those that failed to, from this source; without a known client by source.
+        """
+        if self.kind == "api":
+            return earlier.kind == "api" and earlier.client_id == self.client_id
+        if self.kind == "unknown":
+            return earlier.kind == "unknown" and earlier.source == self.source
+        if earlier.client_id != self.client_id:
+            return False
+        return earlier.kind == "proved" or (earlier.kind == "failed" and earlier.source == self.source)
+
+    def ceiling(self, of_client: int) -> int:
+        """An administrator's ceiling is a client's; an unknown one has 300 a minute."""
+        return 300 if self.kind == "unknown" else of_client
+
+    def log(self) -> tuple[str, ...]:
+        """The log that it is recorded in."""
+        parts = {"api": self[:2], "proved": self[:2], "failed": self, "unknown": (self.kind, self.source)}
+        return parts[self.kind]
+
+
+class NaiveLimits:
+    """Section D8 word by word, without a thought for speed."""
+
+    def __init__(self) -> None:
+        self.accepted: list[tuple[int, Asked]] = []
+
+    def counted_ns(self, asked: Asked, now_ns: int) -> list[int]:
+        return [at_ns for at_ns, earlier in self.accepted if now_ns - at_ns < MINUTE_NS and asked.counts(earlier)]
+
+    def would_accept(self, asked: Asked, limit: int, now_ns: int) -> bool:
+        return len(self.counted_ns(asked, now_ns)) < limit
+
+    def ask(self, asked: Asked, limit: int, now_ns: int) -> Decision:
+        accepted = self.would_accept(asked, limit, now_ns)
+        if accepted:
+            self.accepted.append((now_ns, asked))
+        counted_ns = self.counted_ns(asked, now_ns)
+        oldest_ns = min(counted_ns)
+        reset_s = next(s for s in range(1, 61) if now_ns + s * SECOND_NS - oldest_ns >= MINUTE_NS)
+        remaining = max(0, limit - len(counted_ns))
+        if accepted:
+            return Decision(True, limit, remaining, reset_s, 0)
+        retry_s = next(s for s in range(1, 61) if self.would_accept(asked, limit, now_ns + s * SECOND_NS))
+        return Decision(False, limit, remaining, reset_s, retry_s)
+
+    def next_accepted_ns(self, asked: Asked, limit: int, now_ns: int) -> int:
+        """The first moment from now on at which it is accepted: only when an entry leaves can that change."""
+        leaving_ns = sorted(at_ns + MINUTE_NS for at_ns in self.counted_ns(asked, now_ns))
+        return next(at_ns for at_ns in [now_ns, *leaving_ns] if self.would_accept(asked, limit, at_ns))
+
+    def logs_in_use(self, now_ns: int) -> int:
+        return len({asked.log() for at_ns, asked in self.accepted if now_ns - at_ns < MINUTE_NS})
+
+
+sources = st.sampled_from("xy")
+requests = st.builds(Asked, st.sampled_from(["api", "proved", "failed", "unknown"]), st.sampled_from("ab"), sources)
+limits = st.sampled_from([1, 2, 3, 4, 6, 10**9])
+steps_ns = st.one_of(
+    st.sampled_from([1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1, MINUTE_NS - 1, MINUTE_NS, MINUTE_NS + 1]),
+    st.integers(0, 20 * SECOND_NS),
+)
+
+
+class LimiterAgainstModel(RuleBasedStateMachine):
+    """Any interleaving of clients, sources, kinds, changing ceilings, sweeps and time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.limiter = MemoryLimiter(self.clock)
+        self.model = NaiveLimits()
+
+    @property
+    def now_ns(self) -> int:
+        return self.clock.monotonic_ns()
+
+    def go_to(self, at_ns: int) -> None:
+        self.clock.advance((at_ns - self.now_ns) / SECOND_NS)
+        assert self.now_ns == at_ns
+
+    def ask(self, asked: Asked, limit: int) -> Decision:
+        limit = asked.ceiling(limit)
+        decision = answer(self.limiter, asked, limit)
+        assert decision == self.model.ask(asked, limit, self.now_ns)
+        return decision
+
+    @rule(step_ns=steps_ns)
+    def time_passes(self, step_ns: int) -> None:
+        self.go_to(self.now_ns + step_ns)
+
+    @rule(asked=requests, limit=limits, times=st.integers(1, 5))
+    def requests_come(self, asked: Asked, limit: int, times: int) -> None:
+        for _ in range(times):
+            self.ask(asked, limit)
+
+    @rule(asked=requests, limit=limits)
+    def a_client_comes_back_a_nanosecond_early_and_on_time(self, asked: Asked, limit: int) -> None:
+        on_time_ns = self.model.next_accepted_ns(asked, asked.ceiling(limit), self.now_ns)
+        if on_time_ns > self.now_ns:
+            self.go_to(on_time_ns - 1)
+            assert not self.ask(asked, limit).accepted
+            self.go_to(on_time_ns)
+        assert self.ask(asked, limit).accepted
+
+    @rule(asked=requests, limit=limits)
+    def a_refused_client_waits_as_told(self, asked: Asked, limit: int) -> None:
+        decision = self.ask(asked, limit)
+        if not decision.accepted:
+            self.clock.advance(decision.retry_after_s - 1)
+            assert not self.ask(asked, limit).accepted
+            self.clock.advance(1)
+            assert self.ask(asked, limit).accepted
+
+    @rule()
+    def a_sweep_comes(self) -> None:
+        asyncio.run(self.limiter.sweep())
+        assert self.limiter.log_count == self.model.logs_in_use(self.now_ns)
+
+
+def answer(limiter: MemoryLimiter, asked: Asked, limit: int) -> Decision:
+    match asked.kind:
+        case "api":
+            return at_once(limiter.api(asked.client_id, limit=limit))
+        case "proved":
+            return at_once(limiter.token_proved(asked.client_id, asked.source, limit=limit))
+        case "failed":
+            return at_once(limiter.token_failed(asked.client_id, asked.source, limit=limit))
+        case _:
+            return at_once(limiter.token_unknown(asked.source))
+
+
+TestLimiterAgainstModel = LimiterAgainstModel.TestCase
+TestLimiterAgainstModel.settings = settings(max_examples=100, stateful_step_count=40)
