@@ -1,0 +1,1 @@
+"""Append-only: who did what, to what, when and from where."""

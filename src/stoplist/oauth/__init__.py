@@ -1,0 +1,1 @@
+"""Credentials, client authentication, grants and bearer tokens."""

@@ -1,0 +1,42 @@
+"""The `client_credentials` grant (RFC 6749 section 4.4): the client's secret for a token pair."""
+
+from stoplist.actor import Actor
+from stoplist.errors import InvalidClient
+from stoplist.oauth.authentication import find_client, is_proved
+from stoplist.oauth.model import Client
+from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores, too_many
+from stoplist.oauth.tokens import issue_pair
+
+NAME = "client_credentials"
+
+
+async def answer(actor: Actor, stores: TokenStores, request: TokenRequest) -> Outcome:
+    """A new pair for a client that proves itself. Earlier tokens of the client live on."""
+    client = await find_client(stores.database, request.presented.client_id)
+    if client is None or not is_proved(client, request.presented):
+        return await refuse_client(stores, client, request.source)
+    decision = await stores.limiter.token_proved(client.client_id, request.source, limit=client.token_per_minute)
+    if not decision.accepted:
+        return Outcome(error=too_many(decision), client_id=client.client_id, is_proved=True, decision=decision)
+    pair = await issue_pair(stores.database, stores.clock, client)
+    # None: deactivated or revoked since the secret was checked. The next try sees the credential as it is now.
+    error = None if pair else not_authenticated()
+    return Outcome(pair=pair, error=error, client_id=client.client_id, is_proved=pair is not None, decision=decision)
+
+
+async def refuse_client(stores: TokenStores, client: Client | None, source: str) -> Outcome:
+    """Failed client authentication: counted against the client that was named, if it is known, and this source."""
+    if client is None:
+        decision = await stores.limiter.token_unknown(source)
+    else:
+        decision = await stores.limiter.token_failed(client.client_id, source, limit=client.token_per_minute)
+    error = not_authenticated() if decision.accepted else too_many(decision)
+    return Outcome(error=error, client_id=client.client_id if client else None, decision=decision)
+
+
+def not_authenticated() -> InvalidClient:
+    """One text for every reason, so that a stranger cannot tell a wrong secret from an unknown or inactive client."""
+    return InvalidClient(
+        "Client authentication failed: send the client_id and client_secret of an active key of this environment, "
+        "best as HTTP Basic."
+    )

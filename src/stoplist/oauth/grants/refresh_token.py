@@ -1,0 +1,123 @@
+"""The `refresh_token` grant (RFC 6749 section 6), with rotation and reuse detection (RFC 9700 section 4.14).
+
+Source: docs/interface.md sections 3.1 and D2, rows Rotation, Reuse and Refresh with credentials.
+"""
+
+from msgspec.structs import replace
+
+from stoplist.actor import Actor
+from stoplist.audit import trail
+from stoplist.db import Transaction
+from stoplist.db.query import load_queries
+from stoplist.errors import InvalidGrant
+from stoplist.oauth.authentication import find_client, is_proved
+from stoplist.oauth.grants.client_credentials import refuse_client
+from stoplist.oauth.model import Client
+from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores, too_many
+from stoplist.oauth.tokens import RefreshToken, State, find_refresh_token, is_still_unused, rotate_pair
+
+NAME = "refresh_token"
+_REVOKE_IF_EPOCH = load_queries("stoplist.oauth")["revoke_if_epoch"]
+
+_ANEW = "get a new pair with client_credentials."
+_TEXTS = {
+    # Read as active after it could not be rotated: a clock was set back in between.
+    State.ACTIVE: f"The refresh token could not be used: {_ANEW}",
+    State.EXPIRED: f"The refresh token has expired (30 days after its issue): {_ANEW}",
+    State.REVOKED: f"The refresh token has been revoked: {_ANEW}",
+    State.ROTATED: "The refresh token was used already, so every access and refresh token of this client has been "
+    f"revoked: {_ANEW} Use each refresh token once, and never again after a lost answer.",
+}
+_UNKNOWN = f"The refresh token is unknown in this environment: send the latest one exactly as received, or {_ANEW}"
+_ANOTHER = f"The refresh token was issued to another client: send your own, or {_ANEW}"
+
+
+async def answer(actor: Actor, stores: TokenStores, request: TokenRequest) -> Outcome:
+    """The successors of an active refresh token. A rotated one, presented again, revokes all the client's tokens."""
+    named = await find_client(stores.database, request.presented.client_id)
+    if request.presented.has_credentials and not is_proved(named, request.presented):
+        return await refuse_client(stores, named, request.source)
+    token = await find_refresh_token(stores.database, request.refresh_token, stores.clock.now_ms())
+    counted = await _count(stores, request, named, token)
+    if not counted.decision.accepted:
+        raised = await _alarm_despite_limit(actor, stores, request.refresh_token, token)
+        return replace(counted, error=too_many(counted.decision), raised_alarm=raised)
+    if token and request.presented.client_id not in (None, token.client_id):
+        raised = await _alarm_if_used(actor, stores, token)
+        return replace(counted, error=InvalidGrant(_ANOTHER), raised_alarm=raised)
+    if token and token.state is State.ACTIVE:
+        pair = await rotate_pair(stores.database, stores.clock, request.refresh_token)
+        if pair:
+            return replace(counted, pair=pair)
+        # Somebody was faster: with the same token, with a revocation, or time itself.
+        token = await find_refresh_token(stores.database, request.refresh_token, stores.clock.now_ms())
+    raised = await _alarm_if_used(actor, stores, token)
+    return replace(counted, error=InvalidGrant(_text(token)), raised_alarm=raised)
+
+
+async def _count(
+    stores: TokenStores, request: TokenRequest, named: Client | None, token: RefreshToken | None
+) -> Outcome:
+    """Whose budget the request counts against: a proof's, else a known client's, else the source's alone."""
+    limiter, source = stores.limiter, request.source
+    if request.presented.has_credentials and named:
+        decision = await limiter.token_proved(named.client_id, source, limit=named.token_per_minute)
+        return Outcome(client_id=named.client_id, is_proved=True, decision=decision)
+    if token and token.is_live:
+        decision = await limiter.token_proved(token.client_id, source, limit=token.token_per_minute)
+        return Outcome(client_id=token.client_id, is_proved=True, decision=decision)
+    known = named or token
+    if known:
+        decision = await limiter.token_failed(known.client_id, source, limit=known.token_per_minute)
+        return Outcome(client_id=known.client_id, decision=decision)
+    return Outcome(decision=await limiter.token_unknown(source))
+
+
+async def _alarm_despite_limit(
+    actor: Actor, stores: TokenStores, refresh_token: str, token: RefreshToken | None
+) -> bool:
+    """The alarm of a request that the limits refused: they decide the answer, never whether a theft is noticed."""
+    if token and token.state is State.ACTIVE and await _is_rotated_meanwhile(stores, refresh_token):
+        token = await find_refresh_token(stores.database, refresh_token, stores.clock.now_ms())
+    return await _alarm_if_used(actor, stores, token)
+
+
+async def _is_rotated_meanwhile(stores: TokenStores, refresh_token: str) -> bool:
+    """Whether a rotation that was under way when the token was read has won since. Changes nothing."""
+
+    async def attempt(transaction: Transaction) -> None:
+        if await is_still_unused(transaction, refresh_token, stores.clock.now_ms()):
+            raise _StillUnused
+
+    try:
+        await stores.database.write(attempt)
+    except _StillUnused:
+        return False
+    return True
+
+
+async def _alarm_if_used(actor: Actor, stores: TokenStores, token: RefreshToken | None) -> bool:
+    """If the token was rotated under the current epoch, every token of its client is revoked, once.
+
+    Returns whether this call did it: of any number of losers one bumps the epoch, under the epoch that it saw.
+    """
+    if token is None or token.state is not State.ROTATED:
+        return False
+    client_id, epoch = token.client_id, token.epoch
+
+    async def revoke(transaction: Transaction) -> bool:
+        if await transaction.one(_REVOKE_IF_EPOCH, client_id=client_id, epoch=epoch) is None:
+            return False
+        presenter = replace(actor, id=client_id)
+        await trail.record(transaction, presenter, "client.reuse_alarm", client_id, at_ms=stores.clock.now_ms())
+        return True
+
+    return await stores.database.write(revoke)
+
+
+def _text(token: RefreshToken | None) -> str:
+    return _TEXTS[token.state] if token else _UNKNOWN
+
+
+class _StillUnused(Exception):
+    """Rolls back an attempt that must leave nothing."""

@@ -1,0 +1,145 @@
+-- Credentials and token pairs.
+
+-- name: find_client
+-- Primary key.
+SELECT client_id, secret_hash, epoch, is_active, token_per_minute FROM clients WHERE client_id = :client_id
+
+-- name: find_access_token
+-- token_pairs_access, then the primary key of clients: the whole bearer check in one statement.
+SELECT p.client_id, p.access_expires_ms, p.epoch, c.epoch AS current_epoch, c.is_active, c.permissions, c.api_per_minute
+FROM token_pairs p JOIN clients c ON c.client_id = p.client_id
+WHERE p.access_hash = :access_hash
+
+-- name: find_refresh_token
+-- token_pairs_refresh, the primary key of clients, token_pairs_rotated_from.
+SELECT p.client_id, p.refresh_expires_ms, p.epoch, c.epoch AS current_epoch, c.is_active, c.token_per_minute,
+       CASE WHEN EXISTS (SELECT 1 FROM token_pairs s WHERE s.rotated_from = p.pair_id) THEN 1 ELSE 0 END AS is_rotated
+FROM token_pairs p JOIN clients c ON c.client_id = p.client_id
+WHERE p.refresh_hash = :refresh_hash
+
+-- name: issue_pair
+-- Only while the client is as it was when it proved itself. A deactivation that commits in between leaves a pair of
+-- the old epoch, which is dead from the start.
+INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
+SELECT c.client_id, c.epoch, CAST(:access_hash AS bytea), CAST(:refresh_hash AS bytea),  -- only: postgresql
+       CAST(:access_expires_ms AS bigint), CAST(:refresh_expires_ms AS bigint)  -- only: postgresql
+SELECT c.client_id, c.epoch, :access_hash, :refresh_hash, :access_expires_ms, :refresh_expires_ms  -- only: sqlite
+FROM clients c WHERE c.client_id = :client_id AND c.epoch = :epoch AND c.is_active = 1
+RETURNING pair_id
+
+-- name: rotate_pair
+-- One statement consumes the presented token and stores its successors. token_pairs_rotated_from is the
+-- compare-and-set: of any number at once one inserts, the others wait for it and then find the place taken. The pair
+-- takes over the presented token's epoch, so that a revocation that commits in between leaves it dead.
+INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, rotated_from, access_expires_ms, refresh_expires_ms)
+SELECT p.client_id, p.epoch, CAST(:access_hash AS bytea), CAST(:refresh_hash AS bytea), p.pair_id,  -- only: postgresql
+       CAST(:access_expires_ms AS bigint), CAST(:refresh_expires_ms AS bigint)  -- only: postgresql
+SELECT p.client_id, p.epoch, :access_hash, :refresh_hash, p.pair_id, :access_expires_ms, :refresh_expires_ms  -- only: sqlite
+FROM token_pairs p JOIN clients c ON c.client_id = p.client_id AND c.epoch = p.epoch AND c.is_active = 1
+WHERE p.refresh_hash = :presented_hash AND p.refresh_expires_ms > :now_ms
+ON CONFLICT (rotated_from) WHERE rotated_from IS NOT NULL DO NOTHING
+RETURNING client_id
+
+-- name: revoke_if_epoch
+-- The reuse alarm: a compare-and-set, so that any number of losers bump the epoch once.
+UPDATE clients SET epoch = epoch + 1 WHERE client_id = :client_id AND epoch = :epoch
+RETURNING epoch
+
+-- name: delete_expired_pairs
+-- The oldest rows by primary key, a bite at a time; a row is kept until its refresh token expires.
+DELETE FROM token_pairs WHERE pair_id IN (
+    SELECT pair_id FROM (SELECT pair_id, refresh_expires_ms FROM token_pairs ORDER BY pair_id LIMIT :bite) oldest
+    WHERE refresh_expires_ms <= :now_ms
+)
+
+-- name: create_client
+INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
+                     permissions, created_ms)
+VALUES (:client_id, :label, :secret_hash, :secret_prefix, 1, 1,
+        (SELECT organization_id FROM organizations WHERE slug = :default_organization), :permissions, :created_ms)
+
+-- name: add_client_organization
+INSERT INTO client_organizations (client_id, organization_id)
+SELECT c.client_id, o.organization_id FROM clients c, organizations o WHERE c.client_id = :client_id AND o.slug = :slug
+
+-- name: remove_client_organizations
+DELETE FROM client_organizations WHERE client_id = :client_id
+
+-- name: credentials
+SELECT c.client_id, c.label, c.secret_prefix, c.is_active, c.permissions, c.token_per_minute, c.api_per_minute,
+       c.created_ms, d.slug AS default_organization,
+       (SELECT MAX(u.last_used_ms) FROM client_days u WHERE u.client_id = c.client_id) AS last_used_ms
+FROM clients c JOIN organizations d ON d.organization_id = c.default_organization_id
+ORDER BY c.created_ms, c.client_id
+
+-- name: credential
+SELECT c.client_id, c.label, c.secret_prefix, c.is_active, c.permissions, c.token_per_minute, c.api_per_minute,
+       c.created_ms, d.slug AS default_organization,
+       (SELECT MAX(u.last_used_ms) FROM client_days u WHERE u.client_id = c.client_id) AS last_used_ms
+FROM clients c JOIN organizations d ON d.organization_id = c.default_organization_id
+WHERE c.client_id = :client_id
+
+-- name: organizations_of_clients
+SELECT co.client_id, o.slug FROM client_organizations co
+JOIN organizations o ON o.organization_id = co.organization_id ORDER BY co.client_id, o.slug
+
+-- name: organizations_of_client
+SELECT o.slug FROM client_organizations co JOIN organizations o ON o.organization_id = co.organization_id
+WHERE co.client_id = :client_id ORDER BY o.slug
+
+-- name: lock_client
+-- Changes to one credential go one after the other: the row lock is taken before anything is read.
+UPDATE clients SET client_id = client_id WHERE client_id = :client_id RETURNING is_active
+
+-- name: deactivate_client
+-- Inactive and every token revoked in the same statement.
+UPDATE clients SET is_active = 0, epoch = epoch + 1 WHERE client_id = :client_id
+
+-- name: activate_client
+UPDATE clients SET is_active = 1 WHERE client_id = :client_id
+
+-- name: revoke_tokens
+UPDATE clients SET epoch = epoch + 1 WHERE client_id = :client_id
+
+-- name: replace_secret
+-- The new secret and every token revoked in the same statement.
+UPDATE clients SET secret_hash = :secret_hash, secret_prefix = :secret_prefix, epoch = epoch + 1
+WHERE client_id = :client_id
+
+-- name: set_ceilings
+UPDATE clients SET token_per_minute = :token_per_minute, api_per_minute = :api_per_minute WHERE client_id = :client_id
+
+-- name: ceilings
+SELECT token_per_minute, api_per_minute FROM clients WHERE client_id = :client_id
+
+-- name: update_client
+UPDATE clients SET label = :label, permissions = :permissions,
+    default_organization_id = (SELECT organization_id FROM organizations WHERE slug = :default_organization)
+WHERE client_id = :client_id
+
+-- name: add_use
+INSERT INTO client_days (client_id, day, requests, limit_refusals, failed_authentications, last_used_ms)
+VALUES (:client_id, :day, :requests, :limit_refusals, :failed_authentications, :last_used_ms)
+ON CONFLICT (client_id, day) DO UPDATE SET
+    requests = client_days.requests + excluded.requests,
+    limit_refusals = client_days.limit_refusals + excluded.limit_refusals,
+    failed_authentications = client_days.failed_authentications + excluded.failed_authentications,
+    last_used_ms = COALESCE(excluded.last_used_ms, client_days.last_used_ms)
+
+-- name: add_refusal
+INSERT INTO client_refusals (client_id, at_ms, request_id, code) VALUES (:client_id, :at_ms, :request_id, :code)
+ON CONFLICT (client_id, at_ms, request_id) DO NOTHING
+
+-- name: forget_refusals
+-- All but the last :keep of the client.
+DELETE FROM client_refusals WHERE client_id = :client_id AND (at_ms, request_id) IN (
+    SELECT at_ms, request_id FROM client_refusals WHERE client_id = :client_id
+    ORDER BY at_ms DESC, request_id DESC LIMIT 1000 OFFSET :keep
+)
+
+-- name: use_by_day
+SELECT day, requests, limit_refusals, failed_authentications FROM client_days
+WHERE client_id = :client_id AND day >= :since_day ORDER BY day
+
+-- name: refusals
+SELECT at_ms, request_id, code FROM client_refusals WHERE client_id = :client_id ORDER BY at_ms DESC, request_id DESC

@@ -1,0 +1,136 @@
+"""Use per key and day and the last refusals of each key: gathered in memory, written once a minute and at shutdown.
+
+Source: docs/interface.md sections 2.1 (Last used) and D9.
+"""
+
+from collections import deque
+
+import msgspec
+
+from stoplist.db import Database, Transaction
+from stoplist.db.query import load_queries
+
+_QUERIES = load_queries(__package__)
+_ADD_REFUSAL = _QUERIES["add_refusal"]
+_ADD_USE = _QUERIES["add_use"]
+_FORGET = _QUERIES["forget_refusals"]
+_REFUSALS = _QUERIES["refusals"]
+_USE_BY_DAY = _QUERIES["use_by_day"]
+
+KEPT_REFUSALS = 50
+CLIENTS_A_UNIT = 50
+DAY_MS = 86_400_000
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """One refused request of a key: when, which, and the error code; never what it sent."""
+
+    at_ms: int
+    request_id: str
+    code: str
+
+
+class Use(msgspec.Struct):
+    """What a key did on one day (days since 1970 UTC)."""
+
+    requests: int = 0
+    limit_refusals: int = 0
+    failed_authentications: int = 0
+    last_used_ms: int | None = None
+
+
+class DayOfUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of one day (days since 1970 UTC), as they were stored."""
+
+    day: int
+    requests: int
+    limit_refusals: int
+    failed_authentications: int
+
+
+class Usage:
+    """What has happened since the last `flush`."""
+
+    def __init__(self) -> None:
+        self._days: dict[tuple[str, int], Use] = {}
+        self._refusals: dict[str, deque[Refusal]] = {}
+
+    def note(self, client_id: str, *, now_ms: int, is_authenticated: bool, error: str | None, request_id: str) -> None:
+        """Count one answered request of a known client; `error` is the code of its refusal."""
+        key = (client_id, now_ms // DAY_MS)
+        use = self._days.get(key) or self._days.setdefault(key, Use())
+        use.requests += 1
+        if is_authenticated:
+            use.last_used_ms = now_ms
+        if error is None:
+            return
+        use.limit_refusals += error == "rate_limited"
+        use.failed_authentications += error == "invalid_client"
+        refusals = self._refusals.setdefault(client_id, deque(maxlen=KEPT_REFUSALS))
+        refusals.append(Refusal(now_ms, request_id, error))
+
+    async def flush(self, database: Database) -> None:
+        """Write what was gathered; what cannot be written stays for the next time."""
+        clients = sorted({client_id for client_id, _ in self._days})
+        for start in range(0, len(clients), CLIENTS_A_UNIT):
+            await self._write(database, clients[start : start + CLIENTS_A_UNIT])
+
+    async def _write(self, database: Database, clients: list[str]) -> None:
+        days = {key: self._days.pop(key) for key in list(self._days) if key[0] in set(clients)}
+        refusals = {client_id: self._refusals.pop(client_id, deque()) for client_id in clients}
+
+        async def store(transaction: Transaction) -> None:
+            for (client_id, day), use in days.items():
+                await transaction.run(_ADD_USE, client_id=client_id, day=day, **msgspec.structs.asdict(use))
+            for client_id, refused in refusals.items():
+                await _store_refusals(transaction, client_id, refused)
+
+        try:
+            await database.write(store)
+        except Exception:
+            self._put_back(days, refusals)
+            raise
+
+    def _put_back(self, days: dict[tuple[str, int], Use], refusals: dict[str, deque[Refusal]]) -> None:
+        for key, use in days.items():
+            since = self._days.setdefault(key, Use())
+            since.requests += use.requests
+            since.limit_refusals += use.limit_refusals
+            since.failed_authentications += use.failed_authentications
+            since.last_used_ms = since.last_used_ms or use.last_used_ms
+        for client_id, refused in refusals.items():
+            later = self._refusals.get(client_id, ())
+            self._refusals[client_id] = deque([*refused, *later], maxlen=KEPT_REFUSALS)
+
+
+async def use_by_day(database: Database, client_id: str, *, since_day: int) -> list[DayOfUse]:
+    """What the key did on each day since `since_day` (days since 1970 UTC), oldest first; idle days are left out."""
+    rows = await database.all(_USE_BY_DAY, client_id=client_id, since_day=since_day)
+    return [
+        DayOfUse(
+            day=row["day"],
+            requests=row["requests"],
+            limit_refusals=row["limit_refusals"],
+            failed_authentications=row["failed_authentications"],
+        )
+        for row in rows
+    ]
+
+
+async def last_refusals(database: Database, client_id: str) -> list[Refusal]:
+    """The last refused requests of the key, newest first, at most KEPT_REFUSALS of them."""
+    rows = await database.all(_REFUSALS, client_id=client_id)
+    return [Refusal(row["at_ms"], row["request_id"], row["code"]) for row in rows]
+
+
+async def _store_refusals(transaction: Transaction, client_id: str, refused: "deque[Refusal]") -> None:
+    for refusal in refused:
+        await transaction.run(
+            _ADD_REFUSAL,
+            client_id=client_id,
+            at_ms=refusal.at_ms,
+            request_id=refusal.request_id,
+            code=refusal.code,
+        )
+    if refused:
+        await transaction.run(_FORGET, client_id=client_id, keep=KEPT_REFUSALS)

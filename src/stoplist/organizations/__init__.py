@@ -1,0 +1,1 @@
+"""Organizations and the groups of messages that people can leave."""

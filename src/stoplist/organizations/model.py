@@ -1,0 +1,62 @@
+"""What an organization and a group are, and the rules for their names. Source: docs/interface.md section D5."""
+
+import re
+import unicodedata
+
+import msgspec
+
+from stoplist.errors import Refused
+
+MAX_NAME_CHARS = 200
+_SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+
+class Organization(msgspec.Struct, frozen=True, kw_only=True):
+    """An organization; closed ones stay, with all that they hold. Times are milliseconds since 1970 UTC."""
+
+    organization_id: int
+    slug: str
+    name: str
+    default_group_id: str | None
+    created_ms: int
+    closed_ms: int | None
+
+    @property
+    def is_closed(self) -> bool:
+        return self.closed_ms is not None
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of message that people can leave on its own; retired ones stay."""
+
+    group_id: str
+    org_slug: str
+    name: str
+    is_default: bool
+    created_ms: int
+    retired_ms: int | None
+
+
+def is_slug(text: str) -> bool:
+    """Whether `text` can be the slug of an organization."""
+    return _SLUG.fullmatch(text) is not None
+
+
+def checked_slug(text: str) -> str:
+    """`text`, if it can be a slug; else Refused."""
+    if not is_slug(text):
+        raise Refused(
+            f"{text[:80]!r} cannot be a slug: 1 to 63 lower-case letters, digits and hyphens, "
+            "the first no hyphen (for example acme-shoes)."
+        )
+    return text
+
+
+def checked_name(text: str, what: str) -> str:
+    """`text` without surrounding white space, if it can be a name or label; else Refused. `what` names it."""
+    name = text.strip()
+    if not name or len(name) > MAX_NAME_CHARS:
+        raise Refused(f"{what} needs 1 to {MAX_NAME_CHARS} characters; this one has {len(name)}.")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name):
+        raise Refused(f"{what} must be one line of text, without control characters.")
+    return name

@@ -1,0 +1,90 @@
+"""Create, list, rename and close organizations. Nothing is ever deleted. Source: docs/interface.md section D5."""
+
+from stoplist.actor import Actor
+from stoplist.audit import trail
+from stoplist.clock import Clock
+from stoplist.db import Database, Transaction
+from stoplist.db.query import load_queries
+from stoplist.errors import Refused
+from stoplist.organizations import groups
+from stoplist.organizations.model import Organization, checked_name, checked_slug
+from stoplist.organizations.store import locked, locked_open, organization_of
+
+_QUERIES = load_queries(__package__)
+_CLOSE = _QUERIES["close_organization"]
+_CREATE = _QUERIES["create_organization"]
+_LIST = _QUERIES["organizations"]
+_RENAME = _QUERIES["rename_organization"]
+
+
+async def create_organization(
+    actor: Actor, database: Database, clock: Clock, *, slug: str, name: str, default_group: str | None = None
+) -> Organization:
+    """The organization exists, with a default group of that name if one was given. Refused if the slug is taken."""
+    actor.must_be_administrator()
+    checked_slug(slug)
+    name = checked_name(name, "The name of an organization")
+    group_name = None if default_group is None else checked_name(default_group, "The name of a group")
+    now_ms = clock.now_ms()
+
+    async def create(transaction: Transaction) -> Organization:
+        created = await transaction.one(_CREATE, slug=slug, name=name, created_ms=now_ms)
+        if created is None:
+            raise Refused(f"The slug {slug} is taken (that of a closed organization stays so): choose another one.")
+        await trail.record(transaction, actor, "organization.create", slug, at_ms=now_ms, name=name)
+        if group_name is not None:
+            await groups.add_group(
+                transaction,
+                actor,
+                await locked(transaction, slug),
+                group_name,
+                is_default=True,
+                now_ms=now_ms,
+            )
+        return await locked(transaction, slug)
+
+    return await database.write(create)
+
+
+async def list_organizations(actor: Actor, database: Database) -> list[Organization]:
+    """Every organization, closed ones included, by slug."""
+    actor.must_be_administrator()
+    return [organization_of(row) for row in await database.all(_LIST)]
+
+
+async def rename_organization(actor: Actor, database: Database, clock: Clock, *, slug: str, name: str) -> Organization:
+    """The organization has the new name; its slug never changes."""
+    actor.must_be_administrator()
+    name = checked_name(name, "The name of an organization")
+    now_ms = clock.now_ms()
+
+    async def rename(transaction: Transaction) -> Organization:
+        organization = await locked_open(transaction, slug)
+        if organization.name != name:
+            await transaction.run(_RENAME, organization_id=organization.organization_id, name=name)
+            await trail.record(
+                transaction,
+                actor,
+                "organization.rename",
+                slug,
+                at_ms=now_ms,
+                name=name,
+                was=organization.name,
+            )
+        return await locked(transaction, slug)
+
+    return await database.write(rename)
+
+
+async def close_organization(actor: Actor, database: Database, clock: Clock, *, slug: str) -> Organization:
+    """The organization is closed for good: requests for it are refused, its records and its slug stay."""
+    actor.must_be_administrator()
+    now_ms = clock.now_ms()
+
+    async def close(transaction: Transaction) -> Organization:
+        organization = await locked_open(transaction, slug)
+        await transaction.run(_CLOSE, organization_id=organization.organization_id, closed_ms=now_ms)
+        await trail.record(transaction, actor, "organization.close", slug, at_ms=now_ms)
+        return await locked(transaction, slug)
+
+    return await database.write(close)
