@@ -1,0 +1,86 @@
+"""The background work of a server: one table of what, how often, and the coroutine.
+
+Source: docs/interface.md sections D1 (Clock, HTTPS), D2 (Rotation), D8, D9.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from stoplist.clock import Clock
+from stoplist.db import Database
+from stoplist.errors import StoreUnavailable
+from stoplist.limits.memory import MemoryLimiter
+from stoplist.oauth.tokens import delete_expired
+from stoplist.oauth.usage import Usage
+
+_LOG = logging.getLogger(__name__)
+_PAUSE_S = 0.05
+
+
+class Chore(NamedTuple):
+    """What is done, every how many seconds, and how."""
+
+    name: str
+    every_s: float
+    work: Callable[[], Awaitable[None]]
+
+
+def chores(
+    *,
+    database: Database,
+    clock: Clock,
+    limiter: MemoryLimiter,
+    usage: Usage,
+    renew_certificate: Callable[[], object],
+) -> list[Chore]:
+    """Everything that a server does in the background."""
+
+    async def renew() -> None:
+        renew_certificate()
+
+    return [
+        Chore("take up a renewed certificate", 10, renew),
+        Chore("follow the database's clock", 30, lambda: follow_clock(clock, database)),
+        Chore("write the use of keys", 60, lambda: usage.flush(database)),
+        Chore("forget idle rate limits", 60, limiter.sweep),
+        Chore("delete expired tokens", 60, lambda: delete_all_expired(database, clock)),
+    ]
+
+
+@contextmanager
+def running(table: list[Chore]) -> Iterator[None]:
+    """While this lasts the chores are done."""
+    tasks = [asyncio.create_task(_repeat(chore), name=chore.name) for chore in table]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def follow_clock(clock: Clock, database: Database) -> None:
+    """The clock agrees with the database's, so that hosts agree with one another; on SQLite it is this machine's."""
+    asked_ms = clock.local_ms()
+    database_ms = await database.clock_ms()
+    if database_ms is not None:
+        clock.follow(database_ms, asked_ms=asked_ms, answered_ms=clock.local_ms())
+
+
+async def delete_all_expired(database: Database, clock: Clock) -> None:
+    """No expired pair is left; deleted in small bites, with pauses in which others write."""
+    while await delete_expired(database, clock.now_ms()):  # noqa: ASYNC110 - a pause, not a wait for an event
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def _repeat(chore: Chore) -> None:
+    while True:
+        await asyncio.sleep(chore.every_s)
+        try:
+            await chore.work()
+        except StoreUnavailable as error:
+            _LOG.warning("A chore will be tried again", extra={"fields": {"chore": chore.name, "why": error.text}})
+        except Exception:
+            _LOG.exception("A chore failed", extra={"fields": {"chore": chore.name}})

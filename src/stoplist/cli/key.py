@@ -1,0 +1,274 @@
+"""`stoplist key`: the API keys (client credentials) of partners."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from stoplist.cli.opened import Opened, data_dir_option, run
+from stoplist.cli.printing import json_option, print_record, print_records, rfc3339
+from stoplist.cli.words import CEILING, NAME
+from stoplist.oauth import credentials, usage
+from stoplist.oauth.model import NEW_KEY_PERMISSIONS, PERMISSIONS, Credential
+
+_DAYS_SHOWN = 30
+_KEEP_IT = "Store the client_secret now: it is not shown again."
+_permission_option = click.option(
+    "--permission",
+    "permissions",
+    multiple=True,
+    type=click.Choice(PERMISSIONS),
+    help="What the key may do; may be given several times.",
+)
+
+
+@click.group("key")
+def command() -> None:
+    """API keys: a client_id and a client_secret, with which a partner's program gets tokens.
+
+    A change holds from the very next request on, also on servers that run.
+    """
+
+
+@command.command("create")
+@click.option("--label", required=True, type=NAME, help="What the key is for; for people.")
+@click.option("--org", "organizations", required=True, multiple=True, metavar="SLUG", help="An organization it covers.")
+@click.option("--default-org", metavar="SLUG", help="Which of several is meant by a request that names none.")
+@_permission_option
+@data_dir_option
+@json_option
+def create(
+    label: str,
+    organizations: tuple[str, ...],
+    default_org: str | None,
+    permissions: tuple[str, ...],
+    data_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Create a key. Its secret is shown this once.
+
+    Example: stoplist key create --label "Nightly import" --org acme-shoes
+    """
+    _check_default(organizations, default_org)
+    created = run(
+        data_dir,
+        lambda opened: credentials.create_credential(
+            opened.actor,
+            opened.database,
+            opened.clock,
+            label=label,
+            organizations=organizations,
+            default_organization=default_org,
+            permissions=frozenset(permissions) or NEW_KEY_PERMISSIONS,
+        ),
+    )
+    shown = _shown(created.credential)
+    print_record(
+        {"client_id": shown.pop("client_id"), "client_secret": created.client_secret, **shown},
+        as_json=as_json,
+    )
+    click.echo(_KEEP_IT, err=True)
+
+
+@command.command("list")
+@data_dir_option
+@json_option
+def list_(data_dir: str | None, as_json: bool) -> None:
+    """List all keys, oldest first."""
+    known = run(data_dir, lambda opened: credentials.list_credentials(opened.actor, opened.database))
+    print_records(
+        [_shown(credential) for credential in known],
+        columns=("label", "client_id", "secret_prefix", "active", "last_used_at", "created_at"),
+        as_json=as_json,
+        none="There is no key yet: `stoplist key create` makes one.",
+    )
+
+
+@command.command("show")
+@click.argument("client_id")
+@data_dir_option
+@json_option
+def show(client_id: str, data_dir: str | None, as_json: bool) -> None:
+    """Show a key, its use over the last 30 days, and its last 50 refused requests."""
+    record = run(data_dir, lambda opened: _look_at(opened, client_id))
+    if as_json:
+        print_record(record, as_json=True)
+        return
+    days, refusals = record.pop("days"), record.pop("refusals")
+    print_record(record, as_json=False)
+    click.echo()
+    print_records(
+        days,
+        columns=("day", "requests", "limit_refusals", "failed_authentications"),
+        as_json=False,
+        none=f"Not used in the last {_DAYS_SHOWN} days.",
+    )
+    click.echo()
+    print_records(refusals, columns=("at", "request_id", "error"), as_json=False, none="No refused request.")
+
+
+@command.command("deactivate")
+@click.argument("client_id")
+@data_dir_option
+@json_option
+def deactivate(client_id: str, data_dir: str | None, as_json: bool) -> None:
+    """Deactivate a key: it gets no token any more, and all its tokens are revoked at once."""
+    _change(data_dir, as_json, credentials.deactivate_credential, client_id)
+
+
+@command.command("activate")
+@click.argument("client_id")
+@data_dir_option
+@json_option
+def activate(client_id: str, data_dir: str | None, as_json: bool) -> None:
+    """Activate a key again. Tokens that were revoked stay so."""
+    _change(data_dir, as_json, credentials.activate_credential, client_id)
+
+
+@command.command("revoke-tokens")
+@click.argument("client_id")
+@data_dir_option
+@json_option
+def revoke_tokens(client_id: str, data_dir: str | None, as_json: bool) -> None:
+    """Revoke all tokens of a key at once. Its secret stays good: the partner's program gets new ones."""
+    _change(data_dir, as_json, credentials.revoke_tokens, client_id)
+
+
+@command.command("rotate-secret")
+@click.argument("client_id")
+@data_dir_option
+@json_option
+def rotate_secret(client_id: str, data_dir: str | None, as_json: bool) -> None:
+    """Give a key a new secret, shown this once. The old secret and all tokens are dead at once.
+
+    To change over without a gap, create a second key instead, let the partner switch, and deactivate the old one.
+    """
+    rotated = run(
+        data_dir,
+        lambda opened: credentials.rotate_secret(opened.actor, opened.database, opened.clock, client_id=client_id),
+    )
+    print_record({"client_id": client_id, "client_secret": rotated.client_secret}, as_json=as_json)
+    click.echo(_KEEP_IT, err=True)
+
+
+@command.command("limits")
+@click.argument("client_id")
+@click.option("--token-per-minute", type=CEILING, help="Requests to the token endpoint in 60 s (default 10).")
+@click.option("--api-per-minute", type=CEILING, help="Requests to the API in 60 s (default 60).")
+@data_dir_option
+@json_option
+def limits(
+    client_id: str,
+    token_per_minute: int | str | None,
+    api_per_minute: int | str | None,
+    data_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Give a key other ceilings; without an option, show them."""
+    changed = run(
+        data_dir,
+        lambda opened: credentials.set_ceilings(
+            opened.actor,
+            opened.database,
+            opened.clock,
+            client_id=client_id,
+            token_per_minute=token_per_minute,
+            api_per_minute=api_per_minute,
+        ),
+    )
+    print_record(
+        {
+            "client_id": client_id,
+            "token_per_minute": changed.token_per_minute,
+            "api_per_minute": changed.api_per_minute,
+        },
+        as_json=as_json,
+    )
+
+
+@command.command("update")
+@click.argument("client_id")
+@click.option("--label", type=NAME, help="What the key is for; for people.")
+@click.option("--org", "organizations", multiple=True, metavar="SLUG", help="An organization it covers.")
+@click.option("--default-org", metavar="SLUG", help="Which of several is meant by a request that names none.")
+@_permission_option
+@data_dir_option
+@json_option
+def update(
+    client_id: str,
+    label: str | None,
+    organizations: tuple[str, ...],
+    default_org: str | None,
+    permissions: tuple[str, ...],
+    data_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Change a key. Each option that is given replaces what was; its tokens live on, with the new rights."""
+    if not (label or organizations or default_org or permissions):
+        raise click.UsageError("Give at least one option: what should change?")
+    if organizations and default_org:
+        _check_default(organizations, default_org)
+    changes = credentials.Changes(
+        label=label,
+        organizations=organizations or None,
+        default_organization=default_org,
+        permissions=frozenset(permissions) or None,
+    )
+    updated = run(
+        data_dir,
+        lambda opened: credentials.update_credential(
+            opened.actor, opened.database, opened.clock, client_id=client_id, changes=changes
+        ),
+    )
+    print_record(_shown(updated), as_json=as_json)
+
+
+def _change(
+    data_dir: str | None, as_json: bool, operation: Callable[..., Awaitable[Credential]], client_id: str
+) -> None:
+    changed = run(data_dir, lambda opened: operation(opened.actor, opened.database, opened.clock, client_id=client_id))
+    print_record(_shown(changed), as_json=as_json)
+
+
+def _check_default(organizations: tuple[str, ...], default_org: str | None) -> None:
+    if default_org is None and len(set(organizations)) > 1:
+        raise click.UsageError("Several --org need --default-org, which names one of them.")
+    if default_org is not None and default_org not in organizations:
+        raise click.UsageError("--default-org must be one of the --org.")
+
+
+async def _look_at(opened: Opened, client_id: str) -> dict[str, Any]:
+    credential = await credentials.show_credential(opened.actor, opened.database, client_id=client_id)
+    today = opened.clock.now_ms() // usage.DAY_MS
+    days = await usage.use_by_day(opened.database, client_id, since_day=today - _DAYS_SHOWN + 1)
+    refusals = await usage.last_refusals(opened.database, client_id)
+    return {
+        **_shown(credential),
+        "days": [{**msgspec.structs.asdict(day), "day": _date(day.day)} for day in days],
+        "refusals": [
+            {"at": rfc3339(refusal.at_ms), "request_id": refusal.request_id, "error": refusal.code}
+            for refusal in refusals
+        ],
+    }
+
+
+def _date(day: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
+
+
+def _shown(credential: Credential) -> dict[str, Any]:
+    return {
+        "client_id": credential.client_id,
+        "label": credential.label,
+        "secret_prefix": credential.secret_prefix,
+        "active": credential.is_active,
+        "organizations": credential.organizations,
+        "default_organization": credential.default_organization,
+        "permissions": credential.permissions,
+        "token_per_minute": credential.token_per_minute,
+        "api_per_minute": credential.api_per_minute,
+        "last_used_at": rfc3339(credential.last_used_ms),
+        "created_at": rfc3339(credential.created_ms),
+    }

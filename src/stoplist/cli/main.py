@@ -1,0 +1,58 @@
+"""`stoplist`: the commands, and how an error of theirs ends.
+
+Exit status 1 for what cannot be done, 2 for what the command line alone shows to be wrong.
+Source: docs/interface.md section D9.
+"""
+
+import sys
+from importlib import import_module
+
+import click
+
+from stoplist import __version__
+from stoplist.errors import StoplistError
+
+# Name, one line of help, module: the module is loaded when the command is used, so that `serve` starts quickly.
+COMMANDS = {
+    "serve": ("Run the server.", "stoplist.cli.serve"),
+    "migrate": ("Create the database, or bring its schema up to date.", "stoplist.cli.migrate"),
+    "org": ("Organizations: create, list, rename, close, choose the default group.", "stoplist.cli.org"),
+    "group": ("Groups of messages that people can leave: create, list, retire.", "stoplist.cli.group"),
+    "key": ("API keys: create, list, show, change, rotate, deactivate.", "stoplist.cli.key"),
+}
+
+
+class _Commands(click.Group):
+    """A group whose commands are loaded from the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[cmd_name][1]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_text) for name, (help_text, _) in COMMANDS.items()])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="stoplist", message="%(prog)s %(version)s")
+def stoplist() -> None:
+    """Stoplist: the list of people who asked you to stop.
+
+    `stoplist serve --demo` starts a server to try; `stoplist COMMAND --help` says more of each command. Settings are
+    the STOPLIST_* variables, also read from a .env file in the working directory: docs/interface.md section D1.
+    """
+
+
+def main() -> None:
+    """The `stoplist` command."""
+    try:
+        stoplist(prog_name="stoplist")
+    except StoplistError as error:
+        click.echo(f"stoplist: {error.text}", err=True)
+        sys.exit(1)

@@ -1,0 +1,93 @@
+"""What every command but `serve` and `migrate` starts with: the settings, the database that is there, and who acts."""
+
+import asyncio
+import getpass
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from stoplist.actor import ADMINISTER, Actor
+from stoplist.chores import follow_clock
+from stoplist.clock import Clock
+from stoplist.db import Database, schema
+from stoplist.db.opening import open_database, sqlite_path
+from stoplist.errors import SettingsError
+from stoplist.settings import Settings, load
+
+T = TypeVar("T")
+Command = Callable[..., Any]
+
+ENV_FILE = Path(".env")
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """An open database, the time, and the person at the command line."""
+
+    database: Database
+    clock: Clock
+    actor: Actor
+
+
+def data_dir_option(command: Command) -> Command:
+    """`--data-dir`, which every command takes."""
+    return click.option(
+        "--data-dir",
+        metavar="FOLDER",
+        help="The data folder (STOPLIST_DATA_DIR; default ./data).",
+    )(command)
+
+
+def settings_of(data_dir: str | None, **flags: str | None) -> Settings:
+    """The settings of this process: variables, .env, and flags, which win. SettingsError when they are wrong."""
+    return load(os.environ, env_file=ENV_FILE, flags={"DATA_DIR": data_dir, **flags})
+
+
+def run(data_dir: str | None, work: Callable[[Opened], Awaitable[T]]) -> T:
+    """Do `work` on the database that is there; it takes its environment from the database itself."""
+
+    async def opened_work() -> T:
+        async with _opened(settings_of(data_dir)) as opened:
+            return await work(opened)
+
+    return asyncio.run(opened_work())
+
+
+def command_actor() -> Actor:
+    """The person at the command line: the account of this machine, who may do all."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in a container
+        name = str(os.getuid())
+    return Actor(kind="command", id=name, may=frozenset((ADMINISTER,)))
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Opened]:
+    path = sqlite_path(settings.database_url)
+    if path is not None and not path.exists():
+        raise SettingsError(_nothing_there(f"at {path}"))
+    database = await open_database(
+        settings.database_url, create=False, pool_size=2, prepared=settings.database_prepared
+    )
+    try:
+        known = await schema.read(database)
+        if known is None:
+            raise SettingsError(_nothing_there(f"at {path}" if path else "in this PostgreSQL database"))
+        schema.check(known, environment=None, newest=schema.load_migrations()[-1].number)
+        clock = Clock()
+        await follow_clock(clock, database)
+        yield Opened(database, clock, command_actor())
+    finally:
+        await database.close()
+
+
+def _nothing_there(where: str) -> str:
+    return (
+        f"There is no Stoplist database {where}: `stoplist migrate` makes one (on SQLite `stoplist serve` too). "
+        "Check --data-dir, STOPLIST_DATA_DIR and STOPLIST_DATABASE_URL if there should be one."
+    )

@@ -1,0 +1,59 @@
+"""How commands print what they have: tables and lists for people, JSON for programs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from stoplist import log
+
+Record = Mapping[str, Any]
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--json`, for every command that prints data."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+
+
+def print_record(record: Record, *, as_json: bool) -> None:
+    """One thing: a line a field, or a JSON object."""
+    if as_json:
+        print_json(record)
+        return
+    width = max(map(len, record))
+    for name, value in record.items():
+        click.echo(f"{name:<{width}}  {_shown(value)}")
+
+
+def print_records(records: Sequence[Record], *, columns: Iterable[str], as_json: bool, none: str) -> None:
+    """Many things: a table of `columns`, or a JSON array of all fields. `none` is said when there are none."""
+    if as_json:
+        print_json(records)
+        return
+    if not records:
+        click.echo(none)
+        return
+    names = list(columns)
+    rows = [names, *([_shown(record[name]) for name in names] for record in records)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+    for row in rows:
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_json(value: Any) -> None:
+    """JSON for programs, indented for whoever looks."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def rfc3339(at_ms: int | None) -> str | None:
+    """A time as the API writes it: `2026-03-01T09:30:00.000Z`; None stays None."""
+    return None if at_ms is None else log.rfc3339(at_ms)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return " ".join(map(_shown, value))
+    return "-" if value is None else str(value)

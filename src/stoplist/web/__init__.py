@@ -1,0 +1,1 @@
+"""The HTTP edge: parses a request, calls one operation, renders the answer."""

@@ -1,0 +1,66 @@
+"""The routes: which path leads to which part of the edge."""
+
+import msgspec
+from starlette.routing import Mount, Route, Router
+
+from stoplist.clock import Clock
+from stoplist.db import Database
+from stoplist.errors import NotFound
+from stoplist.limits.limiter import Limiter
+from stoplist.oauth.outcome import TokenStores
+from stoplist.oauth.usage import Usage
+from stoplist.web import health
+from stoplist.web.bearer import BearerGate
+from stoplist.web.edge import Edge
+from stoplist.web.exchange import API_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
+from stoplist.web.forwarded import Network
+from stoplist.web.metrics import Metrics
+from stoplist.web.oauth import TokenEndpoint
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the application is made of."""
+
+    database: Database
+    clock: Clock
+    limiter: Limiter
+    usage: Usage
+    metrics: Metrics
+
+
+def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
+    """The ASGI application of a server."""
+    stores = TokenStores(database=parts.database, clock=parts.clock, limiter=parts.limiter)
+    api = BearerGate(_no_route, database=parts.database, clock=parts.clock, limiter=parts.limiter)
+    routes = Router(
+        [
+            Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics)),
+            Route(API_PATH, api),
+            Mount(API_PATH, app=api),
+            Route(health.HEALTHZ, _Plain(health.healthz)),
+            Route(health.READYZ, _Plain(health.readyz(parts.database))),
+        ],
+        redirect_slashes=False,
+        default=_no_route,
+    )
+    return Edge(
+        routes,
+        clock=parts.clock,
+        usage=parts.usage,
+        metrics=parts.metrics,
+        trusted=trusted_proxies,
+    )
+
+
+class _Plain:
+    """An ASGI function as Starlette wants it: one that is no function is called with scope, receive and send."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:
+    raise NotFound("There is nothing at this path.")

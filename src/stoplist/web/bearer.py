@@ -1,0 +1,54 @@
+"""`/api/v1/**`: nothing below is reached without a valid bearer token and room under the ceiling.
+
+In this order: HTTPS, token, rate limit, route; a path that does not exist asks for a token first.
+Source: docs/interface.md sections 5 and D3 (RFC 6750).
+"""
+
+from stoplist.clock import Clock
+from stoplist.db import Database
+from stoplist.errors import InvalidToken, RateLimited
+from stoplist.limits.headers import rate_limit_headers
+from stoplist.limits.limiter import Limiter
+from stoplist.oauth.bearer import find_bearer
+from stoplist.web.exchange import API_PATH, AsgiApp, Headers, Receive, Scope, Send, exchange_of
+
+_MISSING = "Send an access token from /oauth/token, as Authorization: Bearer, in one header."
+_INVALID = "The access token is unknown, expired or revoked: get a new one from /oauth/token."
+
+
+class BearerGate:
+    """The ASGI application around the routes of the API."""
+
+    def __init__(self, routes: AsgiApp, *, database: Database, clock: Clock, limiter: Limiter) -> None:
+        self._routes = routes
+        self._database, self._clock, self._limiter = database, clock, limiter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = exchange_of(scope)
+        exchange.route = f"{API_PATH}/*"
+        token = bearer_token(scope["headers"])
+        if token is None:
+            raise InvalidToken(_MISSING)
+        bearer = await find_bearer(self._database, self._clock, token)
+        if bearer is None:
+            raise InvalidToken(_INVALID)
+        exchange.client_id, exchange.is_authenticated = bearer.client_id, True
+        decision = await self._limiter.api(bearer.client_id, limit=bearer.api_per_minute)
+        exchange.headers = rate_limit_headers("api", decision)
+        if not decision.accepted:
+            raise RateLimited(
+                f"Too many requests: the limit is {decision.limit} in 60 seconds for all programs with this key. "
+                f"Wait {decision.retry_after_s} s.",
+                retry_after_s=decision.retry_after_s,
+            )
+        scope["stoplist.bearer"] = bearer
+        await self._routes(scope, receive, send)
+
+
+def bearer_token(headers: Headers) -> str | None:
+    """The token of the one `Authorization: Bearer` header (scheme in any case); None if there is no such header."""
+    values = [value for name, value in headers if name == b"authorization"]
+    if len(values) != 1:
+        return None
+    scheme, _, token = values[0].partition(b" ")
+    return token.strip(b" ").decode("latin-1") if scheme.lower() == b"bearer" else None

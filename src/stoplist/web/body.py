@@ -1,0 +1,104 @@
+"""The body of a request: counted as it arrives, and never waited for without end.
+
+The deadline keeps a trickling body from holding a request. Sizes: docs/interface.md sections D2 and D6.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
+from types import coroutine
+from typing import Any
+
+from stoplist.errors import BadRequest
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+DEADLINE_S = 60.0
+_LONGEST_NUMBER = 18
+
+
+class ClientGone(Exception):
+    """The client hung up before its request was whole: nobody is left to answer."""
+
+
+async def read_body(
+    receive: Receive, headers: list[tuple[bytes, bytes]], *, max_bytes: int, deadline_s: float = DEADLINE_S
+) -> bytes:
+    """The whole body, at most `max_bytes` long, all of it within `deadline_s`.
+
+    Raises BadRequest when it is larger or late (an announced size is refused before anything is read), and
+    ClientGone. Header names are in lower case.
+    """
+    if _announced_bytes(headers) > max_bytes:
+        raise _too_large(max_bytes)
+    reading = _read(receive, max_bytes)
+    # Most bodies are there already: then one step reads them, and no timer has to be made.
+    try:
+        awaited = reading.send(None)
+    except StopIteration as done:
+        body: bytes = done.value
+        return body
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await _rest_of(reading, awaited)
+    except TimeoutError:
+        raise BadRequest(f"The body did not arrive within {deadline_s:g} seconds.") from None
+
+
+async def _read(receive: Receive, max_bytes: int) -> bytes:
+    body, more_body = _part(await receive())
+    if len(body) > max_bytes:
+        raise _too_large(max_bytes)
+    if not more_body:
+        return body
+    parts, size = [body], len(body)
+    while more_body:
+        body, more_body = _part(await receive())
+        parts.append(body)
+        size += len(body)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+    return b"".join(parts)
+
+
+@coroutine
+def _rest_of(reading: Coroutine[Any, Any, bytes], awaited: Any) -> Generator[Any, Any, bytes]:
+    """What `reading` returns, when it has been stepped once already and waits for `awaited`.
+
+    Passes values and exceptions (cancellation, the deadline) on as `yield from` does (PEP 380).
+    """
+    try:
+        while True:
+            try:
+                sent = yield awaited
+            except GeneratorExit:
+                reading.close()
+                raise
+            except BaseException as error:
+                awaited = reading.throw(error)
+            else:
+                awaited = reading.send(sent)
+    except StopIteration as done:
+        body: bytes = done.value
+        return body
+
+
+def _part(message: MutableMapping[str, Any]) -> tuple[bytes, bool]:
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    return message.get("body", b""), message.get("more_body", False)
+
+
+def _announced_bytes(headers: list[tuple[bytes, bytes]]) -> int:
+    """What `Content-Length` says, 0 if there is none; a number beyond all bounds where it is none we read."""
+    for name, value in headers:
+        if name == b"content-length":
+            digits = value.strip()
+            return int(digits) if digits.isdigit() and len(digits) < _LONGEST_NUMBER else 10**_LONGEST_NUMBER
+    return 0
+
+
+def _too_large(max_bytes: int) -> BadRequest:
+    for unit, unit_bytes in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if max_bytes % unit_bytes == 0:
+            return BadRequest(f"The body is larger than {max_bytes // unit_bytes} {unit}.")
+    return BadRequest(f"The body is larger than {max_bytes} bytes.")

@@ -1,0 +1,98 @@
+"""The outermost layer: every request passes here once on its way in and once on its way out.
+
+It gives each request its id, asks whether it came over HTTPS, renders whatever error was raised, and accounts for the
+answer: one log line, the metrics, the use of the key.
+"""
+
+import logging
+import time
+
+from stoplist import ids, log
+from stoplist.clock import Clock
+from stoplist.errors import ANSWERS, BadRequest, ServerFault, StoplistError, StoreUnavailable
+from stoplist.oauth.usage import Usage
+from stoplist.web.body import ClientGone
+from stoplist.web.exchange import AsgiApp, Exchange, Message, Receive, Scope, Send, send_error
+from stoplist.web.forwarded import Network, who_asks
+from stoplist.web.health import PATHS as WITHOUT_HTTPS
+from stoplist.web.metrics import Metrics
+
+_LOG = logging.getLogger(__name__)
+_NOT_HTTPS = "This service answers over HTTPS alone: send the request to its https:// address."
+
+
+class Edge:
+    """The ASGI application around the routes."""
+
+    def __init__(
+        self, routes: AsgiApp, *, clock: Clock, usage: Usage, metrics: Metrics, trusted: tuple[Network, ...]
+    ) -> None:
+        self._routes = routes
+        self._clock, self._usage, self._metrics, self._trusted = clock, usage, metrics, trusted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began_ns = time.perf_counter_ns()
+        peer = scope["client"]
+        origin = who_asks(peer[0] if peer else None, scope["scheme"], scope["headers"], self._trusted)
+        exchange = Exchange(request_id=ids.new_request_id(), source_ip=origin.source_ip)
+        scope["stoplist.exchange"] = exchange
+        request_id = (b"x-request-id", exchange.request_id.encode())
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                exchange.status = message["status"]
+                message["headers"].append(request_id)
+            await send(message)
+
+        try:
+            if not origin.is_https and scope["path"] not in WITHOUT_HTTPS:
+                raise BadRequest(_NOT_HTTPS)
+            await self._routes(scope, receive, answer)
+        except ClientGone:
+            exchange.error_code = "client_gone"
+        except StoplistError as error:
+            await self._refuse(scope, answer, error)
+        except Exception:
+            _LOG.exception("A request failed", extra={"fields": {"request_id": exchange.request_id}})
+            await self._refuse(scope, answer, _fault(exchange))
+        finally:
+            self._account(scope, exchange, time.perf_counter_ns() - began_ns)
+
+    async def _refuse(self, scope: Scope, answer: Send, error: StoplistError) -> None:
+        exchange: Exchange = scope["stoplist.exchange"]
+        if isinstance(error, StoreUnavailable):
+            self._metrics.store_errors.inc()
+            _LOG.warning(error.text, extra={"fields": {"request_id": exchange.request_id}})
+        if exchange.status:
+            return  # the answer had begun: the connection is cut off, and the client sees that it is not whole
+        if type(error) not in ANSWERS:
+            error = _fault(exchange)
+        await send_error(scope, answer, error)
+
+    def _account(self, scope: Scope, exchange: Exchange, took_ns: int) -> None:
+        self._metrics.answered(exchange, took_ns)
+        now_ms = self._clock.now_ms()
+        if exchange.client_id is not None:
+            self._usage.note(
+                exchange.client_id,
+                now_ms=now_ms,
+                is_authenticated=exchange.is_authenticated,
+                error=exchange.error_code,
+                request_id=exchange.request_id,
+            )
+        log.request_line(
+            at_ms=now_ms,
+            request_id=exchange.request_id,
+            client_id=exchange.client_id,
+            method=scope["method"],
+            path=scope["path"],
+            status=exchange.status,
+            duration_ms=took_ns / 1_000_000,
+        )
+
+
+def _fault(exchange: Exchange) -> ServerFault:
+    return ServerFault(
+        "The server failed to answer this request. Try again; if it fails again, tell its operator the request_id.",
+        request_id=exchange.request_id,
+    )

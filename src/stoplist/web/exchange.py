@@ -1,0 +1,100 @@
+"""One request as the edge sees it, and the way an answer leaves: in JSON, with its own request id.
+
+Source: docs/interface.md sections 7, D2 (Headers) and D4.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from stoplist.errors import (
+    ANSWERS,
+    InsufficientScope,
+    InvalidClient,
+    InvalidToken,
+    MethodNotAllowed,
+    StoplistError,
+)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+TOKEN_PATH = "/oauth/token"
+API_PATH = "/api/v1"
+
+_JSON = (b"content-type", b"application/json")
+_NO_STORE: Headers = [(b"cache-control", b"no-store"), (b"pragma", b"no-cache")]
+_CHALLENGES: dict[type[StoplistError], str] = {
+    InvalidClient: 'Basic realm="stoplist"',
+    InvalidToken: 'Bearer realm="stoplist", error="invalid_token", error_description="{text}"',
+    InsufficientScope: 'Bearer realm="stoplist", error="insufficient_scope"',
+}
+
+
+class Exchange(msgspec.Struct, kw_only=True):
+    """What the edge knows of a request, filled in on the way: for the log line, the metrics and the use of a key.
+
+    `client_id` is a known client's; `route` is a path of ours, never what the client typed; `status` is 0 until
+    the answer has begun.
+    """
+
+    request_id: str
+    source_ip: str
+    route: str = "unknown"
+    client_id: str | None = None
+    is_authenticated: bool = False
+    error_code: str | None = None
+    headers: Headers = []
+    status: int = 0
+
+
+def exchange_of(scope: Scope) -> Exchange:
+    """The exchange that the edge began for this request."""
+    exchange: Exchange = scope["stoplist.exchange"]
+    return exchange
+
+
+async def send_json(send: Send, status: int, value: Any, headers: Headers | None = None) -> None:
+    """Answer with a JSON body."""
+    body = msgspec.json.encode(value)
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *(headers or ())]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_token_json(send: Send, status: int, value: Any, headers: Headers) -> None:
+    """Answer from the token endpoint: never to be stored on the way (RFC 6749 section 5.1)."""
+    await send_json(send, status, value, [*_NO_STORE, *headers])
+
+
+async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
+    """Answer with an error, in the envelope of the endpoint that was asked."""
+    exchange = exchange_of(scope)
+    answer = ANSWERS[type(error)]
+    headers = [*_headers_of(error), *exchange.headers]
+    if scope["path"] == TOKEN_PATH:
+        exchange.error_code = answer.oauth_code
+        envelope = {"error": answer.oauth_code, "error_description": error.text}
+        await send_token_json(send, answer.status, envelope, headers)
+        return
+    exchange.error_code = answer.api_code
+    texts = {"message": error.text, "error_description": error.text}
+    await send_json(send, answer.status, {"error": answer.api_code, **texts, **error.extra}, headers)
+
+
+def _headers_of(error: StoplistError) -> Headers:
+    headers: Headers = []
+    challenge = _CHALLENGES.get(type(error))
+    if challenge is not None:
+        headers.append((b"www-authenticate", challenge.format(text=error.text).encode()))
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is not None:
+        headers.append((b"retry-after", str(retry_after_s).encode()))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allow.encode()))
+    return headers

@@ -1,0 +1,106 @@
+"""Who asks, and whether over HTTPS: a proxy's word counts from trusted peers alone.
+
+Pure rules, no I/O. Source: docs/interface.md section D1, row HTTPS.
+"""
+
+import re
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+UNKNOWN = "unknown"  # the peer of a connection that was gone before anybody could ask for its address
+
+# No chain of proxies is longer; it bounds what 64 KiB of trusted addresses in one header may cost.
+_MAX_HOPS = 32
+_LONGEST_HOP = 80
+_HOP = re.compile(r"\[(?P<v6>[^\[\]]+)\](?::\d{1,5})?|(?P<v4>[\d.]+)(?::\d{1,5})?|(?P<bare_v6>[^\[\]]+)", re.ASCII)
+
+
+class Origin(NamedTuple):
+    """Where a request comes from: the source address without port or zone, and whether HTTPS all the way."""
+
+    source_ip: str
+    is_https: bool
+
+
+def who_asks(peer: str | None, scheme: str, headers: list[tuple[bytes, bytes]], trusted: tuple[Network, ...]) -> Origin:
+    """The origin of a request that `peer` delivered over `scheme`; header names are in lower case.
+
+    Without a trusted peer nothing in `headers` is looked at. `X-Forwarded-For` is read right to left past
+    trusted hops; an entry that is no address stops the walk at the last address that was believed. Of several
+    `X-Forwarded-Proto` values the rightmost counts; anything but `https`, even nothing, is not HTTPS.
+    """
+    if not trusted or not _is_trusted(nearest := _address(peer or ""), trusted):
+        return _direct(peer, scheme)
+    return Origin(_shown(_source(nearest, headers, trusted)), _arrived_over_https(scheme, headers))
+
+
+@lru_cache(maxsize=4096)
+def source_key(ip: str) -> str:
+    """What one source is counted under: an IPv4 address whole, an IPv6 address by its /64.
+
+    Any text will do; what is no address counts as itself. Source: docs/interface.md section D8.
+    """
+    address = _address(ip)
+    if isinstance(address, IPv6Address):
+        return str(ip_network((int(address) >> 64 << 64, 64)))
+    return ip if address is None else str(address)
+
+
+@lru_cache(maxsize=4096)
+def _direct(peer: str | None, scheme: str) -> Origin:
+    return Origin(_shown(_address(peer or "")), scheme == "https")
+
+
+def _arrived_over_https(scheme: str, headers: list[tuple[bytes, bytes]]) -> bool:
+    protocols = [value for name, value in headers if name == b"x-forwarded-proto"]
+    if not protocols:
+        return scheme == "https"
+    return protocols[-1].rpartition(b",")[2].strip().lower() == b"https"
+
+
+def _source(
+    nearest: Address | None, headers: list[tuple[bytes, bytes]], trusted: tuple[Network, ...]
+) -> Address | None:
+    """The first address from the right that is not trusted, or the last that could be believed."""
+    chain = b",".join(value for name, value in headers if name == b"x-forwarded-for")
+    believed = nearest
+    for hop in reversed(chain.rsplit(b",", _MAX_HOPS)):
+        address = _hop_address(hop)
+        if address is None:
+            break
+        believed = address
+        if not _is_trusted(address, trusted):
+            break
+    return believed
+
+
+def _hop_address(hop: bytes) -> Address | None:
+    """The address of one entry: bare, with a port, or in brackets; None for anything else."""
+    if len(hop) > _LONGEST_HOP:
+        return None
+    match = _HOP.fullmatch(hop.strip(b" \t").decode("latin-1"))
+    return None if match is None else _address(match[match.lastgroup or 0])
+
+
+def _is_trusted(address: Address | None, trusted: tuple[Network, ...]) -> bool:
+    return address is not None and any(address in network for network in trusted)
+
+
+@lru_cache(maxsize=4096)
+def _address(text: str) -> Address | None:
+    """The address without its zone, an IPv4-mapped one as IPv4; None if it is none."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv4Address):
+        return address
+    return address.ipv4_mapped or IPv6Address(int(address))
+
+
+def _shown(address: Address | None) -> str:
+    return UNKNOWN if address is None else str(address)

@@ -1,0 +1,84 @@
+"""What Prometheus may ask: counts and durations whose labels never carry a client's data.
+
+Source: docs/interface.md section D10.
+"""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from stoplist.db import Database
+from stoplist.web.exchange import Exchange, Receive, Scope, Send
+
+_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
+
+
+class Metrics:
+    """The metrics of one process; `database` adds what its driver counts."""
+
+    def __init__(self, database: Database) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(_StoreCollector(database))
+        self._requests = self._counter("requests", "Answered requests.", "route", "status")
+        self._seconds = Histogram(
+            "stoplist_request_seconds",
+            "Time from the head of a request to the end of its answer.",
+            ["route"],
+            buckets=_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.tokens_issued = self._counter("tokens_issued", "Token pairs issued by client_credentials.")
+        self.refreshes = self._counter("refreshes", "Token pairs issued by refresh_token.")
+        self.reuse_alarms = self._counter(
+            "reuse_alarms", "Rotated refresh tokens presented again, each revoking every token of its client."
+        )
+        self.limit_refusals = self._counter("limit_refusals", "Requests refused by a rate limit.", "route")
+        self.store_errors = self._counter("store_errors", "Requests answered 503 because the database failed.")
+        # A child is looked up under a lock each time it is asked for; there are few of them.
+        self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
+    def answered(self, exchange: Exchange, took_ns: int) -> None:
+        """Count one answered request."""
+        key = (exchange.route, exchange.status)
+        children = self._children.get(key)
+        if children is None:
+            children = self._requests.labels(*map(str, key)), self._seconds.labels(exchange.route)
+            self._children[key] = children
+        children[0].inc()
+        children[1].observe(took_ns / 1e9)
+        if exchange.status == 429:
+            self.limit_refusals.labels(exchange.route).inc()
+
+    async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application of the metrics address: every path answers with all metrics."""
+        body = generate_latest(self.registry)
+        headers = [
+            (b"content-type", CONTENT_TYPE_LATEST.encode()),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"stoplist_{name}", text, labels, registry=self.registry)
+
+
+class _StoreCollector(Collector):
+    """Reads the driver's own counts at the moment of asking."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def collect(self) -> Iterable[Metric]:
+        counts = self._database.counts
+        yield CounterMetricFamily("stoplist_store_writes", "Units of work written.", value=counts.writes)
+        yield CounterMetricFamily("stoplist_store_commits", "Commits; one may carry many units.", value=counts.commits)
+        yield CounterMetricFamily(
+            "stoplist_store_write_wait_seconds",
+            "Time that writers waited, from asking to the durable answer, summed.",
+            value=counts.write_wait_ns / 1e9,
+        )
+        yield GaugeMetricFamily("stoplist_store_writers_waiting", "Units that wait now.", value=counts.waiting)

@@ -1,0 +1,133 @@
+"""`POST /oauth/token`: reads the form, asks the grant, renders its outcome.
+
+Refusals come in this order: HTTPS, method, what the request looks like, grant type, client authentication, limit,
+grant. Everything before client authentication is `invalid_request` or `unsupported_grant_type` and counts nowhere.
+Source: docs/interface.md sections 4.1, 7.1 and D2.
+"""
+
+from urllib.parse import parse_qsl
+
+from stoplist.actor import Actor
+from stoplist.errors import BadRequest, MethodNotAllowed, UnsupportedGrantType
+from stoplist.limits.headers import rate_limit_headers
+from stoplist.oauth.authentication import Presented, read_presented
+from stoplist.oauth.grants import GRANTS, refresh_token
+from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores
+from stoplist.web.body import read_body
+from stoplist.web.exchange import (
+    TOKEN_PATH,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    exchange_of,
+    send_error,
+    send_token_json,
+)
+from stoplist.web.forwarded import source_key
+from stoplist.web.metrics import Metrics
+
+MAX_BODY_BYTES = 8 * 1024
+_FORM = b"application/x-www-form-urlencoded"
+_KNOWN = frozenset(("grant_type", "client_id", "client_secret", "refresh_token"))
+_GRANT_NAMES = " or ".join(GRANTS)
+
+
+class TokenEndpoint:
+    """The ASGI application at the token endpoint's path."""
+
+    def __init__(self, stores: TokenStores, metrics: Metrics) -> None:
+        self._stores, self._metrics = stores, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = exchange_of(scope)
+        exchange.route = TOKEN_PATH
+        form, presented = await _read(scope, receive)
+        grant_type = form["grant_type"]
+        actor = Actor(kind="client", id="", source_ip=exchange.source_ip, request_id=exchange.request_id)
+        outcome = await GRANTS[grant_type](
+            actor,
+            self._stores,
+            TokenRequest(
+                presented=presented,
+                refresh_token=form.get("refresh_token", ""),
+                source=source_key(exchange.source_ip),
+            ),
+        )
+        exchange.client_id, exchange.is_authenticated = outcome.client_id, outcome.is_proved
+        self._count(grant_type, outcome)
+        headers = rate_limit_headers("token", outcome.decision) if outcome.is_proved else []
+        if outcome.error is None:
+            await send_token_json(send, 200, outcome.pair, headers)
+            return
+        exchange.headers = headers
+        await send_error(scope, send, outcome.error)
+
+    def _count(self, grant_type: str, outcome: Outcome) -> None:
+        if outcome.raised_alarm:
+            self._metrics.reuse_alarms.inc()
+        if outcome.pair is not None:
+            is_refresh = grant_type == refresh_token.NAME
+            (self._metrics.refreshes if is_refresh else self._metrics.tokens_issued).inc()
+
+
+async def _read(scope: Scope, receive: Receive) -> tuple[dict[str, str], Presented]:
+    """The known parameters of a well-formed request, and what it says of its client."""
+    if scope["method"] != "POST":
+        raise MethodNotAllowed("The token endpoint takes POST alone.", allow="POST")
+    if scope["query_string"]:
+        raise BadRequest("Send the parameters in the body: the token endpoint takes none in the query string.")
+    authorization = _check_headers(scope["headers"])
+    form = parse_form(await read_body(receive, scope["headers"], max_bytes=MAX_BODY_BYTES))
+    if "grant_type" not in form:
+        raise BadRequest(f"The parameter grant_type is missing or empty: send {_GRANT_NAMES}.")
+    if form["grant_type"] not in GRANTS:
+        raise UnsupportedGrantType(f"This grant_type is not offered: send {_GRANT_NAMES}.")
+    if form["grant_type"] == refresh_token.NAME and "refresh_token" not in form:
+        raise BadRequest("The parameter refresh_token is missing or empty: send the latest refresh token.")
+    presented = read_presented(authorization, client_id=form.get("client_id"), client_secret=form.get("client_secret"))
+    return form, presented
+
+
+def parse_form(body: bytes) -> dict[str, str]:
+    """The known parameters of a form body that have a value; any bytes will do. Raises BadRequest.
+
+    A parameter without a value counts as omitted (RFC 6749 section 3.2) but not as absent when it is repeated.
+    """
+    try:
+        fields = parse_qsl(body.decode("utf-8", "strict"), keep_blank_values=True, errors="strict", max_num_fields=100)
+    except UnicodeDecodeError:
+        raise BadRequest("The body is not UTF-8: send its parameters percent-encoded.") from None
+    except ValueError:
+        raise BadRequest("The body has more than 100 parameters: send those of the grant alone.") from None
+    form: dict[str, str] = {}
+    for name, value in fields:
+        if "\0" in name or "\0" in value:
+            raise BadRequest("The body contains a NUL character: send text alone.")
+        if name in form:
+            raise BadRequest(f"The parameter {name} is sent more than once: send it once.")
+        if name in _KNOWN:
+            form[name] = value
+    return {name: value for name, value in form.items() if value}
+
+
+def _check_headers(headers: Headers) -> bytes | None:
+    """Refuse what is not a plain form; returns the `Authorization` header's value, if there is one."""
+    authorization = content_type = None
+    for name, value in headers:
+        if name == b"authorization":
+            if authorization is not None:
+                raise BadRequest("There are two Authorization headers: send one.")
+            authorization = value
+        elif name == b"content-type":
+            content_type = value if content_type is None else b""
+        elif name == b"content-encoding":
+            raise BadRequest("The body has a Content-Encoding: send it as it is.")
+    if content_type is None or not is_form(content_type):
+        raise BadRequest("The content type must be application/x-www-form-urlencoded.")
+    return authorization
+
+
+def is_form(content_type: bytes) -> bool:
+    """Whether a `Content-Type` value means a form; parameters such as a charset are fine."""
+    return content_type == _FORM or content_type.split(b";", 1)[0].strip().lower() == _FORM

@@ -1,0 +1,254 @@
+"""The server around uvicorn's protocol: from the first connection to the last answer after SIGTERM.
+
+uvicorn's own `Server` is not used: it exits the process when a port is taken, raises a signal once more after
+it has stopped, and lets idle connections hold up the stop.
+Source: docs/interface.md section D1, rows Settings (DRAIN_S) and HTTPS.
+"""
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from typing import Any, cast
+
+from uvicorn import Config
+
+from stoplist.errors import SettingsError
+from stoplist.web.protocol import Bounds, OnOwnAnswer, WireProtocol, WireState
+
+_LOG = logging.getLogger(__name__)
+_BACKLOG = 2048
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# How long an idle client may take to read that it is disconnected; many do not look before the next request.
+_LINGER_S = 0.5
+_POLL_S = 0.02
+_CUT_OFF_S = 1.0
+_REMEDIES = {
+    errno.EADDRINUSE: "another process listens there already: stop it, or choose another port",
+    errno.EACCES: "this user may not: choose a port of 1024 or above, or give it CAP_NET_BIND_SERVICE",
+    errno.EADDRNOTAVAIL: "this machine has no such address: 127.0.0.1 is itself alone, 0.0.0.0 all networks",
+}
+
+Application = Callable[..., Any]
+OnStarted = Callable[[list[tuple[str, int]]], None]
+
+
+async def serve_http(
+    app: Application,
+    *,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    drain_s: float,
+    stop: asyncio.Event,
+    force: asyncio.Event | None = None,
+    on_started: OnStarted | None = None,
+    on_own_answer: OnOwnAnswer | None = None,
+    bad_request_code: Callable[[str], str] | None = None,
+    bounds: Bounds | None = None,
+    named_by: str = "STOPLIST_HOST and STOPLIST_PORT",
+) -> None:
+    """Serves the ASGI application until `stop` is set; then no connection and no request of it is left.
+
+    Requests that were accepted before may take `drain_s` seconds more, or until `force` is set; what is not
+    answered by then is cut off. `on_started` gets the addresses once connections are accepted. Raises
+    SettingsError when it cannot listen there. For the other two callbacks see `WireState`.
+    """
+    sockets = _listen(host, port, named_by)
+    state = WireState(
+        bounds or Bounds(),
+        now_s=asyncio.get_running_loop().time(),
+        bad_request_code=bad_request_code or _bad_request,
+        on_own_answer=on_own_answer or _unheard,
+    )
+    addresses = [sock.getsockname()[:2] for sock in sockets]
+    server = _Server(app, state)
+    try:
+        await server.open(sockets, tls)
+        if on_started is not None:
+            on_started(addresses)
+        await server.keep_bounds_until(stop)
+        await server.drain(drain_s, force or asyncio.Event())
+    finally:
+        await server.cut_off()
+        for sock in sockets:
+            sock.close()
+
+
+async def serve_plain(
+    app: Application, *, host: str, port: int, stop: asyncio.Event, on_started: OnStarted | None = None
+) -> None:
+    """The metrics listener: plain HTTP until `stop` is set, the one of the main server."""
+    await serve_http(
+        app,
+        host=host,
+        port=port,
+        tls=None,
+        drain_s=1.0,
+        stop=stop,
+        on_started=on_started,
+        named_by="STOPLIST_METRICS_LISTEN",
+    )
+
+
+@contextmanager
+def stop_on_signals(stop: asyncio.Event, force: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop` as long as this lasts; SIGINT once more sets `force`.
+
+    It should last until everything is put away, or a late signal would end the process in the middle of that.
+    Only for the main thread, inside the running loop.
+    """
+    loop = asyncio.get_running_loop()
+
+    def take(number: signal.Signals) -> None:
+        if number == signal.SIGINT and stop.is_set():
+            force.set()
+        stop.set()
+
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, take, number)
+    try:
+        yield
+    finally:
+        for number in _STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+class _Server:
+    """The listening sockets and connections of one `serve_http`."""
+
+    def __init__(self, app: Application, state: WireState) -> None:
+        self._state = state
+        self._config = _config(app)
+        self._listeners: list[asyncio.Server] = []
+
+    async def open(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
+        """Connections are accepted."""
+        self._date_answers()
+        loop = asyncio.get_running_loop()
+        for sock in sockets:
+            listener = await loop.create_server(self._new_connection, sock=sock, ssl=tls, backlog=_BACKLOG)
+            self._listeners.append(listener)
+
+    async def keep_bounds_until(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set, connections keep their deadlines and answers have the right `Date`."""
+        loop, sweep_s = asyncio.get_running_loop(), self._state.bounds.sweep_s
+        while not await _is_set_within(stop, sweep_s):
+            self._date_answers()
+            self._state.now_s = now_s = loop.time()
+            for connection in tuple(self._state.connections):
+                cast("WireProtocol", connection).enforce_bounds(now_s)
+
+    async def drain(self, drain_s: float, force: asyncio.Event) -> None:
+        """No new connection and no new request is accepted; those accepted are answered, if time allows."""
+        self._close_listeners()
+        self._state.is_draining = True
+        connections = cast("set[WireProtocol]", self._state.connections)
+        for connection in tuple(connections):
+            connection.shutdown()
+        idle = {connection for connection in connections if connection.transport.is_closing()}
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + drain_s
+        lingers_until_s = min(loop.time() + _LINGER_S, ends_s)
+        while (self._state.tasks or connections - idle) or (connections and loop.time() < lingers_until_s):
+            if loop.time() >= ends_s or await _is_set_within(force, _POLL_S):
+                break
+
+    async def cut_off(self) -> None:
+        """Every connection is closed and every request ended, finished or not. May be called twice."""
+        self._close_listeners()
+        tasks = set(self._state.tasks)
+        if tasks:
+            _LOG.warning("Stopped with %d unfinished requests, which were cut off.", len(tasks))
+        for connection in tuple(self._state.connections):
+            connection.transport.abort()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CUT_OFF_S)
+
+    def _new_connection(self) -> WireProtocol:
+        return WireProtocol(self._config, self._state, {})
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    def _date_answers(self) -> None:
+        # One header for all answers of the next second (RFC 9110 section 6.6.1).
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode("ascii"))]
+
+
+def _config(app: Application) -> Config:
+    """What uvicorn's protocol wants to know; nothing of it configures logging or believes a proxy."""
+    config = Config(
+        app,
+        loop="none",
+        http=WireProtocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+    )
+    config.load()
+    return config
+
+
+def _listen(host: str, port: int, named_by: str) -> list[socket.socket]:
+    """Sockets that listen on every address that `host` means, all on one port; 0 chooses a free one."""
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in _addresses(host, port):
+            chosen = sockets[0].getsockname()[1] if sockets else port
+            sockets.append(_listening_socket(family, (address, chosen), is_v6_only=host != "::"))
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        remedy = _REMEDIES.get(error.errno or 0, f"{error.strerror or error}")
+        raise SettingsError(f"Cannot listen on {host} port {port} ({named_by}): {remedy}.") from None
+    return sockets
+
+
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+
+
+def _listening_socket(family: socket.AddressFamily, address: tuple[str, int], *, is_v6_only: bool) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, is_v6_only)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _bad_request(_path: str) -> str:
+    return "bad_request"
+
+
+def _unheard(_request_id: str, _status: int) -> None:
+    pass

@@ -1,0 +1,233 @@
+"""Certificates: which one the server shows, how a renewed one is taken up, and when one must be made.
+
+Source: docs/interface.md section D1, row HTTPS.
+"""
+
+import fcntl
+import hashlib
+import importlib
+import logging
+import os
+import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from stoplist.errors import SettingsError
+
+_LOG = logging.getLogger(__name__)
+# Forward secrecy and authenticated encryption; TLS 1.3 has nothing else and brings its own list.
+_TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+_KEY_OF_ANOTHER = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
+
+_AUTHORITY, _AUTHORITY_KEY = "ca.pem", "ca-key.pem"
+_SERVER, _SERVER_KEY = "server.pem", "server-key.pem"
+_STAMP, _LOCK = "server.json", "tls.lock"
+_ALWAYS = ("localhost", "127.0.0.1", "::1")
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """A TLS context that shows this certificate: TLS 1.2 or newer, HTTP/1.1 and nothing else.
+
+    Raises SettingsError where the files cannot be read, do not belong together, or the key has a passphrase.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_TLS_1_2_CIPHERS)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    _require_readable(certificate, "STOPLIST_TLS_CERT")
+    _require_readable(key, "STOPLIST_TLS_KEY")
+    try:
+        context.load_cert_chain(certificate, key, password=_refuse_passphrase)
+    except OSError as error:  # ssl.SSLError is one of them
+        reason = getattr(error, "reason", None) or error.strerror or "not in PEM format"
+        raise SettingsError(_misfit(certificate, key, reason)) from None
+    return context
+
+
+class CertificateWatch:
+    """Notices that the files of a certificate changed, and lets new connections have the new one."""
+
+    def __init__(self, context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+        self._live = context
+        self._current = context
+        self._certificate, self._key = certificate, key
+        self._taken = self._state_of_files()
+        self._has_warned = False
+
+    def check(self) -> bool:
+        """Whether a changed pair was taken up just now.
+
+        A pair that is not whole yet is left alone, with one warning, and tried again at the next check. Meant
+        to be called every few seconds; reads two files when something changed, else only their status.
+        """
+        found = self._state_of_files()
+        if found == self._taken:
+            return False
+        try:
+            renewed = server_context(self._certificate, self._key)
+        except SettingsError as error:
+            self._warn_once(error.text)
+            return False
+        # The live context never sees the files: loading is two steps, and a pair replaced between them would
+        # leave it with a certificate that has no key. Connections change over to a context that is whole.
+        self._current = renewed
+        self._live.sni_callback = self._choose
+        self._taken, self._has_warned = found, False
+        return True
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _warn_once(self, text: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _LOG.warning("The renewed certificate is not taken up yet: %s", text)
+
+    def _state_of_files(self) -> tuple[object, ...]:
+        return (*_file_state(self._certificate), *_file_state(self._key))
+
+
+def ensure_development_certificate(data_dir: Path, hosts: Iterable[str], now_ms: int) -> tuple[Path, Path]:
+    """The files of a certificate and its key, for `hosts` and this machine's own names, good at `now_ms`.
+
+    They are made, with the authority `ca.pem` that vouches for them, where they are missing, do not fit
+    together, are for other hosts or end within 30 days; the authority is kept as long as it is valid. Several
+    processes may start together. Addresses that mean "any" are left out of `hosts`. Raises SettingsError.
+    """
+    names = _names(hosts)
+    if not _is_good(data_dir, names, now_ms // 1000):
+        try:
+            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _locked(data_dir / _LOCK):
+                if not _is_good(data_dir, names, now_ms // 1000):
+                    _make(data_dir, names, now_ms // 1000)
+        except OSError as error:
+            raise SettingsError(
+                f"No certificate can be made in {data_dir}: {error.strerror}. "
+                "STOPLIST_DATA_DIR must name a folder that the server may write to."
+            ) from None
+    return data_dir / _SERVER, data_dir / _SERVER_KEY
+
+
+class _Stamp(msgspec.Struct, frozen=True):
+    """What an ordinary start needs to know of the certificate without the time it takes to parse it."""
+
+    names: list[str]
+    good_from_s: int
+    renew_at_s: int
+    sha256: str
+
+
+def _is_good(data_dir: Path, names: list[str], now_s: int) -> bool:
+    try:
+        stamp = msgspec.json.decode((data_dir / _STAMP).read_bytes(), type=_Stamp)
+        files = _digest(data_dir)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return stamp.names == names and stamp.good_from_s <= now_s < stamp.renew_at_s and stamp.sha256 == files
+
+
+def _make(data_dir: Path, names: list[str], now_s: int) -> None:
+    # The one import that is not at the top of a file: it takes 55 ms, and most starts make nothing.
+    devcert: Any = importlib.import_module("stoplist.web.devcert")
+    issued = devcert.issue(names, now_s=now_s, known_authority=_known_authority(data_dir, devcert.Pair))
+    _write(data_dir / _AUTHORITY_KEY, issued.authority.key, mode=0o600)
+    _write(data_dir / _AUTHORITY, issued.authority.certificate)
+    _write(data_dir / _SERVER_KEY, issued.server.key, mode=0o600)
+    _write(data_dir / _SERVER, issued.server.certificate)
+    stamp = _Stamp(names, issued.good_from_s, issued.renew_at_s, _digest(data_dir))
+    _write(data_dir / _STAMP, msgspec.json.encode(stamp))
+
+
+def _known_authority(data_dir: Path, pair: Any) -> Any:
+    try:
+        return pair((data_dir / _AUTHORITY).read_bytes(), (data_dir / _AUTHORITY_KEY).read_bytes())
+    except OSError:
+        return None
+
+
+def _digest(data_dir: Path) -> str:
+    """One digest over the four files, each digested first so that no byte can move from one to the next."""
+    files = (_AUTHORITY, _AUTHORITY_KEY, _SERVER, _SERVER_KEY)
+    digests = [hashlib.sha256((data_dir / name).read_bytes()).digest() for name in files]
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def _names(hosts: Iterable[str]) -> list[str]:
+    """The names and addresses of the certificate, each once, as certificates spell them."""
+    spelt = [_spelt(host) for host in (*_ALWAYS, *hosts)]
+    return list(dict.fromkeys(name for name in spelt if name is not None))
+
+
+def _spelt(host: str) -> str | None:
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]").partition("%")[0])
+    except ValueError:
+        pass
+    else:
+        return None if address.is_unspecified else str(address)
+    try:
+        return host.rstrip(".").lower().encode("idna").decode() or None
+    except UnicodeError:
+        raise SettingsError("STOPLIST_BASE_URL and STOPLIST_HOST must hold a host name or an address.") from None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the file's lock; a process that dies lets go of it."""
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """The file is there whole or not at all, also after a power cut, and never open to others on the way."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        partial.unlink()
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _file_state(path: Path) -> tuple[object, ...]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        return (error.errno,)
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _require_readable(path: Path, setting: str) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise SettingsError(f"{setting}: {path} cannot be read ({error.strerror}).") from None
+
+
+def _refuse_passphrase() -> NoReturn:
+    # Without this, OpenSSL would ask at the terminal, and a service would wait there for ever.
+    raise SettingsError(
+        "STOPLIST_TLS_KEY is protected by a passphrase, which a server that starts by itself cannot type: "
+        "store the key without one, readable by the server's user alone."
+    )
+
+
+def _misfit(certificate: Path, key: Path, reason: str) -> str:
+    if reason in _KEY_OF_ANOTHER:
+        return (
+            f"STOPLIST_TLS_KEY ({key}) is not the key of STOPLIST_TLS_CERT ({certificate}): the latter must "
+            "begin with the server's own certificate, before those of its issuers."
+        )
+    return (
+        f"STOPLIST_TLS_CERT ({certificate}) and STOPLIST_TLS_KEY ({key}) cannot be used ({reason}): both "
+        "must be PEM files: one with the server's certificate and its issuers', one with the private key."
+    )
