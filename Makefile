@@ -38,7 +38,7 @@ check: .venv/.development  ## format, lint, types, layers, documentation, then a
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	.venv/bin/lint-imports
+	.venv/bin/lint-imports --no-logo
 	.venv/bin/python -m pytest --quiet tests/house/test_documentation.py
 	@$(MAKE) --no-print-directory test
 

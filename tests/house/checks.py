@@ -133,9 +133,7 @@ def _leads_somewhere(document: Path, link: str) -> bool:
 def _anchors(document: Path) -> frozenset[str]:
     """What a heading is called in a link: lower case, spaces to hyphens, other signs left out."""
     headings = _ANY_HEADING.findall(document.read_text())
-    return frozenset(
-        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
-    )
+    return frozenset(re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings)
 
 
 def _cited_sections(text: str, *, is_interface: bool) -> list[str]:

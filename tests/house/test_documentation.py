@@ -109,9 +109,7 @@ def test_a_broken_link_is_found(link: str, write: Write, tmp_path: Path) -> None
     assert checks.broken_links(tmp_path) == [f"docs/a.md: {link}"]
 
 
-@pytest.mark.parametrize(
-    "link", ["interface.md", "../docs", "interface.md#d2-two-words", "https://example.org"]
-)
+@pytest.mark.parametrize("link", ["interface.md", "../docs", "interface.md#d2-two-words", "https://example.org"])
 def test_a_good_link_passes(link: str, write: Write, tmp_path: Path) -> None:
     """Files, folders, headings and the outside world may be linked."""
     write("docs/a.md", f"See [there]({link}), and not\n```\n[this](at-all)\n```\n")
@@ -137,9 +135,7 @@ def test_a_citation_is_followed(text: str, missing: list[str], write: Write, tmp
 
 def test_the_commands_of_a_document_are_found() -> None:
     """Only what stands in code is a command."""
-    text = (
-        "Just make it.\n\n```sh\nmake serve\ncd x && make test PYTEST=-x\n```\nThen `make PYTHON=p check`.\n"
-    )
+    text = "Just make it.\n\n```sh\nmake serve\ncd x && make test PYTEST=-x\n```\nThen `make PYTHON=p check`.\n"
     assert checks.make_commands(text) == ["serve", "test", "check"]
 
 

@@ -52,10 +52,7 @@ def test_at_a_desk_they_are_left_out_with_one_closing_line(tests_file: Path) -> 
     """Who has no PostgreSQL still tests the rest, and is told what was not tested, and why."""
     run = outcome(tests_file)
     assert run.returncode == 0, run.stdout
-    assert (
-        len(re.findall(rf"^Left out: 2 tests on PostgreSQL.*{SERVER_VARIABLE}", run.stdout, re.MULTILINE))
-        == 1
-    )
+    assert len(re.findall(rf"^Left out: 2 tests on PostgreSQL.*{SERVER_VARIABLE}", run.stdout, re.MULTILINE)) == 1
     assert "1 passed, 2 skipped" in run.stdout
 
 

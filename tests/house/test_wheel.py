@@ -21,12 +21,8 @@ pytestmark = pytest.mark.slow
 
 def run(*command: str | Path, folder: Path) -> str:
     """What the command prints. It sees no more of this environment than a stranger's shell has."""
-    environ = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))
-    }
-    ran = subprocess.run(
-        [str(part) for part in command], cwd=folder, env=environ, capture_output=True, text=True
-    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+    ran = subprocess.run([str(part) for part in command], cwd=folder, env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -59,9 +55,7 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None
     """Every module, every SQL file and the type marker are in it; tests and benchmarks are not."""
     source = ROOT / "src"
     expected = {
-        str(path.relative_to(source))
-        for pattern in ("*.py", "*.sql", "py.typed")
-        for path in source.rglob(pattern)
+        str(path.relative_to(source)) for pattern in ("*.py", "*.sql", "py.typed") for path in source.rglob(pattern)
     }
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}

@@ -310,9 +310,7 @@ def _running_server(url: str) -> Server:
     except (OSError, asyncpg.PostgresError, ValueError) as error:
         raise Unavailable(f"the server that {SERVER_VARIABLE} names does not answer: {error}") from error
     if major < OLDEST_MAJOR:
-        raise Unavailable(
-            f"the server that {SERVER_VARIABLE} names is version {major}, not {OLDEST_MAJOR} or newer"
-        )
+        raise Unavailable(f"the server that {SERVER_VARIABLE} names is version {major}, not {OLDEST_MAJOR} or newer")
     return running
 
 
