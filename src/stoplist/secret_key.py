@@ -31,6 +31,7 @@ def secret_keys(settings: Settings) -> tuple[str, ...]:
 
 
 def _read_or_make(path: Path) -> str:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")

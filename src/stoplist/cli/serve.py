@@ -11,15 +11,25 @@ from stoplist import log
 from stoplist.cli import demo
 from stoplist.cli.opened import data_dir_option, settings_of
 from stoplist.errors import SettingsError
-from stoplist.settings import Settings, check_serve
+from stoplist.settings import Settings, check_serve, parse
 from stoplist.web.running import AfterStart, serve
+
+
+def _as_setting(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is no value of the setting that the option stands for: that is wrong usage."""
+    if value is not None and option.name is not None:
+        try:
+            parse(option.name.upper(), value, label=f"--{option.name}")
+        except SettingsError as error:
+            raise click.UsageError(error.text) from None
+    return value
 
 
 @click.command("serve")
 @click.option("--environment", type=click.Choice(("development", "production")), help="STOPLIST_ENVIRONMENT")
-@click.option("--host", help="The address to listen on (STOPLIST_HOST; default 127.0.0.1).")
-@click.option("--port", help="The port to listen on (STOPLIST_PORT; default 8443).")
-@click.option("--workers", help="How many processes (STOPLIST_WORKERS; default 1).")
+@click.option("--host", callback=_as_setting, help="The address to listen on (STOPLIST_HOST; default 127.0.0.1).")
+@click.option("--port", callback=_as_setting, help="The port to listen on (STOPLIST_PORT; default 8443).")
+@click.option("--workers", callback=_as_setting, help="How many processes (STOPLIST_WORKERS; default 1).")
 @click.option("--demo", "is_demo", is_flag=True, help="Fill an empty development database with something to try.")
 @data_dir_option
 def command(

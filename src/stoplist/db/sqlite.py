@@ -310,16 +310,20 @@ def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
         cached_statements=256,
     )
     connection.row_factory = sqlite3.Row
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "foreign_keys=ON",
-        "wal_autocheckpoint=0",
-        f"cache_size=-{cache_kib}",
-        "temp_store=MEMORY",
-        "busy_timeout=0",
-    ):
-        connection.execute(f"PRAGMA {pragma}").fetchall()
+    try:
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            "wal_autocheckpoint=0",
+            f"cache_size=-{cache_kib}",
+            "temp_store=MEMORY",
+            "busy_timeout=0",
+        ):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

@@ -46,10 +46,13 @@ UPDATE clients SET epoch = epoch + 1 WHERE client_id = :client_id AND epoch = :e
 RETURNING epoch
 
 -- name: delete_expired_pairs
--- The oldest rows by primary key, a bite at a time; a row is kept until its refresh token expires.
+-- The oldest rows by primary key, a bite at a time; a row is kept until its refresh token expires. Where a clock was
+-- set back that may be before the token it was rotated from does: it then stays, for it shows that that one was used.
 DELETE FROM token_pairs WHERE pair_id IN (
-    SELECT pair_id FROM (SELECT pair_id, refresh_expires_ms FROM token_pairs ORDER BY pair_id LIMIT :bite) oldest
-    WHERE refresh_expires_ms <= :now_ms
+    SELECT pair_id
+    FROM (SELECT pair_id, rotated_from, refresh_expires_ms FROM token_pairs ORDER BY pair_id LIMIT :bite) oldest
+    WHERE refresh_expires_ms <= :now_ms AND COALESCE(
+        (SELECT used.refresh_expires_ms FROM token_pairs used WHERE used.pair_id = oldest.rotated_from), 0) <= :now_ms
 )
 
 -- name: create_client

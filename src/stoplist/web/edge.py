@@ -32,6 +32,9 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began_ns = time.perf_counter_ns()
+        if "\n" in scope["path"]:
+            # Starlette's patterns take a path that ends in a newline for the one without, and stop at any other.
+            scope["path"] = scope["path"].replace("\n", "\N{REPLACEMENT CHARACTER}")
         peer = scope["client"]
         origin = who_asks(peer[0] if peer else None, scope["scheme"], scope["headers"], self._trusted)
         exchange = Exchange(request_id=ids.new_request_id(), source_ip=origin.source_ip)

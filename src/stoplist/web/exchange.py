@@ -10,6 +10,7 @@ import msgspec
 
 from stoplist.errors import (
     ANSWERS,
+    BadRequest,
     InsufficientScope,
     InvalidClient,
     InvalidToken,
@@ -85,6 +86,12 @@ async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
     exchange.error_code = answer.api_code
     texts = {"message": error.text, "error_description": error.text}
     await send_json(send, answer.status, {"error": answer.api_code, **texts, **error.extra}, headers)
+
+
+def bad_request_code(path: str) -> str:
+    """The code of a request at `path` that cannot even be parsed."""
+    answer = ANSWERS[BadRequest]
+    return answer.oauth_code if path == TOKEN_PATH else answer.api_code
 
 
 def _headers_of(error: StoplistError) -> Headers:

@@ -52,6 +52,10 @@ class Metrics:
         if exchange.status == 429:
             self.limit_refusals.labels(exchange.route).inc()
 
+    def wire_answered(self, request_id: str, status: int) -> None:
+        """Count an answer that was made below the application: to what is no HTTP, too large a head, too late."""
+        self._requests.labels("none", str(status)).inc()
+
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application of the metrics address: every path answers with all metrics."""
         body = generate_latest(self.registry)

@@ -26,8 +26,9 @@ from stoplist.ids import new_request_id
 
 _LOG = logging.getLogger(__name__)
 
-# How far the request that is being received has come. IDLE: the one before has been answered.
-_NEW, _HEAD, _BODY, _RECEIVED, _IDLE = range(5)
+# How far the request that is being received has come. IDLE: the one before has been answered. LINGERING: all has
+# been said, and the client has a moment to read it.
+_NEW, _HEAD, _BODY, _RECEIVED, _IDLE, _LINGERING = range(6)
 
 _MAX_PIPELINED = 32
 
@@ -43,6 +44,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     request_s: float = 65.0
     idle_s: float = 75.0
     untaken_s: float = 60.0
+    linger_s: float = 5.0
     sweep_s: float = 1.0
 
 
@@ -72,7 +74,7 @@ class WireState(ServerState):
 class Cycle(RequestResponseCycle):
     """One request and its answer; a defect of the application is answered as the rest of the product does."""
 
-    server_state: WireState
+    protocol: "WireProtocol"
     _head: ASGISendEvent | None = None
 
     async def send(self, message: ASGISendEvent) -> None:
@@ -87,7 +89,7 @@ class Cycle(RequestResponseCycle):
                 self._head = message
             return
         head, self._head, transport = self._head, None, self.transport
-        joint = _Joint(transport)
+        joint = _Joint(transport, self.protocol.hang_up)
         self.transport = cast("asyncio.Transport", joint)
         try:
             await super().send(head)
@@ -121,7 +123,7 @@ class Cycle(RequestResponseCycle):
         headers = [*_own_headers(request_id, body), (b"connection", b"close")]
         await self.send({"type": "http.response.start", "status": 500, "headers": headers})
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
-        self.server_state.on_own_answer(request_id, 500)
+        self.protocol.server_state.on_own_answer(request_id, 500)
 
 
 class ExpectingCycle(Cycle):
@@ -157,7 +159,7 @@ class WireProtocol(HttpToolsProtocol):
         # Bytes since the last head was whole or the last part of a body came: the head, and also what else
         # could go on without end (empty lines, trailers, chunk extensions).
         self._overhead_bytes = 0
-        self._is_refused = False
+        self._is_deaf = False
         self._untaken_bytes = 0
         self._untaken_since_s = server_state.now_s
 
@@ -168,6 +170,11 @@ class WireProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         if self.server_state.is_draining:
             transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The application learns of it; nothing refers in a circle, so that all is freed at once."""
+        super().connection_lost(exc)
+        self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         """Parsed, as far as the bounds allow."""
@@ -237,8 +244,7 @@ class WireProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The next pipelined request is begun, else the connection rests."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
+        if self._phase == _LINGERING or self.transport.is_closing():
             return
         if self.pipeline:
             cycle, app = self.pipeline.pop()
@@ -247,6 +253,21 @@ class WireProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self._phase == _RECEIVED:
             self._rest()
+
+    def hang_up(self) -> None:
+        """Closed, but not before the client could read what it was told.
+
+        A socket that is closed with bytes unread is reset, and the reset may overtake the answer; so as long as
+        the client is still sending, only our side is closed (TLS does the like by itself).
+        """
+        self._stop_listening()
+        if self._phase == _RECEIVED or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self._phase = _LINGERING
+        self._since_s = self.server_state.now_s
+        self.transport.write_eof()
+        self.flow.resume_reading()
 
     # What the server calls
 
@@ -260,6 +281,9 @@ class WireProtocol(HttpToolsProtocol):
         elif self._phase == _IDLE:
             if waited_s > bounds.idle_s:
                 self.transport.close()
+        elif self._phase == _LINGERING:
+            if waited_s > bounds.linger_s:
+                self.transport.abort()
         elif self._phase == _BODY:
             if waited_s > bounds.request_s:
                 self._refuse(f"The request did not arrive within {bounds.request_s:g} seconds.")
@@ -268,7 +292,9 @@ class WireProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """No further request is accepted: closed at once when idle, else after what is under way."""
-        if self.is_answering:
+        if self._phase == _LINGERING:
+            self.transport.close()
+        elif self.is_answering:
             self.cycle.keep_alive = False
         elif self._phase != _HEAD:
             self.transport.close()
@@ -306,13 +332,13 @@ class WireProtocol(HttpToolsProtocol):
             keep_alive=is_persistent and not state.is_draining,
             on_response=self.on_response_complete,
         )
-        cycle.server_state = state
+        cycle.protocol = self
         return cycle
 
     def _receive_in_parts(self, data: bytes) -> None:
         """`data`, which might be too much overhead if all of it were: never more at once than is allowed."""
         rest = memoryview(data)
-        while rest and not self._is_refused:
+        while rest and not self._is_deaf:
             allowed_bytes = self._max_head_bytes - self._overhead_bytes
             if allowed_bytes <= 0:
                 self._refuse(f"The head of the request is larger than {self._max_head_bytes // 1024} KiB.")
@@ -345,15 +371,22 @@ class WireProtocol(HttpToolsProtocol):
 
     def _refuse(self, text: str) -> None:
         """The connection ends: with a 400, unless the requests before this one are still to be answered."""
-        if self._is_refused or self.transport.is_closing():
+        if self._is_deaf or self.transport.is_closing():
             return
-        self._is_refused = True
         if self._phase != _BODY and self.is_answering:
+            self._stop_listening()
             self.cycle.keep_alive = False
-            return
-        if self._may_answer():
+        elif self._may_answer():
             self._answer_400(text)
-        self.transport.close()
+            self.hang_up()
+        else:
+            self._stop_listening()
+            self.transport.close()
+
+    def _stop_listening(self) -> None:
+        self._is_deaf = True
+        # Sends all that comes to where `_is_deaf` is asked, which other connections need not do.
+        self._overhead_bytes = self._max_head_bytes
 
     def _may_answer(self) -> bool:
         if self._phase == _NEW:
@@ -385,8 +418,8 @@ class WireProtocol(HttpToolsProtocol):
 class _Joint:
     """Stands for the transport while the head and the first part of the body are put together."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
+    def __init__(self, transport: asyncio.Transport, hang_up: Callable[[], None]) -> None:
+        self._transport, self._hang_up = transport, hang_up
         self._parts: list[bytes] = []
 
     def write(self, data: bytes) -> None:
@@ -394,7 +427,7 @@ class _Joint:
 
     def close(self) -> None:
         self.flush()
-        self._transport.close()
+        self._hang_up()
 
     def flush(self) -> None:
         if self._parts:

@@ -21,6 +21,7 @@ from stoplist.oauth.usage import Usage
 from stoplist.secret_key import secret_keys
 from stoplist.settings import Settings
 from stoplist.web.app import Parts, build_app
+from stoplist.web.exchange import bad_request_code
 from stoplist.web.metrics import Metrics
 from stoplist.web.server import serve_http, serve_plain, stop_on_signals
 from stoplist.web.tls import CertificateWatch, ensure_development_certificate, server_context
@@ -81,6 +82,8 @@ async def _serve(
                     stop=stop,
                     force=force,
                     on_started=started,
+                    on_own_answer=metrics.wire_answered,
+                    bad_request_code=bad_request_code,
                 )
     finally:
         await _write_use(usage, database)
