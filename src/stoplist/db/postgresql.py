@@ -26,8 +26,8 @@ TRIES = 5
 _SCHEMA_LOCK = 0x53544F50  # "STOP": the advisory lock that migrations take
 
 # SQLSTATE classes that are the store's trouble: connection, resources, operator intervention, system error, lock not
-# available, read-only (a standby), too many connections.
-_STORE_STATES = ("08", "53", "57", "58", "25006", "55P03")
+# available, read-only (a standby), login or database gone (being restored).
+_STORE_STATES = ("08", "53", "57", "58", "25006", "55P03", "28", "3D")
 _AGAIN_STATES = ("40001", "40P01")
 
 
@@ -39,6 +39,7 @@ class Postgresql:
     def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
         self._pool = pool
         self.counts = Counts()
+        self._unfinished: set[asyncio.Future[Any]] = set()
 
     @classmethod
     async def open(cls, url: str, *, pool_size: int, prepared: bool) -> "Postgresql":
@@ -53,16 +54,11 @@ class Postgresql:
                 command_timeout=STATEMENT_TIMEOUT_S,
                 statement_cache_size=256 if prepared else 0,
             )
-        except (
-            OSError,
-            TimeoutError,
-            ValueError,
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-        ) as error:
-            reason = str(error) or type(error).__name__
+        except _Unfit as error:
+            raise SettingsError(str(error)) from None
+        except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise SettingsError(
-                f"PostgreSQL cannot be reached with STOPLIST_DATABASE_URL: {reason}. "
+                f"PostgreSQL cannot be reached with STOPLIST_DATABASE_URL: {_reason(error)}. "
                 "Check that the server runs, and the host, port, database, user and password in that address."
             ) from None
         return cls(pool)
@@ -98,14 +94,19 @@ class Postgresql:
                 return await change(_SchemaChange(connection))
 
     async def close(self) -> None:
+        # A pool that is closing refuses those who wait for a connection.
+        await asyncio.gather(*self._unfinished, return_exceptions=True)
         await self._pool.close()
 
     async def _counted(self, work: Awaitable[T]) -> T:
         """Finish `work` even if whoever asked hangs up meanwhile."""
         asked_ns = time.monotonic_ns()
         self.counts.waiting += 1
+        task = asyncio.ensure_future(work)
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
         try:
-            return await asyncio.shield(asyncio.ensure_future(work))
+            return await asyncio.shield(task)
         finally:
             self.counts.waiting -= 1
             self.counts.writes += 1
@@ -158,13 +159,17 @@ class _SchemaChange(_Transaction):
         return None  # a copy of a PostgreSQL database is made with its own tools
 
 
+class _Unfit(asyncpg.InterfaceError):
+    """A server that must not be used: refused at the start, and the store's trouble if it becomes so later."""
+
+
 async def _check_server(connection: Any) -> None:
     """Refuse a connection whose commits would not be durable; asked of each, as a role may set its own default."""
     version = connection.get_server_version().major
     if version < MINIMUM_VERSION:
-        raise SettingsError(f"This is PostgreSQL {version}; Stoplist needs {MINIMUM_VERSION} or newer.")
+        raise _Unfit(f"This is PostgreSQL {version}; Stoplist needs {MINIMUM_VERSION} or newer.")
     if await connection.fetchval("SHOW synchronous_commit") == "off":
-        raise SettingsError(
+        raise _Unfit(
             "PostgreSQL has synchronous_commit = off, so a crash could lose an answer already given. "
             "Set it to on for this database and role (ALTER DATABASE … SET synchronous_commit = on)."
         )
@@ -172,6 +177,13 @@ async def _check_server(connection: Any) -> None:
 
 async def _keep(connection: Any) -> None:
     """Return a connection to the pool as it is."""
+
+
+def _reason(error: Exception) -> str:
+    # The words about a malformed address quote it, and a password that is not encoded may lie anywhere in it.
+    if isinstance(error, ValueError):
+        return "the address is malformed (special characters in its password must be percent-encoded)"
+    return str(error) or type(error).__name__
 
 
 def _in_order(query: Query, values: dict[str, Any]) -> list[Any]:
@@ -186,5 +198,5 @@ def _translated() -> Iterator[None]:
     except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
         state = getattr(error, "sqlstate", None) or "08"
         if isinstance(error, ValueError) or not state.startswith(_STORE_STATES):
-            raise  # a defect of ours: asyncpg refuses a value of the wrong type with a ValueError
+            raise  # a defect of ours
         raise StoreUnavailable(f"The database cannot serve this now (SQLSTATE {state}): try again shortly.") from error

@@ -78,10 +78,10 @@ class Sqlite:
         return database
 
     async def one(self, query: Query, **values: Any) -> Row | None:
-        # fetchall, not fetchone: a statement that is not read to its end keeps its snapshot.
-        with _translated():
-            rows = self._reader.execute(query.sqlite, values).fetchall()
-        return rows[0] if rows else None
+        try:
+            return _first(self._reader, query, values)
+        except sqlite3.Error as error:
+            raise _translate(error) from None
 
     async def all(self, query: Query, **values: Any) -> list[Row]:
         rows: list[Row] = []
@@ -274,7 +274,9 @@ class _Transaction:
         return self._connection.execute(query.sqlite, values).fetchall()
 
     async def run(self, query: Query, **values: Any) -> int:
-        return self._connection.execute(query.sqlite, values).rowcount
+        cursor = self._connection.execute(query.sqlite, values)
+        cursor.fetchall()  # with RETURNING the rows are counted as they are read
+        return cursor.rowcount
 
 
 class _SchemaChange(_Transaction):
@@ -328,6 +330,7 @@ def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
 
 
 def _first(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> Row | None:
+    # fetchall, not fetchone: a statement that is not read to its end keeps its snapshot.
     rows = connection.execute(query.sqlite, values).fetchall()
     return rows[0] if rows else None
 
@@ -376,11 +379,15 @@ def _primary_code(error: sqlite3.Error) -> int:
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """The store's trouble becomes StoreUnavailable; the library's text, which may hold values, goes no further."""
     try:
         yield
     except sqlite3.Error as error:
-        if _primary_code(error) not in _STORE_CODES:
-            raise
-        name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
-        raise StoreUnavailable(f"The database cannot serve this now ({name}): try again shortly.") from error
+        raise _translate(error) from None
+
+
+def _translate(error: sqlite3.Error) -> Exception:
+    """The store's trouble as StoreUnavailable, a defect as itself; the library's text goes no further."""
+    if _primary_code(error) not in _STORE_CODES:
+        return error
+    name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
+    return StoreUnavailable(f"The database cannot serve this now ({name}): try again shortly.")

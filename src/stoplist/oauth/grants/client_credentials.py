@@ -3,7 +3,7 @@
 from stoplist.actor import Actor
 from stoplist.errors import InvalidClient
 from stoplist.oauth.authentication import find_client, is_proved
-from stoplist.oauth.model import Client
+from stoplist.oauth.model import Client, TokenPair
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores, too_many
 from stoplist.oauth.tokens import issue_pair
 
@@ -18,8 +18,7 @@ async def answer(actor: Actor, stores: TokenStores, request: TokenRequest) -> Ou
     decision = await stores.limiter.token_proved(client.client_id, request.source, limit=client.token_per_minute)
     if not decision.accepted:
         return Outcome(error=too_many(decision), client_id=client.client_id, is_proved=True, decision=decision)
-    pair = await issue_pair(stores.database, stores.clock, client)
-    # None: deactivated or revoked since the secret was checked. The next try sees the credential as it is now.
+    pair = await _issue(stores, request, client)
     error = None if pair else not_authenticated()
     return Outcome(pair=pair, error=error, client_id=client.client_id, is_proved=pair is not None, decision=decision)
 
@@ -40,3 +39,15 @@ def not_authenticated() -> InvalidClient:
         "Client authentication failed: send the client_id and client_secret of an active key of this environment, "
         "best as HTTP Basic."
     )
+
+
+async def _issue(stores: TokenStores, request: TokenRequest, client: Client) -> TokenPair | None:
+    """A pair for a client that proved itself; None if it was deactivated, or given another secret, meanwhile."""
+    while True:
+        if pair := await issue_pair(stores.database, stores.clock, client):
+            return pair
+        # Revoked since its secret was checked: one that is still good gets a pair that the revocation leaves alone.
+        known = await find_client(stores.database, client.client_id)
+        if known is None or not is_proved(known, request.presented):
+            return None
+        client = known
