@@ -62,6 +62,7 @@ def test_after_a_lowered_ceiling_several_must_leave_before_the_next_is_accepted(
     assert at(30, log_of(1, 9), log_of(5), limit=2) == Decision(False, 2, 0, 31, 35)
     assert at(30, log_of(5), log_of(1, 9), limit=2) == Decision(False, 2, 0, 31, 35)
     assert at(30, NOTHING, log_of(1, 5, 9), limit=2) == Decision(False, 2, 0, 31, 35)
+    assert at(30.5, log_of(1, 5, 9), limit=2) == Decision(False, 2, 0, 31, 35)
     assert at(30, log_of(1, 5, 9), limit=1) == Decision(False, 1, 0, 31, 39)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import NamedTuple
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -84,10 +84,9 @@ class NaiveLimits:
 sources = st.sampled_from("xy")
 requests = st.builds(Asked, st.sampled_from(["api", "proved", "failed", "unknown"]), st.sampled_from("ab"), sources)
 limits = st.sampled_from([1, 2, 3, 4, 6, 10**9])
-steps_ns = st.one_of(
-    st.sampled_from([1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1, MINUTE_NS - 1, MINUTE_NS, MINUTE_NS + 1]),
-    st.integers(0, 20 * SECOND_NS),
-)
+# Short within a rush of requests, so that logs fill; long between rushes, so that they empty.
+gaps_ns = st.one_of(st.sampled_from([0, 1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1]), st.integers(0, 5 * SECOND_NS))
+steps_ns = st.one_of(st.sampled_from([MINUTE_NS - 1, MINUTE_NS, MINUTE_NS + 1]), st.integers(0, 70 * SECOND_NS))
 
 
 class LimiterAgainstModel(RuleBasedStateMachine):
@@ -117,9 +116,10 @@ class LimiterAgainstModel(RuleBasedStateMachine):
     def time_passes(self, step_ns: int) -> None:
         self.go_to(self.now_ns + step_ns)
 
-    @rule(asked=requests, limit=limits, times=st.integers(1, 5))
-    def requests_come(self, asked: Asked, limit: int, times: int) -> None:
-        for _ in range(times):
+    @rule(asked=requests, limit=limits, gaps_ns=st.lists(gaps_ns, min_size=1, max_size=8))
+    def requests_come(self, asked: Asked, limit: int, gaps_ns: list[int]) -> None:
+        for gap_ns in gaps_ns:
+            self.go_to(self.now_ns + gap_ns)
             self.ask(asked, limit)
 
     @rule(asked=requests, limit=limits)
@@ -159,4 +159,9 @@ def answer(limiter: MemoryLimiter, asked: Asked, limit: int) -> Decision:
 
 
 TestLimiterAgainstModel = LimiterAgainstModel.TestCase
-TestLimiterAgainstModel.settings = settings(max_examples=100, stateful_step_count=40)
+TestLimiterAgainstModel.settings = settings(
+    max_examples=100,
+    stateful_step_count=40,
+    # Without `explain`: a failure must be told before the time of one test is up.
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)

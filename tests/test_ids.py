@@ -1,0 +1,212 @@
+"""Tokens, secrets and identifiers against an encoder and a checksum written a second time, digit by digit."""
+
+import hashlib
+import os
+import string
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stoplist import ids
+
+BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+SECRET_PREFIXES = [ids.ACCESS_TOKEN, ids.REFRESH_TOKEN, ids.CLIENT_SECRET]
+ID_PREFIXES = [ids.CLIENT_ID, ids.GROUP_ID]
+
+any_text = st.text(st.characters())
+
+
+def naive_base62(number: int, width: int) -> str:
+    text = ""
+    for _ in range(width):
+        number, digit = divmod(number, 62)
+        text = BASE62[digit] + text
+    assert number == 0, "more than fits the width"
+    return text
+
+
+def naive_crc32(octets: bytes) -> int:
+    """The CRC-32 of IEEE 802.3, a bit at a time."""
+    register = 0xFFFFFFFF
+    for octet in octets:
+        register ^= octet
+        for _ in range(8):
+            register = register >> 1 ^ (0xEDB88320 if register & 1 else 0)
+    return register ^ 0xFFFFFFFF
+
+
+def with_checksum(body: str) -> str:
+    return body + naive_base62(naive_crc32(body.encode("utf-8", "surrogatepass")), 6)
+
+
+class Chance:
+    """Stands for the operating system's randomness: gives these octets, and remembers how many were asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, octets: bytes) -> None:
+        self.octets = octets
+        self.asked: list[int] = []
+        monkeypatch.setattr(os, "urandom", self.urandom)
+
+    def urandom(self, size: int) -> bytes:
+        self.asked.append(size)
+        return self.octets[:size].rjust(size, b"\0")
+
+
+def test_the_second_checksum_is_the_published_one() -> None:
+    """The check value of CRC-32 in every catalogue: that of the nine digits is CBF43926."""
+    assert naive_crc32(b"123456789") == 0xCBF43926
+
+
+def test_the_prefixes_are_those_of_the_interface() -> None:
+    """Sections 2 and D2, and for groups D5."""
+    assert SECRET_PREFIXES == ["svc_at_", "svc_rt_", "svc_cs_"]
+    assert ID_PREFIXES == ["svc_ci_", "grp_"]
+
+
+@given(prefix=st.sampled_from(SECRET_PREFIXES), octets=st.binary(min_size=32, max_size=32))
+@example(prefix="svc_at_", octets=bytes(32))
+@example(prefix="svc_at_", octets=bytes(31) + b"\x01")
+@example(prefix="svc_rt_", octets=bytes(20) + b"\xff" * 12)
+@example(prefix="svc_cs_", octets=b"\xff" * 32)
+def test_a_secret_is_prefix_256_bits_and_checksum(prefix: str, octets: bytes) -> None:
+    """Section D2: 43 characters of the operating system's 32 octets, zero-padded, and 6 of the CRC-32 before them."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        chance = Chance(monkeypatch, octets)
+        secret = ids.new_secret(prefix)
+    assert chance.asked == [32]
+    assert secret == with_checksum(prefix + naive_base62(int.from_bytes(octets, "big"), 43))
+    assert ids.is_well_formed(secret, prefix)
+
+
+@given(prefix=st.sampled_from(ID_PREFIXES), octets=st.binary(min_size=16, max_size=16))
+@example(prefix="svc_ci_", octets=bytes(16))
+@example(prefix="svc_ci_", octets=bytes(15) + b"\x3e")
+@example(prefix="grp_", octets=b"\xff" * 16)
+def test_an_id_is_prefix_and_22_characters(prefix: str, octets: bytes) -> None:
+    """Sections D2 and D5: the operating system's 16 octets in base 62, zero-padded, nothing after them."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        chance = Chance(monkeypatch, octets)
+        new_id = ids.new_id(prefix)
+    assert chance.asked == [16]
+    assert new_id == prefix + naive_base62(int.from_bytes(octets, "big"), 22)
+
+
+def test_a_secret_of_nothing_but_zeros_is_padded_to_its_full_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section D2: most significant digit first, zero-padded; the whole text written out by hand."""
+    Chance(monkeypatch, bytes(32))
+    secret = ids.new_secret("svc_at_")
+    assert secret[:50] == "svc_at_0000000000000000000000000000000000000000000"
+    assert len(secret) == 56
+    assert ids.new_id("svc_ci_") == "svc_ci_0000000000000000000000"
+
+
+def test_a_checksum_with_a_leading_zero_is_padded_too() -> None:
+    """One in about fourteen begins with one: dropping it would make a good token short."""
+    bodies = ("svc_at_" + naive_base62(number, 43) for number in range(1_000))
+    padded = [secret for secret in map(with_checksum, bodies) if secret[-6] == "0"]
+    assert padded
+    assert all(ids.is_well_formed(secret, "svc_at_") for secret in padded)
+
+
+@pytest.mark.parametrize("prefix", SECRET_PREFIXES)
+def test_secrets_have_one_length_and_one_alphabet(prefix: str) -> None:
+    """Section D2: only `[A-Za-z0-9_]` anywhere, so percent-encoding in HTTP Basic changes nothing."""
+    for _ in range(500):
+        secret = ids.new_secret(prefix)
+        assert secret.startswith(prefix)
+        assert len(secret) == len(prefix) + 43 + 6
+        assert set(secret.removeprefix(prefix)) <= set(BASE62)
+
+
+def test_every_character_of_the_alphabet_occurs_everywhere() -> None:
+    """Behind the first character, which 256 bits do not fill, no place is poorer than another."""
+    secrets = [ids.new_secret("svc_at_") for _ in range(3_000)]
+    for place in range(8, 50):
+        assert {secret[place] for secret in secrets} == set(BASE62)
+
+
+def test_no_two_secrets_or_ids_are_the_same() -> None:
+    """Twenty thousand of each, and the kinds are not made from one another."""
+    made = [ids.new_secret("svc_at_") for _ in range(20_000)] + [ids.new_id("svc_ci_") for _ in range(20_000)]
+    assert len({text[7:29] for text in made}) == 40_000
+
+
+def test_a_request_id_is_24_hexadecimal_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the operating system's randomness like the others."""
+    assert len({ids.new_request_id() for _ in range(10_000)}) == 10_000
+    chance = Chance(monkeypatch, bytes(range(12)))
+    assert ids.new_request_id() == "000102030405060708090a0b"
+    assert chance.asked == [12]
+
+
+@pytest.mark.parametrize("prefix", SECRET_PREFIXES)
+def test_no_single_changed_character_passes_the_checksum(prefix: str) -> None:
+    """A CRC-32 finds every burst of up to 32 bits, so one character, wherever it is and whatever it becomes."""
+    for _ in range(10):
+        secret = ids.new_secret(prefix)
+        for place, right in enumerate(secret):
+            for wrong in set(BASE62 + "_-~\0\x7f") - {right}:
+                assert not ids.is_well_formed(secret[:place] + wrong + secret[place + 1 :], prefix)
+
+
+def test_a_secret_cut_short_or_lengthened_is_not_well_formed() -> None:
+    """Not even with the right checksum for its length; white space around it is part of the text."""
+    secret = ids.new_secret("svc_rt_")
+    for size in range(len(secret)):
+        assert not ids.is_well_formed(secret[:size], "svc_rt_")
+    for characters in (0, 42, 44):
+        assert not ids.is_well_formed(with_checksum("svc_rt_" + "0" * characters), "svc_rt_")
+    for altered in (secret + "0", " " + secret, secret + "\n", secret[1:], secret + secret):
+        assert not ids.is_well_formed(altered, "svc_rt_")
+
+
+@pytest.mark.parametrize("prefix", SECRET_PREFIXES)
+@pytest.mark.parametrize("other", SECRET_PREFIXES)
+def test_a_good_secret_is_well_formed_as_its_own_kind_only(prefix: str, other: str) -> None:
+    """A refresh token is no access token, though its checksum is right."""
+    assert ids.is_well_formed(ids.new_secret(prefix), other) == (prefix == other)
+
+
+@given(any_text, st.sampled_from(SECRET_PREFIXES))
+def test_any_text_is_judged_without_an_error(text: str, prefix: str) -> None:
+    """What a client sends may be anything, lone surrogates included; the answer is no."""
+    assert ids.is_well_formed(text, prefix) is False
+    assert ids.is_well_formed(prefix + text, prefix) is False
+
+
+@given(st.text(st.characters(), min_size=49, max_size=49), st.sampled_from(SECRET_PREFIXES))
+def test_any_text_of_the_right_length_and_prefix_is_judged_without_an_error(text: str, prefix: str) -> None:
+    """Only the checksum is left to say no to it."""
+    assert ids.is_well_formed(prefix + text, prefix) is (with_checksum(prefix + text[:43]) == prefix + text)
+
+
+@given(st.text(st.characters(min_codepoint=128), min_size=1, max_size=43))
+@example("\udc80")
+@example("é" * 43)
+def test_characters_beyond_ascii_are_refused_even_with_the_right_checksum(text: str) -> None:
+    """Section D2: only `[A-Za-z0-9_]` anywhere."""
+    body = "svc_at_" + text.ljust(43, "0")
+    assert not ids.is_well_formed(with_checksum(body), "svc_at_")
+
+
+@given(st.binary(max_size=60))
+def test_any_octets_of_a_header_are_judged_without_an_error(octets: bytes) -> None:
+    """However an edge turns them into text."""
+    for text in (octets.decode("latin-1"), octets.decode("utf-8", "surrogateescape")):
+        assert not ids.is_well_formed(text, "svc_at_")
+        assert len(ids.hash_secret(text)) == 32
+
+
+@given(any_text)
+@example("\ud800")
+def test_a_hash_is_the_sha_256_of_the_whole_text(text: str) -> None:
+    """Section D2, at rest: of the whole string, prefix and checksum included; any text has one."""
+    assert ids.hash_secret(text) == hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def test_the_secret_prefix_is_the_kind_and_four_characters() -> None:
+    """Section D2: what stays visible of a client secret."""
+    secret = ids.new_secret("svc_cs_")
+    assert ids.secret_prefix(secret) == secret[:11]
+    assert ids.secret_prefix("svc_cs_AbC9defghijk") == "svc_cs_AbC9"
