@@ -4,8 +4,7 @@ The deadline keeps a trickling body from holding a request. Sizes: docs/interfac
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
-from types import coroutine
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from stoplist.errors import BadRequest
@@ -30,27 +29,16 @@ async def read_body(
     """
     if _announced_bytes(headers) > max_bytes:
         raise _too_large(max_bytes)
-    reading = _read(receive, max_bytes)
-    # Most bodies are there already: then one step reads them, and no timer has to be made.
-    try:
-        awaited = reading.send(None)
-    except StopIteration as done:
-        body: bytes = done.value
-        return body
     try:
         async with asyncio.timeout(deadline_s):
-            return await _rest_of(reading, awaited)
+            return await _read(receive, max_bytes)
     except TimeoutError:
         raise BadRequest(f"The body did not arrive within {deadline_s:g} seconds.") from None
 
 
 async def _read(receive: Receive, max_bytes: int) -> bytes:
-    body, more_body = _part(await receive())
-    if len(body) > max_bytes:
-        raise _too_large(max_bytes)
-    if not more_body:
-        return body
-    parts, size = [body], len(body)
+    parts: list[bytes] = []
+    size, more_body = 0, True
     while more_body:
         body, more_body = _part(await receive())
         parts.append(body)
@@ -58,28 +46,6 @@ async def _read(receive: Receive, max_bytes: int) -> bytes:
         if size > max_bytes:
             raise _too_large(max_bytes)
     return b"".join(parts)
-
-
-@coroutine
-def _rest_of(reading: Coroutine[Any, Any, bytes], awaited: Any) -> Generator[Any, Any, bytes]:
-    """What `reading` returns, when it has been stepped once already and waits for `awaited`.
-
-    Passes values and exceptions (cancellation, the deadline) on as `yield from` does (PEP 380).
-    """
-    try:
-        while True:
-            try:
-                sent = yield awaited
-            except GeneratorExit:
-                reading.close()
-                raise
-            except BaseException as error:
-                awaited = reading.throw(error)
-            else:
-                awaited = reading.send(sent)
-    except StopIteration as done:
-        body: bytes = done.value
-        return body
 
 
 def _part(message: MutableMapping[str, Any]) -> tuple[bytes, bool]:

@@ -1,0 +1,131 @@
+"""Bodies: whole, of bounded size, and in time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoplist.errors import BadRequest
+from stoplist.web.body import ClientGone, read_body
+
+Message = dict[str, Any]
+
+
+def arriving(*parts: bytes, is_whole: bool = True, yields: bool = False) -> Callable[[], Awaitable[Message]]:
+    """A `receive` that hands out these parts, and then waits for ever or says that the client has gone."""
+    messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    messages[-1]["more_body"] = not is_whole
+
+    async def receive() -> Message:
+        if yields or not messages:
+            await asyncio.sleep(0)
+        if not messages:
+            await asyncio.Event().wait()
+        return messages.pop(0)
+
+    return receive
+
+
+async def gone() -> Message:
+    return {"type": "http.disconnect"}
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1), st.booleans())
+def test_a_body_is_all_its_parts(parts: list[bytes], yields: bool) -> None:
+    """Whether they are there at once or come one by one."""
+    whole = b"".join(parts)
+    assert asyncio.run(read_body(arriving(*parts, yields=yields), [], max_bytes=len(whole))) == whole
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1).filter(any), st.booleans())
+def test_one_byte_too_many_is_refused(parts: list[bytes], yields: bool) -> None:
+    """Counted as the parts arrive, whatever was announced."""
+    limit = len(b"".join(parts)) - 1
+    with pytest.raises(BadRequest, match="larger"):
+        asyncio.run(read_body(arriving(*parts, yields=yields), [], max_bytes=limit))
+
+
+def test_a_body_is_refused_before_its_end_is_there() -> None:
+    """What is too large already need not be waited for."""
+    with pytest.raises(BadRequest, match="larger than 1 KiB"):
+        asyncio.run(read_body(arriving(b"x" * 1025, is_whole=False), [], max_bytes=1024))
+
+
+@pytest.mark.parametrize("announced", [b"8193", b"9" * 17, b"9" * 5000, b"-1", b"x", b"1_0"])
+def test_an_announced_size_is_refused_before_anything_is_read(announced: bytes) -> None:
+    """Also a number that Python would not convert, or none at all."""
+
+    async def receive() -> Message:
+        raise AssertionError("nothing may be read")
+
+    with pytest.raises(BadRequest, match="larger than 8 KiB"):
+        asyncio.run(read_body(receive, [(b"content-length", announced)], max_bytes=8192))
+
+
+def test_the_limit_is_named_as_people_write_it() -> None:
+    """The text says what would be right."""
+    for max_bytes, text in ((8 << 20, "8 MiB"), (8192, "8 KiB"), (1000, "1000 bytes")):
+        with pytest.raises(BadRequest, match=f"larger than {text}\\."):
+            asyncio.run(read_body(gone, [(b"content-length", b"9000000")], max_bytes=max_bytes))
+
+
+@pytest.mark.parametrize("parts", [[b""], [b"x"] * 5])
+def test_a_body_that_does_not_come_is_not_waited_for(parts: list[bytes]) -> None:
+    """Neither before its first part nor after another."""
+    with pytest.raises(BadRequest, match=r"within 0\.05 seconds"):
+        asyncio.run(read_body(arriving(*parts, is_whole=False), [], max_bytes=10, deadline_s=0.05))
+
+
+def test_the_deadline_is_for_the_whole_body() -> None:
+    """A part every now and then does not move it."""
+
+    async def trickle() -> Message:
+        await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=0.01)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def main() -> None:
+        async with asyncio.timeout(5):
+            with pytest.raises(BadRequest, match="did not arrive"):
+                await read_body(trickle, [], max_bytes=1 << 20, deadline_s=0.1)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("first", [[], [b"half"]])
+def test_a_client_that_hangs_up_is_not_answered(first: list[bytes]) -> None:
+    """ClientGone is no refusal: nobody would read it."""
+    messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in first]
+
+    async def receive() -> Message:
+        await asyncio.sleep(0)
+        return messages.pop(0) if messages else await gone()
+
+    with pytest.raises(ClientGone):
+        asyncio.run(read_body(receive, [], max_bytes=10))
+
+
+def test_a_cancelled_reading_ends_at_once() -> None:
+    """The server stops, or the request is given up: cancellation reaches what is being waited for."""
+    ended: list[str] = []
+
+    async def receive() -> Message:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("receive")
+        raise AssertionError
+
+    async def main() -> None:
+        reading = asyncio.create_task(read_body(receive, [], max_bytes=10))
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+
+    asyncio.run(main())
+    assert ended == ["receive"]
