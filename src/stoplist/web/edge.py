@@ -66,6 +66,9 @@ class Edge:
         if isinstance(error, StoreUnavailable):
             self._metrics.store_errors.inc()
             _LOG.warning(error.text, extra={"fields": {"request_id": exchange.request_id}})
+        elif type(error) not in ANSWERS:
+            # Meant for the operator, such as a database that was set up otherwise while we ran.
+            _LOG.error(error.text, extra={"fields": {"request_id": exchange.request_id}})
         if exchange.status:
             return  # the answer had begun: the connection is cut off, and the client sees that it is not whole
         if type(error) not in ANSWERS:

@@ -1,7 +1,7 @@
 """Whether the process is up, and whether it can reach its stores. Source: docs/interface.md section D10."""
 
 from stoplist.db import Database, schema
-from stoplist.errors import StoreUnavailable
+from stoplist.errors import MethodNotAllowed, StoreUnavailable
 from stoplist.web.exchange import AsgiApp, Receive, Scope, Send, exchange_of, send_json
 
 HEALTHZ, READYZ = "/healthz", "/readyz"
@@ -10,7 +10,7 @@ PATHS = frozenset((HEALTHZ, READYZ))
 
 async def healthz(scope: Scope, receive: Receive, send: Send) -> None:
     """200 as long as the process answers."""
-    exchange_of(scope).route = HEALTHZ
+    _begin(scope, HEALTHZ)
     await send_json(send, 200, {"status": "up"})
 
 
@@ -18,9 +18,15 @@ def readyz(database: Database) -> AsgiApp:
     """200 when the database answers, 503 when it does not."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        exchange_of(scope).route = READYZ
+        _begin(scope, READYZ)
         if await schema.read(database) is None:
             raise StoreUnavailable("The database is empty.")
         await send_json(send, 200, {"status": "ready"})
 
     return answer
+
+
+def _begin(scope: Scope, route: str) -> None:
+    exchange_of(scope).route = route
+    if scope["method"] not in ("GET", "HEAD"):
+        raise MethodNotAllowed("Ask with GET or HEAD.", allow="GET, HEAD")

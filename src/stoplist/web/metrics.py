@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from stoplist import ids
 from stoplist.db import Database
 from stoplist.web.exchange import Exchange, Receive, Scope, Send
 
@@ -62,6 +63,7 @@ class Metrics:
         headers = [
             (b"content-type", CONTENT_TYPE_LATEST.encode()),
             (b"content-length", str(len(body)).encode()),
+            (b"x-request-id", ids.new_request_id().encode()),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})

@@ -21,7 +21,6 @@ from stoplist.web.exchange import (
     Scope,
     Send,
     exchange_of,
-    send_error,
     send_token_json,
 )
 from stoplist.web.forwarded import source_key
@@ -61,7 +60,7 @@ class TokenEndpoint:
             await send_token_json(send, 200, outcome.pair, headers)
             return
         exchange.headers = headers
-        await send_error(scope, send, outcome.error)
+        raise outcome.error
 
     def _count(self, grant_type: str, outcome: Outcome) -> None:
         if outcome.raised_alarm:

@@ -1,0 +1,154 @@
+"""A real server on a free port of 127.0.0.1, and a client that speaks bytes."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import uvloop
+
+from stoplist.web.protocol import Bounds
+from stoplist.web.server import serve_http
+
+Scope = dict[str, Any]
+PATIENCE_S = 20.0
+
+
+class Answer(NamedTuple):
+    """One answer as it came over the wire; header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Connection:
+    """A client that sends exactly the bytes it is told to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def send_all(self, pieces: Iterable[bytes]) -> None:
+        """Each in a packet of its own, as far as that can be had."""
+        for piece in pieces:
+            await self.send(piece)
+            await asyncio.sleep(0)
+
+    async def answer(self) -> Answer:
+        """The next answer; it must announce its length or end with the connection."""
+        async with asyncio.timeout(PATIENCE_S):
+            lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:-2])}
+            assert len(headers) == len(lines) - 3, "no header comes twice"
+            body = await self.reader.readexactly(int(headers.get("content-length", "0")))
+        return Answer(int(lines[0].split(" ")[1]), headers, body)
+
+    async def rest(self) -> bytes:
+        """Everything until the server ends the connection, which it must do soon."""
+        async with asyncio.timeout(PATIENCE_S):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+
+    async def is_closed(self) -> bool:
+        """Whether the server ended the connection without another byte."""
+        return await self.rest() == b""
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class Running:
+    """A server that accepts connections."""
+
+    def __init__(self, port: int, stop: asyncio.Event, force: asyncio.Event) -> None:
+        self.port, self.stop, self.force = port, stop, force
+        self.own_answers: list[tuple[str, int]] = []
+        self.done: asyncio.Task[None]
+        self._open: list[Connection] = []
+
+    async def connect(self, tls: ssl.SSLContext | None = None) -> Connection:
+        name = "localhost" if tls else None
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=tls, server_hostname=name)
+        connection = Connection(reader, writer)
+        self._open.append(connection)
+        return connection
+
+    async def ask(self, data: bytes) -> Answer:
+        """The answer to these bytes on a connection of their own."""
+        connection = await self.connect()
+        await connection.send(data)
+        return await connection.answer()
+
+    async def ended(self) -> None:
+        """`serve_http` has returned; it must do so soon."""
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.wait([self.done])
+        if not self.done.cancelled():
+            self.done.result()
+
+    def leave(self) -> None:
+        for connection in self._open:
+            connection.close()
+
+
+@asynccontextmanager
+async def serving(
+    app: Callable[..., Any],
+    *,
+    tls: ssl.SSLContext | None = None,
+    drain_s: float = 10.0,
+    bounds: Bounds | None = None,
+) -> AsyncIterator[Running]:
+    """A server for `app` as long as the block lasts; it is then stopped by force."""
+    started: asyncio.Future[list[tuple[str, int]]] = asyncio.get_running_loop().create_future()
+    running = Running(0, asyncio.Event(), asyncio.Event())
+    running.done = asyncio.create_task(
+        serve_http(
+            app,
+            host="127.0.0.1",
+            port=0,
+            tls=tls,
+            drain_s=drain_s,
+            stop=running.stop,
+            force=running.force,
+            on_started=started.set_result,
+            on_own_answer=lambda request_id, status: running.own_answers.append((request_id, status)),
+            bounds=bounds,
+        )
+    )
+    both: list[asyncio.Future[Any]] = [started, running.done]
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if running.done.done():
+        await running.done
+    running.port = started.result()[0][1]
+    try:
+        yield running
+    finally:
+        running.leave()
+        running.stop.set()
+        running.force.set()
+        await running.ended()
+
+
+def on_uvloop(body: Coroutine[Any, Any, None]) -> None:
+    """Runs a test's coroutine on the loop that the product runs on."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(body)
+
+
+async def respond(send: Callable[..., Any], body: bytes, *, status: int = 200) -> None:
+    """The whole answer of an ASGI application."""
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

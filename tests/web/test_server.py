@@ -1,0 +1,436 @@
+"""Starting, serving and stopping: sockets, signals, and who may finish."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from stoplist.clock import Clock
+from stoplist.errors import SettingsError
+from stoplist.web.body import read_body
+from stoplist.web.protocol import Bounds
+from stoplist.web.server import serve_http, serve_plain, stop_on_signals
+from stoplist.web.tls import ensure_development_certificate, server_context
+from tests.web.serving import Connection, on_uvloop, respond, serving
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Gate:
+    """An application whose answers wait until they are let out."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.opened = asyncio.Event()
+        self.was_cancelled = False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/at-once":
+            await respond(send, b"at once")
+            return
+        self.begun.set()
+        try:
+            body = await read_body(receive, scope["headers"], max_bytes=100)
+            await self.opened.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        await respond(send, b"let out " + body)
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    await respond(send, b"hello")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    return ensure_development_certificate(tmp_path, [], Clock().now_ms())
+
+
+def client(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=certificate[0].with_name("ca.pem"))
+
+
+def test_requests_in_flight_are_answered_and_no_others_taken() -> None:
+    """Source: docs/interface.md section D1, DRAIN_S."""
+
+    async def main() -> None:
+        gate = Gate()
+        async with serving(gate) as server:
+            connection = await server.connect()
+            await connection.send(GET)
+            await gate.begun.wait()
+            server.stop.set()
+            await refused(server.port)
+            assert not server.done.done()
+            gate.opened.set()
+            answer = await connection.answer()
+            assert (answer.body, answer.headers["connection"]) == (b"let out ", "close")
+            assert await connection.is_closed()
+            await server.ended()
+
+    on_uvloop(main())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(GET[:5], GET[5:]), (GET[:-2], GET[-2:]), (b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\n", b"abc")],
+)
+def test_a_request_that_is_still_arriving_when_the_server_stops_is_answered(before: bytes, after: bytes) -> None:
+    """Part of a head, or a head without its body: that request has been accepted, and it is the last one."""
+
+    async def main() -> None:
+        gate = Gate()
+        gate.opened.set()
+        async with serving(gate, drain_s=600) as server:
+            arriving, other = await server.connect(), await server.connect()
+            await arriving.send(before)
+            await other.send(GET)  # so that what the first one sent was seen
+            await other.answer()
+            server.stop.set()
+            await refused(server.port)
+            assert await asyncio.wait([server.done], timeout=0.6) == (set(), {server.done}), "it waits"
+            await arriving.send(after)
+            answer = await arriving.answer()
+            assert answer.status == 200
+            assert answer.headers["connection"] == "close"
+            await server.ended()
+
+    on_uvloop(main())
+
+
+def test_pipelined_requests_that_were_accepted_are_all_answered() -> None:
+    """The last of them ends the connection."""
+
+    async def main() -> None:
+        gate = Gate()
+        async with serving(gate) as server:
+            connection = await server.connect()
+            await connection.send(GET * 3)
+            await gate.begun.wait()
+            server.stop.set()
+            await refused(server.port)
+            gate.opened.set()
+            answers = [await connection.answer() for _ in range(3)]
+            assert ["connection" in answer.headers for answer in answers] == [False, False, True]
+            await server.ended()
+
+    on_uvloop(main())
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_idle_connections_do_not_delay_the_stop(is_tls: bool, certificate: tuple[Path, Path]) -> None:
+    """Clients with a pool of connections do not look whether the server has said goodbye."""
+    context = server_context(*certificate) if is_tls else None
+
+    async def main() -> None:
+        gate = Gate()
+        async with serving(gate, tls=context, drain_s=600) as server:
+            fresh = await server.connect(client(certificate) if is_tls else None)
+            used = await server.connect(client(certificate) if is_tls else None)
+            await used.send(GET.replace(b"/ ", b"/at-once ", 1))
+            assert (await used.answer()).body == b"at once"
+            for connection in (fresh, used):
+                cast("asyncio.Transport", connection.writer.transport).pause_reading()
+            server.stop.set()
+            await server.ended()
+
+    on_uvloop(main())
+
+
+def test_a_handshake_that_is_not_made_does_not_delay_the_stop(certificate: tuple[Path, Path]) -> None:
+    """A connection that says nothing has no request."""
+
+    async def main() -> None:
+        async with serving(hello, tls=server_context(*certificate), drain_s=600) as server:
+            silent = await server.connect()
+            await (await server.connect(client(certificate))).send(GET)  # so that the other was accepted
+            server.stop.set()
+            await server.ended()
+            silent.close()
+
+    on_uvloop(main())
+
+
+def test_what_is_not_answered_in_time_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    """With one warning that counts; the application is cancelled and the connection gone."""
+
+    async def main() -> None:
+        gate = Gate()
+        async with serving(gate, drain_s=0.1) as server:
+            connection = await server.connect()
+            await connection.send(GET)
+            await gate.begun.wait()
+            server.stop.set()
+            await server.ended()
+            assert gate.was_cancelled
+            assert await connection.is_closed()
+
+    with caplog.at_level(logging.WARNING):
+        on_uvloop(main())
+    assert [record.getMessage() for record in caplog.records] == [
+        "Stopped with 1 unfinished requests, which were cut off."
+    ]
+
+
+def test_force_does_not_wait_for_the_rest_of_the_time() -> None:
+    """Somebody is in a hurry."""
+
+    async def main() -> None:
+        gate = Gate()
+        async with serving(gate, drain_s=600) as server:
+            await (await server.connect()).send(GET)
+            await gate.begun.wait()
+            server.stop.set()
+            await refused(server.port)
+            server.force.set()
+            await server.ended()
+            assert gate.was_cancelled
+
+    on_uvloop(main())
+
+
+def test_a_server_that_is_given_up_leaves_nothing_behind() -> None:
+    """Its task is cancelled, because something else failed: connections and port are free."""
+
+    async def main() -> None:
+        gate = Gate()
+        async with serving(gate, drain_s=600) as server:
+            connection = await server.connect()
+            await connection.send(GET)
+            await gate.begun.wait()
+            server.done.cancel()
+            await asyncio.wait([server.done])
+            assert await connection.is_closed()
+            await refused(server.port)
+
+    on_uvloop(main())
+
+
+@pytest.mark.parametrize("named_by", ["STOPLIST_HOST and STOPLIST_PORT", "STOPLIST_METRICS_LISTEN"])
+def test_a_port_that_is_taken_is_a_settings_error(named_by: str) -> None:
+    """That names what to change."""
+
+    async def main() -> None:
+        async with serving(hello) as server:
+            starting = {
+                "STOPLIST_HOST and STOPLIST_PORT": serve_http(
+                    hello, host="127.0.0.1", port=server.port, tls=None, drain_s=1, stop=asyncio.Event()
+                ),
+                "STOPLIST_METRICS_LISTEN": serve_plain(hello, host="127.0.0.1", port=server.port, stop=asyncio.Event()),
+            }
+            with pytest.raises(SettingsError) as refused:
+                await starting.pop(named_by)
+            starting.popitem()[1].close()
+            assert refused.value.text == (
+                f"Cannot listen on 127.0.0.1 port {server.port} ({named_by}): "
+                "another process listens there already: stop it, or choose another port."
+            )
+
+    on_uvloop(main())
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [("192.0.2.1", "this machine has no such address"), ("no.such.host.invalid", "Name or service not known|not")],
+)
+def test_a_host_that_is_not_this_machine_is_a_settings_error(host: str, reason: str) -> None:
+    """Whether it is somebody else's address or none."""
+
+    async def main() -> None:
+        with pytest.raises(SettingsError, match=reason):
+            await serve_http(hello, host=host, port=0, tls=None, drain_s=1, stop=asyncio.Event())
+
+    on_uvloop(main())
+
+
+def test_a_name_is_served_on_all_its_addresses() -> None:
+    """`localhost` is often two, on one port."""
+    found = socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)
+    expected = {info[4][0] for info in found}
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        addresses: list[tuple[str, int]] = []
+
+        def started(found: list[tuple[str, int]]) -> None:
+            addresses.extend(found)
+            stop.set()
+
+        await serve_http(hello, host="localhost", port=0, tls=None, drain_s=1, stop=stop, on_started=started)
+        assert {address for address, _ in addresses} == expected
+        assert len({port for _, port in addresses}) == 1
+
+    on_uvloop(main())
+
+
+def test_the_metrics_listener_stops_with_the_main_server() -> None:
+    """Plain HTTP, the same event."""
+
+    async def main() -> None:
+        started: asyncio.Future[list[tuple[str, int]]] = asyncio.get_running_loop().create_future()
+        async with serving(hello) as server:
+            metrics = asyncio.create_task(
+                serve_plain(hello, host="127.0.0.1", port=0, stop=server.stop, on_started=started.set_result)
+            )
+            [(host, port)] = await started
+            connection = Connection(*await asyncio.open_connection(host, port))
+            await connection.send(GET)
+            assert (await connection.answer()).body == b"hello"
+            server.stop.set()
+            async with asyncio.timeout(20):
+                await metrics
+            assert await connection.is_closed()
+            connection.close()
+
+    on_uvloop(main())
+
+
+def test_plain_http_on_the_tls_port_gets_no_data(
+    certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Source: docs/interface.md section D1, row HTTPS. Nor does anything else that is no TLS, nor the log."""
+
+    async def main() -> None:
+        async with serving(hello, tls=server_context(*certificate)) as server:
+            for data in (GET, b"\x00" * 100, b"\x16\x03\x01\x00\x05hello"):
+                connection = await server.connect()
+                await connection.send(data)
+                assert not (await connection.rest()).startswith(b"HTTP")
+            plain = await server.connect()
+            await plain.send(GET)
+            assert await plain.is_closed()
+            connection = await server.connect(client(certificate))
+            await connection.send(GET)
+            assert (await connection.answer()).body == b"hello"
+
+    on_uvloop(main())
+    assert not caplog.records
+
+
+def test_no_proxy_is_believed_here_and_nothing_said_of_the_server(certificate: tuple[Path, Path]) -> None:
+    """The peer and the scheme are those of the connection; `Date` is there, `Server` is not."""
+    seen: list[tuple[Any, str]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["client"][0], scope["scheme"]))
+        await respond(send, b"")
+
+    async def main() -> None:
+        async with serving(app, tls=server_context(*certificate)) as server:
+            connection = await server.connect(client(certificate))
+            claims = b"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nForwarded: for=192.0.2.1\r\n\r\n"
+            await connection.send(GET[:-2] + claims)
+            answer = await connection.answer()
+            assert answer.headers.keys() == {"date", "content-type", "content-length"}
+
+    on_uvloop(main())
+    assert seen == [("127.0.0.1", "https")]
+
+
+def test_the_date_of_answers_moves_on() -> None:
+    """It is renewed with every sweep."""
+
+    async def main() -> None:
+        async with serving(hello, bounds=Bounds(sweep_s=0.05)) as server:
+            connection = await server.connect()
+            dates: set[str] = set()
+            async with asyncio.timeout(20):
+                while len(dates) < 2:
+                    await connection.send(GET)
+                    dates.add((await connection.answer()).headers["date"])
+
+    on_uvloop(main())
+
+
+SCRIPT = """
+import asyncio, sys, uvloop
+from stoplist.web.server import serve_http, stop_on_signals
+
+async def app(scope, receive, send):
+    print("begun", flush=True)
+    await asyncio.Event().wait()
+
+async def main():
+    stop, force = asyncio.Event(), asyncio.Event()
+    with stop_on_signals(stop, force):
+        await serve_http(
+            app, host="127.0.0.1", port=0, tls=None, drain_s=float(sys.argv[1]), stop=stop, force=force,
+            on_started=lambda addresses: print(addresses[0][1], flush=True),
+        )
+        print("put away", flush=True)
+
+uvloop.run(main())
+"""
+
+
+def start(drain_s: float) -> tuple["subprocess.Popen[str]", int]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(drain_s)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_the_process_put_its_things_away(number: signal.Signals) -> None:
+    """It then ends with status 0, not by the signal, and without a traceback."""
+    process, _ = start(drain_s=10)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=20)
+    assert (output, errors, process.returncode) == ("put away\n", "", 0)
+
+
+def test_a_second_sigint_forces_the_stop() -> None:
+    """Someone at a terminal has waited long enough; SIGTERM again changes nothing."""
+    process, port = start(drain_s=600)
+    assert process.stdout is not None
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(GET)
+        assert process.stdout.readline() == "begun\n"
+        for number in (signal.SIGTERM, signal.SIGTERM):
+            process.send_signal(number)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(timeout=0.2)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=20)
+    assert (output, process.returncode) == ("put away\n", 0)
+    assert "cut off" in errors
+
+
+def test_signals_are_as_before_afterwards() -> None:
+    """Nothing else in the process loses its own way to stop."""
+
+    async def main() -> None:
+        before = signal.getsignal(signal.SIGTERM)
+        stop, force = asyncio.Event(), asyncio.Event()
+        with stop_on_signals(stop, force):
+            os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(20):
+                await stop.wait()
+        assert not force.is_set()
+        assert signal.getsignal(signal.SIGTERM) == before
+
+    on_uvloop(main())
+
+
+async def refused(port: int) -> None:
+    """Nobody accepts connections there any more, or soon will not."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionError:
+                return
+            writer.close()

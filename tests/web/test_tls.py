@@ -1,0 +1,378 @@
+"""Certificates: those a development server makes, those an operator gives, and those that are renewed."""
+
+import asyncio
+import json
+import logging
+import shutil
+import ssl
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from stoplist.clock import Clock
+from stoplist.errors import SettingsError
+from stoplist.web.tls import CertificateWatch, ensure_development_certificate, server_context
+from tests.web.serving import Running, on_uvloop, respond, serving
+
+DAY_MS = 24 * 3600 * 1000
+NOW_MS = 1_800_000_000_000
+HOSTS = ["stoplist.example", "192.0.2.7"]
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    await respond(send, b"hello")
+
+
+def client(data_dir: Path) -> ssl.SSLContext:
+    """A client as strict as they come, that trusts the authority of this folder alone."""
+    context = ssl.create_default_context(cafile=data_dir / "ca.pem")
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context
+
+
+def made(data_dir: Path, *, hosts: list[str] = HOSTS, now_ms: int = NOW_MS) -> dict[str, bytes]:
+    """The files after a start."""
+    ensure_development_certificate(data_dir, hosts, now_ms)
+    return {path.name: path.read_bytes() for path in data_dir.iterdir() if path.suffix == ".pem"}
+
+
+def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
+    return {name for name in before if before[name] != after[name]}
+
+
+def openssl(*arguments: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, timeout=20, check=False)
+
+
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="the openssl command is not installed")
+OLD = ("-cipher", "ALL:@SECLEVEL=0")
+SERVER_FILES = {"server.pem", "server-key.pem"}
+AUTHORITY_FILES = {"ca.pem", "ca-key.pem"}
+
+
+def test_the_first_start_makes_an_authority_and_a_certificate(tmp_path: Path) -> None:
+    """In the data folder, which is made if need be; keys are for nobody else's eyes."""
+    data_dir = tmp_path / "new" / "data"
+    files = made(data_dir)
+    assert files.keys() == SERVER_FILES | AUTHORITY_FILES
+    for key in ("ca-key.pem", "server-key.pem"):
+        assert stat.S_IMODE((data_dir / key).stat().st_mode) == 0o600
+    assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700
+
+
+@needs_openssl
+def test_strict_verifiers_accept_the_certificate(tmp_path: Path) -> None:
+    """OpenSSL with -x509_strict checks every extension that RFC 5280 demands."""
+    made(tmp_path)
+    arguments = ["-x509_strict", "-purpose", "sslserver", "-attime", NOW_MS // 1000, "-CAfile", tmp_path / "ca.pem"]
+    for host in ("localhost", "stoplist.example"):
+        checked = openssl("verify", *arguments, "-verify_hostname", host, tmp_path / "server.pem")
+        assert checked.returncode == 0, checked.stderr
+    for address in ("127.0.0.1", "::1", "192.0.2.7"):
+        checked = openssl("verify", *arguments, "-verify_ip", address, tmp_path / "server.pem")
+        assert checked.returncode == 0, checked.stderr
+    assert openssl("verify", *arguments, "-verify_hostname", "evil.example", tmp_path / "server.pem").returncode
+
+
+def test_addresses_that_mean_any_are_left_out_and_names_are_spelt_once(tmp_path: Path) -> None:
+    """HOST is often 0.0.0.0, and BASE_URL often localhost; a name outside ASCII becomes its A-label."""
+    made(tmp_path, hosts=["0.0.0.0", "::", "LOCALHOST.", "[::1]", "bücher.example"])  # noqa: S104
+    names = json.loads((tmp_path / "server.json").read_bytes())["names"]
+    assert names == ["localhost", "127.0.0.1", "::1", "xn--bcher-kva.example"]
+
+
+def test_a_later_start_changes_nothing(tmp_path: Path) -> None:
+    """The partner's tools have learnt to trust what is there."""
+    first = made(tmp_path)
+    assert made(tmp_path, now_ms=NOW_MS + 300 * DAY_MS) == first
+
+
+def test_a_start_that_makes_nothing_does_not_load_what_makes(tmp_path: Path) -> None:
+    """Importing `cryptography` would take longer than all the rest of the start."""
+    made(tmp_path)
+    script = f"""
+import sys
+from pathlib import Path
+from stoplist.web.tls import ensure_development_certificate, server_context
+server_context(*ensure_development_certificate(Path({str(tmp_path)!r}), {HOSTS!r}, {NOW_MS}))
+assert "stoplist.web.devcert" not in sys.modules and "cryptography" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=20)
+
+
+@pytest.mark.parametrize("days", [336, 400])
+def test_a_certificate_near_its_end_is_renewed(tmp_path: Path, days: int) -> None:
+    """Within 30 days of it, or after it; whoever trusts the authority notices nothing."""
+    first = made(tmp_path)
+    assert changed(first, made(tmp_path, now_ms=NOW_MS + days * DAY_MS)) == SERVER_FILES
+
+
+def test_other_hosts_get_another_certificate(tmp_path: Path) -> None:
+    """From the same authority."""
+    first = made(tmp_path)
+    assert changed(first, made(tmp_path, hosts=["other.example"])) == SERVER_FILES
+
+
+@pytest.mark.parametrize("name", ["server.pem", "server-key.pem", "server.json"])
+@pytest.mark.parametrize("content", [None, b"", b"not what it was\n"])
+def test_a_damaged_certificate_is_made_anew(tmp_path: Path, name: str, content: bytes | None) -> None:
+    """Missing, cut short, or of another make: the authority stays."""
+    first = made(tmp_path)
+    damage(tmp_path / name, content)
+    second = made(tmp_path)
+    assert changed(first, second) == SERVER_FILES
+    server_context(tmp_path / "server.pem", tmp_path / "server-key.pem")
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "ca-key.pem"])
+@pytest.mark.parametrize("content", [None, b"", b"not what it was\n"])
+def test_a_damaged_authority_is_made_anew(tmp_path: Path, name: str, content: bytes | None) -> None:
+    """With everything that it had signed."""
+    first = made(tmp_path)
+    damage(tmp_path / name, content)
+    assert changed(first, made(tmp_path)) == SERVER_FILES | AUTHORITY_FILES
+
+
+def test_an_authority_with_another_key_is_made_anew(tmp_path: Path) -> None:
+    """Files of two folders were mixed up."""
+    first = made(tmp_path / "one")
+    made(tmp_path / "two")
+    shutil.copy(tmp_path / "two" / "ca-key.pem", tmp_path / "one")
+    assert changed(first, made(tmp_path / "one")) == SERVER_FILES | AUTHORITY_FILES
+
+
+def test_the_authority_is_kept_to_its_end_and_no_longer(tmp_path: Path) -> None:
+    """Near its end it signs for what is left, and such a certificate is not made again at every start."""
+    first = made(tmp_path)
+    late = made(tmp_path, now_ms=NOW_MS + 3640 * DAY_MS)
+    assert changed(first, late) == SERVER_FILES
+    assert made(tmp_path, now_ms=NOW_MS + 3641 * DAY_MS) == late
+    after = made(tmp_path, now_ms=NOW_MS + 3651 * DAY_MS)
+    assert changed(late, after) == SERVER_FILES | AUTHORITY_FILES
+
+
+def test_a_clock_that_was_set_back_gets_a_certificate_that_is_valid(tmp_path: Path) -> None:
+    """The first start may have seen a wrong date."""
+    first = made(tmp_path)
+    assert changed(first, made(tmp_path, now_ms=NOW_MS - DAY_MS)) == SERVER_FILES | AUTHORITY_FILES
+
+
+def test_processes_that_start_together_agree(tmp_path: Path) -> None:
+    """Each of them leaves with a certificate and key that fit, the same as the others'."""
+    script = f"""
+import hashlib
+from pathlib import Path
+from stoplist.web.tls import ensure_development_certificate, server_context
+certificate, key = ensure_development_certificate(Path({str(tmp_path)!r}), {HOSTS!r}, {NOW_MS})
+server_context(certificate, key)
+print(hashlib.sha256(certificate.read_bytes()).hexdigest())
+"""
+    starts = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    outputs = {start.communicate(timeout=30)[0] for start in starts}
+    assert len(outputs) == 1
+    assert all(start.returncode == 0 for start in starts)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """Here something else stands in its place."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="STOPLIST_DATA_DIR"):
+        ensure_development_certificate(tmp_path / "file", HOSTS, NOW_MS)
+
+
+def test_a_host_that_no_certificate_can_hold_is_a_settings_error(tmp_path: Path) -> None:
+    """A label of more than 63 characters is none."""
+    with pytest.raises(SettingsError, match="host name"):
+        ensure_development_certificate(tmp_path, ["x" * 64 + ".example"], NOW_MS)
+
+
+def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
+    """By the name of the setting, at the start."""
+    made(tmp_path)
+    with pytest.raises(SettingsError, match=r"STOPLIST_TLS_KEY .* is not the key of STOPLIST_TLS_CERT"):
+        server_context(tmp_path / "server.pem", tmp_path / "ca-key.pem")
+
+
+def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
+    """An RSA key with a certificate for an elliptic one."""
+    made(tmp_path)
+    key = tmp_path / "rsa.pem"
+    key.write_bytes(in_pem(rsa.generate_private_key(public_exponent=65537, key_size=2048), NoEncryption()))
+    with pytest.raises(SettingsError, match="is not the key of"):
+        server_context(tmp_path / "server.pem", key)
+
+
+def test_a_key_with_a_passphrase_is_refused(tmp_path: Path) -> None:
+    """Nobody is there to type it, and OpenSSL must not wait at the terminal."""
+    made(tmp_path)
+    key = tmp_path / "locked.pem"
+    unlocked = load_pem_private_key((tmp_path / "server-key.pem").read_bytes(), password=None)
+    key.write_bytes(in_pem(unlocked, BestAvailableEncryption(b"secret")))
+    with pytest.raises(SettingsError, match="passphrase"):
+        server_context(tmp_path / "server.pem", key)
+
+
+@pytest.mark.parametrize("name", ["server.pem", "server-key.pem"])
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    """With its setting and the reason."""
+    made(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(SettingsError, match=rf"^STOPLIST_TLS_\w+: .*{name} cannot be read \(No such file"):
+        server_context(tmp_path / "server.pem", tmp_path / "server-key.pem")
+
+
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def test_files_that_hold_no_certificate_are_refused(tmp_path: Path, content: bytes) -> None:
+    """Whatever OpenSSL has to say about them."""
+    made(tmp_path)
+    (tmp_path / "server.pem").write_bytes(content)
+    with pytest.raises(SettingsError, match="both must be PEM files"):
+        server_context(tmp_path / "server.pem", tmp_path / "server-key.pem")
+
+
+@needs_openssl
+def test_only_tls_1_2_and_newer_is_spoken(tmp_path: Path) -> None:
+    """Source: docs/interface.md section D1. OpenSSL's own client offers the older ones when told to."""
+    real = real_certificate(tmp_path)
+
+    async def main() -> None:
+        async with serving(hello, tls=server_context(*real)) as server:
+            for version in ("TLSv1.2", "TLSv1.3"):
+                option = "-" + version.replace("v", "").replace(".", "_").lower()
+                assert f"New, {version}, Cipher is".encode() in await s_client(server, tmp_path, option)
+            for options in (("-tls1_1", *OLD), ("-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0")):
+                refused = await s_client(server, tmp_path, *options)
+                # It did say hello, and was hung up on: it was not the client that would not.
+                assert b"New, (NONE), Cipher is (NONE)" in refused
+                assert b"unexpected eof" in refused
+
+    on_uvloop(main())
+
+
+def test_http_1_1_alone_is_negotiated(tmp_path: Path) -> None:
+    """A client that offers HTTP/2 as well must not try it."""
+    real = real_certificate(tmp_path)
+    offering = client(tmp_path)
+    offering.set_alpn_protocols(["h2", "http/1.1"])
+
+    async def main() -> None:
+        async with serving(hello, tls=server_context(*real)) as server:
+            connection = await server.connect(offering)
+            session = connection.writer.get_extra_info("ssl_object")
+            assert session.selected_alpn_protocol() == "http/1.1"
+            assert session.compression() is None
+
+    on_uvloop(main())
+
+
+@needs_openssl
+def test_a_renewed_certificate_is_taken_up_without_a_restart(tmp_path: Path) -> None:
+    """New connections get it; one that is open goes on. Clients that name no host get it too."""
+    real = real_certificate(tmp_path)
+    nameless = client(tmp_path)
+    nameless.check_hostname = False
+
+    async def main() -> None:
+        context = server_context(*real)
+        watch = CertificateWatch(context, *real)
+        async with serving(hello, tls=context) as server:
+            before = await server.connect(client(tmp_path))
+            assert not watch.check()
+            renew(tmp_path)
+            assert watch.check()
+            assert not watch.check()
+            after = await server.connect(client(tmp_path))
+            assert shown(after) == on_disk(tmp_path) != shown(before)
+            assert after.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
+            for connection in (before, after):
+                await connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert (await connection.answer()).body == b"hello"
+            renew(tmp_path)
+            assert watch.check()
+            assert shown(await server.connect(nameless)) == on_disk(tmp_path)
+            assert b"New, TLSv1.2, Cipher is" in await s_client(server, tmp_path, "-noservername", "-tls1_2")
+            assert b"New, (NONE)" in await s_client(server, tmp_path, "-tls1_1", *OLD)
+
+    on_uvloop(main())
+
+
+def test_a_half_written_pair_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With one warning; the old certificate is shown until the new one is whole."""
+    real = real_certificate(tmp_path)
+
+    async def main() -> None:
+        context = server_context(*real)
+        watch = CertificateWatch(context, *real)
+        async with serving(hello, tls=context) as server:
+            old, key = on_disk(tmp_path), real[1].read_bytes()
+            renew(tmp_path)
+            new_key = real[1].read_bytes()
+            for half in (key, b"", new_key[:-20]):
+                real[1].write_bytes(half)
+                assert not watch.check()
+                assert not watch.check()
+                assert shown(await server.connect(client(tmp_path))) == old
+            real[1].unlink()
+            assert not watch.check()
+            real[1].write_bytes(new_key)
+            assert watch.check()
+            assert shown(await server.connect(client(tmp_path))) == on_disk(tmp_path) != old
+
+    with caplog.at_level(logging.WARNING):
+        on_uvloop(main())
+    assert [record.getMessage()[:46] for record in caplog.records] == ["The renewed certificate is not taken up yet: S"]
+
+
+def in_pem(key: Any, encryption: KeySerializationEncryption) -> bytes:
+    written: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+    return written
+
+
+def damage(path: Path, content: bytes | None) -> None:
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+
+
+def real_certificate(data_dir: Path) -> tuple[Path, Path]:
+    """A certificate that is valid now, by the machine's clock, which TLS clients go by."""
+    return ensure_development_certificate(data_dir, [], Clock().now_ms())
+
+
+def renew(data_dir: Path) -> None:
+    (data_dir / "server.json").unlink()
+    real_certificate(data_dir)
+
+
+def on_disk(data_dir: Path) -> bytes:
+    return ssl.PEM_cert_to_DER_cert((data_dir / "server.pem").read_text())
+
+
+def shown(connection: Any) -> bytes:
+    certificate: bytes = connection.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    return certificate
+
+
+async def s_client(server: Running, data_dir: Path, *options: str) -> bytes:
+    """What OpenSSL's client prints when it connects and leaves at once."""
+    target = ["-connect", f"127.0.0.1:{server.port}", "-CAfile", str(data_dir / "ca.pem")]
+    process = await asyncio.create_subprocess_exec(
+        "openssl", "s_client", *target, *options,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    async with asyncio.timeout(20):
+        return (await process.communicate())[0]
