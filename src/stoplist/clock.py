@@ -1,6 +1,6 @@
 """The one place that time comes from; every rule takes it as a parameter.
 
-Source: docs/interface.md section D1, row Clock.
+Source: docs/interface.md section D1, Clock.
 """
 
 import time

@@ -1,10 +1,11 @@
 """The secret key of a deployment: authenticates what it hands out to be brought back, such as cursors.
 
-Source: docs/interface.md section D1, row Settings.
+Source: docs/interface.md section D1, Settings.
 """
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from stoplist.errors import SettingsError
@@ -20,8 +21,9 @@ def secret_keys(settings: Settings) -> tuple[str, ...]:
     path = settings.data_dir / FILE_NAME
     try:
         key = _read_or_make(path)
-    except OSError as error:
-        raise SettingsError(f"The secret key {path} cannot be read or made: {error.strerror}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise SettingsError(f"The secret key {path} cannot be read or made: {reason}.") from None
     if len(key) < 32:
         raise SettingsError(
             f"The secret key {path} is shorter than 32 characters: restore it from a backup, "
@@ -32,11 +34,20 @@ def secret_keys(settings: Settings) -> tuple[str, ...]:
 
 def _read_or_make(path: Path) -> str:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        pass
+    if not path.exists():
+        _make(path)
     return path.read_text("utf-8").strip()
+
+
+def _make(path: Path) -> None:
+    """The file is there whole or not at all, also after a power cut."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_urlsafe(32) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    # Linked, not renamed: of two servers that start together, both go on with the key that was there first.
+    with suppress(FileExistsError):
+        os.link(partial, path)
+    partial.unlink()

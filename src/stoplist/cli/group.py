@@ -36,7 +36,15 @@ def create(org_slug: str, name: str, is_default: bool, data_dir: str | None, as_
             opened.actor, opened.database, opened.clock, org_slug=org_slug, name=name, is_default=is_default
         ),
     )
-    print_record(_shown(created), as_json=as_json)
+    print_record(
+        {
+            "group_id": created.group_id,
+            "org_slug": created.org_slug,
+            "name": created.name,
+            "is_default": created.is_default,
+        },
+        as_json=as_json,
+    )
 
 
 @command.command("list")

@@ -25,6 +25,11 @@ COMMANDS = {
 class _Commands(click.Group):
     """A group whose commands are loaded from the table."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not all(map(_is_text, args)):
+            raise click.UsageError("The command line holds bytes that are not UTF-8.", ctx)
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -56,3 +61,11 @@ def main() -> None:
     except StoplistError as error:
         click.echo(f"stoplist: {error.text}", err=True)
         sys.exit(1)
+
+
+def _is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:  # Python stands surrogates in for such bytes
+        return False
+    return True

@@ -17,7 +17,7 @@ from stoplist.clock import Clock
 from stoplist.db import Database, schema
 from stoplist.db.opening import open_database, sqlite_path
 from stoplist.errors import SettingsError
-from stoplist.settings import Settings, load
+from stoplist.settings import Settings, load, parse
 
 T = TypeVar("T")
 Command = Callable[..., Any]
@@ -33,10 +33,21 @@ class Opened(msgspec.Struct, frozen=True):
     actor: Actor
 
 
+def as_setting(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is no value of the setting that the option stands for: that is wrong usage."""
+    if value is not None and option.name is not None:
+        try:
+            parse(option.name.upper(), value)
+        except SettingsError as error:
+            raise click.UsageError(error.text) from None
+    return value
+
+
 def data_dir_option(command: Command) -> Command:
     """`--data-dir`, which every command takes."""
     return click.option(
         "--data-dir",
+        callback=as_setting,
         metavar="FOLDER",
         help="The data folder (STOPLIST_DATA_DIR; default ./data).",
     )(command)
@@ -69,7 +80,7 @@ def command_actor() -> Actor:
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Opened]:
     path = sqlite_path(settings.database_url)
-    if path is not None and not path.exists():
+    if path is not None and not _holds_something(path):
         raise SettingsError(_nothing_there(f"at {path}"))
     database = await open_database(
         settings.database_url, create=False, pool_size=2, prepared=settings.database_prepared
@@ -84,6 +95,11 @@ async def _opened(settings: Settings) -> AsyncIterator[Opened]:
         yield Opened(database, clock, command_actor())
     finally:
         await database.close()
+
+
+def _holds_something(path: Path) -> bool:
+    # Opening an empty file would make it one of SQLite's.
+    return path.exists() and path.stat().st_size > 0
 
 
 def _nothing_there(where: str) -> str:

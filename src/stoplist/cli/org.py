@@ -37,7 +37,9 @@ def create(slug: str, name: str, default_group: str | None, data_dir: str | None
             opened.actor, opened.database, opened.clock, slug=slug, name=name, default_group=default_group
         ),
     )
-    print_record(_shown(created), as_json=as_json)
+    print_record(
+        {"slug": created.slug, "name": created.name, "default_group_id": created.default_group_id}, as_json=as_json
+    )
 
 
 @command.command("list")

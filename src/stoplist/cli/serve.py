@@ -9,27 +9,19 @@ import uvloop
 
 from stoplist import log
 from stoplist.cli import demo
-from stoplist.cli.opened import data_dir_option, settings_of
+from stoplist.cli.opened import as_setting, data_dir_option, settings_of
 from stoplist.errors import SettingsError
-from stoplist.settings import Settings, check_serve, parse
+from stoplist.settings import Settings, check_serve
 from stoplist.web.running import AfterStart, serve
 
-
-def _as_setting(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Refuse what is no value of the setting that the option stands for: that is wrong usage."""
-    if value is not None and option.name is not None:
-        try:
-            parse(option.name.upper(), value, label=f"--{option.name}")
-        except SettingsError as error:
-            raise click.UsageError(error.text) from None
-    return value
+_NO_DEMO = "--demo is for development: in production create organizations and keys with their commands."
 
 
 @click.command("serve")
 @click.option("--environment", type=click.Choice(("development", "production")), help="STOPLIST_ENVIRONMENT")
-@click.option("--host", callback=_as_setting, help="The address to listen on (STOPLIST_HOST; default 127.0.0.1).")
-@click.option("--port", callback=_as_setting, help="The port to listen on (STOPLIST_PORT; default 8443).")
-@click.option("--workers", callback=_as_setting, help="How many processes (STOPLIST_WORKERS; default 1).")
+@click.option("--host", callback=as_setting, help="The address to listen on (STOPLIST_HOST; default 127.0.0.1).")
+@click.option("--port", callback=as_setting, help="The port to listen on (STOPLIST_PORT; default 8443).")
+@click.option("--workers", callback=as_setting, help="How many processes (STOPLIST_WORKERS; default 1).")
 @click.option("--demo", "is_demo", is_flag=True, help="Fill an empty development database with something to try.")
 @data_dir_option
 def command(
@@ -45,12 +37,12 @@ def command(
     Flags win over the STOPLIST_* variables, and those over a .env file. The first start on SQLite makes the database,
     and in development a local certificate authority, in the data folder.
     """
+    if is_demo and environment == "production":
+        raise click.UsageError(_NO_DEMO)
     settings = settings_of(data_dir, ENVIRONMENT=environment, HOST=host, PORT=port, WORKERS=workers)
-    check_serve(settings)
     if is_demo and settings.environment == "production":
-        raise SettingsError(
-            "--demo is for development: in production create organizations and keys with their commands."
-        )
+        raise SettingsError(_NO_DEMO)
+    check_serve(settings)
     _run(settings, partial(demo.show, settings) if is_demo else None)
 
 

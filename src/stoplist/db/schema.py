@@ -1,7 +1,7 @@
 """The schema: numbered migrations that only add, and what a program checks before it works on a database.
 
 A migration is `migrations/NNNN_title.sql`; its first line `-- oldest program: X.Y.Z` names the oldest release that
-may go on running once it is applied. Source: docs/interface.md section D1, rows Environment and Schema.
+may go on running once it is applied. Source: docs/interface.md section D1, Environment and Schema.
 """
 
 import re

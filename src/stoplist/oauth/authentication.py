@@ -1,6 +1,6 @@
 """Client authentication: `Authorization: Basic`, or parameters in the body (RFC 6749 section 2.3.1).
 
-Source: docs/interface.md sections 5 and D2, row Client authentication.
+Source: docs/interface.md sections 5 and D2 (Client authentication).
 """
 
 import base64
@@ -62,6 +62,8 @@ def parse_basic(authorization: bytes) -> tuple[str, str] | None:
         return None
     try:
         decoded = base64.b64decode(encoded.strip(b" "), validate=True)
+        if base64.b64encode(decoded) != encoded.strip(b" "):
+            return None  # `validate` lets padding through that encodes nothing
         client_id, colon, secret = decoded.partition(b":")
         pair = _form_decoded(client_id), _form_decoded(secret)
     except (binascii.Error, UnicodeDecodeError):

@@ -121,13 +121,15 @@ UPDATE clients SET label = :label, permissions = :permissions,
 WHERE client_id = :client_id
 
 -- name: add_use
+-- Primary key. The later use stays: a server that could not write for a while brings older ones.
 INSERT INTO client_days (client_id, day, requests, limit_refusals, failed_authentications, last_used_ms)
 VALUES (:client_id, :day, :requests, :limit_refusals, :failed_authentications, :last_used_ms)
 ON CONFLICT (client_id, day) DO UPDATE SET
     requests = client_days.requests + excluded.requests,
     limit_refusals = client_days.limit_refusals + excluded.limit_refusals,
     failed_authentications = client_days.failed_authentications + excluded.failed_authentications,
-    last_used_ms = COALESCE(excluded.last_used_ms, client_days.last_used_ms)
+    last_used_ms = CASE WHEN client_days.last_used_ms > excluded.last_used_ms THEN client_days.last_used_ms
+                        ELSE COALESCE(excluded.last_used_ms, client_days.last_used_ms) END
 
 -- name: add_refusal
 INSERT INTO client_refusals (client_id, at_ms, request_id, code) VALUES (:client_id, :at_ms, :request_id, :code)

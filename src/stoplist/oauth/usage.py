@@ -76,7 +76,9 @@ class Usage:
             await self._write(database, clients[start : start + CLIENTS_A_UNIT])
 
     async def _write(self, database: Database, clients: list[str]) -> None:
-        days = {key: self._days.pop(key) for key in list(self._days) if key[0] in set(clients)}
+        # In one order everywhere, so that two servers that write the same keys at once never deadlock.
+        wanted = set(clients)
+        days = {key: self._days.pop(key) for key in sorted(key for key in self._days if key[0] in wanted)}
         refusals = {client_id: self._refusals.pop(client_id, deque()) for client_id in clients}
 
         async def store(transaction: Transaction) -> None:

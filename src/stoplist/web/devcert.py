@@ -2,7 +2,7 @@
 
 Kept apart from `tls`, which loads this module only when certificates have to be made: importing
 `cryptography` costs some 55 ms, which every start would pay. Pure: bytes in, bytes out.
-Source: docs/interface.md section D1, row HTTPS; the extensions are those that RFC 5280 section 4.2 demands
+Source: docs/interface.md section D1, HTTPS; the extensions are those that RFC 5280 section 4.2 demands
 and strict verifiers (OpenSSL's X509_STRICT, the default of Python 3.13) insist on.
 """
 

@@ -1,6 +1,6 @@
 """Who asks, and whether over HTTPS: a proxy's word counts from trusted peers alone.
 
-Pure rules, no I/O. Source: docs/interface.md section D1, row HTTPS.
+Pure rules, no I/O. Source: docs/interface.md section D1, HTTPS.
 """
 
 import re

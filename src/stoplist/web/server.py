@@ -2,7 +2,7 @@
 
 uvicorn's own `Server` is not used: it exits the process when a port is taken, raises a signal once more after
 it has stopped, and lets idle connections hold up the stop.
-Source: docs/interface.md section D1, rows Settings (DRAIN_S) and HTTPS.
+Source: docs/interface.md section D1, Settings (DRAIN_S) and HTTPS.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Certificates: which one the server shows, how a renewed one is taken up, and when one must be made.
 
-Source: docs/interface.md section D1, row HTTPS.
+Source: docs/interface.md section D1, HTTPS.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """The `client_credentials` grant (RFC 6749 section 4.4): the client's secret for a token pair."""
 
 from stoplist.actor import Actor
-from stoplist.errors import InvalidClient
+from stoplist.errors import InvalidClient, StoreUnavailable
 from stoplist.oauth.authentication import find_client, is_proved
 from stoplist.oauth.model import Client, TokenPair
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores, too_many
@@ -18,9 +18,12 @@ async def answer(actor: Actor, stores: TokenStores, request: TokenRequest) -> Ou
     decision = await stores.limiter.token_proved(client.client_id, request.source, limit=client.token_per_minute)
     if not decision.accepted:
         return Outcome(error=too_many(decision), client_id=client.client_id, is_proved=True, decision=decision)
-    pair = await _issue(stores, request, client)
-    error = None if pair else not_authenticated()
-    return Outcome(pair=pair, error=error, client_id=client.client_id, is_proved=pair is not None, decision=decision)
+    try:
+        pair = await _issue(stores, request, client)
+    except StoreUnavailable as error:
+        return Outcome(error=error, client_id=client.client_id, is_proved=True, decision=decision)
+    refusal = None if pair else not_authenticated()
+    return Outcome(pair=pair, error=refusal, client_id=client.client_id, is_proved=pair is not None, decision=decision)
 
 
 async def refuse_client(stores: TokenStores, client: Client | None, source: str) -> Outcome:

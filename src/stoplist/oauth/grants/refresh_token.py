@@ -1,6 +1,6 @@
 """The `refresh_token` grant (RFC 6749 section 6), with rotation and reuse detection (RFC 9700 section 4.14).
 
-Source: docs/interface.md sections 3.1 and D2, rows Rotation, Reuse and Refresh with credentials.
+Source: docs/interface.md sections 3.1 and D2 (Rotation and reuse, Refresh with credentials).
 """
 
 from msgspec.structs import replace
@@ -9,7 +9,7 @@ from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.db import Transaction
 from stoplist.db.query import load_queries
-from stoplist.errors import InvalidGrant
+from stoplist.errors import InvalidGrant, StoreUnavailable
 from stoplist.oauth.authentication import find_client, is_proved
 from stoplist.oauth.grants.client_credentials import refuse_client
 from stoplist.oauth.model import Client
@@ -39,6 +39,15 @@ async def answer(actor: Actor, stores: TokenStores, request: TokenRequest) -> Ou
         return await refuse_client(stores, named, request.source)
     token = await find_refresh_token(stores.database, request.refresh_token, stores.clock.now_ms())
     counted = await _count(stores, request, named, token)
+    try:
+        return await _answer_counted(actor, stores, request, token, counted)
+    except StoreUnavailable as error:
+        return replace(counted, error=error)
+
+
+async def _answer_counted(
+    actor: Actor, stores: TokenStores, request: TokenRequest, token: RefreshToken | None, counted: Outcome
+) -> Outcome:
     if not counted.decision.accepted:
         raised = await _alarm_despite_limit(actor, stores, request.refresh_token, token)
         return replace(counted, error=too_many(counted.decision), raised_alarm=raised)
