@@ -1,1 +1,1 @@
-"""The tests: their folders mirror src/stoplist; house/ holds the checks of the repository itself, e2e/ real processes."""
+"""The tests. Their folders mirror src/stoplist; house/ checks the repository itself, e2e/ runs real processes."""

@@ -15,7 +15,7 @@ def test_the_clock_tells_whole_milliseconds_since_1970() -> None:
 
 
 def test_the_clock_follows_the_database_from_half_way_between_question_and_answer() -> None:
-    """Section D1, row Clock: of a question that took 80 ms the database's reading is 40 ms old."""
+    """Section D1, Clock: of a question that took 80 ms the database's reading is 40 ms old."""
     clock = FakeClock(10_000)
     clock.follow(25_000, asked_ms=9_920, answered_ms=10_000)
     assert clock.now_ms() == 25_040

@@ -355,7 +355,7 @@ def test_both_forms_of_a_secret_at_once_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_server_can_run_with_is_refused_with_the_remedy(environ: dict[str, str], said: str) -> None:
-    """Section D1, rows Scale-out, Settings and HTTPS; other commands load the same settings."""
+    """Section D1, Scale-out, Settings and HTTPS; other commands load the same settings."""
     assert said in serve_refusal(environ)
 
 
@@ -373,7 +373,7 @@ def test_what_a_server_can_run_with_is_let_through(environ: dict[str, str]) -> N
 
 
 def test_production_runs_with_a_certificate_that_can_be_read(tmp_path: Path) -> None:
-    """Section D1, row HTTPS; a key that is named and cannot be read is found at start."""
+    """Section D1, HTTPS; a key that is named and cannot be read is found at start."""
     environ = {"STOPLIST_ENVIRONMENT": "production"}
     for name in ("TLS_CERT", "TLS_KEY"):
         (tmp_path / name).write_text("-----BEGIN")

@@ -297,7 +297,7 @@ def test_the_metrics_listener_stops_with_the_main_server() -> None:
 def test_plain_http_on_the_tls_port_gets_no_data(
     certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Source: docs/interface.md section D1, row HTTPS. Nor does anything else that is no TLS, nor the log."""
+    """Source: docs/interface.md section D1, HTTPS. Nor does anything else that is no TLS, nor the log."""
 
     async def main() -> None:
         async with serving(hello, tls=server_context(*certificate)) as server:

@@ -1,0 +1,151 @@
+"""Every operation that somebody does, with how it is called: what is held of one is held of all."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NamedTuple
+
+from stoplist import oauth, organizations
+from stoplist.actor import Actor
+from stoplist.db import Database
+from stoplist.oauth import credentials
+from stoplist.oauth.credentials import Changes
+from stoplist.organizations import groups
+from stoplist.organizations import organizations as companies
+from tests.builders import ADMINISTRATOR, make_key, make_organization
+from tests.fakes import FakeClock
+
+
+class Scene(NamedTuple):
+    """An organization with a default group and another one, an active key and an inactive one."""
+
+    database: Database
+    clock: FakeClock
+    slug: str
+    default_group_id: str
+    group_id: str
+    client_id: str
+    client_secret: str
+    inactive_id: str
+
+
+class Operation(NamedTuple):
+    """How it is called, and the actions that the audit then shows; a read shows none."""
+
+    call: Callable[[Actor, Scene], Awaitable[Any]]
+    actions: tuple[str, ...] = ()
+
+
+OPERATIONS = {
+    "organizations.create_organization": Operation(
+        lambda actor, it: companies.create_organization(
+            actor, it.database, it.clock, slug=f"{it.slug}-two", name="Two", default_group="news"
+        ),
+        ("organization.create", "group.create"),
+    ),
+    "organizations.list_organizations": Operation(lambda actor, it: companies.list_organizations(actor, it.database)),
+    "organizations.rename_organization": Operation(
+        lambda actor, it: companies.rename_organization(actor, it.database, it.clock, slug=it.slug, name="Renamed"),
+        ("organization.rename",),
+    ),
+    "organizations.close_organization": Operation(
+        lambda actor, it: companies.close_organization(actor, it.database, it.clock, slug=it.slug),
+        ("organization.close",),
+    ),
+    "groups.create_group": Operation(
+        lambda actor, it: groups.create_group(
+            actor, it.database, it.clock, org_slug=it.slug, name="letters", is_default=True
+        ),
+        ("group.create",),
+    ),
+    "groups.list_groups": Operation(lambda actor, it: groups.list_groups(actor, it.database, org_slug=it.slug)),
+    "groups.retire_group": Operation(
+        lambda actor, it: groups.retire_group(actor, it.database, it.clock, group_id=it.default_group_id),
+        ("group.retire",),
+    ),
+    "groups.set_default_group": Operation(
+        lambda actor, it: groups.set_default_group(
+            actor, it.database, it.clock, org_slug=it.slug, group_id=it.group_id
+        ),
+        ("organization.set_default_group",),
+    ),
+    "credentials.create_credential": Operation(
+        lambda actor, it: credentials.create_credential(
+            actor, it.database, it.clock, label="new", organizations=[it.slug]
+        ),
+        ("key.create",),
+    ),
+    "credentials.list_credentials": Operation(lambda actor, it: credentials.list_credentials(actor, it.database)),
+    "credentials.show_credential": Operation(
+        lambda actor, it: credentials.show_credential(actor, it.database, client_id=it.client_id)
+    ),
+    "credentials.deactivate_credential": Operation(
+        lambda actor, it: credentials.deactivate_credential(actor, it.database, it.clock, client_id=it.client_id),
+        ("key.deactivate",),
+    ),
+    "credentials.activate_credential": Operation(
+        lambda actor, it: credentials.activate_credential(actor, it.database, it.clock, client_id=it.inactive_id),
+        ("key.activate",),
+    ),
+    "credentials.revoke_tokens": Operation(
+        lambda actor, it: credentials.revoke_tokens(actor, it.database, it.clock, client_id=it.client_id),
+        ("key.revoke_tokens",),
+    ),
+    "credentials.rotate_secret": Operation(
+        lambda actor, it: credentials.rotate_secret(actor, it.database, it.clock, client_id=it.client_id),
+        ("key.rotate_secret",),
+    ),
+    "credentials.set_ceilings": Operation(
+        lambda actor, it: credentials.set_ceilings(
+            actor, it.database, it.clock, client_id=it.client_id, token_per_minute=20, api_per_minute="default"
+        ),
+        ("key.limits",),
+    ),
+    "credentials.update_credential": Operation(
+        lambda actor, it: credentials.update_credential(
+            actor,
+            it.database,
+            it.clock,
+            client_id=it.client_id,
+            changes=Changes(label="changed", permissions=frozenset(("read",))),
+        ),
+        ("key.update",),
+    ),
+}
+
+
+def known_operations() -> set[str]:
+    """Every public function whose first argument is who acts, save the grants: theirs is a partner's program."""
+    return {f"{function.__module__.rsplit('.', 1)[1]}.{name}" for name, function in _functions()}
+
+
+async def a_scene(database: Database, clock: FakeClock, slug: str = "acme") -> Scene:
+    """A scene of its own in a database that may hold others."""
+    organization = await make_organization(database, clock, slug, default_group="news")
+    other = await groups.create_group(ADMINISTRATOR, database, clock, org_slug=slug, name="reminders")
+    key = await make_key(database, clock, slug)
+    inactive_id = (await make_key(database, clock, slug)).credential.client_id
+    await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=inactive_id)
+    assert organization.default_group_id is not None
+    return Scene(
+        database=database,
+        clock=clock,
+        slug=slug,
+        default_group_id=organization.default_group_id,
+        group_id=other.group_id,
+        client_id=key.credential.client_id,
+        client_secret=key.client_secret,
+        inactive_id=inactive_id,
+    )
+
+
+def _functions() -> Iterator[tuple[str, Any]]:
+    for package in (organizations, oauth):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if found.name.startswith("stoplist.oauth.grants"):
+                continue
+            for name, function in inspect.getmembers(importlib.import_module(found.name), inspect.isfunction):
+                is_its_own = function.__module__ == found.name and not name.startswith("_")
+                if is_its_own and next(iter(inspect.signature(function).parameters), None) == "actor":
+                    yield name, function

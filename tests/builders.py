@@ -1,0 +1,176 @@
+"""What store tests start from: an open database of either kind, people who ask, an organization, a key."""
+
+import asyncio
+import functools
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from stoplist.actor import ADMINISTER, Actor
+from stoplist.db import Database, Row, Transaction, schema
+from stoplist.db.opening import open_database
+from stoplist.db.query import Query, parse_queries
+from stoplist.errors import Refused
+from stoplist.oauth.authentication import find_client
+from stoplist.oauth.credentials import NewCredential, create_credential
+from stoplist.oauth.model import TokenPair
+from stoplist.oauth.tokens import issue_pair
+from stoplist.organizations.model import Organization
+from stoplist.organizations.organizations import create_organization
+from tests.fakes import FakeClock
+
+ADMINISTRATOR = Actor(
+    kind="command",
+    id="tester",
+    may=frozenset((ADMINISTER,)),
+    source_ip="192.0.2.9",
+    request_id="00112233445566778899aabb",
+)
+STRANGER = Actor(kind="command", id="stranger", may=frozenset(("read",)))
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+class AuditRow(NamedTuple):
+    """One row of the audit."""
+
+    at_ms: int
+    actor: str
+    source_ip: str | None
+    request_id: str | None
+    action: str
+    target: str
+    detail: dict[str, Any]
+
+
+def sql(text: str) -> Query:
+    """A statement of the test's own, written as in a queries.sql."""
+    return parse_queries(f"-- name: of_a_test\n{text}")["of_a_test"]
+
+
+@asynccontextmanager
+async def opened(database_url: str, **options: Any) -> AsyncIterator[Database]:
+    """A database as it is; a SQLite file is made if there is none."""
+    database = await open_database(database_url, create=True, **options)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
+async def migrated(database_url: str, **options: Any) -> AsyncIterator[Database]:
+    """A database with the schema of this release."""
+    async with opened(database_url, **options) as database:
+        await schema.migrate(database, environment="development", now_ms=0)
+        yield database
+
+
+def on_each_database(test: Test) -> Callable[..., None]:
+    """A test that is a coroutine; it runs on each kind of database and gets it migrated, as `database`."""
+    return _on("database_url", test)
+
+
+def on_sqlite(test: Test) -> Callable[..., None]:
+    """The same on SQLite alone."""
+    return _on("sqlite_url", test)
+
+
+def on_postgresql(test: Test) -> Callable[..., None]:
+    """The same on PostgreSQL alone."""
+    return _on("postgresql_url", test)
+
+
+async def execute(database: Database, text: str, **values: Any) -> int:
+    """Run one statement as a unit of its own; the number of rows touched, for those that touch rows."""
+    query = sql(text)
+
+    async def unit(transaction: Transaction) -> int:
+        if database.kind == "postgresql" and not query.parameters:
+            await transaction.all(query)  # the answer to DDL ends in a word, not in a number
+            return 0
+        return await transaction.run(query, **values)
+
+    return await database.write(unit)
+
+
+async def value(database: Database, text: str, **values: Any) -> Any:
+    """The first value of the first row; None if there is no row."""
+    row = await database.one(sql(text), **values)
+    return None if row is None else next(iter(dict(row).values()))
+
+
+async def contents(database: Database, *tables: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of these tables, to be compared with what is there later."""
+    rows = {table: await database.all(sql(f"SELECT * FROM {table}")) for table in tables}  # noqa: S608
+    return {table: sorted((tuple(row) for row in found), key=repr) for table, found in rows.items()}
+
+
+async def audit_rows(database: Database) -> list[AuditRow]:
+    """The whole audit, in the order in which it was written."""
+    rows: list[Row] = await database.all(sql("SELECT * FROM audit ORDER BY audit_id"))
+    return [
+        AuditRow(
+            row["at_ms"],
+            f"{row['actor_kind']} {row['actor_id']}",
+            row["source_ip"],
+            row["request_id"],
+            row["action"],
+            row["target"],
+            json.loads(row["detail"]),
+        )
+        for row in rows
+    ]
+
+
+async def make_organization(
+    database: Database, clock: FakeClock, slug: str = "acme", *, default_group: str | None = None
+) -> Organization:
+    """An organization, perhaps with a default group."""
+    return await create_organization(
+        ADMINISTRATOR, database, clock, slug=slug, name=slug.title(), default_group=default_group
+    )
+
+
+async def make_key(database: Database, clock: FakeClock, *organizations: str, **options: Any) -> NewCredential:
+    """A key for these organizations (`acme` if none is named), which must exist."""
+    options = {"label": "partner", "organizations": organizations or ("acme",)} | options
+    return await create_credential(ADMINISTRATOR, database, clock, **options)
+
+
+async def make_token(database: Database, clock: FakeClock, key: NewCredential) -> TokenPair:
+    """A living pair of this key."""
+    client = await find_client(database, key.credential.client_id)
+    assert client is not None
+    pair = await issue_pair(database, clock, client)
+    assert pair is not None
+    return pair
+
+
+async def refused(database: Database, attempt: Awaitable[Any], text: str) -> None:
+    """The attempt is refused with this text, and the audit has no word of it."""
+    before = await audit_rows(database)
+    with pytest.raises(Refused, match=text):
+        await attempt
+    assert await audit_rows(database) == before
+
+
+def _on(url_fixture: str, test: Test) -> Callable[..., None]:
+    @functools.wraps(test)
+    def body(**given: Any) -> None:
+        async def with_database() -> None:
+            async with migrated(given.pop(url_fixture)) as database:
+                await test(database=database, **given)
+
+        asyncio.run(with_database())
+
+    # What pytest reads to see which fixtures the test wants: the address in place of the database.
+    wanted = [name for name in inspect.signature(test).parameters if name != "database"]
+    body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in (url_fixture, *wanted)]
+    )
+    return body

@@ -1,0 +1,217 @@
+"""`stoplist key` (docs/interface.md sections 2.1, D2, D3 and D9)."""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from stoplist.oauth.usage import Usage
+from tests.builders import audit_rows, opened
+from tests.cli.command_line import Prompt
+
+CLIENT_ID, SECRET = re.compile("svc_ci_[0-9A-Za-z]{22}"), re.compile("svc_cs_[0-9A-Za-z]{49}")
+SHOWN = {
+    "client_id", "label", "secret_prefix", "active", "organizations", "default_organization", "permissions",
+    "token_per_minute", "api_per_minute", "last_used_at", "created_at",
+}  # fmt: skip
+
+
+def made(prompt: Prompt, *options: str) -> dict[str, Any]:
+    """A new key of `acme`."""
+    key: dict[str, Any] = prompt.json("key", "create", "--label", "Nightly", "--org", "acme", *options)
+    return key
+
+
+def test_create_prints_the_key_with_its_secret_once(prompt: Prompt) -> None:
+    """What is said to people beside it goes to stderr; no other command shows the secret again."""
+    done = prompt.run("key", "create", "--label", "Nightly", "--org", "acme", "--json")
+    assert "not shown again" in done.err
+    key = made(prompt)
+    assert key.keys() == SHOWN | {"client_secret"}
+    assert CLIENT_ID.fullmatch(key["client_id"])
+    assert SECRET.fullmatch(key["client_secret"])
+    assert key["secret_prefix"] == key["client_secret"][:11]
+    assert (key["label"], key["organizations"], key["default_organization"]) == ("Nightly", ["acme"], "acme")
+    assert (key["active"], key["last_used_at"], key["permissions"]) == (True, None, ["read", "unsubscribe"])
+    assert (key["token_per_minute"], key["api_per_minute"]) == (10, 60)
+    for command in (["list"], ["show", key["client_id"]], ["deactivate", key["client_id"]]):
+        for flags in ([], ["--json"]):
+            assert key["client_secret"] not in prompt.ok("key", *command, *flags)
+
+
+def test_create_takes_several_organizations_and_permissions(prompt: Prompt) -> None:
+    """The permissions named replace those that a new key gets by itself."""
+    prompt.ok("org", "create", "beta", "--name", "Beta")
+    key = made(prompt, "--org", "beta", "--default-org", "beta", "--permission", "resubscribe", "--permission", "read")
+    assert (key["organizations"], key["default_organization"]) == (["acme", "beta"], "beta")
+    assert key["permissions"] == ["read", "resubscribe"]
+    assert made(prompt, "--org", "acme")["organizations"] == ["acme"]
+
+
+def test_create_needs_organizations_that_exist(prompt: Prompt) -> None:
+    """Neither unknown nor closed ones; nothing is made."""
+    assert "no organization" in prompt.refused("key", "create", "--label", "x", "--org", "beta")
+    prompt.ok("org", "close", "acme")
+    assert "closed" in prompt.refused("key", "create", "--label", "x", "--org", "acme")
+    assert prompt.json("key", "list") == []
+
+
+def test_list_is_an_array_oldest_first(prompt: Prompt) -> None:
+    """For people a table, or a word on how to begin."""
+    assert prompt.json("key", "list") == []
+    assert "`stoplist key create`" in prompt.ok("key", "list")
+    first, second = made(prompt), made(prompt)
+    keys = prompt.json("key", "list")
+    assert {key["client_id"] for key in keys} == {first["client_id"], second["client_id"]}
+    assert [key["created_at"] for key in keys] == sorted(key["created_at"] for key in keys)
+    assert keys[0].keys() == SHOWN
+    head, *rows = prompt.ok("key", "list").splitlines()
+    assert head.split() == ["label", "client_id", "secret_prefix", "active", "last_used_at", "created_at"]
+    assert [row.split()[0::3][:2] for row in rows] == [["Nightly", "yes"]] * 2
+
+
+def test_deactivate_and_activate_switch_a_key(prompt: Prompt) -> None:
+    """Each may be repeated; what changed nothing leaves no mark in the audit."""
+    client_id = made(prompt)["client_id"]
+    for verb, is_active in (("deactivate", False), ("deactivate", False), ("activate", True), ("activate", True)):
+        assert prompt.json("key", verb, client_id)["active"] is is_active
+        assert prompt.json("key", "show", client_id)["active"] is is_active
+    assert [row.action for row in audit(prompt)][-3:] == ["key.create", "key.deactivate", "key.activate"]
+
+
+def test_revoke_tokens_leaves_the_key_as_it_is(prompt: Prompt) -> None:
+    """It shows the key, and may be repeated."""
+    key = made(prompt)
+    del key["client_secret"]
+    assert prompt.json("key", "revoke-tokens", key["client_id"]) == key
+    assert prompt.json("key", "revoke-tokens", key["client_id"]) == key
+
+
+def test_rotate_secret_prints_the_new_one(prompt: Prompt) -> None:
+    """These two fields; an inactive key stays inactive."""
+    key = made(prompt)
+    prompt.ok("key", "deactivate", key["client_id"])
+    rotated = prompt.json("key", "rotate-secret", key["client_id"])
+    assert rotated.keys() == {"client_id", "client_secret"}
+    assert SECRET.fullmatch(rotated["client_secret"])
+    assert rotated["client_secret"] != key["client_secret"]
+    shown = prompt.json("key", "show", key["client_id"])
+    assert (shown["secret_prefix"], shown["active"]) == (rotated["client_secret"][:11], False)
+
+
+def test_limits_sets_each_ceiling_by_itself(prompt: Prompt) -> None:
+    """`default` goes back to the ordinary one; without an option both are shown."""
+    client_id = made(prompt)["client_id"]
+    for options, token, api in (
+        (["--token-per-minute", "1000000000"], 1_000_000_000, 60),
+        (["--api-per-minute", "1"], 1_000_000_000, 1),
+        (["--token-per-minute", "default"], 10, 1),
+        ([], 10, 1),
+        (["--api-per-minute", "default", "--token-per-minute", "007"], 7, 60),
+    ):
+        limits = prompt.json("key", "limits", client_id, *options)
+        assert limits == {"client_id": client_id, "token_per_minute": token, "api_per_minute": api}
+        assert prompt.json("key", "show", client_id)["api_per_minute"] == api
+
+
+def test_update_replaces_what_is_given(prompt: Prompt) -> None:
+    """Each option by itself; the default organization follows if it is the only one."""
+    prompt.ok("org", "create", "beta", "--name", "Beta")
+    client_id = made(prompt)["client_id"]
+
+    def update(*options: str) -> tuple[str, list[str], str, list[str]]:
+        key = prompt.json("key", "update", client_id, *options)
+        return key["label"], key["organizations"], key["default_organization"], key["permissions"]
+
+    both = ["acme", "beta"]
+    assert update("--label", "Daily") == ("Daily", ["acme"], "acme", ["read", "unsubscribe"])
+    assert update("--permission", "read") == ("Daily", ["acme"], "acme", ["read"])
+    assert update("--org", "acme", "--org", "beta", "--default-org", "acme") == ("Daily", both, "acme", ["read"])
+    assert update("--default-org", "beta") == ("Daily", both, "beta", ["read"])
+    assert update("--org", "acme") == ("Daily", ["acme"], "acme", ["read"])
+    assert "must be one of the organizations" in prompt.refused("key", "update", client_id, "--default-org", "beta")
+    assert "no organization" in prompt.refused("key", "update", client_id, "--org", "nowhere")
+
+
+def test_update_of_several_organizations_keeps_the_default_or_needs_one(prompt: Prompt) -> None:
+    """Which of them is meant is never guessed."""
+    for slug in ("beta", "gamma"):
+        prompt.ok("org", "create", slug, "--name", slug)
+    client_id = made(prompt)["client_id"]
+    assert "default" in prompt.refused("key", "update", client_id, "--org", "beta", "--org", "gamma")
+    kept = prompt.json("key", "update", client_id, "--org", "acme", "--org", "beta")
+    assert kept["default_organization"] == "acme"
+
+
+def test_show_tells_the_use_and_the_last_refusals(prompt: Prompt) -> None:
+    """By day, and by request id; days and times in RFC 3339."""
+    client_id = made(prompt)["client_id"]
+    url = f"sqlite:///{prompt.data_dir / 'stoplist.db'}"
+    now_ms = 1_800_000_000_000
+
+    async def use() -> None:
+        usage = Usage()
+        for error in (None, "invalid_client", "rate_limited"):
+            usage.note(client_id, now_ms=now_ms, is_authenticated=error is None, error=error, request_id="ab" * 12)
+        async with opened(url) as database:
+            await usage.flush(database)
+
+    asyncio.run(use())
+    shown = prompt.json("key", "show", client_id)
+    assert shown.keys() == SHOWN | {"days", "refusals"}
+    assert shown["last_used_at"] == "2027-01-15T08:00:00.000Z"
+    assert shown["days"] == [{"day": "2027-01-15", "requests": 3, "limit_refusals": 1, "failed_authentications": 1}]
+    assert shown["refusals"][0] == {
+        "at": "2027-01-15T08:00:00.000Z",
+        "request_id": "ab" * 12,
+        "error": shown["refusals"][0]["error"],
+    }
+    text = prompt.ok("key", "show", client_id)
+    assert "2027-01-15  3         1               1" in text
+    assert "ab" * 12 in text
+
+
+def test_show_of_an_idle_key_says_so(prompt: Prompt) -> None:
+    """Instead of two empty tables."""
+    client_id = made(prompt)["client_id"]
+    shown = prompt.json("key", "show", client_id)
+    assert (shown["days"], shown["refusals"], shown["last_used_at"]) == ([], [], None)
+    text = prompt.ok("key", "show", client_id)
+    assert "Not used in the last 30 days." in text
+    assert "No refused request." in text
+
+
+def test_every_change_is_in_the_audit_with_who_made_it(prompt: Prompt) -> None:
+    """The account of the machine; never a secret."""
+    key = made(prompt)
+    client_id = key["client_id"]
+    secret = prompt.json("key", "rotate-secret", client_id)["client_secret"]
+    prompt.ok("key", "revoke-tokens", client_id)
+    prompt.ok("key", "limits", client_id, "--api-per-minute", "5")
+    prompt.ok("key", "update", client_id, "--label", "x")
+    prompt.ok("key", "show", client_id)
+    rows = [row for row in audit(prompt) if row.target == client_id]
+    assert [row.action for row in rows] == [
+        "key.create",
+        "key.rotate_secret",
+        "key.revoke_tokens",
+        "key.limits",
+        "key.update",
+    ]
+    assert all(re.fullmatch(r"command \S+", row.actor) for row in rows)
+    assert not any(text in repr(rows) for text in (key["client_secret"], secret))
+
+
+@pytest.mark.parametrize("verb", ["deactivate", "activate", "revoke-tokens", "rotate-secret", "show", "limits"])
+def test_a_key_of_another_environment_is_just_unknown(prompt: Prompt, verb: str) -> None:
+    """As in any other database that does not have it."""
+    assert "`stoplist key list`" in prompt.refused("key", verb, "svc_ci_0123456789ABCDEFGHIJKL")
+
+
+def audit(prompt: Prompt) -> Any:
+    async def rows() -> Any:
+        async with opened(f"sqlite:///{prompt.data_dir / 'stoplist.db'}") as database:
+            return await audit_rows(database)
+
+    return asyncio.run(rows())

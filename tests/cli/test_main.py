@@ -1,0 +1,202 @@
+"""The command line as a whole: its exit statuses, its help, and which database and settings it takes."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from stoplist import __version__
+from stoplist.cli.main import COMMANDS
+from tests.cli.command_line import Prompt
+
+ID = "svc_ci_0123456789ABCDEFGHIJKL"
+GROUP = "grp_0123456789ABCDEFGHIJKL"
+NO_TEXT = "\udcff"  # how Python shows a byte of the command line that is no UTF-8
+
+# Every command that works on a database, with arguments that are right as far as the command line shows.
+ON_A_DATABASE = {
+    "org create": ["org", "create", "beta", "--name", "Beta"],
+    "org list": ["org", "list"],
+    "org rename": ["org", "rename", "acme", "--name", "Acme"],
+    "org close": ["org", "close", "acme"],
+    "org set-default-group": ["org", "set-default-group", "acme", GROUP],
+    "group create": ["group", "create", "--org", "acme", "--name", "Newsletter"],
+    "group list": ["group", "list", "--org", "acme"],
+    "group retire": ["group", "retire", GROUP],
+    "key create": ["key", "create", "--label", "x", "--org", "acme"],
+    "key list": ["key", "list"],
+    "key show": ["key", "show", ID],
+    "key deactivate": ["key", "deactivate", ID],
+    "key activate": ["key", "activate", ID],
+    "key revoke-tokens": ["key", "revoke-tokens", ID],
+    "key rotate-secret": ["key", "rotate-secret", ID],
+    "key limits": ["key", "limits", ID],
+    "key update": ["key", "update", ID, "--label", "x"],
+}
+
+WRONG_USAGE = {
+    "no command": [],
+    "an unknown command": ["organization"],
+    "an unknown option": ["--nonsense"],
+    "a noun alone": ["org"],
+    "an unknown verb": ["org", "delete", "acme"],
+    "a missing argument": ["org", "create", "--name", "x"],
+    "a missing name": ["org", "create", "beta"],
+    "an argument too many": ["org", "close", "acme", "beta"],
+    "an option without its value": ["org", "create", "beta", "--name"],
+    "capital letters in a slug": ["org", "create", "Beta", "--name", "x"],
+    "an underscore in a slug": ["org", "create", "be_ta", "--name", "x"],
+    "a slug that is too long": ["org", "create", "b" * 64, "--name", "x"],
+    "a slug that begins with a hyphen": ["org", "create", "--name", "x", "--", "-beta"],
+    "an empty slug": ["org", "create", "", "--name", "x"],
+    "an empty name": ["org", "create", "beta", "--name", " "],
+    "a name that is too long": ["org", "create", "beta", "--name", "x" * 201],
+    "a name on two lines": ["org", "create", "beta", "--name", "x\ny"],
+    "a name that is no text": ["org", "create", "beta", "--name", NO_TEXT],
+    "an id that is no text": ["key", "show", NO_TEXT],
+    "a folder that is no text": ["org", "list", "--data-dir", NO_TEXT],
+    "an empty name for the default group": ["org", "create", "beta", "--name", "x", "--default-group", ""],
+    "a group without an organization": ["group", "create", "--name", "x"],
+    "a key without a label": ["key", "create", "--org", "acme"],
+    "a key without an organization": ["key", "create", "--label", "x"],
+    "several organizations without a default": ["key", "create", "--label", "x", "--org", "acme", "--org", "beta"],
+    "a default that is not among them": ["key", "create", "--label", "x", "--org", "acme", "--default-org", "beta"],
+    "an unknown permission": ["key", "create", "--label", "x", "--org", "acme", "--permission", "write"],
+    "a ceiling of none": ["key", "limits", ID, "--token-per-minute", "0"],
+    "a ceiling below none": ["key", "limits", ID, "--api-per-minute", "-1"],
+    "a ceiling that is no whole number": ["key", "limits", ID, "--api-per-minute", "1.5"],
+    "a ceiling in other digits": ["key", "limits", ID, "--api-per-minute", "٣"],
+    "a ceiling beyond all": ["key", "limits", ID, "--api-per-minute", "1" + "0" * 5000],
+    "an empty ceiling": ["key", "limits", ID, "--api-per-minute", ""],
+    "an update of nothing": ["key", "update", ID],
+    "an update to a default that is not among them": ["key", "update", ID, "--org", "a", "--default-org", "b"],
+    "an unknown environment": ["serve", "--environment", "staging"],
+    "a port that is none": ["serve", "--port", "https"],
+    "a port beyond all": ["serve", "--port", "65536"],
+    "a host that is none": ["serve", "--host", "a host"],
+    "no worker": ["serve", "--workers", "0"],
+    "a demo in production": ["serve", "--demo", "--environment", "production"],
+    "a data folder without a name": ["key", "list", "--data-dir", ""],
+    "a data folder without a name for a server": ["serve", "--data-dir", ""],
+    "JSON from a server": ["serve", "--json"],
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG_USAGE.values(), ids=WRONG_USAGE)
+def test_a_command_line_that_is_wrong_by_itself_ends_with_2(empty: Prompt, arguments: list[str]) -> None:
+    """Options that are unknown, missing, malformed or at odds: said on stderr, and nothing is done."""
+    text = empty.wrong_usage(*arguments)
+    assert "Error: " in text or text.startswith("Usage: ")
+    assert list(empty.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", ON_A_DATABASE.values(), ids=ON_A_DATABASE)
+def test_an_empty_place_names_the_command_that_fills_it(empty: Prompt, arguments: list[str]) -> None:
+    """Exit status 1; nothing is made, neither a file nor a folder."""
+    text = empty.refused(*arguments)
+    assert "`stoplist migrate`" in text
+    assert "`stoplist serve`" in text
+    assert list(empty.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"This is no database at all. " * 200])
+def test_a_file_that_is_no_database_of_ours_is_no_place_either(empty: Prompt, content: bytes) -> None:
+    """Exit status 1, and the file stays as it is."""
+    empty.data_dir.mkdir()
+    file = empty.data_dir / "stoplist.db"
+    file.write_bytes(content)
+    empty.refused("org", "list")
+    assert file.read_bytes() == content
+
+
+def test_a_database_of_another_program_is_left_alone(empty: Prompt) -> None:
+    """Exit status 1: it is not ours."""
+    empty.data_dir.mkdir()
+    with sqlite3.connect(empty.data_dir / "stoplist.db") as other:
+        other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    assert "no Stoplist database" in empty.refused("key", "list")
+
+
+@pytest.mark.parametrize("arguments", ON_A_DATABASE.values(), ids=ON_A_DATABASE)
+def test_every_command_takes_a_data_folder_and_json(empty: Prompt, arguments: list[str]) -> None:
+    """`--data-dir` wins over the variable; the options may stand anywhere after the command."""
+    empty.set(DATA_DIR=str(empty.folder / "elsewhere"))
+    text = empty.refused(*arguments, "--json", "--data-dir", "here")
+    assert "here/stoplist.db" in text
+
+
+IDS_OF_NOTHING = ["svc_ci_0123456789ABCDEFGHIJKL", "x", "", "é", "'; DROP TABLE clients; --", "x" * 10_000]
+
+
+@pytest.mark.parametrize("unknown", IDS_OF_NOTHING)
+def test_what_does_not_exist_ends_with_1(prompt: Prompt, unknown: str) -> None:
+    """However it is spelt, an id or a slug that nothing has is just not found."""
+    before = prompt.json("org", "list"), prompt.json("key", "list")
+    commands = [words for words in ON_A_DATABASE.values() if words[:2] != ["org", "create"] and words[1] != "list"]
+    for words in [*commands, ["group", "list", "--org", "acme"]]:
+        prompt.refused(*(unknown if word in ("acme", ID, GROUP) else word for word in words))
+    assert (prompt.json("org", "list"), prompt.json("key", "list")) == before
+
+
+def test_a_setting_that_is_wrong_ends_with_1(prompt: Prompt) -> None:
+    """It is named, also where the command would not use it."""
+    prompt.set(PORTT="8443")
+    assert "STOPLIST_PORTT" in prompt.refused("org", "list")
+
+
+def test_settings_come_from_a_file_too(prompt: Prompt) -> None:
+    """`.env` in the working directory; a variable wins over it."""
+    (prompt.folder / ".env").write_text("STOPLIST_DATA_DIR=elsewhere\n")
+    assert "elsewhere/stoplist.db" in prompt.refused("org", "list")
+    prompt.set(DATA_DIR="data")
+    assert [org["slug"] for org in prompt.json("org", "list")] == ["acme"]
+
+
+@pytest.mark.parametrize("environment", ["development", "production"])
+def test_commands_work_in_the_environment_that_the_database_has(empty: Prompt, environment: str) -> None:
+    """Whatever STOPLIST_ENVIRONMENT says to them."""
+    empty.set(ENVIRONMENT=environment)
+    empty.ok("migrate")
+    for other in ("development", "production"):
+        empty.set(ENVIRONMENT=other)
+        assert empty.json("org", "list") == []
+
+
+def test_a_database_elsewhere_is_taken_by_its_url(prompt: Prompt) -> None:
+    """The folder named by `--data-dir` then holds nothing of the database."""
+    moved = prompt.folder / "moved.db"
+    (prompt.data_dir / "stoplist.db").rename(moved)
+    prompt.set(DATABASE_URL=f"sqlite:///{moved}")
+    assert [org["slug"] for org in prompt.json("org", "list", "--data-dir", "nowhere")] == ["acme"]
+    assert not Path("nowhere").exists()
+
+
+def every_command() -> list[list[str]]:
+    return [[], *([name] for name in COMMANDS), *(words[:2] for words in ON_A_DATABASE.values())]
+
+
+@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_explains_a_command(empty: Prompt, words: list[str], flag: str) -> None:
+    """What it does in a sentence, what its options mean; no line is too wide for a terminal."""
+    text = empty.ok(*words, flag)
+    usage, _, rest = text.partition("\n\n")
+    assert usage.startswith(f"Usage: {' '.join(['stoplist', *words])}")
+    assert rest.lstrip()[0].isupper()
+    assert max(map(len, text.splitlines())) <= 100
+    options = [line for line in text.splitlines() if line.startswith("  -")]
+    assert all(len(line.split("  ")) > 2 or line.rstrip() == line for line in options)
+    if len(words) == 2 and words[1] == "create":
+        assert "Example: stoplist " in text
+
+
+def test_the_help_lists_every_command(empty: Prompt) -> None:
+    """With one line for each."""
+    text = empty.ok("--help")
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+def test_the_version_is_told(empty: Prompt) -> None:
+    """`stoplist --version`."""
+    assert empty.ok("--version") == f"stoplist {__version__}\n"

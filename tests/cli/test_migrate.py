@@ -1,0 +1,63 @@
+"""`stoplist migrate` (docs/interface.md sections D1 and D9)."""
+
+import stat
+
+from tests.cli.command_line import Prompt
+
+
+def test_it_creates_the_database_for_its_owner_alone(empty: Prompt) -> None:
+    """The folder too."""
+    assert "has schema 1 now" in empty.ok("migrate")
+    assert stat.S_IMODE(empty.data_dir.stat().st_mode) == 0o700
+    assert stat.S_IMODE((empty.data_dir / "stoplist.db").stat().st_mode) == 0o600
+
+
+def test_it_may_be_run_again(empty: Prompt) -> None:
+    """A second time there is nothing to do, and no copy is made of what does not change."""
+    assert empty.json("migrate") == {"schema_before": 0, "schema": 1, "copy": None}
+    assert empty.json("migrate") == {"schema_before": 1, "schema": 1, "copy": None}
+    assert "nothing to do" in empty.ok("migrate")
+    assert not list(empty.data_dir.glob("*before*"))
+
+
+def test_it_refuses_the_database_of_the_other_environment(empty: Prompt) -> None:
+    """And says which one it is."""
+    empty.ok("migrate")
+    empty.set(ENVIRONMENT="production")
+    assert "belongs to the development environment" in empty.refused("migrate")
+
+
+def test_it_refuses_a_place_that_cannot_be_written(empty: Prompt) -> None:
+    """A file where the folder should be."""
+    empty.data_dir.write_text("a file")
+    empty.refused("migrate")
+
+
+def test_it_refuses_a_database_that_cannot_be_reached(empty: Prompt) -> None:
+    """Without repeating the password of the address."""
+    empty.set(DATABASE_URL="postgresql://stoplist:hush@127.0.0.1:1/none")
+    text = empty.refused("migrate")
+    assert "STOPLIST_DATABASE_URL" in text
+    assert "hush" not in text
+
+
+def test_commands_work_on_postgresql(on_postgresql: Prompt) -> None:
+    """First `migrate`, then all the others, with the same answers as on SQLite."""
+    assert "`stoplist migrate`" in on_postgresql.refused("org", "list")
+    assert on_postgresql.json("migrate") == {"schema_before": 0, "schema": 1, "copy": None}
+    assert on_postgresql.json("migrate")["schema_before"] == 1
+    group = on_postgresql.json("org", "create", "acme", "--name", "Acme", "--default-group", "A")["default_group_id"]
+    on_postgresql.ok("org", "rename", "acme", "--name", "Acme Shoes")
+    other = on_postgresql.json("group", "create", "--org", "acme", "--name", "B")["group_id"]
+    on_postgresql.ok("org", "set-default-group", "acme", other)
+    on_postgresql.ok("group", "retire", group)
+    key = on_postgresql.json("key", "create", "--label", "x", "--org", "acme")["client_id"]
+    for verb in ("deactivate", "activate", "revoke-tokens", "rotate-secret", "limits", "show"):
+        on_postgresql.ok("key", verb, key)
+    on_postgresql.ok("key", "limits", key, "--api-per-minute", "5")
+    assert on_postgresql.json("key", "update", key, "--label", "y")["label"] == "y"
+    assert [known["api_per_minute"] for known in on_postgresql.json("key", "list")] == [5]
+    assert [known["name"] for known in on_postgresql.json("group", "list", "--org", "acme")] == ["A", "B"]
+    on_postgresql.ok("org", "close", "acme")
+    assert on_postgresql.json("org", "list")[0]["closed_at"] is not None
+    assert not on_postgresql.data_dir.exists()

@@ -1,0 +1,39 @@
+"""`stoplist serve`: what keeps it from starting. That it serves is shown with real processes, in tests/e2e."""
+
+import pytest
+
+from tests.cli.command_line import Prompt
+
+POSTGRESQL = "postgresql://stoplist@127.0.0.1:1/none"
+KEY = "k" * 32
+
+# Variables, flags, and what the refusal must name.
+REFUSED: dict[str, tuple[dict[str, str], list[str], str]] = {
+    "an unknown variable": ({"UNKNOWN": "x"}, [], "STOPLIST_UNKNOWN"),
+    "an unknown variable that is empty": ({"UNKNOWN": ""}, [], "STOPLIST_UNKNOWN"),
+    "a malformed variable": ({"DRAIN_S": "soon"}, [], "STOPLIST_DRAIN_S"),
+    "a malformed variable that a flag overrides": ({"PORT": "x"}, ["--port", "8443"], "STOPLIST_PORT"),
+    "several workers": ({"WORKERS": "2"}, [], "STOPLIST_WORKERS"),
+    "several workers by a flag": ({}, ["--workers", "2"], "--workers"),
+    "a shared limit store": ({"LIMITS_URL": "redis://127.0.0.1"}, [], "STOPLIST_LIMITS_URL"),
+    "PostgreSQL without a word on limits": ({"DATABASE_URL": POSTGRESQL, "SECRET_KEY": KEY}, [], "STOPLIST_LIMITS_URL"),
+    "PostgreSQL without a secret key": (
+        {"DATABASE_URL": POSTGRESQL, "LIMITS_URL": "memory:"},
+        [],
+        "STOPLIST_SECRET_KEY",
+    ),
+    "production without a certificate": ({}, ["--environment", "production"], "STOPLIST_TLS_CERT"),
+    "a certificate without its key": ({"TLS_CERT": "cert.pem"}, [], "STOPLIST_TLS_KEY"),
+    "a certificate that is not there": ({"TLS_CERT": "cert.pem", "TLS_KEY": "key.pem"}, [], "STOPLIST_TLS_CERT"),
+    "a demo in production": ({"ENVIRONMENT": "production"}, ["--demo"], "--demo"),
+}
+
+
+@pytest.mark.parametrize(("variables", "flags", "named"), REFUSED.values(), ids=REFUSED)
+def test_a_server_that_is_set_up_wrongly_does_not_start(
+    empty: Prompt, variables: dict[str, str], flags: list[str], named: str
+) -> None:
+    """Exit status 1, with a word on what is wrong; nothing is made."""
+    empty.set(**variables)
+    assert named in empty.refused("serve", *flags)
+    assert list(empty.folder.iterdir()) == []

@@ -1,0 +1,153 @@
+"""What the seam promises is the same on both databases."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from stoplist.db import Database, Transaction
+from tests.builders import execute, on_each_database, sql
+
+MAKE = "CREATE TABLE things (number BIGINT NOT NULL PRIMARY KEY, content TEXT)"
+ADD = sql("INSERT INTO things (number, content) VALUES (:number, :content) RETURNING number")
+CHANGE = sql("UPDATE things SET content = :content WHERE number >= :number")
+FIND = sql("SELECT number, content FROM things WHERE number = :number")
+ALL = sql("SELECT number, content FROM things ORDER BY number")
+
+
+async def things(database: Database) -> dict[int, str]:
+    return {row["number"]: row["content"] for row in await database.all(ALL)}
+
+
+@on_each_database
+async def test_a_row_is_read_by_the_names_of_its_columns(database: Database) -> None:
+    """`one` is the first row, or None."""
+    await execute(database, MAKE)
+    await database.write_one(ADD, number=1, content="one")
+    row = await database.one(FIND, number=1)
+    assert row is not None
+    assert (row["number"], row["content"]) == (1, "one")
+    assert await database.one(FIND, number=2) is None
+    assert (await database.one(ALL))["number"] == 1  # type: ignore[index]
+
+
+@on_each_database
+async def test_all_rows_come_in_order_however_many(database: Database) -> None:
+    """Slices of a long read are put together without loss."""
+    await execute(database, MAKE)
+    add = sql("INSERT INTO things (number, content) VALUES (:number, '')")
+
+    async def fill(transaction: Transaction) -> None:
+        for number in range(1_001):
+            await transaction.run(add, number=number)
+
+    await database.write(fill)
+    for least in (0, 1, 801, 802, 1_000, 1_001):
+        rows_found = await database.all(
+            sql("SELECT number FROM things WHERE number >= :least ORDER BY number"), least=least
+        )
+        assert [row["number"] for row in rows_found] == list(range(least, 1_001))
+
+
+@on_each_database
+async def test_a_write_of_one_statement_returns_its_row(database: Database) -> None:
+    """RETURNING tells what happened; None, that nothing did."""
+    await execute(database, MAKE)
+    row = await database.write_one(ADD, number=7, content="")
+    assert row is not None
+    assert row["number"] == 7
+    assert await database.write_one(CHANGE, number=100, content="x") is None
+    assert await things(database) == {7: ""}
+
+
+@on_each_database
+async def test_the_statements_of_a_unit_see_one_another(database: Database) -> None:
+    """`one`, `all` and `run` in one transaction; `run` counts the rows it touched; the unit's answer comes back."""
+    await execute(database, MAKE)
+
+    async def unit(transaction: Transaction) -> list[Any]:
+        touched = [await transaction.run(ADD, number=number, content="new") for number in (1, 2, 3)]
+        changed = await transaction.run(CHANGE, number=2, content="changed")
+        none = await transaction.run(CHANGE, number=9, content="changed")
+        first = await transaction.one(FIND, number=1)
+        assert first is not None
+        return [touched, changed, none, first["content"], len(await transaction.all(ALL)), await _gone(transaction)]
+
+    async def _gone(transaction: Transaction) -> object:
+        return await transaction.one(FIND, number=9)
+
+    assert await database.write(unit) == [[1, 1, 1], 2, 0, "new", 3, None]
+    assert await things(database) == {1: "new", 2: "changed", 3: "changed"}
+
+
+@on_each_database
+async def test_an_exception_undoes_the_whole_unit(database: Database) -> None:
+    """Whatever it wrote before; and it reaches whoever asked as it is."""
+    await execute(database, MAKE)
+    await database.write_one(ADD, number=1, content="before")
+
+    async def fails(transaction: Transaction) -> None:
+        await transaction.run(CHANGE, number=1, content="after")
+        await transaction.run(ADD, number=2, content="after")
+        raise LookupError("as it is")
+
+    with pytest.raises(LookupError, match="as it is"):
+        await database.write(fails)
+    assert await things(database) == {1: "before"}
+
+
+@on_each_database
+async def test_a_refusal_that_is_returned_keeps_its_mark(database: Database) -> None:
+    """A reuse alarm that was raised as an exception would undo itself."""
+    await execute(database, MAKE)
+
+    async def refuses(transaction: Transaction) -> LookupError:
+        await transaction.run(ADD, number=1, content="the mark")
+        return LookupError("refused")
+
+    assert isinstance(await database.write(refuses), LookupError)
+    assert await things(database) == {1: "the mark"}
+
+
+@on_each_database
+async def test_units_at_once_lose_no_change(database: Database) -> None:
+    """Fifty units add to one row, each by a statement that reads and writes."""
+    await execute(database, MAKE)
+    await database.write_one(ADD, number=1, content="0")
+    more = sql("UPDATE things SET content = CAST(CAST(content AS bigint) + 1 AS text) WHERE number = 1")
+    await asyncio.gather(*(database.write(lambda transaction: transaction.run(more)) for _ in range(50)))
+    assert await things(database) == {1: "50"}
+
+
+@on_each_database
+async def test_the_driver_counts_what_it_writes(database: Database) -> None:
+    """The metrics show units, commits and waits; afterwards nobody waits, also of those that failed."""
+    await execute(database, MAKE)
+    before = database.counts.writes
+    answers = await asyncio.gather(
+        *(database.write_one(ADD, number=number, content="") for number in (1, 2, 2)), return_exceptions=True
+    )
+    assert sum(isinstance(answer, Exception) for answer in answers) == 1
+    assert database.counts.writes == before + 3
+    assert database.counts.commits > 0
+    assert database.counts.write_wait_ns > 0
+    assert database.counts.waiting == 0
+
+
+@on_each_database
+async def test_only_a_database_elsewhere_has_a_time_of_its_own(database: Database) -> None:
+    """SQLite lives on this machine, so its clock is followed already."""
+    assert (await database.clock_ms() is None) == (database.kind == "sqlite")
+
+
+def test_a_database_is_given_with_its_schema(database_url: str) -> None:
+    """The decorator of these tests opens what its name says: each kind is tried."""
+    kinds: list[str] = []
+
+    @on_each_database
+    async def looks(database: Database) -> None:
+        assert await database.one(sql("SELECT environment FROM deployment")) is not None
+        kinds.append(database.kind)
+
+    looks(database_url=database_url)
+    assert kinds == [database_url.split(":")[0]]

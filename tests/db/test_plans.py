@@ -1,0 +1,204 @@
+"""Every statement that a request waits for is led by an index, on tables that nobody has gathered statistics of.
+
+PostgreSQL without statistics guesses, and SQLite has none unless it is told to gather them: a plan that is good by
+luck turns into a walk through a million rows.
+"""
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import asyncpg
+import pytest
+
+from stoplist.db.query import Query, load_queries
+from tests.builders import migrated
+from tests.services.postgresql import Server
+
+QUERIES: dict[str, Query] = {}
+for _package in ("stoplist.db", "stoplist.audit", "stoplist.organizations", "stoplist.oauth"):
+    QUERIES |= load_queries(_package)
+
+PRIMARY_KEY = "clients_pkey"
+BY_ACCESS, BY_REFRESH, BY_ORIGIN = "token_pairs_access", "token_pairs_refresh", "token_pairs_rotated_from"
+OF_A_CLIENT = "client_days_pkey"
+
+HOT = {
+    "find_client": [PRIMARY_KEY],
+    "find_access_token": [BY_ACCESS, PRIMARY_KEY],
+    "find_refresh_token": [BY_REFRESH, PRIMARY_KEY, BY_ORIGIN],
+    "issue_pair": [PRIMARY_KEY],
+    "rotate_pair": [BY_REFRESH, PRIMARY_KEY],
+    "revoke_if_epoch": [PRIMARY_KEY],
+    "delete_expired_pairs": ["token_pairs_pkey"],
+    "add_use": [],
+    "add_refusal": [],
+    "forget_refusals": ["client_refusals_pkey"],
+    "append": [],
+    "lock_client": [PRIMARY_KEY],
+    "deactivate_client": [PRIMARY_KEY],
+    "activate_client": [PRIMARY_KEY],
+    "revoke_tokens": [PRIMARY_KEY],
+    "replace_secret": [PRIMARY_KEY],
+    "set_ceilings": [PRIMARY_KEY],
+    "ceilings": [PRIMARY_KEY],
+    "update_client": [PRIMARY_KEY, "organizations_slug_key"],
+    "credential": [PRIMARY_KEY, OF_A_CLIENT],
+    "use_by_day": [OF_A_CLIENT],
+    "refusals": ["client_refusals_pkey"],
+    "organization_by_slug": ["organizations_slug_key"],
+    "lock_organization": ["organizations_slug_key"],
+    "group_by_id": ["groups_pkey"],
+}
+"""What requests, chores and changes of one key or organization run, with the indexes that lead them."""
+
+COLD = {
+    # On an empty or small database alone.
+    "has_deployment", "deployment", "create_deployment", "record_migration",
+    # Lists of all there is, for people.
+    "credentials", "organizations_of_clients", "organizations", "groups_of", "organizations_of_client",
+    # Made or changed by hand, in tables of some hundred rows.
+    "create_client", "add_client_organization", "remove_client_organizations", "create_organization",
+    "rename_organization", "close_organization", "set_default_group", "unset_default_group", "create_group",
+    "retire_group",
+}  # fmt: skip
+
+MANY = ("token_pairs", "clients", "client_days", "client_refusals", "audit")
+"""The tables that grow with the requests; none of them may be walked through."""
+
+# SQLite's own names for the indexes of primary keys and unique columns.
+_IN_SQLITE = {
+    "clients_pkey": "sqlite_autoindex_clients_1",
+    "client_days_pkey": "sqlite_autoindex_client_days_1",
+    "client_refusals_pkey": "sqlite_autoindex_client_refusals_1",
+    "organizations_slug_key": "sqlite_autoindex_organizations_1",
+    "groups_pkey": "sqlite_autoindex_groups_1",
+    "token_pairs_pkey": "INTEGER PRIMARY KEY",
+}
+
+_FILL = [
+    "INSERT INTO organizations (slug, name, created_ms) VALUES ('acme', 'Acme', 0)",
+    """INSERT INTO clients SELECT 'svc_ci_' || i, 'a key', '\\x00', 'svc_cs_', 1, 1, 1, 'read', NULL, NULL, 0
+        FROM generate_series(1, 2000) i""",
+    """INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
+        SELECT 'svc_ci_' || i % 1000, 1, sha256(CAST('a' || i AS bytea)), sha256(CAST('r' || i AS bytea)), i, i
+        FROM generate_series(1, 20000) i""",
+]
+
+
+def test_every_statement_is_known_to_be_hot_or_not() -> None:
+    """A new one is put into one of the two lists, with its index or its reason."""
+    assert set(HOT) | COLD == set(QUERIES)
+    assert not set(HOT) & COLD
+
+
+# SQLite
+
+
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    """A database with the schema. It plans without statistics, so rows would change nothing."""
+    path = tmp_path_factory.mktemp("plans") / "stoplist.db"
+    asyncio.run(_make(f"sqlite:///{path}"))
+    with closing(sqlite3.connect(path)) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_on_sqlite_indexes_lead_the_statement(sqlite: sqlite3.Connection, name: str) -> None:
+    """Those that its comment names, and no table that grows is walked through."""
+    query = QUERIES[name]
+    rows = sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
+    plan = [str(row[3]) for row in rows]
+    for index in HOT[name]:
+        assert any(_IN_SQLITE.get(index, index) in step for step in plan), plan
+    for step in plan:
+        if step.startswith("SCAN"):
+            # The oldest rows in the order of the key: read as far as the bite, and no further.
+            assert name == "delete_expired_pairs", plan
+
+
+# PostgreSQL
+
+
+@pytest.fixture(scope="module")
+def empty(postgresql: Server) -> Iterator[str]:
+    """A database with the schema and nothing in it."""
+    yield from _database(postgresql, [])
+
+
+@pytest.fixture(scope="module")
+def filled(postgresql: Server) -> Iterator[str]:
+    """A database with many tokens, whose statistics nobody has gathered."""
+    yield from _database(postgresql, [f"ALTER TABLE {table} SET (autovacuum_enabled = off)" for table in MANY] + _FILL)
+
+
+# `delete_expired_pairs` is planned anew with its bite each time, which the last test shows.
+@pytest.mark.parametrize("name", sorted(HOT.keys() - {"delete_expired_pairs"}))
+def test_on_an_empty_postgresql_indexes_lead_the_statement(empty: str, name: str) -> None:
+    """The plan of a new deployment is kept for as long as a connection lives: it must be right from the start."""
+    _check(asyncio.run(_plan(empty, QUERIES[name])), name)
+
+
+@pytest.mark.parametrize(
+    "name", ["find_client", "find_access_token", "find_refresh_token", "issue_pair", "rotate_pair"]
+)
+def test_on_a_full_postgresql_indexes_lead_the_statement(filled: str, name: str) -> None:
+    """With many rows that PostgreSQL has not looked at yet."""
+    _check(asyncio.run(_plan(filled, QUERIES[name])), name)
+
+
+def test_on_a_full_postgresql_the_oldest_pairs_are_found_by_their_key(filled: str) -> None:
+    """Also after the executions in which PostgreSQL thinks a general plan over: a bite costs what a bite costs."""
+
+    async def ninth() -> str:
+        connection = await asyncpg.connect(filled)
+        await connection.execute(f"PREPARE it AS {QUERIES['delete_expired_pairs'].postgresql}")
+        values = {"bite": "500", "now_ms": "10000"}
+        arguments = ", ".join(values[name] for name in QUERIES["delete_expired_pairs"].parameters)
+        for _ in range(9):
+            plan = await connection.fetch(f"EXPLAIN (COSTS OFF) EXECUTE it ({arguments})")
+        await connection.close()
+        return _text(plan)
+
+    _check(asyncio.run(ninth()), "delete_expired_pairs")
+
+
+def _check(plan: str, name: str) -> None:
+    for index in HOT[name]:
+        assert re.search(rf"(?:using|on) {index}\b", plan), plan
+    for table in MANY:
+        assert not re.search(rf"Seq Scan on {table}\b", plan), plan
+
+
+def _database(postgresql: Server, statements: list[str]) -> Iterator[str]:
+    url = postgresql.fresh_database("plans")
+    asyncio.run(_make(url))
+    own = Server(url)
+    for statement in statements:
+        own.execute(statement)
+    yield url
+    postgresql.drop_database(url)
+
+
+async def _make(url: str) -> None:
+    async with migrated(url):
+        pass
+
+
+async def _plan(url: str, query: Query) -> str:
+    """The plan that serves every value, as a prepared statement comes to use it."""
+    connection = await asyncpg.connect(url)
+    await connection.execute("SET plan_cache_mode = force_generic_plan")
+    await connection.execute(f"PREPARE it AS {query.postgresql}")
+    values = ", ".join(["NULL"] * len(query.parameters))
+    plan = await connection.fetch(f"EXPLAIN (COSTS OFF) EXECUTE it ({values})")
+    await connection.close()
+    return _text(plan)
+
+
+def _text(plan: list[Any]) -> str:
+    return "\n".join(row[0] for row in plan)

@@ -1,0 +1,541 @@
+"""The embedded database keeps its promises: durable, in groups, and nobody pays for another's failure."""
+
+import asyncio
+import os
+import resource
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoplist.db import Database, Transaction, sqlite
+from stoplist.db.opening import open_database
+from stoplist.db.sqlite import Sqlite
+from stoplist.errors import SettingsError, StoreUnavailable
+from tests.builders import execute, migrated, on_sqlite, opened, sql, value
+
+ROOT = Path(__file__).parents[2]
+
+MAKE = "CREATE TABLE things (number INTEGER PRIMARY KEY, content BLOB UNIQUE)"
+ADD = sql("INSERT INTO things (number, content) VALUES (:number, :content)")
+FIND = sql("SELECT content FROM things WHERE number = :number")
+ALL = sql("SELECT number FROM things ORDER BY number")
+FILL = (
+    "INSERT INTO things (number) "
+    "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows) SELECT i FROM n"
+)
+
+# Writes without end and prints each number once it has been answered.
+WRITER = """
+import asyncio, itertools, sys
+from tests.builders import opened
+from tests.db.test_sqlite import ADD
+
+async def write():
+    async with opened(sys.argv[1]) as database:
+        numbers = itertools.count()
+        async def one_after_the_other():
+            for number in numbers:
+                await database.write_one(ADD, number=number, content=None)
+                print(number, flush=True)
+        await asyncio.gather(*(one_after_the_other() for _ in range(8)))
+
+asyncio.run(write())
+"""
+
+
+def of(database: Database) -> Sqlite:
+    """The driver itself, for what only it has."""
+    assert isinstance(database, Sqlite)
+    return database
+
+
+async def numbers(database: Database) -> list[int]:
+    return [row["number"] for row in await database.all(ALL)]
+
+
+async def add(database: Database, number: int, content: object = None) -> None:
+    await database.write_one(ADD, number=number, content=content)
+
+
+@contextmanager
+def another_process_writes(database: Database) -> Iterator[sqlite3.Connection]:
+    """A connection that is none of ours holds the write lock until it commits."""
+    with closing(sqlite3.connect(of(database)._path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
+
+
+# Opening
+
+
+@on_sqlite
+async def test_every_commit_of_the_writer_reaches_the_disk(database: Database) -> None:
+    """An answer survives a power cut: `synchronous` is FULL on the connection that commits, in WAL mode."""
+    writer = of(database)._writer
+    assert writer.execute("PRAGMA synchronous").fetchone()[0] == 2
+    assert writer.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+@on_sqlite
+async def test_references_are_enforced(database: Database) -> None:
+    """SQLite looks at them only where it is told to, connection by connection."""
+    assert of(database)._writer.execute("PRAGMA foreign_keys").fetchone()[0] == 1
+
+
+def test_a_new_file_is_its_owner_s_alone(sqlite_url: str, tmp_path: Path) -> None:
+    """Hashes and labels are nobody else's business, whatever the umask; the log beside the file holds the same."""
+
+    def modes() -> dict[str, int]:
+        return {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+
+    async def body() -> dict[str, int]:
+        async with migrated(sqlite_url):
+            return modes()
+
+    before = os.umask(0)
+    try:
+        found = asyncio.run(body())
+    finally:
+        os.umask(before)
+    assert found == dict.fromkeys(("stoplist.db", "stoplist.db-wal", "stoplist.db-shm"), 0o600)
+
+
+def test_an_absent_file_is_not_made_unless_asked(sqlite_url: str, tmp_path: Path) -> None:
+    """Section D1: only `serve` and `migrate` create a database."""
+    with pytest.raises(SettingsError, match=r"stoplist\.db"):
+        asyncio.run(open_database(sqlite_url, create=False))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_a_folder_that_does_not_exist_is_refused_by_its_name(tmp_path: Path) -> None:
+    """The person who set the path sees which one it was."""
+    with pytest.raises(SettingsError, match="nowhere"):
+        asyncio.run(open_database(f"sqlite:///{tmp_path}/nowhere/stoplist.db", create=True))
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(sqlite_url: str, tmp_path: Path) -> None:
+    """A wrong path must not cost anybody a file; and nothing of it is held open."""
+    file = tmp_path / "stoplist.db"
+    file.write_bytes(b"My shopping list: bread, butter. " * 100)
+    with pytest.raises(SettingsError, match=r"stoplist\.db"):
+        asyncio.run(open_database(sqlite_url, create=True))
+    assert file.read_bytes().startswith(b"My shopping list")
+
+
+def test_an_sqlite_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> None:
+    """The start says which version is needed, rather than fail at the first statement that it does not know."""
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
+    with pytest.raises(SettingsError, match=r"3\.38\.0 or newer"):
+        asyncio.run(open_database(sqlite_url, create=True))
+
+
+def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
+    """The path travels as a URI inside; what means something there must not change the file."""
+    path = tmp_path / "a b?c%20d#e.db"
+
+    async def body() -> None:
+        async with migrated(f"sqlite:///{path}"):
+            assert path.exists()
+
+    asyncio.run(body())
+
+
+# Groups
+
+
+@on_sqlite
+async def test_of_fifty_one_units_in_a_group_the_eight_that_fail_fail_alone(database: Database) -> None:
+    """Units that wait together commit together; none of them sees another fail."""
+    await execute(database, MAKE)
+    fails = {
+        3: "raise",
+        9: "constraint",
+        10: "raise",
+        17: "wait",
+        30: "raise",
+        31: "constraint",
+        44: "wait",
+        50: "raise",
+    }
+
+    def unit(number: int) -> Any:
+        async def work(transaction: Transaction) -> int:
+            await transaction.run(ADD, number=number, content=None)
+            if fails.get(number) == "raise":
+                raise LookupError(number)
+            if fails.get(number) == "constraint":
+                await transaction.run(ADD, number=number, content=None)
+            if fails.get(number) == "wait":
+                await asyncio.get_running_loop().create_future()
+            return number
+
+        return work
+
+    commits = database.counts.commits
+    answers = await asyncio.gather(*(database.write(unit(number)) for number in range(51)), return_exceptions=True)
+    good = [number for number in range(51) if number not in fails]
+    assert [answer for answer in answers if isinstance(answer, int)] == good
+    kinds = {"raise": LookupError, "constraint": sqlite3.IntegrityError, "wait": RuntimeError}
+    assert {number: type(answers[number]) for number in fails} == {n: kinds[how] for n, how in fails.items()}
+    assert await numbers(database) == good
+    assert database.counts.commits - commits == 1
+
+
+@on_sqlite
+async def test_a_statement_that_fails_by_itself_harms_no_other(database: Database) -> None:
+    """`write_one` has no savepoint: SQLite undoes a statement that fails."""
+    await execute(database, MAKE)
+    answers = await asyncio.gather(
+        *(add(database, number, content) for number, content in [(1, "a"), (2, "a"), (3, "b")]),
+        return_exceptions=True,
+    )
+    assert [type(answer) for answer in answers] == [type(None), sqlite3.IntegrityError, type(None)]
+    assert await numbers(database) == [1, 3]
+
+
+@on_sqlite
+async def test_a_unit_that_waits_for_something_else_is_refused(database: Database) -> None:
+    """It would hold up every writer: RuntimeError, nothing of it is stored, and it never goes on."""
+    await execute(database, MAKE)
+    went_on = False
+
+    async def waits(transaction: Transaction) -> None:
+        nonlocal went_on
+        await transaction.run(ADD, number=1, content=None)
+        await asyncio.sleep(0)
+        went_on = True
+
+    refused, fine = await asyncio.gather(database.write(waits), add(database, 2), return_exceptions=True)
+    assert isinstance(refused, RuntimeError)
+    assert "nothing but its transaction" in str(refused)
+    assert fine is None
+    assert await numbers(database) == [2]
+    assert not went_on
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_an_asker_that_hangs_up_stops_nothing(sqlite_url: str, steps: int) -> None:
+    """At whichever step it is cancelled, its unit is stored and so is every other's."""
+
+    async def body() -> None:
+        async with opened(sqlite_url) as database:
+            await execute(database, MAKE)
+            quitter, other = asyncio.create_task(add(database, 1)), asyncio.create_task(add(database, 2))
+            await asyncio.sleep(0)  # both have asked
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            quitter.cancel()
+            await asyncio.gather(quitter, other, return_exceptions=True)
+            assert other.exception() is None
+            assert await numbers(database) == [1, 2]
+            assert database.counts.waiting == 0
+
+    asyncio.run(body())
+
+
+@on_sqlite
+async def test_readers_see_what_is_committed_and_nothing_else(database: Database) -> None:
+    """A unit sees its own changes; everybody else sees them once they are durable."""
+    await execute(database, MAKE)
+    seen: list[object] = []
+
+    async def looks_around(transaction: Transaction) -> None:
+        await transaction.run(ADD, number=1, content="new")
+        seen.append(await transaction.one(FIND, number=1))
+        # A read never suspends, so a test may do here what a unit should not.
+        seen.append(await database.one(FIND, number=1))
+        seen.append(await database.one(FIND, number=0))
+
+    await asyncio.gather(add(database, 0), database.write(looks_around))
+    own, *of_others = seen
+    assert own is not None
+    assert of_others == [None, None]
+    assert await numbers(database) == [0, 1]
+
+
+@on_sqlite
+async def test_an_answer_waits_for_the_commit(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Durable when `write` returns: of a unit whose commit fails nobody is told that it is stored."""
+    await execute(database, MAKE)
+
+    def fails() -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "_commit", fails)
+        answers = await asyncio.gather(add(database, 1), add(database, 2), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [sqlite3.OperationalError, sqlite3.OperationalError]
+    assert await numbers(database) == []
+    await add(database, 3)
+    assert await numbers(database) == [3]
+
+
+@on_sqlite
+async def test_what_is_asked_beyond_the_queue_is_refused_at_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue without end would answer nobody in time."""
+    await execute(database, MAKE)
+    monkeypatch.setattr(sqlite, "WAITING_UNITS", 3)
+    answers = await asyncio.gather(*(add(database, number) for number in range(5)), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [type(None)] * 3 + [StoreUnavailable] * 2
+    assert await numbers(database) == [0, 1, 2]
+
+
+# The store's own trouble
+
+
+@on_sqlite
+async def test_another_process_that_writes_holds_up_no_reader_and_no_timer(database: Database) -> None:
+    """The write waits without holding the loop, and succeeds once the lock is let go."""
+    await execute(database, MAKE)
+    began_s = time.monotonic()
+    with another_process_writes(database) as other:
+        writing = asyncio.create_task(add(database, 1))
+        for _ in range(20):
+            await asyncio.sleep(0)
+            assert await database.one(FIND, number=1) is None
+        done, _ = await asyncio.wait({writing}, timeout=0.03)
+        assert not done
+        other.execute("COMMIT")
+        await writing
+    assert time.monotonic() - began_s < sqlite.LOCK_WAIT_S / 2
+    assert await numbers(database) == [1]
+
+
+@on_sqlite
+async def test_a_lock_that_is_held_too_long_is_the_store_s_failure(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patience has an end: everybody who waits is told to try again, and later writes work."""
+    await execute(database, MAKE)
+    with another_process_writes(database) as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite, "LOCK_WAIT_S", 0.01)
+            answers = await asyncio.gather(*(add(database, number) for number in range(3)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
+        other.execute("ROLLBACK")
+    await add(database, 7)
+    assert await numbers(database) == [7]
+
+
+@on_sqlite
+async def test_a_full_disk_answers_the_whole_group_and_stores_nothing_of_it(database: Database) -> None:
+    """SQLite undoes the group when it runs out of room; nobody of it is told otherwise. With room it goes on."""
+    await execute(database, MAKE)
+    writer = of(database)._writer
+    most = writer.execute("PRAGMA max_page_count").fetchone()[0]
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+
+    async def big(transaction: Transaction) -> None:
+        await transaction.run(ADD, number=2, content=bytes(100_000))
+
+    answers = await asyncio.gather(add(database, 1), database.write(big), add(database, 3), return_exceptions=True)
+    # The third had not begun when the second found no room: it is in the next group, and fits.
+    assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable, type(None)]
+    assert "SQLITE_FULL" in str(answers[0])
+    assert await numbers(database) == [3]
+    writer.execute(f"PRAGMA max_page_count = {most}")
+    await database.write(big)
+    assert await numbers(database) == [2, 3]
+
+
+@on_sqlite
+async def test_a_commit_that_finds_no_room_answers_the_whole_group(database: Database) -> None:
+    """The log cannot grow: the operating system refuses it in the middle of COMMIT."""
+    await execute(database, MAKE)
+    log = of(database)._path.with_name("stoplist.db-wal")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 8_192, hard))
+    try:
+        answers = await asyncio.gather(
+            add(database, 1, bytes(50_000)), add(database, 2, bytes(60_000)), return_exceptions=True
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+    assert await numbers(database) == []
+    await add(database, 3, bytes(50_000))
+    assert await numbers(database) == [3]
+
+
+@on_sqlite
+async def test_a_wrong_statement_is_not_taken_for_the_store_s_trouble(database: Database) -> None:
+    """A defect of ours is a 500 that somebody looks into, not a 503 that everybody waits out."""
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        await database.one(sql("SELECT * FROM nowhere"))
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        await execute(database, "INSERT INTO nowhere VALUES (1)")
+
+
+def test_a_damaged_file_is_the_store_s_trouble(sqlite_url: str, tmp_path: Path) -> None:
+    """The text says which trouble, and nothing of what the file holds."""
+
+    async def body() -> None:
+        async with opened(sqlite_url) as database:
+            await execute(database, MAKE)
+            await execute(database, FILL, rows=5_000)
+        with (tmp_path / "stoplist.db").open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xee" * 40_960)
+        async with opened(sqlite_url) as database:
+            with pytest.raises(StoreUnavailable, match="SQLITE_CORRUPT"):
+                await database.all(ALL)
+
+    asyncio.run(body())
+
+
+# Long reads
+
+
+@on_sqlite
+async def test_a_long_read_is_one_snapshot_in_slices(database: Database) -> None:
+    """Ten thousand rows as they were when it began, though a writer commits meanwhile; others run in between."""
+    await execute(database, MAKE)
+    await execute(database, FILL, rows=10_000)
+    read = database.all(ALL)
+    rows: list[Any] | None = None
+    slices = 0
+    while rows is None:
+        # Driven by hand, so that the writer surely commits between two slices.
+        try:
+            read.send(None)
+        except StopIteration as done:
+            rows = done.value
+        slices += 1
+        if slices == 10:
+            await execute(database, "DELETE FROM things WHERE number > 5000")
+            await add(database, 20_000)
+            assert await value(database, "SELECT COUNT(*) FROM things") == 5_001
+    assert [row["number"] for row in rows] == list(range(1, 10_001))
+    assert slices > 40
+
+
+@on_sqlite
+async def test_a_reader_that_hangs_up_lets_go_of_its_snapshot(database: Database) -> None:
+    """An old snapshot would keep the log from ever starting anew."""
+    await execute(database, MAKE)
+    await execute(database, FILL, rows=10_000)
+    reading = asyncio.create_task(database.all(ALL))
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait({reading})
+    await add(database, 20_000)
+    _, in_log, moved = of(database)._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    assert in_log == moved > 0
+    assert len(await database.all(ALL)) == 10_001
+
+
+@on_sqlite
+async def test_many_long_reads_at_once_do_not_keep_their_connections(database: Database) -> None:
+    """Each has one of its own meanwhile; a few are kept for the next."""
+    await execute(database, MAKE)
+    await execute(database, FILL, rows=500)
+    read = await asyncio.gather(*(database.all(ALL) for _ in range(sqlite.IDLE_READERS * 3)))
+    assert {len(rows) for rows in read} == {500}
+    assert len(of(database)._idle_readers) == sqlite.IDLE_READERS
+
+
+# The log beside the file
+
+
+@on_sqlite
+async def test_the_log_beside_the_file_starts_anew(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints move it into the file, so that it does not grow for ever."""
+    monkeypatch.setattr(sqlite, "CHECKPOINT_CHANGES", 10)
+    await execute(database, MAKE)
+    log = of(database)._path.with_name("stoplist.db-wal")
+    await add(database, 0)
+    for turn in range(60):
+        await execute(database, "UPDATE things SET content = :content", content=bytes([turn]) * 100_000)
+    assert log.stat().st_size < 30 * 100_000
+
+
+@on_sqlite
+async def test_a_long_read_does_not_stop_checkpoints_for_good(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it reads the log grows; once it has ended the next checkpoint moves everything."""
+    monkeypatch.setattr(sqlite, "CHECKPOINT_CHANGES", 1)
+    await execute(database, MAKE)
+    await execute(database, FILL, rows=1_000)
+    log = of(database)._path.with_name("stoplist.db-wal")
+    change = "UPDATE things SET content = :content WHERE number = 1"
+    read = database.all(ALL)
+    read.send(None)
+    for turn in range(10):
+        await execute(database, change, content=f"{turn}" * 50_000)
+    grown = log.stat().st_size
+    await asyncio.create_task(_rest(read))
+    for turn in range(30):
+        await execute(database, change, content=f"{turn}" * 50_000)
+    assert 10 * 50_000 < grown < log.stat().st_size + 1 < grown * 1.5
+
+
+# The end
+
+
+def test_closing_finishes_what_waits(sqlite_url: str) -> None:
+    """Whoever asked before the end is answered; whoever asks afterwards is refused."""
+
+    async def body() -> list[int]:
+        async with opened(sqlite_url) as database:
+            await execute(database, MAKE)
+            waiting = [asyncio.create_task(add(database, number)) for number in range(600)]
+            await asyncio.sleep(0)
+            await database.close()
+            await asyncio.gather(*waiting)
+            with pytest.raises(StoreUnavailable):
+                await add(database, 1_000)
+        async with opened(sqlite_url) as database:
+            return await numbers(database)
+
+    assert asyncio.run(body()) == list(range(600))
+
+
+def test_what_was_answered_before_a_kill_is_there_afterwards(sqlite_url: str, tmp_path: Path) -> None:
+    """`kill -9` in the middle of writes loses nothing that anybody was told is stored."""
+
+    async def make() -> None:
+        async with opened(sqlite_url) as database:
+            await execute(database, MAKE)
+
+    async def stored() -> list[int]:
+        async with opened(sqlite_url) as database:
+            return await numbers(database)
+
+    asyncio.run(make())
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, sqlite_url],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+    )
+    assert writer.stdout is not None
+    answered = [int(writer.stdout.readline()) for _ in range(200)]
+    writer.send_signal(signal.SIGKILL)
+    rest, _ = writer.communicate()
+    answered += [int(line) for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
+    assert writer.returncode == -signal.SIGKILL
+    assert len(answered) >= 200
+    assert set(answered) <= set(asyncio.run(stored()))
+
+
+async def _rest(read: Any) -> Any:
+    """What is left of a coroutine that has been begun by hand."""
+    while True:
+        try:
+            read.send(None)
+        except StopIteration as done:
+            return done.value
+        await asyncio.sleep(0)

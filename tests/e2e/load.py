@@ -1,0 +1,68 @@
+"""Many requests at once over TLS, from one process: bytes written before any answer is read."""
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlencode
+
+from tests.e2e.running import Key, Server
+from tests.web.serving import Answer, Connection
+
+
+@asynccontextmanager
+async def connections(servers: list[Server], count: int) -> AsyncIterator[list[Connection]]:
+    """Kept-open connections, shared out evenly among the servers."""
+    lines = await asyncio.gather(*(_connected(servers[n % len(servers)]) for n in range(count)))
+    try:
+        yield lines
+    finally:
+        await asyncio.gather(*map(_hung_up, lines))
+
+
+@asynccontextmanager
+async def connection(server: Server) -> AsyncIterator[Connection]:
+    """One of them."""
+    async with connections([server], 1) as (line,):
+        yield line
+
+
+async def ask(line: Connection, request: bytes) -> Answer:
+    """The answer to one request."""
+    await line.send(request)
+    return await line.answer()
+
+
+def issue(key: Key) -> bytes:
+    """A request for a new pair."""
+    credentials = base64.b64encode(f"{key.client_id}:{key.secret}".encode()).decode()
+    return _post({"grant_type": "client_credentials"}, f"Authorization: Basic {credentials}\r\n")
+
+
+def refresh(refresh_token: str) -> bytes:
+    """A request for a token's successors."""
+    return _post({"grant_type": "refresh_token", "refresh_token": refresh_token}, "")
+
+
+def call(access_token: str) -> bytes:
+    """A request to the API: 404 is the answer to who may enter."""
+    return f"GET /api/v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {access_token}\r\n\r\n".encode()
+
+
+def _post(form: dict[str, str], headers: str) -> bytes:
+    body = urlencode(form)
+    return (
+        f"POST /oauth/token HTTP/1.1\r\nHost: localhost\r\n{headers}"
+        f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+async def _connected(server: Server) -> Connection:
+    return Connection(*await asyncio.open_connection("localhost", server.port, ssl=server.tls))
+
+
+async def _hung_up(line: Connection) -> None:
+    line.writer.transport.abort()
+    with contextlib.suppress(OSError):
+        await line.writer.wait_closed()

@@ -1,0 +1,248 @@
+"""`stoplist serve` as a real process, the commands beside it, and a client that trusts its certificate."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import httpx
+
+import stoplist
+from stoplist.clock import Clock
+from stoplist.oauth import credentials
+from stoplist.organizations.organizations import create_organization, list_organizations
+from tests.builders import ADMINISTRATOR, opened
+
+# The console script that the installation made.
+STOPLIST = Path(sys.executable).with_name("stoplist")
+PATIENCE_S = 20.0
+_STARTS = 3
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV")
+
+
+class Done(NamedTuple):
+    """What became of a command."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Key(NamedTuple):
+    """A key as its owner has it."""
+
+    client_id: str
+    secret: str
+
+
+class Place:
+    """A folder to type commands in, with the variables of one deployment and its data folder."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self.folder, self.data_dir = folder, folder / "data"
+        self.variables = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        # The code under test, also where it is not installed; and no warning of it passes unseen.
+        self.variables |= {"PYTHONPATH": str(Path(stoplist.__file__).parents[1]), "PYTHONWARNINGS": "error"}
+        self.variables |= _prefixed(variables)
+
+    def run(self, *arguments: str, **variables: str) -> Done:
+        """`stoplist` with these arguments; variables are given without their prefix."""
+        done = subprocess.run(
+            [STOPLIST, *arguments],
+            cwd=self.folder,
+            env=self.variables | _prefixed(variables),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *arguments: str) -> str:
+        """What a command that succeeds prints."""
+        done = self.run(*arguments)
+        assert done.status == 0, done
+        return done.out
+
+    def json(self, *arguments: str) -> Any:
+        """What a command that succeeds prints for programs."""
+        return json.loads(self.ok(*arguments, "--json"))
+
+    def refused(self, *arguments: str, **variables: str) -> str:
+        """What is wrong, in one line, when a command ends with 1."""
+        done = self.run(*arguments, **variables)
+        assert (done.status, done.out) == (1, ""), done
+        assert done.err.startswith("stoplist: ")
+        assert done.err.count("\n") == 1
+        return done.err
+
+    @property
+    def database_url(self) -> str:
+        return self.variables.get("STOPLIST_DATABASE_URL", f"sqlite:///{self.data_dir / 'stoplist.db'}")
+
+    def new_key(self, *, per_minute: int | None = None) -> Key:
+        """A new key of `acme`, which is made too if it is not there; `per_minute` raises both its ceilings.
+
+        Made in this process, by the operations that the commands call: ten times quicker.
+        """
+        return asyncio.run(_new_key(self.database_url, per_minute))
+
+    @contextlib.contextmanager
+    def serving(self, *flags: str, **variables: str) -> Iterator["Server"]:
+        """A server that accepts connections, for as long as this lasts; it is killed at the end if it still runs."""
+        server = self._started(flags, variables)
+        try:
+            yield server
+        finally:
+            server.kill()
+
+    def _started(self, flags: tuple[str, ...], variables: dict[str, str]) -> "Server":
+        # Another process may take the port between our look and the server's.
+        for starts_left in reversed(range(_STARTS)):
+            server = Server(self, flags, variables)
+            if server.log.seen(lambda line: line["message"] == "Serving"):
+                return server
+            server.kill()
+            if not starts_left or "another process listens there" not in server.log.text:
+                break
+        raise AssertionError(f"the server did not start: {server.log.text}")
+
+
+class Server:
+    """One process of `stoplist serve`."""
+
+    def __init__(self, place: Place, flags: tuple[str, ...], variables: dict[str, str]) -> None:
+        self.port = free_port()
+        self.base_url = f"https://localhost:{self.port}"
+        self.ca = place.data_dir / "ca.pem"
+        environment = {"PORT": str(self.port), "LOG_FORMAT": "json"} | variables
+        self.process = subprocess.Popen(
+            [STOPLIST, "serve", *flags],
+            cwd=place.folder,
+            env=place.variables | _prefixed(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.out, self.log = Lines(self.process.stdout), Log(self.process.stderr)
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """What a client trusts: the authority in the data folder, and nothing else."""
+        return ssl.create_default_context(cafile=self.ca)
+
+    @contextlib.contextmanager
+    def client(self, **options: Any) -> Iterator[httpx.Client]:
+        """An ordinary client of this server."""
+        known: dict[str, Any] = {"base_url": self.base_url, "timeout": PATIENCE_S, "trust_env": False}
+        with httpx.Client(**(known | {"verify": self.tls} | options)) as client:
+            yield client
+
+    def terminate(self) -> int:
+        """The exit status after SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.ended()
+
+    def kill(self) -> None:
+        """Ended by kill -9, whatever it was doing. May be repeated."""
+        self.process.kill()
+        self.ended()
+
+    def ended(self) -> int:
+        """The exit status, when all output has been read."""
+        status = self.process.wait(PATIENCE_S)
+        self.out.finish()
+        self.log.finish()
+        return status
+
+
+class Lines:
+    """What a process writes, read as it comes, so that no pipe ever fills up."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    @property
+    def text(self) -> str:
+        with self._changed:
+            return "".join(self._lines)
+
+    def holds(self, text: str) -> bool:
+        """Whether this text comes, before the output ends or patience does."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or text in "".join(self._lines), PATIENCE_S)
+        return text in self.text
+
+    def finish(self) -> None:
+        self._thread.join(PATIENCE_S)
+        self._stream.close()
+
+    def _read(self) -> None:
+        for line in self._stream:
+            with self._changed:
+                self._lines.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+
+class Log(Lines):
+    """A log in JSON."""
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.text.splitlines() if line.startswith("{")]
+
+    def seen(self, is_it: Callable[[dict[str, Any]], bool]) -> bool:
+        """Whether such a line comes, before the output ends or patience does."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_over or any(map(is_it, self.lines)), PATIENCE_S) and any(
+                map(is_it, self.lines)
+            )
+
+
+async def _new_key(database_url: str, per_minute: int | None) -> Key:
+    clock = Clock()
+    async with opened(database_url) as database:
+        if not await list_organizations(ADMINISTRATOR, database):
+            await create_organization(ADMINISTRATOR, database, clock, slug="acme", name="Acme")
+        made = await credentials.create_credential(
+            ADMINISTRATOR, database, clock, label="partner", organizations=["acme"]
+        )
+        key = Key(made.credential.client_id, made.client_secret)
+        await credentials.set_ceilings(
+            ADMINISTRATOR,
+            database,
+            clock,
+            client_id=key.client_id,
+            token_per_minute=per_minute,
+            api_per_minute=per_minute,
+        )
+    return key
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _prefixed(variables: dict[str, str]) -> dict[str, str]:
+    return {f"STOPLIST_{name}": value for name, value in variables.items()}

@@ -1,0 +1,139 @@
+"""What a command changes holds for the very next request on every server (docs/interface.md sections D2 and D9)."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.e2e import load
+from tests.e2e.conftest import Deployment
+from tests.e2e.running import Key, Server
+from tests.web.serving import Connection
+
+MANY = 1_000_000
+CC = {"grant_type": "client_credentials"}
+
+
+def pair(server: Server, key: Key) -> dict[str, Any]:
+    """A new pair."""
+    with server.client() as client:
+        answer = client.post("/oauth/token", data=CC, auth=key)
+    assert answer.status_code == 200, answer.text
+    fields: dict[str, Any] = answer.json()
+    return fields
+
+
+def statuses(servers: list[Server], key: Key, tokens: dict[str, Any]) -> list[tuple[int, int]]:
+    """What each server answers to the key, and to the access token."""
+    found = []
+    for server in servers:
+        with server.client() as client:
+            token = client.get("/api/v1/x", headers={"authorization": f"Bearer {tokens['access_token']}"})
+            found.append((client.post("/oauth/token", data=CC, auth=key).status_code, token.status_code))
+    return found
+
+
+def test_a_key_works_as_soon_as_it_is_made(deployment: Deployment) -> None:
+    """On every server, and so does each token on all of them."""
+    place, servers = deployment
+    if "acme" not in [organization["slug"] for organization in place.json("org", "list")]:
+        place.ok("org", "create", "acme", "--name", "Acme")
+    made = place.json("key", "create", "--label", "partner", "--org", "acme")
+    key = Key(made["client_id"], made["client_secret"])
+    tokens = pair(servers[0], key)
+    assert set(statuses(servers, key, tokens)) == {(200, 404)}
+
+
+def test_every_revocation_holds_at_once(deployment: Deployment) -> None:
+    """`revoke-tokens`, `rotate-secret`, `deactivate`; and `activate` brings no token back."""
+    place, servers = deployment
+    key = place.new_key()
+    tokens = pair(servers[0], key)
+    place.ok("key", "revoke-tokens", key.client_id)
+    assert set(statuses(servers, key, tokens)) == {(200, 401)}
+    tokens = pair(servers[-1], key)
+    rotated = Key(key.client_id, place.json("key", "rotate-secret", key.client_id)["client_secret"])
+    assert set(statuses(servers, key, tokens)) == {(401, 401)}
+    tokens = pair(servers[0], rotated)
+    place.ok("key", "deactivate", key.client_id)
+    assert set(statuses(servers, rotated, tokens)) == {(401, 401)}
+    place.ok("key", "activate", key.client_id)
+    assert set(statuses(servers, rotated, tokens)) == {(200, 401)}
+
+
+def test_a_ceiling_holds_at_once(deployment: Deployment) -> None:
+    """Without a restart."""
+    place, servers = deployment
+    key = place.new_key()
+    with servers[0].client() as client:
+        for options, policy in ((["--token-per-minute", "3"], 3), (["--token-per-minute", "default"], 10)):
+            place.ok("key", "limits", key.client_id, *options)
+            answer = client.post("/oauth/token", data=CC, auth=key)
+            assert answer.headers["ratelimit-policy"] == f'"token";q={policy};w=60'
+
+
+@pytest.mark.parametrize("command", ["deactivate", "rotate-secret", "revoke-tokens"])
+def test_under_load_no_request_begun_after_a_revocation_succeeds(deployment: Deployment, command: str) -> None:
+    """Clients that hammer every server while the command runs: what begins after its end is refused, all of it.
+
+    So is every token that an answer in between still held. After `revoke-tokens` the secret alone stays good.
+    """
+    place, servers = deployment
+    key = place.new_key(per_minute=MANY)
+    stays_good = {"issue"} if command == "revoke-tokens" else set()
+    asyncio.run(_hammered(servers, key, lambda: place.ok("key", command, key.client_id), stays_good))
+
+
+async def _hammered(servers: list[Server], key: Key, revoke: Callable[[], object], stays_good: set[str]) -> None:
+    loop = asyncio.get_running_loop()
+    ended_s = float("inf")
+    succeeded = itertools.count()
+    late: list[int] = []
+
+    async def hammer(line: Connection, kind: str, pair: dict[str, Any]) -> dict[str, Any]:
+        """Ask on and on, until 20 requests have begun after the end of the command; the last pair."""
+        late_left = 20
+        while late_left:
+            begun_s = loop.time()
+            answer = await load.ask(line, _request(kind, key, pair))
+            is_success = answer.status in (200, 404)
+            if begun_s > ended_s:
+                late_left -= 1
+                if is_success and kind not in stays_good:
+                    late.append(answer.status)
+            elif is_success:
+                next(succeeded)
+            if answer.status == 200:
+                pair = answer.json()
+        return pair
+
+    async with load.connections(servers, 12) as lines:
+        answers = await asyncio.gather(*(load.ask(line, load.issue(key)) for line in lines))
+        kinds = ["issue", "refresh", "call", "refresh", "issue", "issue"] * 2
+        hammering = [
+            asyncio.create_task(hammer(line, kind, answer.json()))
+            for line, kind, answer in zip(lines, kinds, answers, strict=True)
+        ]
+        await loop.run_in_executor(None, revoke)
+        ended_s = loop.time()
+        pairs = await asyncio.gather(*hammering)
+        assert next(succeeded) > 100
+        assert late == []
+        for kind, pair in zip(kinds, pairs, strict=True):
+            left = [(await load.ask(line, _request(use, key, pair))).status for line in lines[:2] for use in _USES]
+            assert kind in stays_good or left == [401, 400] * 2
+
+
+_USES = ("call", "refresh")
+
+
+def _request(kind: str, key: Key, pair: dict[str, Any]) -> bytes:
+    match kind:
+        case "issue":
+            return load.issue(key)
+        case "refresh":
+            return load.refresh(pair["refresh_token"])
+        case _:
+            return load.call(pair["access_token"])

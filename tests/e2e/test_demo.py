@@ -1,0 +1,105 @@
+"""`stoplist serve --demo`: what a new user sees, and that the lines it prints do what it says (section D9)."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.e2e.running import PATIENCE_S, Place, Server
+
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+LAST_LINE = "Stop with Ctrl+C."
+
+
+def shown(server: Server) -> str:
+    """What it prints for people, whole."""
+    assert server.out.holds(LAST_LINE)
+    return server.out.text
+
+
+def commands(text: str) -> list[str]:
+    """The lines to be pasted."""
+    return [
+        line.strip() for line in text.splitlines() if re.match(r"  \S*(curl|TOKEN=|key create)|  \S+ key create", line)
+    ]
+
+
+def pasted(place: Place, lines: list[str]) -> str:
+    """What a shell prints for these lines, in the folder where the server was started."""
+    done = subprocess.run(
+        ["bash", "-e"],
+        input="\n".join(lines),
+        cwd=place.folder,
+        env=place.variables,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+@needs_curl
+@pytest.mark.parametrize("folder", ["data", "a folder with 'quotes'"])
+def test_the_lines_of_a_first_start_work_when_pasted(place: Place, folder: str) -> None:
+    """A token with the key, the same kept in a variable, the API with it; `-cacert` leads to the authority."""
+    with place.serving("--demo", "--data-dir", folder) as server:
+        lines = commands(shown(server))
+        assert len(lines) == 3
+        token, rest = pasted(place, lines).split("}", 1)
+        assert json.loads(token + "}")["token_type"] == "Bearer"
+        assert "HTTP/1.1 404" in rest
+        assert '"not_found"' in rest
+
+
+@needs_curl
+def test_a_later_start_says_what_exists_and_the_key_still_works(place: Place) -> None:
+    """The secret is not shown again; the line for another key works, and so does that key."""
+    with place.serving("--demo") as server:
+        text = shown(server)
+        secret = re.search(r"svc_cs_\w{49}", text)
+        client_id = re.search(r"svc_ci_\w{22}", text)
+        assert secret
+        assert client_id
+        assert server.terminate() == 0
+    with place.serving("--demo") as server:
+        text = shown(server)
+        assert secret[0] not in text
+        assert client_id[0] in text
+        assert "demo" in text
+        another, get_token = commands(text)
+        assert "key create" in another
+        made = json.loads(pasted(place, [f"{another} --json 2>&-"]))
+        for key in (f"{client_id[0]}:{secret[0]}", f"{made['client_id']}:{made['client_secret']}"):
+            line = get_token.replace("CLIENT_ID:CLIENT_SECRET", key)
+            assert json.loads(pasted(place, [line]))["expires_in"] == 900
+
+
+def test_a_demo_has_an_organization_with_a_default_group_and_one_key(place: Place) -> None:
+    """Called `demo`; starting again makes no second one."""
+    for _ in range(2):
+        with place.serving("--demo") as server:
+            shown(server)
+    (organization,) = place.json("org", "list")
+    (group,) = place.json("group", "list", "--org", "demo")
+    (key,) = place.json("key", "list")
+    assert (organization["slug"], organization["default_group_id"]) == ("demo", group["group_id"])
+    assert key["organizations"] == ["demo"]
+
+
+def test_a_demo_touches_nothing_in_a_database_that_is_in_use(place: Place) -> None:
+    """It shows what is there."""
+    place.ok("migrate")
+    key = place.new_key()
+    with place.serving("--demo") as server:
+        assert key.client_id in shown(server)
+    assert [org["slug"] for org in place.json("org", "list")] == ["acme"]
+
+
+def test_a_demo_in_production_is_refused(place: Place) -> None:
+    """Before anything is made."""
+    assert "--demo" in place.refused("serve", "--demo", ENVIRONMENT="production", TRUSTED_PROXIES="10.0.0.0/8")
+    assert not place.data_dir.exists()

@@ -1,0 +1,55 @@
+"""A database that goes away and comes back under a running server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import postgresql_place
+from tests.services import postgresql as services
+
+CC = {"grant_type": "client_credentials"}
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[services.Cluster]:
+    """A PostgreSQL that may be stopped: other tests do not use it."""
+    try:
+        with services.cluster(settings={"fsync": "off"}) as cluster:
+            yield cluster
+    except services.Unavailable as error:
+        pytest.skip(str(error))
+
+
+def test_without_its_database_a_server_says_503_and_heals_by_itself(
+    own_cluster: services.Cluster, tmp_path: Path
+) -> None:
+    """Not ready, tokens and API `temporarily_unavailable` with `Retry-After`; never 401, and no restart is needed."""
+    place = postgresql_place(tmp_path, own_cluster.fresh_database())
+    place.ok("migrate")
+    key = place.new_key()
+    with place.serving() as server, server.client() as client:
+        tokens = client.post("/oauth/token", data=CC, auth=key).json()
+        bearer = {"authorization": f"Bearer {tokens['access_token']}"}
+        assert client.get("/readyz").status_code == 200
+
+        own_cluster.stop(keep=True)
+        refresh = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
+        for answer in (
+            client.get("/readyz"),
+            client.post("/oauth/token", data=CC, auth=key),
+            client.post("/oauth/token", data=refresh),
+            client.get("/api/v1/x", headers=bearer),
+        ):
+            assert (answer.status_code, answer.json()["error"]) == (503, "temporarily_unavailable")
+            assert int(answer.headers["retry-after"]) > 0
+            assert answer.headers["x-request-id"]
+        assert client.get("/healthz").status_code == 200
+
+        own_cluster.start()
+        assert client.get("/readyz").status_code == 200
+        assert client.get("/api/v1/x", headers=bearer).status_code == 404
+        assert client.post("/oauth/token", data=refresh).status_code == 200
+        assert server.terminate() == 0
+    assert "hush" not in server.log.text
+    assert not any("Traceback" in line for line in server.log.text.splitlines())

@@ -1,0 +1,104 @@
+"""How a server starts, and what keeps it from starting (docs/interface.md section D1)."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import SECRET_KEY, postgresql_place
+from tests.e2e.running import Place
+
+POSTGRESQL = {"LIMITS_URL": "memory:", "SECRET_KEY": SECRET_KEY}
+CC = {"grant_type": "client_credentials"}
+
+
+def test_a_first_start_makes_what_it_needs_and_a_later_one_keeps_it(place: Place) -> None:
+    """Database, secret key and certificates, those that are secret for the owner alone; what was stored stays."""
+    with place.serving() as server:
+        key = place.new_key()
+        assert server.terminate() == 0
+    made = {path.name: path.stat() for path in place.data_dir.iterdir()}
+    assert {"stoplist.db", "secret.key", "ca.pem", "server.pem", "server-key.pem", "ca-key.pem"} <= made.keys()
+    assert stat.S_IMODE(place.data_dir.stat().st_mode) == 0o700
+    for name in ("stoplist.db", "secret.key", "ca-key.pem", "server-key.pem"):
+        assert stat.S_IMODE(made[name].st_mode) == 0o600
+    kept = {name: (place.data_dir / name).read_bytes() for name in ("secret.key", "ca.pem", "server.pem")}
+    with place.serving() as server, server.client() as client:
+        assert client.post("/oauth/token", data=CC, auth=key).status_code == 200
+    assert {name: (place.data_dir / name).read_bytes() for name in kept} == kept
+
+
+def test_a_second_server_on_the_same_folder_is_refused(place: Place) -> None:
+    """Whatever port it has, and however the file is named; the first one serves on, and after its end another may."""
+    with place.serving() as server:
+        (place.folder / "link.db").symlink_to(place.data_dir / "stoplist.db")
+        assert "Another server runs" in place.refused("serve", "--port", "1")
+        linked = f"sqlite:///{place.folder / 'link.db'}"
+        assert "Another server runs" in place.refused("serve", DATABASE_URL=linked)
+        with server.client() as client:
+            assert client.get("/readyz").status_code == 200
+        server.kill()
+        with place.serving() as next_one, next_one.client() as client:
+            assert client.get("/readyz").status_code == 200
+
+
+def test_the_other_environment_is_refused(place: Place) -> None:
+    """The database remembers its own."""
+    place.ok("migrate")
+    text = place.refused("serve", ENVIRONMENT="production", TRUSTED_PROXIES="10.0.0.0/8")
+    assert "belongs to the development environment" in text
+
+
+def test_a_production_server_is_not_a_development_server(place: Place) -> None:
+    """The same the other way round; and no certificate is made for it."""
+    production = {"ENVIRONMENT": "production", "TRUSTED_PROXIES": "10.0.0.0/8"}
+    with place.serving(**production) as server:
+        assert server.terminate() == 0
+    assert not (place.data_dir / "ca.pem").exists()
+    assert "belongs to the production environment" in place.refused("serve")
+
+
+def test_settings_come_from_flags_then_variables_then_a_file(place: Place) -> None:
+    """A flag wins over a variable, a variable over `.env`."""
+    (place.folder / ".env").write_text("STOPLIST_DATA_DIR=from-file\nSTOPLIST_PORT=1\nSTOPLIST_DRAIN_S=1\nOTHER=x\n")
+    with place.serving("--data-dir", "data", DATA_DIR="from-variable") as server, server.client() as client:
+        assert client.get("/healthz").status_code == 200
+    assert not (place.folder / "from-file").exists()
+    assert not (place.folder / "from-variable").exists()
+
+
+@pytest.mark.parametrize("where", ["variable", "file"])
+def test_an_unknown_setting_is_refused(place: Place, where: str) -> None:
+    """It is named, and nothing is made."""
+    if where == "file":
+        (place.folder / ".env").write_text("STOPLIST_UNKNOWN=\n")
+        text = place.refused("serve")
+    else:
+        text = place.refused("serve", UNKNOWN="")
+    assert "STOPLIST_UNKNOWN" in text
+    assert not place.data_dir.exists()
+
+
+def test_a_port_that_is_taken_is_named(place: Place, tmp_path: Path) -> None:
+    """Exit status 1, in words, from either address."""
+    with place.serving() as server:
+        other = Place(tmp_path / "other")
+        other.folder.mkdir()
+        assert "another process listens there already" in other.refused("serve", "--port", str(server.port))
+        metrics = other.refused("serve", METRICS_LISTEN=f"127.0.0.1:{server.port}")
+        assert "STOPLIST_METRICS_LISTEN" in metrics
+
+
+def test_a_folder_that_cannot_be_made_is_named(place: Place) -> None:
+    """Exit status 1."""
+    place.data_dir.write_text("a file")
+    assert "data" in place.refused("serve")
+
+
+def test_postgresql_must_be_there_and_migrated(tmp_path: Path, postgresql_url: str) -> None:
+    """A server points to `migrate`; an address that leads nowhere is named, and its password is not repeated."""
+    place = postgresql_place(tmp_path, postgresql_url)
+    assert "`stoplist migrate`" in place.refused("serve")
+    text = place.refused("serve", DATABASE_URL="postgresql://stoplist:hush@127.0.0.1:1/none")
+    assert "STOPLIST_DATABASE_URL" in text
+    assert "hush" not in text

@@ -1,0 +1,132 @@
+"""A server as strangers on the network see it, and what it writes down of them."""
+
+import re
+import socket
+import ssl
+import warnings
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import Deployment
+from tests.e2e.running import PATIENCE_S, Place, Server, free_port
+from tests.web.test_metrics import samples
+
+CC = {"grant_type": "client_credentials"}
+
+
+@pytest.fixture
+def server(on_sqlite: Deployment) -> Server:
+    return on_sqlite.servers[0]
+
+
+def handshake(server: Server, version: ssl.TLSVersion) -> str | None:
+    """The protocol that a client gets that speaks this version and no other."""
+    context = ssl.create_default_context(cafile=server.ca)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = version
+    with (
+        socket.create_connection(("localhost", server.port), PATIENCE_S) as raw,
+        context.wrap_socket(raw, server_hostname="localhost") as tls,
+    ):
+        return tls.version()
+
+
+def test_tls_is_1_2_or_newer(server: Server) -> None:
+    """It is the server that hangs up on what is older: this client would."""
+    assert handshake(server, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+    assert handshake(server, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+    for version in (ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1):
+        with pytest.raises(ssl.SSLError, match=r"(?i)EOF occurred|alert protocol version"):
+            handshake(server, version)
+
+
+def test_plain_http_gets_no_data(server: Server) -> None:
+    """Not one byte, no redirect either."""
+    with socket.create_connection(("localhost", server.port), PATIENCE_S) as plain:
+        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert plain.recv(1000) == b""
+
+
+def test_a_client_that_does_not_know_the_authority_is_not_served(server: Server) -> None:
+    """The certificate is no accident: it is vouched for by the data folder's authority alone."""
+    with server.client(verify=True) as client, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        client.get("/healthz")
+
+
+def test_the_certificate_names_this_machine(server: Server) -> None:
+    """By name and by both of its addresses."""
+    with server.client() as client:
+        for host in ("localhost", "127.0.0.1"):
+            assert client.get(f"https://{host}:{server.port}/healthz").status_code == 200
+
+
+def test_all_answers_over_one_connection_are_as_promised(on_sqlite: Deployment, server: Server) -> None:
+    """An id each, no name of the software, no token in a cache; the connection stays open."""
+    key = on_sqlite.place.new_key()
+    with server.client() as client:
+        token = client.post("/oauth/token", data=CC, auth=key)
+        answers = [
+            token,
+            client.post("/oauth/token", data=CC, auth=(key.client_id, "x")),
+            client.get("/oauth/token"),
+            client.get("/api/v1/x"),
+            client.get("/api/v1/x", headers={"authorization": f"bearer {token.json()['access_token']}"}),
+            client.head("/api/v1/x"),
+            client.get("/healthz"),
+            client.get("/nowhere"),
+            client.get("/oauth/token%0A"),
+            client.get("/api/v1/a%0Ab"),
+        ]
+    assert [answer.status_code for answer in answers] == [200, 401, 405, 401, 404, 401, 200, 404, 404, 401]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == len(answers)
+    assert all("server" not in answer.headers and "date" in answer.headers for answer in answers)
+    assert not any("connection" in answer.headers for answer in answers)
+    assert answers[0].headers["cache-control"] == "no-store"
+
+
+def test_the_log_holds_nothing_entrusted(place: Place) -> None:
+    """One line a request, with the id that the client was told; no token, secret, address or query in any line."""
+    with place.serving() as server:
+        key = place.new_key()
+        with server.client() as client:
+            pair = client.post("/oauth/token", data=CC, auth=key).json()
+            client.get(f"/api/v1/unsubscribe/email?address=ann%40example.org&access_token={pair['access_token']}")
+            client.get(
+                "/api/v1/unsubscribe/ann@example.org", headers={"authorization": f"Bearer {pair['access_token']}"}
+            )
+            client.post("/oauth/token", data={"grant_type": "refresh_token", "refresh_token": pair["refresh_token"]})
+            last = client.post("/oauth/token", content=b"\xff" + key.secret.encode())
+        assert server.terminate() == 0
+    requests = [line for line in server.log.lines if "method" in line]
+    assert [(line["path"], line["status"]) for line in requests] == [
+        ("/oauth/token", 200),
+        ("/api/v1/unsubscribe/email", 401),
+        ("/api/v1/unsubscribe/*", 404),
+        ("/oauth/token", 200),
+        ("/oauth/token", 400),
+    ]
+    assert requests[-1]["request_id"] == last.headers["x-request-id"]
+    entrusted = [key.secret, pair["access_token"], pair["refresh_token"], "ann", "example.org", "address="]
+    assert [text for text in entrusted if text in server.log.text] == []
+    assert not any("127.0.0.1" in str(line) for line in requests)
+
+
+def test_the_metrics_address_tells_no_data_of_clients(place: Place) -> None:
+    """Plain HTTP on its own port, which serves nothing else; the main port serves no metrics."""
+    listen = f"127.0.0.1:{free_port()}"
+    with place.serving(METRICS_LISTEN=listen) as server:
+        key = place.new_key()
+        with server.client() as client:
+            pair = client.post("/oauth/token", data=CC, auth=key).json()
+            client.get("/api/v1/x", headers={"authorization": f"Bearer {pair['access_token']}"})
+            assert client.get("/metrics").status_code == 404
+        answer = httpx.get(f"http://{listen}/metrics", trust_env=False)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert samples(answer.text)["tokens_issued_total"] == 1
+        assert samples(answer.text)["requests_total /api/v1/* 404"] == 1
+        assert not re.search("svc_|127.0.0.1", answer.text)
+        assert server.terminate() == 0

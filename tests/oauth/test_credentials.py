@@ -1,0 +1,486 @@
+"""API credentials: what they are when new, and what each change leaves behind."""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from stoplist import ids
+from stoplist.db import Database
+from stoplist.errors import Refused
+from stoplist.oauth import credentials
+from stoplist.oauth.authentication import Presented, find_client, is_proved
+from stoplist.oauth.bearer import find_bearer
+from stoplist.oauth.credentials import Changes, NewCredential, list_credentials, show_credential
+from stoplist.oauth.model import MOST_PER_MINUTE, Credential, TokenPair
+from stoplist.oauth.tokens import rotate_pair
+from stoplist.oauth.usage import Usage
+from stoplist.organizations.organizations import close_organization
+from tests.builders import (
+    ADMINISTRATOR,
+    audit_rows,
+    contents,
+    make_key,
+    make_organization,
+    make_token,
+    migrated,
+    on_each_database,
+    opened,
+    refused,
+    value,
+)
+from tests.fakes import FakeClock
+
+ALL = frozenset(("read", "unsubscribe", "resubscribe"))
+
+
+async def key_with_token(database: Database, clock: FakeClock) -> tuple[NewCredential, TokenPair]:
+    """The organization `acme`, a key for it, and a living pair."""
+    await make_organization(database, clock)
+    key = await make_key(database, clock)
+    return key, await make_token(database, clock, key)
+
+
+async def change(database: Database, clock: FakeClock, client_id: str, **changes: Any) -> Credential:
+    return await credentials.update_credential(
+        ADMINISTRATOR, database, clock, client_id=client_id, changes=Changes(**changes)
+    )
+
+
+async def ceilings(
+    database: Database, clock: FakeClock, client_id: str, token: int | str | None = None, api: int | str | None = None
+) -> tuple[int, int]:
+    """What is in force after `key limits` with these."""
+    credential = await credentials.set_ceilings(
+        ADMINISTRATOR, database, clock, client_id=client_id, token_per_minute=token, api_per_minute=api
+    )
+    return credential.token_per_minute, credential.api_per_minute
+
+
+async def proves(database: Database, client_id: str, client_secret: str) -> bool:
+    """Whether a token request with this secret authenticates."""
+    presented = Presented(client_id=client_id, client_secret=client_secret)
+    return is_proved(await find_client(database, client_id), presented)
+
+
+async def lives(database: Database, clock: FakeClock, pair: TokenPair) -> tuple[bool, bool]:
+    """Whether its access token is answered and its refresh token rotated."""
+    is_answered = await find_bearer(database, clock, pair.access_token) is not None
+    return is_answered, await rotate_pair(database, clock, pair.refresh_token) is not None
+
+
+async def epoch(database: Database, client_id: str) -> int:
+    return int(await value(database, "SELECT epoch FROM clients WHERE client_id = :client_id", client_id=client_id))
+
+
+def ids_of(key: NewCredential) -> str:
+    return key.credential.client_id
+
+
+# A new key
+
+
+@on_each_database
+async def test_a_new_key_is_as_it_was_asked_for(database: Database, clock: FakeClock) -> None:
+    """Sections 2.1, D2 and D3: formats, the visible prefix, default permissions and ceilings, and it is active."""
+    await make_organization(database, clock)
+    key = await make_key(database, clock, label=" Shop ")
+    assert re.fullmatch(r"svc_ci_[0-9A-Za-z]{22}", ids_of(key))
+    assert ids.is_well_formed(key.client_secret, ids.CLIENT_SECRET)
+    assert key.credential == Credential(
+        client_id=ids_of(key),
+        label="Shop",
+        secret_prefix=key.client_secret[:11],
+        is_active=True,
+        organizations=["acme"],
+        default_organization="acme",
+        permissions=["read", "unsubscribe"],
+        token_per_minute=10,
+        api_per_minute=60,
+        last_used_ms=None,
+        created_ms=clock.now_ms(),
+    )
+    assert await show_credential(ADMINISTRATOR, database, client_id=ids_of(key)) == key.credential
+    assert await proves(database, ids_of(key), key.client_secret)
+
+
+@on_each_database
+async def test_nothing_but_the_hash_of_a_secret_is_kept(database: Database, clock: FakeClock) -> None:
+    """Section D2, At rest: shown this once; the database holds SHA-256 and the prefix."""
+    key, pair = await key_with_token(database, clock)
+    tables = ("clients", "client_organizations", "token_pairs", "audit")
+    everything = repr(await contents(database, *tables))
+    for secret in (key.client_secret, pair.access_token, pair.refresh_token):
+        assert secret[12:] not in everything
+        assert repr(ids.hash_secret(secret)) in everything
+
+
+@on_each_database
+async def test_of_one_organization_that_one_is_the_default(database: Database, clock: FakeClock) -> None:
+    """Section D9: several need one to be named, and it must be one of them."""
+    for slug in ("acme", "bolt", "cord"):
+        await make_organization(database, clock, slug)
+    key = await make_key(database, clock, "bolt", "acme", default_organization="bolt")
+    assert (key.credential.organizations, key.credential.default_organization) == (["acme", "bolt"], "bolt")
+    assert (await make_key(database, clock, "acme", "acme")).credential.organizations == ["acme"]
+    await refused(database, make_key(database, clock, "acme", "bolt"), "needs one of them")
+    await refused(database, make_key(database, clock, "acme", default_organization="cord"), "must be one of")
+    await refused(database, make_key(database, clock, organizations=[]), "at least one organization")
+
+
+@on_each_database
+async def test_a_key_is_for_open_organizations_that_exist(database: Database, clock: FakeClock) -> None:
+    """One that is wrong among several: no key is made."""
+    for slug in ("acme", "bolt"):
+        await make_organization(database, clock, slug)
+    await close_organization(ADMINISTRATOR, database, clock, slug="bolt")
+    await refused(database, make_key(database, clock, "acme", "bolt", default_organization="acme"), "closed")
+    await refused(
+        database, make_key(database, clock, "acme", "nowhere", default_organization="acme"), "no organization"
+    )
+    assert await list_credentials(ADMINISTRATOR, database) == []
+
+
+@on_each_database
+async def test_permissions_are_those_that_exist(database: Database, clock: FakeClock) -> None:
+    """Section D3: any of three, at least one; shown in one order."""
+    await make_organization(database, clock)
+    key = await make_key(database, clock, permissions=frozenset(("resubscribe", "read")))
+    assert key.credential.permissions == ["read", "resubscribe"]
+    for wrong in (frozenset[str](), frozenset(("write",)), frozenset(("read", "")), frozenset(("read unsubscribe",))):
+        await refused(database, make_key(database, clock, permissions=wrong), "read, unsubscribe, resubscribe")
+        await refused(database, change(database, clock, ids_of(key), permissions=wrong), "read, unsubscribe")
+
+
+@on_each_database
+async def test_a_label_is_one_line(database: Database, clock: FakeClock) -> None:
+    """Of a new key and of one that is changed; two keys may have the same."""
+    await make_organization(database, clock)
+    key = await make_key(database, clock, label="shop")
+    await make_key(database, clock, label="shop")
+    for wrong in ("", " ", "a\nb", "x" * 201):
+        await refused(database, make_key(database, clock, label=wrong), "label of a key")
+        await refused(database, change(database, clock, ids_of(key), label=wrong), "label of a key")
+
+
+@on_each_database
+async def test_keys_are_listed_oldest_first(database: Database, clock: FakeClock) -> None:
+    """Each with its own organizations, inactive ones included."""
+    for slug in ("acme", "bolt"):
+        await make_organization(database, clock, slug)
+    made = []
+    for organizations in (("bolt",), ("acme", "bolt"), ("acme",)):
+        clock.advance(1)
+        made.append(await make_key(database, clock, *organizations, default_organization=organizations[0]))
+    off = await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(made[0]))
+    listed = await list_credentials(ADMINISTRATOR, database)
+    assert listed == [off, made[1].credential, made[2].credential]
+
+
+@on_each_database
+async def test_an_unknown_key_is_refused_with_the_way_to_see_them(database: Database, clock: FakeClock) -> None:
+    """Whatever is asked of it, also what cannot be a `client_id` at all."""
+    await make_organization(database, clock)
+    for client_id in ("svc_ci_0000000000000000000000", "nobody", "", "x" * 1_000):
+        for operation in (
+            credentials.deactivate_credential,
+            credentials.activate_credential,
+            credentials.revoke_tokens,
+            credentials.rotate_secret,
+        ):
+            await refused(database, operation(ADMINISTRATOR, database, clock, client_id=client_id), "stoplist key list")
+        await refused(database, ceilings(database, clock, client_id, 5), "stoplist key list")
+        await refused(database, change(database, clock, client_id, label="x"), "stoplist key list")
+        await refused(database, show_credential(ADMINISTRATOR, database, client_id=client_id), "stoplist key list")
+
+
+# Revoking
+
+
+@on_each_database
+async def test_an_inactive_key_and_its_tokens_are_dead_at_once(database: Database, clock: FakeClock) -> None:
+    """Section 2.1; activating resurrects nothing, though the secret is good again (section D2)."""
+    key, pair = await key_with_token(database, clock)
+    off = await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
+    assert not off.is_active
+    assert not await proves(database, ids_of(key), key.client_secret)
+    assert await lives(database, clock, pair) == (False, False)
+    on = await credentials.activate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
+    assert on == key.credential
+    assert await proves(database, ids_of(key), key.client_secret)
+    assert await lives(database, clock, pair) == (False, False)
+    assert await lives(database, clock, await make_token(database, clock, key)) == (True, True)
+
+
+@on_each_database
+async def test_switching_to_what_it_is_already_is_no_change(database: Database, clock: FakeClock) -> None:
+    """No row of audit, and activating an active key revokes nothing."""
+    key, pair = await key_with_token(database, clock)
+    before = await audit_rows(database)
+    on = await credentials.activate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
+    assert on.is_active
+    assert await audit_rows(database) == before
+    assert await lives(database, clock, pair) == (True, True)
+    for _ in range(2):
+        await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
+    assert len(await audit_rows(database)) == len(before) + 1
+    assert await epoch(database, ids_of(key)) == 2
+
+
+@on_each_database
+async def test_revoking_tokens_leaves_the_secret(database: Database, clock: FakeClock) -> None:
+    """Every token issued so far is dead; the key gets new ones. Other keys feel nothing."""
+    key, pair = await key_with_token(database, clock)
+    other = await make_key(database, clock)
+    others_pair = await make_token(database, clock, other)
+    await credentials.revoke_tokens(ADMINISTRATOR, database, clock, client_id=ids_of(key))
+    assert await lives(database, clock, pair) == (False, False)
+    assert await proves(database, ids_of(key), key.client_secret)
+    assert await lives(database, clock, await make_token(database, clock, key)) == (True, True)
+    assert await lives(database, clock, others_pair) == (True, True)
+
+
+@on_each_database
+async def test_a_new_secret_ends_the_old_one_and_every_token(database: Database, clock: FakeClock) -> None:
+    """Section 3.1: rotating the secret revokes all; the rest of the key stays as it was."""
+    key, pair = await key_with_token(database, clock)
+    new = await credentials.rotate_secret(ADMINISTRATOR, database, clock, client_id=ids_of(key))
+    assert ids.is_well_formed(new.client_secret, ids.CLIENT_SECRET)
+    assert new.client_secret != key.client_secret
+    assert new.credential.secret_prefix == new.client_secret[:11]
+    assert not await proves(database, ids_of(key), key.client_secret)
+    assert await proves(database, ids_of(key), new.client_secret)
+    assert await lives(database, clock, pair) == (False, False)
+    unchanged = ("client_id", "label", "is_active", "organizations", "permissions", "created_ms")
+    assert [getattr(new.credential, name) for name in unchanged] == [
+        getattr(key.credential, name) for name in unchanged
+    ]
+
+
+@on_each_database
+async def test_a_new_secret_does_not_activate(database: Database, clock: FakeClock) -> None:
+    """An inactive key stays inactive, whatever its secret."""
+    key, _ = await key_with_token(database, clock)
+    await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
+    new = await credentials.rotate_secret(ADMINISTRATOR, database, clock, client_id=ids_of(key))
+    assert not new.credential.is_active
+    assert not await proves(database, ids_of(key), new.client_secret)
+
+
+# Ceilings
+
+
+@on_each_database
+async def test_ceilings_are_raised_lowered_and_put_back(database: Database, clock: FakeClock) -> None:
+    """Section D8: each by itself; what is not given stays. Tokens live on, and authentication sees it at once."""
+    key, pair = await key_with_token(database, clock)
+    client_id = ids_of(key)
+    assert await ceilings(database, clock, client_id) == (10, 60)
+    assert await ceilings(database, clock, client_id, 100) == (100, 60)
+    assert await ceilings(database, clock, client_id, None, 5) == (100, 5)
+    client, bearer = await find_client(database, client_id), await find_bearer(database, clock, pair.access_token)
+    assert client is not None
+    assert bearer is not None
+    assert (client.token_per_minute, bearer.api_per_minute) == (100, 5)
+    assert await ceilings(database, clock, client_id, "default", MOST_PER_MINUTE) == (10, MOST_PER_MINUTE)
+    assert await ceilings(database, clock, client_id, None, "default") == (10, 60)
+    assert await lives(database, clock, pair) == (True, True)
+
+
+@on_each_database
+async def test_ceilings_as_they_are_is_no_change(database: Database, clock: FakeClock) -> None:
+    """No row of audit; setting the number that is the default is one, for the default may change."""
+    key, _ = await key_with_token(database, clock)
+    await ceilings(database, clock, ids_of(key), 7)
+    before = await audit_rows(database)
+    for unchanged in ((None, None), (7, None), (7, "default"), (None, "default")):
+        assert await ceilings(database, clock, ids_of(key), *unchanged) == (7, 60)
+    assert await audit_rows(database) == before
+    await ceilings(database, clock, ids_of(key), None, 60)
+    assert (await audit_rows(database))[-1].detail == {"token_per_minute": 7, "api_per_minute": 60}
+
+
+@on_each_database
+async def test_a_ceiling_is_a_number_from_one(database: Database, clock: FakeClock) -> None:
+    """None of the two is set when one of them is wrong."""
+    key, _ = await key_with_token(database, clock)
+    for wrong in (0, -1, MOST_PER_MINUTE + 1, 2**70):
+        await refused(database, ceilings(database, clock, ids_of(key), wrong, 5), "from 1 to")
+        await refused(database, ceilings(database, clock, ids_of(key), 5, wrong), "from 1 to")
+    assert await ceilings(database, clock, ids_of(key)) == (10, 60)
+
+
+# Changing
+
+
+@on_each_database
+async def test_each_given_change_replaces_what_was(database: Database, clock: FakeClock) -> None:
+    """Section D9, key update; what is not given stays, and living tokens follow at once."""
+    key, pair = await key_with_token(database, clock)
+    client_id = ids_of(key)
+    await make_organization(database, clock, "bolt")
+    assert (await change(database, clock, client_id, label="new")).label == "new"
+    assert (await change(database, clock, client_id, permissions=ALL)).permissions == [
+        "read",
+        "unsubscribe",
+        "resubscribe",
+    ]
+    bearer = await find_bearer(database, clock, pair.access_token)
+    assert bearer is not None
+    assert bearer.permissions == ALL
+    await change(database, clock, client_id, permissions=frozenset(("read",)))
+    bearer = await find_bearer(database, clock, pair.access_token)
+    assert bearer is not None
+    assert bearer.permissions == {"read"}
+    changed = await change(database, clock, client_id, organizations=["bolt"])
+    assert changed == await show_credential(ADMINISTRATOR, database, client_id=client_id)
+    assert (changed.label, changed.organizations, changed.default_organization) == ("new", ["bolt"], "bolt")
+    assert await lives(database, clock, pair) == (True, True)
+    assert await epoch(database, client_id) == 1
+
+
+@on_each_database
+async def test_the_default_stays_among_the_organizations(database: Database, clock: FakeClock) -> None:
+    """The one named; else the old one where it still is among them; else the only one; else it must be named."""
+    for slug in ("acme", "bolt", "cord"):
+        await make_organization(database, clock, slug)
+    client_id = ids_of(await make_key(database, clock))
+
+    async def default_after(**changes: Any) -> str:
+        return (await change(database, clock, client_id, **changes)).default_organization
+
+    assert await default_after(organizations=["bolt", "acme"]) == "acme"
+    assert await default_after(default_organization="bolt") == "bolt"
+    assert await default_after(organizations=["cord"]) == "cord"
+    await refused(database, change(database, clock, client_id, organizations=["acme", "bolt"]), "needs one of them")
+    await refused(database, change(database, clock, client_id, default_organization="acme"), "must be one of")
+    await refused(database, change(database, clock, client_id, organizations=[]), "at least one organization")
+    assert await default_after(organizations=["acme", "bolt"], default_organization="bolt") == "bolt"
+
+
+@on_each_database
+async def test_a_key_is_not_given_to_closed_organizations(database: Database, clock: FakeClock) -> None:
+    """Nor made theirs by default; nothing of such a change is stored. Other changes are still made."""
+    for slug in ("acme", "bolt"):
+        await make_organization(database, clock, slug)
+    key = await make_key(database, clock, "acme", "bolt", default_organization="acme")
+    await close_organization(ADMINISTRATOR, database, clock, slug="bolt")
+    client_id = ids_of(key)
+    await refused(database, change(database, clock, client_id, organizations=["bolt"], label="x"), "closed")
+    await refused(database, change(database, clock, client_id, default_organization="bolt", label="x"), "closed")
+    await refused(database, change(database, clock, client_id, organizations=["acme", "nowhere"]), "no organization")
+    assert await show_credential(ADMINISTRATOR, database, client_id=client_id) == key.credential
+    assert (await change(database, clock, client_id, label="new")).label == "new"
+
+
+@on_each_database
+async def test_changing_to_what_it_is_already_is_no_change(database: Database, clock: FakeClock) -> None:
+    """No row of audit."""
+    key, _ = await key_with_token(database, clock)
+    before = await audit_rows(database)
+    same = {"label": " partner ", "organizations": ["acme"], "permissions": frozenset(("unsubscribe", "read"))}
+    assert await change(database, clock, ids_of(key), **same, default_organization="acme") == key.credential
+    assert await change(database, clock, ids_of(key)) == key.credential
+    assert await audit_rows(database) == before
+
+
+# At once
+
+
+def test_changes_at_once_go_one_after_the_other(database_url: str, clock: FakeClock) -> None:
+    """Two processes: the key is as the last change left it, never a mixture, and each change has its row."""
+
+    async def body() -> None:
+        async with migrated(database_url) as one, opened(database_url) as other:
+            slugs = [f"org-{number}" for number in range(4)]
+            for slug in slugs:
+                await make_organization(one, clock, slug)
+            client_id = ids_of(await make_key(one, clock, "org-0"))
+            wanted = [(slugs[turn % 3 : turn % 3 + 2], f"label {turn}") for turn in range(12)]
+            changes = [
+                change(
+                    (one, other)[turn % 2],
+                    clock,
+                    client_id,
+                    organizations=organizations,
+                    default_organization=organizations[0],
+                    label=label,
+                )
+                for turn, (organizations, label) in enumerate(wanted)
+            ]
+            await asyncio.gather(*changes)
+            last = await show_credential(ADMINISTRATOR, one, client_id=client_id)
+            assert (last.organizations, last.label) in wanted
+            rows = [row for row in await audit_rows(other) if row.action == "key.update"]
+            assert sorted(row.detail["label"] for row in rows) == sorted(label for _, label in wanted)
+            assert rows[-1].detail == {
+                "label": last.label,
+                "organizations": last.organizations,
+                "default_organization": last.default_organization,
+                "permissions": last.permissions,
+            }
+
+    asyncio.run(body())
+
+
+def test_of_many_that_deactivate_at_once_one_does(database_url: str, clock: FakeClock) -> None:
+    """One row of audit and one bump of the epoch; the others find it done."""
+
+    async def body() -> None:
+        async with migrated(database_url) as one, opened(database_url) as other:
+            await make_organization(one, clock)
+            client_id = ids_of(await make_key(one, clock))
+            tries = [
+                credentials.deactivate_credential(ADMINISTRATOR, (one, other)[turn % 2], clock, client_id=client_id)
+                for turn in range(10)
+            ]
+            assert {credential.is_active for credential in await asyncio.gather(*tries)} == {False}
+            assert [row.action for row in await audit_rows(one)][2:] == ["key.deactivate"]
+            assert await epoch(one, client_id) == 2
+
+    asyncio.run(body())
+
+
+def test_a_key_for_an_organization_that_is_being_closed_is_made_before_or_refused(
+    database_url: str, clock: FakeClock
+) -> None:
+    """Never afterwards: the audit shows the key first, or no key."""
+
+    async def body() -> None:
+        async with migrated(database_url) as one, opened(database_url) as other:
+            for turn in range(6):
+                slug = f"org-{turn}"
+                await make_organization(one, clock, slug)
+                pair = [make_key(one, clock, slug), close_organization(ADMINISTRATOR, other, clock, slug=slug)]
+                answers: list[Any] = await asyncio.gather(*(pair if turn % 2 else pair[::-1]), return_exceptions=True)
+                actions = [row.action for row in await audit_rows(one)][-2:]
+                if any(isinstance(answer, Refused) for answer in answers):
+                    assert actions == ["organization.create", "organization.close"]
+                else:
+                    assert actions == ["key.create", "organization.close"]
+
+    asyncio.run(body())
+
+
+@on_each_database
+async def test_last_used_is_the_latest_of_all_days(database: Database, clock: FakeClock) -> None:
+    """Section 2.1: shown and listed with the key; of a key that was never used, nothing."""
+    await make_organization(database, clock)
+    key, unused = await make_key(database, clock), await make_key(database, clock)
+    usage = Usage()
+    for day in (0, 2, 1):
+        at_ms = clock.now_ms() + day * 86_400_000
+        usage.note(ids_of(key), now_ms=at_ms, is_authenticated=True, error=None, request_id="r")
+        await usage.flush(database)
+    shown = await show_credential(ADMINISTRATOR, database, client_id=ids_of(key))
+    assert shown.last_used_ms == clock.now_ms() + 2 * 86_400_000
+    listed = {it.client_id: it.last_used_ms for it in await list_credentials(ADMINISTRATOR, database)}
+    assert listed == {ids_of(key): shown.last_used_ms, ids_of(unused): None}
+
+
+def test_a_key_is_never_shown_with_its_secret() -> None:
+    """The struct that lists and shows hand out has no field for it."""
+    assert not {"client_secret", "secret_hash"} & set(Credential.__struct_fields__)
+    with pytest.raises(TypeError):
+        Credential(client_secret="x")  # type: ignore[call-arg]

@@ -1,0 +1,152 @@
+"""What has expired is deleted, in small bites, oldest first; what has not is not."""
+
+import asyncio
+
+import pytest
+
+from stoplist.db import Database
+from stoplist.oauth import tokens
+from stoplist.oauth.model import REFRESH_TTL_S, TokenPair
+from stoplist.oauth.tokens import State, delete_expired, find_refresh_token, rotate_pair, state_of
+from tests.builders import (
+    execute,
+    make_key,
+    make_organization,
+    make_token,
+    migrated,
+    on_each_database,
+    opened,
+    sql,
+    value,
+)
+from tests.fakes import FakeClock
+
+ISSUE = sql("""
+    INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
+    WITH RECURSIVE n (i) AS (SELECT CAST(:first AS bigint) UNION ALL SELECT i + 1 FROM n WHERE i < :last)
+    SELECT 'svc_ci_1', 1, CAST('a' || i AS bytea), CAST('r' || i AS bytea), 0, i FROM n  -- only: postgresql
+    SELECT 'svc_ci_1', 1, 'a' || i, 'r' || i, 0, i FROM n  -- only: sqlite
+""")
+
+
+async def fill(database: Database, first: int, last: int) -> None:
+    """Pairs whose refresh tokens expire at the milliseconds `first` to `last`, issued in that order."""
+    await database.write(lambda transaction: transaction.run(ISSUE, first=first, last=last))
+
+
+async def left(database: Database) -> list[int]:
+    rows = await database.all(sql("SELECT refresh_expires_ms FROM token_pairs ORDER BY pair_id"))
+    return [row["refresh_expires_ms"] for row in rows]
+
+
+async def rotated(database: Database, clock: FakeClock, pair: TokenPair) -> TokenPair:
+    successor = await rotate_pair(database, clock, pair.refresh_token)
+    assert successor is not None
+    return successor
+
+
+@pytest.mark.parametrize(
+    ("is_rotated", "is_revoked", "has_expired", "state"),
+    [
+        (False, False, False, State.ACTIVE),
+        (True, False, False, State.ROTATED),
+        (False, True, False, State.REVOKED),
+        (True, True, False, State.REVOKED),
+        (False, False, True, State.EXPIRED),
+        (True, False, True, State.EXPIRED),
+        (False, True, True, State.EXPIRED),
+        (True, True, True, State.EXPIRED),
+    ],
+)
+def test_what_facts_amount_to_which_state(is_rotated: bool, is_revoked: bool, has_expired: bool, state: State) -> None:
+    """Section D2, Reuse: neither an expired token nor a revoked one raises the alarm, rotated or not."""
+    now_ms = 1_000 if has_expired else 999
+    assert state_of(is_rotated=is_rotated, is_revoked=is_revoked, expires_ms=1_000, now_ms=now_ms) is state
+
+
+@on_each_database
+async def test_a_bite_is_small(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No delete holds up other writes for long; it says how many went, and none at the end."""
+    monkeypatch.setattr(tokens, "BITE_ROWS", 10)
+    await fill(database, 1, 25)
+    went = [await delete_expired(database, 1_000) for _ in range(4)]
+    assert went == [10, 10, 5, 0]
+
+
+@on_each_database
+async def test_the_oldest_go_first_and_what_lives_stays(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expired is what expires now or has before."""
+    monkeypatch.setattr(tokens, "BITE_ROWS", 10)
+    await fill(database, 1, 25)
+    assert await delete_expired(database, 4) == 4
+    assert await left(database) == list(range(5, 26))
+    assert await delete_expired(database, 25) == 10
+    assert await left(database) == list(range(15, 26))
+    assert await delete_expired(database, 14) == 0
+
+
+@on_each_database
+async def test_a_usual_bite_is_five_hundred(database: Database) -> None:
+    """Some milliseconds of work."""
+    await fill(database, 1, 1_203)
+    assert [await delete_expired(database, 10_000) for _ in range(4)] == [500, 500, 203, 0]
+
+
+@on_each_database
+async def test_a_rotated_token_is_known_until_it_expires(database: Database, clock: FakeClock) -> None:
+    """Section D2, Reuse: until then it must raise the alarm; its successors outlive it, and live on without it."""
+    await make_organization(database, clock)
+    first = await make_token(database, clock, await make_key(database, clock))
+    clock.advance(60)
+    second = await rotated(database, clock, first)
+    clock.advance(REFRESH_TTL_S - 60 - 0.001)
+    assert await delete_expired(database, clock.now_ms()) == 0
+    found = await find_refresh_token(database, first.refresh_token, clock.now_ms())
+    assert found is not None
+    assert found.state is State.ROTATED
+    clock.advance(0.001)
+    assert await delete_expired(database, clock.now_ms()) == 1
+    assert await find_refresh_token(database, first.refresh_token, clock.now_ms()) is None
+    third = await rotated(database, clock, second)
+    assert await rotate_pair(database, clock, second.refresh_token) is None
+    found = await find_refresh_token(database, third.refresh_token, clock.now_ms())
+    assert found is not None
+    assert found.state is State.ACTIVE
+
+
+@on_each_database
+async def test_a_number_that_is_free_again_is_no_proof_of_use(database: Database, clock: FakeClock) -> None:
+    """SQLite gives the number of a deleted last row anew: a new pair must not look rotated."""
+    await make_organization(database, clock)
+    key = await make_key(database, clock)
+    await rotated(database, clock, await make_token(database, clock, key))
+    clock.advance(REFRESH_TTL_S)
+    assert await delete_expired(database, clock.now_ms()) == 2
+    fresh = [await make_token(database, clock, key) for _ in range(3)]
+    for pair in fresh:
+        found = await find_refresh_token(database, pair.refresh_token, clock.now_ms())
+        assert found is not None
+        assert found.state is State.ACTIVE
+        await rotated(database, clock, pair)
+
+
+def test_servers_that_delete_at_once_delete_each_row_once(database_url: str) -> None:
+    """Two processes: together they say how many went, and neither fails."""
+
+    async def body() -> None:
+        async with migrated(database_url) as one, opened(database_url) as other:
+            await fill(one, 1, 3_000)
+            went = await asyncio.gather(*(delete_expired((one, other)[turn % 2], 2_500) for turn in range(12)))
+            went += [await delete_expired(one, 2_500) for _ in range(6)]
+            assert sum(went) == 2_500
+            assert await value(one, "SELECT COUNT(*) FROM token_pairs") == 500
+
+    asyncio.run(body())
+
+
+@on_each_database
+async def test_tokens_are_deleted_whatever_became_of_their_client(database: Database, clock: FakeClock) -> None:
+    """Also of one that is not there: nothing but the time counts."""
+    await fill(database, 1, 3)
+    await execute(database, "UPDATE token_pairs SET client_id = 'nobody'")
+    assert await delete_expired(database, clock.now_ms()) == 3

@@ -1,0 +1,619 @@
+"""What the two grants answer, whose budget that counts against, and what dies: docs/interface.md sections 3, D2, D8."""
+
+import contextlib
+import itertools
+import re
+import sqlite3
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stoplist import ids
+from stoplist.errors import StoreUnavailable
+from stoplist.oauth.authentication import Presented
+from stoplist.oauth.model import ACCESS_TTL_S, REFRESH_TTL_S
+from tests.builders import sql
+from tests.oauth.partner import (
+    ELSEWHERE,
+    HERE,
+    NOTHING,
+    PROGRAM,
+    Deployment,
+    InLoop,
+    Key,
+    Service,
+    answer_of,
+    in_loop,
+    pair_of,
+)
+
+# RFC 6749 section 5.2: what an error_description may hold.
+DESCRIPTION = re.compile(r"[\x20-\x21\x23-\x5B\x5D-\x7E]+")
+
+# What is sent beside the token, by column what the token is, and what comes of it: the answer, `!` where it raises
+# the alarm, and the log that the request counts in. "other" is another client; where no name stands before "proved"
+# or "failed" it is the log of the token's own client; "source" is the log of those who name no known client.
+REFRESHES = """
+sent              | active                | rotated                | revoked               | expired               | unknown
+nothing           | pair, proved          | used!, proved          | revoked, failed       | expired, failed       | unknown, source
+own id            | pair, proved          | used!, proved          | revoked, failed       | expired, failed       | unknown, failed
+own key           | pair, proved          | used!, proved          | revoked, proved       | expired, proved       | unknown, proved
+other id          | another, proved       | another!, proved       | another, other failed | another, other failed | unknown, other failed
+unknown id        | another, proved       | another!, proved       | another, failed       | another, failed       | unknown, source
+other key         | another, other proved | another!, other proved | another, other proved | another, other proved | unknown, other proved
+wrong secret      | InvalidClient, failed | InvalidClient, failed  | InvalidClient, failed | InvalidClient, failed | InvalidClient, failed
+unknown key       | InvalidClient, source | InvalidClient, source  | InvalidClient, source | InvalidClient, source | InvalidClient, source
+secret alone      | InvalidClient, source | InvalidClient, source  | InvalidClient, source | InvalidClient, source | InvalidClient, source
+malformed         | InvalidClient, source | InvalidClient, source  | InvalidClient, source | InvalidClient, source | InvalidClient, source
+malformed, own id | InvalidClient, failed | InvalidClient, failed  | InvalidClient, failed | InvalidClient, failed | InvalidClient, failed
+"""  # noqa: E501
+
+# The ways to come to be what a column of the table says.
+TOKENS = {
+    "active": ["active", "successor"],
+    "rotated": ["rotated", "rotated twice"],
+    "revoked": ["revoked", "rotated, then revoked", "of an old secret"],
+    "expired": ["expired", "rotated, then expired", "revoked, then expired"],
+    "unknown": ["unknown", "mistyped", "access token", "rotated pair's access token", "client secret"],
+}
+
+
+def cells() -> dict[tuple[str, str], tuple[str, str, bool]]:
+    """The table by what was sent and what the token is: answer, log, alarm."""
+    head, *rows = ([cell.strip() for cell in row.split("|")] for row in REFRESHES.strip().splitlines())
+    return {
+        (row[0], column): (answer.rstrip("!"), log, answer.endswith("!"))
+        for row in rows
+        for column, cell in zip(head[1:], row[1:], strict=True)
+        for answer, log in [cell.split(", ")]
+    }
+
+
+CELLS = cells()
+PRESENTATIONS = list(dict.fromkeys(sent for sent, _ in CELLS))
+
+
+def presented(sent: str, own: Key, other: Key) -> Presented:
+    """What a row of the table sends beside the token."""
+    unknown_id = ids.new_id(ids.CLIENT_ID)
+    return {
+        "nothing": NOTHING,
+        "own id": own.named,
+        "own key": own.shown,
+        "other id": other.named,
+        "other key": other.shown,
+        "unknown id": Presented(client_id=unknown_id),
+        "wrong secret": Presented(client_id=own.client_id, client_secret=other.client_secret),
+        "unknown key": Presented(client_id=unknown_id, client_secret=own.client_secret),
+        "secret alone": Presented(client_secret=own.client_secret),
+        "malformed": Presented(is_malformed=True),
+        "malformed, own id": Presented(client_id=own.client_id, is_malformed=True),
+    }[sent]
+
+
+async def token_that_is(what: str, service: Service, own: Key) -> str:
+    """A token of this client, or something like one, to which has happened what `what` says."""
+    pair = await service.new_pair(own)
+    if what.startswith(("rotated", "successor")):
+        successor = pair_of(await service.refresh(pair.refresh_token))
+        pair = successor if what == "successor" else pair
+        if what == "rotated twice":
+            await service.refresh(successor.refresh_token)
+    if "revoked" in what:
+        await service.revoke(own)
+    if "expired" in what:
+        service.clock.advance(REFRESH_TTL_S)
+    return {
+        "unknown": ids.new_secret(ids.REFRESH_TOKEN),
+        "mistyped": pair.refresh_token[:-1] + ("a" if pair.refresh_token[-1] != "a" else "b"),
+        "access token": pair.access_token,
+        "rotated pair's access token": pair.access_token,
+        "client secret": own.client_secret,
+    }.get(what, pair.refresh_token)
+
+
+async def prepared(service: Service, what: str) -> tuple[Key, Key, str]:
+    """A client, another one, and the first one's token; the limits have counted nothing of it."""
+    own, other = await service.new_key(), await service.new_key()
+    token = await token_that_is(what, service, own)
+    if what == "of an old secret":
+        own = await service.rotate_secret(own)
+    service.forget_requests()
+    return own, other, token
+
+
+async def logs(service: Service, own: Key, other: Key) -> list[str]:
+    """The logs that hold a request, as the table names them; one as often as it holds some."""
+    of_own = await service.counted(own.client_id)
+    of_other = await service.counted(other.client_id)
+    found = {
+        "proved": of_own.proved,
+        "failed": of_own.failed,
+        "other proved": of_other.proved,
+        "other failed": of_other.failed,
+        "source": of_own.unknown,
+    }
+    return [name for name, count in found.items() for _ in range(count)]
+
+
+@pytest.mark.parametrize("sent", PRESENTATIONS)
+@pytest.mark.parametrize(("column", "what"), [(column, what) for column, several in TOKENS.items() for what in several])
+@in_loop
+async def test_a_refresh_answers_counts_and_alarms_as_decided(
+    service: InLoop, column: str, what: str, sent: str
+) -> None:
+    """Each cell of the table above. What is not answered with a pair stores none and consumes nothing."""
+    answer, log, is_alarm = CELLS[sent, column]
+    own, other, token = await prepared(service, what)
+    others = await service.new_pair(other)
+    service.forget_requests()
+    stored = len(await service.stored_pairs(own))
+
+    outcome = await service.refresh(token, presented(sent, own, other))
+
+    assert (answer_of(outcome), outcome.raised_alarm) == (answer, is_alarm)
+    assert len(await service.stored_pairs(own)) == stored + (answer == "pair")
+    assert len(await service.alarms(own)) == is_alarm
+    assert outcome.is_proved == log.endswith("proved")
+    of_whom = None if log == "source" else other if log.startswith("other") else own
+    assert outcome.client_id == (of_whom and of_whom.client_id)
+    assert await logs(service, own, other) == [log]
+    assert await service.is_alive(others.access_token)
+    if column == "active" and answer != "pair":
+        assert answer_of(await service.refresh(token)) == "pair"
+    if column == "rotated":
+        assert answer_of(await service.refresh(token)) == ("revoked" if is_alarm else "used")
+
+
+@pytest.mark.parametrize("sent", ["nothing", "own id", "own key", "other id", "unknown id", "other key"])
+@pytest.mark.parametrize("what", ["active", "rotated", "rotated, then revoked", "rotated, then expired"])
+@in_loop
+async def test_the_limit_decides_the_answer_and_never_the_alarm(service: InLoop, what: str, sent: str) -> None:
+    """A refused refresh is 429, raises the alarm all the same, and neither consumes its token nor counts."""
+    own, other, token = await prepared(service, what)
+    for key in (own, other):
+        await service.set_ceiling(key, 1)
+        await service.issue(key.shown)
+    is_alarm = what == "rotated"
+    stored = len(await service.stored_pairs(own))
+
+    outcome = await service.refresh(token, presented(sent, own, other))
+
+    assert (answer_of(outcome), outcome.raised_alarm) == ("RateLimited", is_alarm)
+    assert outcome.decision.retry_after_s == 60
+    assert len(await service.stored_pairs(own)) == stored
+    assert len(await service.alarms(own)) == is_alarm
+    again = await service.refresh(token, presented(sent, own, other))
+    assert (answer_of(again), again.raised_alarm) == ("RateLimited", False)
+    assert await logs(service, own, other) == ["proved", "other proved"]
+    service.clock.advance(60)
+    after = {"active": "pair", "rotated, then expired": "expired"}.get(what, "revoked")
+    assert answer_of(await service.refresh(token)) == after
+
+
+ISSUES = {
+    "right key": ("pair", "proved"),
+    "wrong secret": ("InvalidClient", "failed"),
+    "old secret": ("InvalidClient", "failed"),
+    "own id": ("InvalidClient", "failed"),
+    "inactive": ("InvalidClient", "failed"),
+    "malformed, own id": ("InvalidClient", "failed"),
+    "unknown key": ("InvalidClient", "source"),
+    "secret alone": ("InvalidClient", "source"),
+    "malformed": ("InvalidClient", "source"),
+    "nothing": ("InvalidClient", "source"),
+    "empty secret": ("InvalidClient", "failed"),
+    "mistyped id": ("InvalidClient", "source"),
+}
+
+
+@pytest.mark.parametrize("sent", ISSUES)
+@in_loop
+async def test_client_credentials_answer_and_count_as_decided(service: InLoop, sent: str) -> None:
+    """The right secret of an active credential gets a pair; all else is `invalid_client` and stores nothing."""
+    answer, log = ISSUES[sent]
+    own, other = await service.new_key(), await service.new_key()
+    offered = {
+        "right key": own.shown,
+        "old secret": own.shown,
+        "inactive": own.shown,
+        "empty secret": Presented(client_id=own.client_id, client_secret=""),
+        "mistyped id": Presented(client_id=own.client_id[:-1], client_secret=own.client_secret),
+    }.get(sent) or presented(sent, own, other)
+    if sent == "old secret":
+        await service.rotate_secret(own)
+    if sent == "inactive":
+        await service.deactivate(own)
+
+    outcome = await service.issue(offered)
+
+    assert answer_of(outcome) == answer
+    assert len(await service.stored_pairs(own)) == (answer == "pair")
+    assert (outcome.is_proved, outcome.raised_alarm) == (answer == "pair", False)
+    assert outcome.client_id == (None if log == "source" else own.client_id)
+    assert await logs(service, own, other) == [log]
+
+
+@in_loop
+async def test_a_stranger_cannot_tell_why_authentication_failed(service: InLoop) -> None:
+    """An unknown id, a wrong secret and an inactive credential get one text, with both grants."""
+    own, other = await service.new_key(), await service.new_key()
+    await service.deactivate(other)
+    wrong = presented("wrong secret", own, other)
+    texts = {
+        outcome.error and outcome.error.text
+        for shown in (wrong, presented("unknown key", own, other), other.shown)
+        for outcome in (await service.issue(shown), await service.refresh("svc_rt_", shown))
+    }
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("what", ["active", "expired", "unknown", "rotated", "revoked"])
+@pytest.mark.parametrize("sent", ["nothing", "other id", "wrong secret"])
+@in_loop
+async def test_a_refusal_says_what_helps_and_repeats_nothing(service: InLoop, what: str, sent: str) -> None:
+    """Its text has the characters that RFC 6749 section 5.2 allows, and nothing of what was sent or is kept."""
+    own, other, token = await prepared(service, what)
+    shown = presented(sent, own, other)
+    outcome = await service.refresh(token, shown)
+    if outcome.error is None:
+        return
+    assert DESCRIPTION.fullmatch(outcome.error.text)
+    for secret in (token, own.client_id, other.client_id, shown.client_id, shown.client_secret):
+        assert secret is None or secret not in outcome.error.text
+    if sent == "nothing":
+        assert "client_credentials" in outcome.error.text
+
+
+@in_loop
+async def test_after_a_reuse_the_holder_learns_what_it_cost(service: InLoop) -> None:
+    """Already used: every token of the client was revoked, and `client_credentials` is the way on."""
+    own, _, token = await prepared(service, "rotated")
+    outcome = await service.refresh(token)
+    assert outcome.error is not None
+    for words in ("used already", "every access and refresh token", "revoked", "client_credentials"):
+        assert words in outcome.error.text
+    assert answer_of(await service.issue(own.shown)) == "pair"
+
+
+@in_loop
+async def test_a_pair_has_the_five_fields(service: InLoop) -> None:
+    """Section 2.2, with either grant; no token is ever given twice."""
+    key = await service.new_key()
+    first = await service.new_pair(key)
+    second = pair_of(await service.refresh(first.refresh_token))
+    for pair in (first, second):
+        assert ids.is_well_formed(pair.access_token, ids.ACCESS_TOKEN)
+        assert ids.is_well_formed(pair.refresh_token, ids.REFRESH_TOKEN)
+        assert (pair.token_type, pair.expires_in, pair.refresh_expires_in) == ("Bearer", 900, 2_592_000)
+    tokens = {first.access_token, first.refresh_token, second.access_token, second.refresh_token}
+    assert len(tokens) == 4
+
+
+@in_loop
+async def test_only_hashes_are_kept(service: InLoop) -> None:
+    """At rest there is the SHA-256 of the whole token, with either grant."""
+    key = await service.new_key()
+    first = await service.new_pair(key)
+    second = pair_of(await service.refresh(first.refresh_token))
+    rows = await service.stored_pairs(key)
+    assert [(row["access_hash"], row["refresh_hash"]) for row in rows] == [
+        (ids.hash_secret(pair.access_token), ids.hash_secret(pair.refresh_token)) for pair in (first, second)
+    ]
+
+
+@in_loop
+async def test_a_refresh_leaves_the_earlier_access_token_alone(service: InLoop) -> None:
+    """It lives until its own expiry, and the new one until its own."""
+    first = await service.new_pair(await service.new_key())
+    service.clock.advance(ACCESS_TTL_S - 1)
+    second = pair_of(await service.refresh(first.refresh_token))
+    assert await service.are_alive(first, second) == [True, True]
+    service.clock.advance(1)
+    assert await service.are_alive(first, second) == [False, True]
+    service.clock.advance(ACCESS_TTL_S - 1)
+    assert await service.are_alive(first, second) == [False, False]
+
+
+@in_loop
+async def test_a_new_grant_leaves_earlier_tokens_alone(service: InLoop) -> None:
+    """`client_credentials` never revokes: each worker of a partner may have a pair of its own."""
+    key = await service.new_key()
+    pairs = [await service.new_pair(key) for _ in range(3)]
+    assert await service.are_alive(*pairs) == [True, True, True]
+    successors = [pair_of(await service.refresh(pair.refresh_token)) for pair in pairs]
+    assert await service.are_alive(*pairs, *successors) == [True] * 6
+
+
+@in_loop
+async def test_a_refresh_token_expires_at_the_millisecond(service: InLoop) -> None:
+    """It is good for 30 days and not a millisecond longer; its successor has 30 days of its own."""
+    key = await service.new_key()
+    first, late = await service.new_pair(key), await service.new_pair(key)
+    service.clock.advance(REFRESH_TTL_S - 0.001)
+    successor = pair_of(await service.refresh(first.refresh_token))
+    service.clock.advance(0.001)
+    assert answer_of(await service.refresh(late.refresh_token)) == "expired"
+    service.clock.advance(REFRESH_TTL_S - 0.002)
+    assert answer_of(await service.refresh(successor.refresh_token)) == "pair"
+
+
+Revocation = Callable[[Service, Key], Awaitable[object]]
+
+
+async def reuse(service: Service, key: Key) -> None:
+    """Present a token of a new pair twice."""
+    pair = await service.new_pair(key)
+    await service.refresh(pair.refresh_token)
+    assert (await service.refresh(pair.refresh_token)).raised_alarm
+
+
+REVOCATIONS: dict[str, Revocation] = {
+    "deactivate": Service.deactivate,
+    "rotate secret": Service.rotate_secret,
+    "revoke": Service.revoke,
+    "reuse": reuse,
+}
+
+
+@pytest.mark.parametrize("how", REVOCATIONS)
+@in_loop
+async def test_a_revocation_kills_every_token_of_the_client_alone(service: InLoop, how: str) -> None:
+    """Access and refresh tokens, of whatever grant and age, for the very next request; no other client's."""
+    key, other = await service.new_key(), await service.new_key()
+    first, others = await service.new_pair(key), await service.new_pair(other)
+    successor = pair_of(await service.refresh(first.refresh_token))
+    latest = await service.new_pair(key)
+
+    await REVOCATIONS[how](service, key)
+
+    assert await service.are_alive(first, successor, latest) == [False, False, False]
+    for pair in (first, successor, latest):
+        assert answer_of(await service.refresh(pair.refresh_token)) == "revoked"
+    assert await service.is_alive(others.access_token)
+    assert answer_of(await service.refresh(others.refresh_token)) == "pair"
+
+
+@pytest.mark.parametrize("how", REVOCATIONS)
+@in_loop
+async def test_nothing_brings_a_revoked_token_back(service: InLoop, how: str) -> None:
+    """Neither activation nor whatever else an administrator can do to the key, however often."""
+    key = await service.new_key()
+    pair = await service.new_pair(key)
+    await REVOCATIONS[how](service, key)
+    for act in (service.activate, service.deactivate, service.activate, service.revoke, service.rotate_secret):
+        await act(key)
+        assert not await service.is_alive(pair.access_token)
+        assert answer_of(await service.refresh(pair.refresh_token)) == "revoked"
+
+
+@in_loop
+async def test_an_inactive_key_gets_nothing_until_it_is_active_again(service: InLoop) -> None:
+    """Deactivated: `invalid_client` for every request with its secret, and a new pair once it is active."""
+    key = await service.new_key()
+    token = (await service.new_pair(key)).refresh_token
+    await service.deactivate(key)
+    assert answer_of(await service.issue(key.shown)) == "InvalidClient"
+    assert answer_of(await service.refresh(token, key.shown)) == "InvalidClient"
+    assert answer_of(await service.refresh(token)) == "revoked"
+    await service.activate(key)
+    assert await service.is_alive((await service.new_pair(key)).access_token)
+
+
+@in_loop
+async def test_a_refresh_token_of_an_inactive_key_is_dead_by_that_alone(service: InLoop) -> None:
+    """Even if it had the right epoch: it is neither consumed nor a reuse, and good again with its key."""
+    key = await service.new_key()
+    used, active = await service.new_pair(key), await service.new_pair(key)
+    await service.refresh(used.refresh_token)
+    switch = sql("UPDATE clients SET is_active = :is_active WHERE client_id = :client_id")
+    await service.database.write_one(switch, is_active=0, client_id=key.client_id)
+    for pair in (used, active):
+        outcome = await service.refresh(pair.refresh_token)
+        assert (answer_of(outcome), outcome.raised_alarm) == ("revoked", False)
+    await service.database.write_one(switch, is_active=1, client_id=key.client_id)
+    assert answer_of(await service.refresh(active.refresh_token)) == "pair"
+
+
+@in_loop
+async def test_a_rotated_secret_replaces_the_old_one(service: InLoop) -> None:
+    """The old secret is dead and the new one good, from the very next request on; an inactive key stays so."""
+    old = await service.new_key()
+    new = await service.rotate_secret(old)
+    assert answer_of(await service.issue(old.shown)) == "InvalidClient"
+    assert answer_of(await service.issue(new.shown)) == "pair"
+    await service.deactivate(new)
+    newest = await service.rotate_secret(new)
+    assert answer_of(await service.issue(newest.shown)) == "InvalidClient"
+
+
+@in_loop
+async def test_revoking_tokens_leaves_the_secret_good(service: InLoop) -> None:
+    """The partner's program signs in anew by itself."""
+    key = await service.new_key()
+    await service.revoke(key)
+    assert await service.is_alive((await service.new_pair(key)).access_token)
+
+
+@in_loop
+async def test_an_alarm_is_raised_once(service: InLoop) -> None:
+    """The first reuse moves the epoch by one; the token is then of an old one, and merely revoked."""
+    key = await service.new_key()
+    pair = await service.new_pair(key)
+    await service.refresh(pair.refresh_token)
+    epoch = await service.epoch(key)
+    outcomes = [await service.refresh(pair.refresh_token) for _ in range(3)]
+    assert [answer_of(outcome) for outcome in outcomes] == ["used", "revoked", "revoked"]
+    assert [outcome.raised_alarm for outcome in outcomes] == [True, False, False]
+    assert await service.epoch(key) == epoch + 1
+    assert len(await service.alarms(key)) == 1
+
+
+@in_loop
+async def test_any_ancestor_raises_the_alarm(service: InLoop) -> None:
+    """However long ago in the chain: whoever holds it, holds what was used."""
+    pairs = [await service.new_pair(await service.new_key())]
+    for _ in range(5):
+        service.clock.advance(86_400)
+        pairs.append(pair_of(await service.refresh(pairs[-1].refresh_token)))
+    assert (await service.refresh(pairs[0].refresh_token)).raised_alarm
+    assert answer_of(await service.refresh(pairs[-1].refresh_token)) == "revoked"
+    assert not await service.is_alive(pairs[-1].access_token)
+
+
+@pytest.mark.parametrize("how", [how for how in REVOCATIONS if how != "rotate secret"])
+@in_loop
+async def test_a_reuse_under_an_old_epoch_spares_what_was_issued_since(service: InLoop, how: str) -> None:
+    """A token from before the revocation is `invalid_grant` and no more, whoever presents it."""
+    key, other = await service.new_key(), await service.new_key()
+    old = await service.new_pair(key)
+    await service.refresh(old.refresh_token)
+    await REVOCATIONS[how](service, key)
+    await service.activate(key)
+    since = await service.new_pair(key)
+    epoch, alarms = await service.epoch(key), len(await service.alarms(key))
+    for shown in (NOTHING, key.named, key.shown, other.named, other.shown):
+        outcome = await service.refresh(old.refresh_token, shown)
+        assert answer_of(outcome) in ("revoked", "another")
+        assert not outcome.raised_alarm
+    assert await service.is_alive(since.access_token)
+    assert answer_of(await service.refresh(since.refresh_token)) == "pair"
+    assert (await service.epoch(key), len(await service.alarms(key))) == (epoch, alarms)
+
+
+@pytest.mark.parametrize("sent", ["nothing", "own key", "other key"])
+@in_loop
+async def test_an_alarm_is_audited(service: InLoop, sent: str) -> None:
+    """Whose tokens died, when, and from where the reuse came with which request."""
+    own, other, token = await prepared(service, "rotated")
+    service.clock.advance(5)
+    await service.refresh(token, presented(sent, own, other))
+    (alarm,) = await service.alarms(own)
+    assert (alarm["actor_kind"], alarm["actor_id"]) == ("client", own.client_id)
+    assert (alarm["source_ip"], alarm["request_id"]) == (PROGRAM.source_ip, PROGRAM.request_id)
+    assert alarm["at_ms"] == service.clock.now_ms()
+    assert await service.alarms(other) == []
+
+
+@in_loop
+async def test_rotated_tokens_are_kept_until_they_expire(service: InLoop) -> None:
+    """Until then a reuse is noticed, whatever has been cleared away; afterwards the token is unknown."""
+    key = await service.new_key()
+    noticed, forgotten = await service.new_pair(key), await service.new_pair(key)
+    for pair in (noticed, forgotten):
+        await service.refresh(pair.refresh_token)
+    service.clock.advance(REFRESH_TTL_S - 0.001)
+    assert await service.delete_expired() == 0
+    assert (await service.refresh(noticed.refresh_token)).raised_alarm
+    service.clock.advance(0.001)
+    assert await service.delete_expired() == 4
+    assert answer_of(await service.refresh(forgotten.refresh_token)) == "unknown"
+
+
+@in_loop
+async def test_a_clock_set_back_never_makes_a_used_token_good_again(service: InLoop) -> None:
+    """A successor that expires before its predecessor is kept with it: it is what shows that that one was used."""
+    key = await service.new_key()
+    first = await service.new_pair(key)
+    service.clock.jump(-60)
+    await service.refresh(first.refresh_token)
+    service.clock.advance(REFRESH_TTL_S + 59)
+    await service.delete_expired()
+    outcome = await service.refresh(first.refresh_token)
+    assert (answer_of(outcome), outcome.raised_alarm) == ("used", True)
+    service.clock.advance(1)
+    assert await service.delete_expired() > 0
+    await service.delete_expired()
+    assert await service.stored_pairs(key) == []
+
+
+@in_loop
+async def test_one_source_sees_one_ceiling_and_a_stranger_locks_nobody_out(service: InLoop) -> None:
+    """What a source proved and what it failed count together for it; failures from elsewhere do not count here."""
+    key = await service.new_key(per_minute=10)
+    wrong = Presented(client_id=key.client_id, client_secret="wrong")
+    answers = [answer_of(await service.issue(wrong, source=ELSEWHERE)) for _ in range(11)]
+    assert answers == ["InvalidClient"] * 10 + ["RateLimited"]
+    answers = [answer_of(await service.issue(shown)) for shown in [wrong] * 3 + [key.shown] * 8]
+    assert answers == ["InvalidClient"] * 3 + ["pair"] * 7 + ["RateLimited"]
+    assert answer_of(await service.issue(wrong)) == "RateLimited"
+    assert len(await service.stored_pairs(key)) == 7
+
+
+@in_loop
+async def test_who_names_no_known_client_is_held_to_300_a_minute(service: InLoop) -> None:
+    """By source, with both grants together; a known client from the same source is not held up."""
+    key = await service.new_key()
+    stranger = Presented(client_id=ids.new_id(ids.CLIENT_ID), client_secret=key.client_secret)
+    unknown = ids.new_secret(ids.REFRESH_TOKEN)
+    for _ in range(150):
+        assert answer_of(await service.issue(stranger)) == "InvalidClient"
+        assert answer_of(await service.refresh(unknown)) == "unknown"
+    assert answer_of(await service.issue(stranger)) == "RateLimited"
+    assert answer_of(await service.refresh(unknown)) == "RateLimited"
+    assert answer_of(await service.issue(stranger, source=ELSEWHERE)) == "InvalidClient"
+    assert answer_of(await service.issue(key.shown)) == "pair"
+
+
+# The database refuses every new pair, as a full disk would, until the last of these.
+NO_ROOM = [
+    sql("""
+    CREATE TRIGGER no_room BEFORE INSERT ON token_pairs BEGIN SELECT RAISE(ABORT, 'no room'); END  -- only: sqlite
+    CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS  -- only: postgresql
+    $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = 'disk_full'; END $$  -- only: postgresql
+    """),
+    sql("""
+    SELECT 1  -- only: sqlite
+    CREATE TRIGGER no_room BEFORE INSERT ON token_pairs EXECUTE FUNCTION no_room()  -- only: postgresql
+    """),
+]
+ROOM_AGAIN = sql("""
+    DROP TRIGGER no_room  -- only: sqlite
+    DROP FUNCTION no_room CASCADE  -- only: postgresql
+""")
+
+
+@in_loop
+async def test_a_token_stays_good_when_its_successors_cannot_be_stored(service: InLoop) -> None:
+    """Consuming and storing are one step: a failure in between leaves the client what it had."""
+    pair = await service.new_pair(await service.new_key())
+    for statement in NO_ROOM:
+        await service.database.write_one(statement)
+    try:
+        with contextlib.suppress(sqlite3.IntegrityError):
+            assert isinstance((await service.refresh(pair.refresh_token)).error, StoreUnavailable)
+    finally:
+        await service.database.write_one(ROOM_AGAIN)
+    assert answer_of(await service.refresh(pair.refresh_token)) == "pair"
+
+
+anything = st.none() | st.text() | st.text().map("svc_ci_".__add__) | st.text().map("svc_rt_".__add__)
+
+
+@given(
+    token=anything,
+    shown=st.builds(Presented, client_id=anything, client_secret=anything, is_malformed=st.booleans()),
+)
+@example(token="\ud800", shown=Presented(client_id="\ud800", client_secret="\ud800"))
+@example(token="\0", shown=Presented(client_id="\0", client_secret="\0"))
+@example(token="svc_rt_" + "é" * 49, shown=Presented(client_id="svc_ci_" + "é" * 22, client_secret="é"))
+def test_no_text_whatever_gets_a_token_or_an_error_of_ours(
+    deployment: Deployment, token: str | None, shown: Presented
+) -> None:
+    """Anything may stand where ids, secrets and tokens do: it is refused, and never a fault of the server."""
+    service = deployment.service()
+
+    async def ask() -> None:
+        assert answer_of(await service.issue(shown)) == "InvalidClient"
+        answer = answer_of(await service.refresh(token or "", shown))
+        assert answer == ("InvalidClient" if shown.has_credentials else "unknown")
+
+    deployment.run(ask())
+
+
+def test_the_table_is_complete() -> None:
+    """Every way of presenting meets every kind of token."""
+    assert set(CELLS) == set(itertools.product(PRESENTATIONS, TOKENS))
+    assert HERE != ELSEWHERE

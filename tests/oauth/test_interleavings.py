@@ -1,0 +1,362 @@
+"""Whoever comes in between: the token rules of docs/interface.md sections 3.1 and D2 in every order of statements.
+
+Two operations at once must leave what they would leave one after the other, in an order that agrees with what each
+of them answered. On PostgreSQL every order of their statements is driven; SQLite has a single writer.
+"""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from stoplist import ids
+from stoplist.db import Database
+from stoplist.db.postgresql import Postgresql
+from stoplist.limits.decision import Decision
+from stoplist.limits.memory import MemoryLimiter
+from stoplist.oauth.authentication import Presented
+from stoplist.oauth.model import TokenPair
+from stoplist.oauth.outcome import Outcome
+from tests.builders import execute, value
+from tests.fakes import FakeClock
+from tests.oauth.partner import NOTHING, Key, Service, answer_of, deployed, pair_of
+from tests.oauth.stepping import Order, Stage, Step, Work, every_order, stage
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 20
+AT_ONCE = 32
+
+COMMITTED = Step("other", "COMMIT")
+ALARM = "client.reuse_alarm"
+REVOCATIONS: dict[str, Callable[[Service, Key], Awaitable[Any]]] = {
+    "key.deactivate": Service.deactivate,
+    "key.revoke_tokens": Service.revoke,
+    "key.rotate_secret": Service.rotate_secret,
+}
+
+
+class Theatre:
+    """A stage, a service to look at what was played with, and the key that it is played about."""
+
+    def __init__(self, service: Service, on: Stage, key: Key, stranger: Key) -> None:
+        self.service = service
+        self.on = on
+        self.key = key
+        self.stranger = stranger
+        self.pair: TokenPair
+
+    async def set_the_scene(self) -> None:
+        """One active key, and one pair of it that was refreshed never."""
+        await self.service.forget_tokens()
+        await execute(
+            self.service.database,
+            "UPDATE clients SET epoch = 1, is_active = 1, secret_hash = CAST(:secret AS bytea) "
+            "WHERE client_id = :client_id",
+            client_id=self.key.client_id,
+            secret=ids.hash_secret(self.key.client_secret),
+        )
+        self.pair = await self.service.new_pair(self.key)
+
+    def refresh(
+        self, pair: TokenPair | None = None, *, presented: Presented = NOTHING, limiter: MemoryLimiter | None = None
+    ) -> Work:
+        """Present the refresh token of a pair, of the scene's own if no other is given."""
+        refresh_token = (pair or self.pair).refresh_token
+
+        async def work(database: Postgresql) -> Outcome:
+            return await self._at(database, limiter).refresh(refresh_token, presented)
+
+        return work
+
+    def issue(self) -> Work:
+        """Present the secret of the key."""
+
+        async def work(database: Postgresql) -> Outcome:
+            return await self._at(database).issue(self.key.shown)
+
+        return work
+
+    def administer(self, act: Any) -> Work:
+        """One of `Service.deactivate`, `Service.revoke`, `Service.rotate_secret`."""
+
+        async def work(database: Postgresql) -> Any:
+            return await act(self._at(database), self.key)
+
+        return work
+
+    async def living(self, *pairs: TokenPair) -> list[str]:
+        """Which of these tokens still do something: access tokens first, for refreshing may revoke them."""
+        accepted = [pair.access_token for pair in pairs if await self.service.is_alive(pair.access_token)]
+        refreshed = [await self.service.refresh(pair.refresh_token) for pair in pairs]
+        return accepted + [pair.refresh_token for pair, outcome in zip(pairs, refreshed, strict=True) if outcome.pair]
+
+    async def assert_alive_together(self, pair: TokenPair) -> None:
+        """Both tokens of the pair are alive, or neither is."""
+        assert len(await self.living(pair)) in (0, 2)
+
+    async def assert_stored(self, *, pairs: int, epoch: int, audit: list[str]) -> None:
+        """There are so many pairs, this epoch, and an audit of these actions: nothing half done, nothing twice."""
+        actions = await value(
+            self.service.database, "SELECT COALESCE(string_agg(action, ' ' ORDER BY action), '') FROM audit"
+        )
+        assert len(await self.service.stored_pairs(self.key)) == pairs
+        assert await self.service.epoch(self.key) == epoch
+        assert actions.split() == sorted(audit)
+
+    def _at(self, database: Database, limiter: MemoryLimiter | None = None) -> Service:
+        service = Service(database, self.service.clock)
+        service.limiter = limiter or self.service.limiter
+        return service
+
+
+class FullLimiter(MemoryLimiter):
+    """A limiter under which every ceiling has been reached."""
+
+    async def token_proved(self, client_id: str, source: str, *, limit: int) -> Decision:
+        return await super().token_proved(client_id, source, limit=0)
+
+
+@asynccontextmanager
+async def theatre(database_url: str) -> AsyncIterator[Theatre]:
+    """A theatre on an empty database, for the participants `one` and `other`."""
+    async with deployed(database_url, FakeClock()) as service, stage(database_url, "one", "other") as on:
+        yield Theatre(service, on, key=await service.new_key(), stranger=await service.new_key())
+
+
+Play = Callable[..., Awaitable[None]]
+
+
+def in_every_order(*, at_least: int) -> Callable[[Play], Callable[..., None]]:
+    """A test that plays a scene once, in the order that it is given: it is run once in each that there is.
+
+    `at_least` so many there must be, or the participants were not held.
+    """
+
+    def decorate(test: Play) -> Callable[..., None]:
+        async def in_each(postgresql_url: str, given: dict[str, Any]) -> None:
+            count = 0
+            async with theatre(postgresql_url) as scene:
+                for order in every_order():
+                    await scene.set_the_scene()
+                    try:
+                        await test(scene, order, **given)
+                    except Exception as failure:
+                        failure.add_note(f"in this order: {scene.on.last_steps}")
+                        raise
+                    count += 1
+            assert count >= at_least, count
+
+        @functools.wraps(test)
+        def body(*, postgresql_url: str, **given: Any) -> None:
+            asyncio.run(in_each(postgresql_url, given))
+
+        # What pytest reads to see which fixtures the test wants.
+        wanted = ["postgresql_url", *list(inspect.signature(test).parameters)[2:]]
+        body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
+        )
+        return body
+
+    return decorate
+
+
+@in_every_order(at_least=50)
+async def test_a_refresh_against_a_refresh(scene: Theatre, order: Order) -> None:
+    """Of two presentations exactly one is answered 200; the other is a reuse, and nothing is alive afterwards."""
+    played = await scene.on.play(order, one=scene.refresh(), other=scene.refresh())
+    loser, winner = sorted(played.results.values(), key=lambda outcome: outcome.pair is not None)
+    assert (answer_of(loser), loser.raised_alarm) == ("used", True)
+    assert not winner.raised_alarm
+    await scene.assert_stored(pairs=2, epoch=2, audit=[ALARM])
+    assert await scene.living(scene.pair, pair_of(winner)) == []
+
+
+@pytest.mark.parametrize("action", ["key.revoke_tokens", "key.deactivate"])
+@in_every_order(at_least=330)
+async def test_a_refresh_against_a_revocation(scene: Theatre, order: Order, action: str) -> None:
+    """The refresh wins a pair or is refused; afterwards neither its own nor any other token is alive."""
+    played = await scene.on.play(order, one=scene.refresh(), other=scene.administer(REVOCATIONS[action]))
+    outcome = played.results["one"]
+    assert answer_of(outcome) in ("pair", "revoked")
+    if played.is_before(COMMITTED, Step("one", "rotate_pair")):
+        assert answer_of(outcome) == "revoked"
+    if played.came_first("one"):
+        assert answer_of(outcome) == "pair"
+    assert not outcome.raised_alarm
+    won = [outcome.pair] if outcome.pair else []
+    await scene.assert_stored(pairs=1 + len(won), epoch=2, audit=[action])
+    assert await scene.living(scene.pair, *won) == []
+
+
+@pytest.mark.parametrize("action", ["key.deactivate", "key.rotate_secret"])
+@in_every_order(at_least=330)
+async def test_an_issue_against_the_end_of_its_secret(scene: Theatre, order: Order, action: str) -> None:
+    """No token that the old secret got is alive once the credential is inactive or has another secret."""
+    played = await scene.on.play(order, one=scene.issue(), other=scene.administer(REVOCATIONS[action]))
+    outcome = played.results["one"]
+    assert answer_of(outcome) in ("pair", "InvalidClient")
+    if played.is_before(COMMITTED, Step("one", "issue_pair")):
+        assert answer_of(outcome) == "InvalidClient"
+    if played.came_first("one"):
+        assert answer_of(outcome) == "pair"
+    won = [outcome.pair] if outcome.pair else []
+    await scene.assert_stored(pairs=1 + len(won), epoch=2, audit=[action])
+    assert await scene.living(scene.pair, *won) == []
+    assert answer_of(await scene.service.issue(scene.key.shown)) == "InvalidClient"
+    await scene.service.activate(scene.key)
+    assert await scene.living(scene.pair, *won) == []
+
+
+@in_every_order(at_least=330)
+async def test_an_issue_against_a_revocation(scene: Theatre, order: Order) -> None:
+    """The secret stays good, so the issue always gets a pair: one from before the revocation, or a living one."""
+    played = await scene.on.play(order, one=scene.issue(), other=scene.administer(Service.revoke))
+    pair = pair_of(played.results["one"])
+    await scene.assert_stored(pairs=2, epoch=2, audit=["key.revoke_tokens"])
+    if played.is_before(COMMITTED, Step("one", "issue_pair")):
+        assert await scene.service.is_alive(pair.access_token)
+    if played.came_first("one"):
+        assert not await scene.service.is_alive(pair.access_token)
+    await scene.assert_alive_together(pair)
+    assert await scene.living(scene.pair) == []
+
+
+@in_every_order(at_least=120)
+async def test_an_issue_against_a_reuse(scene: Theatre, order: Order) -> None:
+    """The alarm is raised, and whoever signs in meanwhile gets a pair: one that it revokes, or a living one."""
+    used = scene.pair
+    successor = pair_of(await scene.service.refresh(used.refresh_token))
+    played = await scene.on.play(order, one=scene.issue(), other=scene.refresh(used))
+    pair, reuse = pair_of(played.results["one"]), played.results["other"]
+    assert (answer_of(reuse), reuse.raised_alarm) == ("used", True)
+    await scene.assert_stored(pairs=3, epoch=2, audit=[ALARM])
+    if played.is_before(COMMITTED, Step("one", "issue_pair")):
+        assert await scene.service.is_alive(pair.access_token)
+    if played.came_first("one"):
+        assert not await scene.service.is_alive(pair.access_token)
+    await scene.assert_alive_together(pair)
+    assert await scene.living(used, successor) == []
+
+
+@in_every_order(at_least=90)
+async def test_a_reuse_against_a_reuse(scene: Theatre, order: Order) -> None:
+    """However many present a used token at once, the alarm is raised once."""
+    used = scene.pair
+    successor = pair_of(await scene.service.refresh(used.refresh_token))
+    played = await scene.on.play(order, one=scene.refresh(used), other=scene.refresh(used))
+    assert sorted(outcome.raised_alarm for outcome in played.results.values()) == [False, True]
+    assert {answer_of(outcome) for outcome in played.results.values()} <= {"used", "revoked"}
+    await scene.assert_stored(pairs=2, epoch=2, audit=[ALARM])
+    assert await scene.living(used, successor) == []
+
+
+@in_every_order(at_least=130)
+async def test_a_reuse_against_a_revocation(scene: Theatre, order: Order) -> None:
+    """Whichever comes first revokes everything; an alarm that comes too late is none."""
+    used = scene.pair
+    successor = pair_of(await scene.service.refresh(used.refresh_token))
+    played = await scene.on.play(order, one=scene.refresh(used), other=scene.administer(Service.revoke))
+    reuse = played.results["one"]
+    if played.is_before(COMMITTED, Step("one", "find_refresh_token")):
+        assert (answer_of(reuse), reuse.raised_alarm) == ("revoked", False)
+    if played.came_first("one"):
+        assert (answer_of(reuse), reuse.raised_alarm) == ("used", True)
+    assert answer_of(reuse) in ("used", "revoked")
+    alarm = [ALARM] if reuse.raised_alarm else []
+    await scene.assert_stored(pairs=2, epoch=2 + len(alarm), audit=["key.revoke_tokens", *alarm])
+    assert await scene.living(used, successor) == []
+
+
+@in_every_order(at_least=120)
+async def test_a_reuse_against_a_refresh_of_the_successor(scene: Theatre, order: Order) -> None:
+    """The thief with the old token and the owner with the new one: whatever either was given is dead."""
+    used = scene.pair
+    successor = pair_of(await scene.service.refresh(used.refresh_token))
+    played = await scene.on.play(order, one=scene.refresh(used), other=scene.refresh(successor))
+    reuse, outcome = played.results["one"], played.results["other"]
+    assert (answer_of(reuse), reuse.raised_alarm) == ("used", True)
+    assert answer_of(outcome) in ("pair", "revoked")
+    assert not outcome.raised_alarm
+    won = [outcome.pair] if outcome.pair else []
+    await scene.assert_stored(pairs=2 + len(won), epoch=2, audit=[ALARM])
+    assert await scene.living(used, successor, *won) == []
+
+
+@in_every_order(at_least=50)
+async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scene: Theatre, order: Order) -> None:
+    """The refused one is 429 and consumes nothing; it raises the alarm unless it came before the other one."""
+    refused_work = scene.refresh(limiter=FullLimiter(scene.service.clock))
+    played = await scene.on.play(order, one=refused_work, other=scene.refresh())
+    refused, winner = played.results["one"], played.results["other"]
+    assert answer_of(refused) == "RateLimited"
+    pair = pair_of(winner)
+    # The last that the refused one asked the database about the token, before it gave up or raised the alarm.
+    last_look = Step("one", "rotate_pair" if Step("one", "rotate_pair") in played.steps else "find_refresh_token")
+    assert refused.raised_alarm == played.is_before(Step("other", "rotate_pair"), last_look)
+    alarm = [ALARM] if refused.raised_alarm else []
+    await scene.assert_stored(pairs=2, epoch=1 + len(alarm), audit=alarm)
+    if alarm:
+        assert await scene.living(scene.pair, pair) == []
+    else:
+        assert await scene.living(pair) == [pair.access_token, pair.refresh_token]
+
+
+@in_every_order(at_least=15)
+async def test_a_refresh_by_another_client_against_a_refresh(scene: Theatre, order: Order) -> None:
+    """Another client's presentation never consumes the token; it raises the alarm if it finds it used."""
+    foreign = Presented(client_id=scene.stranger.client_id)
+    played = await scene.on.play(order, one=scene.refresh(presented=foreign), other=scene.refresh())
+    refused, pair = played.results["one"], pair_of(played.results["other"])
+    assert answer_of(refused) == "another"
+    if played.is_before(COMMITTED, Step("one", "find_refresh_token")):
+        assert refused.raised_alarm
+    if played.came_first("one"):
+        assert not refused.raised_alarm
+    alarm = [ALARM] if refused.raised_alarm else []
+    await scene.assert_stored(pairs=2, epoch=1 + len(alarm), audit=alarm)
+    if alarm:
+        assert await scene.living(scene.pair, pair) == []
+    else:
+        assert await scene.living(pair) == [pair.access_token, pair.refresh_token]
+
+
+@in_every_order(at_least=70)
+async def test_a_refresh_against_an_issue(scene: Theatre, order: Order) -> None:
+    """Neither comes in the other's way: both pairs live."""
+    played = await scene.on.play(order, one=scene.refresh(), other=scene.issue())
+    pairs = [pair_of(outcome) for outcome in played.results.values()]
+    await scene.assert_stored(pairs=3, epoch=1, audit=[])
+    assert len(await scene.living(*pairs)) == 4
+
+
+def test_of_many_refreshes_at_once_one_wins_and_nothing_lives(database_url: str) -> None:
+    """32 presentations of one token within one process, in 20 rounds: one 200, one alarm, and nothing alive."""
+
+    async def main() -> None:
+        async with deployed(database_url, FakeClock()) as service:
+            for _ in range(ROUNDS):
+                await all_at_once(service, await service.new_key())
+
+    asyncio.run(main())
+
+
+async def all_at_once(service: Service, key: Key) -> None:
+    """One round: everybody presents the same token."""
+    pair = await service.new_pair(key)
+    outcomes = await asyncio.gather(*(service.refresh(pair.refresh_token) for _ in range(AT_ONCE)))
+    answers = sorted(answer_of(outcome) for outcome in outcomes)
+    assert answers.count("pair") == 1
+    assert set(answers) <= {"pair", "used", "revoked"}
+    assert sum(outcome.raised_alarm for outcome in outcomes) == 1
+    assert len(await service.alarms(key)) == 1
+    assert await service.epoch(key) == 2
+    winner = next(pair_of(outcome) for outcome in outcomes if outcome.pair)
+    assert len(await service.stored_pairs(key)) == 2
+    assert await service.are_alive(pair, winner) == [False, False]
+    assert answer_of(await service.refresh(winner.refresh_token)) == "revoked"
+    assert await service.is_alive((await service.new_pair(key)).access_token)

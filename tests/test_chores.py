@@ -1,0 +1,219 @@
+"""The background work of a server: what is in the table, that it is done, and that no failure ends it."""
+
+import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from stoplist import log
+from stoplist.chores import Chore, chores, delete_all_expired, follow_clock, running
+from stoplist.clock import Clock
+from stoplist.db import Database
+from stoplist.errors import StoreUnavailable
+from stoplist.limits.memory import MemoryLimiter
+from stoplist.oauth.tokens import BITE_ROWS
+from stoplist.oauth.usage import Usage, use_by_day
+from tests.builders import execute, make_key, make_organization, on_each_database, value
+from tests.fakes import FakeClock
+from tests.test_log import configured
+
+AT_ONCE_S = 0.0
+
+
+class Background(NamedTuple):
+    """The table of a server, and what its chores work on."""
+
+    table: dict[str, Chore]
+    clock: FakeClock
+    limiter: MemoryLimiter
+    usage: Usage
+    renewals: list[None]
+
+    async def do(self, name: str) -> None:
+        await self.table[name].work()
+
+
+def background(database: Database) -> Background:
+    clock, usage, renewals = FakeClock(), Usage(), list[None]()
+    limiter = MemoryLimiter(clock)
+    table = chores(
+        database=database,
+        clock=clock,
+        limiter=limiter,
+        usage=usage,
+        renew_certificate=lambda: renewals.append(None),
+    )
+    return Background({chore.name: chore for chore in table}, clock, limiter, usage, renewals)
+
+
+@on_each_database
+async def test_the_table_names_every_chore_and_how_often_it_is_done(database: Database) -> None:
+    """The clock every 30 s (section D1, Clock); the use of a key at most once a minute (section D9)."""
+    assert {name: chore.every_s for name, chore in background(database).table.items()} == {
+        "take up a renewed certificate": 10,
+        "follow the database's clock": 30,
+        "write the use of keys": 60,
+        "forget idle rate limits": 60,
+        "delete expired tokens": 60,
+    }
+
+
+@on_each_database
+async def test_each_chore_does_what_it_is_called(database: Database) -> None:
+    """The certificate is looked at, use is written, idle limits are forgotten, expired tokens are gone."""
+    server = background(database)
+    await make_organization(database, server.clock)
+    client_id = (await make_key(database, server.clock)).credential.client_id
+    await server.do("take up a renewed certificate")
+    assert len(server.renewals) == 1
+
+    server.usage.note(client_id, now_ms=server.clock.now_ms(), is_authenticated=True, error=None, request_id="0" * 24)
+    await server.do("write the use of keys")
+    assert [day.requests for day in await use_by_day(database, client_id, since_day=0)] == [1]
+
+    await server.limiter.api(client_id, limit=60)
+    await server.do("forget idle rate limits")
+    assert server.limiter.log_count == 1
+    server.clock.advance(60)
+    await server.do("forget idle rate limits")
+    assert server.limiter.log_count == 0
+
+    await add_pairs(database, 1, expires_ms=server.clock.now_ms())
+    await server.do("delete expired tokens")
+    assert await pairs(database) == 0
+
+
+@on_each_database
+async def test_the_clock_follows_the_databases(database: Database) -> None:
+    """On PostgreSQL its own clock, whatever this machine's says; on SQLite that is this machine's."""
+    fast, right = FakeClock(), Clock()
+    fast.jump(-7 * 86_400)
+    before_ms = fast.now_ms()
+    await follow_clock(fast, database)
+    if database.kind == "sqlite":
+        assert fast.now_ms() == before_ms
+        return
+    theirs_ms = await value(database, "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS ms")
+    assert abs(fast.now_ms() - theirs_ms) < 5_000
+    await follow_clock(right, database)
+    assert abs(right.now_ms() - theirs_ms) < 5_000
+
+
+@on_each_database
+async def test_all_expired_pairs_go_and_no_others(database: Database) -> None:
+    """However many bites it takes; what expires in a millisecond stays."""
+    clock = FakeClock()
+    await add_pairs(database, 2 * BITE_ROWS + 1, expires_ms=clock.now_ms())
+    await add_pairs(database, 3, expires_ms=clock.now_ms() + 1)
+    await delete_all_expired(database, clock)
+    assert await pairs(database) == 3
+    clock.advance(0.001)
+    await delete_all_expired(database, clock)
+    assert await pairs(database) == 0
+
+
+async def add_pairs(database: Database, count: int, *, expires_ms: int) -> None:
+    """So many token pairs whose refresh tokens expire at that moment."""
+    added = await pairs(database)
+    insert = """
+        INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
+        VALUES ('x', 1, :access_hash, :refresh_hash, :access_ms, :refresh_ms)
+    """
+    hashes = [number.to_bytes(32) for number in range(added, added + count)]
+    await asyncio.gather(
+        *(
+            execute(database, insert, access_hash=it, refresh_hash=it, access_ms=expires_ms, refresh_ms=expires_ms)
+            for it in hashes
+        )
+    )
+
+
+async def pairs(database: Database) -> int:
+    return int(await value(database, "SELECT COUNT(*) AS number FROM token_pairs"))
+
+
+# How the table is worked off
+
+
+@pytest.fixture
+def logged() -> Iterator[io.BytesIO]:
+    """What is logged, as JSON."""
+    stream = io.BytesIO()
+    with configured("json", stream):
+        yield stream
+
+
+def events(stream: io.BytesIO) -> list[dict[str, Any]]:
+    log.flush()
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def counting(times: int, failure: Exception | None = None) -> tuple[Callable[[], Awaitable[None]], asyncio.Event]:
+    """Work that raises `failure` each time, and an event that says when it was done so many times."""
+    done, left = asyncio.Event(), iter(range(times - 1))
+
+    async def work() -> None:
+        if next(left, None) is None:
+            done.set()
+        if failure is not None:
+            raise failure
+
+    return work, done
+
+
+def test_chores_are_done_again_and_again_until_the_end() -> None:
+    """Each by itself; afterwards none is left."""
+
+    async def main() -> None:
+        (first, first_done), (second, second_done) = counting(3), counting(2)
+        with running([Chore("first", AT_ONCE_S, first), Chore("second", AT_ONCE_S, second)]):
+            await asyncio.gather(first_done.wait(), second_done.wait())
+            names = {task.get_name() for task in asyncio.all_tasks()}
+            assert {"first", "second"} <= names
+        await asyncio.wait([task for task in asyncio.all_tasks() if task.get_name() in ("first", "second")])
+
+    asyncio.run(main())
+
+
+def test_a_chore_is_not_done_before_its_time() -> None:
+    """The first time comes after its interval: a start is not held up."""
+
+    async def main() -> None:
+        work, done = counting(1)
+        other, other_done = counting(5)
+        with running([Chore("rare", 3600, work), Chore("often", AT_ONCE_S, other)]):
+            await other_done.wait()
+        assert not done.is_set()
+
+    asyncio.run(main())
+
+
+def test_a_store_that_is_away_is_a_warning_and_the_chore_goes_on(logged: io.BytesIO) -> None:
+    """With its name, and why."""
+
+    async def main() -> None:
+        work, done = counting(2, StoreUnavailable("The database rests."))
+        with running([Chore("a chore", AT_ONCE_S, work)]):
+            await done.wait()
+
+    asyncio.run(main())
+    event = events(logged)[0]
+    assert (event["level"], event["chore"], event["why"]) == ("warning", "a chore", "The database rests.")
+
+
+def test_a_defect_ends_neither_its_chore_nor_another(logged: io.BytesIO) -> None:
+    """It is logged as an error, without the text of the exception."""
+
+    async def main() -> None:
+        (broken, broken_done), (sound, sound_done) = counting(3, RuntimeError("svc_at_secret")), counting(3)
+        with running([Chore("broken", AT_ONCE_S, broken), Chore("sound", AT_ONCE_S, sound)]):
+            await asyncio.gather(broken_done.wait(), sound_done.wait())
+
+    asyncio.run(main())
+    event = events(logged)[0]
+    assert (event["level"], event["chore"]) == ("error", "broken")
+    assert "RuntimeError" in json.dumps(event)
+    assert "svc_at_secret" not in logged.getvalue().decode()

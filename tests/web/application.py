@@ -1,0 +1,185 @@
+"""The whole application in process, asked without a socket: bytes in, bytes out, and a clock that we move."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote, urlencode
+
+from stoplist.db import Database
+from stoplist.limits.memory import MemoryLimiter
+from stoplist.oauth.usage import Usage
+from stoplist.web.app import Parts, build_app
+from stoplist.web.exchange import TOKEN_PATH, Message
+from stoplist.web.forwarded import Network
+from stoplist.web.metrics import Metrics
+from tests.builders import ADMINISTRATOR, make_key, value
+from tests.fakes import FakeClock
+
+T = TypeVar("T")
+Headers = list[tuple[str, str | bytes]]
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+PARTNER_IP, STRANGER_IP, PROXY_IP = "192.0.2.1", "198.51.100.7", "10.0.0.1"
+FORM = ("content-type", "application/x-www-form-urlencoded")
+PART_BYTES = 4000
+
+
+class Answer(NamedTuple):
+    """One answer, with its headers as they were sent."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> Any:
+        return self.json()["error"]
+
+    def header(self, name: str) -> str | None:
+        """The value of a header that comes once at most; None if it does not come."""
+        found = [text for known, text in self.headers if known == name]
+        assert len(found) <= 1, f"{name} comes more than once"
+        return found[0] if found else None
+
+
+class Key(NamedTuple):
+    """A key as its owner has it."""
+
+    client_id: str
+    secret: str
+
+    @property
+    def basic(self) -> tuple[str, bytes]:
+        return basic(self.client_id, self.secret)
+
+    @property
+    def in_body(self) -> dict[str, str]:
+        return {"client_id": self.client_id, "client_secret": self.secret}
+
+
+class Application:
+    """The application over a database that is open: its limits and metrics have counted nothing yet."""
+
+    def __init__(
+        self, run: Run, database: Database, clock: FakeClock, *, trusted_proxies: tuple[Network, ...] = ()
+    ) -> None:
+        self.run, self.database, self.clock = run, database, clock
+        self.limiter, self.usage, self.metrics = MemoryLimiter(clock), Usage(), Metrics(database)
+        parts = Parts(database=database, clock=clock, limiter=self.limiter, usage=self.usage, metrics=self.metrics)
+        self._app = build_app(parts, trusted_proxies=trusted_proxies)
+
+    def ask(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Headers | None = None,
+        body: bytes = b"",
+        peer: str = PARTNER_IP,
+        scheme: str = "https",
+    ) -> Answer:
+        """The answer to one request, whose head says what the server's protocol would have made of it."""
+        path, _, query = target.partition("?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": ("127.0.0.1", 8443),
+            "client": (peer, 40_000),
+            "scheme": scheme,
+            "method": method,
+            "root_path": "",
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(name.encode(), _raw(text)) for name, text in headers or []],
+        }
+        answer: Answer = self.run(_answered(self._app, scope, body))
+        return answer
+
+    def ask_token(
+        self, form: dict[str, str] | bytes, *headers: tuple[str, str | bytes], peer: str = PARTNER_IP
+    ) -> Answer:
+        """The answer of the token endpoint to this form."""
+        body = form if isinstance(form, bytes) else urlencode(form).encode()
+        return self.ask("POST", TOKEN_PATH, headers=[FORM, *headers], body=body, peer=peer)
+
+    def issue(self, key: Key, *, peer: str = PARTNER_IP) -> Answer:
+        """The `client_credentials` grant, as most programs ask for it."""
+        return self.ask_token({"grant_type": "client_credentials"}, key.basic, peer=peer)
+
+    def refresh(self, refresh_token: str, *headers: tuple[str, str | bytes], **others: str) -> Answer:
+        """The `refresh_token` grant."""
+        return self.ask_token({"grant_type": "refresh_token", "refresh_token": refresh_token, **others}, *headers)
+
+    def call(self, access_token: str, target: str = "/api/v1/unsubscribe/email", *, method: str = "GET") -> Answer:
+        """The API, with this token. Its operations do not exist yet: 404 is the answer to who may enter."""
+        return self.ask(method, target, headers=[("authorization", f"Bearer {access_token}")])
+
+    def new_key(self, **options: Any) -> Key:
+        """An active key of the organization `acme`."""
+        made = self.run(make_key(self.database, self.clock, **options))
+        return Key(made.credential.client_id, made.client_secret)
+
+    def pair(self, key: Key) -> dict[str, Any]:
+        """The five fields of a new pair."""
+        answer = self.issue(key)
+        assert answer.status == 200, answer.body
+        fields: dict[str, Any] = answer.json()
+        return fields
+
+    def administer(self, operation: Callable[..., Awaitable[T]], **values: Any) -> T:
+        """What an operation of an administrator returns."""
+
+        async def operated() -> T:
+            return await operation(ADMINISTRATOR, self.database, self.clock, **values)
+
+        done: T = self.run(operated())
+        return done
+
+    def value(self, text: str, **values: Any) -> Any:
+        """The first value that a statement of the test's own finds."""
+        return self.run(value(self.database, text, **values))
+
+    def stored_pairs(self) -> int:
+        return int(self.value("SELECT COUNT(*) AS number FROM token_pairs"))
+
+
+def basic(client_id: str, secret: str, *, scheme: str = "Basic") -> tuple[str, bytes]:
+    """The header that proves a client."""
+    return basic_of(f"{client_id}:{secret}".encode(), scheme=scheme)
+
+
+def basic_of(pair: bytes, *, scheme: str = "Basic") -> tuple[str, bytes]:
+    """The same around any bytes."""
+    return "authorization", f"{scheme} ".encode() + base64.b64encode(pair)
+
+
+async def _answered(app: Any, scope: dict[str, Any], body: bytes) -> Answer:
+    """The one whole answer; the body arrives in parts, as over a network."""
+    parts = [body[start : start + PART_BYTES] for start in range(0, len(body), PART_BYTES)] or [b""]
+    incoming = [{"type": "http.request", "body": part, "more_body": n < len(parts)} for n, part in enumerate(parts, 1)]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if not incoming:
+            await asyncio.Event().wait()  # the client waits for its answer
+        return incoming.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    start, *rest = sent
+    headers = [(name.decode(), text.decode("latin-1")) for name, text in start["headers"]]
+    assert all(not message.get("more_body") for message in rest[-1:])
+    return Answer(start["status"], headers, b"".join(message["body"] for message in rest))
+
+
+def _raw(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("latin-1")

@@ -1,0 +1,273 @@
+"""`/api/v1/**` over HTTP: who may enter, and what the others are told (docs/interface.md sections 5, D3 and D4)."""
+
+import re
+from ipaddress import ip_network
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoplist import ids
+from stoplist.oauth import credentials
+from stoplist.organizations import organizations
+from tests.builders import make_organization
+from tests.fakes import FakeClock
+from tests.web.application import FORM, PROXY_IP, STRANGER_IP, Answer, Application, Headers, Key, basic
+from tests.web.conftest import Deployment
+
+API = "/api/v1/unsubscribe/email"
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+# RFC 6750 section 3: what a description may consist of.
+DESCRIPTION = r"[\x20\x21\x23-\x5b\x5d-\x7e]+"
+
+
+def check_envelope(answer: Answer, status: int, error: str) -> None:
+    """It is this refusal in the envelope of section D4, which has one text under two names."""
+    body = answer.json()
+    assert (answer.status, body["error"]) == (status, error)
+    assert body.keys() == {"error", "message", "error_description"}
+    assert body["message"] == body["error_description"] != ""
+    assert answer.header("content-type") == "application/json"
+    assert answer.header("content-length") == str(len(answer.body))
+    assert re.fullmatch("[0-9a-f]{24}", answer.header("x-request-id") or "")
+
+
+def check_kept_out(answer: Answer) -> None:
+    """It is the one answer to whoever has no valid token."""
+    check_envelope(answer, 401, "invalid_token")
+    text = re.escape(answer.json()["message"])
+    challenge = f'Bearer realm="stoplist", error="invalid_token", error_description="{text}"'
+    assert re.fullmatch(challenge, answer.header("www-authenticate") or "")
+    assert re.fullmatch(DESCRIPTION, answer.json()["message"])
+    assert answer.header("ratelimit") is answer.header("ratelimit-policy") is None
+
+
+def check_entered(answer: Answer) -> None:
+    """It is the answer to who may enter, where there is no operation yet; it tells of the limit, and challenges not."""
+    check_envelope(answer, 404, "not_found")
+    assert answer.header("ratelimit-policy") == '"api";q=60;w=60'
+    assert answer.header("www-authenticate") is None
+
+
+@pytest.fixture
+def token(app: Application, key: Key) -> str:
+    """A living access token."""
+    text: str = app.pair(key)["access_token"]
+    return text
+
+
+PATHS = [
+    "/api/v1", "/api/v1/", "/api/v1/unsubscribe/email", "/api/v1/unsubscribe/email/", "/api/v1/anything",
+    "/api/v1//", "/api/v1/%00", "/api/v1/%ff", "/api/v1/..", "/api/v1/a%0Ab", "/api/v1/%0A",
+    "/%61pi/v1/unsubscribe/email", "/api%2Fv1/unsubscribe/email", "/api/v1%2Funsubscribe/email", "/api/v1?x=y",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_path_of_the_api_asks_for_a_token_first(app: Application, token: str, path: str) -> None:
+    """Whether it exists or not, and however it is spelt: 401 without a token, 404 with one."""
+    check_kept_out(app.ask("GET", path))
+    check_entered(app.call(token, path))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_asks_for_a_token_first(app: Application, token: str, method: str) -> None:
+    """Also `OPTIONS`: nothing of the API is told to a stranger."""
+    check_kept_out(app.ask(method, API))
+    check_entered(app.call(token, API, method=method))
+
+
+@given(rest=st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
+def test_no_path_below_the_api_is_open(standing: Application, rest: str) -> None:
+    """Any text after `/api/v1/` at all."""
+    check_kept_out(standing.ask("GET", f"/api/v1/{quote(rest, errors='surrogatepass')}"))
+
+
+OTHER_PATHS = [
+    "/", "/api", "/api/v1x", "/api/v1%0A", "/api/v2/x", "/API/v1/x", "//api/v1", "/docs", "/openapi.json", "/metrics",
+    "/oauth", "/oauth/token/", "/oauth/token%0A", "/oauth//token", "/OAuth/token", "/healthz/", "/healthz%0A",
+    "/.well-known/oauth-authorization-server", "/oauth/introspect", "/oauth/revoke", "/settings", "*",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", OTHER_PATHS)
+def test_other_paths_ask_for_no_token_and_do_nothing(app: Application, key: Key, path: str) -> None:
+    """They do not exist: 404, in the envelope of the API, also for what would be right at the token endpoint."""
+    check_envelope(app.ask("GET", path), 404, "not_found")
+    grant = app.ask("POST", path, headers=[FORM, key.basic], body=b"grant_type=client_credentials")
+    check_envelope(grant, 404, "not_found")
+
+
+NO_TOKENS: dict[str, Headers] = {
+    "no header": [],
+    "an empty one": [("authorization", "")],
+    "the scheme alone": [("authorization", "Bearer")],
+    "no token": [("authorization", "Bearer ")],
+    "no space": [("authorization", "Bearer<token>")],
+    "a tab": [("authorization", "Bearer\t<token>")],
+    "the token alone": [("authorization", "<token>")],
+    "another scheme": [("authorization", "Token <token>")],
+    "Basic": [basic("x", "y")],
+    "quotes": [("authorization", 'Bearer "<token>"')],
+    "two tokens": [("authorization", "Bearer <token>, Bearer <token>")],
+    "two headers": [("authorization", "Bearer <token>"), ("authorization", "Bearer <token>")],
+    "two headers, one of another kind": [("authorization", "Bearer <token>"), basic("x", "y")],
+    "a proxy's header": [("proxy-authorization", "Bearer <token>")],
+    "a cookie": [("cookie", "access_token=<token>")],
+    "another case": [("authorization", "Bearer <TOKEN>")],
+    "a longer token": [("authorization", "Bearer <token>0")],
+    "a token in an encoding": [("authorization", "Bearer svc%5Fat_<rest>")],
+    "bytes beyond ASCII": [("authorization", b"Bearer \xff\xfe")],
+}
+
+
+@pytest.mark.parametrize("headers", NO_TOKENS.values(), ids=NO_TOKENS)
+def test_anything_but_one_bearer_header_is_no_token(app: Application, token: str, headers: Headers) -> None:
+    """401, and the token that was in it is not repeated."""
+    fillings = {b"<token>": token, b"<TOKEN>": token.swapcase(), b"<rest>": token.removeprefix("svc_at_")}
+    filled = [(name, text if isinstance(text, bytes) else text.encode()) for name, text in headers]
+    for place, text in fillings.items():
+        filled = [(name, value.replace(place, text.encode())) for name, value in filled]
+    answer = app.ask("GET", API, headers=list(filled))
+    check_kept_out(answer)
+    assert token[7:] not in f"{answer.headers}{answer.body!r}"
+
+
+@pytest.mark.parametrize("where", ["query", "form", "JSON"])
+def test_a_token_outside_the_header_counts_as_none(app: Application, token: str, where: str) -> None:
+    """RFC 6750 sections 2.2 and 2.3 are not offered: such a token ends up in logs."""
+    target = f"{API}?access_token={token}" if where == "query" else API
+    bodies = {"form": f"access_token={token}".encode(), "JSON": f'{{"access_token":"{token}"}}'.encode()}
+    check_kept_out(app.ask("POST", target, headers=[FORM], body=bodies.get(where, b"")))
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR", "Bearer  "])
+def test_the_scheme_may_be_in_any_case(app: Application, token: str, scheme: str) -> None:
+    """RFC 9110 section 11.1."""
+    check_entered(app.ask("GET", API, headers=[("authorization", f"{scheme} {token}")]))
+
+
+def test_tokens_of_other_kinds_do_not_enter(app: Application, key: Key) -> None:
+    """A refresh token, the client secret, and a token that nobody issued: 401."""
+    for text in (app.pair(key)["refresh_token"], key.secret, key.client_id, ids.new_secret(ids.ACCESS_TOKEN)):
+        check_kept_out(app.call(text))
+
+
+@given(value=st.binary() | st.binary().map(lambda raw: b"Bearer " + raw))
+def test_any_authorization_header_is_answered(standing: Application, value: bytes) -> None:
+    """Any bytes at all: 401, and never a 500."""
+    check_kept_out(standing.ask("GET", API, headers=[("authorization", value)]))
+
+
+@pytest.fixture(scope="module")
+def standing(deployment: Deployment) -> Application:
+    """An application that stays for all examples of a test."""
+    return Application(deployment.run, deployment.database, FakeClock())
+
+
+# What ends a token
+
+
+def test_an_expired_token_does_not_enter(app: Application, token: str, clock: FakeClock) -> None:
+    """From its 900th second on."""
+    check_entered(app.call(token))
+    clock.advance(900)
+    check_kept_out(app.call(token))
+
+
+@pytest.mark.parametrize(
+    "operation", [credentials.deactivate_credential, credentials.revoke_tokens, credentials.rotate_secret]
+)
+def test_a_revocation_holds_for_the_very_next_request(
+    app: Application, token: str, key: Key, operation: object
+) -> None:
+    """Nothing about a token is remembered between requests; it does not come back to life either."""
+    check_entered(app.call(token))
+    app.administer(operation, client_id=key.client_id)  # type: ignore[arg-type]
+    check_kept_out(app.call(token))
+    app.administer(credentials.activate_credential, client_id=key.client_id)
+    check_kept_out(app.call(token))
+
+
+def test_an_activation_lets_new_tokens_in(app: Application, token: str, key: Key) -> None:
+    """And none of those from before."""
+    app.administer(credentials.deactivate_credential, client_id=key.client_id)
+    app.administer(credentials.activate_credential, client_id=key.client_id)
+    check_kept_out(app.call(token))
+    check_entered(app.call(app.pair(key)["access_token"]))
+
+
+def test_closing_an_organization_leaves_its_keys_alone(app: Application) -> None:
+    """Its tokens still enter: which organization is meant is each operation's affair."""
+    app.run(make_organization(app.database, FakeClock(), "closing"))
+    token = app.pair(app.new_key(organizations=["closing"]))["access_token"]
+    app.administer(organizations.close_organization, slug="closing")
+    check_entered(app.call(token))
+
+
+# Order: HTTPS, token, limit, route
+
+
+def test_plain_http_is_refused_before_the_token_is_looked_at(app: Application, token: str) -> None:
+    """400 `bad_request`, never a redirect, with a token or without; not counted."""
+    for headers in ([("authorization", f"Bearer {token}")], []):
+        answer = app.ask("GET", API, headers=list(headers), scheme="http")
+        check_envelope(answer, 400, "bad_request")
+        assert answer.header("location") is answer.header("www-authenticate") is None
+    assert app.call(token).header("ratelimit") == '"api";r=59;t=60'
+
+
+def test_sixty_requests_a_minute(app: Application, token: str, clock: FakeClock) -> None:
+    """Exactly, whatever they ask for; then 429 with `Retry-After`, before any route is looked for."""
+    answers = [app.call(token, path) for path in ["/api/v1/a", "/api/v1"] * 30]
+    assert [answer.header("ratelimit") for answer in answers] == [f'"api";r={59 - n};t=60' for n in range(60)]
+    clock.advance(30.5)
+    refused = app.call(token)
+    check_envelope(refused, 429, "rate_limited")
+    assert refused.header("ratelimit-policy") == '"api";q=60;w=60'
+    assert (refused.header("ratelimit"), refused.header("retry-after")) == ('"api";r=0;t=30', "30")
+    clock.advance(29.5)
+    check_entered(app.call(token))
+
+
+def test_a_client_has_one_budget_however_many_tokens_it_has(app: Application, key: Key) -> None:
+    """It counts by `client_id`; another client has its own."""
+    tokens = [app.pair(key)["access_token"] for _ in range(3)]
+    assert {app.call(tokens[n % 3]).status for n in range(60)} == {404}
+    assert [app.call(token).status for token in tokens] == [429, 429, 429]
+    check_entered(app.call(app.pair(app.new_key())["access_token"]))
+
+
+def test_the_two_rates_are_counted_apart(app: Application, key: Key, token: str) -> None:
+    """A client without a request left at the one place has them all at the other."""
+    for _ in range(9):
+        app.pair(key)
+    assert app.issue(key).status == 429
+    assert app.call(token).header("ratelimit") == '"api";r=59;t=60'
+
+
+def test_requests_without_a_token_use_up_no_budget(app: Application, token: str) -> None:
+    """Nobody can lock a client out of the API."""
+    for _ in range(70):
+        app.call(token[:-1])
+    assert app.call(token).header("ratelimit") == '"api";r=59;t=60'
+
+
+def test_a_ceiling_of_ones_own_holds_at_once(app: Application, key: Key, token: str) -> None:
+    """An administrator's ceiling is the one that is counted against and named."""
+    app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=None, api_per_minute=2)
+    answers = [app.call(token) for _ in range(3)]
+    assert [answer.status for answer in answers] == [404, 404, 429]
+    assert answers[0].header("ratelimit-policy") == '"api";q=2;w=60'
+
+
+def test_a_proxy_without_https_is_refused(deployment: Deployment, clock: FakeClock) -> None:
+    """A trusted proxy must say that the partner came over HTTPS; anybody else cannot say so at all."""
+    app = Application(deployment.run, deployment.database, clock, trusted_proxies=(ip_network("10.0.0.0/8"),))
+    authorization = ("authorization", f"Bearer {app.pair(app.new_key())['access_token']}")
+    https = ("x-forwarded-proto", "https")
+    for headers, peer in (([], PROXY_IP), ([("x-forwarded-proto", "http")], PROXY_IP), ([https], STRANGER_IP)):
+        answer = app.ask("GET", API, headers=[authorization, *headers], peer=peer, scheme="http")
+        check_envelope(answer, 400, "bad_request")
+    check_entered(app.ask("GET", API, headers=[authorization, https], peer=PROXY_IP, scheme="http"))

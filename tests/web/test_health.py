@@ -1,0 +1,30 @@
+"""Whether the process is up, and whether it can reach its stores (docs/interface.md section D10)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.builders import opened
+from tests.fakes import FakeClock
+from tests.web.application import Application
+
+
+@pytest.mark.parametrize(("path", "status"), [("/healthz", "up"), ("/readyz", "ready")])
+def test_a_healthy_process_says_so(app: Application, path: str, status: str) -> None:
+    """200, in JSON, to anybody: it tells nothing else."""
+    answer = app.ask("GET", path)
+    assert (answer.status, answer.json()) == (200, {"status": status})
+    assert answer.header("content-type") == "application/json"
+
+
+def test_an_empty_database_is_not_ready(tmp_path: Path) -> None:
+    """503 with `Retry-After`: nothing could be served from it."""
+    with asyncio.Runner() as runner:
+        database = runner.run(opened(f"sqlite:///{tmp_path / 'empty.db'}").__aenter__())
+        app = Application(runner.run, database, FakeClock())
+        answer = app.ask("GET", "/readyz")
+        assert (answer.status, answer.error) == (503, "temporarily_unavailable")
+        assert answer.header("retry-after") == "1"
+        assert app.ask("GET", "/healthz").status == 200
+        runner.run(database.close())
