@@ -70,11 +70,15 @@ class RateLimited(StoplistError):
 
 
 class StoreUnavailable(StoplistError):
-    """The database is down, locked or full: nothing that was asked for has been promised."""
+    """The database is down, locked or full: nothing that was asked for has been promised.
 
-    def __init__(self, text: str, *, retry_after_s: int = 1) -> None:
+    `is_uncertain` says that a write may have been stored all the same: the connection broke before the answer came.
+    """
+
+    def __init__(self, text: str, *, retry_after_s: int = 1, is_uncertain: bool = False) -> None:
         super().__init__(text)
         self.retry_after_s = retry_after_s
+        self.is_uncertain = is_uncertain
 
 
 class ServerFault(StoplistError):

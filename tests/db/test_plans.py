@@ -57,7 +57,7 @@ HOT = {
 
 COLD = {
     # On an empty or small database alone.
-    "has_deployment", "deployment", "create_deployment", "record_migration",
+    "has_deployment", "any_table", "deployment", "create_deployment", "record_migration",
     # Lists of all there is, for people.
     "credentials", "organizations_of_clients", "organizations", "groups_of", "organizations_of_client",
     # Made or changed by hand, in tables of some hundred rows.

@@ -87,6 +87,24 @@ def test_all_answers_over_one_connection_are_as_promised(on_sqlite: Deployment, 
     assert answers[0].headers["cache-control"] == "no-store"
 
 
+def test_proxies_that_end_tls_are_spoken_to_in_plain_http(place: Place) -> None:
+    """Where STOPLIST_TRUSTED_PROXIES stands in for a certificate: what came to the proxy without HTTPS is refused."""
+    with place.serving(TRUSTED_PROXIES="127.0.0.0/8") as server:
+        key = place.new_key()
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as proxy:
+            for headers, status in (
+                ({}, 400),
+                ({"x-forwarded-proto": "http"}, 400),
+                ({"x-forwarded-proto": "https"}, 200),
+            ):
+                answer = proxy.post("/oauth/token", data=CC, auth=key, headers=headers)
+                assert (answer.status_code, "location" in answer.headers) == (status, False)
+            assert proxy.get("/api/v1/x").json()["error"] == "bad_request"
+            assert proxy.get("/readyz").status_code == 200
+        assert server.terminate() == 0
+    assert not (place.data_dir / "ca.pem").exists()
+
+
 def test_the_log_holds_nothing_entrusted(place: Place) -> None:
     """One line a request, with the id that the client was told; no token, secret, address or query in any line."""
     with place.serving() as server:

@@ -17,7 +17,6 @@ from stoplist.oauth.model import ACCESS_TTL_S, REFRESH_TTL_S
 from tests.builders import sql
 from tests.oauth.partner import (
     ELSEWHERE,
-    HERE,
     NOTHING,
     PROGRAM,
     Deployment,
@@ -616,4 +615,3 @@ def test_no_text_whatever_gets_a_token_or_an_error_of_ours(
 def test_the_table_is_complete() -> None:
     """Every way of presenting meets every kind of token."""
     assert set(CELLS) == set(itertools.product(PRESENTATIONS, TOKENS))
-    assert HERE != ELSEWHERE

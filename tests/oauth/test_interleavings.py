@@ -33,7 +33,8 @@ AT_ONCE = 32
 
 COMMITTED = Step("other", "COMMIT")
 ALARM = "client.reuse_alarm"
-REVOCATIONS: dict[str, Callable[[Service, Key], Awaitable[Any]]] = {
+Act = Callable[[Service, Key], Awaitable[Any]]
+REVOCATIONS: dict[str, Act] = {
     "key.deactivate": Service.deactivate,
     "key.revoke_tokens": Service.revoke,
     "key.rotate_secret": Service.rotate_secret,
@@ -81,7 +82,7 @@ class Theatre:
 
         return work
 
-    def administer(self, act: Any) -> Work:
+    def administer(self, act: Act) -> Work:
         """One of `Service.deactivate`, `Service.revoke`, `Service.rotate_secret`."""
 
         async def work(database: Postgresql) -> Any:

@@ -82,7 +82,7 @@ def test_requests_in_flight_are_answered_and_no_others_taken() -> None:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [(GET[:5], GET[5:]), (GET[:-2], GET[-2:]), (b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\n", b"abc")],
+    [(GET[:5], GET[5:]), (GET[:-2], GET[-2:]), (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n", b"abc")],
 )
 def test_a_request_that_is_still_arriving_when_the_server_stops_is_answered(before: bytes, after: bytes) -> None:
     """Part of a head, or a head without its body: that request has been accepted, and it is the last one."""

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from stoplist.cli.opened import Opened, data_dir_option, run
-from stoplist.cli.printing import json_option, print_record, print_records, rfc3339
+from stoplist.cli.printing import json_option, must_show_secret, print_record, print_records, rfc3339
 from stoplist.cli.words import CEILING, NAME
 from stoplist.oauth import credentials, usage
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS, PERMISSIONS, Credential
@@ -52,6 +52,7 @@ def create(
     Example: stoplist key create --label "Nightly import" --org acme-shoes
     """
     _check_default(organizations, default_org)
+    must_show_secret()
     created = run(
         data_dir,
         lambda opened: credentials.create_credential(
@@ -145,6 +146,7 @@ def rotate_secret(client_id: str, data_dir: str | None, as_json: bool) -> None:
 
     To change over without a gap, create a second key instead, let the partner switch, and deactivate the old one.
     """
+    must_show_secret()
     rotated = run(
         data_dir,
         lambda opened: credentials.rotate_secret(opened.actor, opened.database, opened.clock, client_id=client_id),

@@ -1,8 +1,8 @@
 """What every command but `serve` and `migrate` starts with: the settings, the database that is there, and who acts."""
 
 import asyncio
-import getpass
 import os
+import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -70,10 +70,14 @@ def run(data_dir: str | None, work: Callable[[Opened], Awaitable[T]]) -> T:
 
 def command_actor() -> Actor:
     """The person at the command line: the account of this machine, who may do all."""
+    user_id = os.getuid()
     try:
-        name = getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in a container
-        name = str(os.getuid())
+        # Not getpass.getuser(), which believes variables that anybody may set.
+        name = pwd.getpwuid(user_id).pw_name
+    except KeyError:  # an account without a name, as in a container
+        name = str(user_id)
+    if user_id == 0 and "SUDO_USER" in os.environ:
+        name = f"{os.environ['SUDO_USER']} as {name}"
     return Actor(kind="command", id=name, may=frozenset((ADMINISTER,)))
 
 
@@ -99,7 +103,12 @@ async def _opened(settings: Settings) -> AsyncIterator[Opened]:
 
 def _holds_something(path: Path) -> bool:
     # Opening an empty file would make it one of SQLite's.
-    return path.exists() and path.stat().st_size > 0
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise SettingsError(f"The database file {path} cannot be reached: {error.strerror}.") from None
 
 
 def _nothing_there(where: str) -> str:

@@ -1,5 +1,6 @@
 """How commands print what they have: tables and lists for people, JSON for programs."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import click
 import msgspec
 
 from stoplist import log
+from stoplist.errors import Refused
 
 Record = Mapping[str, Any]
 
@@ -23,7 +25,7 @@ def print_record(record: Record, *, as_json: bool) -> None:
         return
     width = max(map(len, record))
     for name, value in record.items():
-        click.echo(f"{name:<{width}}  {_shown(value)}")
+        _say(f"{name:<{width}}  {_shown(value)}")
 
 
 def print_records(records: Sequence[Record], *, columns: Iterable[str], as_json: bool, none: str) -> None:
@@ -32,18 +34,34 @@ def print_records(records: Sequence[Record], *, columns: Iterable[str], as_json:
         print_json(records)
         return
     if not records:
-        click.echo(none)
+        _say(none)
         return
     names = list(columns)
     rows = [names, *([_shown(record[name]) for name in names] for record in records)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
     for row in rows:
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        _say("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_json(value: Any) -> None:
     """JSON for programs, indented for whoever looks."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+    _say(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def must_show_secret() -> None:
+    """Refuse before a secret is made that nobody would see."""
+    if sys.stdout is None:
+        raise Refused("The standard output is closed, and a secret is shown only once: open it.")
+
+
+def _say(line: str) -> None:
+    try:
+        click.echo(line)
+    except OSError as error:
+        raise Refused(
+            f"The output could not be written ({error.strerror}); what was asked for has been done. "
+            "A secret that was lost so is replaced by `stoplist key rotate-secret`."
+        ) from None
 
 
 def rfc3339(at_ms: int | None) -> str | None:

@@ -42,7 +42,7 @@ class _Ceiling(click.ParamType[int | str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         if value == DEFAULT_CEILING:
             return DEFAULT_CEILING
-        if value.isascii() and value.isdigit() and 1 <= int(value[:20]) <= MOST_PER_MINUTE:
+        if value.isascii() and value.isdigit() and len(value) <= 10 and 1 <= int(value) <= MOST_PER_MINUTE:
             return int(value)
         self.fail(f"{value!r} is neither a whole number from 1 to {MOST_PER_MINUTE} nor `default`.", param, ctx)
 

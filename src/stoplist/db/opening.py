@@ -1,6 +1,7 @@
 """Which driver a database address means."""
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -52,7 +53,9 @@ def served_alone(database_url: str) -> Iterator[None]:
 
 def _lock_file(path: Path) -> TextIO:
     try:
-        return path.with_name(path.name + ".lock").open("w")
+        # For its owner alone: another user who may open it could hold it.
+        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.fdopen(lock, "w")
     except OSError as error:
         raise SettingsError(f"The data folder {path.parent} cannot be written to: {error.strerror}.") from None
 

@@ -56,7 +56,14 @@ class Postgresql:
             )
         except _Unfit as error:
             raise SettingsError(str(error)) from None
-        except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (
+            OSError,
+            TimeoutError,
+            ValueError,
+            OverflowError,
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+        ) as error:
             raise SettingsError(
                 f"PostgreSQL cannot be reached with STOPLIST_DATABASE_URL: {_reason(error)}. "
                 "Check that the server runs, and the host, port, database, user and password in that address."
@@ -199,4 +206,7 @@ def _translated() -> Iterator[None]:
         state = getattr(error, "sqlstate", None) or "08"
         if isinstance(error, ValueError) or not state.startswith(_STORE_STATES):
             raise  # a defect of ours
-        raise StoreUnavailable(f"The database cannot serve this now (SQLSTATE {state}): try again shortly.") from error
+        raise StoreUnavailable(
+            f"The database cannot serve this now (SQLSTATE {state}): try again shortly.",
+            is_uncertain=state.startswith("08"),
+        ) from error

@@ -1,8 +1,14 @@
 -- What a database remembers of itself.
 
 -- name: has_deployment
-SELECT name AS found FROM sqlite_master WHERE type = 'table' AND name = 'deployment'  -- only: sqlite
-SELECT CAST(to_regclass('deployment') AS text) AS found  -- only: postgresql
+-- By a column of ours, since other products may have a table of that name.
+SELECT name AS found FROM pragma_table_info('deployment') WHERE name = 'oldest_program'  -- only: sqlite
+SELECT column_name AS found FROM information_schema.columns  -- only: postgresql
+WHERE table_schema = current_schema() AND table_name = 'deployment' AND column_name = 'oldest_program'  -- only: postgresql
+
+-- name: any_table
+SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' LIMIT 1  -- only: sqlite
+SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema() LIMIT 1  -- only: postgresql
 
 -- name: deployment
 SELECT environment, schema_version, oldest_program FROM deployment WHERE one_row = 1

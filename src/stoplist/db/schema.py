@@ -15,6 +15,7 @@ from stoplist.db.query import load_queries, only_for
 from stoplist.errors import SettingsError
 
 _QUERIES = load_queries(__package__)
+_ANY_TABLE = _QUERIES["any_table"]
 _HAS_DEPLOYMENT = _QUERIES["has_deployment"]
 _DEPLOYMENT = _QUERIES["deployment"]
 _CREATE_DEPLOYMENT = _QUERIES["create_deployment"]
@@ -70,6 +71,11 @@ async def migrate(
         known = await _read(change)
         if known:
             check(known, environment=environment, newest=steps[-1].number, program=program, may_be_old=True)
+        elif await change.one(_ANY_TABLE):
+            raise SettingsError(
+                "This database holds the tables of something else, and Stoplist needs one of its own: "
+                "name an empty one with STOPLIST_DATABASE_URL."
+            )
         before = known.schema_version if known else 0
         pending = [step for step in steps if step.number > before]
         copy = await change.keep_copy(f"before-{pending[0].number:04}") if known and pending else None
@@ -114,7 +120,7 @@ def check(
 
 
 async def _read(source: Database | Transaction) -> Deployment | None:
-    if not (await source.one(_HAS_DEPLOYMENT) or {"found": None})["found"]:
+    if await source.one(_HAS_DEPLOYMENT) is None:
         return None
     row = await source.one(_DEPLOYMENT)
     return Deployment(row["environment"], row["schema_version"], row["oldest_program"]) if row else None

@@ -35,6 +35,7 @@ SMALL_CACHE_KIB = 2_048
 # Primary result codes that are the store's trouble, not a defect of ours: busy, locked, out of memory, read-only,
 # I/O error, corrupt, full, cannot open, locking protocol, no database.
 _STORE_CODES = frozenset((5, 6, 7, 8, 10, 11, 13, 14, 15, 26))
+_DAMAGED_CODES = frozenset((8, 11, 26))
 _BUSY = 5
 
 
@@ -45,6 +46,7 @@ class Sqlite:
 
     def __init__(self, path: Path, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
         self._path, self._writer, self._reader = path, writer, reader
+        self._file = _identity(path)
         self.counts = Counts()
         self._waiting: deque[_Job] = deque()
         self._work = asyncio.Event()
@@ -78,6 +80,7 @@ class Sqlite:
         return database
 
     async def one(self, query: Query, **values: Any) -> Row | None:
+        self._check_file()
         try:
             return _first(self._reader, query, values)
         except sqlite3.Error as error:
@@ -168,6 +171,7 @@ class Sqlite:
         """Commit the units that wait together; none of them sees another fail, unless the store itself fails."""
         group: list[_Job] = []
         try:
+            self._check_file()
             with _translated():
                 await self._begin(self._writer)
                 await self._run_waiting(group)
@@ -193,6 +197,13 @@ class Sqlite:
             if time.monotonic_ns() > pause_ns:
                 await asyncio.sleep(0)
                 pause_ns = time.monotonic_ns() + SLICE_NS
+
+    def _check_file(self) -> None:
+        """Refuse to go on when the file was removed or replaced: what is written to the old one is gone for good."""
+        if _identity(self._path) != self._file:
+            raise StoreUnavailable(
+                "The database file was removed or replaced while the server ran: it must be restarted."
+            )
 
     async def _begin(self, connection: sqlite3.Connection) -> None:
         """BEGIN IMMEDIATE, waiting without holding the loop while another process writes."""
@@ -373,6 +384,14 @@ def _make_private_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 1) & 0xFF
 
@@ -390,4 +409,5 @@ def _translate(error: sqlite3.Error) -> Exception:
     if _primary_code(error) not in _STORE_CODES:
         return error
     name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
-    return StoreUnavailable(f"The database cannot serve this now ({name}): try again shortly.")
+    advice = "it must be repaired" if _primary_code(error) in _DAMAGED_CODES else "try again shortly"
+    return StoreUnavailable(f"The database cannot serve this now ({name}): {advice}.")

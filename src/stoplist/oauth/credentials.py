@@ -7,6 +7,7 @@ request: nothing about a credential is remembered between requests.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -185,7 +186,8 @@ async def set_ceilings(
         }
         if wanted != {name: known[name] for name in wanted}:
             await transaction.run(_SET_CEILINGS, client_id=client_id, **wanted)
-            await trail.record(transaction, actor, "key.limits", client_id, at_ms=now_ms, **wanted)
+            was = {name: known[name] for name in wanted}
+            await trail.record(transaction, actor, "key.limits", client_id, at_ms=now_ms, **wanted, was=was)
         return await _credential(transaction, client_id)
 
     return await database.write(change)
@@ -220,7 +222,7 @@ async def update_credential(
         )
         credential = await _credential(transaction, client_id)
         if credential != known:
-            await _record(transaction, actor, "key.update", credential, now_ms)
+            await _record(transaction, actor, "key.update", credential, now_ms, was=_rights(known))
         return credential
 
     return await database.write(update)
@@ -272,18 +274,19 @@ async def _credential(source: Database | Transaction, client_id: str) -> Credent
     return _from_row(row, [organization["slug"] for organization in organizations])
 
 
-async def _record(transaction: Transaction, actor: Actor, action: str, credential: Credential, now_ms: int) -> None:
-    await trail.record(
-        transaction,
-        actor,
-        action,
-        credential.client_id,
-        at_ms=now_ms,
-        label=credential.label,
-        organizations=credential.organizations,
-        default_organization=credential.default_organization,
-        permissions=credential.permissions,
-    )
+async def _record(
+    transaction: Transaction, actor: Actor, action: str, credential: Credential, now_ms: int, **detail: Any
+) -> None:
+    await trail.record(transaction, actor, action, credential.client_id, at_ms=now_ms, **_rights(credential), **detail)
+
+
+def _rights(credential: Credential) -> dict[str, Any]:
+    return {
+        "label": credential.label,
+        "organizations": credential.organizations,
+        "default_organization": credential.default_organization,
+        "permissions": credential.permissions,
+    }
 
 
 def _default_of(organizations: Sequence[str], default: str | None) -> str:

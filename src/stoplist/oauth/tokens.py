@@ -8,6 +8,7 @@ from stoplist import ids
 from stoplist.clock import Clock
 from stoplist.db import Database, Row, Transaction
 from stoplist.db.query import load_queries
+from stoplist.errors import StoreUnavailable
 from stoplist.oauth.model import ACCESS_TTL_S, REFRESH_TTL_S, TOKEN_PER_MINUTE, Client, TokenPair
 
 _QUERIES = load_queries(__package__)
@@ -62,8 +63,31 @@ async def issue_pair(database: Database, clock: Clock, client: Client) -> TokenP
 async def rotate_pair(database: Database, clock: Clock, refresh_token: str) -> TokenPair | None:
     """The successors of an active refresh token, which is rotated by the same statement; None if it is not active."""
     pair = _new_pair()
-    row = await database.write_one(_ROTATE, **_rotation(pair, refresh_token, clock.now_ms()))
+    rotation = _rotation(pair, refresh_token, clock.now_ms())
+    try:
+        row = await database.write_one(_ROTATE, **rotation)
+    except StoreUnavailable as failure:
+        if not failure.is_uncertain:
+            raise
+        row = await _rotate_again(database, rotation)
     return pair if row else None
+
+
+async def _rotate_again(database: Database, rotation: dict[str, bytes | int]) -> Row | None:
+    """Settle a rotation whose answer was lost: it may be stored, may be under way, or may never have arrived.
+
+    Sent once more, it waits for the first one; if that made it, ours inserts nothing and its pair is found. When this
+    fails too nobody knows, and a client that tries again could set off the alarm: the text says not to.
+    """
+    try:
+        row = await database.write_one(_ROTATE, **rotation)
+        return row or await database.one(_FIND, refresh_hash=rotation["refresh_hash"])
+    except StoreUnavailable as failure:
+        raise StoreUnavailable(
+            "The database failed while the refresh token was being used: do not send it again, "
+            "get a new pair with client_credentials.",
+            retry_after_s=failure.retry_after_s,
+        ) from failure
 
 
 async def is_still_unused(transaction: Transaction, refresh_token: str, now_ms: int) -> bool:

@@ -8,6 +8,8 @@ import msgspec
 from stoplist.errors import Refused
 
 MAX_NAME_CHARS = 200
+_UNPRINTABLE = frozenset(("Cc", "Cs", "Zl", "Zp"))
+_BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # they reorder what people read
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -57,6 +59,6 @@ def checked_name(text: str, what: str) -> str:
     name = text.strip()
     if not name or len(name) > MAX_NAME_CHARS:
         raise Refused(f"{what} needs 1 to {MAX_NAME_CHARS} characters; this one has {len(name)}.")
-    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name):
+    if any(unicodedata.category(one) in _UNPRINTABLE or one in _BIDI_CONTROLS for one in name):
         raise Refused(f"{what} must be one line of text, without control characters.")
     return name

@@ -53,7 +53,7 @@ class Metrics:
         if exchange.status == 429:
             self.limit_refusals.labels(exchange.route).inc()
 
-    def wire_answered(self, request_id: str, status: int) -> None:
+    def wire_answered(self, status: int) -> None:
         """Count an answer that was made below the application: to what is no HTTP, too large a head, too late."""
         self._requests.labels("none", str(status)).inc()
 

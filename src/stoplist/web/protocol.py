@@ -205,6 +205,8 @@ class WireProtocol(HttpToolsProtocol):
             return  # see _receive_without_upgrade
         if len(self.pipeline) >= _MAX_PIPELINED:
             raise _TooManyPipelinedError
+        if not _is_unambiguous(self.headers, parser.get_http_version()):
+            raise _AmbiguousHeadError
         self._complete_scope()
         # Trailers go to a list that nobody reads: in the head they would count (RFC 9110 section 6.5.1).
         self.headers = []
@@ -442,8 +444,26 @@ class _TooManyPipelinedError(Exception):
     """
 
 
+class _AmbiguousHeadError(Exception):
+    """Stops the parser: a proxy could read this head otherwise than we do (RFC 9112 sections 3.2 and 6.1)."""
+
+
+def _is_unambiguous(headers: list[tuple[bytes, bytes]], version: str) -> bool:
+    """Whether there is one `Host`, as HTTP/1.1 demands, and no transfer coding but one `chunked`."""
+    hosts = 0
+    codings: list[bytes] = []
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding":
+            codings.append(value.lower())
+    return (hosts == 1 or (hosts == 0 and version == "1.0")) and codings in ([], [b"chunked"])
+
+
 def _envelope(code: str, text: str, **extra: str) -> bytes:
-    return msgspec.json.encode({"error": code, "message": text, "error_description": text, **extra})
+    # The token endpoint's envelope has two fields, and only its code for a bad request is this one (section 7.1).
+    message = {} if code == "invalid_request" else {"message": text}
+    return msgspec.json.encode({"error": code, **message, "error_description": text, **extra})
 
 
 def _own_headers(request_id: str, body: bytes) -> list[tuple[bytes, bytes]]:

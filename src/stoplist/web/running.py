@@ -6,12 +6,13 @@ Source: docs/interface.md section D1.
 import asyncio
 import gc
 import logging
+import resource
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-from stoplist import chores
+from stoplist import chores, log
 from stoplist.clock import Clock
 from stoplist.db import Database, schema
 from stoplist.db.opening import make_folder, open_database, served_alone, sqlite_path
@@ -38,6 +39,7 @@ async def serve(settings: Settings, *, after_start: AfterStart | None = None) ->
     `after_start` is done once connections are accepted. SettingsError when the server cannot start.
     """
     make_folder(settings.database_url)
+    _allow_many_connections()
     stop, force = asyncio.Event(), asyncio.Event()
     with served_alone(settings.database_url), stop_on_signals(stop, force):
         async with _database(settings) as database:
@@ -70,6 +72,18 @@ async def _serve(
         gc.collect()
         gc.freeze()
 
+    def own_answer(request_id: str, status: int) -> None:
+        metrics.wire_answered(status)
+        log.request_line(
+            at_ms=clock.now_ms(),
+            request_id=request_id,
+            client_id=None,
+            method="*",
+            path="/*",
+            status=status,
+            duration_ms=0.0,
+        )
+
     try:
         with chores.running(table):
             async with _metrics_listener(settings, metrics, stop):
@@ -82,7 +96,7 @@ async def _serve(
                     stop=stop,
                     force=force,
                     on_started=started,
-                    on_own_answer=metrics.wire_answered,
+                    on_own_answer=own_answer,
                     bad_request_code=bad_request_code,
                 )
     finally:
@@ -152,6 +166,13 @@ async def _metrics_listener(settings: Settings, metrics: Metrics, stop: asyncio.
     finally:
         stop.set()
         await task
+
+
+def _allow_many_connections() -> None:
+    """Each connection takes a file descriptor; the usual soft limit of 1024 is for programs that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _after_start(work: AfterStart, database: Database, clock: Clock) -> None:

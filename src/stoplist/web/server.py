@@ -24,6 +24,7 @@ from stoplist.web.protocol import Bounds, OnOwnAnswer, WireProtocol, WireState
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 2048
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_HANDSHAKE_S = 10.0
 # How long an idle client may take to read that it is disconnected; many do not look before the next request.
 _LINGER_S = 0.5
 _POLL_S = 0.02
@@ -132,7 +133,13 @@ class _Server:
         self._date_answers()
         loop = asyncio.get_running_loop()
         for sock in sockets:
-            listener = await loop.create_server(self._new_connection, sock=sock, ssl=tls, backlog=_BACKLOG)
+            listener = await loop.create_server(
+                self._new_connection,
+                sock=sock,
+                ssl=tls,
+                backlog=_BACKLOG,
+                ssl_handshake_timeout=_HANDSHAKE_S if tls else None,
+            )
             self._listeners.append(listener)
 
     async def keep_bounds_until(self, stop: asyncio.Event) -> None:

@@ -181,7 +181,8 @@ def _spelt(host: str) -> str | None:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Holds the file's lock; a process that dies lets go of it."""
-    with path.open("ab") as file:
+    # For its owner alone: another user who may open it could hold it.
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
