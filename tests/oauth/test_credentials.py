@@ -208,6 +208,7 @@ async def test_an_inactive_key_and_its_tokens_are_dead_at_once(database: Databas
     assert await lives(database, clock, pair) == (False, False)
     on = await credentials.activate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert on == key.credential
+    assert await epoch(database, ids_of(key)) == 2
     assert await proves(database, ids_of(key), key.client_secret)
     assert await lives(database, clock, pair) == (False, False)
     assert await lives(database, clock, await make_token(database, clock, key)) == (True, True)

@@ -3,14 +3,17 @@
 import asyncio
 import itertools
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from stoplist.db import Database
+from stoplist.db import postgresql as postgresql_module
 from stoplist.errors import StoreUnavailable
 from stoplist.oauth import usage as usage_module
 from stoplist.oauth.usage import DAY_MS, KEPT_REFUSALS, DayOfUse, Refusal, Usage, last_refusals, use_by_day
 from tests.builders import contents, execute, migrated, on_each_database, opened, value
+from tests.services.postgresql import Server
 
 NOON_MS = 20_000 * DAY_MS + DAY_MS // 2
 TODAY = NOON_MS // DAY_MS
@@ -188,6 +191,24 @@ async def test_what_came_since_is_later_than_what_could_not_be_written(database:
 
 
 @on_each_database
+async def test_what_comes_while_a_try_fails_is_later_than_what_it_tried(database: Database) -> None:
+    """The same when the requests went on during the try itself."""
+    usage = Usage()
+    first = note(usage, NOON_MS, "rate_limited", is_authenticated=True)
+    await _break(database)
+    flushing = asyncio.create_task(usage.flush(database))
+    await asyncio.sleep(0)
+    later = note(usage, NOON_MS + 5, "not_found", is_authenticated=True)
+    with pytest.raises(Exception, match="no more"):
+        await flushing
+    await _mend(database)
+    await usage.flush(database)
+    assert await last_used_ms(database) == NOON_MS + 5
+    assert [it.request_id for it in await last_refusals(database, KEY)] == [later, first]
+    assert await days(database) == {TODAY: (2, 1, 0)}
+
+
+@on_each_database
 async def test_of_many_keys_only_those_that_were_written_are_gone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +258,29 @@ def test_two_servers_add_up(database_url: str) -> None:
                 await asyncio.gather(shares[0].flush(one), shares[1].flush(other))
             assert await days(one) == await days(other, OTHER) == {TODAY: (10, 10, 0)}
             assert len(await last_refusals(one, KEY)) == 10
+
+    asyncio.run(body())
+
+
+def test_two_servers_do_not_wait_for_one_another_in_a_circle(
+    monkeypatch: pytest.MonkeyPatch, postgresql: Server, postgresql_url: str
+) -> None:
+    """They write keys in one order, so there is no deadlock: here it would not be noticed until patience ends."""
+    name = urlsplit(postgresql_url).path[1:]
+    postgresql.execute(f'ALTER DATABASE "{name}" SET deadlock_timeout = 60000')
+    monkeypatch.setattr(postgresql_module, "STATEMENT_TIMEOUT_S", 3.0)
+
+    async def body() -> None:
+        async with migrated(postgresql_url) as one, opened(postgresql_url) as other:
+            clients = [f"svc_ci_{number}" for number in range(40)]
+            for _ in range(3):
+                shares = Usage(), Usage()
+                for client_id in clients:
+                    note(shares[0], client_id=client_id)
+                for client_id in reversed(clients):
+                    note(shares[1], client_id=client_id)
+                await asyncio.gather(shares[0].flush(one), shares[1].flush(other))
+            assert await days(one, clients[7]) == {TODAY: (6, 0, 0)}
 
     asyncio.run(body())
 

@@ -123,6 +123,7 @@ class Sqlite:
 
     async def _slices(self, query: Query, values: dict[str, Any]) -> AsyncGenerator[list[Row], None]:
         """One read in slices, so that other requests run in between; on a connection of its own meanwhile."""
+        self._check_file()
         with _translated():
             connection = (
                 self._idle_readers.pop() if self._idle_readers else connect(self._path, cache_kib=SMALL_CACHE_KIB)

@@ -1,0 +1,236 @@
+"""A refresh whose answer from PostgreSQL is lost on its way (docs/interface.md section D2, Rotation and reuse)."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+
+from stoplist.db import sqlite
+from stoplist.db.opening import sqlite_path
+from stoplist.errors import StoreUnavailable
+from stoplist.oauth.tokens import rotate_pair
+from tests.builders import opened
+from tests.fakes import FakeClock
+from tests.oauth.partner import Key, Service, deployed, pair_of
+
+PATIENCE_S = 20.0
+ARRIVES, STORED, UNDER_WAY = "before it arrives", "when it is stored", "while it is under way"
+
+
+class Relay:
+    """Stands between Stoplist and PostgreSQL; cuts the connection that carries the next rotation."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: asyncio.Server
+        self.cuts_when: str | None = None
+        self.stays_cut = False
+        self.was_cut = asyncio.Event()
+
+    async def listen(self) -> int:
+        """The port at which it stands in for the server."""
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        if self.stays_cut and self.was_cut.is_set():
+            writer.transport.abort()
+            return
+        server_reader, server_writer = await asyncio.open_connection(self._host, self._port)
+        self._writers.append(server_writer)
+        self._tasks += [
+            asyncio.create_task(self._to_server(reader, server_writer, writer)),
+            asyncio.create_task(self._to_client(server_reader, writer)),
+        ]
+
+    async def _to_server(
+        self, reader: asyncio.StreamReader, server: asyncio.StreamWriter, client: asyncio.StreamWriter
+    ) -> None:
+        server.write(await _first_message(reader))
+        rotations: set[bytes] = set()
+        is_rotation = False
+        async for kind, message in _messages(reader):
+            if kind == b"P" and b"ON CONFLICT (rotated_from)" in message:  # Parse: a name, and the text
+                rotations.add(message[5:].split(b"\0")[0])
+            if kind == b"B":  # Bind: the portal, the statement's name, the values
+                is_rotation = message[5:].split(b"\0")[1] in rotations
+            if is_rotation and self.cuts_when == ARRIVES:
+                self._cut(client)
+                return
+            server.write(message)
+            if is_rotation and kind == b"S" and self.cuts_when == UNDER_WAY:  # Sync: nothing more is to come
+                self._cut(client)
+                return
+        server.close()
+
+    async def _to_client(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        answer: list[bytes] = []
+        is_stored = False
+        async for kind, message in _messages(reader):
+            answer.append(message)
+            is_stored |= kind == b"C" and message[5:].startswith(b"INSERT 0 1")
+            if is_stored and kind == b"Z" and self.cuts_when == STORED:  # ReadyForQuery: it is committed
+                self._cut(client)
+                return
+            if kind == b"Z" or not is_stored:
+                client.write(b"".join(answer))
+                answer.clear()
+                is_stored = False
+        client.close()
+
+    def _cut(self, client: asyncio.StreamWriter) -> None:
+        self.cuts_when = None
+        self.was_cut.set()
+        client.transport.abort()
+
+
+async def _first_message(reader: asyncio.StreamReader) -> bytes:
+    size = await reader.readexactly(4)
+    return size + await reader.readexactly(int.from_bytes(size) - 4)
+
+
+async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Each message of PostgreSQL's protocol with its kind, until the connection ends."""
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head = await reader.readexactly(5)
+            yield head[:1], head + await reader.readexactly(int.from_bytes(head[1:]) - 4)
+
+
+@contextlib.asynccontextmanager
+async def relayed(url: str) -> AsyncIterator[tuple[Relay, str]]:
+    """A relay before the server of this address, and the address by way of it."""
+    parts = urlsplit(url)
+    relay = Relay(parts.hostname or "127.0.0.1", parts.port or 5432)
+    port = await relay.listen()
+    account = parts.netloc.rpartition("@")[0]
+    try:
+        yield relay, urlunsplit(parts._replace(netloc=f"{account}@127.0.0.1:{port}", query="sslmode=disable"))
+    finally:
+        await relay.close()
+
+
+async def assert_rotated_once(service: Service, key: Key, *, alive: str) -> None:
+    """One successor, which is good, and nobody was taken for a thief."""
+    stored = await service.stored_pairs(key)
+    assert [row["rotated_from"] for row in stored] == [None, stored[0]["pair_id"]]
+    assert await service.alarms(key) == []
+    assert await service.epoch(key) == 1
+    assert await service.is_alive(alive)
+
+
+@pytest.mark.parametrize("moment", [ARRIVES, STORED])
+def test_a_refresh_whose_answer_is_lost_is_answered_with_what_is_stored(
+    postgresql_url: str, clock: FakeClock, moment: str
+) -> None:
+    """Once rotated, no alarm: the statement is sent again, and tells whether the first one had arrived."""
+
+    async def body() -> None:
+        async with relayed(postgresql_url) as (relay, url), deployed(url, clock) as service:
+            key = await service.new_key()
+            first = await service.new_pair(key)
+            relay.cuts_when = moment
+            second = pair_of(await service.refresh(first.refresh_token))
+            assert relay.was_cut.is_set()
+            await assert_rotated_once(service, key, alive=second.access_token)
+            assert await service.is_alive(pair_of(await service.refresh(second.refresh_token)).access_token)
+
+    asyncio.run(body())
+
+
+def test_a_refresh_that_is_still_under_way_is_waited_for(postgresql_url: str, clock: FakeClock) -> None:
+    """The server knows nothing of the cut and goes on; the second sending waits, and finds what the first stored."""
+
+    async def body() -> None:
+        async with relayed(postgresql_url) as (relay, url), deployed(url, clock) as service:
+            key = await service.new_key()
+            first = await service.new_pair(key)
+            other = await asyncpg.connect(postgresql_url)
+            try:
+                async with other.transaction():
+                    await other.execute("SELECT * FROM clients FOR UPDATE")
+                    relay.cuts_when = UNDER_WAY
+                    refresh = asyncio.create_task(service.refresh(first.refresh_token))
+                    await until_two_wait(other)
+                    assert relay.was_cut.is_set()
+                second = pair_of(await refresh)
+            finally:
+                await other.close()
+            await assert_rotated_once(service, key, alive=second.access_token)
+
+    asyncio.run(body())
+
+
+async def until_two_wait(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Until two backends of this database wait for somebody's lock."""
+    query = """SELECT COUNT(*) FROM pg_stat_activity
+               WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"""
+    async with asyncio.timeout(PATIENCE_S):
+        while await connection.fetchval(query) < 2:
+            pass
+
+
+@pytest.mark.parametrize("moment", [ARRIVES, STORED])
+def test_a_refresh_that_nobody_knows_of_says_not_to_send_the_token_again(
+    postgresql_url: str, clock: FakeClock, moment: str
+) -> None:
+    """The database stays away: whoever sent the token again might set off the alarm. Nothing is promised, nor lost."""
+
+    async def body() -> None:
+        async with relayed(postgresql_url) as (relay, url), deployed(url, clock) as service:
+            key = await service.new_key()
+            first = await service.new_pair(key)
+            relay.cuts_when, relay.stays_cut = moment, True
+            error = (await service.refresh(first.refresh_token)).error
+            assert isinstance(error, StoreUnavailable)
+            assert "do not send it again" in error.text
+            assert "client_credentials" in error.text
+            assert error.retry_after_s == 1
+            async with opened(postgresql_url) as database:
+                service.database = database
+                assert len(await service.stored_pairs(key)) == (2 if moment == STORED else 1)
+                assert await service.alarms(key) == []
+
+    asyncio.run(body())
+
+
+def test_on_sqlite_a_refresh_that_failed_stored_nothing(
+    sqlite_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused as it failed, with the advice to try again, and the token is good for that."""
+    monkeypatch.setattr(sqlite, "LOCK_WAIT_S", 0.01)
+
+    async def body() -> None:
+        async with deployed(sqlite_url, clock) as service:
+            key = await service.new_key()
+            first = await service.new_pair(key)
+            path = sqlite_path(sqlite_url)
+            assert path is not None
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                with pytest.raises(StoreUnavailable, match="try again shortly") as failure:
+                    await rotate_pair(service.database, clock, first.refresh_token)
+                assert not failure.value.is_uncertain
+                error = (await service.refresh(first.refresh_token)).error
+                assert isinstance(error, StoreUnavailable)
+                assert error.text == failure.value.text
+            second = pair_of(await service.refresh(first.refresh_token))
+            await assert_rotated_once(service, key, alive=second.access_token)
+
+    asyncio.run(body())
