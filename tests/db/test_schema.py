@@ -19,7 +19,7 @@ from stoplist.db import Database, schema
 from stoplist.db.opening import sqlite_path
 from stoplist.db.schema import Deployment, Migrated, Migration, load_migrations, migrate
 from stoplist.errors import SettingsError
-from tests.builders import opened, sql, value
+from tests.builders import execute, opened, sql, value
 
 ROOT = Path(__file__).parents[2]
 NEWEST = load_migrations()[-1].number
@@ -268,6 +268,21 @@ def test_a_database_of_the_other_environment_is_refused(database_url: str) -> No
             with pytest.raises(SettingsError, match="production environment"):
                 schema.check(known, environment="development", newest=NEWEST)
             schema.check(known, environment=None, newest=NEWEST)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("name", ["customers", "deployment"])
+def test_a_database_of_something_else_is_refused_and_left_alone(database_url: str, name: str) -> None:
+    """Our tables would lie among theirs; a table that happens to have a name of ours is not ours either."""
+
+    async def body() -> None:
+        async with opened(database_url) as database:
+            await execute(database, f"CREATE TABLE {name} (environment TEXT)")
+            with pytest.raises(SettingsError, match="something else"):
+                await bring_up(database)
+            assert await schema.read(database) is None
+            assert not await has_table(database, "clients")
 
     asyncio.run(body())
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import stat
@@ -393,6 +394,35 @@ def test_a_damaged_file_is_the_store_s_trouble(sqlite_url: str, tmp_path: Path) 
                 await database.all(ALL)
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_file_that_is_gone_is_the_store_s_trouble(sqlite_url: str, tmp_path: Path, is_replaced: bool) -> None:
+    """Removed or replaced, it would be read as it was and written into nothing: 503 until the server is restarted."""
+
+    def take_away() -> None:
+        for file in tmp_path.iterdir():
+            file.rename(file.with_name(f"away.{file.name}"))
+        if is_replaced:
+            shutil.copy(tmp_path / "away.stoplist.db", tmp_path / "stoplist.db")
+
+    async def body() -> None:
+        async with opened(sqlite_url) as database:
+            await execute(database, MAKE)
+            await add(database, 1)
+            take_away()
+            for work in (
+                database.one(ALL),
+                database.all(ALL),
+                add(database, 2),
+                execute(database, "DELETE FROM things"),
+            ):
+                with pytest.raises(StoreUnavailable, match="restarted"):
+                    await work
+
+    asyncio.run(body())
+    with closing(sqlite3.connect(tmp_path / "away.stoplist.db")) as connection:
+        assert connection.execute("SELECT number FROM things").fetchall() == [(1,)]
 
 
 # Long reads

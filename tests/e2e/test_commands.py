@@ -109,9 +109,9 @@ async def _hammered(servers: list[Server], key: Key, revoke: Callable[[], object
                 pair = answer.json()
         return pair
 
-    async with load.connections(servers, 12) as lines:
+    async with load.connections(servers, 24) as lines:
         answers = await asyncio.gather(*(load.ask(line, load.issue(key)) for line in lines))
-        kinds = ["issue", "refresh", "call", "refresh", "issue", "issue"] * 2
+        kinds = ["issue", "issue", "issue", "refresh", "issue", "call"] * 4
         hammering = [
             asyncio.create_task(hammer(line, kind, answer.json()))
             for line, kind, answer in zip(lines, kinds, answers, strict=True)

@@ -178,11 +178,9 @@ def test_a_refresh_that_is_still_under_way_is_waited_for(postgresql_url: str, cl
 
 
 async def until_two_wait(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    """Until two backends of this database wait for somebody's lock."""
-    query = """SELECT COUNT(*) FROM pg_stat_activity
-               WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"""
+    """Until two backends wait for a lock. Inside a transaction pg_stat_activity would stay as it was."""
     async with asyncio.timeout(PATIENCE_S):
-        while await connection.fetchval(query) < 2:
+        while await connection.fetchval("SELECT COUNT(DISTINCT pid) FROM pg_locks WHERE NOT granted") < 2:
             pass
 
 

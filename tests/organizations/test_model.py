@@ -73,6 +73,8 @@ def test_names_are_text_of_any_script(name: str) -> None:
         "a\u2029b",
         "a\ud800b",
         "a\x85b",
+        "a\u202eb",
+        "a\u2066b",
     ],
 )
 def test_a_name_is_one_line_without_control_characters(name: str) -> None:

@@ -1,0 +1,84 @@
+"""What the load client says: one script for each kind of work, its requests made beforehand."""
+
+import base64
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+TOKEN_CHARS = 56
+_NO_TOKEN = b"x" * TOKEN_CHARS
+_MARK = b'"refresh_token":"'
+
+
+class Partner(msgspec.Struct, frozen=True):
+    """One key of the product's, and access tokens that were issued to it."""
+
+    client_id: str
+    client_secret: str
+    access_tokens: tuple[str, ...] = ()
+
+
+class Repeat:
+    """Sends the same few requests again and again."""
+
+    def __init__(self, requests: Sequence[bytes], status: bytes = b"200") -> None:
+        self.status = status
+        self._requests = itertools.cycle(requests)
+
+    def first(self) -> bytes:
+        return next(self._requests)
+
+    def next(self, body: bytes) -> bytes:
+        return next(self._requests)
+
+
+class RefreshChain:
+    """Begins with `client_credentials`, then presents the refresh token of each answer for the next."""
+
+    status = b"200"
+
+    def __init__(self, partner: Partner) -> None:
+        self._beginning = client_credentials(partner)
+
+    def first(self) -> bytes:
+        return self._beginning
+
+    def next(self, body: bytes) -> bytes:
+        at = body.find(_MARK) + len(_MARK)
+        if at < len(_MARK):
+            return self._beginning
+        return refresh(body[at : at + TOKEN_CHARS])
+
+
+def client_credentials(partner: Partner) -> bytes:
+    """A token request with HTTP Basic."""
+    basic = base64.b64encode(f"{partner.client_id}:{partner.client_secret}".encode())
+    return _form(b"grant_type=client_credentials", b"Authorization: Basic " + basic + b"\r\n")
+
+
+def refresh(token: bytes = _NO_TOKEN) -> bytes:
+    """A refresh with no credentials; without a token one of the same size, for whom it is all the same."""
+    return _form(b"grant_type=refresh_token&refresh_token=" + token)
+
+
+def read(access_token: str) -> bytes:
+    """A request of the API with a bearer token."""
+    return (
+        b"GET /api/v1/unsubscribe/email HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+        b"Authorization: Bearer " + access_token.encode() + b"\r\n\r\n"
+    )
+
+
+def health() -> bytes:
+    """A request that a server answers as soon as it is up."""
+    return b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def _form(fields: bytes, header: bytes = b"") -> bytes:
+    return (
+        b"POST /oauth/token HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+        + header
+        + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n" % len(fields)
+        + fields
+    )

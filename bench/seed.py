@@ -1,0 +1,71 @@
+"""A SQLite file with as many live tokens as a busy deployment has, written by SQL: to issue them takes long.
+
+The rows are what the product itself writes, with random bytes for hashes: nobody knows their tokens, and each
+index is as large and as unordered as it would be.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+_CLIENTS = 1_000
+_ISSUED_WITHIN_S = 60
+_ACCESS_TTL_S = 900
+_REFRESH_TTL_S = 2_592_000
+_BITE = 100_000
+
+_INSERT_CLIENT = """
+INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
+                     permissions, created_ms)
+SELECT ?, 'Seeded', ?, 'svc_cs_seed', 1, 1, min(organization_id), 'read unsubscribe', ? FROM organizations
+"""
+_INSERT_PAIR = """
+INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
+VALUES (?, 1, ?, ?, ?, ?)
+"""
+
+
+def fill(file: Path, token_pairs: int) -> int:
+    """Adds live pairs until there are `token_pairs`; the highest pair_id then. No server may be running."""
+    with closing(sqlite3.connect(file)) as connection:
+        # Durable at the end, by the sync below; a crash half-way only means to begin again.
+        connection.executescript("PRAGMA synchronous = OFF; PRAGMA cache_size = -400000;")
+        _fill(connection, token_pairs)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        highest: int = connection.execute("SELECT max(pair_id) FROM token_pairs").fetchone()[0]
+    # Else the system writes the new file back during the measurement.
+    os.sync()
+    return highest
+
+
+def trim(file: Path, highest_pair_id: int) -> None:
+    """Takes away the pairs issued since the file was filled, so that few stay few. A server may run on it."""
+    with closing(sqlite3.connect(file, timeout=10)) as connection, connection:
+        connection.execute("DELETE FROM token_pairs WHERE pair_id > ?", (highest_pair_id,))
+
+
+def _fill(connection: sqlite3.Connection, token_pairs: int) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    clients = [f"svc_ci_seeded{number:016}" for number in range(_CLIENTS)]
+    with connection:
+        connection.executemany(_INSERT_CLIENT, ((name, os.urandom(32), now_ms) for name in clients))
+    missing = token_pairs - int(connection.execute("SELECT count(*) FROM token_pairs").fetchone()[0])
+    while missing > 0:
+        with connection:
+            connection.executemany(_INSERT_PAIR, _pairs(clients, min(missing, _BITE), now_ms))
+        missing -= _BITE
+
+
+def _pairs(clients: list[str], count: int, now_ms: int) -> Iterator[tuple[str, bytes, bytes, int, int]]:
+    for number in range(count):
+        issued_ms = now_ms - _ISSUED_WITHIN_S * 1000 * number // count
+        yield (
+            clients[number % len(clients)],
+            os.urandom(32),
+            os.urandom(32),
+            issued_ms + _ACCESS_TTL_S * 1000,
+            issued_ms + _REFRESH_TTL_S * 1000,
+        )

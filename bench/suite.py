@@ -1,0 +1,274 @@
+"""The whole measurement: prepares the servers, runs the rounds, hands back verdicts and their figures."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from bench import postgresql, product, rounds, seed
+from bench.product import Deployment
+from bench.rounds import Figures, Pace, Piece
+from bench.rows import (
+    FEW_TOKENS,
+    MANY_TOKENS,
+    MAX_MEMORY_MIB,
+    MAX_SLOWER_WITH_MANY,
+    MAX_START_RATIO,
+    MIN_CLIENT_LEAD,
+    ROWS,
+    Row,
+)
+from bench.scripts import Partner, Repeat, read
+from bench.server import Server, free_port
+from bench.verdict import Spread, Target, Verdict, Work, round_ratios, spread, sum_up
+
+BARE, FEW, MANY, POSTGRESQL = "bare", "stoplist", "stoplist, 1M tokens", "stoplist on PostgreSQL"
+PLAIN = "bare ASGI"
+CLIENT_LEAD = "client on bare ASGI / best row of Stoplist"
+_REPOSITORY = Path(__file__).parent.parent
+
+Say = Callable[[str], None]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What is measured, and how thoroughly."""
+
+    pace: Pace
+    starts: int
+    rows: tuple[Row, ...] = ROWS
+    with_sqlite: bool = True
+    with_postgresql: bool = True
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdicts, and by title what each server did at each kind of work."""
+
+    verdicts: list[Verdict]
+    works: dict[str, Work]
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A deployment with its partners, and what its answers look like: the bare ones are of the same size."""
+
+    deployment: Deployment
+    partners: list[Partner]
+    bearer_status: bytes
+    body_bytes: dict[str, int]
+
+
+def run(options: Options, scratch: Path, say: Say) -> Outcome:
+    """Measures what `options` asks for, in folders below `scratch`. Raises BenchError when that cannot be."""
+    outcomes = []
+    if options.with_sqlite:
+        outcomes.append(_on_sqlite(options, scratch, say))
+    if options.with_postgresql:
+        outcomes.append(_on_postgresql(options, scratch, say))
+    return Outcome(
+        verdicts=[verdict for outcome in outcomes for verdict in outcome.verdicts],
+        works={title: work for outcome in outcomes for title, work in outcome.works.items()},
+    )
+
+
+def _on_sqlite(options: Options, scratch: Path, say: Say) -> Outcome:
+    say("preparing a deployment on SQLite")
+    few = _prepare(Deployment(scratch / "few"))
+    starts = _start_ratio(few, options.starts, say)
+    many = Deployment(scratch / "many")
+    shutil.copytree(few.deployment.folder, many.folder)
+    say(f"writing {FEW_TOKENS} and {MANY_TOKENS} live token pairs")
+    few_highest = seed.fill(few.deployment.database, FEW_TOKENS)
+    seed.fill(many.database, MANY_TOKENS)
+    with ExitStack() as running:
+        bare = _start_bare(running, few)
+        servers = {
+            FEW: running.enter_context(few.deployment.server()),
+            MANY: running.enter_context(many.server()),
+        }
+        figures = rounds.run(
+            [*_plain_piece(few, bare), *_pieces(options.rows, few, bare, servers)],
+            options.pace,
+            say=say,
+            after_round=lambda: seed.trim(few.deployment.database, few_highest),
+        )
+        memory_mib = spread([server.rss_bytes() / 2**20 for server in servers.values()])
+    verdicts = [
+        *[_share(row, figures, FEW, Target(row.min_share, at_least=True)) for row in options.rows],
+        *[_slower_with_many(row, figures) for row in options.rows],
+        starts,
+        _memory(memory_mib),
+        _client_lead(options.rows, figures),
+    ]
+    return Outcome(verdicts=verdicts, works=_works(figures, ""))
+
+
+def _on_postgresql(options: Options, scratch: Path, say: Say) -> Outcome:
+    say("preparing a deployment on PostgreSQL")
+    with ExitStack() as running:
+        settings = running.enter_context(postgresql.settings())
+        deployment = Deployment(scratch / "postgresql", settings)
+        deployment.folder.mkdir()
+        deployment.run("migrate")
+        prepared = _prepare(deployment)
+        bare = _start_bare(running, prepared)
+        server = running.enter_context(deployment.server())
+        figures = rounds.run(
+            _pieces(options.rows, prepared, bare, {POSTGRESQL: server}),
+            options.pace,
+            say=say,
+            after_round=lambda: None,
+        )
+    verdicts = [_share(row, figures, POSTGRESQL, None) for row in options.rows]
+    return Outcome(verdicts=verdicts, works=_works(figures, "PostgreSQL rounds: "))
+
+
+def _prepare(deployment: Deployment) -> Prepared:
+    deployment.folder.mkdir(exist_ok=True)
+    with deployment.server() as server:
+        partners = product.with_tokens(product.make_partners(deployment), server)
+        token_bytes = product.token_answer_bytes(partners[0], server)
+        bearer_status, bearer_bytes = product.bearer_answer(partners[0], server)
+    return Prepared(
+        deployment=deployment,
+        partners=partners,
+        bearer_status=bearer_status,
+        body_bytes={"form_echo": token_bytes, "starlette": bearer_bytes, "asgi": bearer_bytes},
+    )
+
+
+def _bare_server(app: str, prepared: Prepared) -> Server:
+    port = free_port()
+    deployment = prepared.deployment
+    command = [sys.executable, "-m", "bench.bare", app, "--port", str(port)]
+    command += ["--cert", str(deployment.certificate), "--key", str(deployment.certificate_key)]
+    command += ["--body-bytes", str(prepared.body_bytes[app])]
+    log = deployment.folder.with_name(f"{app}.log")
+    return Server(command, port=port, ca=deployment.ca, folder=_REPOSITORY, environ=os.environ, log=log)
+
+
+def _start_bare(running: ExitStack, prepared: Prepared) -> dict[str, Server]:
+    return {app: running.enter_context(_bare_server(app, prepared)) for app in prepared.body_bytes}
+
+
+def _plain_piece(prepared: Prepared, bare: dict[str, Server]) -> Iterator[Piece]:
+    """The most that this client gets out of this uvicorn: proof that it is not itself what is measured."""
+    request = read(prepared.partners[0].access_tokens[0])
+    yield Piece(work=PLAIN, subject=BARE, server=bare["asgi"], connections=32, script=lambda number: Repeat([request]))
+
+
+def _pieces(
+    rows: Sequence[Row], prepared: Prepared, bare: dict[str, Server], servers: dict[str, Server]
+) -> Iterator[Piece]:
+    for row in rows:
+        yield _bare_piece(row, prepared, bare[row.bare_app])
+        for subject, server in servers.items():
+            yield _product_piece(row, prepared, subject, server)
+
+
+def _bare_piece(row: Row, prepared: Prepared, server: Server) -> Piece:
+    return Piece(
+        work=row.key,
+        subject=BARE,
+        server=server,
+        connections=row.connections,
+        script=lambda number: row.bare_script(prepared.partners, number),
+    )
+
+
+def _product_piece(row: Row, prepared: Prepared, subject: str, server: Server) -> Piece:
+    return Piece(
+        work=row.key,
+        subject=subject,
+        server=server,
+        connections=row.connections,
+        script=lambda number: row.product_script(prepared.partners, number, prepared.bearer_status),
+    )
+
+
+def _start_ratio(prepared: Prepared, starts: int, say: Say) -> Verdict:
+    say(f"starting bare Starlette and Stoplist {starts} times")
+    pairs_s = [(_start_s(prepared.deployment.server()), _start_s(_bare_server("starlette", prepared)))]
+    # The first pair only fills the system's file cache.
+    pairs_s = [
+        (_start_s(prepared.deployment.server()), _start_s(_bare_server("starlette", prepared))) for _ in range(starts)
+    ]
+    product_s, bare_s = spread([pair[0] for pair in pairs_s]), spread([pair[1] for pair in pairs_s])
+    return Verdict(
+        title="start to first answer / bare Starlette",
+        figure=spread([ours_s / bare_s for ours_s, bare_s in pairs_s]),
+        unit="x",
+        target=Target(MAX_START_RATIO, at_least=False),
+        detail=f"{product_s.median * 1000:.0f} ms / {bare_s.median * 1000:.0f} ms",
+    )
+
+
+def _start_s(server: Server) -> float:
+    with server:
+        return server.start_s
+
+
+def _share(row: Row, figures: Figures, subject: str, target: Target | None) -> Verdict:
+    ours, bare = figures[row.key, subject], figures[row.key, BARE]
+    app = row.bare_app.replace("_", " ")
+    where = " (PostgreSQL)" if subject == POSTGRESQL else ""
+    return Verdict(
+        title=f"{row.title}{where}",
+        figure=round_ratios(ours, bare),
+        unit="%",
+        target=target,
+        detail=f"{sum_up(ours).rate.median:.0f}/s of bare {app} {sum_up(bare).rate.median:.0f}/s",
+    )
+
+
+def _slower_with_many(row: Row, figures: Figures) -> Verdict:
+    few, many = figures[row.key, FEW], figures[row.key, MANY]
+    return Verdict(
+        title=f"{row.key}: slower with {MANY_TOKENS:,} live tokens".replace(",", " "),
+        figure=round_ratios(few, many),
+        unit="x",
+        target=Target(MAX_SLOWER_WITH_MANY, at_least=False),
+        detail=f"{sum_up(few).rate.median:.0f}/s with {FEW_TOKENS}, {sum_up(many).rate.median:.0f}/s",
+    )
+
+
+def _memory(memory_mib: Spread) -> Verdict:
+    return Verdict(
+        title="memory after the run",
+        figure=Spread(memory_mib.greatest, memory_mib.least, memory_mib.greatest),
+        unit="MiB",
+        target=Target(MAX_MEMORY_MIB, at_least=False),
+        detail="resident; the larger of the two servers",
+    )
+
+
+def _client_lead(rows: Sequence[Row], figures: Figures) -> Verdict:
+    subjects = (FEW, MANY)
+    best = max(
+        (figures[row.key, subject] for row in rows for subject in subjects),
+        key=lambda f: sum_up(f).rate.median,
+    )
+    plain = figures[PLAIN, BARE]
+    work = sum_up(plain)
+    return Verdict(
+        title=CLIENT_LEAD,
+        figure=round_ratios(plain, best),
+        unit="x",
+        target=Target(MIN_CLIENT_LEAD, at_least=True),
+        detail=f"{work.rate.median:.0f}/s, with {work.client_cpu_share.median:.0%} of a core",
+    )
+
+
+def _works(figures: Figures, prefix: str) -> dict[str, Work]:
+    return {f"{prefix}{work}, {subject}": sum_up(loads) for (work, subject), loads in figures.items()}
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder beside the code, not in /tmp: there, making a write durable may cost nothing."""
+    with tempfile.TemporaryDirectory(prefix="scratch-", dir=_REPOSITORY / "bench") as folder:
+        (Path(folder) / ".gitignore").write_text("*\n")
+        yield Path(folder)

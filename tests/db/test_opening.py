@@ -1,0 +1,118 @@
+"""Which database an address means, the folder that it lies in, and the one server that may serve it."""
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stoplist.db.opening import make_folder, open_database, served_alone, sqlite_path
+from stoplist.errors import SettingsError
+
+ROOT = Path(__file__).parents[2]
+
+# Holds the lock of an address until it is ended.
+HOLDER = """
+import sys
+from stoplist.db.opening import served_alone
+with served_alone(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///stoplist.db", Path("stoplist.db")),
+        ("sqlite:////var/lib/stoplist/stoplist.db", Path("/var/lib/stoplist/stoplist.db")),
+        ("sqlite:///a b?c.db", Path("a b?c.db")),
+        ("postgresql://someone@db.example/stoplist", None),
+    ],
+)
+def test_an_address_names_a_file_or_a_server(url: str, path: Path | None) -> None:
+    """Section D1, row Settings: three slashes and a path, as it is."""
+    assert sqlite_path(url) == path
+
+
+def test_each_address_opens_its_kind(database_url: str) -> None:
+    """Both are one `Database` to whoever uses it."""
+
+    async def body() -> str:
+        database = await open_database(database_url, create=True)
+        await database.close()
+        return database.kind
+
+    assert asyncio.run(body()) == database_url.split(":")[0]
+
+
+def test_a_folder_that_is_made_is_its_owner_s_alone(tmp_path: Path) -> None:
+    """One that is there stays as it is; PostgreSQL needs none."""
+    folder = tmp_path / "new" / "folder"
+    make_folder(f"sqlite:///{folder}/stoplist.db")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o750)
+    make_folder(f"sqlite:///{folder}/stoplist.db")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+    make_folder("postgresql://someone@db.example/stoplist")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """Something else lies there."""
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(SettingsError, match="taken"):
+        make_folder(f"sqlite:///{tmp_path}/taken/folder/stoplist.db")
+
+
+def test_one_server_serves_a_file(sqlite_url: str, tmp_path: Path) -> None:
+    """Section D1, row Embedded default: the second is told of the first, by whatever path it came; then it may."""
+    (tmp_path / "link.db").symlink_to(tmp_path / "stoplist.db")
+    with served_alone(sqlite_url):
+        for url in (
+            sqlite_url,
+            f"sqlite:///{tmp_path}/../{tmp_path.name}/stoplist.db",
+            f"sqlite:///{tmp_path}/link.db",
+        ):
+            with pytest.raises(SettingsError, match="Another server"), served_alone(url):
+                pass
+        with served_alone(f"sqlite:///{tmp_path}/other.db"):
+            pass
+    with served_alone(sqlite_url):
+        assert stat.S_IMODE((tmp_path / "stoplist.db.lock").stat().st_mode) == 0o600
+
+
+def test_any_number_of_servers_serves_postgresql() -> None:
+    """It looks after its own."""
+    url = "postgresql://someone@db.example/stoplist"
+    with served_alone(url), served_alone(url):
+        pass
+
+
+def test_a_server_that_is_killed_leaves_no_lock(sqlite_url: str) -> None:
+    """The lock is the operating system's: the file stays, and holds nobody up."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, sqlite_url],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(SettingsError, match="Another server"), served_alone(sqlite_url):
+        pass
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    with served_alone(sqlite_url):
+        pass
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    """Before a server begins to answer from it."""
+    (tmp_path / "stoplist.db.lock").mkdir()
+    with pytest.raises(SettingsError, match=tmp_path.name), served_alone(f"sqlite:///{tmp_path}/stoplist.db"):
+        pass
