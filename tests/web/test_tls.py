@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import shutil
 import ssl
 import stat
@@ -71,6 +72,18 @@ def test_the_first_start_makes_an_authority_and_a_certificate(tmp_path: Path) ->
     for key in ("ca-key.pem", "server-key.pem"):
         assert stat.S_IMODE((data_dir / key).stat().st_mode) == 0o600
     assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_the_lock_and_the_keys_are_their_owner_s_alone(tmp_path: Path, umask: int) -> None:
+    """Whatever the umask: another user who could open the lock could hold it, and no server would start."""
+    before = os.umask(umask)
+    try:
+        made(tmp_path)
+    finally:
+        os.umask(before)
+    for name in ("tls.lock", "ca-key.pem", "server-key.pem"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
 
 
 @needs_openssl

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from stoplist.cli.opened import Opened, data_dir_option, run
-from stoplist.cli.printing import json_option, must_show_secret, print_record, print_records, rfc3339
+from stoplist.cli.printing import json_option, must_show_secret, print_line, print_record, print_records, rfc3339
 from stoplist.cli.words import CEILING, NAME
 from stoplist.oauth import credentials, usage
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS, PERMISSIONS, Credential
@@ -99,14 +99,14 @@ def show(client_id: str, data_dir: str | None, as_json: bool) -> None:
         return
     days, refusals = record.pop("days"), record.pop("refusals")
     print_record(record, as_json=False)
-    click.echo()
+    print_line()
     print_records(
         days,
         columns=("day", "requests", "limit_refusals", "failed_authentications"),
         as_json=False,
         none=f"Not used in the last {_DAYS_SHOWN} days.",
     )
-    click.echo()
+    print_line()
     print_records(refusals, columns=("at", "request_id", "error"), as_json=False, none="No refused request.")
 
 

@@ -5,7 +5,7 @@ import asyncio
 import click
 
 from stoplist.cli.opened import data_dir_option, settings_of
-from stoplist.cli.printing import json_option, print_json
+from stoplist.cli.printing import json_option, print_json, print_line
 from stoplist.clock import Clock
 from stoplist.db import schema
 from stoplist.db.opening import make_folder, open_database
@@ -25,11 +25,11 @@ def command(data_dir: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"schema_before": done.before, "schema": done.after, "copy": done.copy})
     elif done.before == done.after:
-        click.echo(f"The database has schema {done.after} already: nothing to do.")
+        print_line(f"The database has schema {done.after} already: nothing to do.")
     else:
-        click.echo(f"The database has schema {done.after} now (before: {done.before or 'none'}).")
+        print_line(f"The database has schema {done.after} now (before: {done.before or 'none'}).")
         if done.copy:
-            click.echo(f"A copy of it as it was before lies at {done.copy}.")
+            print_line(f"A copy of it as it was before lies at {done.copy}.")
 
 
 async def _migrate(settings: Settings) -> schema.Migrated:

@@ -1,5 +1,6 @@
 """How commands print what they have: tables and lists for people, JSON for programs."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,18 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
 
 
+def print_line(line: str = "") -> None:
+    """One line; Refused when it cannot be written, for a secret may have been in it."""
+    try:
+        click.echo(line)
+    except OSError as error:
+        _forget_output()
+        raise Refused(
+            f"The output could not be written ({error.strerror}); what was asked for has been done. "
+            "A secret that was lost so is replaced by `stoplist key rotate-secret`."
+        ) from None
+
+
 def print_record(record: Record, *, as_json: bool) -> None:
     """One thing: a line a field, or a JSON object."""
     if as_json:
@@ -25,7 +38,7 @@ def print_record(record: Record, *, as_json: bool) -> None:
         return
     width = max(map(len, record))
     for name, value in record.items():
-        _say(f"{name:<{width}}  {_shown(value)}")
+        print_line(f"{name:<{width}}  {_shown(value)}")
 
 
 def print_records(records: Sequence[Record], *, columns: Iterable[str], as_json: bool, none: str) -> None:
@@ -34,18 +47,18 @@ def print_records(records: Sequence[Record], *, columns: Iterable[str], as_json:
         print_json(records)
         return
     if not records:
-        _say(none)
+        print_line(none)
         return
     names = list(columns)
     rows = [names, *([_shown(record[name]) for name in names] for record in records)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
     for row in rows:
-        _say("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        print_line("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_json(value: Any) -> None:
     """JSON for programs, indented for whoever looks."""
-    _say(msgspec.json.format(msgspec.json.encode(value)).decode())
+    print_line(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def must_show_secret() -> None:
@@ -54,19 +67,16 @@ def must_show_secret() -> None:
         raise Refused("The standard output is closed, and a secret is shown only once: open it.")
 
 
-def _say(line: str) -> None:
-    try:
-        click.echo(line)
-    except OSError as error:
-        raise Refused(
-            f"The output could not be written ({error.strerror}); what was asked for has been done. "
-            "A secret that was lost so is replaced by `stoplist key rotate-secret`."
-        ) from None
-
-
 def rfc3339(at_ms: int | None) -> str | None:
     """A time as the API writes it: `2026-03-01T09:30:00.000Z`; None stays None."""
     return None if at_ms is None else log.rfc3339(at_ms)
+
+
+def _forget_output() -> None:
+    # What is left in the buffer would be tried again at the end of the process, and fail as loudly as it can.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _shown(value: Any) -> str:

@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stoplist.db import Counts, Row, SchemaChange, Unit
-from stoplist.db.query import Query
+from stoplist.db.query import Query, load_queries
 from stoplist.errors import SettingsError, StoreUnavailable
 
 T = TypeVar("T")
+
+_QUERIES = load_queries(__package__)
+_ANY_TABLE = _QUERIES["any_table"]
+_HAS_DEPLOYMENT = _QUERIES["has_deployment"]
 
 MINIMUM_VERSION = (3, 38, 0)  # RETURNING (3.35), JSON functions built in (3.38)
 GROUP_UNITS = 256
@@ -325,8 +329,9 @@ def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
     )
     connection.row_factory = sqlite3.Row
     try:
+        if not _is_of_something_else(connection):
+            connection.execute("PRAGMA journal_mode=WAL").fetchall()  # stays in the file
         for pragma in (
-            "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
             "wal_autocheckpoint=0",
@@ -339,6 +344,13 @@ def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _is_of_something_else(connection: sqlite3.Connection) -> bool:
+    """Whether there are tables, but none of ours: such a file is refused later, and must stay as it is."""
+    if connection.execute(_HAS_DEPLOYMENT.sqlite).fetchall():
+        return False
+    return bool(connection.execute(_ANY_TABLE.sqlite).fetchall())
 
 
 def _first(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> Row | None:

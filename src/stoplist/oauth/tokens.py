@@ -62,32 +62,35 @@ async def issue_pair(database: Database, clock: Clock, client: Client) -> TokenP
 
 async def rotate_pair(database: Database, clock: Clock, refresh_token: str) -> TokenPair | None:
     """The successors of an active refresh token, which is rotated by the same statement; None if it is not active."""
-    pair = _new_pair()
-    rotation = _rotation(pair, refresh_token, clock.now_ms())
+    pair, now_ms = _new_pair(), clock.now_ms()
     try:
-        row = await database.write_one(_ROTATE, **rotation)
+        row = await database.write_one(_ROTATE, **_rotation(pair, refresh_token, now_ms))
     except StoreUnavailable as failure:
         if not failure.is_uncertain:
             raise
-        row = await _rotate_again(database, rotation)
+        return await _rotate_again(database, pair, refresh_token, now_ms)
     return pair if row else None
 
 
-async def _rotate_again(database: Database, rotation: dict[str, bytes | int]) -> Row | None:
+async def _rotate_again(database: Database, lost: TokenPair, refresh_token: str, now_ms: int) -> TokenPair | None:
     """Settle a rotation whose answer was lost: it may be stored, may be under way, or may never have arrived.
 
-    Sent once more, it waits for the first one; if that made it, ours inserts nothing and its pair is found. When this
-    fails too nobody knows, and a client that tries again could set off the alarm: the text says not to.
+    Sent once more, with a pair of its own since hashes are unique, it waits for the first one; if that made it, ours
+    inserts nothing and the lost pair is found. When this fails too nobody knows, and a client that tries again could
+    set off the alarm: the text says not to.
     """
+    pair = _new_pair()
     try:
-        row = await database.write_one(_ROTATE, **rotation)
-        return row or await database.one(_FIND, refresh_hash=rotation["refresh_hash"])
+        if await database.write_one(_ROTATE, **_rotation(pair, refresh_token, now_ms)):
+            return pair
+        stored = await database.one(_FIND, refresh_hash=ids.hash_secret(lost.refresh_token))
     except StoreUnavailable as failure:
         raise StoreUnavailable(
             "The database failed while the refresh token was being used: do not send it again, "
             "get a new pair with client_credentials.",
             retry_after_s=failure.retry_after_s,
         ) from failure
+    return lost if stored else None
 
 
 async def is_still_unused(transaction: Transaction, refresh_token: str, now_ms: int) -> bool:

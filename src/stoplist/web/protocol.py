@@ -449,7 +449,9 @@ class _AmbiguousHeadError(Exception):
 
 
 def _is_unambiguous(headers: list[tuple[bytes, bytes]], version: str) -> bool:
-    """Whether there is one `Host`, as HTTP/1.1 demands, and no transfer coding but one `chunked`."""
+    """Whether it is HTTP/1, there is one `Host`, as 1.1 demands, and no transfer coding but one `chunked`."""
+    if version not in ("1.1", "1.0"):
+        return False
     hosts = 0
     codings: list[bytes] = []
     for name, value in headers:

@@ -1,0 +1,62 @@
+"""A database that something else lives in is refused by every command, and is afterwards as it was before."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.cli.command_line import Prompt
+
+THEIRS = {
+    "tables of its own": "CREATE TABLE customers (name TEXT)",
+    "a table with a name of ours": "CREATE TABLE deployment (environment TEXT, version TEXT)",
+    "another's tables": "CREATE TABLE clients (client_id TEXT); CREATE TABLE audit (what TEXT)",
+}
+COMMANDS = [["org", "list"], ["key", "list", "--json"], ["org", "create", "acme", "--name", "Acme"]]
+
+
+def assert_all_refuse(prompt: Prompt) -> None:
+    """`migrate` names what helps; the others say that there is nothing of ours."""
+    assert "name an empty one with STOPLIST_DATABASE_URL" in prompt.refused("migrate")
+    for command in COMMANDS:
+        assert "There is no Stoplist database" in prompt.refused(*command)
+
+
+@pytest.mark.parametrize("theirs", THEIRS.values(), ids=THEIRS)
+def test_a_file_of_something_else_stays_as_it_is(empty: Prompt, theirs: str) -> None:
+    """To the byte, and nothing is left beside it."""
+    empty.data_dir.mkdir()
+    path = empty.data_dir / "stoplist.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(theirs)
+    before = path.read_bytes()
+    assert_all_refuse(empty)
+    assert path.read_bytes() == before
+    assert list(empty.data_dir.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("theirs", THEIRS.values(), ids=THEIRS)
+def test_a_postgresql_database_of_something_else_stays_as_it_is(
+    on_postgresql: Prompt, postgresql_url: str, theirs: str
+) -> None:
+    """No table more, and no other column."""
+
+    async def asked(statement: str) -> list[Any]:
+        connection = await asyncpg.connect(postgresql_url)
+        try:
+            return await connection.fetch(statement)
+        finally:
+            await connection.close()
+
+    columns = (
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2"
+    )
+    for statement in theirs.split("; "):
+        asyncio.run(asked(statement))
+    before = asyncio.run(asked(columns))
+    assert before
+    assert_all_refuse(on_postgresql)
+    assert asyncio.run(asked(columns)) == before

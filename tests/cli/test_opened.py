@@ -1,0 +1,74 @@
+"""What every command starts with: who acts, and the place that it acts on."""
+
+import asyncio
+import os
+import pwd
+
+import pytest
+
+from stoplist.cli.opened import command_actor
+from tests.builders import audit_rows, opened
+from tests.cli.command_line import Prompt
+
+ACCOUNT = pwd.getpwuid(os.getuid()).pw_name
+TOO_LONG = "x" * 300  # for the name of a file; 255 bytes are the most on every common file system
+
+
+def act_as(monkeypatch: pytest.MonkeyPatch, user_id: int, **variables: str) -> str:
+    """Whom the audit names when this user types a command with these variables set."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "getuid", lambda: user_id)
+    return command_actor().id
+
+
+def test_variables_do_not_choose_who_acts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may set them: the audit names the account of the process."""
+    mask = {"LOGNAME": "eve", "USER": "eve", "LNAME": "eve", "USERNAME": "eve"}
+    assert act_as(monkeypatch, os.getuid(), **mask) == ACCOUNT
+    nobody = pwd.getpwnam("nobody")
+    assert act_as(monkeypatch, nobody.pw_uid, **mask, SUDO_USER="eve") == "nobody"
+
+
+def test_sudo_is_believed_of_root_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sudo sets it for root, who could write to the audit anyway; the account stays named."""
+    root = pwd.getpwuid(0).pw_name
+    assert act_as(monkeypatch, 0, SUDO_USER="alice") == f"alice as {root}"
+    assert act_as(monkeypatch, 0, LOGNAME="alice") == root
+
+
+def test_an_account_without_a_name_is_named_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container."""
+    unused = next(number for number in range(60_000, 1_000_000) if not _is_account(number))
+    assert act_as(monkeypatch, unused, LOGNAME="eve", SUDO_USER="eve") == str(unused)
+
+
+def test_the_audit_names_the_account(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the variables say when the command is typed."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "eve")
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    prompt.ok("org", "create", "bolt", "--name", "Bolt")
+
+    async def last_actor() -> str:
+        async with opened(f"sqlite:///{prompt.data_dir / 'stoplist.db'}") as database:
+            return (await audit_rows(database))[-1].actor
+
+    assert asyncio.run(last_actor()) == f"command {ACCOUNT}"
+
+
+@pytest.mark.parametrize("folder", [TOO_LONG, f"./{TOO_LONG}/data", "x/" * 3000])
+@pytest.mark.parametrize("command", [["org", "list"], ["key", "list", "--json"], ["migrate"]])
+def test_a_data_folder_with_too_long_a_name_is_refused_in_words(empty: Prompt, command: list[str], folder: str) -> None:
+    """Exit status 1 and one sentence that says what the system has against it."""
+    assert "name too long" in empty.refused(*command, "--data-dir", folder)
+
+
+def _is_account(user_id: int) -> bool:
+    try:
+        pwd.getpwuid(user_id)
+    except KeyError:
+        return False
+    return True

@@ -1,0 +1,46 @@
+"""Words that are no number, name or slug are wrong usage, however long they are."""
+
+import pytest
+
+from stoplist.oauth.model import MOST_PER_MINUTE
+from tests.cli.command_line import Prompt
+
+ID = "svc_ci_0123456789ABCDEFGHIJKL"
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1" * 5000,
+        "0" * 5000,
+        "9" * 20,
+        str(MOST_PER_MINUTE + 1),
+        "0",
+        "-1",
+        "1e3",
+        "1_000",
+        "٣",
+        " 1",
+        "",
+    ],
+    ids=lambda number: number[:12],
+)
+@pytest.mark.parametrize("option", ["--api-per-minute", "--token-per-minute"])
+def test_a_ceiling_that_is_no_number_of_requests_is_wrong_usage(empty: Prompt, option: str, number: str) -> None:
+    """Exit status 2 before anything is looked for; Python refuses to read a number of more than 4300 digits."""
+    assert f"from 1 to {MOST_PER_MINUTE}" in empty.wrong_usage("key", "limits", ID, f"{option}={number}")
+    assert list(empty.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("control", [chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))], ids=ascii)
+def test_a_name_that_is_not_read_as_it_is_stored_is_wrong_usage(empty: Prompt, control: str) -> None:
+    """Names of organizations and groups, and labels of keys: such characters make one look like another."""
+    name = f"Acme {control}seohS"
+    for command in (
+        ["org", "create", "acme", "--name", name],
+        ["org", "rename", "acme", "--name", name],
+        ["group", "create", "--org", "acme", "--name", name],
+        ["key", "create", "--org", "acme", "--label", name],
+        ["key", "update", ID, "--label", name],
+    ):
+        assert "control characters" in empty.wrong_usage(*command)

@@ -1,0 +1,85 @@
+"""The file of an embedded database: lost and found again, restored from a copy, and its lock."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stoplist.db import Database
+from stoplist.db.opening import served_alone
+from stoplist.errors import StoreUnavailable
+from tests.builders import execute, migrated, opened, sql, value
+
+COUNT = "SELECT COUNT(*) FROM organizations"
+ADD = "INSERT INTO organizations (slug, name, created_ms) VALUES (:slug, 'x', 0)"
+OWNER_ALONE = 0o600
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=["umask 000", "umask 022", "umask 077"])
+def any_umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a file is made with when nothing else is said: open to all, to readers, to nobody else."""
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+async def assert_refuses(database: Database) -> None:
+    """Reads of both kinds, and writes."""
+    with pytest.raises(StoreUnavailable, match="restarted"):
+        await value(database, COUNT)
+    with pytest.raises(StoreUnavailable, match="restarted"):
+        await database.all(sql(COUNT))
+    with pytest.raises(StoreUnavailable, match="restarted"):
+        await execute(database, ADD, slug="lost")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_file_that_is_put_back_is_served_again(sqlite_url: str, tmp_path: Path, is_replaced: bool) -> None:
+    """It was only moved: nothing was lost meanwhile, and nothing was written to what lay in its place."""
+    path, away = tmp_path / "stoplist.db", tmp_path / "away.db"
+
+    async def body() -> None:
+        async with migrated(sqlite_url) as database:
+            await execute(database, ADD, slug="before")
+            path.rename(away)
+            if is_replaced:
+                shutil.copy(away, path)
+                other = path.read_bytes()
+            await assert_refuses(database)
+            if is_replaced:
+                assert path.read_bytes() == other
+            away.replace(path)
+            assert await value(database, COUNT) == 1
+            await execute(database, ADD, slug="after")
+            assert await value(database, COUNT) == 2
+
+    asyncio.run(body())
+
+
+def test_a_copy_that_is_restored_is_written_as_every_other_file(sqlite_url: str, tmp_path: Path) -> None:
+    """The copies that SQLite makes have no write-ahead log, until they are opened."""
+    path, copy = tmp_path / "stoplist.db", tmp_path / "copy.db"
+
+    async def body() -> None:
+        async with migrated(sqlite_url):
+            pass
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("VACUUM INTO ?", (str(copy),))
+        async with opened(f"sqlite:///{copy}") as database:
+            assert await value(database, "PRAGMA journal_mode") == "wal"
+
+    asyncio.run(body())
+
+
+@pytest.mark.usefixtures("any_umask")
+def test_the_lock_of_a_server_is_its_owner_s_alone(sqlite_url: str, tmp_path: Path) -> None:
+    """Another user who could open it could hold it, and no server would start."""
+    for _ in range(2):
+        with served_alone(sqlite_url):
+            assert stat.S_IMODE((tmp_path / "stoplist.db.lock").stat().st_mode) == OWNER_ALONE

@@ -1,0 +1,56 @@
+"""The audit says of a key's rights and ceilings what they are and what they were (docs/interface.md section D9)."""
+
+from typing import Any
+
+from stoplist.db import Database
+from stoplist.oauth.credentials import Changes, set_ceilings, update_credential
+from tests.builders import ADMINISTRATOR, audit_rows, make_key, make_organization, on_each_database
+from tests.fakes import FakeClock
+
+FIRST = {
+    "label": "partner",
+    "organizations": ["acme"],
+    "default_organization": "acme",
+    "permissions": ["read", "unsubscribe"],
+}
+
+
+async def last_detail(database: Database, action: str) -> dict[str, Any]:
+    """What the last row of the audit holds, which is of this action."""
+    row = (await audit_rows(database))[-1]
+    assert row.action == action
+    return row.detail
+
+
+@on_each_database
+async def test_a_change_of_rights_is_kept_with_what_was(database: Database, clock: FakeClock) -> None:
+    """Each change with what the one before left: the whole history can be told from the rows."""
+    await make_organization(database, clock)
+    await make_organization(database, clock, "bolt")
+    client_id = (await make_key(database, clock)).credential.client_id
+    assert await last_detail(database, "key.create") == FIRST
+    second = FIRST | {"label": "new"}
+    await update_credential(ADMINISTRATOR, database, clock, client_id=client_id, changes=Changes(label="new"))
+    assert await last_detail(database, "key.update") == second | {"was": FIRST}
+    changes = Changes(organizations=["bolt"], permissions=frozenset(("read",)))
+    await update_credential(ADMINISTRATOR, database, clock, client_id=client_id, changes=changes)
+    third = second | {"organizations": ["bolt"], "default_organization": "bolt", "permissions": ["read"]}
+    assert await last_detail(database, "key.update") == third | {"was": second}
+
+
+@on_each_database
+async def test_a_change_of_ceilings_is_kept_with_what_was(database: Database, clock: FakeClock) -> None:
+    """None stands for the default, which may differ from one release to the next."""
+    await make_organization(database, clock)
+    client_id = (await make_key(database, clock)).credential.client_id
+
+    async def detail(token: int | str | None, api: int | str | None) -> dict[str, Any]:
+        await set_ceilings(
+            ADMINISTRATOR, database, clock, client_id=client_id, token_per_minute=token, api_per_minute=api
+        )
+        return await last_detail(database, "key.limits")
+
+    nothing = {"token_per_minute": None, "api_per_minute": None}
+    both = {"token_per_minute": 7, "api_per_minute": 5}
+    assert await detail(7, 5) == both | {"was": nothing}
+    assert await detail(None, "default") == both | {"api_per_minute": None, "was": both}
