@@ -13,6 +13,8 @@ ID = "svc_ci_0123456789ABCDEFGHIJKL"
     [
         "1" * 5000,
         "0" * 5000,
+        "0" * 19 + "1" * 4981,
+        "0" * 19 + "1" * 21,
         "9" * 20,
         str(MOST_PER_MINUTE + 1),
         "0",
@@ -23,7 +25,7 @@ ID = "svc_ci_0123456789ABCDEFGHIJKL"
         " 1",
         "",
     ],
-    ids=lambda number: number[:12],
+    ids=lambda number: f"{number[:2]}..{number[-2:]} of {len(number)}",
 )
 @pytest.mark.parametrize("option", ["--api-per-minute", "--token-per-minute"])
 def test_a_ceiling_that_is_no_number_of_requests_is_wrong_usage(empty: Prompt, option: str, number: str) -> None:
