@@ -40,8 +40,11 @@ async def assert_refuses(database: Database) -> None:
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_file_that_is_put_back_is_served_again(sqlite_url: str, tmp_path: Path, is_replaced: bool) -> None:
+def test_a_file_that_is_put_back_is_served_again(
+    sqlite_url: str, tmp_path: Path, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was only moved: nothing was lost meanwhile, and nothing was written to what lay in its place."""
+    monkeypatch.setattr("stoplist.db.sqlite.FILE_CHECK_S", 0.0)
     path, away = tmp_path / "stoplist.db", tmp_path / "away.db"
 
     async def body() -> None:

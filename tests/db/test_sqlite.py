@@ -397,8 +397,11 @@ def test_a_damaged_file_is_the_store_s_trouble(sqlite_url: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_file_that_is_gone_is_the_store_s_trouble(sqlite_url: str, tmp_path: Path, is_replaced: bool) -> None:
+def test_a_file_that_is_gone_is_the_store_s_trouble(
+    sqlite_url: str, tmp_path: Path, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Removed or replaced, it would be read as it was and written into nothing: 503 until the server is restarted."""
+    monkeypatch.setattr("stoplist.db.sqlite.FILE_CHECK_S", 0.0)
 
     def take_away() -> None:
         for file in tmp_path.iterdir():

@@ -31,6 +31,7 @@ WAITING_UNITS = 10_000
 SLICE_NS = 1_000_000
 SLICE_ROWS = 200
 LOCK_WAIT_S = 5.0
+FILE_CHECK_S = 0.1
 CHECKPOINT_CHANGES = 10_000
 IDLE_READERS = 4
 WRITER_CACHE_KIB = READER_CACHE_KIB = 16_384
@@ -51,6 +52,7 @@ class Sqlite:
     def __init__(self, path: Path, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
         self._path, self._writer, self._reader = path, writer, reader
         self._file = _identity(path)
+        self._check_again_s = 0.0
         self.counts = Counts()
         self._waiting: deque[_Job] = deque()
         self._work = asyncio.Event()
@@ -84,7 +86,9 @@ class Sqlite:
         return database
 
     async def one(self, query: Query, **values: Any) -> Row | None:
-        self._check_file()
+        # Writes ask each time; a look-up of a token is as quick as asking.
+        if time.monotonic() >= self._check_again_s:
+            self._check_file()
         try:
             return _first(self._reader, query, values)
         except sqlite3.Error as error:
@@ -209,6 +213,7 @@ class Sqlite:
             raise StoreUnavailable(
                 "The database file was removed or replaced while the server ran: it must be restarted."
             )
+        self._check_again_s = time.monotonic() + FILE_CHECK_S
 
     async def _begin(self, connection: sqlite3.Connection) -> None:
         """BEGIN IMMEDIATE, waiting without holding the loop while another process writes."""
