@@ -13,6 +13,7 @@ import pytest
 
 from stoplist.db import Database
 from stoplist.db.opening import served_alone
+from stoplist.db.sqlite import connect
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, migrated, opened, sql, value
 
@@ -86,3 +87,22 @@ def test_the_lock_of_a_server_is_its_owner_s_alone(sqlite_url: str, tmp_path: Pa
     for _ in range(2):
         with served_alone(sqlite_url):
             assert stat.S_IMODE((tmp_path / "stoplist.db.lock").stat().st_mode) == OWNER_ALONE
+
+
+def test_a_new_file_that_somebody_else_makes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new file is switched to WAL by whoever is first, which SQLite refuses at once while another is about to."""
+    path = tmp_path / "stoplist.db"
+    waits: list[float] = []
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE deployment (oldest_program TEXT)")  # so it is a file of ours
+        other.execute("BEGIN IMMEDIATE")
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            if other.in_transaction:
+                other.execute("COMMIT")
+
+        monkeypatch.setattr("stoplist.db.sqlite.time.sleep", wait)
+        with closing(connect(path, cache_kib=100)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert waits == [0.01]

@@ -327,7 +327,7 @@ def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,
-        timeout=5,  # while it is opened; afterwards waiting is done on the event loop, by `_begin`
+        timeout=LOCK_WAIT_S,  # while it is opened; afterwards waiting is done on the event loop, by `_begin`
         isolation_level=None,
         check_same_thread=False,  # COMMIT runs in the commit thread, never at the same time as anything else
         cached_statements=256,
@@ -335,7 +335,7 @@ def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
     connection.row_factory = sqlite3.Row
     try:
         if not _is_of_something_else(connection):
-            connection.execute("PRAGMA journal_mode=WAL").fetchall()  # stays in the file
+            _turn_to_wal(connection)
         for pragma in (
             "synchronous=FULL",
             "foreign_keys=ON",
@@ -349,6 +349,22 @@ def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _turn_to_wal(connection: sqlite3.Connection) -> None:
+    """Switch the file to WAL, where it stays; SQLITE_BUSY when others hold it for longer than `LOCK_WAIT_S`.
+
+    Two that switch one new file at once would wait for each other, so SQLite refuses one at once, timeout or not.
+    """
+    give_up_at = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").fetchall()
+            return
+        except sqlite3.OperationalError as error:
+            if _primary_code(error) != _BUSY or time.monotonic() >= give_up_at:
+                raise
+            time.sleep(0.01)  # a file new to all of them: nothing is served yet
 
 
 def _is_of_something_else(connection: sqlite3.Connection) -> bool:
