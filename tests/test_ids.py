@@ -13,7 +13,7 @@ from stoplist import ids
 
 BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 SECRET_PREFIXES = [ids.ACCESS_TOKEN, ids.REFRESH_TOKEN, ids.CLIENT_SECRET]
-ID_PREFIXES = [ids.CLIENT_ID, ids.GROUP_ID]
+ID_PREFIXES = [ids.CLIENT_ID, ids.GROUP_ID, ids.RECORD_ID, ids.SUBMISSION_ID]
 
 any_text = st.text(st.characters())
 
@@ -62,7 +62,7 @@ def test_the_second_checksum_is_the_published_one() -> None:
 def test_the_prefixes_are_those_of_the_interface() -> None:
     """Sections 2 and D2, and for groups D5."""
     assert SECRET_PREFIXES == ["svc_at_", "svc_rt_", "svc_cs_"]
-    assert ID_PREFIXES == ["svc_ci_", "grp_"]
+    assert ID_PREFIXES == ["svc_ci_", "grp_", "uns_", "sub_"]
 
 
 @given(prefix=st.sampled_from(SECRET_PREFIXES), octets=st.binary(min_size=32, max_size=32))
@@ -210,3 +210,51 @@ def test_the_secret_prefix_is_the_kind_and_four_characters() -> None:
     secret = ids.new_secret("svc_cs_")
     assert ids.secret_prefix(secret) == secret[:11]
     assert ids.secret_prefix("svc_cs_AbC9defghijk") == "svc_cs_AbC9"
+
+
+# Many at once
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 500, 10_000])
+def test_many_identifiers_at_once_are_each_its_own(count: int) -> None:
+    """As many as were asked for, each in the form of the others: prefix and 22 base62 characters."""
+    made = ids.new_ids("uns_", count)
+    assert len(set(made)) == len(made) == count
+    assert all(re.fullmatch("uns_[0-9A-Za-z]{22}", one) for one in made)
+
+
+def test_every_digit_of_many_identifiers_has_the_same_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all octets, each in turn, 248 make four times each digit, and the other eight make none."""
+    octets = bytes(range(256)) * 11
+    asked: list[int] = []
+
+    def urandom(size: int) -> bytes:
+        asked.append(size)
+        return bytes(octets[at % len(octets)] for at in range(sum(asked[:-1]), sum(asked)))
+
+    monkeypatch.setattr(os, "urandom", urandom)
+    digits = "".join(ids.new_ids("", 31 * 4 * 10 // 5))
+    assert digits[:248] == BASE62 * 4
+    assert digits[248:496] == BASE62 * 4
+    assert sum(asked) >= len(digits) * 256 / 248
+
+
+def test_many_identifiers_are_made_though_chance_gives_nothing_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Octets without a digit are left out, and others asked for."""
+    given_out = iter([b"\xff" * 2_000, b"\xf8" * 2_000])
+    urandom = os.urandom
+    monkeypatch.setattr(os, "urandom", lambda size: next(given_out, None) or urandom(size))
+    assert all(re.fullmatch("uns_[0-9A-Za-z]{22}", one) for one in ids.new_ids("uns_", 3))
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_a_submission_tells_its_sender_by_how_it_begins(sender: str, other: str) -> None:
+    """Every one of the same sender's begins alike, those of another do not; none is another's twin."""
+    first, second = ids.new_submission_id(sender), ids.new_submission_id(sender)
+    assert re.fullmatch("sub_[0-9A-Za-z]{22}", first)
+    assert first != second
+    mark = ids.submission_mark(sender)
+    assert first.startswith(mark)
+    assert second.startswith(mark)
+    assert (ids.submission_mark(other) == mark) is (other == sender)
+    assert len(first) - len(mark) == 16

@@ -15,6 +15,8 @@ REFRESH_TOKEN = "svc_rt_"
 CLIENT_SECRET = "svc_cs_"
 CLIENT_ID = "svc_ci_"
 GROUP_ID = "grp_"
+RECORD_ID = "uns_"
+SUBMISSION_ID = "sub_"
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 # To ask the system for randomness costs as much as to look a token up.
@@ -22,7 +24,10 @@ _PROCESS = os.urandom(6).hex()
 _REQUESTS = itertools.count(int.from_bytes(os.urandom(4)))
 _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
 _LIMB = 62**10
-_BODY_CHARS, _CHECK_CHARS, _ID_CHARS = 43, 6, 22
+# Bytes below 248 = 4 * 62 give each digit the same chance; the others are left out.
+_DIGIT_OF = (_ALPHABET * 5)[:256].encode()
+_UNUSED = bytes(range(248, 256))
+_BODY_CHARS, _CHECK_CHARS, _ID_CHARS, _MARK_CHARS = 43, 6, 22, 6
 _SECRET_CHARS = len(ACCESS_TOKEN) + _BODY_CHARS + _CHECK_CHARS
 
 
@@ -37,9 +42,45 @@ def new_id(prefix: str) -> str:
     return prefix + _base62(int.from_bytes(os.urandom(16)), _ID_CHARS)
 
 
+def new_ids(prefix: str, count: int) -> list[str]:
+    """`count` fresh identifiers as `new_id` makes them, twenty times as fast."""
+    chars = count * _ID_CHARS
+    digits = ""
+    while len(digits) < chars:
+        missing = chars - len(digits)
+        digits += os.urandom(missing + missing // 16 + 16).translate(_DIGIT_OF, _UNUSED).decode()
+    return [prefix + digits[at : at + _ID_CHARS] for at in range(0, chars, _ID_CHARS)]
+
+
+def new_submission_id(sender: str) -> str:
+    """A fresh identifier of a submission; its beginning is the mark of its sender."""
+    mark = submission_mark(sender)
+    return mark + new_id("")[len(mark) - len(SUBMISSION_ID) :]
+
+
+def submission_mark(sender: str) -> str:
+    """How every submission of `sender` begins: so a record tells whether it was sent by the same one, without a join.
+
+    36 bits of a hash: that two senders share one is unlikely, and would only let one pass for the other where a
+    repetition is told from a confirmation (docs/interface.md section D11, Reversing).
+    """
+    digest = int.from_bytes(hashlib.sha256(sender.encode()).digest()[:8])
+    return SUBMISSION_ID + _base62(digest, _MARK_CHARS)
+
+
 def new_request_id() -> str:
     """A fresh `X-Request-Id`: 24 hexadecimal characters, 12 of the process and 12 that count. Not a secret."""
     return f"{_PROCESS}{next(_REQUESTS):012x}"
+
+
+def id_pattern(prefix: str) -> str:
+    """What every identifier with this prefix matches, as a regular expression for people and their programs."""
+    return f"^{prefix}[0-9A-Za-z]{{{_ID_CHARS}}}$"
+
+
+def secret_pattern(prefix: str) -> str:
+    """The same for tokens and client secrets."""
+    return f"^{prefix}[0-9A-Za-z]{{{_BODY_CHARS + _CHECK_CHARS}}}$"
 
 
 def is_well_formed(secret: str, prefix: str) -> bool:
