@@ -68,6 +68,13 @@ def test_a_call_the_wrong_way_is_found(room: str, imports: str, house: Path) -> 
     assert "BROKEN" in faults(house)
 
 
+def test_addresses_stay_free_of_the_server(house: Path) -> None:
+    """A partner's program installs their wheel alone."""
+    (house / "src" / "stoplist_addresses").mkdir()
+    (house / "src" / "stoplist_addresses" / "__init__.py").write_text("import stoplist.ids\n")
+    assert "What an address is knows nothing of the server BROKEN" in faults(house)
+
+
 def test_a_circle_is_found(house: Path) -> None:
     """Two modules that import each other cannot be understood one at a time."""
     (house / "src" / "stoplist" / "log" / "inside.py").write_text("import stoplist.ids.inside\n")

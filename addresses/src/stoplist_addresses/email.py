@@ -1,0 +1,196 @@
+"""The canonical form of an e-mail address: one for all the spellings that must mean the same mailbox.
+
+Source: docs/interface.md section D7.
+"""
+
+import re
+import unicodedata
+from enum import StrEnum
+
+import idna
+
+from stoplist_addresses.errors import AddressError
+from stoplist_addresses.typed import MOST_CHARACTERS, WHITE_SPACE
+
+_MOST_OCTETS = 254
+_MOST_LOCAL_OCTETS = 64
+_MOST_LABEL_OCTETS = 63
+
+# NFC makes one character of four at most: a local part that is longer than this has no canonical form of 64 octets,
+# and an address of more than MOST_CHARACTERS none of 254 (unless it is full of characters that UTS 46 drops).
+_MOST_LOCAL_CHARACTERS = 4 * _MOST_LOCAL_OCTETS
+
+_ATEXT = r"A-Za-z0-9!#$%&'*+/=?^_`{|}~\-"
+
+# What most addresses look like, and what the whole rule would leave as it is but for capitals (and labels with xn--,
+# which nobody can see here). It may miss some. Every repetition is possessive: there is nothing to try again.
+_PLAIN = re.compile(
+    rf"(?=[^@]{{1,64}}@)[{_ATEXT}]++(?:\.[{_ATEXT}]++)*+@"
+    r"(?!-)(?:[A-Za-z0-9-]{1,63}+(?<!-)\.(?!-))++[A-Za-z]{2,63}+"
+)
+
+_LOCAL_PART = re.compile(rf"[{_ATEXT}.\u0080-\U0010ffff]*")
+_ASCII_LABEL = re.compile("[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+_LOWERED = {ord(capital): capital.lower() for capital in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+
+
+class EmailFault(StrEnum):
+    """All that can be wrong with an e-mail address."""
+
+    EMPTY = "The e-mail address is empty: it takes a name, an @ and a domain."
+    TOO_LONG = (
+        "The e-mail address is too long: 254 octets are the most, a domain beyond ASCII counted in its xn-- form."
+    )
+    DISPLAY_NAME = "The e-mail address holds < or >: send it bare, without the name of a person beside it."
+    QUOTED = "The e-mail address holds a quotation mark: quoted names before the @ are not accepted."
+    COMMENT = "The e-mail address holds a parenthesis: leave comments out."
+    NO_AT = "The e-mail address has no @: one must stand between its name and its domain."
+    MANY_AT = "The e-mail address has more than one @: send one address at a time, with a single @ in it."
+    NO_LOCAL_PART = "Nothing stands before the @ of the e-mail address: the name of the mailbox is missing."
+    LOCAL_PART_DOTS = (
+        "The part before the @ begins or ends with a dot or has two in a row: only single, inner ones may be."
+    )
+    LOCAL_PART_CHARACTER = (
+        "The part before the @ holds a character that is not allowed there: of ASCII, letters, digits, "
+        "single dots and !#$%&'*+-/=?^_`{|}~ are; white space is not."
+    )
+    LOCAL_PART_UNSEEN = "The part before the @ holds a space or a character that nobody sees: remove it."
+    LOCAL_PART_LONG = "The part before the @ is too long: 64 octets are the most, counted in UTF-8."
+    NO_DOMAIN = "Nothing stands after the @ of the e-mail address: the domain is missing."
+    DOMAIN_DOTS = (
+        "The domain begins or ends with a dot or has two in a row: only single dots between its labels may be."
+    )
+    SINGLE_LABEL = "The domain has a single label: write it in full, with a dot and the top-level domain."
+    LABEL_LONG = "A label of the domain is too long: 63 octets are the most, counted in its xn-- form."
+    LABEL_CHARACTER = (
+        "The domain holds a character that is not allowed there: a label consists of letters, digits and, not at "
+        "either end, hyphens; an address of a machine in brackets is not accepted."
+    )
+    A_LABEL = "A label of the domain that begins with xn-- does not stand for a valid label of IDNA 2008."
+    NOT_IDNA = "The domain holds a character, or an order of characters, that IDNA 2008 does not allow."
+    DIGITS_LAST = "The last label of the domain consists of digits alone: no top-level domain does."
+
+
+def canonical_email(text: str) -> str:
+    """The one form of the e-mail address that `text` spells; AddressError if it spells none.
+
+    The canonical form of a canonical form is itself. Source: docs/interface.md section D7.
+    """
+    text = text.strip(WHITE_SPACE)
+    if len(text) <= _MOST_OCTETS and _PLAIN.fullmatch(text):
+        lowered = text.lower()
+        if "xn--" not in lowered:
+            return lowered
+    return _by_the_whole_rule(text)
+
+
+def _by_the_whole_rule(text: str) -> str:
+    local_part, domain = _parts(text)
+    canonical = f"{_canonical_local_part(local_part)}@{_canonical_domain(domain)}"
+    if len(canonical.encode()) > _MOST_OCTETS:
+        raise AddressError(EmailFault.TOO_LONG)
+    return canonical
+
+
+def _parts(text: str) -> tuple[str, str]:
+    if not text:
+        raise AddressError(EmailFault.EMPTY)
+    if len(text) > MOST_CHARACTERS:
+        raise AddressError(EmailFault.TOO_LONG)
+    for characters, fault in (("<>", EmailFault.DISPLAY_NAME), ('"', EmailFault.QUOTED), ("()", EmailFault.COMMENT)):
+        if any(character in text for character in characters):
+            raise AddressError(fault)
+    local_part, at, domain = text.partition("@")
+    if not at:
+        raise AddressError(EmailFault.NO_AT)
+    if "@" in domain:
+        raise AddressError(EmailFault.MANY_AT)
+    return local_part, domain
+
+
+def _canonical_local_part(typed: str) -> str:
+    if not typed:
+        raise AddressError(EmailFault.NO_LOCAL_PART)
+    if len(typed) > _MOST_LOCAL_CHARACTERS:
+        raise AddressError(EmailFault.LOCAL_PART_LONG)
+    canonical = _settled(typed)
+    # Not what was typed: NFC makes a semicolon of the Greek question mark. (Of the characters that are not allowed, it
+    # takes up only < and > into another, and those have been refused.)
+    _check_local_part(canonical)
+    if len(canonical.encode()) > _MOST_LOCAL_OCTETS:
+        raise AddressError(EmailFault.LOCAL_PART_LONG)
+    return canonical
+
+
+def _settled(local_part: str) -> str:
+    """In NFC with ASCII lowered, again until it stays: j and its caron become one character, J and its caron do not."""
+    changed = unicodedata.normalize("NFC", local_part).translate(_LOWERED)
+    return local_part if changed == local_part else _settled(changed)
+
+
+def _check_local_part(canonical: str) -> None:
+    if canonical.startswith(".") or canonical.endswith(".") or ".." in canonical:
+        raise AddressError(EmailFault.LOCAL_PART_DOTS)
+    if not _LOCAL_PART.fullmatch(canonical):
+        raise AddressError(EmailFault.LOCAL_PART_CHARACTER)
+    if not canonical.isascii() and any(map(_is_unseen, canonical)):
+        raise AddressError(EmailFault.LOCAL_PART_UNSEEN)
+
+
+def _is_unseen(character: str) -> bool:
+    # Cs are halves of a surrogate pair: RFC 6531 asks for UTF-8, which has no way to write one.
+    category = unicodedata.category(character)
+    return category[0] == "Z" or category in {"Cc", "Cf", "Cs"}
+
+
+def _canonical_domain(typed: str) -> str:
+    if not typed:
+        raise AddressError(EmailFault.NO_DOMAIN)
+    mapped = _mapped(typed)
+    labels = mapped.split(".")
+    if not all(labels):
+        raise AddressError(EmailFault.DOMAIN_DOTS)
+    if len(labels) == 1:
+        raise AddressError(EmailFault.SINGLE_LABEL)
+    canonical = [_canonical_label(label) for label in labels]
+    if canonical[-1].isdigit():
+        raise AddressError(EmailFault.DIGITS_LAST)
+    return ".".join(canonical)
+
+
+def _mapped(domain: str) -> str:
+    """By UTS 46, non-transitional; the signs that stand for a dot are dots afterwards."""
+    try:
+        mapped = idna.uts46_remap(domain, std3_rules=False)
+    except UnicodeError:
+        raise AddressError(EmailFault.NOT_IDNA) from None
+    if len(mapped) > _MOST_OCTETS:  # no label gets shorter, and looking at each of them would take its time
+        raise AddressError(EmailFault.TOO_LONG)
+    return mapped
+
+
+def _canonical_label(label: str) -> str:
+    if len(label) > _MOST_LABEL_OCTETS:
+        raise AddressError(EmailFault.LABEL_LONG)
+    if not label.isascii():
+        return _a_label(label)
+    if not _ASCII_LABEL.fullmatch(label):
+        raise AddressError(EmailFault.LABEL_CHARACTER)
+    if label.startswith("xn--"):
+        _check_a_label(label)
+    return label
+
+
+def _a_label(label: str) -> str:
+    try:
+        return idna.alabel(label).decode("ascii")
+    except idna.IDNAError as error:
+        is_long = error.code == "label_too_long"
+        raise AddressError(EmailFault.LABEL_LONG if is_long else EmailFault.NOT_IDNA) from None
+
+
+def _check_a_label(label: str) -> None:
+    try:
+        idna.ulabel(label)
+    except UnicodeError:
+        raise AddressError(EmailFault.A_LABEL) from None
