@@ -7,15 +7,15 @@ from tests.cli.command_line import Prompt
 
 def test_it_creates_the_database_for_its_owner_alone(empty: Prompt) -> None:
     """The folder too."""
-    assert "has schema 1 now" in empty.ok("migrate")
+    assert "has schema 2 now" in empty.ok("migrate")
     assert stat.S_IMODE(empty.data_dir.stat().st_mode) == 0o700
     assert stat.S_IMODE((empty.data_dir / "stoplist.db").stat().st_mode) == 0o600
 
 
 def test_it_may_be_run_again(empty: Prompt) -> None:
     """A second time there is nothing to do, and no copy is made of what does not change."""
-    assert empty.json("migrate") == {"schema_before": 0, "schema": 1, "copy": None}
-    assert empty.json("migrate") == {"schema_before": 1, "schema": 1, "copy": None}
+    assert empty.json("migrate") == {"schema_before": 0, "schema": 2, "copy": None}
+    assert empty.json("migrate") == {"schema_before": 2, "schema": 2, "copy": None}
     assert "nothing to do" in empty.ok("migrate")
     assert not list(empty.data_dir.glob("*before*"))
 
@@ -44,8 +44,8 @@ def test_it_refuses_a_database_that_cannot_be_reached(empty: Prompt) -> None:
 def test_commands_work_on_postgresql(on_postgresql: Prompt) -> None:
     """First `migrate`, then all the others, with the same answers as on SQLite."""
     assert "`stoplist migrate`" in on_postgresql.refused("org", "list")
-    assert on_postgresql.json("migrate") == {"schema_before": 0, "schema": 1, "copy": None}
-    assert on_postgresql.json("migrate")["schema_before"] == 1
+    assert on_postgresql.json("migrate") == {"schema_before": 0, "schema": 2, "copy": None}
+    assert on_postgresql.json("migrate")["schema_before"] == 2
     group = on_postgresql.json("org", "create", "acme", "--name", "Acme", "--default-group", "A")["default_group_id"]
     on_postgresql.ok("org", "rename", "acme", "--name", "Acme Shoes")
     other = on_postgresql.json("group", "create", "--org", "acme", "--name", "B")["group_id"]

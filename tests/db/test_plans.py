@@ -7,8 +7,9 @@ luck turns into a walk through a million rows.
 import asyncio
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from types import MappingProxyType
 from typing import Any
 
 import asyncpg
@@ -19,12 +20,15 @@ from tests.builders import migrated
 from tests.services.postgresql import Server
 
 QUERIES: dict[str, Query] = {}
-for _package in ("stoplist.db", "stoplist.audit", "stoplist.organizations", "stoplist.oauth"):
+for _package in ("stoplist.db", "stoplist.audit", "stoplist.organizations", "stoplist.oauth", "stoplist.unsubscribes"):
     QUERIES |= load_queries(_package)
 
 PRIMARY_KEY = "clients_pkey"
 BY_ACCESS, BY_REFRESH, BY_ORIGIN = "token_pairs_access", "token_pairs_refresh", "token_pairs_rotated_from"
 OF_A_CLIENT = "client_days_pkey"
+FEED, RECORD, CHANGE = "feeds_pkey", "unsubscribes_pkey", "unsubscribes_seq"
+GROUP, ORGANIZATION = "groups_pkey", "organizations_pkey"
+COVERED = "client_organizations_pkey"
 
 HOT = {
     "find_client": [PRIMARY_KEY],
@@ -51,7 +55,27 @@ HOT = {
     "refusals": ["client_refusals_pkey"],
     "organization_by_slug": ["organizations_slug_key"],
     "lock_organization": ["organizations_slug_key"],
-    "group_by_id": ["groups_pkey"],
+    "group_by_id": [GROUP],
+    "group_numbers": [],
+    "target_default": [PRIMARY_KEY, ORGANIZATION, GROUP],
+    "target_by_slug": ["organizations_slug_key", COVERED, GROUP],
+    "target_by_group": [GROUP, ORGANIZATION, COVERED],
+    "feed": [FEED],
+    "open_feed": [],
+    "lock_feed": [FEED],
+    "renew_generation": [FEED],
+    "standing": [RECORD],
+    "keep_versions": [RECORD],
+    "add_records": [],
+    "put_records": [],
+    "touch_records": [RECORD],
+    "record_submission": [],
+    "count_changes": [],
+    "records_after": [CHANGE],
+    "seq_after": [CHANGE],
+    "records_of_group": [CHANGE],
+    "records_of_addresses": [RECORD],
+    "addresses_after": [RECORD],
 }
 """What requests, chores and changes of one key or organization run, with the indexes that lead them."""
 
@@ -64,9 +88,28 @@ COLD = {
     "create_client", "add_client_organization", "remove_client_organizations", "create_organization",
     "rename_organization", "close_organization", "set_default_group", "unset_default_group", "create_group",
     "retire_group",
+    # After a restore: all there is.
+    "feeds", "revoke_everything",
 }  # fmt: skip
 
-MANY = ("token_pairs", "clients", "client_days", "client_refusals", "audit")
+# The columns of the index that bound what a statement reads: fewer would be a walk through a whole feed.
+BOUND_BY = {
+    "standing": ("feed_id", "address", "group_no"),
+    "keep_versions": ("feed_id", "address", "group_no"),
+    "touch_records": ("feed_id", "address", "group_no"),
+    "records_of_addresses": ("feed_id", "address"),
+    "records_after": ("feed_id", "seq"),
+    "seq_after": ("feed_id", "seq"),
+    "records_of_group": ("feed_id", "seq"),
+    "addresses_after": ("feed_id", "address"),
+}
+OF_A_BATCH = ("standing", "keep_versions", "touch_records", "records_of_addresses")
+"""They begin with the addresses that they are given, and find the records of each."""
+
+MANY = (
+    "token_pairs", "clients", "client_days", "client_refusals", "audit",
+    "unsubscribes", "unsubscribe_versions", "submissions", "feeds", "feed_days",
+)  # fmt: skip
 """The tables that grow with the requests; none of them may be walked through."""
 
 # SQLite's own names for the indexes of primary keys and unique columns.
@@ -76,6 +119,10 @@ _IN_SQLITE = {
     "client_refusals_pkey": "sqlite_autoindex_client_refusals_1",
     "organizations_slug_key": "sqlite_autoindex_organizations_1",
     "groups_pkey": "sqlite_autoindex_groups_1",
+    "organizations_pkey": "INTEGER PRIMARY KEY",
+    "client_organizations_pkey": "sqlite_autoindex_client_organizations_1",
+    "feeds_pkey": "sqlite_autoindex_feeds_1",
+    "unsubscribes_pkey": "sqlite_autoindex_unsubscribes_1",
     "token_pairs_pkey": "INTEGER PRIMARY KEY",
 }
 
@@ -86,7 +133,28 @@ _FILL = [
     """INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
         SELECT 'svc_ci_' || i % 1000, 1, sha256(CAST('a' || i AS bytea)), sha256(CAST('r' || i AS bytea)), i, i
         FROM generate_series(1, 20000) i""",
+    """INSERT INTO unsubscribes
+        SELECT 17 + 16 * (i % 2), 'a' || i || '@example.org', i % 3, 'uns_' || i, i, 'unsubscribed', 'unsubscribe',
+               NULL, i, i, 'sub_' || i, i, 0
+        FROM generate_series(1, 60000) i""",
+    "INSERT INTO feeds SELECT i, i / 16, 'email', 'generation', 60000, 1 FROM generate_series(1, 2000) i",
 ]
+
+# What the first executions on a connection are planned with, and a plan that serves all values later competes with.
+_VALUES = {
+    "feed_id": "17",
+    "group_no": "1",
+    "addresses": """'["a2@example.org", "a4@example.org", "nobody@example.org"]'""",
+    "touched": """'{"0": ["a2@example.org", 5, 1], "1": ["a4@example.org", 5, 1]}'""",
+    "superseded": "'{}'",
+    "recorded_ms": "1",
+    "submission_id": "'sub_'",
+    "after": "20",
+    "after_address": "'a2@example.org'",
+    "until": "4020",
+    "most": "10000",
+    "examined": "2000",
+}
 
 
 def test_every_statement_is_known_to_be_hot_or_not() -> None:
@@ -116,9 +184,27 @@ def test_on_sqlite_indexes_lead_the_statement(sqlite: sqlite3.Connection, name: 
     for index in HOT[name]:
         assert any(_IN_SQLITE.get(index, index) in step for step in plan), plan
     for step in plan:
-        if step.startswith("SCAN"):
+        if step.startswith("SCAN") and "VIRTUAL TABLE" not in step:
             # The oldest rows in the order of the key: read as far as the bite, and no further.
             assert name == "delete_expired_pairs", plan
+
+
+@pytest.mark.parametrize("name", BOUND_BY)
+def test_on_sqlite_every_column_of_the_key_bounds_what_is_read(sqlite: sqlite3.Connection, name: str) -> None:
+    """The batch comes first, then each of its addresses is searched for by the whole key; no feed is walked through."""
+    query = QUERIES[name]
+    plan = [
+        str(row[3]) for row in sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
+    ]
+    (search,) = [at for at, step in enumerate(plan) if step.startswith("SEARCH")]
+    assert re.search(r"[=>]\? AND ".join(BOUND_BY[name]) + r"[=>]\?", plan[search]), plan
+    if name in OF_A_BATCH:
+        assert "VIRTUAL TABLE" in plan[search - 1], plan
+
+
+def test_nobody_gathers_statistics_on_sqlite(sqlite: sqlite3.Connection) -> None:
+    """The plans above are those that a deployment has."""
+    assert not sqlite.execute("SELECT 1 FROM sqlite_master WHERE name LIKE 'sqlite_stat%'").fetchall()
 
 
 # PostgreSQL
@@ -144,11 +230,28 @@ def test_on_an_empty_postgresql_indexes_lead_the_statement(empty: str, name: str
 
 
 @pytest.mark.parametrize(
-    "name", ["find_client", "find_access_token", "find_refresh_token", "issue_pair", "rotate_pair"]
+    "name", ["find_client", "find_access_token", "find_refresh_token", "issue_pair", "rotate_pair", "feed", "lock_feed"]
 )
 def test_on_a_full_postgresql_indexes_lead_the_statement(filled: str, name: str) -> None:
     """With many rows that PostgreSQL has not looked at yet."""
     _check(asyncio.run(_plan(filled, QUERIES[name])), name)
+
+
+@pytest.mark.parametrize("name", BOUND_BY)
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("size", ["empty", "filled"])
+def test_on_postgresql_every_column_of_the_key_bounds_what_is_read(
+    request: pytest.FixtureRequest, size: str, mode: str, name: str
+) -> None:
+    """With the plan for any values and with the one for these; it begins at the batch, and joins by no hash."""
+    url = request.getfixturevalue(size)
+    plan = asyncio.run(_plan(url, QUERIES[name], mode=mode, values=_VALUES))
+    assert "Hash" not in plan, plan
+    (condition,) = re.findall(r"Index Cond: (.+)", plan)
+    assert all(re.search(rf"\({column} (?:=|>|<=) ", condition) for column in BOUND_BY[name]), plan
+    if name in OF_A_BATCH:
+        assert plan.index("Function Scan") < plan.index(" on unsubscribes u"), plan
+        assert "Nested Loop" in plan, plan
 
 
 def test_on_a_full_postgresql_the_oldest_pairs_are_found_by_their_key(filled: str) -> None:
@@ -189,13 +292,15 @@ async def _make(url: str) -> None:
         pass
 
 
-async def _plan(url: str, query: Query) -> str:
-    """The plan that serves every value, as a prepared statement comes to use it."""
+async def _plan(
+    url: str, query: Query, *, mode: str = "force_generic_plan", values: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """The plan that serves every value, as a prepared statement comes to use it; or the one for some values."""
     connection = await asyncpg.connect(url)
-    await connection.execute("SET plan_cache_mode = force_generic_plan")
+    await connection.execute(f"SET plan_cache_mode = {mode}")
     await connection.execute(f"PREPARE it AS {query.postgresql}")
-    values = ", ".join(["NULL"] * len(query.parameters))
-    plan = await connection.fetch(f"EXPLAIN (COSTS OFF) EXECUTE it ({values})")
+    arguments = ", ".join(values.get(name, "NULL") for name in query.parameters)
+    plan = await connection.fetch(f"EXPLAIN (COSTS OFF) EXECUTE it ({arguments})")
     await connection.close()
     return _text(plan)
 

@@ -184,7 +184,7 @@ def test_two_units_that_deadlock_both_succeed(postgresql: Server, postgresql_url
             return runs, [row["content"] for row in await database.all(sql("SELECT DISTINCT content FROM things"))]
 
     runs, contents = asyncio.run(body())
-    assert runs == 3
+    assert runs >= 3  # the one that was undone may meet the other once more
     assert sorted(contents) in (["", "by 1"], ["", "by 2"])
 
 

@@ -6,7 +6,6 @@ of them answered. On PostgreSQL every order of their statements is driven; SQLit
 
 import asyncio
 import functools
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,10 +20,11 @@ from stoplist.limits.memory import MemoryLimiter
 from stoplist.oauth.authentication import Presented
 from stoplist.oauth.model import TokenPair
 from stoplist.oauth.outcome import Outcome
+from tests import stepping
 from tests.builders import execute, value
 from tests.fakes import FakeClock
 from tests.oauth.partner import NOTHING, Key, Service, answer_of, deployed, pair_of
-from tests.oauth.stepping import Order, Stage, Step, Work, every_order, stage
+from tests.stepping import Order, Stage, Step, Work, stage
 
 pytestmark = pytest.mark.slow
 
@@ -129,41 +129,7 @@ async def theatre(database_url: str) -> AsyncIterator[Theatre]:
         yield Theatre(service, on, key=await service.new_key(), stranger=await service.new_key())
 
 
-Play = Callable[..., Awaitable[None]]
-
-
-def in_every_order(*, at_least: int) -> Callable[[Play], Callable[..., None]]:
-    """A test that plays a scene once, in the order that it is given: it is run once in each that there is.
-
-    `at_least` so many there must be, or the participants were not held.
-    """
-
-    def decorate(test: Play) -> Callable[..., None]:
-        async def in_each(postgresql_url: str, given: dict[str, Any]) -> None:
-            count = 0
-            async with theatre(postgresql_url) as scene:
-                for order in every_order():
-                    await scene.set_the_scene()
-                    try:
-                        await test(scene, order, **given)
-                    except Exception as failure:
-                        failure.add_note(f"in this order: {scene.on.last_steps}")
-                        raise
-                    count += 1
-            assert count >= at_least, count
-
-        @functools.wraps(test)
-        def body(*, postgresql_url: str, **given: Any) -> None:
-            asyncio.run(in_each(postgresql_url, given))
-
-        # What pytest reads to see which fixtures the test wants.
-        wanted = ["postgresql_url", *list(inspect.signature(test).parameters)[2:]]
-        body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
-        )
-        return body
-
-    return decorate
+in_every_order = functools.partial(stepping.in_every_order, theatre)
 
 
 @in_every_order(at_least=50)

@@ -6,7 +6,7 @@ cancel it half-way. It awaits nothing but its transaction and *returns* a refusa
 Reasons and figures: docs/decisions/0003-units-of-work.md.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -26,6 +26,13 @@ class Transaction(Protocol):
         """Execute and return the number of rows touched."""
         ...
 
+    async def pause(self) -> None:
+        """Let others run, where a unit can be suspended: for decisions that take more than a millisecond."""
+        ...
+
+
+# A unit or a read of more rows than this is heavy: it is kept out of the way of the many small ones.
+HEAVY_ROWS = 100
 
 Unit = Callable[[Transaction], Awaitable[T]]
 
@@ -52,12 +59,24 @@ class Database(Protocol):
         """The first row of a read, or None."""
         ...
 
+    async def one_heavy(self, query: Query, **values: Any) -> Row | None:
+        """The one row of a read that goes through thousands; others do not wait for it."""
+        ...
+
     async def all(self, query: Query, **values: Any) -> list[Row]:
         """Every row of a read, from one snapshot."""
         ...
 
-    async def write(self, unit: Unit[T]) -> T:
-        """Run a unit of work; what it did is durable when this returns. An exception it raises undoes it all."""
+    def slices(self, query: Query, **values: Any) -> AsyncGenerator[list[Row], None]:
+        """Every row of a read, from one snapshot, a few hundred at a time while others run in between."""
+        ...
+
+    async def write(self, unit: Unit[T], *, line: int | None = None, rows: int = 1) -> T:
+        """Run a unit of work; what it did is durable when this returns. An exception it raises undoes it all.
+
+        Units of one `line` (a feed) wait for one another here, not in the database. `rows` is about how many it
+        writes: a heavy one lets the small ones that wait go first, and may await `Transaction.pause`.
+        """
         ...
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:

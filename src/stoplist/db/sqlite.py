@@ -1,7 +1,9 @@
 """SQLite through the standard library: one writer that commits waiting units together, and several readers.
 
-Statements run on the event loop, in slices of about a millisecond; only COMMIT and checkpoints, long C calls that
-wait for the disk, go to a thread. Why not all in a thread: docs/decisions/0004-sqlite-on-the-loop.md.
+Statements run on the event loop, in slices of about a millisecond; only long C calls go to a thread: COMMIT,
+checkpoints, and the statements of a heavy unit, each of which does a whole batch. Small units and heavy ones have
+queues of their own, served in turn: a group of small ones, then one heavy one.
+Why not all in a thread: docs/decisions/0004-sqlite-on-the-loop.md.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stoplist.db import Counts, Row, SchemaChange, Unit
+from stoplist.db import HEAVY_ROWS, Counts, Row, SchemaChange, Unit
 from stoplist.db.query import Query, load_queries
 from stoplist.errors import SettingsError, StoreUnavailable
 
@@ -34,7 +36,9 @@ LOCK_WAIT_S = 5.0
 FILE_CHECK_S = 0.1
 CHECKPOINT_CHANGES = 10_000
 IDLE_READERS = 4
-WRITER_CACHE_KIB = READER_CACHE_KIB = 16_384
+HEAVY_READS = 2
+WRITER_CACHE_KIB = 65_536  # a batch into a big feed touches thousands of index pages: half the time of 16 MiB
+READER_CACHE_KIB = 16_384
 SMALL_CACHE_KIB = 2_048
 
 # Primary result codes that are the store's trouble, not a defect of ours: busy, locked, out of memory, read-only,
@@ -55,8 +59,10 @@ class Sqlite:
         self._check_again_s = 0.0
         self.counts = Counts()
         self._waiting: deque[_Job] = deque()
+        self._waiting_heavy: deque[_Job] = deque()
         self._work = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-commit")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-write")
+        self._reading = ThreadPoolExecutor(HEAVY_READS, thread_name_prefix="sqlite-read")
         self._changes_at_checkpoint = 0
         self._is_closing = False
         self._idle_readers: list[sqlite3.Connection] = []
@@ -94,18 +100,49 @@ class Sqlite:
         except sqlite3.Error as error:
             raise _translate(error) from None
 
+    async def one_heavy(self, query: Query, **values: Any) -> Row | None:
+        self._check_file()
+
+        def read() -> Row | None:
+            with self._own_reader() as connection:
+                return _first(connection, query, values)
+
+        with _translated():
+            return await asyncio.get_running_loop().run_in_executor(self._reading, read)
+
     async def all(self, query: Query, **values: Any) -> list[Row]:
         rows: list[Row] = []
-        async with contextlib.aclosing(self._slices(query, values)) as slices:
+        async with contextlib.aclosing(self.slices(query, **values)) as slices:
             async for part in slices:
                 rows += part
         return rows
 
-    async def write(self, unit: Unit[T]) -> T:
-        return await self._queue(lambda: _in_savepoint(self._writer, unit))  # type: ignore[no-any-return]
+    async def slices(self, query: Query, **values: Any) -> AsyncGenerator[list[Row], None]:
+        self._check_file()
+        with self._own_reader() as connection:
+            cursor = connection.cursor()
+            try:
+                with _translated():
+                    cursor.execute(query.sqlite, values)
+                while True:
+                    with _translated():
+                        rows = cursor.fetchmany(SLICE_ROWS)
+                    yield rows
+                    if len(rows) < SLICE_ROWS:
+                        return
+                    await asyncio.sleep(0)
+            finally:
+                cursor.close()
+
+    async def write(self, unit: Unit[T], *, line: int | None = None, rows: int = 1) -> T:
+        if rows > HEAVY_ROWS:
+            return await self._queue(self._waiting_heavy, unit)  # type: ignore[no-any-return]
+        return await self._queue(  # type: ignore[no-any-return]
+            self._waiting, lambda: _in_savepoint(self._writer, unit)
+        )
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:
-        return await self._queue(lambda: _first(self._writer, query, values))
+        return await self._queue(self._waiting, lambda: _first(self._writer, query, values))
 
     async def clock_ms(self) -> int | None:
         return None
@@ -126,40 +163,32 @@ class Sqlite:
         self._work.set()
         await self._writing
         self._thread.shutdown()
+        self._reading.shutdown()
         for connection in (self._writer, self._reader, *self._idle_readers):
             connection.close()
 
-    async def _slices(self, query: Query, values: dict[str, Any]) -> AsyncGenerator[list[Row], None]:
-        """One read in slices, so that other requests run in between; on a connection of its own meanwhile."""
-        self._check_file()
-        with _translated():
-            connection = (
-                self._idle_readers.pop() if self._idle_readers else connect(self._path, cache_kib=SMALL_CACHE_KIB)
-            )
-        cursor = connection.cursor()
+    @contextlib.contextmanager
+    def _own_reader(self) -> Iterator[sqlite3.Connection]:
+        """A connection for a read that lasts longer than one slice, so that its snapshot is its own. In any thread."""
         try:
+            connection = self._idle_readers.pop()
+        except IndexError:
             with _translated():
-                cursor.execute(query.sqlite, values)
-            while True:
-                with _translated():
-                    rows = cursor.fetchmany(SLICE_ROWS)
-                yield rows
-                if len(rows) < SLICE_ROWS:
-                    return
-                await asyncio.sleep(0)
+                connection = connect(self._path, cache_kib=SMALL_CACHE_KIB)
+        try:
+            yield connection
         finally:
-            cursor.close()
             if len(self._idle_readers) < IDLE_READERS and not self._is_closing:
                 self._idle_readers.append(connection)
             else:
                 connection.close()
 
-    async def _queue(self, execute: Callable[[], Any]) -> Any:
-        if self._is_closing or len(self._waiting) >= WAITING_UNITS:
+    async def _queue(self, queue: "deque[_Job]", work: Callable[..., Any]) -> Any:
+        if self._is_closing or len(queue) >= WAITING_UNITS:
             raise StoreUnavailable("The database has too much to write at the moment: try again shortly.")
         asked_ns = time.monotonic_ns()
-        job = _Job(execute, asyncio.get_running_loop().create_future())
-        self._waiting.append(job)
+        job = _Job(work, asyncio.get_running_loop().create_future())
+        queue.append(job)
         self._work.set()
         self.counts.waiting += 1
         try:
@@ -170,25 +199,28 @@ class Sqlite:
             self.counts.write_wait_ns += time.monotonic_ns() - asked_ns
 
     async def _write_groups(self) -> None:
-        while self._waiting or not self._is_closing:
+        while self._waiting or self._waiting_heavy or not self._is_closing:
             await self._work.wait()
             self._work.clear()
-            while self._waiting:
-                await self._write_group()
+            while self._waiting or self._waiting_heavy:
+                if self._waiting:
+                    await self._write_group(self._run_waiting, self._waiting)
+                if self._waiting_heavy:
+                    await self._write_group(self._run_heavy, self._waiting_heavy)
 
-    async def _write_group(self) -> None:
+    async def _write_group(self, run: "Callable[[list[_Job]], Awaitable[None]]", queue: "deque[_Job]") -> None:
         """Commit the units that wait together; none of them sees another fail, unless the store itself fails."""
         group: list[_Job] = []
         try:
             self._check_file()
             with _translated():
                 await self._begin(self._writer)
-                await self._run_waiting(group)
+                await run(group)
                 await self._in_thread(self._commit)
         except Exception as failure:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-            for job in group or self._take_all():
+            for job in group or _take_all(queue):
                 job.refuse(failure)
             return
         self.counts.commits += 1
@@ -197,6 +229,11 @@ class Sqlite:
         if self._writer.total_changes - self._changes_at_checkpoint >= CHECKPOINT_CHANGES:
             self._changes_at_checkpoint = self._writer.total_changes
             await self._in_thread(self._checkpoint)
+
+    async def _run_heavy(self, group: "list[_Job]") -> None:
+        """One heavy unit, alone in its transaction: its own failure undoes it."""
+        group.append(job := self._waiting_heavy.popleft())
+        job.answer_with(await job.work(_HeavyTransaction(self._writer, self._in_thread)))
 
     async def _run_waiting(self, group: "list[_Job]") -> None:
         pause_ns = time.monotonic_ns() + SLICE_NS
@@ -229,8 +266,8 @@ class Sqlite:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.02)
 
-    async def _in_thread(self, work: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _commit(self) -> None:
         self._writer.execute("COMMIT")
@@ -241,17 +278,12 @@ class Sqlite:
         with contextlib.suppress(sqlite3.Error):
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-    def _take_all(self) -> "list[_Job]":
-        jobs = list(self._waiting)
-        self._waiting.clear()
-        return jobs
-
 
 class _Job:
     """A unit that waits for the writer, and whoever waits for it."""
 
-    def __init__(self, work: Callable[[], Any], answer: "asyncio.Future[Any]") -> None:
-        self._work = work
+    def __init__(self, work: Callable[..., Any], answer: "asyncio.Future[Any]") -> None:
+        self.work = work
         self.answer = answer
         self._result: Any = None
         self._failure: Exception | None = None
@@ -259,13 +291,17 @@ class _Job:
     def execute(self) -> None:
         """Run the unit; its own failure is kept for its own asker, the store's failure is raised."""
         try:
-            self._result = self._work()
+            self._result = self.work()
         except sqlite3.Error as error:
             if _primary_code(error) in _STORE_CODES:
                 raise
             self._failure = error
         except Exception as error:
             self._failure = error
+
+    def answer_with(self, result: Any) -> None:
+        """What is to be delivered after the commit."""
+        self._result = result
 
     def deliver(self) -> None:
         """Answer after the commit: also a refusal may rest on what another unit of the group wrote."""
@@ -298,6 +334,34 @@ class _Transaction:
         cursor = self._connection.execute(query.sqlite, values)
         cursor.fetchall()  # with RETURNING the rows are counted as they are read
         return cursor.rowcount
+
+    async def pause(self) -> None:
+        pass
+
+
+class _HeavyTransaction:
+    """A transaction whose statements run in the writer's thread, each one long C call for a whole batch."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    ) -> None:
+        self._connection, self._in_thread = connection, in_thread
+
+    async def one(self, query: Query, **values: Any) -> Row | None:
+        return await self._in_thread(lambda: _first(self._connection, query, values))
+
+    async def all(self, query: Query, **values: Any) -> list[Row]:
+        return await self._in_thread(  # type: ignore[no-any-return]
+            lambda: self._connection.execute(query.sqlite, values).fetchall()
+        )
+
+    async def run(self, query: Query, **values: Any) -> int:
+        return await self._in_thread(  # type: ignore[no-any-return]
+            lambda: self._connection.execute(query.sqlite, values).rowcount
+        )
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
 
 
 class _SchemaChange(_Transaction):
@@ -403,6 +467,12 @@ def _drive(work: Awaitable[T]) -> T:
         return done.value  # type: ignore[no-any-return]
     steps.close()
     raise RuntimeError("a unit of work may await nothing but its transaction")
+
+
+def _take_all(queue: "deque[_Job]") -> "list[_Job]":
+    jobs = list(queue)
+    queue.clear()
+    return jobs
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -1,14 +1,18 @@
 """Operations on PostgreSQL that are driven against one another, statement by statement, in every order there is.
 
-Each participant has a connection of its own and is held before BEGIN, before each statement, and before COMMIT or
-ROLLBACK, until its turn comes. A statement that waits in the server for another participant's lock stays where it
-is until that participant has let go of it: the server says which those are, so nothing here depends on time.
+Each participant has a driver of its own, as a server process has, and is held before BEGIN, before each statement, and
+before COMMIT or ROLLBACK, until its turn comes. A statement that waits in the server for another participant's lock
+stays where it is until that participant has let go of it: the server says which those are, so nothing here depends on
+time.
 """
 
 import asyncio
 import contextlib
+import functools
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from stoplist.db import Row, Transaction, Unit
 from stoplist.db.postgresql import Postgresql
@@ -19,7 +23,10 @@ T = TypeVar("T")
 Work = Callable[[Postgresql], Awaitable[Any]]
 
 _PID = sql("SELECT pg_backend_pid() AS pid")
-_IS_BLOCKED = sql("SELECT cardinality(pg_blocking_pids(CAST(:pid AS integer))) > 0 AS is_blocked")
+_IS_BLOCKED = sql(
+    "SELECT bool_or(cardinality(pg_blocking_pids(pid)) > 0) AS is_blocked FROM unnest(CAST(:pids AS integer[])) pid"
+)
+_NO_LINE = -1
 
 # Most statements are answered sooner, and the server need not be asked what they wait for. Nothing else hangs on it.
 _PATIENCE_S = 0.002
@@ -81,6 +88,10 @@ def every_order() -> Iterator[Order]:
         prefixes += order.branches()
 
 
+async def _nothing(_step: Step) -> None:
+    """What is done after a step where nothing else is asked for."""
+
+
 class Stage:
     """The participants' connections, and the observer's, which is never held."""
 
@@ -89,8 +100,11 @@ class Stage:
         self._players = players
         self.last_steps: list[Step] = []
 
-    async def play(self, order: Order, **work: Work) -> Played:
-        """Let each participant do its work on its own database, in this order, and wait until all have finished."""
+    async def play(self, order: Order, *, after: Callable[[Step], Awaitable[None]] = _nothing, **work: Work) -> Played:
+        """Let each participant do its work on its own database, in this order, and wait until all have finished.
+
+        `after` is called after each step, when all that can go on without another step has gone on.
+        """
         players = [self._players[who] for who in work]
         steps: list[Step] = []
         self.last_steps = steps
@@ -103,8 +117,10 @@ class Stage:
                 steps.append(Step(player.name, player.go()))
                 await self._settle(player)
                 for other in players:
-                    if other.is_running:
+                    # Most often it waits for a lock as before: asking is quicker than patience.
+                    if other.is_running and not await self._is_blocked(other):
                         await self._settle(other)
+                await after(steps[-1])
             assert all(player.is_finished for player in players), f"a deadlock after {steps}"
             return Played({player.name: player.result() for player in players}, steps)
         finally:
@@ -119,13 +135,18 @@ class Stage:
                 return
 
     async def _is_blocked(self, player: "_Player") -> bool:
-        row = await self.observer.one(_IS_BLOCKED, pid=player.pid)
+        row = await self.observer.one(_IS_BLOCKED, pids=player.pids)
         return row is not None and bool(row["is_blocked"])
 
 
 @contextlib.asynccontextmanager
-async def stage(database_url: str, *names: str) -> AsyncIterator[Stage]:
-    """A stage for participants of these names."""
+async def stage(
+    database_url: str, *names: str, is_held: Callable[[Step], bool] = lambda _step: True
+) -> AsyncIterator[Stage]:
+    """A stage for participants of these names, who are held before each step that `is_held` says.
+
+    Steps whose place among the others' cannot matter may be left out: they read what nobody in the play writes.
+    """
     async with contextlib.AsyncExitStack() as stack:
 
         async def connect(opener: type[Postgresql]) -> Postgresql:
@@ -133,16 +154,71 @@ async def stage(database_url: str, *names: str) -> AsyncIterator[Stage]:
             stack.push_async_callback(database.close)
             return database
 
-        players = {name: _Player(name, await connect(_Held)) for name in names}
+        players = {name: _Player(name, await connect(_Held), is_held) for name in names}
         for player in players.values():
-            row = await player.database.one(_PID)
-            assert row is not None
-            player.pid = row["pid"]
+            # One connection for what reads and one for what waits in a line: the pools hold no more.
+            of_reads = await player.database.one(_PID)
+            of_lines = await player.database.write(lambda transaction: transaction.one(_PID), line=_NO_LINE)
+            assert of_reads is not None
+            assert of_lines is not None
+            player.pids = [of_reads["pid"], of_lines["pid"]]
         yield Stage(await connect(Postgresql), players)
 
 
+class Theatre(Protocol):
+    """What is played on: a stage, and what stands on it when a play begins."""
+
+    on: Stage
+
+    async def set_the_scene(self) -> None: ...
+
+
+TheatreT = TypeVar("TheatreT", bound=Theatre)
+Play = Callable[..., Awaitable[None]]
+
+
+def in_every_order(
+    theatre: Callable[[str], AbstractAsyncContextManager[TheatreT]], *, at_least: int
+) -> Callable[[Play], Callable[..., None]]:
+    """A test that plays a scene once, in the order that it is given: it is run once in each that there is.
+
+    `at_least` so many there must be, or the participants were not held. The `theatre` is made from the URL of an empty
+    database.
+    """
+
+    def decorate(test: Play) -> Callable[..., None]:
+        async def in_each(postgresql_url: str, given: dict[str, Any]) -> None:
+            count = 0
+            async with theatre(postgresql_url) as scene:
+                for order in every_order():
+                    await scene.set_the_scene()
+                    try:
+                        await test(scene, order, **given)
+                    except Exception as failure:
+                        failure.add_note(f"in this order: {scene.on.last_steps}")
+                        raise
+                    count += 1
+            assert count >= at_least, count
+
+        @functools.wraps(test)
+        def body(*, postgresql_url: str, **given: Any) -> None:
+            asyncio.run(in_each(postgresql_url, given))
+
+        # What pytest reads to see which fixtures the test wants.
+        wanted = ["postgresql_url", *list(inspect.signature(test).parameters)[2:]]
+        body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
+        )
+        return body
+
+    return decorate
+
+
 class _Held(Postgresql):
-    """The product's own driver, held before each statement. Without a `turn` it goes on by itself."""
+    """The product's own driver, held before each statement. Without a `turn` it goes on by itself.
+
+    `slices` needs no word here: it goes by way of `all`.
+    """
 
     turn: Callable[[str], Awaitable[None]] | None = None
 
@@ -154,7 +230,11 @@ class _Held(Postgresql):
         await self._wait(query.name)
         return await super().all(query, **values)
 
-    async def write(self, unit: Unit[T]) -> T:
+    async def one_heavy(self, query: Query, **values: Any) -> Row | None:
+        await self._wait(query.name)
+        return await super().one_heavy(query, **values)
+
+    async def write(self, unit: Unit[T], *, line: int | None = None, rows: int = 1) -> T:
         async def held(transaction: Transaction) -> T:
             try:
                 result = await unit(_HeldTransaction(transaction, self._wait))
@@ -165,7 +245,7 @@ class _Held(Postgresql):
             return result
 
         await self._wait("BEGIN")
-        return await super().write(held)
+        return await super().write(held, line=line, rows=rows)
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:
         # To the server a lone statement, too, is one thing and its commit another: others come in between.
@@ -192,15 +272,18 @@ class _HeldTransaction:
         await self._wait(query.name)
         return await self._transaction.run(query, **values)
 
+    async def pause(self) -> None:
+        await self._transaction.pause()
+
 
 class _Player:
     """A participant: running, held before a step, or finished."""
 
-    pid = 0
-
-    def __init__(self, name: str, database: Postgresql) -> None:
+    def __init__(self, name: str, database: Postgresql, is_held: Callable[[Step], bool]) -> None:
         self.name = name
         self.database = database
+        self.pids: list[int] = []
+        self._is_held = is_held
         self._next_step = ""
         self._is_let_go = asyncio.Event()
         self._is_at_rest = asyncio.Event()
@@ -253,6 +336,8 @@ class _Player:
         self._task = None
 
     async def _turn(self, what: str) -> None:
+        if not self._is_held(Step(self.name, what)):
+            return
         self._next_step = what
         self._is_at_rest.set()
         await self._is_let_go.wait()
