@@ -167,7 +167,7 @@ WRONG = [
         ["postgresql://", "postgresql://u:p/w@h/d", "postgresql://u:1/w@h/d", "postgresql://u:p#w@h/d"],
         "percent-encoded",
     ),
-    ("DATABASE_POOL", ["0", "1001", "many"], "from 1 to 1000"),
+    ("DATABASE_POOL", ["1", "1001", "many"], "from 2 to 1000"),
     ("DATABASE_PREPARED", ["yes", "1", "ON"], "on or off"),
     ("LIMITS_URL", ["memory", "memory://", "redis://", "http://h"], "memory: or redis://"),
     ("TRUSTED_PROXIES", ["10.1.2.3/8"], "the network is 10.0.0.0/8"),

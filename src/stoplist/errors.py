@@ -26,7 +26,10 @@ class Refused(StoplistError):
 
 
 class BadRequest(StoplistError):
-    """The request cannot be understood; `parameter` names what is at fault where one thing is."""
+    """The request cannot be understood.
+
+    `parameter` names what is at fault where one thing is.
+    """
 
 
 class InvalidClient(StoplistError):
@@ -47,6 +50,22 @@ class InvalidToken(StoplistError):
 
 class InsufficientScope(StoplistError):
     """The credential's permissions do not cover the request (RFC 6750 section 3.1)."""
+
+
+class UnauthorizedOrganization(StoplistError):
+    """The organization or group is not the client's, is closed or retired, or does not exist: one answer for all."""
+
+
+class DefaultGroupNotConfigured(StoplistError):
+    """A submission names no group, and the organization has no default one; `org_slug` names it."""
+
+
+class InvalidItem(StoplistError):
+    """Items of a batch cannot be accepted, so none was; `item_errors` lists every one of them."""
+
+
+class InvalidCursor(StoplistError):
+    """A cursor that was not made for this request: the client reads anew without one."""
 
 
 class NotFound(StoplistError):
@@ -100,6 +119,10 @@ ANSWERS: dict[type[StoplistError], Answer] = {
     UnsupportedGrantType: Answer(400, "unsupported_grant_type", "unsupported_grant_type"),
     InvalidToken: Answer(401, "invalid_token", "invalid_token"),
     InsufficientScope: Answer(403, "insufficient_scope", "insufficient_scope"),
+    UnauthorizedOrganization: Answer(403, "unauthorized_organization", "unauthorized_organization"),
+    DefaultGroupNotConfigured: Answer(400, "default_group_not_configured", "default_group_not_configured"),
+    InvalidItem: Answer(400, "invalid_item", "invalid_item"),
+    InvalidCursor: Answer(400, "invalid_cursor", "invalid_cursor"),
     NotFound: Answer(404, "not_found", "invalid_request"),
     MethodNotAllowed: Answer(405, "method_not_allowed", "invalid_request"),
     RateLimited: Answer(429, "rate_limited", "rate_limited"),

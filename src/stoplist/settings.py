@@ -242,7 +242,7 @@ _TABLE: dict[str, _Setting] = {
     "PORT": _whole_number(1, 65535, default=8443),
     "DATA_DIR": _Setting(_path, "the path of a folder", Path("data")),
     "DATABASE_URL": _Setting(_database_url, "sqlite:///PATH or postgresql://…", may_be_in_file=True),
-    "DATABASE_POOL": _whole_number(1, 1000, default=20),
+    "DATABASE_POOL": _whole_number(2, 1000, default=20),
     "DATABASE_PREPARED": _Setting(_SWITCH.__getitem__, "on or off", default=True),
     "LIMITS_URL": _Setting(_limits_url, "memory: or redis://…, rediss://… or unix://…", may_be_in_file=True),
     "TLS_CERT": _Setting(_path, "the path of a certificate chain in PEM"),

@@ -43,6 +43,7 @@ _ORGANIZATIONS_OF = _QUERIES["organizations_of_client"]
 _ORGANIZATIONS_OF_ALL = _QUERIES["organizations_of_clients"]
 _REMOVE_ORGANIZATIONS = _QUERIES["remove_client_organizations"]
 _REPLACE_SECRET = _QUERIES["replace_secret"]
+_REVOKE_EVERYTHING = _QUERIES["revoke_everything"]
 _REVOKE_TOKENS = _QUERIES["revoke_tokens"]
 _SET_CEILINGS = _QUERIES["set_ceilings"]
 _UPDATE = _QUERIES["update_client"]
@@ -140,6 +141,11 @@ async def revoke_tokens(actor: Actor, database: Database, clock: Clock, *, clien
         return await _credential(transaction, client_id)
 
     return await database.write(revoke)
+
+
+async def revoke_everything(transaction: Transaction) -> int:
+    """Every token of every credential is revoked; returns how many credentials there are."""
+    return await transaction.run(_REVOKE_EVERYTHING)
 
 
 async def rotate_secret(actor: Actor, database: Database, clock: Clock, *, client_id: str) -> NewCredential:

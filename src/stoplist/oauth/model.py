@@ -1,6 +1,11 @@
 """What a credential and a token pair are. Source: docs/interface.md sections 2.1, 2.2 and D2."""
 
+from typing import Annotated, Literal
+
 import msgspec
+from msgspec import Meta
+
+from stoplist import ids
 
 READ, UNSUBSCRIBE, RESUBSCRIBE = "read", "unsubscribe", "resubscribe"
 PERMISSIONS = (READ, UNSUBSCRIBE, RESUBSCRIBE)
@@ -43,13 +48,30 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenPair(msgspec.Struct, frozen=True, kw_only=True):
-    """A success of the token endpoint: the five fields of section 2.2, ready to encode."""
+    """A success of the token endpoint. All five fields are always there.
 
-    access_token: str
-    token_type: str = "Bearer"
-    expires_in: int = ACCESS_TTL_S
-    refresh_token: str
-    refresh_expires_in: int = REFRESH_TTL_S
+    Source: docs/interface.md section 2.2.
+    """
+
+    access_token: Annotated[
+        str,
+        Meta(
+            pattern=ids.secret_pattern(ids.ACCESS_TOKEN),
+            description="Opaque. Send it as `Authorization: Bearer` with every request to the API.",
+        ),
+    ]
+    token_type: Annotated[Literal["Bearer"], Meta(description="Always `Bearer`.")] = "Bearer"
+    expires_in: Annotated[int, Meta(description="How long the access token lives, in seconds.")] = ACCESS_TTL_S
+    refresh_token: Annotated[
+        str,
+        Meta(
+            pattern=ids.secret_pattern(ids.REFRESH_TOKEN),
+            description="Opaque, and good once: a new access token without the secret. Store it before you use it.",
+        ),
+    ]
+    refresh_expires_in: Annotated[int, Meta(description="How long the refresh token lives, in seconds.")] = (
+        REFRESH_TTL_S
+    )
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,6 +104,10 @@ UPDATE clients SET is_active = 1 WHERE client_id = :client_id
 -- name: revoke_tokens
 UPDATE clients SET epoch = epoch + 1 WHERE client_id = :client_id
 
+-- name: revoke_everything
+-- After a restore: tokens revoked since the backup would live again.
+UPDATE clients SET epoch = epoch + 1
+
 -- name: replace_secret
 -- The new secret and every token revoked in the same statement.
 UPDATE clients SET secret_hash = :secret_hash, secret_prefix = :secret_prefix, epoch = epoch + 1

@@ -10,7 +10,8 @@ from stoplist.errors import Refused
 MAX_NAME_CHARS = 200
 _UNPRINTABLE = frozenset(("Cc", "Cs", "Zl", "Zp"))
 _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # they reorder what people read
-_SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+SLUG_PATTERN = "^[a-z0-9][a-z0-9-]{0,62}$"
+_SLUG = re.compile(SLUG_PATTERN)
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,3 +50,33 @@ SELECT g.group_id, g.name, g.created_ms, g.retired_ms, o.slug AS org_slug,
        CASE WHEN o.default_group_id = g.group_id THEN 1 ELSE 0 END AS is_default
 FROM groups g JOIN organizations o ON o.organization_id = g.organization_id
 WHERE o.slug = :slug ORDER BY g.group_no
+
+-- name: target_default
+-- Primary keys throughout. Where the client names nothing, its default organization is meant.
+SELECT o.organization_id, o.slug, o.closed_ms, d.group_id AS default_group_id, d.group_no AS default_group_no,
+       d.group_id, d.organization_id AS group_organization_id, d.group_no, d.retired_ms
+FROM clients c JOIN organizations o ON o.organization_id = c.default_organization_id
+LEFT JOIN groups d ON d.group_id = o.default_group_id
+WHERE c.client_id = :client_id
+
+-- name: target_by_slug
+-- The unique slug, then primary keys.
+SELECT o.organization_id, o.slug, o.closed_ms, d.group_id AS default_group_id, d.group_no AS default_group_no,
+       g.group_id, g.organization_id AS group_organization_id, g.group_no, g.retired_ms
+FROM organizations o
+JOIN client_organizations co ON co.client_id = :client_id AND co.organization_id = o.organization_id
+LEFT JOIN groups d ON d.group_id = o.default_group_id
+LEFT JOIN groups g ON g.group_id = :group_id
+WHERE o.slug = :slug
+
+-- name: target_by_group
+-- Primary keys throughout. A group alone selects its organization.
+SELECT o.organization_id, o.slug, o.closed_ms, d.group_id AS default_group_id, d.group_no AS default_group_no,
+       g.group_id, g.organization_id AS group_organization_id, g.group_no, g.retired_ms
+FROM groups g JOIN organizations o ON o.organization_id = g.organization_id
+JOIN client_organizations co ON co.client_id = :client_id AND co.organization_id = o.organization_id
+LEFT JOIN groups d ON d.group_id = o.default_group_id
+WHERE g.group_id = :group_id
+
+-- name: group_numbers
+SELECT group_no, group_id FROM groups WHERE organization_id = :organization_id

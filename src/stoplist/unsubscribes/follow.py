@@ -1,0 +1,165 @@
+"""Look addresses up, and follow every change of a feed. Nothing here waits for anybody's batch.
+
+Records come by `seq`, which is given in commit order, so a reader that stands after one number has seen every smaller.
+Source: docs/interface.md section D6.
+"""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import msgspec
+from stoplist_addresses import AddressError
+
+from stoplist import rfc3339
+from stoplist.actor import Actor
+from stoplist.db import Row
+from stoplist.db.query import load_queries
+from stoplist.errors import BadRequest, InsufficientScope, InvalidCursor
+from stoplist.organizations.target import Group, Target, find_target, group_ids
+from stoplist.pace import in_slices
+from stoplist.unsubscribes.channel import Channel, feed_id
+from stoplist.unsubscribes.cursor import INVALID, make_cursor, read_cursor
+from stoplist.unsubscribes.feed import Feed, find_feed, open_feed
+from stoplist.unsubscribes.model import ALL_GROUPS, MAX_EXAMINED, Named, Page, Record, Stores
+
+_QUERIES = load_queries(__package__)
+_AFTER = _QUERIES["records_after"]
+_OF_ADDRESSES = _QUERIES["records_of_addresses"]
+_OF_GROUP = _QUERIES["records_of_group"]
+_SEQ_AFTER = _QUERIES["seq_after"]
+
+_EXAMINED_AT_ONCE = 2_000
+_START = 0
+
+
+async def follow(
+    actor: Actor, stores: Stores, channel: Channel, named: Named, *, limit: int, cursor: str | None
+) -> Page:
+    """The next records after `cursor` (None: from the start), in the order in which they last changed.
+
+    With a group those that bear on it: its own and the all-groups ones; a page then examines 50 000 records at most.
+    Refusals, in this order: InsufficientScope, UnauthorizedOrganization, InvalidCursor.
+    """
+    target = await _readable(actor, stores, named)
+    # A cursor is bound to the feed's generation, so the first one to follow a feed opens it.
+    feed = await find_feed(stores.database, target, channel)
+    if feed is None and cursor is not None:
+        raise InvalidCursor(INVALID)  # none was ever given out, and a request that is refused stores nothing
+    feed = feed or await open_feed(stores.database, target, channel)
+    group_id = target.group.group_id if target.group is not None else None
+    after = _START
+    if cursor is not None:
+        after = read_cursor(
+            stores.secret_keys, cursor, feed_id=feed.feed_id, generation=feed.generation, group_id=group_id
+        )
+    if target.group is None:
+        rows = await _page(stores, feed, after, limit)
+        stands_at = rows[-1]["seq"] if rows else after
+        is_end = len(rows) < limit
+    else:
+        rows, stands_at = await _page_of_group(stores, feed, target.group, after, limit)
+        is_end = False
+    return Page(
+        items=await _records(stores, target, rows),
+        next_cursor=make_cursor(
+            stores.secret_keys, feed_id=feed.feed_id, generation=feed.generation, group_id=group_id, seq=stands_at
+        ),
+        # The head was read before the records: what was written meanwhile is for the next page.
+        has_more=not is_end and stands_at < feed.head_seq,
+    )
+
+
+async def look_up(actor: Actor, stores: Stores, channel: Channel, named: Named, *, addresses: Sequence[str]) -> Page:
+    """The records of exactly these addresses (with a group those that bear on it), by `seq`, in one page.
+
+    Refusals, in this order: InsufficientScope, UnauthorizedOrganization, BadRequest for an unacceptable address.
+    """
+    target = await _readable(actor, stores, named)
+    looked_up = [_canonical(address, channel) for address in addresses]
+    rows = await stores.database.all(
+        _OF_ADDRESSES,
+        feed_id=feed_id(target.organization_id, channel),
+        addresses=msgspec.json.encode(list(dict.fromkeys(looked_up))).decode(),
+    )
+    if target.group is not None:
+        rows = [row for row in rows if row["group_no"] in (ALL_GROUPS, target.group.number)]
+    return Page(items=await _records(stores, target, rows), next_cursor=None, has_more=False, looked_up=looked_up)
+
+
+async def _readable(actor: Actor, stores: Stores, named: Named) -> Target:
+    if "read" not in actor.may:
+        raise InsufficientScope("This key lacks the permission read: ask an administrator for it.")
+    return await find_target(stores.database, actor.id, org_slug=named.org_slug, group_id=named.group_id)
+
+
+def _canonical(address: str, channel: Channel) -> str:
+    try:
+        return channel.canonical(address)
+    except AddressError as error:
+        hint = ""
+        if channel.name != "email" and address.startswith(" "):
+            hint = " In a query string + means a space: send it as %2B."
+        raise BadRequest(f"{error}{hint}", parameter="address") from None
+
+
+async def _page(stores: Stores, feed: Feed, after: int, limit: int) -> list[Row]:
+    rows: list[Row] = []
+    async with aclosing(stores.database.slices(_AFTER, feed_id=feed.feed_id, after=after, most=limit)) as slices:
+        async for part in slices:
+            rows += part
+    return rows
+
+
+async def _page_of_group(stores: Stores, feed: Feed, group: Group, after: int, limit: int) -> tuple[list[Row], int]:
+    """Some records at a time, until the page is full or has gone through as many as it may."""
+    rows: list[Row] = []
+    for _ in range(MAX_EXAMINED // _EXAMINED_AT_ONCE):
+        bound = await stores.database.one(_SEQ_AFTER, feed_id=feed.feed_id, after=after, examined=_EXAMINED_AT_ONCE)
+        # A record that changes meanwhile leaves the stretch for its end, and none ever enters it.
+        until = feed.head_seq if bound is None else bound["seq"]
+        part = await stores.database.all(
+            _OF_GROUP,
+            feed_id=feed.feed_id,
+            after=after,
+            until=until,
+            group_no=group.number,
+            most=limit - len(rows),
+        )
+        rows += part
+        if len(rows) == limit:
+            return rows, rows[-1]["seq"]
+        after = max(after, until)
+        if bound is None:
+            break
+    return rows, after
+
+
+async def _records(stores: Stores, target: Target, rows: list[Row]) -> list[Record]:
+    groups = await _groups_of(stores, target, rows)
+    records: list[Record] = []
+    async for part in in_slices(rows):
+        for id_, group_no, address, status, reason, source, occurred_ms, recorded_ms, seq in part:
+            records.append(
+                Record(
+                    id_,
+                    target.org_slug,
+                    groups[group_no],
+                    address,
+                    status,
+                    reason,
+                    source,
+                    rfc3339.format_ms(occurred_ms),
+                    rfc3339.format_ms(recorded_ms),
+                    seq,
+                )
+            )
+    return records
+
+
+async def _groups_of(stores: Stores, target: Target, rows: list[Row]) -> dict[int, str | None]:
+    """The group_id of every number in `rows`; those of the target itself need no question."""
+    known: dict[int, str | None] = {ALL_GROUPS: None}
+    known.update(group for group in (target.group, target.default_group) if group is not None)
+    if not known.keys() >= {row["group_no"] for row in rows}:
+        known.update(await group_ids(stores.database, target.organization_id))
+    return known

@@ -1,0 +1,233 @@
+"""What is submitted and what is answered: the shapes of the six operations, shared with their description.
+
+Source: docs/interface.md section D6.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from stoplist import ids
+from stoplist.actor import Actor
+from stoplist.clock import Clock
+from stoplist.db import Database
+from stoplist.organizations.model import SLUG_PATTERN
+
+UNSUBSCRIBED: Final = "unsubscribed"
+RESUBSCRIBED: Final = "resubscribed"
+CREATED: Final = "created"
+UPDATED: Final = "updated"
+UNCHANGED: Final = "unchanged"
+OUTRANKED: Final = "outranked"
+UNSUBSCRIBE_REASON, CONSENT = "unsubscribe", "consent"
+ALL_GROUPS = 0
+
+MAX_ITEMS = 10_000
+MAX_BODY_BYTES = 8 * 1024 * 1024
+MAX_SOURCE_CHARS = 200
+MAX_NAME_CHARS = 64
+MAX_LOOK_UPS = 100
+DEFAULT_LIMIT, MAX_LIMIT = 1_000, 10_000
+MAX_EXAMINED = 50_000
+FUTURE_MS = 5 * 60 * 1000
+
+Status = Literal["unsubscribed", "resubscribed"]
+SentReason = Literal[
+    "unsubscribe", "stop_keyword", "complaint", "bounce", "invalid_address", "manual", "legal", "import", "consent"
+]
+Reason = Literal[SentReason, "correction"]
+Result = Literal["created", "updated", "unchanged", "outranked"]
+Source = Annotated[str, Meta(max_length=MAX_SOURCE_CHARS)]
+Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
+
+# What is answered, and so never checked: these are for the description alone.
+Slug = Annotated[str, Meta(pattern=SLUG_PATTERN, description="The organization.")]
+Time = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$",
+        extra_json_schema={"format": "date-time"},
+    ),
+]
+Count = Annotated[int, Meta(ge=0)]
+GroupId = Annotated[str, Meta(pattern=ids.id_pattern(ids.GROUP_ID))]
+RecordId = Annotated[
+    str,
+    Meta(
+        pattern=ids.id_pattern(ids.RECORD_ID), description="The record. It stays the same through every change of it."
+    ),
+]
+Index = Annotated[int, Meta(ge=0, description="Which item of the batch, counted from 0.")]
+
+
+class Item(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """One act of a person. Any field but `address` may be absent or null, and then has its default."""
+
+    address: Annotated[
+        str,
+        Meta(description="An address of the channel, as you have it. It is stored and answered in its canonical form."),
+    ]
+    status: Annotated[
+        Status | None,
+        Meta(
+            description="What the person wants from now on; by default `unsubscribed`. "
+            "`resubscribed` needs the permission `resubscribe`, and `occurred_at`."
+        ),
+    ] = None
+    occurred_at: Annotated[
+        str | None,
+        Meta(
+            description="When the person acted: RFC 3339, with an offset. Send it with every item: the later act wins, "
+            "not the later request. By default now; at most "
+            f"{FUTURE_MS // 60_000} minutes ahead of our clock, for `resubscribed` not at all.",
+            extra_json_schema={"format": "date-time"},
+        ),
+    ] = None
+    reason: Annotated[
+        SentReason | None,
+        Meta(
+            description="Why: by default `unsubscribe`. For `resubscribed` it is always `consent`, "
+            "which an opt-out cannot have."
+        ),
+    ] = None
+    source: Annotated[
+        Source | None, Meta(description="Where it happened, in your own words, such as the name of a form.")
+    ] = None
+
+
+class Batch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A submission: its target, and acts of people.
+
+    For its names and the description alone: a body is read piece by piece, so that every bad item can be named.
+    """
+
+    org_slug: Annotated[
+        Name | None, Meta(description="The organization; by default the group's, else the default one of your key.")
+    ] = None
+    group_id: Annotated[
+        Name | None,
+        Meta(description="The group of messages that people leave; by default the organization's default group."),
+    ] = None
+    all_groups: Annotated[
+        bool | None,
+        Meta(description="`true`, instead of `group_id`: people leave every message of the organization here."),
+    ] = None
+    items: Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS)]
+
+
+class BadItem(msgspec.Struct, frozen=True, gc=False):
+    """An item whose shape is wrong: why, and the status it asks for if that can be told."""
+
+    error: str
+    status: str | None = None
+
+
+class ItemError(msgspec.Struct, frozen=True, gc=False):
+    """An item that cannot be accepted."""
+
+    item_index: Index
+    item_error: Annotated[str, Meta(description="What is wrong with it, for people; the wording may change.")]
+
+
+class ItemResult(msgspec.Struct, frozen=True, gc=False):
+    """What became of an item."""
+
+    item_index: Index
+    id: RecordId
+    address: Annotated[str, Meta(description="The address in its canonical form.")]
+    result: Annotated[
+        Result,
+        Meta(
+            description="`created` and `updated` changed the record; `unchanged`: it had that status already; "
+            "`outranked`: the person did something else later, and that stands."
+        ),
+    ]
+    status: Annotated[Status, Meta(description="The status of the record after this item.")]
+    latest_act_at: Annotated[
+        Time | UnsetType, Meta(description="When the person did what outranks this item; only with `outranked`.")
+    ] = UNSET
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a batch: what it was taken for, counts, and what became of each item."""
+
+    submission_id: Annotated[
+        Annotated[str, Meta(pattern=ids.id_pattern(ids.SUBMISSION_ID))] | None,
+        Meta(description="Names what was stored, for questions later; null where nothing had to be stored."),
+    ]
+    org_slug: Slug
+    group_id: Annotated[GroupId | None, Meta(description="The group; null with `all_groups`.")]
+    received: Annotated[Count, Meta(description="How many items were sent.")]
+    created: Annotated[Count, Meta(description="How many made a record.")]
+    updated: Annotated[Count, Meta(description="How many changed the status of a record.")]
+    unchanged: Annotated[Count, Meta(description="How many met a record that had their status already.")]
+    outranked: Annotated[Count, Meta(description="How many met a later act of the person.")]
+    items: Annotated[
+        list[ItemResult] | UnsetType, Meta(description="In the order sent; absent with `Prefer: return=minimal`.")
+    ] = UNSET
+    item_errors: Annotated[
+        list[ItemError] | UnsetType,
+        Meta(description="Every item that was left out; only with `Prefer: handling=lenient`, and then always."),
+    ] = UNSET
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """What holds now for an address and a group."""
+
+    id: RecordId
+    org_slug: Slug
+    group_id: Annotated[
+        GroupId | None, Meta(description="The group; null: every message of the organization on this channel.")
+    ]
+    address: Annotated[str, Meta(description="The address in its canonical form.")]
+    status: Annotated[Status, Meta(description="What the person wants.")]
+    reason: Annotated[
+        Reason, Meta(description="Why; `correction` where a mistaken submission was taken back by an administrator.")
+    ]
+    source: Annotated[str | None, Meta(description="Where it happened, as it was sent.")]
+    occurred_at: Annotated[Time, Meta(description="When the person acted.")]
+    recorded_at: Annotated[Time, Meta(description="When it was recorded here.")]
+    seq: Annotated[
+        int,
+        Meta(ge=1, description="The number of this change: one sequence for each organization and channel."),
+    ]
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Records, each at its latest change, in the order of these changes."""
+
+    items: list[Record] | UnsetType
+    next_cursor: Annotated[
+        str | None,
+        Meta(
+            description="Keep it: sent as `cursor` it returns exactly what changed since, today or in a year. "
+            "On the last page too; null in look-ups alone."
+        ),
+    ]
+    has_more: Annotated[bool, Meta(description="Whether another page waits now. With a group a page may be empty.")]
+    looked_up: Annotated[
+        list[str] | UnsetType,
+        Meta(description="In look-ups alone: the canonical form of each address asked for, in the order asked."),
+    ] = UNSET
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True):
+    """The organization and group that a request names; `all_groups` is for submissions alone."""
+
+    org_slug: str | None = None
+    group_id: str | None = None
+    all_groups: bool = False
+
+
+class Stores(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operations work with. `secret_keys`: the first signs cursors, all verify them."""
+
+    database: Database
+    clock: Clock
+    secret_keys: tuple[str, ...]
+
+
+def sender_of(actor: Actor) -> str:
+    """Who sent something, as one word to compare."""
+    return f"{actor.kind}:{actor.id}"

@@ -1,0 +1,140 @@
+-- Opt-outs. Every statement names feed_id and is led by it; tests hold the plan of each on tables without statistics.
+-- A whole batch goes through one parameter, a JSON text: never one statement a row. (PostgreSQL takes the fields out of a
+-- row of json by parsing it once a field, of jsonb without.)
+-- LATERAL and OFFSET 0: PostgreSQL then finds the records of each address by itself. Given a join to plan without
+-- statistics, it reads the whole feed into a hash table instead.
+
+-- name: feed
+-- Primary key.
+SELECT generation, head_seq, writes FROM feeds WHERE feed_id = :feed_id
+
+-- name: open_feed
+-- Of several that open the same feed one wins, and the others find its row.
+INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes)
+VALUES (:feed_id, :organization_id, :channel, :generation, 0, 0)
+ON CONFLICT (feed_id) DO NOTHING
+
+-- name: lock_feed
+-- The lock is a statement of its own: one that both locks and reads was seen to return the new head with the old
+-- record. The row stays locked until the commit, so numbers are given in commit order, and a reader that has seen one
+-- can never miss a smaller one. Where somebody wrote since :seen the number of changes is not known yet: as many
+-- numbers as there can be are taken, and the last of them used.
+UPDATE feeds SET writes = writes + 1,
+    head_seq = head_seq + CASE WHEN writes = :seen THEN CAST(:changes AS BIGINT) ELSE CAST(:most AS BIGINT) END
+WHERE feed_id = :feed_id
+RETURNING head_seq, writes
+
+-- name: standing
+-- Primary key of unsubscribes, once an address (CROSS JOIN: or SQLite without statistics starts at the wrong end).
+-- One row with one text, so that a thread reads it in one C call.
+SELECT CAST(json_group_array(json_array(  -- only: sqlite
+SELECT CAST(json_agg(json_build_array(  -- only: postgresql
+    u.address, u.id, u.status, u.reason, u.occurred_ms, u.latest_act_ms, u.is_confirmed, u.submission_id
+)) AS TEXT) AS records
+FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
+FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
+WHERE u.feed_id = :feed_id AND u.address = j.value AND u.group_no = :group_no
+OFFSET 0) u  -- only: postgresql
+
+-- name: keep_versions
+-- Primary key, once an address. The records as they were, and the states that one batch both made and superseded.
+INSERT INTO unsubscribe_versions (feed_id, address, group_no, seq, status, reason, source, occurred_ms, recorded_ms,
+                                  submission_id)
+SELECT u.feed_id, u.address, u.group_no, u.seq, u.status, u.reason, u.source, u.occurred_ms, u.recorded_ms,
+       u.submission_id
+FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
+FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
+WHERE u.feed_id = :feed_id AND u.address = j.value AND u.group_no = :group_no
+OFFSET 0) u  -- only: postgresql
+UNION ALL
+SELECT CAST(:feed_id AS BIGINT), value->>0, CAST(:group_no AS INTEGER), CAST(key AS BIGINT), value->>2, value->>3,
+       value->>4, CAST(value->>5 AS BIGINT), CAST(:recorded_ms AS BIGINT), :submission_id
+FROM json_each(:superseded) changed  -- only: sqlite
+FROM jsonb_each(:superseded) changed  -- only: postgresql
+
+-- name: add_records
+-- Where every record is new, which the lock guarantees: a third quicker on PostgreSQL than to look for conflicts.
+-- key: the number of the change.
+INSERT INTO unsubscribes (feed_id, address, group_no, id, seq, status, reason, source, occurred_ms, recorded_ms,
+                          submission_id, latest_act_ms, is_confirmed)
+SELECT CAST(:feed_id AS BIGINT), value->>0, CAST(:group_no AS INTEGER), value->>1, CAST(key AS BIGINT), value->>2,
+       value->>3, value->>4, CAST(value->>5 AS BIGINT), CAST(:recorded_ms AS BIGINT), :submission_id,
+       CAST(value->>6 AS BIGINT), CAST(value->>7 AS SMALLINT)
+FROM json_each(:records) changed  -- only: sqlite
+FROM jsonb_each(:records) changed  -- only: postgresql
+
+-- name: put_records
+-- Primary key, once a record. `id` stays the same through every change. key: the number of the change.
+INSERT INTO unsubscribes (feed_id, address, group_no, id, seq, status, reason, source, occurred_ms, recorded_ms,
+                          submission_id, latest_act_ms, is_confirmed)
+SELECT CAST(:feed_id AS BIGINT), value->>0, CAST(:group_no AS INTEGER), value->>1, CAST(key AS BIGINT), value->>2,
+       value->>3, value->>4, CAST(value->>5 AS BIGINT), CAST(:recorded_ms AS BIGINT), :submission_id,
+       CAST(value->>6 AS BIGINT), CAST(value->>7 AS SMALLINT)
+FROM json_each(:records) changed  -- only: sqlite
+FROM jsonb_each(:records) changed  -- only: postgresql
+WHERE true ON CONFLICT (feed_id, address, group_no) DO UPDATE SET
+    seq = excluded.seq, status = excluded.status, reason = excluded.reason, source = excluded.source,
+    occurred_ms = excluded.occurred_ms, recorded_ms = excluded.recorded_ms, submission_id = excluded.submission_id,
+    latest_act_ms = excluded.latest_act_ms, is_confirmed = excluded.is_confirmed
+
+-- name: touch_records
+-- Primary key, once a record: an upsert that only ever updates, because it begins with the batch on both databases.
+-- What can be seen of the records stays as it is.
+INSERT INTO unsubscribes (feed_id, address, group_no, id, seq, status, reason, source, occurred_ms, recorded_ms,
+                          submission_id, latest_act_ms, is_confirmed)
+SELECT u.feed_id, u.address, u.group_no, u.id, u.seq, u.status, u.reason, u.source, u.occurred_ms, u.recorded_ms,
+       u.submission_id, CAST(touched.value->>1 AS BIGINT), CAST(touched.value->>2 AS SMALLINT)
+FROM json_each(:touched) touched CROSS JOIN unsubscribes u  -- only: sqlite
+FROM jsonb_each(:touched) touched CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
+WHERE u.feed_id = :feed_id AND u.address = touched.value->>0 AND u.group_no = :group_no
+OFFSET 0) u  -- only: postgresql
+ON CONFLICT (feed_id, address, group_no) DO UPDATE SET
+    latest_act_ms = excluded.latest_act_ms, is_confirmed = excluded.is_confirmed
+
+-- name: record_submission
+INSERT INTO submissions (feed_id, submission_id, group_no, actor_kind, actor_id, request_id, source_ip, received_ms,
+                         received, created, updated, unchanged, outranked, rejected, first_seq, last_seq)
+VALUES (:feed_id, :submission_id, :group_no, :actor_kind, :actor_id, :request_id, :source_ip, :received_ms,
+        :received, :created, :updated, :unchanged, :outranked, :rejected, :first_seq, :last_seq)
+
+-- name: count_changes
+-- Primary key. One row a status and reason of the batch.
+INSERT INTO feed_days (feed_id, day, status, reason, changes, standing)
+SELECT CAST(:feed_id AS BIGINT), CAST(:day AS INTEGER), value->>0, value->>1, CAST(value->>2 AS BIGINT),
+       CAST(value->>3 AS BIGINT)
+FROM json_each(:counts) counted WHERE true
+ON CONFLICT (feed_id, day, status, reason) DO UPDATE SET
+    changes = feed_days.changes + excluded.changes, standing = feed_days.standing + excluded.standing
+
+-- name: records_after
+-- unsubscribes_seq, from :after on.
+SELECT id, group_no, address, status, reason, source, occurred_ms, recorded_ms, seq FROM unsubscribes
+WHERE feed_id = :feed_id AND seq > :after ORDER BY seq LIMIT :most
+
+-- name: seq_after
+-- unsubscribes_seq alone: the number of the :examined-th record from :after on, none if there are fewer.
+SELECT seq FROM unsubscribes WHERE feed_id = :feed_id AND seq > :after ORDER BY seq LIMIT 1 OFFSET :examined - 1
+
+-- name: records_of_group
+-- unsubscribes_seq, between two numbers that bound how many are gone through.
+SELECT id, group_no, address, status, reason, source, occurred_ms, recorded_ms, seq FROM unsubscribes
+WHERE feed_id = :feed_id AND seq > :after AND seq <= :until AND group_no IN (0, :group_no) ORDER BY seq LIMIT :most
+
+-- name: records_of_addresses
+-- Primary key of unsubscribes, once an address.
+SELECT u.id, u.group_no, u.address, u.status, u.reason, u.source, u.occurred_ms, u.recorded_ms, u.seq
+FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
+FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
+WHERE u.feed_id = :feed_id AND u.address = j.value
+OFFSET 0) u  -- only: postgresql
+ORDER BY u.seq
+
+-- name: feeds
+SELECT feed_id, organization_id, channel FROM feeds ORDER BY feed_id
+
+-- name: addresses_after
+-- Primary key of unsubscribes alone. An address stands once for each of its groups.
+SELECT address FROM unsubscribes WHERE feed_id = :feed_id AND address > :after_address ORDER BY address LIMIT :most
+
+-- name: renew_generation
+UPDATE feeds SET generation = :generation WHERE feed_id = :feed_id

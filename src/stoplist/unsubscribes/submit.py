@@ -1,0 +1,327 @@
+"""Submit a batch: read and decide without a lock, then lock, look whether anybody wrote meanwhile, and write.
+
+Source: docs/interface.md section D6; the order of refusals is section D4. docs/decisions/0009-feeds.md.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from stoplist import ids
+from stoplist.actor import Actor
+from stoplist.db import HEAVY_ROWS, Database, Row, Transaction
+from stoplist.db.query import load_queries
+from stoplist.errors import DefaultGroupNotConfigured, InsufficientScope, InvalidItem
+from stoplist.organizations.target import Target, find_target
+from stoplist.pace import in_slices, let_others_run
+from stoplist.unsubscribes.channel import Channel, feed_id
+from stoplist.unsubscribes.decision import Decision, Standing
+from stoplist.unsubscribes.feed import Feed, find_feed, open_feed
+from stoplist.unsubscribes.items import Act, read_acts
+from stoplist.unsubscribes.model import (
+    ALL_GROUPS,
+    CREATED,
+    OUTRANKED,
+    RESUBSCRIBED,
+    UNCHANGED,
+    UNSUBSCRIBED,
+    UPDATED,
+    BadItem,
+    Item,
+    ItemError,
+    Named,
+    Stores,
+    Submission,
+    sender_of,
+)
+
+_QUERIES = load_queries(__package__)
+_ADD_RECORDS = _QUERIES["add_records"]
+_COUNT_CHANGES = _QUERIES["count_changes"]
+_KEEP_VERSIONS = _QUERIES["keep_versions"]
+_LOCK_FEED = _QUERIES["lock_feed"]
+_PUT_RECORDS = _QUERIES["put_records"]
+_RECORD_SUBMISSION = _QUERIES["record_submission"]
+_STANDING = _QUERIES["standing"]
+_TOUCH_RECORDS = _QUERIES["touch_records"]
+
+_PERMISSION_FOR = {UNSUBSCRIBED: "unsubscribe", RESUBSCRIBED: "resubscribe"}
+_DAY_MS = 86_400_000
+_CHECKED_AT_ONCE = 2_500
+_STANDINGS = msgspec.json.Decoder(list[Standing])
+
+
+class _Batch(NamedTuple):
+    """What is to be stored, and for whom."""
+
+    actor: Actor
+    feed_id: int
+    group_no: int
+    acts: list[Act]
+    received: int
+    now_ms: int
+
+
+async def submit(
+    actor: Actor,
+    stores: Stores,
+    channel: Channel,
+    named: Named,
+    items: Sequence[Item | BadItem],
+    *,
+    is_lenient: bool = False,
+    is_minimal: bool = False,
+) -> Submission:
+    """Every act of the batch is taken into account, durably; may be repeated.
+
+    Refusals, in this order: InsufficientScope, UnauthorizedOrganization, DefaultGroupNotConfigured, InvalidItem (with
+    `is_lenient` the good items are stored instead). StoreUnavailable at any time; a refused batch stores nothing.
+    """
+    _check_permissions(actor, items)
+    target = await find_target(stores.database, actor.id, org_slug=named.org_slug, group_id=named.group_id)
+    group_no, group_id = _group(target, all_groups=named.all_groups)
+    # The feed's `writes` is read before the records: if anybody writes after this, the lock will show it.
+    feed = await find_feed(stores.database, target, channel)
+    now_ms = stores.clock.now_ms()
+    reading = _Reading(stores.database, feed, group_no)
+    try:
+        acts, errors = await _checked(items, channel, now_ms, reading, is_lenient=is_lenient)
+        batch = _Batch(actor, feed_id(target.organization_id, channel), group_no, acts, len(items), now_ms)
+        decision = await _decide(batch, await reading.records(), let_others_run)
+    finally:
+        await reading.end()
+    submission_id = None
+    if decision.stores_something:
+        seen_writes = 0 if feed is None else feed.writes
+        if feed is None:  # a refused batch opens none
+            await open_feed(stores.database, target, channel)
+        decision, submission_id = await _store(stores.database, batch, decision, seen_writes=seen_writes)
+    return Submission(
+        submission_id=submission_id,
+        org_slug=target.org_slug,
+        group_id=group_id,
+        received=len(items),
+        created=decision.counts[CREATED],
+        updated=decision.counts[UPDATED],
+        unchanged=decision.counts[UNCHANGED],
+        outranked=decision.counts[OUTRANKED],
+        items=UNSET if is_minimal else decision.results,
+        item_errors=errors if is_lenient else UNSET,
+    )
+
+
+async def _checked(
+    items: Sequence[Item | BadItem], channel: Channel, now_ms: int, reading: "_Reading", *, is_lenient: bool
+) -> tuple[list[Act], list[ItemError]]:
+    """The acts and errors of all items; what the acts will meet is being read by then."""
+    acts: list[Act] = []
+    errors: list[ItemError] = []
+    for at in range(0, len(items), _CHECKED_AT_ONCE):
+        some_acts, some_errors = await read_acts(
+            items[at : at + _CHECKED_AT_ONCE], channel, now_ms=now_ms, first_index=at
+        )
+        acts += some_acts
+        errors += some_errors
+        if some_acts:
+            reading.begin(some_acts)
+    if errors and not is_lenient:
+        raise _invalid_items(errors, len(items))
+    return acts, errors
+
+
+def _check_permissions(actor: Actor, items: Sequence[Item | BadItem]) -> None:
+    statuses = {item.status or (None if isinstance(item, BadItem) else UNSUBSCRIBED) for item in items}
+    needed = {_PERMISSION_FOR[status] for status in statuses if status is not None}
+    missing = needed - actor.may
+    if missing:
+        raise InsufficientScope(
+            f"This key lacks the permission {' and '.join(sorted(missing))}: ask an administrator for it, "
+            "or leave out the items that need it."
+        )
+    if not needed and actor.may.isdisjoint(_PERMISSION_FOR.values()):
+        raise InsufficientScope(
+            "This key may not submit anything: ask an administrator for the permission unsubscribe."
+        )
+
+
+def _group(target: Target, *, all_groups: bool) -> tuple[int, str | None]:
+    if all_groups:
+        return ALL_GROUPS, None
+    group = target.group or target.default_group
+    if group is None:
+        raise DefaultGroupNotConfigured(
+            "The organization has no default group: send a group_id, or all_groups: true to opt out of everything.",
+            org_slug=target.org_slug,
+        )
+    return group
+
+
+def _invalid_items(errors: list[ItemError], received: int) -> InvalidItem:
+    first = errors[0]
+    return InvalidItem(
+        f"{len(errors)} of {received} items cannot be accepted, so nothing was stored. Correct those in item_errors, "
+        "or send Prefer: handling=lenient to store the others.",
+        item_index=first.item_index,
+        item_error=first.item_error,
+        item_errors=errors,
+    )
+
+
+class _Reading:
+    """The records that a batch meets: read part by part, in a thread, while the rest of the batch is being checked.
+
+    The parts may be of different moments; if it matters, the lock will show that somebody wrote.
+    """
+
+    def __init__(self, database: Database, feed: Feed | None, group_no: int) -> None:
+        self._database, self._feed, self._group_no = database, feed, group_no
+        self._parts: list[asyncio.Task[list[Standing]]] = []
+
+    def begin(self, acts: list[Act]) -> None:
+        """The records of these acts are being read; a feed that does not exist yet holds none."""
+        if self._feed is None:
+            return
+        of_feed = {"feed_id": self._feed.feed_id, "group_no": self._group_no}
+        read = self._database.one_heavy if len(acts) > HEAVY_ROWS else self._database.one
+        self._parts.append(asyncio.create_task(_read_standing(read, of_feed, acts)))
+
+    async def records(self) -> dict[str, Standing]:
+        """All of them, by address."""
+        records: dict[str, Standing] = {}
+        for part in self._parts:
+            for standing in await part:
+                records.setdefault(standing.address, standing)
+        return records
+
+    async def end(self) -> None:
+        """Nothing is being read any more."""
+        await asyncio.gather(*self._parts, return_exceptions=True)
+
+
+async def _read_standing(
+    one: Callable[..., Awaitable[Row | None]], of_feed: dict[str, int], acts: list[Act]
+) -> list[Standing]:
+    # In order, neighbours in the index are read together.
+    addresses = sorted({act.address for act in acts})
+    row = await one(_STANDING, **of_feed, addresses=_json(addresses))
+    records = row["records"] if row is not None else None
+    return _STANDINGS.decode(records) if records is not None else []
+
+
+async def _decide(batch: _Batch, records: dict[str, Standing], pause: Callable[[], Awaitable[None]]) -> Decision:
+    decision = Decision(records, now_ms=batch.now_ms, sender=sender_of(batch.actor), most=len(batch.acts))
+    async for part in in_slices(batch.acts, pause):
+        for act in part:
+            decision.take(act)
+    return decision
+
+
+async def _store(
+    database: Database, batch: _Batch, decided: Decision, *, seen_writes: int
+) -> tuple[Decision, str | None]:
+    """What was decided is stored; the decision that held, and the submission's id if anything had to be stored."""
+    submission_id = ids.new_submission_id(sender_of(batch.actor))
+
+    async def store(transaction: Transaction) -> tuple[Decision, str | None]:
+        decision = decided
+        head_seq, is_same = await _lock(transaction, batch, decision, seen_writes)
+        if not is_same:
+            of_feed = {"feed_id": batch.feed_id, "group_no": batch.group_no}
+            standings = await _read_standing(transaction.one, of_feed, batch.acts)
+            decision = await _decide(batch, {one.address: one for one in standings}, transaction.pause)
+            if not decision.stores_something:
+                return decision, None
+        await _write(transaction, batch, decision, submission_id, last_seq=head_seq)
+        return decision, submission_id
+
+    return await database.write(store, line=batch.feed_id, rows=len(batch.acts))
+
+
+async def _lock(transaction: Transaction, batch: _Batch, decision: Decision, seen_writes: int) -> tuple[int, bool]:
+    """The number of the last change of this batch; and whether nobody wrote since the decision was made."""
+    row = await transaction.one(
+        _LOCK_FEED,
+        feed_id=batch.feed_id,
+        seen=seen_writes,
+        changes=len(decision.changes),
+        most=len(batch.acts),
+    )
+    if row is None:
+        raise RuntimeError("the feed's row is gone")
+    return row["head_seq"], row["writes"] == seen_writes + 1
+
+
+async def _write(
+    transaction: Transaction, batch: _Batch, decision: Decision, submission_id: str, *, last_seq: int
+) -> None:
+    """A fixed number of statements, whatever the size of the batch."""
+    changes = decision.changes
+    first_seq = last_seq - len(changes) + 1
+    of_feed = {"feed_id": batch.feed_id, "group_no": batch.group_no}
+    of_batch = {**of_feed, "recorded_ms": batch.now_ms, "submission_id": submission_id}
+    numbered = dict(enumerate(changes, first_seq))
+    superseded = {first_seq + at: numbered.pop(first_seq + at) for at in decision.superseded}
+    if decision.updated or superseded:
+        await transaction.run(
+            _KEEP_VERSIONS, **of_batch, addresses=_json(sorted(decision.updated)), superseded=_json(superseded)
+        )
+    if changes:
+        put = _PUT_RECORDS if decision.updated else _ADD_RECORDS
+        await transaction.run(put, **of_batch, records=_json(numbered))
+    touched = decision.touched
+    if touched:
+        rows = {at: (one.address, one.latest_act_ms, one.is_confirmed) for at, one in enumerate(touched)}
+        await transaction.run(_TOUCH_RECORDS, **of_feed, touched=_json(rows))
+    await _record_submission(transaction, batch, decision, of_batch, first_seq=first_seq, last_seq=last_seq)
+    if changes:
+        await transaction.run(
+            _COUNT_CHANGES, feed_id=batch.feed_id, day=batch.now_ms // _DAY_MS, counts=_json(_day_counts(decision))
+        )
+
+
+def _day_counts(decision: Decision) -> dict[int, tuple[object, ...]]:
+    """By status and reason: how many changes there were, and by how many the records that show it grew."""
+    counts: dict[tuple[str, str], list[int]] = {}
+    for at, change in enumerate(decision.changes):
+        of_kind = counts.setdefault((change.status, change.reason), [0, 0])
+        of_kind[0] += 1
+        of_kind[1] += at not in decision.superseded
+    for kind, left in decision.left.items():
+        counts.setdefault(kind, [0, 0])[1] -= left
+    return {at: (*kind, *counts[kind]) for at, kind in enumerate(sorted(counts))}
+
+
+async def _record_submission(
+    transaction: Transaction,
+    batch: _Batch,
+    decision: Decision,
+    of_batch: dict[str, object],
+    *,
+    first_seq: int,
+    last_seq: int,
+) -> None:
+    has_changes = bool(decision.changes)
+    await transaction.run(
+        _RECORD_SUBMISSION,
+        **of_batch,
+        actor_kind=batch.actor.kind,
+        actor_id=batch.actor.id,
+        request_id=batch.actor.request_id,
+        source_ip=batch.actor.source_ip,
+        received_ms=batch.now_ms,
+        received=batch.received,
+        created=decision.counts[CREATED],
+        updated=decision.counts[UPDATED],
+        unchanged=decision.counts[UNCHANGED],
+        outranked=decision.counts[OUTRANKED],
+        rejected=batch.received - len(batch.acts),
+        first_seq=first_seq if has_changes else None,
+        last_seq=last_seq if has_changes else None,
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,112 @@
+"""What follows a restore: no cursor and no token from before is good any more (docs/interface.md section D1)."""
+
+import pytest
+
+from stoplist.actor import Actor
+from stoplist.audit import trail
+from stoplist.db import Database, Transaction
+from stoplist.oauth.bearer import find_bearer
+from stoplist.oauth.credentials import deactivate_credential
+from stoplist.restored import Restored, after_restore
+from tests.builders import (
+    ADMINISTRATOR,
+    STRANGER,
+    audit_rows,
+    contents,
+    make_key,
+    make_organization,
+    make_token,
+    on_each_database,
+    refused,
+    sql,
+)
+from tests.fakes import FakeClock
+from tests.unsubscribes.partner import Organization, Place, out
+
+GENERATIONS = sql("SELECT feed_id, generation, head_seq, writes FROM feeds ORDER BY feed_id")
+
+
+async def in_use(place: Place) -> Organization:
+    """Two feeds that hold something."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org"))
+    await organization.on("sms").submit(out("+12025550123"))
+    return organization
+
+
+@on_each_database
+async def test_every_feed_has_a_new_generation_and_keeps_all_else(database: Database, clock: FakeClock) -> None:
+    """It may be repeated, and gives another generation each time."""
+    place = Place(database, clock)
+    await in_use(place)
+    tables = ("unsubscribes", "unsubscribe_versions", "submissions", "feed_days", "organizations", "groups")
+    before = await contents(database, *tables)
+    seen = [list(map(tuple, await database.all(GENERATIONS)))]
+    for _ in range(2):
+        done = await after_restore(ADMINISTRATOR, database, clock)
+        assert done == Restored(feeds=2, credentials=1)
+        seen.append(list(map(tuple, await database.all(GENERATIONS))))
+    generations = [generation for rows in seen for _, generation, _, _ in rows]
+    assert len(set(generations)) == 6
+    assert {tuple((row[0], row[2], row[3]) for row in rows) for rows in seen} == {
+        tuple((row[0], row[2], row[3]) for row in seen[0])
+    }
+    assert await contents(database, *tables) == before
+
+
+@on_each_database
+async def test_every_token_of_every_key_is_revoked(database: Database, clock: FakeClock) -> None:
+    """Those of inactive keys too, which stay inactive; new tokens are good."""
+    await make_organization(database, clock)
+    keys = [await make_key(database, clock) for _ in range(3)]
+    pairs = [await make_token(database, clock, key) for key in keys]
+    inactive = keys[2].credential.client_id
+    await deactivate_credential(ADMINISTRATOR, database, clock, client_id=inactive)
+    assert (await after_restore(ADMINISTRATOR, database, clock)).credentials == 3
+    assert [await find_bearer(database, clock, pair.access_token) for pair in pairs] == [None] * 3
+    renewed = await make_token(database, clock, keys[0])
+    assert await find_bearer(database, clock, renewed.access_token) is not None
+    active = await database.all(sql("SELECT is_active FROM clients ORDER BY client_id"))
+    assert sorted(row["is_active"] for row in active) == [0, 1, 1]
+
+
+@on_each_database
+async def test_the_audit_says_who_restored_when_and_how_much(database: Database, clock: FakeClock) -> None:
+    """One row."""
+    place = Place(database, clock)
+    await in_use(place)
+    clock.advance(5)
+    await after_restore(ADMINISTRATOR, database, clock)
+    row = (await audit_rows(database))[-1]
+    assert (row.at_ms, row.actor, row.action, row.target) == (
+        clock.now_ms(), "command tester", "database.restored", "database",
+    )  # fmt: skip
+    assert row.detail == {"feeds": 2, "credentials": 1}
+
+
+@on_each_database
+async def test_it_takes_an_administrator(database: Database, clock: FakeClock) -> None:
+    """Nobody else may make every partner read anew."""
+    await in_use(Place(database, clock))
+    before = await contents(database, "feeds", "clients")
+    partner = Actor(kind="client", id="svc_ci_x", may=frozenset(("read", "unsubscribe", "resubscribe")))
+    for actor in (STRANGER, partner):
+        await refused(database, after_restore(actor, database, clock), "administrator")
+    assert await contents(database, "feeds", "clients") == before
+
+
+@on_each_database
+async def test_it_is_done_whole_or_not_at_all(
+    database: Database, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Feeds whose tokens live on, or the other way round, would be worse than either."""
+    await in_use(Place(database, clock))
+    before = await contents(database, "feeds", "clients", "audit")
+
+    async def fails(transaction: Transaction, *_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(trail, "record", fails)
+    with pytest.raises(ZeroDivisionError):
+        await after_restore(ADMINISTRATOR, database, clock)
+    assert await contents(database, "feeds", "clients", "audit") == before

@@ -1,0 +1,160 @@
+"""The rules of the six operations once more, word by word from docs/interface.md sections D6 and D11.
+
+Without a thought for speed: a record keeps all the states it ever had, and every question goes through all of them.
+"""
+
+from collections import Counter
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True)
+class NaiveItem:
+    """One act, as it was sent; `occurred_ms` is None where no time was."""
+
+    address: str
+    status: str = "unsubscribed"
+    occurred_ms: int | None = None
+    reason: str | None = None
+    source: str | None = None
+
+    @property
+    def kept_reason(self) -> str:
+        """The default, where none was sent."""
+        return self.reason or ("consent" if self.status == "resubscribed" else "unsubscribe")
+
+
+@dataclass(frozen=True)
+class NaiveState:
+    """What a record shows, or showed."""
+
+    seq: int
+    batch: int
+    sender: str
+    status: str
+    reason: str
+    source: str | None
+    occurred_ms: int
+    recorded_ms: int
+
+
+@dataclass
+class NaiveRecord:
+    """An address and a group (None: all groups), with every state in order. The last one is what it shows."""
+
+    address: str
+    group: str | None
+    states: list[NaiveState]
+    latest_act_ms: int
+    is_sent_again: bool = False
+
+    @property
+    def now(self) -> NaiveState:
+        return self.states[-1]
+
+
+@dataclass(frozen=True)
+class NaiveResult:
+    """What became of an item; `latest_act_ms` where a later act stands against it."""
+
+    address: str
+    result: str
+    status: str
+    latest_act_ms: int | None = None
+
+
+@dataclass
+class NaiveFeed:
+    """An organization's records on one channel. Batches are numbered from 1, those that stored nothing too."""
+
+    records: list[NaiveRecord] = field(default_factory=list)
+    seq: int = 0
+    batches: int = 0
+
+    def find(self, address: str, group: str | None) -> NaiveRecord | None:
+        for record in self.records:
+            if (record.address, record.group) == (address, group):
+                return record
+        return None
+
+    def submit(
+        self, sender: str, group: str | None, items: list[NaiveItem], now_ms: int
+    ) -> tuple[list[NaiveResult], bool]:
+        """What becomes of each item, and whether anything had to be stored."""
+        self.batches += 1
+        before = deepcopy(self.records)
+        results = [self._take(sender, group, item, now_ms) for item in items]
+        return results, self.records != before
+
+    def in_order(self) -> list[NaiveRecord]:
+        """By their latest change."""
+        return sorted(self.records, key=lambda record: record.now.seq)
+
+    def superseded(self) -> list[tuple[NaiveRecord, NaiveState]]:
+        """Every state that another has followed, each once, in the order in which they came about."""
+        pairs = [(record, state) for record in self.records for state in record.states[:-1]]
+        return sorted(pairs, key=lambda pair: pair[1].seq)
+
+    def changes(self) -> Counter[tuple[int, str, str]]:
+        """How often on each day records took a status for a reason."""
+        states = [state for record in self.records for state in record.states]
+        return Counter((state.recorded_ms // DAY_MS, state.status, state.reason) for state in states)
+
+    def standing(self) -> Counter[tuple[str, str]]:
+        """How many records show a status for a reason."""
+        return Counter((record.now.status, record.now.reason) for record in self.records)
+
+    def _take(self, sender: str, group: str | None, item: NaiveItem, now_ms: int) -> NaiveResult:
+        record = self.find(item.address, group)
+        if record is None:
+            occurred_ms = now_ms if item.occurred_ms is None else item.occurred_ms
+            state = self._state(sender, item, occurred_ms, now_ms)
+            self.records.append(NaiveRecord(item.address, group, [state], occurred_ms))
+            return NaiveResult(item.address, "created", item.status)
+        occurred_ms = self._occurred(record, item, now_ms)
+        if self._flips(record, item, occurred_ms):
+            record.states.append(self._state(sender, item, occurred_ms, now_ms))
+            record.latest_act_ms = occurred_ms
+            record.is_sent_again = False
+            return NaiveResult(item.address, "updated", item.status)
+        if not self._is_repetition(record, sender, item, occurred_ms):
+            record.is_sent_again = True
+        if record.now.status == item.status:
+            record.latest_act_ms = max(record.latest_act_ms, occurred_ms)
+            return NaiveResult(item.address, "unchanged", item.status)
+        return NaiveResult(item.address, "outranked", record.now.status, record.latest_act_ms)
+
+    def _occurred(self, record: NaiveRecord, item: NaiveItem, now_ms: int) -> int:
+        """Default now, for an opt-out at least the latest act known, so that it always takes effect."""
+        if item.occurred_ms is not None:
+            return item.occurred_ms
+        return max(now_ms, record.latest_act_ms)
+
+    def _flips(self, record: NaiveRecord, item: NaiveItem, occurred_ms: int) -> bool:
+        """Only if later than the latest act known; on a tie the opt-out wins."""
+        if item.status == record.now.status:
+            return False
+        if occurred_ms == record.latest_act_ms:
+            return item.status == "unsubscribed"
+        return occurred_ms > record.latest_act_ms
+
+    def _is_repetition(self, record: NaiveRecord, sender: str, item: NaiveItem, occurred_ms: int) -> bool:
+        """What does not count as sending the record again: the same act of the same sender, or of the same batch."""
+        if record.now.batch == self.batches:
+            return True
+        return (sender, item.status, occurred_ms) == (record.now.sender, record.now.status, record.now.occurred_ms)
+
+    def _state(self, sender: str, item: NaiveItem, occurred_ms: int, now_ms: int) -> NaiveState:
+        self.seq += 1
+        return NaiveState(
+            seq=self.seq,
+            batch=self.batches,
+            sender=sender,
+            status=item.status,
+            reason=item.kept_reason,
+            source=item.source,
+            occurred_ms=occurred_ms,
+            recorded_ms=now_ms,
+        )

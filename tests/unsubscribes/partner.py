@@ -1,0 +1,284 @@
+"""What partners and operators do, one call an act, and what is then stored: the words of the tests of opt-outs."""
+
+import asyncio
+import functools
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, ParamSpec
+
+import asyncpg
+import msgspec
+
+from stoplist.actor import Actor
+from stoplist.db import Database
+from stoplist.db.postgresql import Postgresql
+from stoplist.db.sqlite import Sqlite
+from stoplist.organizations.groups import create_group
+from stoplist.unsubscribes.channel import CHANNELS, feed_id
+from stoplist.unsubscribes.follow import follow, look_up
+from stoplist.unsubscribes.model import BadItem, Item, Named, Page, Record, Stores, Submission
+from stoplist.unsubscribes.submit import submit
+from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, sql, value
+from tests.fakes import FakeClock
+
+SECRET_KEY = "k" * 32
+ALL_PERMISSIONS = ("read", "unsubscribe", "resubscribe")
+
+Sent = dict[str, Any]
+"""An item as a partner writes it."""
+
+P = ParamSpec("P")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBERS = itertools.count(1)
+
+
+class Statements(list[str]):
+    """What reached the database, in this order."""
+
+    @property
+    def in_transaction(self) -> list[str]:
+        """From BEGIN to COMMIT, without the savepoints that set the units of one commit apart."""
+        begins = [at for at, text in enumerate(self) if text.startswith("BEGIN")]
+        ends = [at for at, text in enumerate(self) if text.startswith("COMMIT")]
+        (begin,), (end,) = begins, ends
+        return [text for text in self[begin : end + 1] if not text.startswith(("SAVEPOINT", "RELEASE"))]
+
+
+class Organization(NamedTuple):
+    """An organization with a default group and a partner who may do all, on one channel."""
+
+    place: "Place"
+    slug: str
+    organization_id: int
+    default_group: str
+    partner: Actor
+    channel: str = "email"
+
+    @property
+    def feed_id(self) -> int:
+        return feed_id(self.organization_id, CHANNELS[self.channel])
+
+    def on(self, channel: str) -> "Organization":
+        """The same on another channel."""
+        return self._replace(channel=channel)
+
+    async def new_group(self, name: str) -> str:
+        """The id of another group."""
+        place = self.place
+        group = await create_group(ADMINISTRATOR, place.database, place.clock, org_slug=self.slug, name=name)
+        return group.group_id
+
+    async def new_partner(self, *permissions: str) -> Actor:
+        """Another one, who may do this much; without a word, all."""
+        return await self.place.new_partner(self.slug, permissions=permissions or ALL_PERMISSIONS)
+
+    async def submit(
+        self,
+        *items: Sent | BadItem,
+        by: Actor | None = None,
+        group_id: str | None = None,
+        all_groups: bool = False,
+        is_lenient: bool = False,
+        is_minimal: bool = False,
+    ) -> Submission:
+        """The answer to a batch of these items."""
+        return await submit(
+            by or self.partner,
+            self.place.stores,
+            CHANNELS[self.channel],
+            Named(org_slug=self.slug, group_id=group_id, all_groups=all_groups),
+            [item if isinstance(item, BadItem) else msgspec.convert(item, Item) for item in items],
+            is_lenient=is_lenient,
+            is_minimal=is_minimal,
+        )
+
+    async def follow(
+        self,
+        cursor: str | None = None,
+        *,
+        limit: int = 1_000,
+        group_id: str | None = None,
+        secret_keys: tuple[str, ...] = (SECRET_KEY,),
+    ) -> Page:
+        """One page."""
+        stores = msgspec.structs.replace(self.place.stores, secret_keys=secret_keys)
+        named = Named(org_slug=self.slug, group_id=group_id)
+        return await follow(self.partner, stores, CHANNELS[self.channel], named, limit=limit, cursor=cursor)
+
+    async def pages(
+        self, cursor: str | None = None, *, limit: int = 1_000, group_id: str | None = None
+    ) -> AsyncIterator[Page]:
+        """Page after page, until there is no more."""
+        has_more = True
+        while has_more:
+            page = await self.follow(cursor, limit=limit, group_id=group_id)
+            yield page
+            cursor, has_more = page.next_cursor, page.has_more
+
+    async def feed(self, cursor: str | None = None, *, limit: int = 1_000, group_id: str | None = None) -> list[Record]:
+        """All records from the cursor on, page by page."""
+        return [record async for page in self.pages(cursor, limit=limit, group_id=group_id) for record in records(page)]
+
+    async def look_up(self, *addresses: str, group_id: str | None = None) -> Page:
+        """What is known of these addresses."""
+        named = Named(org_slug=self.slug, group_id=group_id)
+        return await look_up(self.partner, self.place.stores, CHANNELS[self.channel], named, addresses=list(addresses))
+
+    async def rows(self, table: str, order: str) -> list[dict[str, Any]]:
+        """What the store holds of this feed."""
+        query = sql(f"SELECT * FROM {table} WHERE feed_id = :feed_id ORDER BY {order}")  # noqa: S608
+        return [dict(row) for row in await self.place.database.all(query, feed_id=self.feed_id)]
+
+    async def stored(self) -> dict[str, list[dict[str, Any]]]:
+        """All that the store holds of this feed, to be compared with what it holds later."""
+        orders = {
+            "feeds": "feed_id",
+            "unsubscribes": "seq",
+            "unsubscribe_versions": "seq",
+            "submissions": "submission_id",
+            "feed_days": "day, status, reason",
+        }
+        return {table: await self.rows(table, order) for table, order in orders.items()}
+
+
+class Place:
+    """A deployment at the level of its operations, at a time that the test moves."""
+
+    def __init__(self, database: Database, clock: FakeClock) -> None:
+        self.database, self.clock = database, clock
+
+    @property
+    def stores(self) -> Stores:
+        return Stores(database=self.database, clock=self.clock, secret_keys=(SECRET_KEY,))
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def ago(self, milliseconds: int) -> str:
+        """The time so long ago, as partners write it."""
+        return written(self.now_ms - milliseconds)
+
+    async def new_organization(self, channel: str = "email") -> Organization:
+        """One that nobody else uses."""
+        slug = f"org-{next(_NUMBERS)}"
+        made = await make_organization(self.database, self.clock, slug, default_group="Newsletter")
+        default = await value(self.database, "SELECT default_group_id FROM organizations WHERE slug = :slug", slug=slug)
+        partner = await self.new_partner(slug)
+        return Organization(self, slug, made.organization_id, default, partner, channel)
+
+    async def new_partner(self, *slugs: str, permissions: Iterable[str] = ALL_PERMISSIONS, **options: Any) -> Actor:
+        """Somebody with a key for these organizations, as the edge makes one."""
+        made = await make_key(self.database, self.clock, *slugs, permissions=frozenset(permissions), **options)
+        return Actor(
+            kind="client",
+            id=made.credential.client_id,
+            may=frozenset(permissions),
+            source_ip="192.0.2.1",
+            request_id=f"{next(_NUMBERS):024x}",
+        )
+
+
+class InLoop(Place):
+    """A deployment and the loop that it lives in: `run` runs the loop until a coroutine has finished."""
+
+    def __init__(self, database: Database, clock: FakeClock, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        super().__init__(database, clock)
+        self.run = run
+
+
+class Deployment(NamedTuple):
+    """A database that stays while several tests, or the examples of one, have their turn."""
+
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
+    database: Database
+
+    def place(self, clock: FakeClock | None = None) -> InLoop:
+        """It at a moment of its own."""
+        return InLoop(self.database, clock or FakeClock(), self.run)
+
+
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test whose body is a coroutine, run in the loop that its `place` lives in."""
+
+    @functools.wraps(test)
+    def body(*values: P.args, **named: P.kwargs) -> None:
+        place = named["place"]
+        assert isinstance(place, InLoop)
+        place.run(test(*values, **named))
+
+    return body
+
+
+@asynccontextmanager
+async def placed(database_url: str, clock: FakeClock | None = None) -> AsyncIterator[Place]:
+    """A deployment on an empty database, with one connection for what reads and one for what is submitted."""
+    async with migrated(database_url, pool_size=2) as database:
+        yield Place(database, clock or FakeClock())
+
+
+def records(page: Page) -> list[Record]:
+    """The records of a page."""
+    assert isinstance(page.items, list)
+    return page.items
+
+
+def addresses(found: Page | Iterable[Record]) -> list[str]:
+    """Whose records these are, in this order."""
+    return [record.address for record in (records(found) if isinstance(found, Page) else found)]
+
+
+def results(answer: Submission) -> list[tuple[str, str]]:
+    """What became of each item: its result, and its record's status after it."""
+    assert isinstance(answer.items, list)
+    return [(item.result, item.status) for item in answer.items]
+
+
+def written(at_ms: int) -> str:
+    """A time as a partner writes it."""
+    return (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds")
+
+
+def out(address: str, occurred_at: str | None = None, **more: Any) -> Sent:
+    """An opt-out."""
+    return {"address": address, **({} if occurred_at is None else {"occurred_at": occurred_at}), **more}
+
+
+def back(address: str, occurred_at: str, **more: Any) -> Sent:
+    """A resubscription."""
+    return {"address": address, "status": "resubscribed", "occurred_at": occurred_at, **more}
+
+
+@contextmanager
+def listening(database: Database) -> Iterator[Statements]:
+    """What reaches the database meanwhile, as its own driver sees it: of SQLite's connections, the writing one."""
+    heard = Statements()
+    if isinstance(database, Sqlite):
+        database._writer.set_trace_callback(lambda text: heard.append(text.strip()))
+        try:
+            yield heard
+        finally:
+            database._writer.set_trace_callback(None)
+        return
+    assert isinstance(database, Postgresql)
+    pools: list[Any] = [database._pool, database._lines_pool]
+    connections = [holder._con for pool in pools for holder in pool._holders]
+
+    def hear(query: asyncpg.connection.LoggedQuery) -> None:
+        heard.append(query.query.strip())
+
+    for connection in connections:
+        connection.add_query_logger(hear)
+    try:
+        yield heard
+    finally:
+        for connection in connections:
+            connection.remove_query_logger(hear)
+
+
+async def heard_all() -> None:
+    """Those who listen to PostgreSQL's driver have been told everything."""
+    await asyncio.sleep(0)

@@ -1,0 +1,126 @@
+"""Stored addresses that the rules of this release would write otherwise (docs/interface.md sections D7 and D9)."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from stoplist.db import Database
+from stoplist.errors import Refused
+from stoplist.organizations.organizations import close_organization
+from stoplist.unsubscribes import changed_addresses as module
+from stoplist.unsubscribes.changed_addresses import ChangedAddress, changed_addresses
+from tests.builders import ADMINISTRATOR, STRANGER, execute, migrated, on_each_database
+from tests.fakes import FakeClock
+from tests.unsubscribes.partner import Organization, Place, out
+
+
+async def rewrite(database: Database, address: str, stored: str) -> None:
+    """From now on this address is stored as another release wrote it."""
+    text = "UPDATE unsubscribes SET address = :stored WHERE address = :address"
+    assert await execute(database, text, stored=stored, address=address)
+
+
+async def found(database: Database) -> tuple[int, list[ChangedAddress]]:
+    """How many addresses are looked at, and all that would change."""
+    parts = [part async for part in changed_addresses(ADMINISTRATOR, database)]
+    return sum(part.addresses for part in parts), [one for part in parts for one in part.changed]
+
+
+@on_each_database
+async def test_where_every_address_is_as_the_rules_write_it_none_is_listed(
+    database: Database, clock: FakeClock
+) -> None:
+    """Also those beyond ASCII, which the order of the key must not lose."""
+    assert await found(database) == (0, [])
+    acme = await Place(database, clock).new_organization()
+    await acme.submit(*map(out, ("Zoë@Example.com", "a@bücher.example", "z@example.com", "\U0001f600@example.com")))
+    await acme.on("phone").submit(out("+44 (0)20 7946 0958"))
+    assert await found(database) == (5, [])
+
+
+@on_each_database
+async def test_what_would_be_written_otherwise_is_listed_with_what_it_becomes(
+    database: Database, clock: FakeClock
+) -> None:
+    """By feed and address: the organization, the channel, the stored address, and the new form or the error."""
+    place = Place(database, clock)
+    acme, beta = await place.new_organization(), await place.new_organization()
+    await beta.on("sms").submit(out("+525512345678"), out("+14155550123"))
+    await acme.submit(*map(out, ("ann@example.com", "bob@example.com", "cleo@example.com")))
+    await rewrite(database, "+525512345678", "+5215512345678")
+    await rewrite(database, "cleo@example.com", "Cleo@example.com")
+    await rewrite(database, "bob@example.com", "bob@localhost")
+    await close_organization(ADMINISTRATOR, database, clock, slug=beta.slug)
+    count, (upper, local, mexican) = await found(database)
+    assert count == 5
+    assert upper == ChangedAddress(acme.slug, "email", "Cleo@example.com", canonical="cleo@example.com")
+    assert (local.org_slug, local.address, local.canonical) == (acme.slug, "bob@localhost", None)
+    assert local.error is not None
+    assert "single label" in local.error
+    assert mexican == ChangedAddress(beta.slug, "sms", "+5215512345678", canonical="+525512345678")
+
+
+async def _fill(acme: Organization) -> list[str]:
+    """Seven addresses, three of them in several groups, all of them with a capital; in the order of the key."""
+    others = [await acme.new_group("Reminders"), await acme.new_group("Offers")]
+    addresses = [f"{name}@example.com" for name in "abcdefg"]
+    await acme.submit(*map(out, addresses))
+    for group_id in others:
+        await acme.submit(*map(out, addresses[::3]), group_id=group_id)
+    await acme.submit(out(addresses[0]), all_groups=True)
+    await execute(acme.place.database, "UPDATE unsubscribes SET address = upper(address)")
+    return [address.upper() for address in addresses]
+
+
+@pytest.mark.parametrize("page_rows", [1, 2, 3, 4, 5, 14, 15])
+def test_every_address_is_looked_at_once_wherever_a_page_ends(
+    database_url: str, clock: FakeClock, page_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the records of one address, a group each, lie on two pages."""
+    monkeypatch.setattr(module, "_PAGE_ROWS", page_rows)
+
+    async def look() -> None:
+        async with migrated(database_url) as database:
+            addresses = await _fill(await Place(database, clock).new_organization())
+            count, changed = await found(database)
+            assert (count, [one.address for one in changed]) == (7, addresses)
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("count", [199, 200, 201, 450])
+def test_every_address_is_looked_at_once_wherever_a_slice_ends(database_url: str, clock: FakeClock, count: int) -> None:
+    """A page comes in slices, and the records of one address may lie in two of them."""
+
+    async def look() -> None:
+        async with migrated(database_url) as database:
+            acme = await Place(database, clock).new_organization()
+            items = [out(f"{number:04d}@example.com") for number in range(count)]
+            await acme.submit(*items)
+            await acme.submit(*items, all_groups=True)
+            await acme.submit(*items, group_id=await acme.new_group("Reminders"))
+            assert await found(database) == (count, [])
+
+    asyncio.run(look())
+
+
+@on_each_database
+async def test_no_snapshot_lasts_longer_than_a_page(database: Database, clock: FakeClock) -> None:
+    """Held for hours, it would keep PostgreSQL from clearing up, and SQLite's log from starting anew."""
+    acme = await Place(database, clock).new_organization()
+    await acme.submit(out("a@example.com"), out("b@example.com"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_PAGE_ROWS", 1)
+        async with aclosing(changed_addresses(ADMINISTRATOR, database)) as parts:
+            seen = [await anext(parts)]
+            await acme.submit(out("c@example.com"))
+            seen += [part async for part in parts]
+    assert sum(part.addresses for part in seen) == 3
+
+
+@on_each_database
+async def test_it_is_for_administrators(database: Database) -> None:
+    """Addresses of all organizations are nobody else's."""
+    with pytest.raises(Refused, match="administrator"):
+        await anext(aiter(changed_addresses(STRANGER, database)))

@@ -1,0 +1,160 @@
+"""Cursors: opaque, authenticated, bound to what they were made for, good for ever (docs/interface.md section D6)."""
+
+import base64
+import re
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from stoplist.errors import InvalidCursor
+from stoplist.restored import after_restore
+from stoplist.unsubscribes.cursor import make_cursor, read_cursor
+from tests.builders import ADMINISTRATOR, execute
+from tests.unsubscribes.partner import SECRET_KEY, InLoop, Organization, addresses, in_loop, out
+
+OTHER_KEY = "o" * 32
+BOUND: dict[str, Any] = {"feed_id": 17, "generation": "a generation", "group_id": None}
+CURSOR = make_cursor([SECRET_KEY], **BOUND, seq=7)
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+@given(st.integers(0, 2**63 - 1), st.sampled_from([None, "grp_1"]))
+def test_a_cursor_says_where_its_reader_stands(seq: int, group_id: str | None) -> None:
+    """To whoever made it, and only in characters that no query string changes."""
+    bound = {**BOUND, "group_id": group_id}
+    cursor = make_cursor([SECRET_KEY], **bound, seq=seq)
+    assert re.fullmatch("[A-Za-z0-9_-]{32}", cursor)
+    assert read_cursor([SECRET_KEY], cursor, **bound) == seq
+
+
+@pytest.mark.parametrize(
+    "other", [{"feed_id": 18}, {"feed_id": 1}, {"generation": "another"}, {"generation": ""}, {"group_id": "grp_1"}]
+)
+def test_a_cursor_is_bound_to_feed_generation_and_group(other: dict[str, Any]) -> None:
+    """Each by itself."""
+    with pytest.raises(InvalidCursor):
+        read_cursor([SECRET_KEY], CURSOR, **{**BOUND, **other})
+
+
+def test_a_cursor_of_a_group_is_not_one_of_another_group_or_of_none() -> None:
+    """In either direction."""
+    of_group = make_cursor([SECRET_KEY], **{**BOUND, "group_id": "grp_1"}, seq=7)
+    for group_id in (None, "grp_2", "grp_1|"):
+        with pytest.raises(InvalidCursor):
+            read_cursor([SECRET_KEY], of_group, **{**BOUND, "group_id": group_id})
+
+
+@pytest.mark.parametrize("place", range(32))
+@pytest.mark.parametrize("step", [1, 2, 32])
+def test_a_cursor_altered_anywhere_is_refused(place: int, step: int) -> None:
+    """Every character of it counts."""
+    altered = ALPHABET[(ALPHABET.index(CURSOR[place]) + step) % 64]
+    with pytest.raises(InvalidCursor):
+        read_cursor([SECRET_KEY], CURSOR[:place] + altered + CURSOR[place + 1 :], **BOUND)
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["", " ", CURSOR[:-1], CURSOR + "A", CURSOR + "=", " " + CURSOR[1:], CURSOR[:-1] + "=", CURSOR[:-1] + "+",
+     CURSOR[:-1] + "ä", "\0" * 32, "٣" * 32, "A" * 32, "-" * 32, CURSOR * 2, "AAAA" + CURSOR[:28], "=" * 32],
+)  # fmt: skip
+def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+    """Too short, too long, of other characters, or all zeros."""
+    with pytest.raises(InvalidCursor) as refusal:
+        read_cursor([SECRET_KEY], cursor, **BOUND)
+    assert "anew" in refusal.value.text
+
+
+@given(st.text() | st.binary(min_size=24, max_size=24).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
+def test_nobody_makes_a_cursor_by_chance(cursor: str) -> None:
+    """Any text is refused, and none is an error of ours."""
+    assume(cursor != CURSOR)
+    with pytest.raises(InvalidCursor):
+        read_cursor([SECRET_KEY], cursor, **BOUND)
+
+
+def test_the_first_key_signs_and_all_verify() -> None:
+    """So keys are changed without a reader noticing: first added behind, then put in front, then dropped."""
+    assert read_cursor([OTHER_KEY, SECRET_KEY], CURSOR, **BOUND) == 7
+    renewed = make_cursor([OTHER_KEY, SECRET_KEY], **BOUND, seq=7)
+    assert renewed != CURSOR
+    assert read_cursor([SECRET_KEY, OTHER_KEY], renewed, **BOUND) == 7
+    for keys, cursor in (([OTHER_KEY], CURSOR), ([SECRET_KEY], renewed)):
+        with pytest.raises(InvalidCursor):
+            read_cursor(keys, cursor, **BOUND)
+
+
+# As they are given out
+
+
+async def refused(organization: Organization, cursor: str | None, **asked: Any) -> None:
+    with pytest.raises(InvalidCursor):
+        await organization.follow(cursor, **asked)
+
+
+@in_loop
+async def test_a_cursor_is_for_what_it_was_made_for(place: InLoop) -> None:
+    """Refused with another organization, channel or group, from or to none, and with another secret key."""
+    organization = await place.new_organization()
+    other_group = await organization.new_group("Reminders")
+    await organization.submit(out("a@x.org"))
+    cursor = (await organization.follow()).next_cursor
+    of_group = (await organization.follow(group_id=organization.default_group)).next_cursor
+    await refused(await place.new_organization(), cursor)
+    for channel in ("sms", "phone"):
+        await refused(organization.on(channel), cursor)
+    await refused(organization, cursor, group_id=organization.default_group)
+    await refused(organization, of_group)
+    await refused(organization, of_group, group_id=other_group)
+    await refused(organization, cursor, secret_keys=(OTHER_KEY,))
+    await refused(organization, "")
+    assert addresses(await organization.follow(cursor, secret_keys=(OTHER_KEY, SECRET_KEY))) == []
+    assert addresses(await organization.follow(of_group, group_id=organization.default_group)) == []
+
+
+@in_loop
+async def test_another_partner_of_the_organization_may_go_on_with_a_cursor(place: InLoop) -> None:
+    """It is bound to what is read, not to who reads."""
+    organization = await place.new_organization()
+    cursor = (await organization.follow()).next_cursor
+    colleague = organization._replace(partner=await organization.new_partner())
+    assert addresses(await colleague.follow(cursor)) == []
+
+
+@in_loop
+async def test_a_cursor_never_expires(place: InLoop) -> None:
+    """Ten years later it returns what has changed since."""
+    organization = await place.new_organization()
+    cursor = (await organization.follow()).next_cursor
+    place.clock.advance(10 * 365 * 86_400)
+    await organization.submit(out("a@x.org"))
+    assert addresses(await organization.follow(cursor)) == ["a@x.org"]
+
+
+@in_loop
+async def test_after_a_restore_every_cursor_is_refused(place: InLoop) -> None:
+    """Those from before read anew without one, and the new ones are good."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org"))
+    cursors = [(await organization.on(channel).follow()).next_cursor for channel in ("email", "sms", "phone")]
+    await after_restore(ADMINISTRATOR, place.database, place.clock)
+    for channel, cursor in zip(("email", "sms", "phone"), cursors, strict=True):
+        await refused(organization.on(channel), cursor)
+    page = await organization.follow()
+    assert addresses(page) == ["a@x.org"]
+    assert addresses(await organization.follow(page.next_cursor)) == []
+
+
+@in_loop
+async def test_two_feeds_never_share_a_generation(place: InLoop) -> None:
+    """Nor does a feed that is made anew with the same number: whoever stood in the old one reads anew."""
+    organization = await place.new_organization()
+    cursor = (await organization.follow()).next_cursor
+    await organization.on("sms").follow()
+    rows = [await organization.on(channel).rows("feeds", "feed_id") for channel in ("email", "sms")]
+    generations = {row["generation"] for (row,) in rows}
+    assert len(generations) == 2
+    await execute(place.database, "DELETE FROM feeds WHERE feed_id = :feed_id", feed_id=organization.feed_id)
+    await refused(organization, cursor)

@@ -1,0 +1,383 @@
+"""Whoever comes in between: submissions and followers of one feed in every order of their statements.
+
+On PostgreSQL every order is driven, between drivers of their own as two server processes have them; SQLite has a single
+writer. What comes of it is held against the naive model: two submissions are answered and stored as one after the
+other, in the order in which they locked the feed, and whoever follows misses nothing at any moment.
+Source: docs/interface.md section D6.
+"""
+
+import functools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec import UNSET
+
+from stoplist import rfc3339
+from stoplist.actor import Actor
+from stoplist.db import Database
+from stoplist.db.postgresql import Postgresql
+from stoplist.unsubscribes import follow
+from stoplist.unsubscribes.model import Page, Record, Submission
+from tests.builders import execute
+from tests.stepping import Order, Played, Stage, Step, Work, in_every_order, stage
+from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
+from tests.unsubscribes.partner import Organization, Place, Sent, addresses, placed, records, written
+
+pytestmark = pytest.mark.slow
+
+FORGET = """DO $$ BEGIN
+    DELETE FROM unsubscribes; DELETE FROM unsubscribe_versions; DELETE FROM submissions; DELETE FROM feed_days;
+    DELETE FROM feeds;
+END $$"""
+
+# Whose place cannot matter: BEGIN takes no snapshot yet, and nobody here changes organizations or groups.
+STILL = {"BEGIN", "target_by_slug", "group_numbers"}
+WRITTEN_UNDER_THE_LOCK = {"keep_versions", "put_records", "touch_records", "record_submission", "count_changes"}
+SEEDER, ONE, OTHER = "seeder", "one", "other"
+
+
+class Batch(NamedTuple):
+    """Acts on one group, None standing for all groups; times are relative to now."""
+
+    acts: tuple[NaiveItem, ...]
+    group: str | None = "default"
+
+    def at(self, now_ms: int) -> list[NaiveItem]:
+        """The acts at the times they happened at."""
+        return [
+            NaiveItem(act.address, act.status, None if act.occurred_ms is None else now_ms + act.occurred_ms)
+            for act in self.acts
+        ]
+
+
+def out(address: str, occurred_ms: int | None = None) -> NaiveItem:
+    return NaiveItem(f"{address}@example.com", occurred_ms=occurred_ms)
+
+
+def back(address: str, occurred_ms: int) -> NaiveItem:
+    return NaiveItem(f"{address}@example.com", "resubscribed", occurred_ms)
+
+
+def batch(*acts: NaiveItem, group: str | None = "default") -> Batch:
+    return Batch(acts, group)
+
+
+SEED = batch(out("a", -100), back("b", -100), out("c", -100), back("d", -100), out("e", -100))
+# Of each two: what was there, what the one submits, what the other submits.
+FLIPS = (
+    SEED,
+    batch(back("a", -50), out("b", -50), back("c", -20), out("x", -50)),
+    batch(out("x", -20), back("c", -50), out("b", -20), out("a", -40)),
+)
+PAIRS = {
+    "both are new, in opposite order": (SEED, batch(out("x"), out("y"), out("z")), batch(out("z"), out("y"))),
+    "one opts out, the other back, at the same time": (
+        SEED,
+        batch(out("a", -50), out("b", -50)),
+        batch(back("a", -50)),
+    ),
+    "the same batch twice": (SEED, *2 * [batch(back("a", -50), out("b", -50), out("x", -50))]),
+    "one repeats what is stored, the other changes it": (SEED, SEED, batch(back("a", -50), out("b", -50))),
+    "one comes too late, the other moves the latest act": (SEED, batch(back("a", -50)), batch(out("a", -20))),
+    "both send again what is stored": (SEED, batch(out("a", -50), out("c", -200)), batch(out("a", -20), out("c", -90))),
+    "no time is stated": (SEED, batch(out("b"), out("a")), batch(back("b", 0), back("a", 0))),
+    "one for a group, the other for all": (SEED, batch(back("a", -50)), batch(out("a", -50), group=None)),
+    "one and the same address several times": (
+        SEED,
+        batch(back("a", -50), out("a", -40), back("a", -30)),
+        batch(back("a", -45), out("a", -35), out("x", -50), back("x", -40)),
+    ),
+}
+
+
+class Theatre:
+    """A stage, and the organization whose feed is played about, with two partners."""
+
+    def __init__(self, on: Stage, organization: Organization, partners: dict[str, Actor], other_group: str) -> None:
+        self.on = on
+        self.organization = organization
+        self.groups = {None: None, "default": organization.default_group, "other": other_group}
+        self._partners = partners
+
+    async def set_the_scene(self) -> None:
+        """There is not even a feed."""
+        await execute(self.organization.place.database, FORGET)
+
+    async def given(self, *seeds: Batch) -> NaiveFeed:
+        """These batches have been stored; the same in the naive model."""
+        model = NaiveFeed()
+        for seed in seeds:
+            await self._submit(self.organization, SEEDER, seed)
+            self.submitted(model, SEEDER, seed)
+        return model
+
+    def submitted(self, model: NaiveFeed, who: str, submitted: Batch) -> tuple[list[NaiveResult], bool]:
+        """What the model says becomes of a batch."""
+        now_ms = self.organization.place.now_ms
+        return model.submit(who, submitted.group, submitted.at(now_ms), now_ms)
+
+    def submits(self, who: str, submitted: Batch) -> Work:
+        """A participant that submits."""
+
+        async def work(database: Postgresql) -> Submission:
+            return await self._submit(self._at(database), who, submitted)
+
+        return work
+
+    def follows(self, *, limit: int, group: str | None = None) -> Work:
+        """A participant that follows from the start, page by page, until there is no more."""
+
+        async def work(database: Postgresql) -> list[Page]:
+            return [page async for page in self._at(database).pages(limit=limit, group_id=self.groups[group])]
+
+        return work
+
+    async def assert_stored(self, model: NaiveFeed) -> None:
+        """Every state that a record has or had, in the order in which they came about, and what is counted of them."""
+        stored = await self.organization.stored()
+        latest = {
+            row["seq"]: (row["address"], row["group_no"] == 0, row["latest_act_ms"], row["is_confirmed"])
+            for row in stored["unsubscribes"]
+        }
+        assert [latest[seq] for seq in sorted(latest)] == [
+            (record.address, record.group is None, record.latest_act_ms, int(record.is_sent_again))
+            for record in model.in_order()
+        ]
+        rows = sorted(stored["unsubscribes"] + stored["unsubscribe_versions"], key=lambda row: row["seq"])
+        found = [(row["address"], row["status"], row["reason"], row["occurred_ms"], row["recorded_ms"]) for row in rows]
+        pairs = [*model.superseded(), *((record, record.now) for record in model.records)]
+        assert found == [
+            (record.address, state.status, state.reason, state.occurred_ms, state.recorded_ms)
+            for record, state in sorted(pairs, key=lambda pair: pair[1].seq)
+        ]
+        assert len({row["seq"] for row in rows}) == len(rows)
+        days = stored["feed_days"]
+        assert {(row["day"], row["status"], row["reason"]): row["changes"] for row in days} == model.changes()
+        standing = {(row["status"], row["reason"]): row["standing"] for row in days if row["standing"]}
+        assert standing == model.standing()
+
+    async def _submit(self, organization: Organization, who: str, submitted: Batch) -> Submission:
+        items: list[Sent] = []
+        for act in submitted.at(organization.place.now_ms):
+            item = {"address": act.address, "status": act.status}
+            if act.occurred_ms is not None:
+                item["occurred_at"] = written(act.occurred_ms)
+            items.append(item)
+        return await organization.submit(
+            *items,
+            by=self._partners[who],
+            group_id=self.groups[submitted.group],
+            all_groups=submitted.group is None,
+        )
+
+    def _at(self, database: Database) -> Organization:
+        return self.organization._replace(place=Place(database, self.organization.place.clock))
+
+
+class Follower:
+    """Somebody who asks for what has changed since the last time; nothing may come twice, nor too late."""
+
+    def __init__(self, organization: Organization, *, group_id: str | None = None) -> None:
+        self._organization, self._group_id = organization, group_id
+        self._cursor: str | None = None
+        self._seen = 0
+        self.known: dict[str, Record] = {}
+
+    async def ask(self) -> None:
+        """Until there is no more."""
+        async for page in self._organization.pages(self._cursor, group_id=self._group_id):
+            self.take(page)
+
+    def take(self, page: Page) -> None:
+        for record in records(page):
+            assert record.seq > self._seen, "a number came twice, or after a greater one"
+            self._seen = record.seq
+            self.known[record.id] = record
+        self._cursor = page.next_cursor
+
+    async def assert_knows_all(self) -> None:
+        """What it has put together is what anybody reads who begins now."""
+        assert sorted(self.known.values(), key=lambda record: record.seq) == await self._organization.feed(
+            group_id=self._group_id
+        )
+
+
+def at_every_statement(step: Step) -> bool:
+    return step.what not in STILL
+
+
+def at_reads_locks_and_commits(step: Step) -> bool:
+    """Nobody sees what is written under the lock before it is committed."""
+    return step.what not in STILL | WRITTEN_UNDER_THE_LOCK
+
+
+def at_every_write_and_every_read_of_a_follower(step: Step) -> bool:
+    return step.what not in STILL and (step.who == "follower" or step.what not in ("feed", "standing"))
+
+
+def at_the_opening_and_commits(step: Step) -> bool:
+    return step.what in ("feed", "open_feed", "COMMIT")
+
+
+def at_locks_and_commits_and_every_read_of_a_follower(step: Step) -> bool:
+    return step.what not in STILL and (step.who == "follower" or step.what in ("lock_feed", "COMMIT"))
+
+
+@asynccontextmanager
+async def theatre(database_url: str, is_held: Callable[[Step], bool] = at_every_statement) -> AsyncIterator[Theatre]:
+    """A theatre on an empty database."""
+    async with placed(database_url) as place, stage(database_url, ONE, OTHER, "follower", is_held=is_held) as on:
+        organization = await place.new_organization()
+        partners = {who: await organization.new_partner() for who in (SEEDER, ONE, OTHER)}
+        yield Theatre(on, organization, partners, await organization.new_group("Reminders"))
+
+
+def theatre_where_held(is_held: Callable[[Step], bool]) -> Callable[[str], AbstractAsyncContextManager[Theatre]]:
+    return functools.partial(theatre, is_held=is_held)
+
+
+@in_every_order(theatre, at_least=300)
+async def test_two_submissions_in_every_order_of_their_statements(scene: Theatre, order: Order) -> None:
+    """They are answered and stored as one after the other; whoever follows meanwhile sees the one, then both."""
+    await play_two_submissions(scene, order, *FLIPS)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@in_every_order(theatre_where_held(at_reads_locks_and_commits), at_least=14)
+async def test_two_submissions_of_every_kind(scene: Theatre, order: Order, pair: str) -> None:
+    """The same for what else two submissions may be to one another."""
+    await play_two_submissions(scene, order, *PAIRS[pair])
+
+
+async def play_two_submissions(scene: Theatre, order: Order, seed: Batch, one: Batch, other: Batch) -> None:
+    """One order, and what has to come of it."""
+    model = await scene.given(seed)
+    follower = Follower(scene.organization)
+    batches = {ONE: one, OTHER: other}
+
+    async def look(step: Step) -> None:
+        if step.what == "COMMIT":
+            await follower.ask()
+
+    played = await scene.on.play(order, after=look, one=scene.submits(ONE, one), other=scene.submits(OTHER, other))
+    for who in in_turn(played):
+        assert answered(played.results[who]) == naively(*scene.submitted(model, who, batches[who]))
+    await scene.assert_stored(model)
+    await follower.ask()
+    await follower.assert_knows_all()
+
+
+def in_turn(played: Played) -> list[str]:
+    """Who came first: who committed first; whoever had nothing to store, if it read before the other's commit."""
+    committed = [step.who for step in reversed(played.steps) if step.what == "COMMIT"]
+    stored = list(reversed(dict.fromkeys(committed)))
+    if len(stored) == 2:
+        return stored
+    (busy,) = stored or [ONE]
+    (idle,) = {ONE, OTHER} - {busy}
+    return [idle, busy] if played.is_before(Step(idle, "standing"), Step(busy, "COMMIT")) else [busy, idle]
+
+
+def answered(answer: Submission) -> tuple[list[tuple[Any, ...]], bool]:
+    """What became of the items, and whether something had to be stored."""
+    assert isinstance(answer.items, list)
+    items = [(item.address, item.result, item.status, item.latest_act_at) for item in answer.items]
+    return items, answer.submission_id is not None
+
+
+def naively(results: list[NaiveResult], is_stored: bool) -> tuple[list[tuple[Any, ...]], bool]:
+    """The same as the model has it."""
+    items = [
+        (
+            result.address,
+            result.result,
+            result.status,
+            UNSET if result.latest_act_ms is None else rfc3339.format_ms(result.latest_act_ms),
+        )
+        for result in results
+    ]
+    return items, is_stored
+
+
+@in_every_order(theatre_where_held(at_the_opening_and_commits), at_least=100)
+async def test_two_submissions_that_open_a_feed(scene: Theatre, order: Order) -> None:
+    """Of two that find no feed both are stored, in one; its generation is that of whoever opened it."""
+    one, other = batch(out("a"), out("b")), batch(out("b"), out("c"))
+    model = NaiveFeed()
+    played = await scene.on.play(order, one=scene.submits(ONE, one), other=scene.submits(OTHER, other))
+    for who in in_turn(played):
+        scene.submitted(model, who, {ONE: one, OTHER: other}[who])
+    assert len((await scene.organization.stored())["feeds"]) == 1
+    await scene.assert_stored(model)
+
+
+@in_every_order(theatre_where_held(at_every_write_and_every_read_of_a_follower), at_least=300)
+async def test_a_submission_against_a_follower(scene: Theatre, order: Order) -> None:
+    """Each page is what the feed held at the moment of its statement; what came later is in the next."""
+    seed, changes = SEED, batch(back("a", -50), out("b", -50), out("c", -50), out("x", -50))
+    before = await scene.given(seed)
+    after = deepcopy(before)
+    scene.submitted(after, ONE, changes)
+    played = await scene.on.play(order, one=scene.submits(ONE, changes), follower=scene.follows(limit=4))
+    follower = Follower(scene.organization)
+    seen = 0
+    for page, read in zip(played.results["follower"], reads_of(played), strict=True):
+        feed = after if committed_before(played, read) else before
+        assert addresses(page) == of(feed.in_order(), after=seen)[:4]
+        follower.take(page)
+        seen = max((record.seq for record in records(page)), default=seen)
+    await follower.ask()
+    await follower.assert_knows_all()
+
+
+def reads_of(played: Played) -> list[int]:
+    """When the follower read a page."""
+    return [at for at, step in enumerate(played.steps) if step == Step("follower", "records_after")]
+
+
+def committed_before(played: Played, at: int) -> bool:
+    return Step(ONE, "COMMIT") in played.steps[:at]
+
+
+def of(found: list[NaiveRecord], *, after: int) -> list[str]:
+    """Whose records come after this number."""
+    return [record.address for record in found if record.now.seq > after]
+
+
+@pytest.mark.parametrize("limit", [2, 1_000])
+@in_every_order(theatre_where_held(at_locks_and_commits_and_every_read_of_a_follower), at_least=20)
+async def test_a_submission_against_a_follower_of_a_group(
+    scene: Theatre, order: Order, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that go through the feed in several stretches lose nothing that leaves one of them meanwhile."""
+    monkeypatch.setattr(follow, "_EXAMINED_AT_ONCE", 2)
+    monkeypatch.setattr(follow, "MAX_EXAMINED", 4)
+    await scene.given(SEED, batch(out("a", -100), group="other"), batch(out("g", -90), group=None))
+    changes = batch(back("a", -50), out("b", -50), out("x", -50))
+    played = await scene.on.play(
+        order, one=scene.submits(ONE, changes), follower=scene.follows(limit=limit, group="default")
+    )
+    follower = Follower(scene.organization, group_id=scene.groups["default"])
+    for page in played.results["follower"]:
+        follower.take(page)
+    await follower.ask()
+    await follower.assert_knows_all()
+    assert {record.group_id for record in follower.known.values()} == {None, scene.groups["default"]}
+
+
+@in_every_order(theatre_where_held(at_locks_and_commits_and_every_read_of_a_follower), at_least=75)
+async def test_two_submissions_against_a_follower(scene: Theatre, order: Order) -> None:
+    """Numbers are given in the order of the commits: who has seen one has seen every smaller one."""
+    seed, one, other = FLIPS
+    await scene.given(seed)
+    played = await scene.on.play(
+        order, one=scene.submits(ONE, one), other=scene.submits(OTHER, other), follower=scene.follows(limit=5)
+    )
+    follower = Follower(scene.organization)
+    for page in played.results["follower"]:
+        follower.take(page)
+    await follower.ask()
+    await follower.assert_knows_all()

@@ -1,0 +1,105 @@
+"""What an item may hold: the rules of docs/interface.md section D6, each by items that keep it and that break it."""
+
+from typing import Any, get_args
+
+import pytest
+
+from stoplist.errors import InvalidItem
+from stoplist.unsubscribes.model import SentReason
+from tests.unsubscribes.partner import InLoop, Sent, back, in_loop, out, written
+
+ANN = "ann@x.org"
+NOW_MS = 1_800_000_000_000
+REASONS = {
+    "unsubscribe", "stop_keyword", "complaint", "bounce", "invalid_address", "manual", "legal", "import", "consent",
+}  # fmt: skip
+
+GOOD: dict[str, tuple[Sent, dict[str, Any]]] = {
+    "an address alone": (out(ANN), {"reason": "unsubscribe", "source": None, "occurred_ms": NOW_MS}),
+    "all that is null": (
+        {"address": ANN, "status": None, "occurred_at": None, "reason": None, "source": None},
+        {"status": "unsubscribed", "reason": "unsubscribe", "source": None},
+    ),
+    "an opt-out with a reason": (out(ANN, reason="legal"), {"reason": "legal"}),
+    "a resubscription": (back(ANN, written(NOW_MS)), {"status": "resubscribed", "reason": "consent"}),
+    "its only reason": (back(ANN, written(NOW_MS), reason="consent"), {"reason": "consent"}),
+    "an empty source": (out(ANN, source=""), {"source": ""}),
+    "a source of 200 characters": (out(ANN, source="\U0001f4e8" * 200), {"source": "\U0001f4e8" * 200}),
+    "a source with lines": (out(ANN, source=" a\n\tb\x01 "), {"source": " a\n\tb\x01 "}),
+    "an opt-out five minutes ahead": (out(ANN, written(NOW_MS + 300_000)), {"occurred_ms": NOW_MS + 300_000}),
+    "a resubscription of now": (back(ANN, written(NOW_MS)), {"occurred_ms": NOW_MS}),
+    "a part of a millisecond": (out(ANN, "2026-03-01T09:30:00.0019Z"), {"occurred_ms": 1_772_357_400_001}),
+    "the first time there is": (out(ANN, "0001-01-01T00:00:00Z"), {"occurred_ms": -62_135_596_800_000}),
+    "a time before 1970": (out(ANN, "1969-12-31T23:59:59.9999Z"), {"occurred_ms": -1}),
+    "white space around an address": (out(" \t ann@x.org\r\n"), {"address": ANN}),
+}
+
+BAD: dict[str, tuple[Sent, str]] = {
+    "no address": (out("nobody"), "no @"),
+    "a NUL in the address": (out("a\0b@x.org"), "not allowed"),
+    "a NUL in the source": (out(ANN, source="a\0b"), "NUL"),
+    "a time without an offset": (out(ANN, "2026-03-02T08:31:07"), "RFC 3339"),
+    "a time with a space": (out(ANN, "2026-03-01 09:30:00Z"), "RFC 3339"),
+    "a second 60": (out(ANN, "2016-12-31T23:59:60Z"), "RFC 3339"),
+    "the year 0000": (out(ANN, "0000-03-01T09:30:00Z"), "RFC 3339"),
+    "a number": (out(ANN, "1772357400"), "RFC 3339"),
+    "an empty time": (out(ANN, ""), "RFC 3339"),
+    "a NUL in the time": (out(ANN, "2026-03-01T09:30:00Z\0"), "RFC 3339"),
+    "an opt-out more than five minutes ahead": (out(ANN, written(NOW_MS + 300_001)), "future"),
+    "a resubscription a millisecond ahead": (back(ANN, written(NOW_MS + 1)), "future"),
+    "a resubscription without a time": ({"address": ANN, "status": "resubscribed"}, "occurred_at is missing"),
+    "a resubscription with another reason": (back(ANN, written(NOW_MS), reason="unsubscribe"), "consent"),
+    "an opt-out with consent": (out(ANN, reason="consent"), "consent"),
+}
+
+
+@pytest.mark.parametrize(("item", "kept"), GOOD.values(), ids=GOOD)
+@in_loop
+async def test_an_item_that_keeps_the_rules_is_stored_with_its_defaults(
+    place: InLoop, item: Sent, kept: dict[str, Any]
+) -> None:
+    """What was not sent has its default, what was is kept as it is; times are cut to the millisecond."""
+    organization = await place.new_organization()
+    await organization.submit(item)
+    (row,) = await organization.rows("unsubscribes", "seq")
+    assert {name: row[name] for name in kept} == kept
+
+
+@pytest.mark.parametrize(("item", "text"), BAD.values(), ids=BAD)
+@in_loop
+async def test_an_item_that_breaks_a_rule_is_told_which(place: InLoop, item: Sent, text: str) -> None:
+    """In a text for people that does not repeat what was sent; what stands beside it is named by its place."""
+    organization = await place.new_organization()
+    with pytest.raises(InvalidItem) as refusal:
+        await organization.submit(out("good@x.org"), item, out("good2@x.org"))
+    (error,) = refusal.value.extra["item_errors"]
+    assert error.item_index == 1
+    assert text in error.item_error
+    sent = [str(value) for name, value in item.items() if value and name not in ("status", "reason")]
+    assert [value for value in sent if value in error.item_error] == []
+    assert await organization.rows("unsubscribes", "seq") == []
+
+
+@in_loop
+async def test_the_address_rule_is_that_of_the_channel(place: InLoop) -> None:
+    """A phone number is no e-mail address, and the other way round."""
+    for channel, good, bad in (("email", ANN, "+12025550123"), ("sms", "+1 (202) 555-0123", ANN)):
+        organization = (await place.new_organization()).on(channel)
+        answer = await organization.submit(out(good), out(bad), is_lenient=True)
+        assert [error.item_index for error in answer.item_errors] == [1]  # type: ignore[union-attr]
+
+
+@in_loop
+async def test_the_future_begins_with_the_clock_of_the_server(place: InLoop) -> None:
+    """What lay ahead is accepted when its time has come."""
+    organization = await place.new_organization()
+    ahead = back(ANN, written(place.now_ms + 10))
+    with pytest.raises(InvalidItem):
+        await organization.submit(ahead)
+    place.clock.advance(0.010)
+    assert (await organization.submit(ahead)).created == 1
+
+
+def test_the_reasons_are_those_of_the_table() -> None:
+    """`correction` is not among them: no item may send it."""
+    assert set(get_args(SentReason)) == REASONS

@@ -1,0 +1,428 @@
+"""Which act wins, what is answered, and what is stored: any batches, on the product and on a naive model.
+
+docs/interface.md sections D6 and, for what makes a record count as sent again, D11.
+"""
+
+import re
+from collections import Counter
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from stoplist.actor import Actor
+from stoplist.errors import InvalidItem
+from stoplist.unsubscribes.model import ItemResult, Submission
+from stoplist.unsubscribes.precedence import later_act_wins
+from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
+from tests.unsubscribes.partner import (
+    Deployment,
+    InLoop,
+    Organization,
+    Sent,
+    addresses,
+    back,
+    in_loop,
+    out,
+    records,
+    results,
+    written,
+)
+
+SPELLINGS = {
+    "ann@example.org": "ann@example.org",
+    " Ann@Example.ORG\t": "ann@example.org",
+    "bob@example.org": "bob@example.org",
+    "bob+x@example.org": "bob+x@example.org",
+}
+BAD_ADDRESS = "nobody at all"
+GROUPS = ("default", "other", None)
+EXAMPLES = {"sqlite": 120, "postgresql": 30}
+
+
+class Asked(NamedTuple):
+    """One batch: who sends it, to which group, and how much later than the one before."""
+
+    sender: int
+    group: str | None
+    is_lenient: bool
+    pause_ms: int
+    items: list[tuple[str, str, int | None, str | None, str | None]]
+    """Spelling, status, when (milliseconds from the first batch on; None: not said), reason, source."""
+
+
+@st.composite
+def _items(draw: st.DrawFn) -> tuple[str, str, int | None, str | None, str | None]:
+    spelling = draw(st.sampled_from([*SPELLINGS, *SPELLINGS, BAD_ADDRESS]))
+    source = draw(st.sampled_from([None, None, "a form"]))
+    if draw(st.booleans()):
+        return spelling, "resubscribed", draw(st.integers(-3, 0)), draw(st.sampled_from([None, "consent"])), source
+    when = draw(st.sampled_from([-3, -2, -1, 0, 60_000, 300_000, None]))
+    return spelling, "unsubscribed", when, draw(st.sampled_from([None, None, "complaint"])), source
+
+
+BATCHES = st.lists(
+    st.builds(
+        Asked,
+        sender=st.integers(0, 1),
+        group=st.sampled_from(GROUPS),
+        is_lenient=st.booleans(),
+        pause_ms=st.sampled_from([0, 0, 1, 60_000, 86_400_000]),
+        items=st.lists(_items(), min_size=1, max_size=6),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+class World:
+    """An organization and its naive counterpart, with two partners who send the same things to both."""
+
+    def __init__(self, organization: Organization, senders: list[Actor], other: str) -> None:
+        self.organization, self.senders = organization, senders
+        self.group_ids = {"default": organization.default_group, "other": other, None: None}
+        self.group_numbers = {"default": 1, "other": 2, None: 0}
+        self.model = NaiveFeed()
+        self.first_ms = organization.place.now_ms
+        self.ids: dict[tuple[str, str | None], str] = {}
+        self.submission_ids: dict[int, str] = {}
+        self.rejected: dict[int, int] = {}
+
+    @classmethod
+    async def made(cls, place: InLoop) -> "World":
+        organization = await place.new_organization()
+        senders = [organization.partner, await organization.new_partner()]
+        return cls(organization, senders, await organization.new_group("Reminders"))
+
+    async def submit(self, asked: Asked) -> None:
+        """One batch to both; their answers are the same."""
+        place = self.organization.place
+        place.clock.advance(asked.pause_ms / 1000)
+        bad = [index for index, item in enumerate(asked.items) if item[0] == BAD_ADDRESS]
+        if bad and not asked.is_lenient:
+            await self.refused(asked, bad)
+            return
+        kept = [(index, item) for index, item in enumerate(asked.items) if index not in bad]
+        expected, stores_something = self.model.submit(
+            self.senders[asked.sender].id,
+            asked.group,
+            [self.naive(item) for _, item in kept],
+            place.now_ms,
+        )
+        answer = await self.sent(asked)
+        self.check_answer(answer, asked, [index for index, _ in kept], expected)
+        assert (answer.submission_id is not None) == stores_something
+        if answer.submission_id is not None:
+            assert re.fullmatch("sub_[0-9A-Za-z]{22}", answer.submission_id)
+            assert answer.submission_id not in self.submission_ids.values()
+            self.submission_ids[self.model.batches] = answer.submission_id
+            self.rejected[self.model.batches] = len(bad)
+
+    async def refused(self, asked: Asked, bad: list[int]) -> None:
+        before = await self.organization.stored()
+        with pytest.raises(InvalidItem) as refusal:
+            await self.sent(asked)
+        extra = refusal.value.extra
+        assert [error.item_index for error in extra["item_errors"]] == bad
+        assert (extra["item_index"], extra["item_error"]) == (bad[0], extra["item_errors"][0].item_error)
+        after = await self.organization.stored()
+        assert {**after, "feeds": None} == {**before, "feeds": None}
+
+    async def sent(self, asked: Asked) -> Submission:
+        is_named = asked.group == "other"
+        return await self.organization.submit(
+            *(self.item(*item) for item in asked.items),
+            by=self.senders[asked.sender],
+            group_id=self.group_ids["other"] if is_named else None,
+            all_groups=asked.group is None,
+            is_lenient=asked.is_lenient,
+        )
+
+    def item(self, spelling: str, status: str, when: int | None, reason: str | None, source: str | None) -> Sent:
+        occurred_at = None if when is None else written(self.first_ms + when)
+        return {
+            "address": spelling,
+            "status": status,
+            "occurred_at": occurred_at,
+            "reason": reason,
+            "source": source,
+        }
+
+    def naive(self, item: tuple[str, str, int | None, str | None, str | None]) -> NaiveItem:
+        spelling, status, when, reason, source = item
+        return NaiveItem(SPELLINGS[spelling], status, None if when is None else self.first_ms + when, reason, source)
+
+    def check_answer(self, answer: Submission, asked: Asked, indexes: list[int], expected: list[NaiveResult]) -> None:
+        assert isinstance(answer.items, list)
+        assert (answer.org_slug, answer.group_id) == (self.organization.slug, self.group_ids[asked.group])
+        assert [item.item_index for item in answer.items] == indexes
+        for item, result in zip(answer.items, expected, strict=True):
+            self.check_result(item, asked.group, result)
+        counts = Counter(result.result for result in expected)
+        assert (answer.created, answer.updated, answer.unchanged, answer.outranked) == tuple(
+            counts[name] for name in ("created", "updated", "unchanged", "outranked")
+        )
+        assert answer.received == len(asked.items)
+        if asked.is_lenient:
+            assert isinstance(answer.item_errors, list)
+            assert len(answer.item_errors) == len(asked.items) - len(indexes)
+        else:
+            assert not isinstance(answer.item_errors, list)
+
+    def check_result(self, item: ItemResult, group: str | None, expected: NaiveResult) -> None:
+        assert (item.address, item.result, item.status) == (expected.address, expected.result, expected.status)
+        latest_act_at = None if expected.latest_act_ms is None else shown(expected.latest_act_ms)
+        assert (item.latest_act_at or None) == latest_act_at
+        assert re.fullmatch("uns_[0-9A-Za-z]{22}", item.id)
+        assert self.ids.setdefault((expected.address, group), item.id) == item.id
+
+    async def check_reading(self) -> None:
+        """What followers and those who look up are told: each record once, at its latest change."""
+        everything = [self.as_shown(record) for record in self.model.in_order()]
+        assert [as_dict(record) for record in await self.organization.feed(limit=3)] == everything
+        looked_up = await self.organization.look_up(*SPELLINGS)
+        assert [as_dict(record) for record in records(looked_up)] == everything
+        for name in ("default", "other"):
+            expected = [self.as_shown(r) for r in self.model.in_order() if r.group in (name, None)]
+            group_id = self.group_ids[name]
+            assert [as_dict(r) for r in await self.organization.feed(limit=2, group_id=group_id)] == expected
+            found = await self.organization.look_up(*SPELLINGS, group_id=group_id)
+            assert [as_dict(record) for record in records(found)] == expected
+
+    def as_shown(self, record: NaiveRecord) -> dict[str, Any]:
+        return {
+            "id": self.ids[record.address, record.group],
+            "org_slug": self.organization.slug,
+            "group_id": self.group_ids[record.group],
+            "address": record.address,
+            "status": record.now.status,
+            "reason": record.now.reason,
+            "source": record.now.source,
+            "occurred_at": shown(record.now.occurred_ms),
+            "recorded_at": shown(record.now.recorded_ms),
+            "seq": record.now.seq,
+        }
+
+    async def check_store(self) -> None:
+        """What is kept besides: the reckoning, every superseded state, who sent what, and the counts a day."""
+        stored = await self.organization.stored()
+        assert [
+            (row["latest_act_ms"], bool(row["is_confirmed"]), row["submission_id"]) for row in stored["unsubscribes"]
+        ] == [
+            (record.latest_act_ms, record.is_sent_again, self.submission_ids[record.now.batch])
+            for record in self.model.in_order()
+        ]
+        assert [tuple(row.values()) for row in stored["unsubscribe_versions"]] == [
+            (
+                self.organization.feed_id,
+                record.address,
+                self.group_numbers[record.group],
+                state.seq,
+                state.status,
+                state.reason,
+                state.source,
+                state.occurred_ms,
+                state.recorded_ms,
+                self.submission_ids[state.batch],
+            )
+            for record, state in self.model.superseded()
+        ]
+        assert sorted(row["submission_id"] for row in stored["submissions"]) == sorted(self.submission_ids.values())
+        self.check_days(stored["feed_days"])
+        seqs = [row["seq"] for table in ("unsubscribes", "unsubscribe_versions") for row in stored[table]]
+        assert sorted(seqs) == list(range(1, self.model.seq + 1))
+        assert [row["head_seq"] for row in stored["feeds"]] in ([], [self.model.seq])
+
+    def check_days(self, days: list[dict[str, Any]]) -> None:
+        changes = {(row["day"], row["status"], row["reason"]): row["changes"] for row in days if row["changes"]}
+        assert changes == self.model.changes()
+        standing: Counter[tuple[str, str]] = Counter()
+        for row in days:
+            standing[row["status"], row["reason"]] += row["standing"]
+        assert +standing == self.model.standing()
+        assert min(standing.values(), default=0) >= 0
+
+
+def shown(at_ms: int) -> str:
+    """A time as it is answered."""
+    return written(at_ms).replace("+00:00", "Z")
+
+
+def as_dict(record: Any) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__struct_fields__}
+
+
+def test_no_batches_depart_from_the_rules(deployment: Deployment) -> None:
+    """Answers, records, versions, counts and the reckoning are those of the naive model."""
+
+    @settings(max_examples=EXAMPLES[deployment.database.kind])
+    @given(BATCHES)
+    @example([Asked(0, "default", False, 0, [("ann@example.org", "unsubscribed", -3, None, None)] * 2)])
+    def any_batches(batches: list[Asked]) -> None:
+        place = deployment.place()
+
+        async def both() -> None:
+            world = await World.made(place)
+            for asked in batches:
+                await world.submit(asked)
+            await world.check_reading()
+            await world.check_store()
+
+        place.run(both())
+
+    any_batches()
+
+
+ACTS = st.lists(st.tuples(st.sampled_from(["unsubscribed", "resubscribed"]), st.integers(1, 4)), min_size=1, max_size=6)
+
+
+def test_any_order_of_the_same_acts_ends_in_the_same_status(deployment: Deployment) -> None:
+    """The last act of the person's holds, an opt-out where two happened at once; and so do later answers."""
+
+    @settings(max_examples=EXAMPLES[deployment.database.kind])
+    @given(ACTS, st.data())
+    def any_order(acts: list[tuple[str, int]], data: st.DataObject) -> None:
+        place = deployment.place()
+
+        async def in_two_orders() -> None:
+            shuffled = data.draw(st.permutations(acts))
+            cut = data.draw(st.integers(0, len(acts)))
+            ends = [await self_told(place, batches) for batches in ([acts], [shuffled[:cut], shuffled[cut:]])]
+            last = max(when for _, when in acts)
+            is_out = ("unsubscribed", last) in acts
+            for status, later, tie, latest_act_at in ends:
+                assert status == ("unsubscribed" if is_out else "resubscribed")
+                assert later == [("outranked" if is_out else "unchanged", status)]
+                assert tie == [("unchanged" if is_out else "updated", "unsubscribed")]
+                assert latest_act_at == shown(place.now_ms - 1000 + last)
+
+        place.run(in_two_orders())
+
+    any_order()
+
+
+async def self_told(
+    place: InLoop, batches: list[list[tuple[str, int]]]
+) -> tuple[str, list[tuple[str, str]], list[tuple[str, str]], object]:
+    """What a new organization knows after these batches: the status, and its answers to acts of the last one's time."""
+    organization = await place.new_organization()
+    began_ms = place.now_ms - 1000
+    last = max(when for batch in batches for _, when in batch)
+    for batch in batches:
+        if batch:
+            await organization.submit(
+                *({"address": "ann@x.org", "status": s, "occurred_at": written(began_ms + w)} for s, w in batch)
+            )
+    (record,) = await organization.feed()
+    at_last = written(began_ms + last)
+    later = results(await organization.submit(back("ann@x.org", at_last)))
+    tie = results(await organization.submit(out("ann@x.org", at_last)))
+    (outranked,) = (await organization.submit(back("ann@x.org", at_last))).items  # type: ignore[misc]
+    return record.status, later, tie, outranked.latest_act_at
+
+
+# The table of precedence, and the sentences of section D6 one by one
+
+
+@pytest.mark.parametrize(
+    ("status", "latest_act_ms", "offered", "offered_ms", "wins"),
+    [
+        ("unsubscribed", 5, "unsubscribed", 6, False),
+        ("resubscribed", 5, "resubscribed", 6, False),
+        ("unsubscribed", 5, "resubscribed", 6, True),
+        ("unsubscribed", 5, "resubscribed", 5, False),
+        ("unsubscribed", 5, "resubscribed", 4, False),
+        ("resubscribed", 5, "unsubscribed", 6, True),
+        ("resubscribed", 5, "unsubscribed", 5, True),
+        ("resubscribed", 5, "unsubscribed", 4, False),
+        ("resubscribed", None, "unsubscribed", -1, True),
+        ("resubscribed", 0, "unsubscribed", 0, True),
+        ("unsubscribed", 0, "resubscribed", -1, False),
+    ],
+)
+def test_the_later_act_wins(
+    status: str, latest_act_ms: int | None, offered: str, offered_ms: int, *, wins: bool
+) -> None:
+    """On a tie the opt-out; where no act is known, any opt-out."""
+    assert later_act_wins(status, latest_act_ms, offered, offered_ms) is wins
+
+
+@in_loop
+async def test_an_opt_out_without_a_time_always_takes_effect(place: InLoop) -> None:
+    """Default now, for an opt-out at least the latest act known: also where that lies ahead of our clock."""
+    organization = await place.new_organization()
+    await organization.submit(back("ann@x.org", place.ago(0)))
+    place.clock.jump(-60)
+    assert results(await organization.submit(out("ann@x.org"))) == [("updated", "unsubscribed")]
+    (record,) = await organization.feed()
+    assert record.occurred_at == shown(place.now_ms + 60_000)
+    assert record.recorded_at == shown(place.now_ms)
+
+
+@in_loop
+async def test_an_unchanged_item_moves_the_latest_act_alone(place: InLoop) -> None:
+    """The record keeps its time, reason, source and seq; yet a resubscription between the two acts is outranked."""
+    organization = await place.new_organization()
+    await organization.submit(out("ann@x.org", place.ago(10), reason="complaint", source="first"))
+    before = await organization.feed()
+    again = await organization.submit(out("ann@x.org", place.ago(5), reason="bounce", source="second"))
+    assert results(again) == [("unchanged", "unsubscribed")]
+    assert await organization.feed() == before
+    outranked = await organization.submit(back("ann@x.org", place.ago(7)))
+    assert results(outranked) == [("outranked", "unsubscribed")]
+    assert outranked.items[0].latest_act_at == shown(place.now_ms - 5)  # type: ignore[index]
+    assert results(await organization.submit(back("ann@x.org", place.ago(4)))) == [("updated", "resubscribed")]
+
+
+@in_loop
+async def test_a_resubscription_of_an_unknown_address_is_recorded(place: InLoop) -> None:
+    """So that a late, older opt-out does not override it."""
+    organization = await place.new_organization()
+    assert results(await organization.submit(back("ann@x.org", place.ago(5)))) == [("created", "resubscribed")]
+    assert results(await organization.submit(out("ann@x.org", place.ago(6)))) == [("outranked", "resubscribed")]
+    assert [record.status for record in await organization.feed()] == ["resubscribed"]
+
+
+@in_loop
+async def test_groups_channels_and_organizations_do_not_touch_one_another(place: InLoop) -> None:
+    """The all-groups record and those of groups stand side by side; so do the channels, the organizations too."""
+    organization = await place.new_organization("sms")
+    other = await organization.new_group("Reminders")
+    number = "+12025550123"
+    await organization.submit(out(number, place.ago(9)))
+    await organization.submit(out(number, place.ago(9)), group_id=other)
+    answer = await organization.submit(out(number, place.ago(9)), all_groups=True)
+    assert (results(answer), answer.group_id) == ([("created", "unsubscribed")], None)
+    assert results(await organization.on("phone").submit(out(number, place.ago(9)))) == [("created", "unsubscribed")]
+    await organization.submit(back(number, place.ago(8)), group_id=other)
+    shown_now = [(record.group_id, record.status, record.seq) for record in await organization.feed()]
+    assert shown_now == [
+        (organization.default_group, "unsubscribed", 1),
+        (None, "unsubscribed", 3),
+        (other, "resubscribed", 4),
+    ]
+    assert len({record.id for record in await organization.feed()}) == 3
+    assert [record.seq for record in await organization.on("phone").feed()] == [1]
+    assert addresses(await (await place.new_organization("sms")).look_up(number)) == []
+
+
+@pytest.mark.parametrize("has_time", [True, False])
+@in_loop
+async def test_a_repeated_batch_changes_nothing_that_can_be_seen(place: InLoop, has_time: bool) -> None:
+    """Each item is `unchanged` or `outranked`; with times there is nothing to store, and so no submission."""
+    organization = await place.new_organization()
+    when = place.ago(5) if has_time else None
+    batch = [out("ann@x.org", when), back("bob@x.org", place.ago(3)), out("bob@x.org", place.ago(4))]
+    first = await organization.submit(*batch)
+    assert results(first)[2] == ("outranked", "resubscribed")
+    before = await organization.feed()
+    for _ in range(2):
+        place.clock.advance(60)
+        again = await organization.submit(*batch)
+        assert {result for result, _ in results(again)} == {"unchanged", "outranked"}
+    assert await organization.feed() == before
+    assert [item.id for item in again.items] == [item.id for item in first.items]  # type: ignore[union-attr]
+    if has_time:
+        place.clock.advance(60)
+        assert (await organization.submit(*batch)).submission_id is None

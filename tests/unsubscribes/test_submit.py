@@ -1,0 +1,393 @@
+"""Submitting a batch: what is kept of it, what it costs, and what happens when somebody writes in between.
+
+docs/interface.md section D6. Which act wins is tested in test_precedence.py.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from stoplist.db import Unit
+from stoplist.errors import InvalidItem
+from stoplist.unsubscribes.model import BadItem, Submission
+from tests.builders import execute
+from tests.unsubscribes.partner import (
+    InLoop,
+    Organization,
+    Sent,
+    addresses,
+    back,
+    heard_all,
+    in_loop,
+    listening,
+    out,
+    results,
+)
+
+MOST_STATEMENTS = 8
+# Small ones are committed together with others, heavy ones by themselves; and one of several slices.
+SIZES = [4, 160, 1_200]
+
+
+def counts(answer: Submission) -> tuple[int, int, int, int]:
+    return answer.created, answer.updated, answer.unchanged, answer.outranked
+
+
+async def mixed(organization: Organization, size: int) -> list[Sent]:
+    """A batch of which each quarter creates, updates, leaves unchanged with a later act, and is outranked."""
+    ago = organization.place.ago
+    people = [f"p{n}@x.org" for n in range(size)]
+    known = [out(people[n], ago(50)) for n in range(size) if n % 4]
+    for at in range(0, len(known), 1000):
+        await organization.submit(*known[at : at + 1000])
+    acts = [
+        lambda who: out(who, ago(9)),
+        lambda who: back(who, ago(8)),
+        lambda who: out(who, ago(7)),
+        lambda who: back(who, ago(60)),
+    ]
+    return [acts[n % 4](people[n]) for n in range(size)]
+
+
+def written_meanwhile(place: InLoop, monkeypatch: pytest.MonkeyPatch, other: Callable[[], Awaitable[Any]]) -> None:
+    """Before the next unit of work begins, `other` is done."""
+    write = place.database.write
+
+    async def late(unit: Unit[Any], **options: Any) -> Any:
+        monkeypatch.setattr(place.database, "write", write)
+        await other()
+        return await write(unit, **options)
+
+    monkeypatch.setattr(place.database, "write", late)
+
+
+# What is kept
+
+
+@in_loop
+async def test_a_submission_keeps_who_sent_what_from_where(place: InLoop) -> None:
+    """One row: the actor, its request and source, the time, the counts, and the changes it made."""
+    organization = await place.new_organization()
+    await organization.submit(*(out(f"{name}@x.org", place.ago(50)) for name in "abc"))
+    place.clock.advance(1)
+    answer = await organization.submit(
+        back("a@x.org", place.ago(40)),
+        BadItem("is no item"),
+        out("b@x.org", place.ago(45)),
+        back("c@x.org", place.ago(5_000)),
+        out("d@x.org", place.ago(40)),
+        out("e@x.org", place.ago(40)),
+        is_lenient=True,
+    )
+    assert (answer.received, counts(answer)) == (6, (2, 1, 1, 1))
+    rows = {row["submission_id"]: row for row in await organization.rows("submissions", "submission_id")}
+    assert len(rows) == 2
+    partner = organization.partner
+    assert rows[str(answer.submission_id)] == {
+        "feed_id": organization.feed_id,
+        "submission_id": answer.submission_id,
+        "group_no": 1,
+        "actor_kind": "client",
+        "actor_id": partner.id,
+        "request_id": partner.request_id,
+        "source_ip": partner.source_ip,
+        "received_ms": place.now_ms,
+        "received": 6,
+        "created": 2,
+        "updated": 1,
+        "unchanged": 1,
+        "outranked": 1,
+        "rejected": 1,
+        "first_seq": 4,
+        "last_seq": 6,
+    }
+
+
+@in_loop
+async def test_a_submission_that_moved_the_latest_act_alone_is_kept_without_changes(place: InLoop) -> None:
+    """It has an id, for something was stored; yet followers have nothing to read, and no day counts it."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org", place.ago(50)))
+    before = await organization.stored()
+    answer = await organization.submit(out("a@x.org", place.ago(40)), all_groups=False)
+    after = await organization.stored()
+    (row,) = [row for row in after["submissions"] if row["submission_id"] == answer.submission_id]
+    assert (row["unchanged"], row["first_seq"], row["last_seq"]) == (1, None, None)
+    assert after["feeds"][0]["head_seq"] == 1
+    for table in ("feed_days", "unsubscribe_versions"):
+        assert after[table] == before[table]
+
+
+@in_loop
+async def test_what_another_sent_again_counts_as_confirmed(place: InLoop) -> None:
+    """Reversing leaves such records alone. Neither the sender's repetition nor the same batch counts; all else does."""
+    at = place.ago(50)
+
+    async def is_confirmed(*batches: tuple[str, list[Sent]]) -> bool:
+        """After these batches, by whom each; the first of them makes the one record."""
+        organization = await place.new_organization()
+        other = await organization.new_partner()
+        for by, items in batches:
+            await organization.submit(*items, by=other if by == "other" else organization.partner)
+        (row,) = await organization.rows("unsubscribes", "seq")
+        return bool(row["is_confirmed"])
+
+    first = ("self", [out("a@x.org", at)])
+    assert not await is_confirmed(first)
+    assert not await is_confirmed(first, first)
+    assert not await is_confirmed(("self", [out("a@x.org", at), out("a@x.org", place.ago(40))]))
+    assert await is_confirmed(first, ("other", first[1]))
+    assert await is_confirmed(first, ("self", [out("a@x.org", place.ago(40))]))
+    assert await is_confirmed(first, ("self", [out("a@x.org", place.ago(60))]))
+    assert await is_confirmed(first, ("self", [back("a@x.org", at)]))
+    assert await is_confirmed(first, ("other", [back("a@x.org", place.ago(60))]))
+    assert not await is_confirmed(first, ("other", first[1]), ("self", [back("a@x.org", place.ago(40))]))
+
+
+@in_loop
+async def test_where_no_act_is_known_any_opt_out_wins(place: InLoop) -> None:
+    """As a reversal leaves a record that was none before; a resubscription is then the first act that is known."""
+    organization = await place.new_organization()
+    people = ("a@x.org", "b@x.org", "c@x.org")
+    await organization.submit(*(back(who, place.ago(50)) for who in people))
+    forget = "UPDATE unsubscribes SET latest_act_ms = NULL WHERE feed_id = :feed_id"
+    await execute(place.database, forget, feed_id=organization.feed_id)
+    old = place.ago(10_000_000)
+    answer = await organization.submit(out(people[0], old), back(people[1], old), out(people[2]))
+    assert [result for result, _ in results(answer)] == ["updated", "unchanged", "updated"]
+    rows = {row["address"]: row["latest_act_ms"] for row in await organization.rows("unsubscribes", "seq")}
+    assert rows == {people[0]: place.now_ms - 10_000_000, people[1]: place.now_ms - 10_000_000, people[2]: place.now_ms}
+
+
+@in_loop
+async def test_counts_a_day_sum_up_to_what_stands(place: InLoop) -> None:
+    """A change of another day takes its record out of the count of the earlier one."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org", place.ago(9), reason="bounce"), out("b@x.org", place.ago(9)))
+    place.clock.advance(86_400)
+    await organization.submit(
+        back("a@x.org", place.ago(5)), back("b@x.org", place.ago(5)), out("b@x.org", place.ago(4), reason="legal")
+    )
+    day = place.now_ms // 86_400_000
+    days = [tuple(row.values())[1:] for row in await organization.rows("feed_days", "day, status, reason")]
+    assert days == [
+        (day - 1, "unsubscribed", "bounce", 1, 1),
+        (day - 1, "unsubscribed", "unsubscribe", 1, 1),
+        (day, "resubscribed", "consent", 2, 1),
+        (day, "unsubscribed", "bounce", 0, -1),
+        (day, "unsubscribed", "legal", 1, 1),
+        (day, "unsubscribed", "unsubscribe", 0, -1),
+    ]
+
+
+# What is answered
+
+
+@in_loop
+async def test_a_minimal_answer_is_the_same_without_its_items(place: InLoop) -> None:
+    """And as much is stored."""
+    organization = await place.new_organization()
+    a, b = out("a@x.org", place.ago(9)), out("b@x.org", place.ago(9))
+    answer = await organization.submit(a, BadItem("is no item"), b, is_lenient=True, is_minimal=True)
+    assert not isinstance(answer.items, list)
+    assert [error.item_index for error in answer.item_errors] == [1]  # type: ignore[union-attr]
+    assert (answer.received, counts(answer)) == (3, (2, 0, 0, 0))
+    assert addresses(await organization.feed()) == ["a@x.org", "b@x.org"]
+
+
+@in_loop
+async def test_every_bad_item_is_listed_and_nothing_stored(place: InLoop) -> None:
+    """All or nothing, also across the parts in which a big batch is gone through."""
+    organization = await place.new_organization()
+    await organization.follow()  # which opens the feed
+    before = await organization.stored()
+    items = [out(f"p{n}@x.org" if n % 700 else "nobody") for n in range(3_000)]
+    with pytest.raises(InvalidItem) as refusal:
+        await organization.submit(*items)
+    errors = refusal.value.extra["item_errors"]
+    assert [error.item_index for error in errors] == [0, 700, 1_400, 2_100, 2_800]
+    assert (refusal.value.extra["item_index"], refusal.value.extra["item_error"]) == (0, errors[0].item_error)
+    assert "nobody" not in f"{refusal.value.text}{errors}"
+    assert await organization.stored() == before
+
+
+@in_loop
+async def test_a_lenient_batch_without_a_good_item_stores_nothing(place: InLoop) -> None:
+    """A 200 all the same."""
+    organization = await place.new_organization()
+    await organization.follow()
+    before = await organization.stored()
+    answer = await organization.submit(BadItem("no"), out("nobody"), is_lenient=True)
+    assert (answer.submission_id, answer.received, counts(answer)) == (None, 2, (0, 0, 0, 0))
+    assert (answer.items, len(answer.item_errors)) == ([], 2)  # type: ignore[arg-type]
+    assert await organization.stored() == before
+
+
+@in_loop
+async def test_a_batch_of_the_greatest_size_is_stored_whole(place: InLoop) -> None:
+    """10 000 items, with the numbers in the order of the items, and each address once."""
+    organization = await place.new_organization()
+    answer = await organization.submit(*(out(f"p{n % 9_999}@x.org", place.ago(n % 7)) for n in range(10_000)))
+    assert counts(answer) == (9_999, 0, 1, 0)
+    assert [item.item_index for item in answer.items] == list(range(10_000))  # type: ignore[union-attr]
+    found = await organization.feed(limit=10_000)
+    assert addresses(found) == [f"p{n}@x.org" for n in range(9_999)]
+    assert [record.seq for record in found] == list(range(1, 10_000))
+
+
+# What it costs
+
+
+@pytest.mark.parametrize("size", SIZES)
+@in_loop
+async def test_a_submission_is_eight_statements_whatever_its_size(place: InLoop, size: int) -> None:
+    """BEGIN and COMMIT included, where it creates, updates, leaves unchanged and is outranked at once."""
+    organization = await place.new_organization()
+    batch = await mixed(organization, size)
+    with listening(place.database) as heard:
+        answer = await organization.submit(*batch)
+        await heard_all()
+    assert set(counts(answer)) == {size // 4}
+    assert len(heard.in_transaction) == MOST_STATEMENTS, heard.in_transaction
+    assert Counter(text for text in heard if text.startswith("COMMIT")).total() == 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+@in_loop
+async def test_it_is_one_more_where_somebody_wrote_in_between(
+    place: InLoop, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The records are read again behind the lock, all at once."""
+    organization = await place.new_organization()
+    batch = await mixed(organization, size)
+    with listening(place.database) as heard:
+
+        async def other() -> None:
+            await organization.submit(out("somebody@x.org", place.ago(9)))
+            await heard_all()
+            heard.clear()
+
+        written_meanwhile(place, monkeypatch, other)
+        answer = await organization.submit(*batch)
+        await heard_all()
+    assert set(counts(answer)) == {size // 4}
+    assert len(heard.in_transaction) == MOST_STATEMENTS + 1, heard.in_transaction
+
+
+@pytest.mark.parametrize("size", SIZES)
+@in_loop
+async def test_new_records_alone_are_fewer_statements(place: InLoop, size: int) -> None:
+    """The lock, the records, the submission, the counts; there is nothing to supersede or to touch."""
+    organization = await place.new_organization()
+    await organization.submit(out("somebody@x.org", place.ago(9)))
+    with listening(place.database) as heard:
+        await organization.submit(*(out(f"p{n}@x.org", place.ago(9)) for n in range(size)))
+        await heard_all()
+    assert len(heard.in_transaction) == 6, heard.in_transaction
+
+
+@pytest.mark.parametrize("size", SIZES)
+@in_loop
+async def test_where_nothing_is_to_be_stored_nothing_is_locked_or_committed(place: InLoop, size: int) -> None:
+    """The same batch again, and one that is too old to matter and known to be."""
+    organization = await place.new_organization()
+    batch = [out(f"p{n}@x.org", place.ago(9)) for n in range(size)]
+    await organization.submit(*batch)
+    await organization.submit(*(back(item["address"], place.ago(90)) for item in batch))
+    commits = place.database.counts.commits
+    before = await organization.stored()
+    with listening(place.database) as heard:
+        again = await organization.submit(*batch)
+        old = await organization.submit(*(back(item["address"], place.ago(90)) for item in batch))
+        await heard_all()
+    assert (again.submission_id, again.unchanged) == (None, size)
+    assert (old.submission_id, old.outranked) == (None, size)
+    assert [text for text in heard if not text.startswith("SELECT")] == []
+    assert place.database.counts.commits == commits
+    assert await organization.stored() == before
+
+
+# What happens when somebody writes in between
+
+
+@pytest.mark.parametrize("padding", [0, 200])
+@in_loop
+async def test_what_was_decided_is_decided_again_behind_the_lock(
+    place: InLoop, monkeypatch: pytest.MonkeyPatch, padding: int
+) -> None:
+    """The answer, the records and the versions are those of one batch after the other."""
+    organization = await place.new_organization()
+    await organization.submit(back("old@x.org", place.ago(50)))
+    pads = [out(f"pad{n}@x.org", place.ago(9)) for n in range(padding)]
+
+    async def other() -> None:
+        await organization.submit(
+            out("old@x.org", place.ago(3)), out("new@x.org", place.ago(3)), by=await organization.new_partner()
+        )
+
+    written_meanwhile(place, monkeypatch, other)
+    answer = await organization.submit(
+        out("old@x.org", place.ago(9)), back("new@x.org", place.ago(2)), back("old@x.org", place.ago(4)), *pads
+    )
+    assert results(answer)[:3] == [
+        ("unchanged", "unsubscribed"),
+        ("updated", "resubscribed"),
+        ("outranked", "unsubscribed"),
+    ]
+    feed = await organization.feed()
+    assert addresses(feed) == ["old@x.org", "new@x.org", *(pad["address"] for pad in pads)]
+    seqs = [record.seq for record in feed]
+    assert seqs == sorted(set(seqs))
+    versions = await organization.rows("unsubscribe_versions", "seq")
+    assert [(row["address"], row["status"]) for row in versions] == [
+        ("old@x.org", "resubscribed"),
+        ("new@x.org", "unsubscribed"),
+    ]
+    (submission,) = [
+        row
+        for row in await organization.rows("submissions", "submission_id")
+        if row["submission_id"] == answer.submission_id
+    ]
+    assert (submission["first_seq"], submission["last_seq"]) == (seqs[1], seqs[-1])
+
+
+@in_loop
+async def test_where_nothing_is_left_to_be_stored_behind_the_lock_there_is_no_submission(
+    place: InLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same batch was stored by another request in between; the numbers that were taken are missed by nobody."""
+    organization = await place.new_organization()
+    batch = [out("a@x.org", place.ago(9)), out("b@x.org", place.ago(9))]
+
+    async def other() -> None:
+        await organization.submit(*batch)
+
+    written_meanwhile(place, monkeypatch, other)
+    answer = await organization.submit(*batch)
+    assert (answer.submission_id, counts(answer)) == (None, (0, 0, 2, 0))
+    assert len(await organization.rows("submissions", "submission_id")) == 1
+    cursor = (await organization.follow(limit=1_000)).next_cursor
+    assert addresses(await organization.feed(limit=2)) == ["a@x.org", "b@x.org"]
+    await organization.submit(out("c@x.org", place.ago(9)))
+    assert addresses(await organization.feed(cursor)) == ["c@x.org"]
+
+
+@in_loop
+async def test_two_who_open_a_feed_at_once_both_succeed(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row is made; the other finds it."""
+    organization = await place.new_organization()
+    one = place.database.one
+
+    async def as_if_there_were_none(query: Any, **values: Any) -> Any:
+        row = await one(query, **values)
+        if query.name == "feed" and row is None:
+            monkeypatch.setattr(place.database, "one", one)
+            await organization.submit(out("a@x.org", place.ago(9)))
+        return row
+
+    monkeypatch.setattr(place.database, "one", as_if_there_were_none)
+    assert addresses(await organization.follow()) in ([], ["a@x.org"])
+    assert len(await organization.rows("feeds", "feed_id")) == 1
+    assert addresses(await organization.follow()) == ["a@x.org"]
