@@ -22,6 +22,7 @@ Headers = list[tuple[str, str | bytes]]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 PARTNER_IP, STRANGER_IP, PROXY_IP = "192.0.2.1", "198.51.100.7", "10.0.0.1"
+BASE_URL = "https://stoplist.example"
 FORM = ("content-type", "application/x-www-form-urlencoded")
 PART_BYTES = 4000
 
@@ -70,7 +71,15 @@ class Application:
     ) -> None:
         self.run, self.database, self.clock = run, database, clock
         self.limiter, self.usage, self.metrics = MemoryLimiter(clock), Usage(), Metrics(database)
-        parts = Parts(database=database, clock=clock, limiter=self.limiter, usage=self.usage, metrics=self.metrics)
+        parts = Parts(
+            database=database,
+            clock=clock,
+            limiter=self.limiter,
+            usage=self.usage,
+            metrics=self.metrics,
+            secret_keys=("k" * 32,),
+            base_url=BASE_URL,
+        )
         self._app = build_app(parts, trusted_proxies=trusted_proxies)
 
     def ask(
@@ -118,7 +127,7 @@ class Application:
         return self.ask_token({"grant_type": "refresh_token", "refresh_token": refresh_token, **others}, *headers)
 
     def call(self, access_token: str, target: str = "/api/v1/unsubscribe/email", *, method: str = "GET") -> Answer:
-        """The API, with this token. Its operations do not exist yet: 404 is the answer to who may enter."""
+        """The API, with this token."""
         return self.ask(method, target, headers=[("authorization", f"Bearer {access_token}")])
 
     def new_key(self, **options: Any) -> Key:

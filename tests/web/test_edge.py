@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import pytest
@@ -35,9 +35,12 @@ class Failing:
     async def one(self, query: Query, **values: Any) -> Any:
         raise self._error
 
-    all = write_one = one
+    all = write_one = one_heavy = one
 
-    async def write(self, unit: Any) -> Any:
+    def slices(self, query: Query, **values: Any) -> AsyncGenerator[list[Any], None]:
+        raise self._error
+
+    async def write(self, unit: Any, *, line: int | None = None, rows: int = 1) -> Any:
         raise self._error
 
     async def clock_ms(self) -> int | None:

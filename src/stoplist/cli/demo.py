@@ -12,11 +12,25 @@ from stoplist.actor import ADMINISTER, Actor
 from stoplist.clock import Clock
 from stoplist.db import Database
 from stoplist.oauth.credentials import create_credential, list_credentials
+from stoplist.oauth.model import Credential
 from stoplist.organizations.organizations import create_organization, list_organizations
 from stoplist.settings import Settings
+from stoplist.unsubscribes.channel import CHANNELS
+from stoplist.unsubscribes.model import BadItem, Item, Named, Stores
+from stoplist.unsubscribes.submit import submit
 from stoplist.web.exchange import API_PATH, TOKEN_PATH
 
 SLUG = "demo"
+DOCS_PATH = "/docs"
+_OPT_OUTS: dict[str, list[Item | BadItem]] = {
+    "email": [
+        Item(address="carla@example.org", occurred_at="2026-03-01T09:30:00Z", source="link in the newsletter"),
+        Item(address="dmitri@example.net", occurred_at="2026-04-12T17:05:00Z", reason="complaint"),
+        Item(address="ewa@example.com", occurred_at="2026-05-20T06:45:00Z", reason="bounce"),
+    ],
+    "sms": [Item(address="+14155550123", occurred_at="2026-02-14T20:15:00Z", reason="stop_keyword", source="STOP")],
+    "phone": [Item(address="+447700900123", occurred_at="2026-06-03T11:00:00Z", reason="manual", source="said so")],
+}
 _ACTOR = Actor(kind="system", id="serve --demo", may=frozenset((ADMINISTER,)))
 
 
@@ -30,34 +44,42 @@ async def _prepare(settings: Settings, database: Database, clock: Clock) -> str:
         return await _what_exists(settings, database)
     await create_organization(_ACTOR, database, clock, slug=SLUG, name="Demo", default_group="Newsletter")
     created = await create_credential(_ACTOR, database, clock, label="Demo", organizations=[SLUG])
+    await _opt_some_out(database, clock, created.credential)
     return _first_lines(settings, created.credential.client_id, created.client_secret)
 
 
+async def _opt_some_out(database: Database, clock: Clock, key: Credential) -> None:
+    """There is something to list on every channel, sent with the demo's own key."""
+    actor = Actor(kind="client", id=key.client_id, may=frozenset(key.permissions))
+    stores = Stores(database=database, clock=clock, secret_keys=())
+    for channel, items in _OPT_OUTS.items():
+        await submit(actor, stores, CHANNELS[channel], Named(), items)
+
+
 def _first_lines(settings: Settings, client_id: str, client_secret: str) -> str:
-    get_token = (
-        f"{_curl(settings)} -u {client_id}:{client_secret} -d grant_type=client_credentials "
-        f"{settings.base_url}{TOKEN_PATH}"
-    )
     only_token = """sed 's/.*"access_token":"\\([^"]*\\)".*/\\1/'"""
+    two_items = '{"items": [{"address": "Ann@Example.com"}, {"address": "bob@example.com", "reason": "complaint"}]}'
+    operation = f"{settings.base_url}{API_PATH}/unsubscribe/email"
     return f"""
-Stoplist runs at {settings.base_url} with an organization "{SLUG}" and a key for it:
+Stoplist runs at {settings.base_url} with an organization "{SLUG}", a key for it and a few opt-outs:
 
   client_id      {client_id}
   client_secret  {client_secret}   (shown this once: keep it)
 
 Paste these lines into another terminal, in this folder.
-A token, with the key:
+A token, kept in a variable for its 15 minutes:
 
-  {get_token}
+  TOKEN=$({_get_token(settings, client_id, client_secret)} | {only_token})
 
-The same, kept in a variable for 15 minutes:
+Two people opt out:
 
-  TOKEN=$({get_token} | {only_token})
+  {_call(settings)} -H 'Content-Type: application/json' -d '{two_items}' {operation}
 
-The API, with the token (its operations come with the next release: until then it answers 404 to who may enter):
+Everyone who did:
 
-  {_curl(settings)} -i -H "Authorization: Bearer $TOKEN" {settings.base_url}{API_PATH}/unsubscribe/email
+  {_call(settings)} {operation}
 
+What else can be done: {settings.base_url}{DOCS_PATH}
 Stop with Ctrl+C. The key works after the next start, too.
 """
 
@@ -78,10 +100,20 @@ Their secrets are not shown again. Another key:
 
 A token, with a key:
 
-  {_curl(settings)} -u CLIENT_ID:CLIENT_SECRET -d grant_type=client_credentials {settings.base_url}{TOKEN_PATH}
+  {_get_token(settings, "CLIENT_ID", "CLIENT_SECRET")}
 
+What can be done with it: {settings.base_url}{DOCS_PATH}
 Stop with Ctrl+C.
 """
+
+
+def _get_token(settings: Settings, client_id: str, client_secret: str) -> str:
+    credentials = f"-u {client_id}:{client_secret} -d grant_type=client_credentials"
+    return f"{_curl(settings)} {credentials} {settings.base_url}{TOKEN_PATH}"
+
+
+def _call(settings: Settings) -> str:
+    return f'{_curl(settings)} -H "Authorization: Bearer $TOKEN"'
 
 
 def _curl(settings: Settings) -> str:

@@ -19,6 +19,12 @@ COMMANDS = {
     "org": ("Organizations: create, list, rename, close, choose the default group.", "stoplist.cli.org"),
     "group": ("Groups of messages that people can leave: create, list, retire.", "stoplist.cli.group"),
     "key": ("API keys: create, list, show, change, rotate, deactivate.", "stoplist.cli.key"),
+    "restored": ("After a restore: refuse all cursors and tokens given out so far.", "stoplist.cli.restored"),
+    "addresses": (
+        "Addresses: check a list; find stored ones that this release writes differently.",
+        "stoplist.cli.addresses",
+    ),
+    "openapi": ("Print the OpenAPI description of the API, for tools.", "stoplist.cli.openapi"),
 }
 
 

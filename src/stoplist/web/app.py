@@ -9,7 +9,11 @@ from stoplist.errors import NotFound
 from stoplist.limits.limiter import Limiter
 from stoplist.oauth.outcome import TokenStores
 from stoplist.oauth.usage import Usage
+from stoplist.unsubscribes.channel import CHANNELS
+from stoplist.unsubscribes.model import Stores
 from stoplist.web import health
+from stoplist.web.api import published
+from stoplist.web.api.unsubscribe import ChannelEndpoint
 from stoplist.web.bearer import BearerGate
 from stoplist.web.edge import Edge
 from stoplist.web.exchange import API_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
@@ -26,17 +30,27 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     limiter: Limiter
     usage: Usage
     metrics: Metrics
+    secret_keys: tuple[str, ...]
+    base_url: str
 
 
 def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
     """The ASGI application of a server."""
     stores = TokenStores(database=parts.database, clock=parts.clock, limiter=parts.limiter)
-    api = BearerGate(_no_route, database=parts.database, clock=parts.clock, limiter=parts.limiter)
+    opt_outs = Stores(database=parts.database, clock=parts.clock, secret_keys=parts.secret_keys)
+    channels = {endpoint.path: endpoint for endpoint in (ChannelEndpoint(c, opt_outs) for c in CHANNELS.values())}
+
+    async def operations(scope: Scope, receive: Receive, send: Send) -> None:
+        await channels.get(scope["path"], _no_route)(scope, receive, send)
+
+    api = BearerGate(operations, database=parts.database, clock=parts.clock, limiter=parts.limiter)
     routes = Router(
         [
             Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics)),
             Route(API_PATH, api),
             Mount(API_PATH, app=api),
+            Route(published.OPENAPI_PATH, published.description(parts.base_url)),
+            Route(published.DOCS_PATH, published.reference(parts.base_url)),
             Route(health.HEALTHZ, _Plain(health.healthz)),
             Route(health.READYZ, _Plain(health.readyz(parts.database))),
         ],

@@ -62,7 +62,11 @@ def exchange_of(scope: Scope) -> Exchange:
 
 async def send_json(send: Send, status: int, value: Any, headers: Headers | None = None) -> None:
     """Answer with a JSON body."""
-    body = msgspec.json.encode(value)
+    await send_body(send, status, msgspec.json.encode(value), headers)
+
+
+async def send_body(send: Send, status: int, body: bytes, headers: Headers | None = None) -> None:
+    """Answer with a body that is JSON already, perhaps in a content coding that `headers` name."""
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *(headers or ())]})
     await send({"type": "http.response.body", "body": body})
@@ -76,16 +80,27 @@ async def send_token_json(send: Send, status: int, value: Any, headers: Headers)
 async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
     """Answer with an error, in the envelope of the endpoint that was asked."""
     exchange = exchange_of(scope)
-    answer = ANSWERS[type(error)]
+    status = ANSWERS[type(error)].status
     headers = [*_headers_of(error), *exchange.headers]
     if scope["path"] == TOKEN_PATH:
-        exchange.error_code = answer.oauth_code
-        envelope = {"error": answer.oauth_code, "error_description": error.text}
-        await send_token_json(send, answer.status, envelope, headers)
+        envelope = oauth_envelope(error)
+        exchange.error_code = envelope["error"]
+        await send_token_json(send, status, envelope, headers)
         return
-    exchange.error_code = answer.api_code
+    envelope = api_envelope(error)
+    exchange.error_code = envelope["error"]
+    await send_json(send, status, envelope, headers)
+
+
+def oauth_envelope(error: StoplistError) -> dict[str, Any]:
+    """The body of a refusal by the token endpoint (docs/interface.md section 7.1)."""
+    return {"error": ANSWERS[type(error)].oauth_code, "error_description": error.text}
+
+
+def api_envelope(error: StoplistError) -> dict[str, Any]:
+    """The body of a refusal anywhere else (docs/interface.md section D4)."""
     texts = {"message": error.text, "error_description": error.text}
-    await send_json(send, answer.status, {"error": answer.api_code, **texts, **error.extra}, headers)
+    return {"error": ANSWERS[type(error)].api_code, **texts, **error.extra}
 
 
 def bad_request_code(path: str) -> str:

@@ -25,10 +25,10 @@ from stoplist.web.exchange import (
 )
 from stoplist.web.forwarded import source_key
 from stoplist.web.metrics import Metrics
+from stoplist.web.oauth_forms import PARAMETERS
 
 MAX_BODY_BYTES = 8 * 1024
 _FORM = b"application/x-www-form-urlencoded"
-_KNOWN = frozenset(("grant_type", "client_id", "client_secret", "refresh_token"))
 _GRANT_NAMES = " or ".join(GRANTS)
 
 
@@ -105,7 +105,7 @@ def parse_form(body: bytes) -> dict[str, str]:
             raise BadRequest("The body contains a NUL character: send text alone.")
         if name in form:
             raise BadRequest(f"The parameter {name} is sent more than once: send it once.")
-        if name in _KNOWN:
+        if name in PARAMETERS:
             form[name] = value
     return {name: value for name, value in form.items() if value}
 

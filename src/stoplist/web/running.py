@@ -55,10 +55,18 @@ async def _serve(
 ) -> None:
     clock = Clock()
     await chores.follow_clock(clock, database)
-    secret_keys(settings)
+    keys = secret_keys(settings)
     tls, renew_certificate = _tls(settings, clock)
     limiter, usage, metrics = MemoryLimiter(clock), Usage(), Metrics(database)
-    parts = Parts(database=database, clock=clock, limiter=limiter, usage=usage, metrics=metrics)
+    parts = Parts(
+        database=database,
+        clock=clock,
+        limiter=limiter,
+        usage=usage,
+        metrics=metrics,
+        secret_keys=keys,
+        base_url=settings.base_url,
+    )
     table = chores.chores(
         database=database, clock=clock, limiter=limiter, usage=usage, renew_certificate=renew_certificate
     )

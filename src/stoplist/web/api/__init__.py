@@ -1,0 +1,1 @@
+"""The six operations over HTTP: `GET` and `POST` on each channel."""

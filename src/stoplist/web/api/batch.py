@@ -1,0 +1,201 @@
+"""The body of a submission: its shape as a whole, then each item by itself, so that every bad one can be named.
+
+Source: docs/interface.md sections D4 and D6.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Raw
+
+from stoplist.errors import BadRequest
+from stoplist.pace import in_slices
+from stoplist.unsubscribes.model import (
+    MAX_ITEMS,
+    MAX_SOURCE_CHARS,
+    UNSUBSCRIBED,
+    BadItem,
+    Batch,
+    Item,
+    Named,
+    SentReason,
+    Status,
+)
+from stoplist.web.api.query import checked_name, shown_name
+
+_FIELDS = Batch.__struct_fields__
+_ITEM_FIELDS = Item.__struct_fields__
+_STATUSES: tuple[str, ...] = get_args(Status)
+_REASONS: tuple[str, ...] = get_args(SentReason)
+
+_BODY = msgspec.json.Decoder(dict[str, Raw])
+_RAW_ITEMS = msgspec.json.Decoder(list[Raw])
+_ITEM = msgspec.json.Decoder(Item)
+
+# The quick reader refuses a whole text that holds half of a surrogate pair; the standard library reads it.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_NO_JSON = "The body is not JSON: send an object with items, in UTF-8."
+_TOO_DEEP = "The body is nested too deeply: items are objects that hold plain values."
+
+
+async def read_batch(body: bytes) -> tuple[Named, Sequence[Item | BadItem]]:
+    """What the body names, and its items in order. Raises BadRequest for anything wrong outside the items."""
+    fields = _fields(body)
+    named = _named(fields)
+    sent = _sent_items(fields.get("items"))
+    if not 0 < len(sent) <= MAX_ITEMS:
+        raise BadRequest(f"items must be a list of 1 to {MAX_ITEMS} objects; there are {len(sent)}.", parameter="items")
+    items: list[Item | BadItem] = []
+    async for part in in_slices(sent):
+        items.extend(map(_item, part))
+    return named, items
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    """The fields of the body, their values still as JSON (`Raw`) where the quick reader can read the whole."""
+    try:
+        fields: Any = _read(body)
+    except ValueError:  # UnicodeDecodeError and msgspec.DecodeError are two of its kinds
+        raise BadRequest(_NO_JSON) from None
+    except RecursionError:
+        raise BadRequest(_TOO_DEEP) from None
+    if not isinstance(fields, dict):
+        raise BadRequest(_NO_JSON)
+    for name in fields:
+        if name not in _FIELDS:
+            raise BadRequest(
+                f"The body has an unknown field: it takes {', '.join(_FIELDS)}.", parameter=shown_name(name)
+            )
+    return fields
+
+
+def _read(body: bytes) -> Any:
+    text = body.decode()
+    try:
+        return _BODY.decode(body)
+    except msgspec.DecodeError:
+        if _SURROGATE.search(body):
+            return _parsed(text)
+        raise
+
+
+def _value(fields: dict[str, Any], name: str) -> Any:
+    """What the field holds; something that is right for no field where it cannot be read, such as a huge number."""
+    value = fields.get(name)
+    try:
+        return msgspec.json.decode(value) if isinstance(value, Raw) else value
+    except (msgspec.DecodeError, RecursionError):
+        return NotImplemented
+
+
+def _sent_items(value: Any) -> list[Any]:
+    """The items, each still as JSON where that can be."""
+    if isinstance(value, Raw):
+        with suppress(msgspec.ValidationError):
+            value = _RAW_ITEMS.decode(value)
+    if not isinstance(value, list):
+        raise BadRequest(f"items must be a list of 1 to {MAX_ITEMS} objects.", parameter="items")
+    return value
+
+
+def _named(fields: dict[str, Any]) -> Named:
+    org_slug, group_id = _text(fields, "org_slug"), _text(fields, "group_id")
+    all_groups = _value(fields, "all_groups")
+    if not isinstance(all_groups, bool | None):
+        raise BadRequest("all_groups must be true or false.", parameter="all_groups")
+    if all_groups and group_id is not None:
+        raise BadRequest("Send a group_id, or all_groups: true, not both.", parameter="all_groups")
+    return Named(org_slug=org_slug, group_id=group_id, all_groups=bool(all_groups))
+
+
+def _text(fields: dict[str, Any], name: str) -> str | None:
+    text = _value(fields, name)
+    if text is None:
+        return None
+    if not isinstance(text, str) or not _is_unicode(text):
+        raise BadRequest(f"{name} must be text.", parameter=name)
+    return checked_name(name, text)
+
+
+def _item(sent: Any) -> Item | BadItem:
+    if not isinstance(sent, Raw):
+        return _closer_look(sent)
+    try:
+        return _ITEM.decode(sent)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return _closer_look(_parsed(bytes(sent).decode()))
+    except (ValueError, RecursionError):
+        return BadItem("The item cannot be read: send an object that holds plain values.")
+
+
+class _Wrong(Exception):
+    """Why an item's shape is wrong."""
+
+
+def _parsed(text: str) -> Any:
+    """What the standard library makes of a JSON text. Raises ValueError and RecursionError."""
+    return json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_no_constant)
+
+
+def _closer_look(fields: Any) -> Item | BadItem:
+    """The item that the quick reader refused, or what is wrong with it.
+
+    It may be right: where a field is repeated the last counts, whatever the others hold.
+    """
+    if not isinstance(fields, dict):
+        return BadItem("The item must be an object with an address.")
+    status = fields.get("status")
+    if status is None:
+        status = UNSUBSCRIBED
+    known_status = status if isinstance(status, str) and status in _STATUSES else None
+    try:
+        _check_fields(fields)
+    except _Wrong as wrong:
+        return BadItem(str(wrong), known_status)
+    return Item(**fields)
+
+
+def _check_fields(fields: dict[str, Any]) -> None:
+    unknown = next((name for name in fields if name not in _ITEM_FIELDS), None)
+    if unknown is not None:
+        shown = shown_name(unknown)
+        raise _Wrong(f"Unknown field{f' {shown}' if shown else ''}: an item takes {', '.join(_ITEM_FIELDS)}.")
+    if fields.get("address") is None:
+        raise _Wrong("address is missing.")
+    for name, value in fields.items():
+        if value is not None and not isinstance(value, str):
+            raise _Wrong(f"{name} must be text.")
+        if value is not None and not _is_unicode(value):
+            raise _Wrong(f"{name} contains half of a surrogate pair: send text in UTF-8.")
+    _check_choice(fields, "status", _STATUSES)
+    _check_choice(fields, "reason", _REASONS)
+    if len(fields.get("source") or "") > MAX_SOURCE_CHARS:
+        raise _Wrong(f"source is longer than {MAX_SOURCE_CHARS} characters.")
+
+
+def _check_choice(fields: dict[str, Any], name: str, choices: tuple[str, ...]) -> None:
+    if fields.get(name) is not None and fields[name] not in choices:
+        raise _Wrong(f"{name} must be one of {', '.join(choices)}.")
+
+
+def _number(_text: str) -> int:
+    """Any number will do: no field of an item takes one, and a huge one costs time to read."""
+    return 0
+
+
+def _no_constant(_text: str) -> int:
+    raise ValueError("NaN and Infinity are no JSON")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,93 @@
+"""The query string of the six operations. Source: docs/interface.md sections D4 and D6."""
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from stoplist.errors import BadRequest
+from stoplist.unsubscribes.model import DEFAULT_LIMIT, MAX_LIMIT, MAX_LOOK_UPS, MAX_NAME_CHARS, Named
+
+_SINGLE = ("org_slug", "group_id", "limit", "cursor")
+_ADDRESS = "address"
+_NAMES = (*_SINGLE, _ADDRESS)
+MAX_SHOWN_CHARS = 40
+_SHOWN = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_SHOWN_CHARS}}}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+class Query(NamedTuple):
+    """A well-formed query; `addresses` is empty unless it is a look-up."""
+
+    named: Named
+    addresses: list[str]
+    limit: int
+    cursor: str | None
+
+
+def read_query(query_string: bytes) -> Query:
+    """What a `GET` asks for. Raises BadRequest for what is unknown, repeated, malformed or does not go together."""
+    single, addresses = _parameters(query_string)
+    if addresses:
+        for name in ("cursor", "limit"):
+            if name in single:
+                raise BadRequest(f"A look-up by address takes no {name}: it answers in one page.", parameter=name)
+    if len(addresses) > MAX_LOOK_UPS:
+        raise BadRequest(f"address is sent more than {MAX_LOOK_UPS} times: send fewer at once.", parameter=_ADDRESS)
+    named = Named(org_slug=_checked(single, "org_slug"), group_id=_checked(single, "group_id"))
+    return Query(named, addresses, _limit(single.get("limit")), single.get("cursor"))
+
+
+def checked_name(parameter: str, text: str) -> str:
+    """`text`, if it could name an organization or group; else BadRequest."""
+    if "\0" in text:
+        raise BadRequest(f"{parameter} contains a NUL character: send text alone.", parameter=parameter)
+    if len(text) > MAX_NAME_CHARS:
+        raise BadRequest(f"{parameter} is longer than {MAX_NAME_CHARS} characters.", parameter=parameter)
+    return text
+
+
+def shown_name(name: str) -> str | None:
+    """`name` if an error may repeat it: it cannot be an address or a secret then, nor break anything."""
+    return name if _SHOWN.fullmatch(name) else None
+
+
+def _parameters(query_string: bytes) -> tuple[dict[str, str], list[str]]:
+    single: dict[str, str] = {}
+    addresses: list[str] = []
+    for name, value in _pairs(query_string):
+        if name == _ADDRESS:
+            addresses.append(value)
+        elif name not in _SINGLE:
+            raise BadRequest(f"Unknown parameter: this takes {', '.join(_NAMES)}.", parameter=shown_name(name))
+        elif name in single:
+            raise BadRequest(f"{name} is sent more than once: send it once.", parameter=name)
+        else:
+            single[name] = value
+    return single, addresses
+
+
+def _pairs(query_string: bytes) -> list[tuple[str, str]]:
+    if not query_string:
+        return []
+    try:
+        text = query_string.decode("ascii")
+        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=False, errors="strict", max_num_fields=1000)
+    except UnicodeDecodeError:
+        raise BadRequest("The query string is not percent-encoded UTF-8.") from None
+    except ValueError:
+        raise BadRequest("The query string has too many parameters.") from None
+    if "\0" in text or any("\0" in part for pair in pairs for part in pair):
+        raise BadRequest("The query string contains a NUL character: send text alone.")
+    return pairs
+
+
+def _checked(single: dict[str, str], name: str) -> str | None:
+    return checked_name(name, single[name]) if name in single else None
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_LIMIT
+    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_LIMIT:
+        raise BadRequest(f"limit must be a whole number from 1 to {MAX_LIMIT}.", parameter="limit")
+    return int(text)

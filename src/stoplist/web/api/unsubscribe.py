@@ -1,0 +1,119 @@
+"""`/api/v1/unsubscribe/{email,sms,phone}`: reads the request, calls one operation, renders its answer.
+
+Source: docs/interface.md sections 4.2, D4 and D6.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stoplist.actor import Actor
+from stoplist.errors import BadRequest, MethodNotAllowed
+from stoplist.pace import in_slices
+from stoplist.unsubscribes.channel import Channel
+from stoplist.unsubscribes.follow import follow, look_up
+from stoplist.unsubscribes.model import MAX_BODY_BYTES, Page, Stores, Submission
+from stoplist.unsubscribes.submit import submit
+from stoplist.web.api.batch import read_batch
+from stoplist.web.api.coding import answer_coding, packed, request_coding, unpacked
+from stoplist.web.api.prefer import read_preferences
+from stoplist.web.api.query import read_query
+from stoplist.web.body import read_body
+from stoplist.web.exchange import API_PATH, Headers, Receive, Scope, Send, exchange_of, send_body
+
+PATH = API_PATH + "/unsubscribe/{channel}"
+_ALLOW = "GET, HEAD, POST"
+_FEW = 200
+_VARY = (b"vary", b"accept-encoding")
+# Personal data: neither a browser nor anything on the way keeps it.
+_NO_STORE = (b"cache-control", b"no-store")
+
+
+class ChannelEndpoint:
+    """The ASGI application at the path of one channel."""
+
+    def __init__(self, channel: Channel, stores: Stores) -> None:
+        self.path = path_of(channel)
+        self._channel, self._stores = channel, stores
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = exchange_of(scope)
+        exchange.route = self.path
+        bearer = scope["stoplist.bearer"]
+        actor = Actor(
+            kind="client",
+            id=bearer.client_id,
+            may=bearer.permissions,
+            source_ip=exchange.source_ip,
+            request_id=exchange.request_id,
+        )
+        if scope["method"] == "POST":
+            await self._post(actor, scope, receive, send)
+        elif scope["method"] in ("GET", "HEAD"):
+            await self._get(actor, scope, send)
+        else:
+            raise MethodNotAllowed("Ask with GET, submit with POST.", allow=_ALLOW)
+
+    async def _get(self, actor: Actor, scope: Scope, send: Send) -> None:
+        query = read_query(scope["query_string"])
+        if query.addresses:
+            page = await look_up(actor, self._stores, self._channel, query.named, addresses=query.addresses)
+        else:
+            page = await follow(actor, self._stores, self._channel, query.named, limit=query.limit, cursor=query.cursor)
+        await _answer(scope, send, await _encoded(page, page.items))
+
+    async def _post(self, actor: Actor, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: Headers = scope["headers"]
+        if scope["query_string"]:
+            raise BadRequest("A submission takes no query parameters: name the organization and group in the body.")
+        _check_content_type(headers)
+        coding = request_coding(headers)
+        body = await read_body(receive, headers, max_bytes=MAX_BODY_BYTES)
+        if coding == "gzip":
+            body = await unpacked(body, max_bytes=MAX_BODY_BYTES)
+        named, items = await read_batch(body)
+        preferences = read_preferences(headers)
+        submission = await submit(
+            actor,
+            self._stores,
+            self._channel,
+            named,
+            items,
+            is_lenient=preferences.is_lenient,
+            is_minimal=preferences.is_minimal,
+        )
+        applied: Headers = []
+        if preferences.applied:
+            applied.append((b"preference-applied", preferences.applied.encode()))
+        await _answer(scope, send, await _encoded(submission, submission.items), applied)
+
+
+def path_of(channel: Channel) -> str:
+    """The path of a channel's two operations."""
+    return PATH.format(channel=channel.name)
+
+
+def _check_content_type(headers: Headers) -> None:
+    values = [value for name, value in headers if name == b"content-type"]
+    if len(values) != 1 or values[0].split(b";", 1)[0].strip().lower() != b"application/json":
+        raise BadRequest("The content type must be application/json.")
+
+
+async def _encoded(answer: Page | Submission, items: Sequence[Any] | msgspec.UnsetType) -> bytes:
+    """The answer as JSON; its `items` a few at a time, for others to run in between."""
+    if items is msgspec.UNSET or len(items) < _FEW:
+        return msgspec.json.encode(answer)
+    rest = msgspec.json.encode(msgspec.structs.replace(answer, items=msgspec.UNSET))
+    parts = [msgspec.json.encode(part)[1:-1] async for part in in_slices(items)]
+    return b'{"items":[' + b",".join(parts) + b"]," + rest[1:]
+
+
+async def _answer(scope: Scope, send: Send, body: bytes, more_headers: Headers | None = None) -> None:
+    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept-encoding")
+    coding = answer_coding(accepted)
+    headers: Headers = [_NO_STORE, _VARY, *exchange_of(scope).headers, *(more_headers or ())]
+    if coding != "identity":
+        body = await packed(body, coding)
+        headers.append((b"content-encoding", coding.encode()))
+    await send_body(send, 200, body, headers)
