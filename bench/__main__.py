@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from bench import machine, report, suite
+from bench.feed import Scale
 from bench.rounds import Pace
 from bench.rows import ROWS
 from bench.server import BenchError
@@ -40,19 +41,34 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help=f"how many rounds (default {_THOROUGH.rounds})")
     parser.add_argument("--only", choices=[row.key for row in ROWS], help="measure this row alone")
     parser.add_argument("--keep", action="store_true", help="take the figures over into docs/benchmarks.md")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--tokens", action="store_true", help="leave the opt-outs out")
+    parts.add_argument("--opt-outs", action="store_true", help="measure the opt-outs alone")
     databases = parser.add_mutually_exclusive_group()
     databases.add_argument("--sqlite", action="store_true", help="leave PostgreSQL out")
     databases.add_argument("--postgresql", action="store_true", help="measure on PostgreSQL alone")
     given = parser.parse_args()
-    if given.keep and (given.quick or given.rounds or given.only or given.sqlite or given.postgresql):
+    if given.keep and (
+        given.quick or given.rounds or given.only or given.sqlite or given.postgresql or given.tokens or given.opt_outs
+    ):
         parser.error("only the figures of a whole run are kept")
     return given
 
 
 def _options(given: argparse.Namespace) -> Options:
     pace = _QUICK if given.quick else _THOROUGH
+    pace = Pace(rounds=given.rounds or pace.rounds, duration_s=pace.duration_s, warm_up_s=pace.warm_up_s)
     return Options(
-        pace=Pace(rounds=given.rounds or pace.rounds, duration_s=pace.duration_s, warm_up_s=pace.warm_up_s),
+        pace=pace,
+        scale=Scale(
+            pace=pace,
+            records=200_000 if given.quick else 1_000_000,
+            rounds=pace.rounds,
+            pages=10 if given.quick else 100,
+            waits_s=5.0 if given.quick else 15.0,
+        ),
+        with_tokens=not given.opt_outs,
+        with_opt_outs=not (given.tokens or given.only),
         starts=3 if given.quick else 7,
         rows=tuple(row for row in ROWS if given.only in (None, row.key)),
         with_sqlite=not given.postgresql,

@@ -56,7 +56,8 @@ def starlette(body_bytes: int) -> ASGIApp:
     async def page(request: Request) -> JSONResponse:
         return JSONResponse(answer)
 
-    return Starlette(routes=[Route("/api/v1/unsubscribe/email", page), Route("/healthz", page)])
+    paths = ("/api/v1/nothing", "/api/v1/unsubscribe/email", "/healthz")
+    return Starlette(routes=[Route(path, page) for path in paths])
 
 
 APPS = {"asgi": asgi, "form_echo": form_echo, "starlette": starlette}

@@ -110,7 +110,7 @@ def _warnings(outcome: Outcome) -> list[str]:
     if any(verdict.title == CLIENT_LEAD and not verdict.is_met for verdict in outcome.verdicts):
         lines.append("THE CLIENT IS TOO SLOW: it may be what was measured, not the server.")
     # Told by the bare applications: they need no database, whose processes would count as others.
-    others = median(work.others_cpu_share.median for title, work in outcome.works.items() if title.endswith(BARE))
-    if others > _QUIET:
+    bare = [work.others_cpu_share.median for title, work in outcome.works.items() if title.endswith(BARE)]
+    if bare and (others := median(bare)) > _QUIET:
         lines.append(f"NOT A QUIET MACHINE: other programs used {others:.0%} of a core; do not keep these figures.")
     return lines

@@ -63,9 +63,14 @@ def refresh(token: bytes = _NO_TOKEN) -> bytes:
 
 
 def read(access_token: str) -> bytes:
-    """A request of the API with a bearer token."""
+    """A request of the API at a path where nothing is: what it costs to be let in, and no more."""
+    return get("/api/v1/nothing", access_token)
+
+
+def get(target: str, access_token: str) -> bytes:
+    """A `GET` of the API with a bearer token."""
     return (
-        b"GET /api/v1/unsubscribe/email HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+        b"GET " + target.encode() + b" HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
         b"Authorization: Bearer " + access_token.encode() + b"\r\n\r\n"
     )
 

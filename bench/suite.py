@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench import postgresql, product, rounds, seed
+from bench import feed, postgresql, product, rounds, seed
+from bench.feed import Scale
 from bench.product import Deployment
 from bench.rounds import Figures, Pace, Piece
 from bench.rows import (
@@ -40,7 +41,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     pace: Pace
     starts: int
+    scale: Scale
     rows: tuple[Row, ...] = ROWS
+    with_tokens: bool = True
+    with_opt_outs: bool = True
     with_sqlite: bool = True
     with_postgresql: bool = True
 
@@ -64,10 +68,14 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 def run(options: Options, scratch: Path, say: Say) -> Outcome:
     """Measures what `options` asks for, in folders below `scratch`. Raises BenchError when that cannot be."""
     outcomes = []
-    if options.with_sqlite:
+    if options.with_sqlite and options.with_tokens:
         outcomes.append(_on_sqlite(options, scratch, say))
-    if options.with_postgresql:
+    if options.with_sqlite and options.with_opt_outs:
+        outcomes.append(Outcome(verdicts=feed.on_sqlite(options.scale, scratch, say), works={}))
+    if options.with_postgresql and options.with_tokens:
         outcomes.append(_on_postgresql(options, scratch, say))
+    if options.with_postgresql and options.with_opt_outs:
+        outcomes.append(Outcome(verdicts=feed.on_postgresql(options.scale, scratch, say), works={}))
     return Outcome(
         verdicts=[verdict for outcome in outcomes for verdict in outcome.verdicts],
         works={title: work for outcome in outcomes for title, work in outcome.works.items()},

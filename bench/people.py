@@ -1,0 +1,86 @@
+"""Made-up people: addresses, the batches that opt them out, and the rows that such batches become."""
+
+import random
+import string
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+_LETTERS = string.ascii_lowercase + string.digits
+_FIRST_MS = 1_750_000_000_000
+_SPAN_MS = 10_000_000_000
+_DOMAINS = tuple(f"{name}{number}.example" for name in ("mail", "post", "inbox", "letters") for number in range(250))
+# Numbers of these beginnings have nine digits more: a stride that has no divisor in common with their count visits
+# each of them once, in no order to speak of.
+_BEGINNINGS = ("+447", "+4915", "+12")
+_NUMBERS, _STRIDE, _A_SEED, _SEEDS = 10**9, 618_033_989, 10_000_000, 97
+
+Row = tuple[int, str, int, str, int, str, str, str | None, int, int, str, int, int]
+INSERT_ROW = "INSERT INTO unsubscribes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+COLUMNS = (
+    *("feed_id", "address", "group_no", "id", "seq", "status", "reason", "source", "occurred_ms", "recorded_ms"),
+    *("submission_id", "latest_act_ms", "is_confirmed"),
+)
+
+
+class Act(msgspec.Struct, frozen=True):
+    """One opt-out."""
+
+    address: str
+    occurred_ms: int
+
+
+class People:
+    """An endless supply of people; the same seed gives the same ones."""
+
+    def __init__(self, channel: str, seed: int) -> None:
+        self._channel = channel
+        self._random = random.Random(seed)  # noqa: S311 - addresses are no secret here
+        self._next = seed % _SEEDS * _A_SEED
+
+    def acts(self, count: int) -> list[Act]:
+        """Opt-outs of that many people."""
+        address = self._email if self._channel == "email" else self._number
+        return [Act(address(), _FIRST_MS + self._random.randrange(_SPAN_MS)) for _ in range(count)]
+
+    def _email(self) -> str:
+        return f"{''.join(self._random.choices(_LETTERS, k=12))}@{self._random.choice(_DOMAINS)}"
+
+    def _number(self) -> str:
+        self._next += 1
+        return f"{_BEGINNINGS[self._next % 3]}{self._next * _STRIDE % _NUMBERS:09}"
+
+
+def batch_body(acts: Sequence[Act]) -> bytes:
+    """The JSON of a submission."""
+    items = [{"address": act.address, "occurred_at": _text(act.occurred_ms)} for act in acts]
+    return msgspec.json.encode({"items": items})
+
+
+def rows(acts: Sequence[Act], *, feed_id: int, after: int) -> list[Row]:
+    """What the acts become in the table, numbered from `after` on; other columns as the product fills them."""
+    recorded_ms = _FIRST_MS + _SPAN_MS
+    return [
+        (
+            feed_id,
+            act.address,
+            1,
+            f"uns_{random.getrandbits(104):022}"[:26],
+            after + number,
+            "unsubscribed",
+            "unsubscribe",
+            None,
+            act.occurred_ms,
+            recorded_ms,
+            "sub_0123456789abcdefghijkl",
+            act.occurred_ms,
+            0,
+        )
+        for number, act in enumerate(acts, 1)
+    ]
+
+
+def _text(at_ms: int) -> str:
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
