@@ -1,5 +1,6 @@
 """The documents and the code say the same."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,14 @@ def test_no_file_mentions_a_setting_that_does_not_exist() -> None:
     """A renamed setting is renamed everywhere: an operator who copies the old name could not start."""
     mentioned = checks.mentioned_variables(ROOT)
     assert {name: path for name, path in mentioned.items() if name not in settings.VARIABLE_NAMES} == {}
+
+
+def test_every_decision_is_listed() -> None:
+    """By number and file, in order."""
+    folder = ROOT / "docs" / "decisions"
+    names = [path.name for path in sorted(folder.glob("[0-9]*.md"))]
+    listed = re.findall(r"^- \[(\d{4})\]\((\S+)\): ", (folder / "README.md").read_text(), re.MULTILINE)
+    assert listed == [(name[:4], name) for name in names]
 
 
 def test_the_first_two_commands_of_the_readme_serve_and_test() -> None:
