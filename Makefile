@@ -11,7 +11,7 @@ LOCK_TOOL = uv==0.13.8
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(UPGRADE)
+	--no-emit-index-url --no-emit-find-links --no-emit-package stoplist-addresses --custom-compile-command 'make lock' $(UPGRADE)
 
 .PHONY: help install serve test test-3.13 check bench lock clean
 
@@ -25,6 +25,7 @@ serve: .venv/.installed  ## run the server over TLS with a demo organization and
 	@.venv/bin/stoplist serve --demo
 
 test: .venv/.development  ## run all tests, and on Python 3.13 too where it is at hand
+	@tools/get-browser .venv/bin/python
 	.venv/bin/python -m pytest $(PYTEST)
 	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then :; \
 	elif [ -n "$(PYTHON_3_13)" ]; then $(MAKE) --no-print-directory test-3.13; \
@@ -52,9 +53,10 @@ lock: .venv-lock/.installed  ## write the lock files anew (UPGRADE=--upgrade tak
 
 clean:  ## remove what these targets made
 	rm -rf .venv .venv-3.13 .venv-lock build dist src/stoplist.egg-info
+	rm -rf addresses/build addresses/dist addresses/src/stoplist_addresses.egg-info
 
 .venv-3.13/.installed: override PYTHON = $(PYTHON_3_13)
-%/.installed: requirements/runtime.txt requirements/build.txt pyproject.toml tools/make-venv
+%/.installed: requirements/runtime.txt requirements/build.txt pyproject.toml addresses/pyproject.toml tools/make-venv
 	@echo 'Setting up $* …'
 	@tools/make-venv $* "$(PYTHON)"
 	@touch $@

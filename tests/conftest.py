@@ -4,15 +4,16 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hypothesis
 import pytest
 
 from tests.fakes import FakeClock
+from tests.services import browser
 from tests.services import postgresql as services
 
-_LEFT_OUT = pytest.StashKey[str]()
+_LEFT_OUT = pytest.StashKey[dict[str, str]]()
 _IS_CI = bool(os.environ.get("CI"))
 
 # In CI the same examples every time: a failure there belongs to the change, and to nobody else's luck.
@@ -21,19 +22,28 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, data
 hypothesis.settings.load_profile("ci" if _IS_CI else "desk")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """The developer's own settings of Stoplist, and of PostgreSQL's clients, must not reach the tests."""
+    config.stash[_LEFT_OUT] = {}
     for name in list(os.environ):
         if name.startswith(("STOPLIST_", "PG")):
             del os.environ[name]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One closing line that names what was left out, and why."""
-    reason = terminalreporter.config.stash.get(_LEFT_OUT, None)
-    if reason is not None:
-        count = sum(reason in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
-        terminalreporter.write_line(f"Left out: {count} tests on PostgreSQL: {reason}")
+    """A closing line for each kind of test that was left out, and why."""
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    for where, reason in terminalreporter.config.stash[_LEFT_OUT].items():
+        count = sum(reason in text for text in skipped)
+        terminalreporter.write_line(f"Left out: {count} tests {where}: {reason}")
+
+
+def leave_out(config: pytest.Config, where: str, reason: str) -> NoReturn:
+    """What a test needs is not on this machine: it is left out with a word at the end; in CI it fails."""
+    if _IS_CI:
+        pytest.fail(reason, pytrace=False)
+    config.stash[_LEFT_OUT][where] = reason
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -55,10 +65,16 @@ def postgresql(pytestconfig: pytest.Config) -> Iterator[services.Server]:
         with services.server(os.environ) as server:
             yield server
     except services.Unavailable as error:
-        if _IS_CI:
-            pytest.fail(str(error), pytrace=False)
-        pytestconfig.stash[_LEFT_OUT] = str(error)
-        pytest.skip(str(error))
+        leave_out(pytestconfig, "on PostgreSQL", str(error))
+
+
+@pytest.fixture(scope="session")
+def chromium(pytestconfig: pytest.Config) -> Path:
+    """The browser that this machine has."""
+    try:
+        return browser.find(os.environ)
+    except browser.Unavailable as error:
+        leave_out(pytestconfig, "in a browser", str(error))
 
 
 @pytest.fixture

@@ -81,7 +81,10 @@ class MethodNotAllowed(StoplistError):
 
 
 class RateLimited(StoplistError):
-    """A ceiling is reached; the next request is accepted after `retry_after_s` seconds."""
+    """A ceiling is reached; the answer says when the next request is accepted.
+
+    That is after `retry_after_s` seconds.
+    """
 
     def __init__(self, text: str, *, retry_after_s: int) -> None:
         super().__init__(text)

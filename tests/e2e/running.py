@@ -19,6 +19,7 @@ import httpx
 import stoplist
 from stoplist.clock import Clock
 from stoplist.oauth import credentials
+from stoplist.oauth.model import NEW_KEY_PERMISSIONS
 from stoplist.organizations.organizations import create_organization, list_organizations
 from tests.builders import ADMINISTRATOR, opened
 
@@ -89,12 +90,12 @@ class Place:
     def database_url(self) -> str:
         return self.variables.get("STOPLIST_DATABASE_URL", f"sqlite:///{self.data_dir / 'stoplist.db'}")
 
-    def new_key(self, *, per_minute: int | None = None) -> Key:
+    def new_key(self, *, per_minute: int | None = None, may: frozenset[str] = NEW_KEY_PERMISSIONS) -> Key:
         """A new key of `acme`, which is made too if it is not there; `per_minute` raises both its ceilings.
 
         Made in this process, by the operations that the commands call: ten times quicker.
         """
-        return asyncio.run(_new_key(self.database_url, per_minute))
+        return asyncio.run(_new_key(self.database_url, per_minute, may))
 
     @contextlib.contextmanager
     def serving(self, *flags: str, **variables: str) -> Iterator["Server"]:
@@ -218,13 +219,13 @@ class Log(Lines):
             )
 
 
-async def _new_key(database_url: str, per_minute: int | None) -> Key:
+async def _new_key(database_url: str, per_minute: int | None, may: frozenset[str]) -> Key:
     clock = Clock()
     async with opened(database_url) as database:
         if not await list_organizations(ADMINISTRATOR, database):
             await create_organization(ADMINISTRATOR, database, clock, slug="acme", name="Acme")
         made = await credentials.create_credential(
-            ADMINISTRATOR, database, clock, label="partner", organizations=["acme"]
+            ADMINISTRATOR, database, clock, label="partner", organizations=["acme"], permissions=may
         )
         key = Key(made.credential.client_id, made.client_secret)
         await credentials.set_ceilings(

@@ -50,14 +50,15 @@ def pasted(place: Place, lines: list[str]) -> str:
 @needs_curl
 @pytest.mark.parametrize("folder", ["data", "a folder with 'quotes'"])
 def test_the_lines_of_a_first_start_work_when_pasted(place: Place, folder: str) -> None:
-    """A token with the key, the same kept in a variable, the API with it; `-cacert` leads to the authority."""
+    """A token in a variable, two opt-outs, everyone who opted out; `--cacert` leads to the authority."""
     with place.serving("--demo", "--data-dir", folder) as server:
         lines = commands(shown(server))
         assert len(lines) == 3
-        token, rest = pasted(place, lines).split("}", 1)
-        assert json.loads(token + "}")["token_type"] == "Bearer"
-        assert "HTTP/1.1 404" in rest
-        assert '"not_found"' in rest
+        submitted, listed = pasted(place, lines).split("}{", 1)
+        assert json.loads(submitted + "}")["created"] == 2
+        addresses = [record["address"] for record in json.loads("{" + listed)["items"]]
+        assert addresses[-2:] == ["ann@example.com", "bob@example.com"]
+        assert len(addresses) > 2, "a demo has something to show"
 
 
 @needs_curl

@@ -1,4 +1,4 @@
-"""What happens to the tests on PostgreSQL where there is none."""
+"""What happens to the tests on PostgreSQL, and to those in a browser, where there is none."""
 
 import os
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.browser import VARIABLE as BROWSER_VARIABLE
 from tests.services.postgresql import SERVER_VARIABLE
 
 ROOT = Path(__file__).parents[2]
@@ -20,21 +21,24 @@ def test_on_both(database_url):
 
 def test_on_one(postgresql_url):
     assert postgresql_url
+
+def test_in_a_browser(chromium):
+    assert chromium
 """
 
 
 @pytest.fixture
 def tests_file(tmp_path: Path) -> Path:
-    """Two tests, one of them on both databases."""
+    """Three tests: on both databases, on one of them, in a browser."""
     file = tmp_path / "test_made_up.py"
     file.write_text(TESTS)
     return file
 
 
 def outcome(file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A run of these tests with our fixtures, which are told of a PostgreSQL where nothing listens."""
+    """A run of these tests with our fixtures, which are told of a PostgreSQL and a browser that are not there."""
     environ = {name: value for name, value in os.environ.items() if name != "CI"}
-    environ[SERVER_VARIABLE] = "postgresql://nobody@127.0.0.1:1/none"
+    environ |= {SERVER_VARIABLE: "postgresql://nobody@127.0.0.1:1/none", BROWSER_VARIABLE: "/nowhere/chromium"}
     command = [
         sys.executable,
         "-m",
@@ -48,16 +52,18 @@ def outcome(file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environ | variables, capture_output=True, text=True)
 
 
-def test_at_a_desk_they_are_left_out_with_one_closing_line(tests_file: Path) -> None:
-    """Who has no PostgreSQL still tests the rest, and is told what was not tested, and why."""
+def test_at_a_desk_they_are_left_out_with_one_closing_line_each(tests_file: Path) -> None:
+    """Who has neither still tests the rest, and is told what was not tested, and why."""
     run = outcome(tests_file)
     assert run.returncode == 0, run.stdout
     assert len(re.findall(rf"^Left out: 2 tests on PostgreSQL.*{SERVER_VARIABLE}", run.stdout, re.MULTILINE)) == 1
-    assert "1 passed, 2 skipped" in run.stdout
+    assert len(re.findall(rf"^Left out: 1 tests in a browser.*{BROWSER_VARIABLE}", run.stdout, re.MULTILINE)) == 1
+    assert "1 passed, 3 skipped" in run.stdout
 
 
 def test_in_continuous_integration_they_fail(tests_file: Path) -> None:
-    """A green run there means that both databases were tested."""
+    """A green run there means that both databases were tested, and the pages too; a red one says what is missing."""
     run = outcome(tests_file, CI="true")
     assert run.returncode == 1, run.stdout
-    assert "1 passed, 2 errors" in run.stdout
+    assert "1 passed, 3 errors" in run.stdout
+    assert BROWSER_VARIABLE in run.stdout

@@ -29,7 +29,7 @@ class ClientCredentials(msgspec.Struct, kw_only=True):
 
 
 class Refresh(msgspec.Struct, kw_only=True):
-    """A new pair for a refresh token that has not been used. The credentials are not needed, but must be right."""
+    """A new pair for a refresh token that has not been used. Credentials that are sent all the same must be right."""
 
     grant_type: Literal["refresh_token"]
     refresh_token: Annotated[str, Meta(min_length=1, description="The latest one, which is used up by this.")]

@@ -1,0 +1,267 @@
+"""The whole description against a real server: requests made up from it, and the lines that it gives to be copied."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis import APIOperation, Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from stoplist.oauth.model import PERMISSIONS
+from tests.e2e.running import PATIENCE_S, Key, Place, Server
+from tests.e2e.test_demo import needs_curl
+
+Json = dict[str, Any]
+AnyCase = Case[Any]
+AnyOperation = APIOperation[Any, Any, Any, Any]
+
+MANY = 1_000_000
+EXAMPLES = 40
+TOKEN = "/oauth/token"
+CHANNELS = ["email", "sms", "phone"]
+SEVEN = [
+    f"POST {TOKEN}",
+    *(f"{method} /api/v1/unsubscribe/{channel}" for channel in CHANNELS for method in ("GET", "POST")),
+]
+CHECKS: list[Any] = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+class Partner(NamedTuple):
+    """A server, its description, and a key that may do all as often as it likes."""
+
+    place: Place
+    server: Server
+    key: Key
+    document: Json
+
+    def new_pair(self) -> Json:
+        """A new pair of tokens."""
+        with self.server.client(auth=self.key) as client:
+            answer = client.post(TOKEN, data={"grant_type": "client_credentials"})
+        pair: Json = answer.raise_for_status().json()
+        return pair
+
+
+@pytest.fixture(scope="module")
+def partner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Partner]:
+    place = Place(tmp_path_factory.mktemp("described"))
+    with place.serving() as server:
+        place.ok("org", "create", "acme", "--name", "Acme", "--default-group", "Newsletter")
+        permissions = itertools.chain.from_iterable(("--permission", word) for word in PERMISSIONS)
+        made = place.json("key", "create", "--label", "all", "--org", "acme", *permissions)
+        key = Key(made["client_id"], made["client_secret"])
+        place.ok("key", "limits", key.client_id, "--token-per-minute", str(MANY), "--api-per-minute", str(MANY))
+        with server.client() as client:
+            yield Partner(place, server, key, client.get("/openapi.json").raise_for_status().json())
+
+
+@pytest.fixture(scope="module")
+def session(partner: Partner) -> Iterator[requests.Session]:
+    """A client that keeps its connection."""
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
+# Requests made up from the description
+
+
+@pytest.fixture(scope="module")
+def operations(partner: Partner) -> dict[str, AnyOperation]:
+    """All of them, by method and path."""
+    found: list[Any] = list(schemathesis.openapi.from_dict(partner.document).get_all_operations())
+    return {one.ok().label: one.ok() for one in found}
+
+
+def test_there_are_seven(operations: dict[str, AnyOperation]) -> None:
+    """So that none is left out below."""
+    assert sorted(operations) == sorted(SEVEN)
+
+
+@pytest.mark.parametrize("label", SEVEN)
+def test_what_is_made_up_from_the_description_is_answered_as_described(
+    partner: Partner, session: requests.Session, operations: dict[str, AnyOperation], label: str
+) -> None:
+    """Never with 5xx: what fits the description, what nearly does, and what names only what is there, which succeeds.
+
+    Each answer has a status, headers and a body that the operation's description announces.
+    """
+    access_token = partner.new_pair()["access_token"]
+    successes = accepted_items = 0
+
+    def ask(case: AnyCase) -> Any:
+        if label.endswith(TOKEN):
+            access: Json = {"auth": partner.key}
+        else:
+            access = {"headers": {"Authorization": f"Bearer {access_token}"}}
+        response = case.call(
+            base_url=partner.server.base_url,
+            session=session,
+            verify=str(partner.server.ca),
+            timeout=PATIENCE_S,
+            **access,
+        )
+        case.validate_response(response, checks=CHECKS)
+        return response
+
+    def ask_for_what_is_there(case: AnyCase) -> None:
+        nonlocal successes, accepted_items
+        mend(case, partner)
+        response = ask(case)
+        assert response.status_code == 200, response.text
+        successes += 1
+        answer = response.json()
+        accepted_items += answer.get("received", 0) - len(answer.get("item_errors", ()))
+
+    for_each(operations[label], GenerationMode.POSITIVE, ask)
+    for_each(operations[label], GenerationMode.NEGATIVE, ask)
+    for_each(operations[label], GenerationMode.POSITIVE, ask_for_what_is_there)
+    assert successes >= EXAMPLES
+    assert (accepted_items >= EXAMPLES) is label.startswith("POST /api")
+
+
+def for_each(operation: AnyOperation, mode: GenerationMode, ask: Callable[[AnyCase], Any]) -> None:
+    """Asks for each of the same examples every time, in which nothing is sought by luck."""
+
+    @seed(4)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def asked(case: AnyCase) -> None:
+        ask(case)
+
+    asked()
+
+
+def mend(case: AnyCase, partner: Partner) -> None:
+    """What chance cannot know becomes real: credentials, the organization and group, addresses, a cursor."""
+    body: Any = case.body
+    if case.path == TOKEN:
+        case.body = {name: body[name] for name in ("grant_type", "refresh_token") if name in body}
+        if "refresh_token" in body:
+            case.body["refresh_token"] = partner.new_pair()["refresh_token"]
+        return
+    address = "ann@example.com" if case.path.endswith("email") else "+14155550123"
+    named: Json = body if case.method == "POST" else case.query
+    for name in ("org_slug", "group_id", "cursor"):
+        named.pop(name, None)
+    if case.method == "POST":
+        case.headers["Prefer"] = "handling=lenient"
+        for number, item in enumerate(body["items"]):
+            item["address"] = address.replace("0123", f"{number % 10_000:04}").replace("ann", f"ann{number}")
+    elif named.get("address"):
+        named["address"] = [address] * len(named["address"])
+        named.pop("limit", None)
+
+
+# The lines to be copied
+
+
+@pytest.fixture(scope="module")
+def variables(partner: Partner) -> dict[str, str]:
+    """What the page says that they need."""
+    pair = partner.new_pair()
+    return partner.place.variables | {
+        "SSL_CERT_FILE": str(partner.server.ca),
+        "CLIENT_ID": partner.key.client_id,
+        "CLIENT_SECRET": partner.key.secret,
+        "TOKEN": pair["access_token"],
+    }
+
+
+def samples(partner: Partner, label: str, language: str) -> list[str]:
+    """The sources of an operation's samples in a language."""
+    method, path = label.split(" ")
+    all_ = partner.document["paths"][path][method.lower()]["x-codeSamples"]
+    return [sample["source"] for sample in all_ if sample["lang"] == language]
+
+
+def printed(command: list[str], source: str, variables: dict[str, str], folder: Path) -> str:
+    """What comes of it when it is pasted."""
+    done = subprocess.run(
+        command,
+        input=source,
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+@needs_curl
+@pytest.mark.parametrize("label", SEVEN)
+def test_the_lines_for_a_shell_work_when_pasted(
+    partner: Partner, variables: dict[str, str], label: str, tmp_path: Path
+) -> None:
+    """Each is answered with success."""
+    sources = samples(partner, label, "Shell")
+    assert sources
+    for source in sources:
+        if "REFRESH_TOKEN" in source:
+            variables = variables | {"REFRESH_TOKEN": partner.new_pair()["refresh_token"]}
+        assert "error" not in json.loads(printed(["bash", "-e"], source, variables, tmp_path))
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_the_python_lines_work_one_after_the_other(
+    partner: Partner, variables: dict[str, str], channel: str, tmp_path: Path
+) -> None:
+    """A token, two opt-outs, all records; and when the last lines run again, only what came since: nothing."""
+    python = [sys.executable, "-I", "-"]
+    path = f"/api/v1/unsubscribe/{channel}"
+    (get_token,) = samples(partner, f"POST {TOKEN}", "Python")
+    (submit,) = samples(partner, f"POST {path}", "Python")
+    (follow,) = samples(partner, f"GET {path}", "Python")
+    token = printed(python, get_token, variables, tmp_path).strip()
+    variables = variables | {"TOKEN": token}
+    assert "'received': 2" in printed(python, submit, variables, tmp_path)
+    assert printed(python, follow, variables, tmp_path).count("unsubscribed") >= 2
+    assert os.listdir(tmp_path) == [f"{channel}.cursor"]
+    assert printed(python, follow, variables, tmp_path) == ""
+
+
+def test_the_python_lines_say_what_to_correct(partner: Partner, variables: dict[str, str], tmp_path: Path) -> None:
+    """Who changes the batch into a bad one is shown the refusal."""
+    (submit,) = samples(partner, "POST /api/v1/unsubscribe/email", "Python")
+    done = subprocess.run(
+        [sys.executable, "-I", "-"],
+        input=submit.replace("@example.org", "@example"),
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert json.loads(done.stderr)["error"] == "invalid_item"

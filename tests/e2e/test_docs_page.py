@@ -1,0 +1,313 @@
+"""`/docs` in a real browser: what a reader sees, hears and copies, on a screen, a phone and in the dark."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.e2e.running import Place, Server
+from tests.services.browser import launched
+
+DOCS = "/docs"
+WIDE, PHONE, SMALLEST = 1400, 390, 320
+# WCAG 2.1 success criterion 1.4.3.
+LEAST_CONTRAST = 4.5
+
+TOO_PALE = """
+(least) => {
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (colour) => {
+    const [r, g, b] = parts(colour).slice(0, 3).map((one) => one / 255)
+      .map((one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      const alpha = parts(colour)[3] ?? 1;
+      if (alpha === 1) return colour;
+      if (alpha !== 0) throw new Error(`half transparent: ${at.outerHTML}`);
+    }
+    throw new Error("no ground");
+  };
+  const seen = new Map();
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !element.checkVisibility() || element.closest("script, style")) continue;
+    const [text, back] = [getComputedStyle(element).color, ground(element)];
+    const [low, high] = [light(text), light(back)].sort((a, b) => a - b);
+    seen.set(`${element.className || element.localName}: ${text} on ${back}`, (high + 0.05) / (low + 0.05));
+  }
+  const pale = [...seen].filter(([, ratio]) => ratio < least);
+  return { seen: seen.size, pale, ground: light(ground(document.body)) };
+}
+"""
+OPEN_ALL = "() => { for (const one of document.querySelectorAll('details')) one.open = true; }"
+WIDER_THAN_ITS_PLACE = """
+() => {
+  const width = document.documentElement.clientWidth;
+  const wide = [...document.querySelectorAll("body *")].filter((one) =>
+    !one.closest("pre, .skip") && one.checkVisibility() && one.getBoundingClientRect().right > width + 0.5);
+  return [document.documentElement.scrollWidth - width, wide.map((one) => one.outerHTML.slice(0, 120))];
+}
+"""
+
+
+class Shown(NamedTuple):
+    """A page in a window, what the browser complained about, and what it asked for from where."""
+
+    page: Page
+    complaints: list[str]
+    asked_for: list[str]
+
+
+class Window:
+    """A browser before a server; each call opens a window of its own."""
+
+    def __init__(self, runner: asyncio.Runner, browser: Browser, server: Server) -> None:
+        self._runner, self._browser, self.server = runner, browser, server
+
+    def look(
+        self, watch: Callable[[Shown], Awaitable[None]], *, at: str = DOCS, init: str = "", **options: Any
+    ) -> None:
+        """Opens the page and hands it over; nothing may be complained about."""
+
+        async def looked() -> None:
+            async with self._opened(init, options) as shown:
+                answer = await shown.page.goto(self.server.base_url + at)
+                assert answer is not None
+                assert answer.status == 200
+                await watch(shown)
+
+        self._runner.run(looked())
+
+    @asynccontextmanager
+    async def _opened(self, init: str, options: dict[str, Any]) -> AsyncIterator[Shown]:
+        # The authority of a development server is in its data folder, not in the browser.
+        known: dict[str, Any] = {"ignore_https_errors": True, "viewport": {"width": WIDE, "height": 900}}
+        context = await self._browser.new_context(**(known | options))
+        try:
+            if init:
+                await context.add_init_script(init)
+            page = await context.new_page()
+            shown = Shown(page, [], [])
+            page.on("console", lambda message: shown.complaints.append(message.text))
+            page.on("pageerror", lambda error: shown.complaints.append(str(error)))
+            page.on("request", lambda request: shown.asked_for.append(request.url))
+            yield shown
+        finally:
+            await context.close()
+
+
+@pytest.fixture(scope="module")
+def window(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
+    place = Place(tmp_path_factory.mktemp("docs"))
+    with place.serving() as server, asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        browser = runner.run(stack.enter_async_context(launched(chromium)))
+        yield Window(runner, browser, server)
+        runner.run(stack.aclose())
+
+
+def sized(width: int) -> dict[str, int]:
+    return {"width": width, "height": 844}
+
+
+def test_it_loads_in_peace_and_from_one_place(window: Window) -> None:
+    """No complaint of the browser, its policy included, and one single request: the page itself."""
+
+    async def watch(shown: Shown) -> None:
+        await shown.page.wait_for_load_state("networkidle")
+        assert shown.complaints == []
+        assert [url for url in shown.asked_for if not url.startswith("data:")] == [window.server.base_url + DOCS]
+        assert await shown.page.title() == "Stoplist API"
+        assert await shown.page.evaluate("getComputedStyle(document.querySelector('.top')).position") == "sticky"
+
+    window.look(watch)
+
+
+def test_the_policy_keeps_everything_else_out(window: Window) -> None:
+    """A script, a style or a picture that got into the page does nothing, and calls nobody."""
+
+    async def watch(shown: Shown) -> None:
+        kept_out = await shown.page.evaluate(
+            """async () => {
+              const kept = [];
+              document.addEventListener("securitypolicyviolation", (event) => kept.push(event.effectiveDirective));
+              const script = document.createElement("script");
+              script.textContent = "window.gotIn = true";
+              const style = document.createElement("style");
+              style.textContent = "body { display: none }";
+              const image = document.createElement("img");
+              image.src = "/somewhere.png";
+              document.body.setAttribute("onclick", "window.gotIn = true");
+              document.body.append(script, style, image);
+              document.body.click();
+              await fetch("/openapi.json").catch(() => {});
+              await new Promise((done) => setTimeout(done));
+              return [[...new Set(kept)].sort(), window.gotIn ?? false, getComputedStyle(document.body).display];
+            }"""
+        )
+        directives, got_in, display = kept_out
+        assert directives == ["connect-src", "img-src", "script-src-attr", "script-src-elem", "style-src-elem"]
+        assert (got_in, display) == (False, "block")
+
+    window.look(watch)
+
+
+# Copying
+
+
+def test_a_button_copies_what_stands_beside_it(window: Window) -> None:
+    """Each program and each answer, letter by letter; and says so, to the eye and to the ear."""
+    with httpx.Client(verify=window.server.tls, base_url=window.server.base_url, trust_env=False) as client:
+        document = client.get("/openapi.json").json()
+
+    async def watch(shown: Shown) -> None:
+        page = shown.page
+        assert await page.locator(".code").count() == await page.get_by_role("button", name="Copy: ").count() + (
+            await page.locator("details:not([open]) .code").count()
+        )
+        for methods in document["paths"].values():
+            for operation in methods.values():
+                article = page.get_by_role("article", name=operation["summary"].replace("e-mail", "e\u2011mail"))
+                for sample in operation["x-codeSamples"]:
+                    button = article.get_by_role("button", name=f"Copy: {sample['label']}", exact=True)
+                    await button.click()
+                    await expect(button).to_have_text("Copied")
+                    assert await page.evaluate("navigator.clipboard.readText()") == sample["source"].rstrip()
+        await expect(page.get_by_role("status")).to_have_text("Copied")
+        assert shown.complaints == []
+
+    window.look(watch, permissions=["clipboard-read", "clipboard-write"])
+
+
+def test_where_nothing_may_be_copied_it_is_selected(window: Window) -> None:
+    """So that the reader's own keys can copy it."""
+
+    async def watch(shown: Shown) -> None:
+        button = shown.page.get_by_role("button", name="Copy: Base address")
+        await button.click()
+        await expect(button).to_have_text("Selected")
+        assert await shown.page.evaluate("getSelection().toString().trim()") == window.server.base_url
+
+    window.look(watch, init="navigator.clipboard.writeText = () => Promise.reject(new Error('no'));")
+
+
+# Sizes and colours
+
+
+@pytest.mark.parametrize("width", [SMALLEST, PHONE, 768, 1024, WIDE])
+def test_nothing_is_wider_than_the_screen(window: Window, width: int) -> None:
+    """Code scrolls in its own place; the page itself never sideways, with everything unfolded."""
+
+    async def watch(shown: Shown) -> None:
+        await shown.page.evaluate(OPEN_ALL)
+        assert await shown.page.evaluate(WIDER_THAN_ITS_PLACE) == [0, []]
+
+    window.look(watch, viewport=sized(width))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_its_ground(window: Window, scheme: str) -> None:
+    """Each colour on each ground, with everything unfolded and a heading linked to, in the reader's own scheme."""
+
+    async def watch(shown: Shown) -> None:
+        await shown.page.evaluate(OPEN_ALL)
+        found = await shown.page.evaluate(TOO_PALE, LEAST_CONTRAST)
+        assert found["pale"] == []
+        assert found["seen"] > 10
+        assert found["ground"] > 0.9 if scheme == "light" else found["ground"] < 0.02
+
+    window.look(watch, at=f"{DOCS}#getTokens", color_scheme=scheme)
+
+
+# Finding one's way
+
+
+def test_a_link_to_a_heading_shows_it(window: Window) -> None:
+    """Below the bar at the top, not under it; the contents tell where the reader is."""
+
+    async def watch(shown: Shown) -> None:
+        heading = shown.page.locator("#submitSmsUnsubscribes")
+        box = await heading.bounding_box()
+        bar = await shown.page.locator(".top").bounding_box()
+        assert box is not None
+        assert bar is not None
+        assert bar["height"] <= box["y"] < 300
+        await expect(shown.page.locator("nav [aria-current]")).to_have_text("POST Submit SMS opt-outs")
+
+    window.look(watch, at=f"{DOCS}#submitSmsUnsubscribes")
+
+
+def test_a_keyboard_reaches_everything(window: Window) -> None:
+    """First a way past the contents; every link and button has a name, and shows that it is meant."""
+
+    async def watch(shown: Shown) -> None:
+        page = shown.page
+        await page.keyboard.press("Tab")
+        skip = page.get_by_role("link", name="Skip to the content")
+        await expect(skip).to_be_focused()
+        await expect(skip).to_be_in_viewport()
+        assert await skip.evaluate("(one) => parseFloat(getComputedStyle(one).outlineWidth)") >= 2
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Tab")
+        assert await page.evaluate("document.activeElement.closest('main') !== null")
+        await page.evaluate(OPEN_ALL)
+        names = await page.locator("a, button").evaluate_all(
+            "(all) => all.map((one) => one.getAttribute('aria-label') || one.textContent.trim())"
+        )
+        assert len(names) > 100
+        assert all(names)
+
+    window.look(watch)
+
+
+def test_who_hears_the_page_finds_its_parts(window: Window) -> None:
+    """Its language, one banner, one main part, named contents, and an article for each of the seven operations."""
+
+    async def watch(shown: Shown) -> None:
+        page = shown.page
+        assert await page.evaluate("document.documentElement.lang") == "en"
+        await expect(page.get_by_role("banner")).to_have_count(1)
+        await expect(page.get_by_role("main")).to_have_count(1)
+        await expect(page.get_by_role("article")).to_have_count(7)
+        await expect(page.get_by_role("navigation", name="Contents")).to_have_count(1)
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Stoplist API")
+        for heading in await page.get_by_role("heading", level=3).all():
+            assert await heading.get_attribute("id")
+
+    window.look(watch)
+
+
+def test_on_a_phone_the_contents_are_folded(window: Window) -> None:
+    """One touch shows them, another leads on and folds them again."""
+
+    async def watch(shown: Shown) -> None:
+        page = shown.page
+        link = page.get_by_role("navigation").get_by_role("link", name="Submit phone opt-outs")
+        await expect(link).to_be_hidden()
+        await page.get_by_text("Contents", exact=True).tap()
+        await link.tap()
+        await expect(link).to_be_hidden()
+        await expect(page.locator("#submitPhoneUnsubscribes")).to_be_in_viewport()
+
+    window.look(watch, viewport=sized(PHONE), has_touch=True, is_mobile=True)
+
+
+def test_it_can_be_read_without_its_script(window: Window) -> None:
+    """All text is there, the contents too; only the buttons are not."""
+
+    async def watch(shown: Shown) -> None:
+        page = shown.page
+        await expect(page.get_by_role("navigation").get_by_role("link", name="Get tokens")).to_be_visible()
+        await expect(page.get_by_role("article")).to_have_count(7)
+        await expect(page.get_by_role("button")).to_have_count(0)
+
+    window.look(watch, java_script_enabled=False, viewport=sized(PHONE))

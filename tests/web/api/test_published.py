@@ -1,0 +1,186 @@
+"""What anybody may read, `/openapi.json` and `/docs`, as files over HTTP (docs/interface.md section D10)."""
+
+import re
+import zlib
+from html.parser import HTMLParser
+
+import pytest
+from backports import zstd
+
+from tests.web.application import STRANGER_IP, Answer, Application
+
+DESCRIPTION, DOCS = "/openapi.json", "/docs"
+BOTH = [DESCRIPTION, DOCS]
+
+
+def ask(app: Application, path: str, **headers: str) -> Answer:
+    return app.ask("GET", path, headers=[(name.replace("_", "-"), text) for name, text in headers.items()])
+
+
+@pytest.mark.parametrize("path", BOTH)
+def test_a_stranger_may_read_it(app: Application, path: str) -> None:
+    """Without a token, and often: it counts against no limit."""
+    answers = [app.ask("GET", path, peer=STRANGER_IP) for _ in range(70)]
+    assert {answer.status for answer in answers} == {200}
+    assert answers[0].header("ratelimit") is None
+
+
+@pytest.mark.parametrize("path", BOTH)
+def test_it_needs_https(app: Application, path: str) -> None:
+    """Like everything but the health checks."""
+    assert app.ask("GET", path, scheme="http").error == "bad_request"
+
+
+@pytest.mark.parametrize("path", BOTH)
+def test_it_is_only_read(app: Application, path: str) -> None:
+    """`HEAD` works as `GET`; other methods are told so."""
+    assert app.ask("HEAD", path).status == 200
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        answer = app.ask(method, path)
+        assert (answer.status, answer.error) == (405, "method_not_allowed")
+        assert answer.header("allow") == "GET, HEAD"
+
+
+@pytest.mark.parametrize("path", BOTH)
+def test_it_comes_packed_to_whoever_likes_that(app: Application, path: str) -> None:
+    """The same text in every coding; what lies between asks which one."""
+    plain = ask(app, path)
+    packed = ask(app, path, accept_encoding="gzip")
+    better = ask(app, path, accept_encoding="gzip, zstd")
+    assert plain.header("content-encoding") is None
+    assert packed.header("content-encoding") == "gzip"
+    assert better.header("content-encoding") == "zstd"
+    assert plain.body == zlib.decompress(packed.body, 31) == zstd.decompress(better.body)
+    for answer in (plain, packed, better):
+        assert answer.header("content-length") == str(len(answer.body))
+        assert answer.header("vary") == "accept-encoding"
+
+
+@pytest.mark.parametrize("path", BOTH)
+def test_who_has_it_is_told_that_it_is_the_same(app: Application, path: str) -> None:
+    """A tag stands for the text; another one, or none, brings the whole."""
+    tag = ask(app, path).header("etag")
+    assert tag is not None
+    for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
+        answer = ask(app, path, if_none_match=known)
+        assert (answer.status, answer.body) == (304, b"")
+        assert answer.header("etag") == tag
+    assert ask(app, path, if_none_match='"other"').status == 200
+    assert ask(app, path).header("cache-control") == "no-cache", "after an upgrade nobody reads the old one"
+
+
+def test_the_description_is_a_download(app: Application) -> None:
+    """A browser saves it under a name that tells what it is."""
+    answer = ask(app, DESCRIPTION)
+    assert answer.header("content-type") == "application/json"
+    assert answer.header("content-disposition") == 'attachment; filename="stoplist-openapi.json"'
+    assert answer.body.endswith(b"}\n")
+
+
+def test_the_page_lets_nothing_in_but_its_own_style_and_script(app: Application) -> None:
+    """Each by its hash; no frame around it, no form, no base, no picture from elsewhere."""
+    policy = ask(app, DOCS).header("content-security-policy") or ""
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert {name: value for name, value in rules.items() if not name.endswith("-src")} == {
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    assert (rules["default-src"], rules["img-src"]) == ("'none'", "data:")
+    for kind in ("style-src", "script-src"):
+        assert re.fullmatch(r"'sha256-[A-Za-z0-9+/]{43}='", rules[kind])
+    assert rules.keys() == {
+        "default-src", "style-src", "script-src", "img-src", "base-uri", "form-action", "frame-ancestors",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", BOTH)
+def test_other_sites_learn_nothing_from_it(app: Application, path: str) -> None:
+    """Neither a type that is guessed, nor where the reader came from."""
+    answer = ask(app, path)
+    assert answer.header("x-content-type-options") == "nosniff"
+    assert answer.header("referrer-policy") == "no-referrer"
+    assert answer.header("cross-origin-opener-policy") == "same-origin"
+
+
+class Outline(HTMLParser):
+    """What of a page matters here: its ids, its links within itself, its levels of headings, its resources."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.levels: list[int] = []
+        self.unlinked: list[str] = []
+        self.attributes: set[str] = set()
+        self.code: list[str] = []
+        self._in_code = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        self.attributes |= known.keys()
+        if known.get("id"):
+            self.ids.append(str(known["id"]))
+        if tag == "a":
+            self.links.append(str(known["href"]))
+        if re.fullmatch("h[1-6]", tag):
+            self.levels.append(int(tag[1]))
+        if tag == "pre":
+            self._in_code = True
+            self.code.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_code = self._in_code and tag != "pre"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_code:
+            self.code[-1] += data
+
+
+@pytest.fixture
+def outline(app: Application) -> Outline:
+    return Outline(ask(app, DOCS).body.decode())
+
+
+def test_every_link_of_the_page_leads_somewhere(outline: Outline) -> None:
+    """To an id that is there once; the one link away is to the description."""
+    assert len(outline.ids) == len(set(outline.ids))
+    assert {link for link in outline.links if not link.startswith("#")} == {DESCRIPTION}
+    assert {link[1:] for link in outline.links if link.startswith("#")} <= set(outline.ids)
+
+
+def test_no_level_of_heading_is_left_out(outline: Outline) -> None:
+    """Who hears the page moves along its headings: one of the first level, each next at most one deeper."""
+    assert outline.levels.count(1) == 1
+    assert outline.levels[0] == 1
+    assert all(next_ <= level + 1 for level, next_ in zip(outline.levels, outline.levels[1:], strict=False))
+
+
+def test_the_page_has_no_style_or_script_in_its_elements(outline: Outline) -> None:
+    """The policy would keep them out."""
+    assert not {name for name in outline.attributes if name == "style" or name.startswith("on")}
+
+
+def test_the_page_shows_every_operation_with_its_lines_to_copy(app: Application, outline: Outline) -> None:
+    """In curl and Python, letter by letter as in the description, each operation under a heading to link to."""
+    document = ask(app, DESCRIPTION).json()
+    operations = [one for methods in document["paths"].values() for one in methods.values()]
+    assert len(operations) == 7
+    for one in operations:
+        assert one["operationId"] in outline.ids
+        assert f"#{one['operationId']}" in outline.links
+        samples = one["x-codeSamples"]
+        assert {sample["lang"] for sample in samples} == {"Shell", "Python"}
+        assert {sample["source"] for sample in samples} <= set(outline.code)
+
+
+def test_the_page_shows_every_refusal(app: Application, outline: Outline) -> None:
+    """Each code has a place to link to."""
+    for path, methods in ask(app, DESCRIPTION).json()["paths"].items():
+        kind = "token-error" if path == "/oauth/token" else "error"
+        for one in methods.values():
+            for status, answer in one["responses"].items():
+                if status != "200":
+                    codes = answer["content"]["application/json"]["examples"]
+                    assert {f"{kind}-{code}" for code in codes} <= set(outline.ids)
