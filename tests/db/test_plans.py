@@ -105,6 +105,8 @@ BOUND_BY = {
 }
 OF_A_BATCH = ("standing", "keep_versions", "touch_records", "records_of_addresses")
 """They begin with the addresses that they are given, and find the records of each."""
+PAGES = ("records_after", "seq_after", "addresses_after")
+"""They go along an index, and no further than the page reaches."""
 
 MANY = (
     "token_pairs", "clients", "client_days", "client_refusals", "audit",
@@ -252,6 +254,18 @@ def test_on_postgresql_every_column_of_the_key_bounds_what_is_read(
     if name in OF_A_BATCH:
         assert plan.index("Function Scan") < plan.index(" on unsubscribes u"), plan
         assert "Nested Loop" in plan, plan
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("size", ["empty", "filled"])
+def test_on_postgresql_a_page_ends_where_it_is_full(
+    request: pytest.FixtureRequest, size: str, mode: str, name: str
+) -> None:
+    """The index gives the order: whatever has to be sorted is first read to the end of the feed."""
+    plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=_VALUES))
+    assert re.search(rf"Index (?:Only )?Scan using {HOT[name][0]}\b", plan), plan
+    assert "Sort" not in plan, plan
 
 
 def test_on_a_full_postgresql_the_oldest_pairs_are_found_by_their_key(filled: str) -> None:

@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlencode
 
 from tests.e2e.running import Key, Server
@@ -46,8 +48,26 @@ def refresh(refresh_token: str) -> bytes:
 
 
 def call(access_token: str) -> bytes:
-    """A request to the API: 404 is the answer to who may enter."""
+    """A request below the API where nothing is: 404 is the answer to who may enter."""
     return f"GET /api/v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {access_token}\r\n\r\n".encode()
+
+
+def submit(access_token: str, channel: str, items: list[dict[str, Any]]) -> bytes:
+    """A request to store these items, for all groups."""
+    body = json.dumps({"all_groups": True, "items": items}).encode()
+    return (
+        f"POST /api/v1/unsubscribe/{channel} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {access_token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+def follow(access_token: str, channel: str, *, limit: int, cursor: str | None) -> bytes:
+    """A request for the next page."""
+    query = urlencode({"limit": limit} | ({} if cursor is None else {"cursor": cursor}))
+    return (
+        f"GET /api/v1/unsubscribe/{channel}?{query} HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: Bearer {access_token}\r\n\r\n"
+    ).encode()
 
 
 def _post(form: dict[str, str], headers: str) -> bytes:

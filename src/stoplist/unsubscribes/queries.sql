@@ -3,6 +3,9 @@
 -- row of json by parsing it once a field, of jsonb without.)
 -- LATERAL and OFFSET 0: PostgreSQL then finds the records of each address by itself. Given a join to plan without
 -- statistics, it reads the whole feed into a hash table instead.
+-- A page within a page: PostgreSQL sorts all the rest of a feed where it believes that a page takes most of it, which
+-- without statistics it believes of every page of 10 000. The outer LIMIT (SELECT …) is one that it cannot know
+-- beforehand, and expects to end the inner one early; so it goes along the index, with statistics and without.
 
 -- name: feed
 -- Primary key.
@@ -108,12 +111,17 @@ ON CONFLICT (feed_id, day, status, reason) DO UPDATE SET
 
 -- name: records_after
 -- unsubscribes_seq, from :after on.
+SELECT * FROM (  -- only: postgresql
 SELECT id, group_no, address, status, reason, source, occurred_ms, recorded_ms, seq FROM unsubscribes
 WHERE feed_id = :feed_id AND seq > :after ORDER BY seq LIMIT :most
+) page ORDER BY seq LIMIT (SELECT CAST(:most AS BIGINT))  -- only: postgresql
 
 -- name: seq_after
 -- unsubscribes_seq alone: the number of the :examined-th record from :after on, none if there are fewer.
-SELECT seq FROM unsubscribes WHERE feed_id = :feed_id AND seq > :after ORDER BY seq LIMIT 1 OFFSET :examined - 1
+SELECT seq FROM (  -- only: postgresql
+SELECT seq FROM unsubscribes WHERE feed_id = :feed_id AND seq > :after ORDER BY seq
+LIMIT 1 OFFSET :examined - 1  -- only: sqlite
+LIMIT :examined) page ORDER BY seq LIMIT 1 OFFSET (SELECT CAST(:examined AS BIGINT) - 1)  -- only: postgresql
 
 -- name: records_of_group
 -- unsubscribes_seq, between two numbers that bound how many are gone through.
@@ -134,7 +142,9 @@ SELECT feed_id, organization_id, channel FROM feeds ORDER BY feed_id
 
 -- name: addresses_after
 -- Primary key of unsubscribes alone. An address stands once for each of its groups.
+SELECT * FROM (  -- only: postgresql
 SELECT address FROM unsubscribes WHERE feed_id = :feed_id AND address > :after_address ORDER BY address LIMIT :most
+) page ORDER BY address LIMIT (SELECT CAST(:most AS BIGINT))  -- only: postgresql
 
 -- name: renew_generation
 UPDATE feeds SET generation = :generation WHERE feed_id = :feed_id

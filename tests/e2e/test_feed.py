@@ -1,0 +1,94 @@
+"""Whoever follows a feed misses nothing, whatever is written meanwhile (docs/interface.md section D6)."""
+
+import asyncio
+import itertools
+from typing import Any
+
+from stoplist.oauth.model import PERMISSIONS
+from tests.e2e import load
+from tests.e2e.conftest import Deployment
+from tests.e2e.partners import Acts, Follower, new_token
+from tests.e2e.running import Key, Server
+from tests.web.serving import Connection
+
+MANY = 1_000_000
+WRITERS = 8
+BATCHES = 15
+# How many people opt out in a batch: the small ones are stored together with others, the big ones alone.
+SIZES = (1, 700, 3, 40, 1_500)
+# Every so many batches one goes to another feed.
+ELSEWHERE = 4
+MOST = 10_000
+PAGES = (MOST, 1_000, 60)
+SHARED = 200
+SHARED_IN_A_BATCH = 10
+
+
+def test_followers_see_every_record_once_and_in_order_while_it_is_written(deployment: Deployment) -> None:
+    """8 writers and 3 followers over TLS, on PostgreSQL through two processes, so that no line within one orders them.
+
+    Every follower asks the servers by turns, and ends with exactly the records that the feed holds.
+    """
+    key = deployment.place.new_key(per_minute=MANY, may=frozenset(PERMISSIONS))
+    asyncio.run(_followed(deployment, key))
+
+
+async def _followed(deployment: Deployment, key: Key) -> None:
+    acts, is_written = Acts(), asyncio.Event()
+    writers = [_Writer(number, acts) for number in range(WRITERS)]
+    followers = [Follower("email", limit) for limit in PAGES]
+    async with load.connections(deployment.servers, WRITERS) as lines:
+        token = await new_token(lines[0], load.issue(key))
+        async with asyncio.TaskGroup() as group:
+            for follower in followers:
+                group.create_task(_follow(follower, deployment.servers, token, is_written))
+            await asyncio.gather(*(writer.write(line, token) for writer, line in zip(writers, lines, strict=True)))
+            pages_meanwhile = [follower.pages_with_news for follower in followers]
+            is_written.set()
+        assert min(pages_meanwhile) > WRITERS, "they read while it was written"
+        for channel in ("email", "sms"):
+            feed = Follower(channel, MOST)
+            await feed.read_to_the_end(lines[0], token)
+            sent = set().union(*(writer.sent[channel] for writer in writers))
+            assert sorted(record["address"] for record in feed.records.values()) == sorted(sent)
+            for follower in followers:
+                assert follower.channel != channel or follower.records == feed.records
+
+
+async def _follow(follower: Follower, servers: list[Server], access_token: str, is_written: asyncio.Event) -> None:
+    """Page after page, until one that was asked for after the last batch is the last one."""
+    async with load.connections(servers, len(servers)) as lines:
+        for line in itertools.cycle(lines):
+            is_last = is_written.is_set()
+            if not await follower.read_on(line, access_token) and is_last:
+                return
+
+
+class _Writer:
+    """Sends its batches one after the other: addresses of its own, and some that others change as well."""
+
+    def __init__(self, number: int, acts: Acts) -> None:
+        self._number, self._acts = number, acts
+        self._people = itertools.count()
+        self.sent: dict[str, set[str]] = {"email": set(), "sms": set()}
+
+    async def write(self, line: Connection, access_token: str) -> None:
+        for turn in range(BATCHES):
+            at = self._number + turn
+            channel = "email" if at % ELSEWHERE else "sms"
+            size = SIZES[at % len(SIZES)]
+            items = [self._own(channel) for _ in range(size)]
+            items += [self._shared(channel, at * size + nth) for nth in range(min(size, SHARED_IN_A_BATCH))]
+            answer = await load.ask(line, load.submit(access_token, channel, items))
+            assert answer.status == 200, answer.body
+            self.sent[channel].update(item["address"] for item in items)
+
+    def _own(self, channel: str) -> dict[str, Any]:
+        return self._item(channel, self._number * 1_000_000 + next(self._people), "unsubscribed")
+
+    def _shared(self, channel: str, nth: int) -> dict[str, Any]:
+        return self._item(channel, WRITERS * 1_000_000 + nth % SHARED, ("unsubscribed", "resubscribed")[nth % 7 % 2])
+
+    def _item(self, channel: str, person: int, status: str) -> dict[str, Any]:
+        address = f"p{person}@example.org" if channel == "email" else f"+49151{person:08}"
+        return {"address": address, "status": status, "occurred_at": self._acts.next()}
