@@ -67,7 +67,13 @@ class Application:
     """The application over a database that is open: its limits and metrics have counted nothing yet."""
 
     def __init__(
-        self, run: Run, database: Database, clock: FakeClock, *, trusted_proxies: tuple[Network, ...] = ()
+        self,
+        run: Run,
+        database: Database,
+        clock: FakeClock,
+        *,
+        trusted_proxies: tuple[Network, ...] = (),
+        secret_keys: tuple[str, ...] = ("k" * 32,),
     ) -> None:
         self.run, self.database, self.clock = run, database, clock
         self.limiter, self.usage, self.metrics = MemoryLimiter(clock), Usage(), Metrics(database)
@@ -77,7 +83,7 @@ class Application:
             limiter=self.limiter,
             usage=self.usage,
             metrics=self.metrics,
-            secret_keys=("k" * 32,),
+            secret_keys=secret_keys,
             base_url=BASE_URL,
         )
         self._app = build_app(parts, trusted_proxies=trusted_proxies)

@@ -38,6 +38,10 @@ _ITEM = msgspec.json.Decoder(Item)
 
 # The quick reader refuses a whole text that holds half of a surrogate pair; the standard library reads it.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# Reading holds the loop up. 10 000 items of five fields have 50 000 commas and, around their texts, 200 000 quotation
+# marks; twice as many are read in 20 ms at most, but 8 MiB of nothing else would take a second.
+_MAX_COMMAS, _MAX_QUOTES = 100_000, 400_000
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _NO_JSON = "The body is not JSON: send an object with items, in UTF-8."
 _TOO_DEEP = "The body is nested too deeply: items are objects that hold plain values."
 
@@ -57,6 +61,8 @@ async def read_batch(body: bytes) -> tuple[Named, Sequence[Item | BadItem]]:
 
 def _fields(body: bytes) -> dict[str, Any]:
     """The fields of the body, their values still as JSON (`Raw`) where the quick reader can read the whole."""
+    if _holds_too_much(body):
+        raise BadRequest(f"The body holds far more values than {MAX_ITEMS} items have: send fewer at once.")
     try:
         fields: Any = _read(body)
     except ValueError:  # UnicodeDecodeError and msgspec.DecodeError are two of its kinds
@@ -71,6 +77,15 @@ def _fields(body: bytes) -> dict[str, Any]:
                 f"The body has an unknown field: it takes {', '.join(_FIELDS)}.", parameter=shown_name(name)
             )
     return fields
+
+
+def _holds_too_much(body: bytes) -> bool:
+    """Whether there are more values than any batch has, however short; what stands inside texts does not count."""
+    if body.count(b",") <= _MAX_COMMAS:
+        return False
+    if body.count(b'"') - body.count(b'\\"') > _MAX_QUOTES:
+        return True
+    return _STRING.sub(b"", body).count(b",") > _MAX_COMMAS
 
 
 def _read(body: bytes) -> Any:

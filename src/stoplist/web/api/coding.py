@@ -17,6 +17,7 @@ else:
     from backports import zstd
 
 _GZIP_WBITS = 31
+_OLD_GZIP = "x-gzip"
 _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 1
 # What takes longer than a millisecond goes to a thread: one C call that gives up the interpreter lock.
@@ -62,7 +63,7 @@ def answer_coding(accept_encoding: bytes | None) -> str:
     liked = _weights(accept_encoding.decode("latin-1"))
     best, best_weight = "identity", 0.0
     for coding in _CODINGS:
-        weight = liked.get(coding, liked.get("x-gzip" if coding == "gzip" else "", liked.get("*", 0.0)))
+        weight = liked.get(coding, liked.get("*", 0.0))
         if weight > best_weight:
             best, best_weight = coding, weight
     return best if best_weight >= liked.get("identity", 0.0) else "identity"
@@ -107,8 +108,10 @@ def _weights(accept_encoding: str) -> dict[str, float]:
         weight = 1.0
         if name.strip() == "q":
             try:
-                weight = min(1.0, max(0.0, float(value)))
+                weight = min(1.0, max(0.0, float(value)))  # of nan, 0
             except ValueError:
                 weight = 0.0
-        weights[coding.strip()] = weight if weight == weight else 0.0
+        weights[coding.strip()] = weight
+    if _OLD_GZIP in weights:
+        weights.setdefault("gzip", weights[_OLD_GZIP])
     return weights

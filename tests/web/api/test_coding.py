@@ -1,0 +1,140 @@
+"""Compressed answers: what `Accept-Encoding` allows and likes best (RFC 9110 section 12.5.3; interface section D6)."""
+
+import asyncio
+import sys
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoplist.web.api.coding import answer_coding, packed
+from tests.unsubscribes.partner import out
+from tests.web.api.partner import Partner
+from tests.web.application import Answer
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+# Each with the coding of the answer.
+CODINGS = {
+    "": "identity",
+    "identity": "identity",
+    "gzip": "gzip",
+    "GZIP": "gzip",
+    "x-gzip": "gzip",
+    "zstd": "zstd",
+    "br": "identity",
+    "deflate, br": "identity",
+    "gzip, deflate, br, zstd": "zstd",
+    "gzip, deflate": "gzip",
+    "zstd;q=0.5, gzip": "gzip",
+    "zstd;q=0.5, gzip;q=0.5": "zstd",
+    "gzip;q=0.001": "gzip",
+    " gzip ; q=1.0 ,": "gzip",
+    "gzip; Q=1": "gzip",
+    "gzip;q=0": "identity",
+    "gzip;q=0.000": "identity",
+    "gzip;q=0, zstd;q=0": "identity",
+    "gzip;q=0, zstd": "zstd",
+    "zstd;q=0, gzip": "gzip",
+    "*": "zstd",
+    "*;q=0": "identity",
+    "*;q=0, gzip": "gzip",
+    "zstd;q=0, *": "gzip",
+    "*;q=0.5, gzip;q=0.8": "gzip",
+    "identity, gzip;q=0.5": "identity",
+    "identity;q=0.5, gzip;q=0.6": "gzip",
+    "identity;q=0.5, *;q=0.1": "identity",
+    "identity;q=0, gzip": "gzip",
+    "identity;q=0": "identity",
+    "gzip;q=x": "identity",
+    "gzip;q=": "identity",
+    "gzip;q=nan": "identity",
+    "gzip;q=-1": "identity",
+    "gzip;q=0.5;x=1": "identity",
+    "gzip;x=0": "gzip",
+    ";q=1": "identity",
+    ",,,": "identity",
+    "gzipx": "identity",
+    "gzip zstd": "identity",
+}
+
+
+def unpacked(answer: Answer) -> bytes:
+    """The body as it was before it was packed in the coding that the answer names."""
+    coding = answer.header("content-encoding")
+    assert answer.header("content-length") == str(len(answer.body))
+    if coding is None:
+        return answer.body
+    assert coding in ("gzip", "zstd")
+    return zlib.decompress(answer.body, 31) if coding == "gzip" else zstd.decompress(answer.body)
+
+
+@pytest.mark.parametrize(("accept", "coding"), CODINGS.items())
+def test_an_answer_comes_in_the_coding_that_is_liked_best(partner_on_sqlite: Partner, accept: str, coding: str) -> None:
+    """Of ours; as it is where none is allowed, or the header cannot be read. The same is in it in any."""
+    plain = partner_on_sqlite.get().body
+    answer = partner_on_sqlite.get("", ("accept-encoding", accept))
+    assert answer.status == 200
+    assert answer.header("content-encoding") == (None if coding == "identity" else coding)
+    assert answer.header("vary") == "accept-encoding"
+    assert unpacked(answer) == plain
+
+
+def test_without_the_header_an_answer_comes_as_it_is(partner_on_sqlite: Partner) -> None:
+    """And still says on what it depends."""
+    answer = partner_on_sqlite.get()
+    assert (answer.header("content-encoding"), answer.header("vary")) == (None, "accept-encoding")
+
+
+def test_the_header_may_come_in_several_lines(partner_on_sqlite: Partner) -> None:
+    """RFC 9110 section 5.3: as if they were one."""
+    answer = partner_on_sqlite.get("", ("accept-encoding", "zstd;q=0.1"), ("accept-encoding", "gzip"))
+    assert answer.header("content-encoding") == "gzip"
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_submissions_are_answered_in_a_coding_too(partner_on_sqlite: Partner, coding: str) -> None:
+    """So is a large answer, whose work a thread does."""
+    items = [out(f"p{n}@x.org", partner_on_sqlite.ago(5)) for n in range(1_000)]
+    partner_on_sqlite.submit(*items)
+    plain = partner_on_sqlite.submit(*items)
+    body = {"items": items}
+    answer = partner_on_sqlite.post(body, ("accept-encoding", coding))
+    assert answer.header("content-encoding") == coding
+    assert len(answer.body) * 3 < len(plain.body)
+    assert unpacked(answer) == plain.body
+    page = partner_on_sqlite.get("", ("accept-encoding", coding))
+    assert unpacked(page) == partner_on_sqlite.get().body
+
+
+def test_refusals_come_as_they_are(partner_on_sqlite: Partner) -> None:
+    """They are small, and read by people."""
+    accept = ("accept-encoding", "gzip")
+    for answer in (partner_on_sqlite.get("limit=0", accept), partner_on_sqlite.post(b"{}", accept)):
+        assert (answer.status, answer.header("content-encoding")) == (400, None)
+        assert answer.error == "bad_request"
+
+
+def test_a_content_coding_is_ignored_where_there_is_no_body(partner_on_sqlite: Partner) -> None:
+    """On GET, whatever it says."""
+    assert partner_on_sqlite.get("", ("content-encoding", "br")).status == 200
+
+
+@given(st.binary() | st.text("gzipstd*;q=01.,xnaife-", max_size=30).map(str.encode))
+def test_any_header_is_understood_or_ignored(accept: bytes) -> None:
+    """Any bytes at all."""
+    assert answer_coding(accept) in ("gzip", "zstd", "identity")
+
+
+@given(st.binary(max_size=100), st.sampled_from(["gzip", "zstd"]), st.sampled_from([1, 1_000]))
+def test_what_was_packed_is_the_same_again(body: bytes, coding: str, times: int) -> None:
+    """Here and in a thread."""
+    there = asyncio.run(packed(body * times, coding))
+    assert (
+        unpacked(Answer(200, [("content-encoding", coding), ("content-length", str(len(there)))], there))
+        == body * times
+    )

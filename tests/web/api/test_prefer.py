@@ -1,0 +1,126 @@
+"""The `Prefer` header and what it is answered with (RFC 7240; docs/interface.md section D6)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoplist.web.api.prefer import read_preferences
+from tests.unsubscribes.partner import out
+from tests.web.api.partner import JSON, Partner
+from tests.web.application import Answer
+
+ITEMS = [out("ann@x.org"), out("nobody")]
+MINIMAL, LENIENT = "return=minimal", "handling=lenient"
+
+
+def submitted(partner: Partner, *prefer: str) -> Answer:
+    """The answer to a batch with a bad item, with these headers."""
+    return partner.post({"items": ITEMS}, JSON, *(("prefer", text) for text in prefer))
+
+
+# Each with what is then applied.
+LENIENTLY = {
+    LENIENT: LENIENT,
+    "Handling=Lenient": LENIENT,
+    ' handling = "lenient" ': LENIENT,
+    "handling=lenient; x=y": LENIENT,
+    "respond-async, handling=lenient, wait=10": LENIENT,
+    "handling=lenient, handling=strict": LENIENT,
+    f"{MINIMAL}, {LENIENT}": f"{MINIMAL}, {LENIENT}",
+    f"{LENIENT},return=representation": f"{LENIENT}, return=representation",
+    f'x="a, b", {LENIENT}': LENIENT,
+    f',, {LENIENT},': LENIENT,
+}  # fmt: skip
+STRICTLY = [
+    "",
+    "handling",
+    "handling=",
+    "handling=strict",
+    "handling=loose",
+    "handling=strict, handling=lenient",
+    "handling=loose, handling=lenient",
+    "handling=lenient-ish",
+    "xhandling=lenient",
+    "lenient",
+    "x; handling=lenient",
+    'x="a, handling=lenient"',
+    r'x="\", handling=lenient, \""',
+    'x="a, handling=lenient',
+    "lenient=handling",
+]
+
+
+@pytest.mark.parametrize(("prefer", "applied"), LENIENTLY.items())
+def test_a_lenient_batch_is_told_so(partner_on_sqlite: Partner, prefer: str, applied: str) -> None:
+    """In whatever case, with spaces, quotes and parameters, beside preferences that we do not know."""
+    answer = submitted(partner_on_sqlite, prefer)
+    assert answer.status == 200
+    assert answer.header("preference-applied") == applied
+    assert ("items" in answer.json()) is (MINIMAL not in applied)
+
+
+@pytest.mark.parametrize("prefer", STRICTLY)
+def test_anything_else_is_handled_strictly(partner_on_sqlite: Partner, prefer: str) -> None:
+    """Of a preference that is repeated the first counts (RFC 7240 section 2), and what is quoted is none."""
+    answer = submitted(partner_on_sqlite, prefer)
+    assert (answer.status, answer.error) == (400, "invalid_item")
+    assert answer.header("preference-applied") is None
+
+
+def test_preferences_may_come_in_several_headers(partner_on_sqlite: Partner) -> None:
+    """RFC 7240 section 2: as if they were one."""
+    answer = submitted(partner_on_sqlite, "return=minimal", "handling=lenient", "return=representation")
+    assert answer.header("preference-applied") == f"{MINIMAL}, {LENIENT}"
+    assert "items" not in answer.json()
+
+
+@pytest.mark.parametrize(
+    ("prefer", "applied"),
+    [
+        (None, None),
+        ("", None),
+        ("respond-async", None),
+        ("return=headers-only", None),
+        ("handling=strict", "handling=strict"),
+        ("return=representation", "return=representation"),
+        (MINIMAL, MINIMAL),
+        (LENIENT, LENIENT),
+        (f"{MINIMAL}, {LENIENT}", f"{MINIMAL}, {LENIENT}"),
+    ],
+)
+def test_what_was_honoured_is_named(partner_on_sqlite: Partner, prefer: str | None, applied: str | None) -> None:
+    """And nothing else; the answer has its items unless `return=minimal` was asked for, and the rest is the same."""
+    plain = partner_on_sqlite.submit(out("ann@x.org", partner_on_sqlite.ago(5))).json()
+    answer = partner_on_sqlite.submit(out("ann@x.org", partner_on_sqlite.ago(5)), prefer=prefer)
+    assert answer.header("preference-applied") == applied
+    body = answer.json()
+    assert ("item_errors" in body) is (LENIENT in (applied or ""))
+    assert ("items" in body) is (MINIMAL not in (applied or ""))
+    changed = {"submission_id", "created", "unchanged", "items", "item_errors"}
+    assert {name: body[name] for name in body.keys() - changed} == {
+        name: plain[name] for name in plain.keys() - changed
+    }
+    assert (plain["created"], body["created"], body["unchanged"]) == (1, 0, 1)
+
+
+def test_reading_has_no_preferences(partner_on_sqlite: Partner) -> None:
+    """They are ignored on GET, and none is said to have been honoured."""
+    partner_on_sqlite.submit(out("ann@x.org"))
+    answer = partner_on_sqlite.get("", ("prefer", f"{MINIMAL}, {LENIENT}"))
+    assert (len(answer.json()["items"]), answer.header("preference-applied")) == (1, None)
+
+
+@given(st.lists(st.binary() | st.text('",;=\\ handlingretu', max_size=40).map(str.encode), max_size=3))
+def test_any_preferences_are_read(values: list[bytes]) -> None:
+    """Any bytes: what is applied is what was asked for in one of the words that we know."""
+    preferences = read_preferences([(b"prefer", value) for value in values])
+    assert preferences.is_lenient is (LENIENT in preferences.applied)
+    assert preferences.is_minimal is (MINIMAL in preferences.applied)
+
+
+@pytest.mark.parametrize(
+    "value", ['"' + '\\"' * 30_000, '"\\"' * 20_000 + "\\", '"' * 60_001, "," * 60_000, "=" * 60_000]
+)
+def test_a_header_of_60_kib_is_read_at_once(value: str) -> None:
+    """Quotes that never end are no work that grows with the square of their length: the test would not end."""
+    assert read_preferences([(b"prefer", value.encode())] * 20).applied == ""

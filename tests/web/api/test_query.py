@@ -1,0 +1,378 @@
+"""Reading over HTTP: what a query may say, and the cursors and look-ups that it holds (interface section D6).
+
+The order of refusals is in test_refusals.py; what a page holds is in tests/unsubscribes/test_follow.py.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoplist.errors import BadRequest
+from stoplist.restored import after_restore
+from stoplist.web.api.query import read_query
+from tests.unsubscribes.partner import back, out
+from tests.web.api.partner import NOTHING, Partner, Query, refusal, text_of
+from tests.web.application import Answer, Application
+
+NUMBER = "+442079460018"
+UNSHOWN = ["x" * 41, "ann@x.org", "%C3%A4", "a%20b", "", "a.b"]
+
+
+def addresses(answer: Answer) -> list[str]:
+    """Whose records a page holds, in this order."""
+    assert answer.status == 200, answer.body
+    return [record["address"] for record in answer.json()["items"]]
+
+
+def filled(partner: Partner, count: int) -> Partner:
+    """With so many records: p0@x.org, p1@x.org and so on."""
+    partner.submit(*(out(f"p{n}@x.org", partner.ago(9)) for n in range(count)), prefer="return=minimal")
+    return partner
+
+
+def check_bad_request(answer: Answer, text: str, parameter: str | None = None) -> None:
+    extra = {} if parameter is None else {"parameter": parameter}
+    assert (answer.status, refusal(answer)) == (400, {"error": "bad_request", **extra}), answer.body
+    assert text in text_of(answer)
+
+
+# What a page says
+
+
+def test_the_answer_to_a_reader(partner: Partner) -> None:
+    """Every field of section D6, of a page and of its records."""
+    made = partner.submit(out(" A@X.org", partner.ago(50), reason="complaint", source="a form"), all_groups=True)
+    partner.clock.advance(1)
+    flipped = partner.submit(back("b@x.org", partner.ago(40)))
+    answer = partner.get()
+    assert answer.header("content-type") == "application/json"
+    assert answer.header("cache-control") == "no-store"
+    page = answer.json()
+    assert page.keys() == {"items", "next_cursor", "has_more"}
+    assert page["has_more"] is False
+    zulu = "+00:00", "Z"
+    assert page["items"] == [
+        {
+            "id": made.json()["items"][0]["id"],
+            "org_slug": partner.slug,
+            "group_id": None,
+            "address": "a@x.org",
+            "status": "unsubscribed",
+            "reason": "complaint",
+            "source": "a form",
+            "occurred_at": partner.ago(1_050).replace(*zulu),
+            "recorded_at": partner.ago(1_000).replace(*zulu),
+            "seq": 1,
+        },
+        {
+            "id": flipped.json()["items"][0]["id"],
+            "org_slug": partner.slug,
+            "group_id": partner.group_id,
+            "address": "b@x.org",
+            "status": "resubscribed",
+            "reason": "consent",
+            "source": None,
+            "occurred_at": partner.ago(40).replace(*zulu),
+            "recorded_at": partner.ago(0).replace(*zulu),
+            "seq": 2,
+        },
+    ]
+
+
+def test_a_page_holds_a_thousand_unless_told_otherwise(partner: Partner) -> None:
+    """With `limit` from one to ten thousand, and a cursor on every page."""
+    filled(partner, 1_002)
+    sizes = {query: len(addresses(partner.get(query))) for query in ("", "limit=1", "limit=1001", "limit=10000")}
+    assert sizes == {"": 1_000, "limit=1": 1, "limit=1001": 1_001, "limit=10000": 1_002}
+    first = partner.get().json()
+    rest = partner.get({"cursor": first["next_cursor"], "limit": "2"}).json()
+    assert (first["has_more"], rest["has_more"]) == (True, False)
+    assert [record["seq"] for record in first["items"] + rest["items"]] == list(range(1, 1_003))
+    last = partner.get({"cursor": rest["next_cursor"]}).json()
+    assert last == {"items": [], "next_cursor": rest["next_cursor"], "has_more": False}
+
+
+# What a query may say
+
+BAD_QUERIES: dict[str, tuple[str, str, str | None]] = {
+    "an unknown parameter": ("orgslug=acme", "takes org_slug, group_id, limit, cursor, address", "orgslug"),
+    "one of another case": ("Org_slug=acme", "Unknown parameter", "Org_slug"),
+    "one with a space": ("org_slug%20=acme", "Unknown parameter", None),
+    "one of the longest name that is shown": (f"{'x' * 40}=1", "Unknown parameter", "x" * 40),
+    "one without a value": ("address=a@x.org&status", "Unknown parameter", "status"),
+    "all groups": ("all_groups=true", "Unknown parameter", "all_groups"),
+    "a repeated group": ("group_id=a&group_id=a", "group_id is sent more than once", "group_id"),
+    "a repeated cursor": ("cursor=a&limit=1&cursor=a", "cursor is sent more than once", "cursor"),
+    "a repeated name in another spelling": ("limit=1&%6Cimit=1", "limit is sent more than once", "limit"),
+    "a slug of 65 characters": (f"org_slug={'x' * 65}", "longer than 64 characters", "org_slug"),
+    "a group of 65 characters": (f"group_id={'%C3%A4' * 65}", "longer than 64 characters", "group_id"),
+    "a NUL": ("org_slug=a%00", "NUL", None),
+    "a NUL in a name": ("a%00=b", "NUL", None),
+    "a NUL in an address": ("address=a%00@x.org", "NUL", None),
+    "bytes that are no UTF-8": ("address=%ff", "percent-encoded UTF-8", None),
+    "half of a pair": ("address=%ED%A0%80", "percent-encoded UTF-8", None),
+    "what is not encoded": ("address=andr\u00e9@x.org", "percent-encoded UTF-8", None),
+    "a thousand and one parameters": ("&".join(["address=a@x.org"] * 1_001), "too many parameters", None),
+    "a look-up with a limit": ("limit=5&address=a@x.org", "takes no limit", "limit"),
+    "a look-up with a cursor": ("address=a@x.org&cursor=", "takes no cursor", "cursor"),
+    "a hundred and one addresses": ("&".join(["address=a@x.org"] * 101), "more than 100 times", "address"),
+    **{f"the unknown parameter {name!r}": (f"{name}=1", "Unknown parameter", None) for name in UNSHOWN},
+}
+BAD_LIMITS = [
+    "0",
+    "-1",
+    "10001",
+    "",
+    "x",
+    "1.0",
+    "1e3",
+    "0x10",
+    "1_0",
+    "+5",
+    " 5",
+    "5%20",
+    "%EF%BC%95",
+    "%D9%A5",
+    "9" * 30,
+]
+
+
+@pytest.mark.parametrize(("query", "text", "parameter"), BAD_QUERIES.values(), ids=BAD_QUERIES)
+def test_a_query_that_cannot_be_meant_is_refused(
+    partner_on_sqlite: Partner, query: str, text: str, parameter: str | None
+) -> None:
+    """So that a misspelt name never answers for another organization; an unknown one is echoed where it is harmless."""
+    answer = partner_on_sqlite.get(query)
+    check_bad_request(answer, text, parameter)
+    assert all(word not in answer.body.decode() for word in ("ann@", "a@x", "x" * 41))
+    assert partner_on_sqlite.stored() == NOTHING
+
+
+@pytest.mark.parametrize("limit", BAD_LIMITS)
+def test_a_limit_is_a_whole_number_from_one_to_ten_thousand(partner_on_sqlite: Partner, limit: str) -> None:
+    """In ASCII digits, and nothing else."""
+    check_bad_request(partner_on_sqlite.get(f"limit={limit}"), "a whole number from 1 to 10000", "limit")
+
+
+def test_a_query_may_be_spelt_in_many_ways(partner: Partner) -> None:
+    """Names and values percent-encoded or not, empty parts, and leading zeros."""
+    filled(partner, 3)
+    slug = "".join(f"%{ord(letter):02X}" for letter in partner.slug)
+    for query in (
+        f"org_slug={partner.slug}",
+        f"%6Frg_slug={slug}",
+        f"&&org%5Fslug={slug}&",
+        f"limit=003&group_id={partner.group_id}",
+        f"org_slug={partner.slug}&group_id={partner.group_id}&limit=3",
+    ):
+        assert addresses(partner.get(query)) == ["p0@x.org", "p1@x.org", "p2@x.org"]
+
+
+def test_a_query_names_the_organization_and_group(partner: Partner) -> None:
+    """With a group the records that bear on it: its own and the all-groups ones."""
+    other = partner.new_group("Reminders")
+    partner.submit(out("d@x.org"))
+    partner.submit(out("o@x.org"), group_id=other)
+    partner.submit(out("a@x.org"), all_groups=True)
+    found = {name: addresses(partner.get({"group_id": name})) for name in (partner.group_id, other)}
+    assert found == {partner.group_id: ["d@x.org", "a@x.org"], other: ["o@x.org", "a@x.org"]}
+    assert addresses(partner.get({"org_slug": partner.slug})) == ["d@x.org", "o@x.org", "a@x.org"]
+
+
+@given(st.text("abcdefgiklmnorsup_=&%+;01 \u00e4\0", max_size=40) | st.binary().map(quote))
+def test_any_query_is_read_or_refused(text: str) -> None:
+    """Any text at all: never an error of ours."""
+    try:
+        query = read_query(text.encode())
+    except BadRequest:
+        return
+    assert 1 <= query.limit <= 10_000
+
+
+# Cursors
+
+
+def altered(cursor: str, at: int) -> str:
+    return cursor[:at] + ("A" if cursor[at] != "A" else "B") + cursor[at + 1 :]
+
+
+NO_CURSORS: dict[str, Callable[[str], str]] = {
+    "nothing": lambda _: "",
+    "one that is cut": lambda cursor: cursor[:-1],
+    "one that goes on": lambda cursor: cursor + "A",
+    "one with another number": lambda cursor: altered(cursor, 10),
+    "one with another mark": lambda cursor: altered(cursor, 31),
+    "one in capitals": lambda cursor: cursor.swapcase(),
+    "one with spaces around": lambda cursor: f" {cursor} ",
+    "a number": lambda _: "1",
+    "no ASCII": lambda cursor: "\u0663" * len(cursor),
+    "something long": lambda cursor: cursor * 100,
+}
+
+
+def check_refused(answer: Answer) -> None:
+    """The one answer for every cursor that cannot be used: it says how to go on."""
+    assert (answer.status, refusal(answer)) == (400, {"error": "invalid_cursor"}), answer.body
+    assert "Read anew without a cursor" in text_of(answer)
+
+
+@pytest.mark.parametrize("other", NO_CURSORS.values(), ids=NO_CURSORS)
+def test_what_is_no_cursor_is_told_to_read_anew(partner: Partner, other: Callable[[str], str]) -> None:
+    """It is not read as the nearest one that would be right, nor as none."""
+    cursor = filled(partner, 2).get("limit=1").json()["next_cursor"]
+    assert addresses(partner.get({"cursor": cursor})) == ["p1@x.org"]
+    check_refused(partner.get({"cursor": other(cursor)}))
+
+
+def test_a_cursor_is_for_what_it_was_made_for(partner: Partner) -> None:
+    """Not for another organization, channel or group; nor with a group for none."""
+    cursor = filled(partner, 2).get("limit=1").json()["next_cursor"]
+    of_group = partner.get({"group_id": partner.group_id, "limit": "1"}).json()["next_cursor"]
+    stranger = Partner.new(partner.app, partner.clock)
+    for _ in range(2):
+        check_refused(stranger.get({"cursor": cursor}))
+        stranger.get()  # from now on its feed is open
+    for channel in ("sms", "phone"):
+        for _ in range(2):
+            check_refused(partner.get({"cursor": cursor}, channel=channel))
+            partner.get(channel=channel)
+    check_refused(partner.get({"cursor": cursor, "group_id": partner.group_id}))
+    check_refused(partner.get({"cursor": of_group}))
+    check_refused(partner.get({"cursor": of_group, "group_id": partner.new_group("Reminders")}))
+    assert addresses(partner.get({"cursor": cursor, "limit": "7"})) == ["p1@x.org"]
+    assert addresses(partner.get({"cursor": of_group, "group_id": partner.group_id})) == ["p1@x.org"]
+
+
+def test_a_cursor_for_a_feed_that_nobody_opened_opens_none(partner: Partner) -> None:
+    """A request that is refused stores nothing."""
+    check_refused(partner.get({"cursor": "A" * 32}))
+    assert partner.stored() == NOTHING
+
+
+def test_after_a_restore_readers_begin_anew(partner: Partner) -> None:
+    """Cursors of the generation before are refused, also where nothing has changed since."""
+    filled(partner, 2)
+    group = {"group_id": partner.group_id}
+    cursors = [partner.get(query).json()["next_cursor"] for query in ({}, group)]
+    partner.app.administer(after_restore)
+    partner = partner.colleague("read")  # the tokens from before are revoked
+    for query, cursor in zip(({}, group), cursors, strict=True):
+        check_refused(partner.get({**query, "cursor": cursor}))
+        assert addresses(partner.get(query)) == ["p0@x.org", "p1@x.org"]
+
+
+def test_secret_keys_are_exchanged_without_a_reader_noticing(partner: Partner) -> None:
+    """The new one is added behind, put in front, and then the old one dropped; cursors of both are read meanwhile."""
+    old, new = "k" * 32, "n" * 32
+
+    def with_keys(*secret_keys: str) -> Partner:
+        return partner.at(Application(partner.app.run, partner.app.database, partner.clock, secret_keys=secret_keys))
+
+    cursor = filled(partner, 2).get("limit=1").json()["next_cursor"]
+    assert with_keys(old, new).get("limit=1").json()["next_cursor"] == cursor
+    renewed = with_keys(new, old).get("limit=1").json()["next_cursor"]
+    assert renewed != cursor
+    for known in ((old, new), (new, old)):
+        for one in (cursor, renewed):
+            assert addresses(with_keys(*known).get({"cursor": one})) == ["p1@x.org"]
+    check_refused(with_keys(new).get({"cursor": cursor}))
+    check_refused(with_keys(old).get({"cursor": renewed}))
+
+
+# Look-ups
+
+
+def test_a_look_up_answers_in_one_page(partner: Partner) -> None:
+    """By `seq`, without a cursor, and with the canonical form of each address in the order asked."""
+    filled(partner, 5)
+    asked = ["p3@x.org", " P1@X.ORG\t", "nobody@x.org", "p3@x.org"]
+    answer = partner.get([("address", address) for address in asked])
+    assert addresses(answer) == ["p1@x.org", "p3@x.org"]
+    page = answer.json()
+    assert (page.pop("next_cursor"), page.pop("has_more")) == (None, False)
+    assert page.pop("looked_up") == ["p3@x.org", "p1@x.org", "nobody@x.org", "p3@x.org"]
+    assert page.keys() == {"items"}
+
+
+def test_a_hundred_addresses_are_looked_up_at_once(partner: Partner) -> None:
+    """One more is refused, in test_a_query_that_cannot_be_meant_is_refused."""
+    filled(partner, 120)
+    asked = [f"p{n}@x.org" for n in range(119, 19, -1)]
+    answer = partner.get([("address", address) for address in asked])
+    assert addresses(answer) == sorted(asked, key=lambda address: int(address[1:-6]))
+    assert answer.json()["looked_up"] == asked
+
+
+def test_a_look_up_opens_no_feed(partner: Partner) -> None:
+    """It has nothing to go on from."""
+    assert partner.get("address=ann@x.org").json()["looked_up"] == ["ann@x.org"]
+    assert partner.stored() == NOTHING
+
+
+def test_a_look_up_of_a_group_sees_what_bears_on_it(partner: Partner) -> None:
+    """Its own record and the all-groups one, and no other group's."""
+    other = partner.new_group("Reminders")
+    partner.submit(out("ann@x.org"), group_id=other)
+    partner.submit(out("ann@x.org"), all_groups=True)
+    partner.submit(out("ann@x.org"))
+    records: dict[str, list[Any]] = {
+        name: partner.get({"address": "ann@x.org", **query}).json()["items"]
+        for name, query in {"all": {}, "one": {"group_id": other}}.items()
+    }
+    assert [record["group_id"] for record in records["all"]] == [other, None, partner.group_id]
+    assert [record["group_id"] for record in records["one"]] == [other, None]
+
+
+LOOK_UPS: list[tuple[str, str, str]] = [
+    ("email", "ANN%2Btag%40x.org", "ann+tag@x.org"),
+    ("email", "ann%2btag@x.org", "ann+tag@x.org"),
+    ("email", "%20ann@x.org%0D%0A", "ann@x.org"),
+    ("email", "+ann@x.org+", "ann@x.org"),
+    ("email", "andr%C3%A9@b%C3%BCcher.example", "andr\u00e9@xn--bcher-kva.example"),
+    ("sms", "%2B44 (0)20 7946-0018".replace(" ", "%20"), NUMBER),
+    ("phone", "%2B44+(0)20+7946+0018", NUMBER),
+]
+
+
+@pytest.mark.parametrize(("channel", "text", "canonical"), LOOK_UPS)
+def test_any_spelling_of_an_address_will_do(partner: Partner, channel: str, text: str, canonical: str) -> None:
+    """As section D7 takes it, percent-encoded."""
+    partner.submit(out(canonical), channel=channel)
+    answer = partner.get(f"address={text}", channel=channel)
+    assert (addresses(answer), answer.json()["looked_up"]) == ([canonical], [canonical])
+
+
+BAD_LOOK_UPS: dict[str, tuple[str, Query, bool]] = {
+    "no address": ("email", "address=nobody", False),
+    "an empty one": ("email", "address=", False),
+    "one among good ones": ("email", "address=a@x.org&address=nobody&address=b@x.org", False),
+    "a plus that became a space": ("email", "address=ann+tag@x.org", False),
+    "a plus before a number": ("sms", f"address={NUMBER}", True),
+    "a plus among encoded ones": ("phone", f"address=%2B442079460018&address={NUMBER}", True),
+    "a number without one": ("sms", "address=442079460018", False),
+    "a number with letters": ("phone", {"address": "+44 2079 CALL-ME"}, False),
+    "an e-mail address for a number": ("sms", "address=ann@x.org", False),
+}
+
+
+@pytest.mark.parametrize(("channel", "query", "names_plus"), BAD_LOOK_UPS.values(), ids=BAD_LOOK_UPS)
+def test_an_unacceptable_address_is_named_but_not_repeated(
+    partner_on_sqlite: Partner, channel: str, query: Query, *, names_plus: bool
+) -> None:
+    """Where a phone number begins with a space the text says that + is sent as %2B."""
+    answer = partner_on_sqlite.get(query, channel=channel)
+    check_bad_request(answer, "", "address")
+    assert ("%2B" in text_of(answer)) is names_plus
+    assert all(word not in answer.body.decode() for word in ("nobody", "ann", "7946", "CALL"))
+
+
+def test_the_one_who_reads_may_be_another(partner: Partner) -> None:
+    """A cursor is bound to what is read, not to the key that read it."""
+    cursor = filled(partner, 2).get("limit=1").json()["next_cursor"]
+    colleague = partner.colleague("read")
+    assert addresses(colleague.get({"cursor": cursor})) == ["p1@x.org"]
+    assert refusal(colleague.submit(out("ann@x.org"))) == {"error": "insufficient_scope"}

@@ -1,0 +1,475 @@
+"""Every refusal of the six operations, in the order of docs/interface.md section D4.
+
+Each way to be refused is told apart from what else a request says, so that any two can be committed at once.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+
+from stoplist import ids
+from stoplist.oauth.credentials import set_ceilings
+from stoplist.organizations.groups import create_group, retire_group
+from stoplist.organizations.organizations import close_organization
+from tests.builders import contents, make_organization
+from tests.fakes import FakeClock
+from tests.unsubscribes.partner import back, out, written
+from tests.web.api.partner import FEED_TABLES, JSON, packed, path, refusal, text_of
+from tests.web.application import Answer, Application
+from tests.web.conftest import Deployment
+
+MANY = 10_000
+KEYS: dict[str, tuple[str, ...]] = {
+    "all": ("read", "unsubscribe", "resubscribe"),
+    "reader": ("read",),
+    "unsubscriber": ("unsubscribe",),
+    "resubscriber": ("resubscribe",),
+}
+
+
+NO_AT = "The e-mail address has no @: one must stand between its name and its domain."
+
+
+class World:
+    """Organizations, groups and keys of every sort: whatever a request can name.
+
+    `home` has a default group; `bare` and `closed` have none, `closed` is that; `foreign` is nobody's whom we know.
+    """
+
+    def __init__(self, app: Application, clock: FakeClock) -> None:
+        self.app, self.clock = app, clock
+        self.groups: dict[str, str] = {"unknown": ids.new_id(ids.GROUP_ID), "malformed": "newsletter"}
+        for slug in ("home", "bare", "closed", "foreign"):
+            app.run(make_organization(app.database, clock, slug))
+            self.groups[slug] = self._group(slug, is_default=slug == "home")
+        self.groups["retired"] = self._group("bare", is_default=True)
+        app.administer(retire_group, group_id=self.groups["retired"])
+        ours = {"organizations": ["home", "bare", "closed"], "default_organization": "home"}
+        self.tokens = {name: self._token(MANY, permissions=frozenset(may), **ours) for name, may in KEYS.items()}
+        for slug in ("bare", "closed"):
+            self.tokens[f"of {slug}"] = self._token(
+                MANY, permissions=frozenset(KEYS["all"]), **{**ours, "default_organization": slug}
+            )
+        app.administer(close_organization, slug="closed")
+        self.tokens["unknown"] = ids.new_secret(ids.ACCESS_TOKEN)
+        self.tokens["exhausted"] = self._token(1, organizations=["foreign"], permissions=frozenset(("resubscribe",)))
+        app.call(self.tokens["exhausted"])
+
+    def _group(self, slug: str, *, is_default: bool) -> str:
+        name = "Default" if is_default else "Other"
+        return self.app.administer(create_group, org_slug=slug, name=name, is_default=is_default).group_id
+
+    def _token(self, per_minute: int, **options: Any) -> str:
+        key = self.app.new_key(**options)
+        self.app.administer(set_ceilings, client_id=key.client_id, token_per_minute=None, api_per_minute=per_minute)
+        return str(self.app.pair(key)["access_token"])
+
+    def stored(self) -> Any:
+        return self.app.run(contents(self.app.database, *FEED_TABLES))
+
+
+@pytest.fixture(scope="module")
+def world(each_deployment: Deployment) -> World:
+    clock = FakeClock()
+    return World(Application(each_deployment.run, each_deployment.database, clock), clock)
+
+
+@dataclass
+class Request:
+    """One that is right, until something about it is changed."""
+
+    world: World
+    method: str = "POST"
+    token: str = "all"
+    scheme: str = "https"
+    path: str = path()
+    query: list[str] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=lambda: dict([JSON]))
+    fields: dict[str, Any] = field(default_factory=dict)
+    encode: Callable[[bytes], bytes] = bytes
+
+    def __post_init__(self) -> None:
+        if self.method == "POST":
+            self.fields["items"] = [out("ann@x.org"), back("bob@x.org", written(self.world.clock.now_ms()))]
+
+    def name(self, **names: str) -> None:
+        """It names this organization or group."""
+        if self.method == "POST":
+            self.fields.update(names)
+            return
+        kept = [part for part in self.query if part.partition("=")[0] not in names]
+        self.query = [*kept, *(f"{name}={text}" for name, text in names.items())]
+
+    def answered(self) -> Answer:
+        body = self.encode(json.dumps(self.fields).encode()) if self.fields else b""
+        headers = [("authorization", f"Bearer {self.world.tokens[self.token]}"), *self.headers.items()]
+        target = "?".join(filter(None, (self.path, "&".join(self.query))))
+        return self.world.app.ask(self.method, target, headers=list(headers), body=body, scheme=self.scheme)
+
+
+class Fault(NamedTuple):
+    """A way to be refused, and how: the status, the code with the extra fields, and a part of the text."""
+
+    change: Callable[[Request], None]
+    status: int
+    code: str
+    text: str
+    extra: Mapping[str, Any] = MappingProxyType({})
+    """A value in angle brackets is the id of that group."""
+
+
+def setting(**values: Any) -> Callable[[Request], None]:
+    def change(request: Request) -> None:
+        for name, value in values.items():
+            setattr(request, name, value)
+
+    return change
+
+
+def header(name: str, text: str) -> Callable[[Request], None]:
+    return lambda request: request.headers.update({name: text})
+
+
+def body_field(name: str, value: Any) -> Callable[[Request], None]:
+    return lambda request: request.fields.update({name: value})
+
+
+def asking(*parts: str) -> Callable[[Request], None]:
+    return lambda request: request.query.extend(parts)
+
+
+def asking_only(*parts: str) -> Callable[[Request], None]:
+    """Beside an organization and a group nothing else is asked: these parts bear on what else there might be."""
+
+    def change(request: Request) -> None:
+        request.query = [part for part in request.query if part.startswith(("org_slug=", "group_id="))]
+        request.query.extend(parts)
+
+    return change
+
+
+def naming(**names: str) -> Callable[[Request], None]:
+    """A group is meant by its name in `World.groups`."""
+
+    def change(request: Request) -> None:
+        request.name(**{n: request.world.groups[text] if n == "group_id" else text for n, text in names.items()})
+
+    return change
+
+
+def item(value: Any) -> Callable[[Request], None]:
+    return lambda request: request.fields["items"].append(value)
+
+
+def both_groups(request: Request) -> None:
+    request.fields.setdefault("group_id", request.world.groups["home"])
+    request.fields["all_groups"] = True
+
+
+def a_cursor_of(slug: str) -> Callable[[Request], None]:
+    def change(request: Request) -> None:
+        follow = Request(request.world, "GET", query=[f"org_slug={slug}"])
+        request.query.append(f"cursor={follow.answered().json()['next_cursor']}")
+
+    return change
+
+
+def bad_request(change: Callable[[Request], None], text: str, parameter: str | None = None) -> Fault:
+    return Fault(change, 400, "bad_request", text, {} if parameter is None else {"parameter": parameter})
+
+
+def no_organization(change: Callable[[Request], None], slug: str) -> Fault:
+    return Fault(change, 403, "unauthorized_organization", "organization", {"org_slug": slug})
+
+
+def no_group(change: Callable[[Request], None], group: str) -> Fault:
+    return Fault(change, 403, "unauthorized_organization", "group", {"group_id": f"<{group}>"})
+
+
+def bad_item(value: Any, text: str) -> Fault:
+    error = {"item_index": 2, "item_error": text}
+    return Fault(item(value), 400, "invalid_item", "1 of 3 items", {**error, "item_errors": [error]})
+
+
+def no_scope(token: str, permission: str) -> Fault:
+    return Fault(setting(token=token), 403, "insufficient_scope", f"lacks the permission {permission}")
+
+
+BEFORE: dict[str, list[Fault]] = {
+    "HTTPS": [bad_request(setting(scheme="http"), "HTTPS")],
+    "token": [Fault(setting(token="unknown"), 401, "invalid_token", "unknown, expired or revoked")],
+    "limit": [Fault(setting(token="exhausted"), 429, "rate_limited", "the limit is 1 in 60 seconds")],
+    "route": [
+        Fault(setting(path=path("fax")), 404, "not_found", "nothing at this path"),
+        Fault(setting(method="PUT"), 405, "method_not_allowed", "Ask with GET, submit with POST"),
+    ],
+}
+ORGANIZATION = [
+    no_organization(naming(org_slug="nowhere"), "nowhere"),
+    no_organization(naming(org_slug="foreign"), "foreign"),
+    no_organization(naming(org_slug="closed"), "closed"),
+    no_organization(naming(org_slug="Not-a-slug!"), "Not-a-slug!"),
+    no_organization(naming(org_slug=""), ""),
+    no_organization(naming(org_slug="x" * 64), "x" * 64),
+]
+GROUP = [no_group(naming(group_id=group), group) for group in ("unknown", "malformed", "foreign", "closed", "retired")]
+CLOSED = ORGANIZATION[2]
+OUTSIDE = [no_group(naming(org_slug="home", group_id="bare"), "bare")]
+
+SUBMIT: dict[str, list[Fault]] = {
+    **BEFORE,
+    "shape": [
+        bad_request(header("content-type", "text/plain"), "content type must be application/json"),
+        bad_request(header("content-type", "application/x-www-form-urlencoded"), "application/json"),
+        bad_request(setting(headers={}), "application/json"),
+        bad_request(header("content-encoding", "br"), "must be gzip"),
+        bad_request(header("content-encoding", "gzip, gzip"), "must be gzip"),
+        bad_request(header("content-encoding", "gzip"), "not a whole gzip"),
+        bad_request(header("content-length", str(8 << 20 | 1)), "larger than 8 MiB"),
+        bad_request(asking("org_slug=home"), "no query parameters"),
+        bad_request(setting(encode=lambda body: body + b"}"), "not JSON"),
+        bad_request(setting(encode=lambda body: body[:-1]), "not JSON"),
+        bad_request(setting(encode=lambda body: body.replace(b"ann", b"\xff")), "not JSON"),
+        bad_request(setting(encode=lambda body: b"[" + body + b"]"), "not JSON"),
+        bad_request(setting(encode=lambda body: body + b" " * (8 << 20)), "larger than 8 MiB"),
+        bad_request(body_field("orgslug", "home"), "unknown field: it takes org_slug", "orgslug"),
+        bad_request(body_field("ann@x.org", 1), "unknown field"),
+        bad_request(body_field("org_slug", "x" * 65), "longer than 64 characters", "org_slug"),
+        bad_request(body_field("org_slug", "ho\0me"), "NUL", "org_slug"),
+        bad_request(body_field("org_slug", "\ud800"), "must be text", "org_slug"),
+        bad_request(body_field("org_slug", 1), "must be text", "org_slug"),
+        bad_request(body_field("group_id", "grp_\0"), "NUL", "group_id"),
+        bad_request(body_field("group_id", "x" * 65), "longer than 64 characters", "group_id"),
+        bad_request(body_field("group_id", ["x"]), "must be text", "group_id"),
+        bad_request(body_field("all_groups", "true"), "true or false", "all_groups"),
+        bad_request(body_field("all_groups", 1), "true or false", "all_groups"),
+        bad_request(both_groups, "not both", "all_groups"),
+    ],
+    "permission": [
+        no_scope("reader", "resubscribe and unsubscribe"),
+        no_scope("unsubscriber", "resubscribe"),
+        no_scope("resubscriber", "unsubscribe"),
+    ],
+    "organization": ORGANIZATION,
+    "group": [*GROUP, *OUTSIDE],
+    "default group": [
+        Fault(naming(org_slug="bare"), 400, "default_group_not_configured", "no default group", {"org_slug": "bare"})
+    ],
+    "items": [
+        bad_item(out("nobody"), NO_AT),
+        bad_item({"address": 5}, "address must be text."),
+        bad_item(5, "The item must be an object with an address."),
+        bad_item(out("ann@x.org", source="a\0b"), "source contains a NUL character: send text alone."),
+        bad_item(
+            out("ann@x.org", source="\udfff"), "source contains half of a surrogate pair: send text in UTF-8."
+        ),
+    ],
+}  # fmt: skip
+READ: dict[str, list[Fault]] = {
+    **BEFORE,
+    "shape": [
+        bad_request(asking("orgslug=home"), "Unknown parameter: this takes org_slug", "orgslug"),
+        bad_request(asking("all_groups=true"), "Unknown parameter", "all_groups"),
+        bad_request(asking("org_slug=a", "org_slug=b"), "org_slug is sent more than once", "org_slug"),
+        bad_request(asking_only("limit=1", "limit=1"), "limit is sent more than once", "limit"),
+        bad_request(asking_only("limit=0"), "from 1 to 10000", "limit"),
+        bad_request(asking_only("limit=10001"), "from 1 to 10000", "limit"),
+        bad_request(asking_only("address=a@x.org", "limit=5"), "takes no limit", "limit"),
+        bad_request(asking_only("address=nobody", "cursor=x"), "takes no cursor", "cursor"),
+        bad_request(asking_only(*["address=nobody"] * 101), "more than 100 times", "address"),
+        bad_request(asking_only("cursor=%00"), "NUL"),
+        bad_request(asking_only("cursor=%ff"), "percent-encoded UTF-8"),
+        bad_request(asking_only("cursor=%ED%A0%80"), "percent-encoded UTF-8"),
+    ],
+    "permission": [no_scope("unsubscriber", "read"), no_scope("resubscriber", "read")],
+    "organization": ORGANIZATION,
+    "group": [*GROUP, *OUTSIDE],
+    "address or cursor": [
+        bad_request(asking("address=nobody"), NO_AT, "address"),
+        bad_request(asking("address=a@x.org", "address="), "is empty", "address"),
+        Fault(asking("cursor="), 400, "invalid_cursor", "Read anew"),
+        Fault(asking("cursor=abc"), 400, "invalid_cursor", "Read anew"),
+        Fault(a_cursor_of("bare"), 400, "invalid_cursor", "Read anew"),
+    ],
+}
+ORDERS = {"POST": SUBMIT, "GET": READ}
+SINGLE = [(method, step) for method, order in ORDERS.items() for step in order]
+PAIRS = [(method, *pair) for method, order in ORDERS.items() for pair in itertools.combinations(order, 2)]
+
+
+def answer_to(world: World, method: str, *faults: Fault) -> Answer:
+    """The answer to a request with these faults; what only one of them can say, the first one says."""
+    request = Request(world, method)
+    for fault in reversed(faults):
+        fault.change(request)
+    return request.answered()
+
+
+def check_refused(world: World, answer: Answer, fault: Fault) -> None:
+    extra = {
+        name: world.groups[value[1:-1]] if isinstance(value, str) and value.startswith("<") else value
+        for name, value in fault.extra.items()
+    }
+    assert (answer.status, refusal(answer)) == (fault.status, {"error": fault.code, **extra}), fault
+    assert fault.text in text_of(answer)
+    assert "ann@x.org" not in answer.body.decode()
+
+
+def check_nothing_stored(world: World, before: Any) -> None:
+    assert world.stored() == before
+    assert all(before[table] == [] for table in FEED_TABLES if table != "feeds")
+
+
+@pytest.fixture
+def before(world: World) -> Any:
+    """What is stored when a test begins, with the one feed open that another's cursor is taken from."""
+    Request(world, "GET", query=["org_slug=bare"]).answered()
+    return world.stored()
+
+
+def test_without_a_fault_both_are_answered(world: World) -> None:
+    """What the requests of the other tests have in common is right."""
+    request = Request(world)
+    request.fields["items"] = [{"address": "nobody"}]
+    request.headers["prefer"] = "handling=lenient"
+    assert (request.answered().status, Request(world, "GET", query=["org_slug=bare"]).answered().status) == (200, 200)
+
+
+@pytest.mark.parametrize(("method", "step"), SINGLE)
+def test_every_fault_is_named(world: World, before: Any, method: str, step: str) -> None:
+    """Status, code, extra fields and words, and nothing is stored; not even a feed is opened."""
+    for fault in ORDERS[method][step]:
+        answer = answer_to(world, method, fault)
+        check_refused(world, answer, fault)
+    check_nothing_stored(world, before)
+
+
+@pytest.mark.parametrize(("method", "earlier", "later"), PAIRS)
+def test_of_two_faults_the_earlier_is_named(world: World, before: Any, method: str, earlier: str, later: str) -> None:
+    """In the same words as if it were alone, whichever the two; nothing is stored."""
+    order = ORDERS[method]
+    # Each of the earlier step with some of the later one, and each of the later with some of the earlier.
+    size = max(len(order[earlier]), len(order[later]))
+    cycles = zip(itertools.cycle(order[earlier]), itertools.cycle(order[later]), strict=False)
+    for first, second in itertools.islice(cycles, size):
+        check_refused(world, answer_to(world, method, first, second), first)
+    check_nothing_stored(world, before)
+
+
+@pytest.mark.parametrize("method", ORDERS)
+def test_of_all_faults_at_once_the_first_is_named(world: World, before: Any, method: str) -> None:
+    """Taken away one after the other, they come up in their order."""
+    faults = [faults[0] for faults in ORDERS[method].values()]
+    for at, fault in enumerate(faults):
+        check_refused(world, answer_to(world, method, *faults[at:]), fault)
+    check_nothing_stored(world, before)
+
+
+# What the table cannot say
+
+
+@pytest.mark.parametrize(("method", "challenge"), [
+    ("POST", 'Bearer realm="stoplist", error="insufficient_scope"'),
+    ("GET", 'Bearer realm="stoplist", error="insufficient_scope"'),
+])  # fmt: skip
+def test_a_missing_permission_comes_with_a_challenge(world: World, method: str, challenge: str) -> None:
+    """RFC 6750 section 3.1."""
+    (fault, *_) = ORDERS[method]["permission"]
+    assert answer_to(world, method, fault).header("www-authenticate") == challenge
+
+
+def test_another_method_is_told_which_there_are(world: World) -> None:
+    """RFC 9110 section 15.5.6."""
+    assert answer_to(world, "POST", BEFORE["route"][1]).header("allow") == "GET, HEAD, POST"
+
+
+@pytest.mark.parametrize(
+    ("token", "items", "code"),
+    [
+        ("unsubscriber", [{"address": 5, "status": "resubscribed"}], "insufficient_scope"),
+        ("unsubscriber", [{"address": "nobody", "status": "resubscribed"}], "insufficient_scope"),
+        ("unsubscriber", [{"address": 5}], "invalid_item"),
+        ("unsubscriber", [{"address": "a@x.org", "status": "gone"}], "invalid_item"),
+        ("resubscriber", [{"address": 5}], "insufficient_scope"),
+        ("resubscriber", [{"address": "\ud800", "status": None}], "insufficient_scope"),
+        ("resubscriber", [5], "invalid_item"),
+        ("reader", [5], "insufficient_scope"),
+        ("reader", [{"address": "a@x.org", "status": 5}], "insufficient_scope"),
+    ],
+)
+@pytest.mark.parametrize("prefer", [None, "handling=lenient"])
+def test_a_bad_item_needs_its_permission_too(
+    world: World, before: Any, token: str, items: list[Any], code: str, prefer: str | None
+) -> None:
+    """As far as its status can be told; and whoever may submit nothing is told so whatever the items are."""
+    request = Request(world, token=token, fields={})
+    request.fields["items"] = items
+    request.headers |= {} if prefer is None else {"prefer": prefer}
+    answer = request.answered()
+    expected = None if prefer and code == "invalid_item" else code
+    assert answer.json().get("error") == expected, answer.body
+    check_nothing_stored(world, before)
+
+
+def test_lenience_is_for_items_alone(world: World, before: Any) -> None:
+    """What comes before them is refused with it as without."""
+    for step, faults in SUBMIT.items():
+        for fault in faults if step != "items" else ():
+            lenient = fault._replace(change=both(fault.change, header("prefer", "handling=lenient")))
+            if fault.change is not SUBMIT["shape"][2].change:  # it takes all headers away
+                check_refused(world, answer_to(world, "POST", lenient), fault)
+    check_nothing_stored(world, before)
+
+
+def both(*changes: Callable[[Request], None]) -> Callable[[Request], None]:
+    def change(request: Request) -> None:
+        for one in changes:
+            one(request)
+
+    return change
+
+
+def test_with_a_group_or_with_all_groups_no_default_is_needed(world: World, before: Any) -> None:
+    """Only a submission that names neither is refused for want of one; `bad` keeps it from being stored."""
+    bad = SUBMIT["items"][0]
+    for fields in ({"group_id": world.groups["bare"]}, {"org_slug": "bare", "all_groups": True}):
+        changes = [body_field(name, value) for name, value in fields.items()]
+        check_refused(world, answer_to(world, "POST", bad._replace(change=both(bad.change, *changes))), bad)
+    check_nothing_stored(world, before)
+
+
+@pytest.mark.parametrize("method", ORDERS)
+def test_what_exists_elsewhere_is_refused_like_what_does_not_exist(world: World, method: str) -> None:
+    """The same answer but for the name that was sent: nobody can find out what organizations and groups there are."""
+
+    def told(**names: str) -> tuple[int, bytes]:
+        request = Request(world, method)
+        naming(**names)(request)
+        answer = request.answered()
+        sent = names.get("org_slug") or world.groups[names["group_id"]]
+        return answer.status, answer.body.replace(sent.encode(), b"-")
+
+    assert told(org_slug="nowhere") == told(org_slug="foreign") == told(org_slug="closed")
+    groups = {told(group_id=group) for group in ("unknown", "foreign", "closed", "retired", "malformed")}
+    assert len(groups) == 1
+
+
+def test_a_default_organization_that_is_closed_is_named(world: World, before: Any) -> None:
+    """Also where nothing was sent."""
+    for method in ORDERS:
+        check_refused(world, answer_to(world, method, no_organization(setting(token="of closed"), "closed")), CLOSED)
+    check_nothing_stored(world, before)
+
+
+def test_a_gzip_body_is_refused_in_the_same_order(world: World, before: Any) -> None:
+    """It is unpacked before anything in it is looked at."""
+    for step in ("permission", "organization", "group", "default group", "items"):
+        for fault in SUBMIT[step]:
+            change = both(fault.change, header("content-encoding", "gzip"), setting(encode=packed))
+            check_refused(world, answer_to(world, "POST", fault._replace(change=change)), fault)
+    check_nothing_stored(world, before)
