@@ -13,6 +13,10 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-emit-package stoplist-addresses --custom-compile-command 'make lock' $(UPGRADE)
 
+TESTS = .venv/bin/python -m pytest $(PYTEST)
+# The long rounds of concurrency prove what the code does, not what the interpreter does: they run on one Python only.
+TESTS_3_13 = .venv-3.13/bin/python -m pytest -m 'not slow' $(PYTEST)
+
 .PHONY: help install serve test test-3.13 check bench lock clean
 
 help:  ## show these lines
@@ -24,16 +28,15 @@ install: .venv/.installed  ## make .venv with the stoplist command in it
 serve: .venv/.installed  ## run the server over TLS with a demo organization and key (development)
 	@.venv/bin/stoplist serve --demo
 
-test: .venv/.development  ## run all tests, and on Python 3.13 too where it is at hand
+test: .venv/.development  ## run all tests, and beside them those for Python 3.13 where it is at hand
 	@tools/get-browser .venv/bin/python
-	.venv/bin/python -m pytest $(PYTEST)
-	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then :; \
-	elif [ -n "$(PYTHON_3_13)" ]; then $(MAKE) --no-print-directory test-3.13; \
-	else echo 'Python 3.13 is not at hand: the tests ran on one Python only.'; fi
+	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then $(TESTS); \
+	elif [ -n "$(PYTHON_3_13)" ]; then \
+		$(MAKE) --silent .venv-3.13/.development && tools/side-by-side "$(TESTS)" "$(TESTS_3_13)"; \
+	else $(TESTS) && echo 'Python 3.13 is not at hand: the tests ran on one Python only.'; fi
 
-# The long rounds of concurrency prove what the code does, not what the interpreter does: they run once, above.
 test-3.13: .venv-3.13/.development  ## run the tests on Python 3.13, without those marked slow
-	.venv-3.13/bin/python -m pytest -m 'not slow' $(PYTEST)
+	$(TESTS_3_13)
 
 check: .venv/.development  ## format, lint, types, layers, documentation, then all tests
 	.venv/bin/ruff format --check .
