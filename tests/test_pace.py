@@ -63,3 +63,49 @@ def test_others_run_in_between() -> None:
         return log
 
     assert asyncio.run(both()) == ["before", "other", "after"]
+
+
+def test_of_several_at_long_work_one_goes_on_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short request waits for one slice of theirs, not for one of each."""
+    monkeypatch.setattr(time, "monotonic_ns", itertools.count(0, 2 * pace.SLICE_NS).__next__)
+
+    async def watched() -> list[int]:
+        slices = 0
+
+        async def work() -> None:
+            nonlocal slices
+            async for _ in pace.in_slices(range(320)):
+                slices += 1
+
+        at_work = [asyncio.ensure_future(work()) for _ in range(5)]
+        seen: list[int] = []
+        while not all(task.done() for task in at_work):
+            await asyncio.sleep(0)
+            seen.append(slices)
+        return seen
+
+    seen = asyncio.run(watched())
+    assert seen[-1] == 5 * 20
+    begun, rest = seen[0], seen[1:]
+    assert begun == 5
+    assert max(later - earlier for earlier, later in itertools.pairwise(rest)) == 1
+
+
+def test_who_gives_up_waiting_holds_nobody_up() -> None:
+    """A request that ends while its turn has not come: the others go on."""
+
+    async def three() -> list[int]:
+        went_on: list[int] = []
+
+        async def wait(number: int) -> None:
+            await pace.let_others_run()
+            went_on.append(number)
+
+        waiting = [asyncio.ensure_future(wait(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        waiting[1].cancel()
+        await asyncio.wait_for(waiting[2], 5)
+        return went_on
+
+    assert asyncio.run(three()) == [2]

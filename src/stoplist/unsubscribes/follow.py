@@ -5,7 +5,7 @@ Source: docs/interface.md section D6.
 """
 
 from collections.abc import Sequence
-from contextlib import aclosing
+from operator import itemgetter
 
 import msgspec
 from stoplist_addresses import AddressError
@@ -53,7 +53,7 @@ async def follow(
             stores.secret_keys, cursor, feed_id=feed.feed_id, generation=feed.generation, group_id=group_id
         )
     if target.group is None:
-        rows = await _page(stores, feed, after, limit)
+        rows = await stores.database.all(_AFTER, feed_id=feed.feed_id, after=after, most=limit)
         stands_at = rows[-1]["seq"] if rows else after
         is_end = len(rows) < limit
     else:
@@ -83,6 +83,7 @@ async def look_up(actor: Actor, stores: Stores, channel: Channel, named: Named, 
     )
     if target.group is not None:
         rows = [row for row in rows if row["group_no"] in (ALL_GROUPS, target.group.number)]
+    rows.sort(key=itemgetter("seq"))
     return Page(items=await _records(stores, target, rows), next_cursor=None, has_more=False, looked_up=looked_up)
 
 
@@ -100,14 +101,6 @@ def _canonical(address: str, channel: Channel) -> str:
         if channel.name != "email" and address.startswith(" "):
             hint = " In a query string + means a space: send it as %2B."
         raise BadRequest(f"{error}{hint}", parameter="address") from None
-
-
-async def _page(stores: Stores, feed: Feed, after: int, limit: int) -> list[Row]:
-    rows: list[Row] = []
-    async with aclosing(stores.database.slices(_AFTER, feed_id=feed.feed_id, after=after, most=limit)) as slices:
-        async for part in slices:
-            rows += part
-    return rows
 
 
 async def _page_of_group(stores: Stores, feed: Feed, group: Group, after: int, limit: int) -> tuple[list[Row], int]:

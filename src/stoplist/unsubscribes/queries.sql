@@ -129,13 +129,12 @@ SELECT id, group_no, address, status, reason, source, occurred_ms, recorded_ms, 
 WHERE feed_id = :feed_id AND seq > :after AND seq <= :until AND group_no IN (0, :group_no) ORDER BY seq LIMIT :most
 
 -- name: records_of_addresses
--- Primary key of unsubscribes, once an address.
+-- Primary key of unsubscribes, once an address; in no order.
 SELECT u.id, u.group_no, u.address, u.status, u.reason, u.source, u.occurred_ms, u.recorded_ms, u.seq
 FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
 FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
 WHERE u.feed_id = :feed_id AND u.address = j.value
 OFFSET 0) u  -- only: postgresql
-ORDER BY u.seq
 
 -- name: feeds
 SELECT feed_id, organization_id, channel FROM feeds ORDER BY feed_id

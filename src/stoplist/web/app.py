@@ -46,9 +46,9 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
     api = BearerGate(operations, database=parts.database, clock=parts.clock, limiter=parts.limiter)
     routes = Router(
         [
+            Mount(API_PATH, app=api),
             Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics)),
             Route(API_PATH, api),
-            Mount(API_PATH, app=api),
             Route(published.OPENAPI_PATH, published.description(parts.base_url)),
             Route(published.DOCS_PATH, published.reference(parts.base_url)),
             Route(health.HEALTHZ, _Plain(health.healthz)),

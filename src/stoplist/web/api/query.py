@@ -2,7 +2,7 @@
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_to_bytes
 
 from stoplist.errors import BadRequest
 from stoplist.unsubscribes.model import DEFAULT_LIMIT, MAX_LIMIT, MAX_LOOK_UPS, MAX_NAME_CHARS, Named
@@ -12,6 +12,7 @@ _ADDRESS = "address"
 _NAMES = (*_SINGLE, _ADDRESS)
 MAX_SHOWN_CHARS = 40
 _SHOWN = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_SHOWN_CHARS}}}")
+_MAX_PARAMETERS = 1000
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -67,18 +68,23 @@ def _parameters(query_string: bytes) -> tuple[dict[str, str], list[str]]:
 
 
 def _pairs(query_string: bytes) -> list[tuple[str, str]]:
-    if not query_string:
-        return []
+    """The parameters, decoded, in the order sent. By hand: parse_qsl takes three times as long."""
+    parts = query_string.replace(b"+", b" ").split(b"&")
+    if len(parts) > _MAX_PARAMETERS:
+        raise BadRequest("The query string has too many parameters.")
     try:
-        text = query_string.decode("ascii")
-        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=False, errors="strict", max_num_fields=1000)
+        query_string.decode("ascii")
+        pairs = [_pair(part) for part in parts if part]
     except UnicodeDecodeError:
         raise BadRequest("The query string is not percent-encoded UTF-8.") from None
-    except ValueError:
-        raise BadRequest("The query string has too many parameters.") from None
-    if "\0" in text or any("\0" in part for pair in pairs for part in pair):
+    if any("\0" in text for pair in pairs for text in pair):
         raise BadRequest("The query string contains a NUL character: send text alone.")
     return pairs
+
+
+def _pair(part: bytes) -> tuple[str, str]:
+    name, _, value = part.partition(b"=")
+    return unquote_to_bytes(name).decode(), unquote_to_bytes(value).decode()
 
 
 def _checked(single: dict[str, str], name: str) -> str | None:
