@@ -41,7 +41,7 @@ class PlainSqlite:
     def __init__(self, file: Path, copy: Path) -> None:
         shutil.copy(file, copy)
         self._connection = sqlite3.connect(copy, isolation_level=None)
-        # As durable as the server, with as much memory; checkpoints as SQLite makes them by itself.
+        # As durable as the server, with twice its writer's memory; checkpoints as SQLite makes them by itself.
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536"):
             self._connection.execute(f"PRAGMA {pragma}").fetchall()
 
