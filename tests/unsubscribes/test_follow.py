@@ -235,6 +235,27 @@ async def test_what_is_written_while_a_page_is_read_is_for_the_next(
     assert sorted(latest.values(), key=lambda record: record.seq) == await organization.feed()
 
 
+@in_loop
+async def test_a_cursor_that_has_passed_the_head_does_not_go_back_to_it(
+    place: InLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written after the head was read may be on the page already; it comes once."""
+    monkeypatch.setattr(module, "_EXAMINED_AT_ONCE", 2)
+    organization = await filled(place, 2)
+    one = place.database.one
+    late = iter([[out("q0@x.org"), out("q1@x.org")]])
+
+    async def late_one(query: Any, **values: Any) -> Any:
+        if query.name == "seq_after" and (batch := next(late, None)):
+            await organization.submit(*batch)
+        return await one(query, **values)
+
+    monkeypatch.setattr(place.database, "one", late_one)
+    page = await organization.follow(group_id=organization.default_group)
+    assert (addresses(page), page.has_more) == (["p0@x.org", "p1@x.org", "q0@x.org", "q1@x.org"], False)
+    assert addresses(await organization.follow(page.next_cursor, group_id=organization.default_group)) == []
+
+
 # Look-ups
 
 

@@ -144,6 +144,8 @@ async def test_what_another_sent_again_counts_as_confirmed(place: InLoop) -> Non
     assert await is_confirmed(first, ("self", [back("a@x.org", at)]))
     assert await is_confirmed(first, ("other", [back("a@x.org", place.ago(60))]))
     assert not await is_confirmed(first, ("other", first[1]), ("self", [back("a@x.org", place.ago(40))]))
+    both = [back("a@x.org", place.ago(40)), back("a@x.org", place.ago(30))]
+    assert not await is_confirmed(first, ("other", first[1]), ("self", both))
 
 
 @in_loop
