@@ -57,15 +57,15 @@ async def let_others_run() -> None:
 
 
 async def in_slices(
-    items: Sequence[T], pause: Callable[[], Awaitable[None]] = let_others_run
+    items: Sequence[T], pause: Callable[[], Awaitable[None]] = let_others_run, *, look_every: int = _LOOK_EVERY
 ) -> AsyncIterator[Sequence[T]]:
-    """`items` in order, a few at a time, with a `pause` after each millisecond of work on them."""
-    if len(items) <= _LOOK_EVERY:
+    """`items` in order, `look_every` at a time, with a `pause` after each millisecond of work on them."""
+    if len(items) <= look_every:
         yield items
         return
     pause_ns = time.monotonic_ns() + SLICE_NS
-    for at in range(0, len(items), _LOOK_EVERY):
-        yield items[at : at + _LOOK_EVERY]
+    for at in range(0, len(items), look_every):
+        yield items[at : at + look_every]
         if time.monotonic_ns() > pause_ns:
             await pause()
             pause_ns = time.monotonic_ns() + SLICE_NS

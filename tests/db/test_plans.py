@@ -63,6 +63,7 @@ HOT = {
     "feed": [FEED],
     "open_feed": [],
     "lock_feed": [FEED],
+    "give_back_numbers": [FEED],
     "renew_generation": [FEED],
     "standing": [RECORD],
     "keep_versions": [RECORD],
@@ -232,7 +233,17 @@ def test_on_an_empty_postgresql_indexes_lead_the_statement(empty: str, name: str
 
 
 @pytest.mark.parametrize(
-    "name", ["find_client", "find_access_token", "find_refresh_token", "issue_pair", "rotate_pair", "feed", "lock_feed"]
+    "name",
+    [
+        "find_client",
+        "find_access_token",
+        "find_refresh_token",
+        "issue_pair",
+        "rotate_pair",
+        "feed",
+        "lock_feed",
+        "give_back_numbers",
+    ],
 )
 def test_on_a_full_postgresql_indexes_lead_the_statement(filled: str, name: str) -> None:
     """With many rows that PostgreSQL has not looked at yet."""

@@ -158,3 +158,24 @@ async def test_two_feeds_never_share_a_generation(place: InLoop) -> None:
     assert len(generations) == 2
     await execute(place.database, "DELETE FROM feeds WHERE feed_id = :feed_id", feed_id=organization.feed_id)
     await refused(organization, cursor)
+
+
+@in_loop
+async def test_where_nobody_told_of_a_restore_a_cursor_beyond_the_feed_is_refused(place: InLoop) -> None:
+    """The database went back in time: what is written anew under numbers that a reader has seen would be skipped."""
+    organization = await place.new_organization()
+    await organization.submit(*(out(f"p{n}@x.org") for n in range(3)))
+    cursor = (await organization.follow()).next_cursor
+    number = (await organization.rows("feeds", "feed_id"))[0]["feed_id"]
+    await execute(place.database, "UPDATE feeds SET head_seq = 2 WHERE feed_id = :feed_id", feed_id=number)
+    with pytest.raises(InvalidCursor):
+        await organization.follow(cursor)
+
+
+def test_a_cursor_has_one_spelling() -> None:
+    """What another alphabet of base 64 has in the place of `-` and `_` is no other way to write it."""
+    seqs = (seq for seq in range(1_000))
+    cursor = next(c for seq in seqs if {"-", "_"} <= set(c := make_cursor([SECRET_KEY], **BOUND, seq=seq)))
+    for altered in (cursor.replace("-", "+"), cursor.replace("_", "/"), cursor + "=", cursor[:-1], f"{cursor}\n"):
+        with pytest.raises(InvalidCursor):
+            read_cursor([SECRET_KEY], altered, **BOUND)

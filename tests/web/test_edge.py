@@ -162,7 +162,7 @@ def test_a_store_that_is_away_is_503(
     answer = asked(app, place)
     assert (answer.status, answer.error) == (503, "temporarily_unavailable")
     assert answer.header("retry-after") == str(error.retry_after_s)
-    assert answer.header("cache-control") == ("no-store" if place == TOKEN else None)
+    assert answer.header("cache-control") == "no-store"
     warning, request = logged.lines
     assert (warning["level"], warning["request_id"]) == ("warning", request["request_id"])
     assert app.metrics.registry.get_sample_value("stoplist_store_errors_total") == 1

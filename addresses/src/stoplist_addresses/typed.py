@@ -3,6 +3,6 @@
 # Other white space, no-break spaces among it, is never trimmed.
 WHITE_SPACE = " \t\r\n\f\v"
 
-# So that no input, however long, keeps anybody waiting. Beyond 1016 characters an e-mail address has no canonical form
-# anyway (email.py says why), and a phone number has nothing but separators.
+# So that no input, however long, keeps anybody waiting. Beyond it an e-mail address could only be full of characters
+# that UTS 46 drops (email.py says why), and a phone number of separators.
 MOST_CHARACTERS = 1024

@@ -60,7 +60,7 @@ class Database(Protocol):
         ...
 
     async def one_heavy(self, query: Query, **values: Any) -> Row | None:
-        """The one row of a read that goes through thousands; others do not wait for it."""
+        """The one row of a read that goes through more than HEAVY_ROWS rows; others do not wait for it."""
         ...
 
     async def all(self, query: Query, **values: Any) -> list[Row]:

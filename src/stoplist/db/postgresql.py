@@ -17,6 +17,7 @@ import asyncpg
 from stoplist.db import HEAVY_ROWS, Counts, Row, SchemaChange, Unit
 from stoplist.db.query import Query
 from stoplist.errors import SettingsError, StoreUnavailable
+from stoplist.pace import let_others_run
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class Postgresql:
         rows = await self.all(query, **values)
         for at in range(0, len(rows), SLICE_ROWS):
             yield rows[at : at + SLICE_ROWS]
-            await asyncio.sleep(0)
+            await let_others_run()
 
     async def write(self, unit: Unit[T], *, line: int | None = None, rows: int = 1) -> T:
         if line is None:
@@ -136,7 +137,6 @@ class Postgresql:
         finally:
             self.counts.waiting -= 1
             self.counts.writes += 1
-            self.counts.commits += 1
             self.counts.write_wait_ns += time.monotonic_ns() - asked_ns
 
     async def _write(self, unit: Unit[T]) -> T:
@@ -204,10 +204,13 @@ class Postgresql:
     async def _again_after_deadlock(self, attempt: Callable[[], Awaitable[T]]) -> T:
         for _ in range(TRIES):
             try:
-                return await attempt()
+                result = await attempt()
             except asyncpg.PostgresError as error:
                 if error.sqlstate not in _AGAIN_STATES:
                     raise
+            else:
+                self.counts.commits += 1
+                return result
         raise StoreUnavailable("The database is too busy with changes to the same rows: try again shortly.")
 
 
@@ -293,7 +296,7 @@ class _Transaction:
         return int(status.rsplit(" ", 1)[-1])
 
     async def pause(self) -> None:
-        await asyncio.sleep(0)
+        await let_others_run()
 
     @contextlib.asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None, None]:

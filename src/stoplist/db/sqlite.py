@@ -1,8 +1,8 @@
 """SQLite through the standard library: one writer that commits waiting units together, and several readers.
 
 Statements run on the event loop, in slices of about a millisecond; only long C calls go to a thread: COMMIT,
-checkpoints, and the statements of a heavy unit, each of which does a whole batch. Small units and heavy ones have
-queues of their own, served in turn: a group of small ones, then one heavy one.
+checkpoints, the statements of a heavy unit, each of which does a whole batch, and the reads of big batches. Small
+units and heavy ones have queues of their own, served in turn: a group of small ones, then one heavy one.
 Why not all in a thread: docs/decisions/0004-sqlite-on-the-loop.md.
 """
 
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from stoplist.db import HEAVY_ROWS, Counts, Row, SchemaChange, Unit
 from stoplist.db.query import Query, load_queries
 from stoplist.errors import SettingsError, StoreUnavailable
+from stoplist.pace import let_others_run
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ FILE_CHECK_S = 0.1
 CHECKPOINT_CHANGES = 10_000
 IDLE_READERS = 4
 HEAVY_READS = 2
-# A batch into a big feed touches thousands of index pages: with 16 MiB it takes twice as long, with 64 hardly less.
+# A batch into a big feed touches thousands of index pages: with 16 MiB it takes a third longer, with 64 hardly less.
 WRITER_CACHE_KIB = 32_768
 READER_CACHE_KIB = 16_384
 SMALL_CACHE_KIB = 2_048
@@ -132,7 +133,7 @@ class Sqlite:
                     yield rows
                     if len(rows) < SLICE_ROWS:
                         return
-                    await asyncio.sleep(0)
+                    await let_others_run()
             finally:
                 cursor.close()
 
@@ -349,9 +350,7 @@ class _Transaction:
         return self._connection.execute(query.sqlite, values).fetchall()
 
     async def run(self, query: Query, **values: Any) -> int:
-        cursor = self._connection.execute(query.sqlite, values)
-        cursor.fetchall()  # with RETURNING the rows are counted as they are read
-        return cursor.rowcount
+        return _touched(self._connection, query, values)
 
     async def pause(self) -> None:
         pass
@@ -375,11 +374,11 @@ class _HeavyTransaction:
 
     async def run(self, query: Query, **values: Any) -> int:
         return await self._in_thread(  # type: ignore[no-any-return]
-            lambda: self._connection.execute(query.sqlite, values).rowcount
+            lambda: _touched(self._connection, query, values)
         )
 
     async def pause(self) -> None:
-        await asyncio.sleep(0)
+        await let_others_run()
 
 
 class _SchemaChange(_Transaction):
@@ -411,7 +410,7 @@ def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
         uri=True,
         timeout=LOCK_WAIT_S,  # while it is opened; afterwards waiting is done on the event loop, by `_begin`
         isolation_level=None,
-        check_same_thread=False,  # COMMIT runs in the commit thread, never at the same time as anything else
+        check_same_thread=False,  # the writer: on the loop and in its thread, a reader anywhere; never in two at once
         cached_statements=256,
     )
     connection.row_factory = sqlite3.Row
@@ -460,6 +459,12 @@ def _first(connection: sqlite3.Connection, query: Query, values: dict[str, Any])
     # fetchall, not fetchone: a statement that is not read to its end keeps its snapshot.
     rows = connection.execute(query.sqlite, values).fetchall()
     return rows[0] if rows else None
+
+
+def _touched(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> int:
+    cursor = connection.execute(query.sqlite, values)
+    cursor.fetchall()  # with RETURNING the rows are counted as they are read
+    return cursor.rowcount
 
 
 def _in_savepoint(connection: sqlite3.Connection, unit: Unit[T]) -> T:

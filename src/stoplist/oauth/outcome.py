@@ -5,7 +5,6 @@ A refusal is returned, not raised, since an answer also says whose budget it cou
 
 import msgspec
 
-from stoplist.actor import Actor
 from stoplist.clock import Clock
 from stoplist.db import Database
 from stoplist.errors import RateLimited, StoplistError
@@ -43,11 +42,6 @@ class TokenStores(msgspec.Struct, frozen=True, kw_only=True):
     database: Database
     clock: Clock
     limiter: Limiter
-
-
-def client_actor(client_id: str, *, source_ip: str, request_id: str) -> Actor:
-    """A partner's program, as the audit names it."""
-    return Actor(kind="client", id=client_id, source_ip=source_ip, request_id=request_id)
 
 
 def too_many(decision: Decision) -> RateLimited:

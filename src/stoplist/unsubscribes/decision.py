@@ -49,7 +49,11 @@ class Change(msgspec.Struct, array_like=True, gc=False):
 
 
 class Decision:
-    """The acts of a batch taken one after the other, against the records `known` by address."""
+    """The acts of a batch taken one after the other, against the records `known` by address, which it changes.
+
+    `sender` is as `sender_of` says it; `most` is how many acts there can be. `changes` stand in the order of their
+    numbers, `counts` are by result.
+    """
 
     def __init__(self, known: dict[str, Standing], *, now_ms: int, sender: str, most: int) -> None:
         self._known, self._now_ms, self._mine = known, now_ms, ids.submission_mark(sender)

@@ -17,7 +17,8 @@ _RENEW = _QUERIES["renew_generation"]
 
 
 class Feed(NamedTuple):
-    """A feed as it was at one moment; `writes` counts what was stored, `head_seq` is the number of the last change."""
+    """A feed as it was at one moment; `head_seq` is the number of the last change, and
+    `writes` another one whenever anything was stored."""
 
     feed_id: int
     generation: str

@@ -16,9 +16,9 @@ from stoplist.db import Row
 from stoplist.db.query import load_queries
 from stoplist.errors import BadRequest, InsufficientScope, InvalidCursor
 from stoplist.organizations.target import Group, Target, find_target, group_ids
-from stoplist.pace import in_slices
+from stoplist.pace import in_slices, let_others_run
 from stoplist.unsubscribes.channel import Channel, feed_id
-from stoplist.unsubscribes.cursor import INVALID, make_cursor, read_cursor
+from stoplist.unsubscribes.cursor import CANNOT_BE_USED, make_cursor, read_cursor
 from stoplist.unsubscribes.feed import Feed, find_feed, open_feed
 from stoplist.unsubscribes.model import ALL_GROUPS, MAX_EXAMINED, Named, Page, Record, Stores
 
@@ -44,7 +44,7 @@ async def follow(
     # A cursor is bound to the feed's generation, so the first one to follow a feed opens it.
     feed = await find_feed(stores.database, target, channel)
     if feed is None and cursor is not None:
-        raise InvalidCursor(INVALID)  # none was ever given out, and a request that is refused stores nothing
+        raise InvalidCursor(CANNOT_BE_USED)  # none was ever given out, and a request that is refused stores nothing
     feed = feed or await open_feed(stores.database, target, channel)
     group_id = target.group.group_id if target.group is not None else None
     after = _START
@@ -52,6 +52,8 @@ async def follow(
         after = read_cursor(
             stores.secret_keys, cursor, feed_id=feed.feed_id, generation=feed.generation, group_id=group_id
         )
+        if after > feed.head_seq:
+            raise InvalidCursor(CANNOT_BE_USED)  # the database went back in time, and nobody has said so
     if target.group is None:
         rows = await stores.database.all(_AFTER, feed_id=feed.feed_id, after=after, most=limit)
         stands_at = rows[-1]["seq"] if rows else after
@@ -75,7 +77,9 @@ async def look_up(actor: Actor, stores: Stores, channel: Channel, named: Named, 
     Refusals, in this order: InsufficientScope, UnauthorizedOrganization, BadRequest for an unacceptable address.
     """
     target = await _readable(actor, stores, named)
-    looked_up = [_canonical(address, channel) for address in addresses]
+    looked_up: list[str] = []
+    async for part in in_slices(addresses, look_every=1):  # the whole rule for one address may take a millisecond
+        looked_up += [_canonical(address, channel) for address in part]
     rows = await stores.database.all(
         _OF_ADDRESSES,
         feed_id=feed_id(target.organization_id, channel),
@@ -124,6 +128,7 @@ async def _page_of_group(stores: Stores, feed: Feed, group: Group, after: int, l
         after = max(after, until)
         if bound is None:
             break
+        await let_others_run()
     return rows, after
 
 

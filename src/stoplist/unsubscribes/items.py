@@ -13,7 +13,7 @@ from stoplist.pace import in_slices
 from stoplist.unsubscribes.channel import Channel
 from stoplist.unsubscribes.model import (
     CONSENT,
-    FUTURE_MS,
+    MAX_AHEAD_MS,
     RESUBSCRIBED,
     UNSUBSCRIBE_REASON,
     UNSUBSCRIBED,
@@ -69,7 +69,7 @@ def _act(index: int, item: Item, channel: Channel, now_ms: int) -> Act:
     address = channel.canonical(item.address)
     if item.status == RESUBSCRIBED:
         return Act(index, address, RESUBSCRIBED, _time_of_consent(item, now_ms), _reason_of_consent(item), source)
-    occurred_ms = None if item.occurred_at is None else _past_ms(item.occurred_at, now_ms + FUTURE_MS)
+    occurred_ms = None if item.occurred_at is None else _time_ms(item.occurred_at, now_ms + MAX_AHEAD_MS)
     if item.reason == CONSENT:
         raise _Unacceptable("reason consent is for resubscriptions alone: an opt-out has another one, or none.")
     return Act(index, address, UNSUBSCRIBED, occurred_ms, item.reason or UNSUBSCRIBE_REASON, source)
@@ -78,7 +78,7 @@ def _act(index: int, item: Item, channel: Channel, now_ms: int) -> Act:
 def _time_of_consent(item: Item, now_ms: int) -> int:
     if item.occurred_at is None:
         raise _Unacceptable("occurred_at is missing: a resubscription needs the time at which the person consented.")
-    return _past_ms(item.occurred_at, now_ms)
+    return _time_ms(item.occurred_at, now_ms)
 
 
 def _reason_of_consent(item: Item) -> str:
@@ -87,7 +87,8 @@ def _reason_of_consent(item: Item) -> str:
     return CONSENT
 
 
-def _past_ms(text: str, last_ms: int) -> int:
+def _time_ms(text: str, last_ms: int) -> int:
+    """The stated time in milliseconds since 1970 UTC; _Unacceptable if it is malformed or after `last_ms`."""
     at_ms = rfc3339.parse_ms(text)
     if at_ms is None:
         raise _Unacceptable(

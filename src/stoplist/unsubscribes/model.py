@@ -30,7 +30,7 @@ MAX_NAME_CHARS = 64
 MAX_LOOK_UPS = 100
 DEFAULT_LIMIT, MAX_LIMIT = 1_000, 10_000
 MAX_EXAMINED = 50_000
-FUTURE_MS = 5 * 60 * 1000
+MAX_AHEAD_MS = 5 * 60 * 1000
 
 Status = Literal["unsubscribed", "resubscribed"]
 SentReason = Literal[
@@ -80,7 +80,7 @@ class Item(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
         Meta(
             description="When the person acted: RFC 3339, with an offset. Send it with every item: the later act wins, "
             "not the later request. By default now; at most "
-            f"{FUTURE_MS // 60_000} minutes ahead of our clock, for `resubscribed` not at all.",
+            f"{MAX_AHEAD_MS // 60_000} minutes ahead of our clock, for `resubscribed` not at all.",
             extra_json_schema={"format": "date-time"},
         ),
     ] = None

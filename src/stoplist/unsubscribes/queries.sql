@@ -1,4 +1,4 @@
--- Opt-outs. Every statement names feed_id and is led by it; tests hold the plan of each on tables without statistics.
+-- Opt-outs. Every statement but `feeds` is led by feed_id; tests hold the plan of each on tables without statistics.
 -- A whole batch goes through one parameter, a JSON text: never one statement a row. (PostgreSQL takes the fields out of a
 -- row of json by parsing it once a field, of jsonb without.)
 -- LATERAL and OFFSET 0: PostgreSQL then finds the records of each address by itself. Given a join to plan without
@@ -26,6 +26,11 @@ UPDATE feeds SET writes = writes + 1,
     head_seq = head_seq + CASE WHEN writes = :seen THEN CAST(:changes AS BIGINT) ELSE CAST(:most AS BIGINT) END
 WHERE feed_id = :feed_id
 RETURNING head_seq, writes
+
+-- name: give_back_numbers
+-- Where nothing is left to change behind the lock: a head without a record would promise a page that never comes.
+-- Primary key; the row is locked, and nobody has seen the numbers.
+UPDATE feeds SET head_seq = head_seq - :numbers WHERE feed_id = :feed_id
 
 -- name: standing
 -- Primary key of unsubscribes, once an address (CROSS JOIN: or SQLite without statistics starts at the wrong end).
@@ -95,6 +100,7 @@ ON CONFLICT (feed_id, address, group_no) DO UPDATE SET
     latest_act_ms = excluded.latest_act_ms, is_confirmed = excluded.is_confirmed
 
 -- name: record_submission
+-- One row a batch, behind the feed's lock; its id is new.
 INSERT INTO submissions (feed_id, submission_id, group_no, actor_kind, actor_id, request_id, source_ip, received_ms,
                          received, created, updated, unchanged, outranked, rejected, first_seq, last_seq)
 VALUES (:feed_id, :submission_id, :group_no, :actor_kind, :actor_id, :request_id, :source_ip, :received_ms,
@@ -137,6 +143,7 @@ WHERE u.feed_id = :feed_id AND u.address = j.value
 OFFSET 0) u  -- only: postgresql
 
 -- name: feeds
+-- All there are: after a restore, and to look for addresses that would change.
 SELECT feed_id, organization_id, channel FROM feeds ORDER BY feed_id
 
 -- name: addresses_after
@@ -146,4 +153,5 @@ SELECT address FROM unsubscribes WHERE feed_id = :feed_id AND address > :after_a
 ) page ORDER BY address LIMIT (SELECT CAST(:most AS BIGINT))  -- only: postgresql
 
 -- name: renew_generation
+-- Primary key.
 UPDATE feeds SET generation = :generation WHERE feed_id = :feed_id

@@ -41,6 +41,7 @@ from stoplist.unsubscribes.model import (
 _QUERIES = load_queries(__package__)
 _ADD_RECORDS = _QUERIES["add_records"]
 _COUNT_CHANGES = _QUERIES["count_changes"]
+_GIVE_BACK_NUMBERS = _QUERIES["give_back_numbers"]
 _KEEP_VERSIONS = _QUERIES["keep_versions"]
 _LOCK_FEED = _QUERIES["lock_feed"]
 _PUT_RECORDS = _QUERIES["put_records"]
@@ -50,7 +51,7 @@ _TOUCH_RECORDS = _QUERIES["touch_records"]
 
 _PERMISSION_FOR = {UNSUBSCRIBED: "unsubscribe", RESUBSCRIBED: "resubscribe"}
 _DAY_MS = 86_400_000
-_CHECKED_AT_ONCE = 2_500
+_CHECKED_AT_ONCE = 2_500  # a quarter of the biggest batch: the first are being read while the rest are checked
 _STANDINGS = msgspec.json.Decoder(list[Standing])
 
 
@@ -171,7 +172,7 @@ def _invalid_items(errors: list[ItemError], received: int) -> InvalidItem:
 
 
 class _Reading:
-    """The records that a batch meets: read part by part, in a thread, while the rest of the batch is being checked.
+    """The records that a batch meets: read part by part, while the rest of the batch is being checked.
 
     The parts may be of different moments; if it matters, the lock will show that somebody wrote.
     """
@@ -232,6 +233,8 @@ async def _store(
             of_feed = {"feed_id": batch.feed_id, "group_no": batch.group_no}
             standings = await _read_standing(transaction.one, of_feed, batch.acts)
             decision = await _decide(batch, {one.address: one for one in standings}, transaction.pause)
+            if not decision.changes:
+                await transaction.run(_GIVE_BACK_NUMBERS, feed_id=batch.feed_id, numbers=len(batch.acts))
             if not decision.stores_something:
                 return decision, None
         await _write(transaction, batch, decision, submission_id, last_seq=head_seq)

@@ -10,6 +10,7 @@ from stoplist.errors import InvalidToken, RateLimited
 from stoplist.limits.headers import rate_limit_headers
 from stoplist.limits.limiter import Limiter
 from stoplist.oauth.bearer import find_bearer
+from stoplist.oauth.model import Bearer
 from stoplist.web.exchange import API_PATH, AsgiApp, Headers, Receive, Scope, Send, exchange_of
 
 _MISSING = "Send an access token from /oauth/token, as Authorization: Bearer, in one header."
@@ -26,12 +27,7 @@ class BearerGate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = exchange_of(scope)
         exchange.route = f"{API_PATH}/*"
-        token = bearer_token(scope["headers"])
-        if token is None:
-            raise InvalidToken(_MISSING)
-        bearer = await find_bearer(self._database, self._clock, token)
-        if bearer is None:
-            raise InvalidToken(_INVALID)
+        bearer = await bearer_of(scope["headers"], self._database, self._clock)
         exchange.client_id, exchange.is_authenticated = bearer.client_id, True
         decision = await self._limiter.api(bearer.client_id, limit=bearer.api_per_minute)
         exchange.headers = rate_limit_headers("api", decision)
@@ -43,6 +39,17 @@ class BearerGate:
             )
         scope["stoplist.bearer"] = bearer
         await self._routes(scope, receive, send)
+
+
+async def bearer_of(headers: Headers, database: Database, clock: Clock) -> Bearer:
+    """Whom the request speaks for at this moment; InvalidToken if nobody."""
+    token = bearer_token(headers)
+    if token is None:
+        raise InvalidToken(_MISSING)
+    bearer = await find_bearer(database, clock, token)
+    if bearer is None:
+        raise InvalidToken(_INVALID)
+    return bearer
 
 
 def bearer_token(headers: Headers) -> str | None:

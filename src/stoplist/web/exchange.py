@@ -89,7 +89,7 @@ async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
         return
     envelope = api_envelope(error)
     exchange.error_code = envelope["error"]
-    await send_json(send, status, envelope, headers)
+    await send_json(send, status, envelope, [_NO_STORE[0], *headers])
 
 
 def oauth_envelope(error: StoplistError) -> dict[str, Any]:

@@ -257,11 +257,11 @@ BAD_BODIES: dict[str, tuple[bytes, str, str | None]] = {
     "Latin-1": (raw('{"address": "andr\u00e9@x.org"}').decode().encode("latin-1"), "not JSON", None),
     "a surrogate as bytes": (raw('{"address": "\ud800"}'), "not JSON", None),
     "a form": (b"items=ann", "not JSON", None),
-    "deep lists": (b"[" * 100_000, "not JSON", None),
-    "deep objects": (b'{"items": ' * 100_000, "nested too deeply", None),
-    "a deep item": (raw("[" * 100_000 + "]" * 100_000), "nested too deeply", None),
-    "a deep item beside half a pair": (raw(r'"\ud800"', "[" * 100_000 + "]" * 100_000), "nested too deeply", None),
-    "a deep slug": (raw(GOOD, org_slug="[" * 100_000 + "]" * 100_000), "nested too deeply", None),
+    "deep lists": (b"[" * 12_000, "not JSON", None),
+    "deep objects": (b'{"items": ' * 12_000, "nested too deeply", None),
+    "a deep item": (raw("[" * 12_000 + "]" * 12_000), "nested too deeply", None),
+    "a deep item beside half a pair": (raw(r'"\ud800"', "[" * 9_000 + "]" * 9_000), "nested too deeply", None),
+    "a deep slug": (raw(GOOD, org_slug="[" * 12_000 + "]" * 12_000), "nested too deeply", None),
     "no items": (b"{}", "items must be a list of 1 to 10000 objects", "items"),
     "items that are null": (b'{"items": null}', "items must be a list of 1 to 10000 objects", "items"),
     "items that are an object": (b'{"items": {"address": "ann@x.org"}}', "items must be a list", "items"),
@@ -388,12 +388,20 @@ def test_an_announced_size_is_refused_before_the_body_comes(partner_on_sqlite: P
         b'{"items":[{' + b",".join(b'"%d":"\\ud800"' % number for number in range(100_002)) + b"}]}",
         b"{" + b",".join(b'"%d":0' % number for number in range(250_000)) + b"}",
         b'{"org_slug":"\\ud800","items":[' + b'"\\"",' * 250_000 + b"0]}",
+        b'{"org_slug":"\\ud800","items":[' + b"[[{}]]," * 11_000 + b"0]}",
     ],
-    ids=["items", "fields of an item", "fields", "texts of a quotation mark each"],
+    ids=["items", "fields of an item", "fields", "texts of a quotation mark each", "levels beside half a pair"],
 )
 def test_more_values_than_any_batch_has_are_not_even_read(partner_on_sqlite: Partner, body: bytes) -> None:
     """Whatever they are: a body of 8 MiB can hold four million of them, and reading holds everybody up."""
     check_bad_request(partner_on_sqlite, partner_on_sqlite.post(body), "far more values than 10000 items have")
+
+
+def test_an_item_that_cannot_be_read_quickly_is_not_read_for_long(partner_on_sqlite: Partner) -> None:
+    """No item needs 64 KiB; beside it the others are judged as ever."""
+    answer = partner_on_sqlite.post(raw(GOOD, f'{{"address": ["{"x" * 65_536}"]}}', '{"address": []}'))
+    errors = [(error["item_index"], error["item_error"][:24]) for error in refusal(answer)["item_errors"]]
+    assert errors == [(1, "The item cannot be read:"), (2, "address must be text.")]
 
 
 def test_texts_may_hold_whatever_stands_between_values(partner_on_sqlite: Partner) -> None:

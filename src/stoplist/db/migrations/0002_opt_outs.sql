@@ -2,7 +2,7 @@
 -- The feeds of opt-outs. Every table leads its primary key with feed_id, one number for an organization and a channel,
 -- and every statement names it: they can be distributed by it. Why one number: docs/decisions/0009-feeds.md.
 
--- head_seq: the last number given to a change. writes: how often something was stored. generation: changed by a restore.
+-- head_seq: the last number given to a change. writes: how often it was locked to store something. generation: changed by a restore.
 CREATE TABLE feeds (
     feed_id BIGINT NOT NULL PRIMARY KEY,
     organization_id BIGINT NOT NULL,

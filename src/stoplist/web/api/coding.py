@@ -22,6 +22,7 @@ _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 1
 # What takes longer than a millisecond goes to a thread: one C call that gives up the interpreter lock.
 _INLINE_BYTES = 32 * 1024
+_INLINE_PACKED_BYTES = 512  # of which deflate never makes more than half a MiB
 # The rest of a file is copied for each of its members: a file of empty ones alone would take a minute. Programs that
 # cut a file into members make one of 64 KiB.
 _MAX_MEMBERS = 256
@@ -51,7 +52,7 @@ def request_coding(headers: Headers) -> str:
 
 async def unpacked(body: bytes, *, max_bytes: int) -> bytes:
     """What a gzip body holds; BadRequest if that is more than `max_bytes`, or the body is not whole."""
-    if len(body) <= _INLINE_BYTES and len(body) * 1032 <= max_bytes:  # deflate never packs tighter
+    if len(body) <= _INLINE_PACKED_BYTES:
         return _unpack(body, max_bytes)
     return await asyncio.to_thread(_unpack, body, max_bytes)
 

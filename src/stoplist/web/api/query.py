@@ -48,7 +48,7 @@ def checked_name(parameter: str, text: str) -> str:
 
 
 def shown_name(name: str) -> str | None:
-    """`name` if an error may repeat it: it cannot be an address or a secret then, nor break anything."""
+    """`name` if an error may repeat it (section D4): no e-mail address, and nothing that could break what shows it."""
     return name if _SHOWN.fullmatch(name) else None
 
 

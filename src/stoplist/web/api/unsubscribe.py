@@ -10,6 +10,7 @@ import msgspec
 
 from stoplist.actor import Actor
 from stoplist.errors import BadRequest, MethodNotAllowed
+from stoplist.oauth.model import Bearer
 from stoplist.pace import in_slices
 from stoplist.unsubscribes.channel import Channel
 from stoplist.unsubscribes.follow import follow, look_up
@@ -19,8 +20,9 @@ from stoplist.web.api.batch import read_batch
 from stoplist.web.api.coding import answer_coding, packed, request_coding, unpacked
 from stoplist.web.api.prefer import read_preferences
 from stoplist.web.api.query import read_query
+from stoplist.web.bearer import bearer_of
 from stoplist.web.body import read_body
-from stoplist.web.exchange import API_PATH, Headers, Receive, Scope, Send, exchange_of, send_body
+from stoplist.web.exchange import API_PATH, Exchange, Headers, Receive, Scope, Send, exchange_of, send_body
 
 PATH = API_PATH + "/unsubscribe/{channel}"
 _ALLOW = "GET, HEAD, POST"
@@ -40,18 +42,10 @@ class ChannelEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = exchange_of(scope)
         exchange.route = self.path
-        bearer = scope["stoplist.bearer"]
-        actor = Actor(
-            kind="client",
-            id=bearer.client_id,
-            may=bearer.permissions,
-            source_ip=exchange.source_ip,
-            request_id=exchange.request_id,
-        )
         if scope["method"] == "POST":
-            await self._post(actor, scope, receive, send)
+            await self._post(scope, receive, send)
         elif scope["method"] in ("GET", "HEAD"):
-            await self._get(actor, scope, send)
+            await self._get(_actor(scope["stoplist.bearer"], exchange), scope, send)
         else:
             raise MethodNotAllowed("Ask with GET, submit with POST.", allow=_ALLOW)
 
@@ -63,19 +57,21 @@ class ChannelEndpoint:
             page = await follow(actor, self._stores, self._channel, query.named, limit=query.limit, cursor=query.cursor)
         await _answer(scope, send, await _encoded(page, page.items))
 
-    async def _post(self, actor: Actor, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = scope["headers"]
         if scope["query_string"]:
             raise BadRequest("A submission takes no query parameters: name the organization and group in the body.")
         _check_content_type(headers)
         coding = request_coding(headers)
         body = await read_body(receive, headers, max_bytes=MAX_BODY_BYTES)
+        # A body may take a minute to arrive, and its key be revoked in that time.
+        bearer = await bearer_of(headers, self._stores.database, self._stores.clock)
         if coding == "gzip":
             body = await unpacked(body, max_bytes=MAX_BODY_BYTES)
         named, items = await read_batch(body)
         preferences = read_preferences(headers)
         submission = await submit(
-            actor,
+            _actor(bearer, exchange_of(scope)),
             self._stores,
             self._channel,
             named,
@@ -87,6 +83,16 @@ class ChannelEndpoint:
         if preferences.applied:
             applied.append((b"preference-applied", preferences.applied.encode()))
         await _answer(scope, send, await _encoded(submission, submission.items), applied)
+
+
+def _actor(bearer: Bearer, exchange: Exchange) -> Actor:
+    return Actor(
+        kind="client",
+        id=bearer.client_id,
+        may=bearer.permissions,
+        source_ip=exchange.source_ip,
+        request_id=exchange.request_id,
+    )
 
 
 def path_of(channel: Channel) -> str:

@@ -28,6 +28,7 @@ from stoplist.errors import (
 from stoplist.limits.sliding_log import WINDOW_S
 from stoplist.oauth.model import API_PER_MINUTE, TOKEN_PER_MINUTE, TokenPair
 from stoplist.unsubscribes.channel import Channel
+from stoplist.unsubscribes.cursor import CANNOT_BE_USED
 from stoplist.unsubscribes.model import (
     MAX_LIMIT,
     Batch,
@@ -93,10 +94,7 @@ API_ERRORS = (
         "The organization has no default group: send a group_id, or all_groups: true to opt out of everything.",
         org_slug=ORGANIZATION,
     ),
-    InvalidCursor(
-        "This cursor cannot be used here: it was altered, made for another organization, channel or group, "
-        "or is from before a restore. Read anew without a cursor."
-    ),
+    InvalidCursor(CANNOT_BE_USED),
     InvalidToken("The access token is unknown, expired or revoked: get a new one from /oauth/token."),
     InsufficientScope(
         "This key lacks the permission resubscribe: ask an administrator for it, or leave out the items that need it."

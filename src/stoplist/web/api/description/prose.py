@@ -10,7 +10,7 @@ from stoplist.oauth.model import ACCESS_TTL_S, API_PER_MINUTE, PERMISSIONS, REFR
 from stoplist.unsubscribes.channel import Channel
 from stoplist.unsubscribes.model import (
     DEFAULT_LIMIT,
-    FUTURE_MS,
+    MAX_AHEAD_MS,
     MAX_BODY_BYTES,
     MAX_EXAMINED,
     MAX_ITEMS,
@@ -144,7 +144,7 @@ instead. Once it is answered `200`, a batch outlives a crash of the server.
 
 {_ADDRESSES[channel.name]}
 
-An `occurred_at` in the future is refused, for opt-outs beyond {FUTURE_MS // 60_000} minutes."""
+An `occurred_at` in the future is refused, for opt-outs beyond {MAX_AHEAD_MS // 60_000} minutes."""
 
 
 _PHONE_WORDS = (
