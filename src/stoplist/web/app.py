@@ -10,16 +10,19 @@ from stoplist.limits.limiter import Limiter
 from stoplist.oauth.outcome import TokenStores
 from stoplist.oauth.usage import Usage
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.model import Stores
+from stoplist.unsubscribes.model import MAX_BODY_BYTES, Stores
 from stoplist.web import health
 from stoplist.web.api import published
 from stoplist.web.api.unsubscribe import ChannelEndpoint
 from stoplist.web.bearer import BearerGate
+from stoplist.web.body import Room
 from stoplist.web.edge import Edge
 from stoplist.web.exchange import API_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
 from stoplist.web.forwarded import Network
 from stoplist.web.metrics import Metrics
 from stoplist.web.oauth import TokenEndpoint
+
+_BODIES_OF_A_CLIENT = 8
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +41,8 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
     """The ASGI application of a server."""
     stores = TokenStores(database=parts.database, clock=parts.clock, limiter=parts.limiter)
     opt_outs = Stores(database=parts.database, clock=parts.clock, secret_keys=parts.secret_keys)
-    channels = {endpoint.path: endpoint for endpoint in (ChannelEndpoint(c, opt_outs) for c in CHANNELS.values())}
+    room = Room(most_bytes=_BODIES_OF_A_CLIENT * MAX_BODY_BYTES)
+    channels = {endpoint.path: endpoint for endpoint in (ChannelEndpoint(c, opt_outs, room) for c in CHANNELS.values())}
 
     async def operations(scope: Scope, receive: Receive, send: Send) -> None:
         await channels.get(scope["path"], _no_route)(scope, receive, send)

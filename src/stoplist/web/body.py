@@ -4,10 +4,12 @@ The deadline keeps a trickling body from holding a request. Sizes: docs/interfac
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
-from stoplist.errors import BadRequest
+from stoplist.errors import BadRequest, RateLimited
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -19,28 +21,66 @@ class ClientGone(Exception):
     """The client hung up before its request was whole: nobody is left to answer."""
 
 
+class Room:
+    """The memory for what clients send: each may have so many bytes on their way and being worked on at once."""
+
+    def __init__(self, *, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._taken: Counter[str] = Counter()
+
+    @contextmanager
+    def of(self, client_id: str) -> Iterator[Callable[[int], None]]:
+        """While this lasts the client has what it `takes`; that raises RateLimited where it would be too much."""
+        of_request = 0
+
+        def take(count: int) -> None:
+            nonlocal of_request
+            if self._taken[client_id] + count > self._most_bytes:
+                raise RateLimited(
+                    f"More than {self._most_bytes >> 20} MiB of this key are on their way at once: "
+                    "send fewer batches at a time.",
+                    retry_after_s=1,
+                )
+            self._taken[client_id] += count
+            of_request += count
+
+        try:
+            yield take
+        finally:
+            self._taken[client_id] -= of_request
+            if not self._taken[client_id]:
+                del self._taken[client_id]
+
+
 async def read_body(
-    receive: Receive, headers: list[tuple[bytes, bytes]], *, max_bytes: int, deadline_s: float = DEADLINE_S
+    receive: Receive,
+    headers: list[tuple[bytes, bytes]],
+    *,
+    max_bytes: int,
+    take: Callable[[int], None] | None = None,
+    deadline_s: float = DEADLINE_S,
 ) -> bytes:
     """The whole body, at most `max_bytes` long, all of it within `deadline_s`.
 
     Raises BadRequest when it is larger or late (an announced size is refused before anything is read), and
-    ClientGone. Header names are in lower case.
+    ClientGone; and what `take` raises, which is told of every part's length. Header names are in lower case.
     """
     if _announced_bytes(headers) > max_bytes:
         raise _too_large(max_bytes)
     try:
         async with asyncio.timeout(deadline_s):
-            return await _read(receive, max_bytes)
+            return await _read(receive, max_bytes, take)
     except TimeoutError:
         raise BadRequest(f"The body did not arrive within {deadline_s:g} seconds.") from None
 
 
-async def _read(receive: Receive, max_bytes: int) -> bytes:
+async def _read(receive: Receive, max_bytes: int, take: Callable[[int], None] | None) -> bytes:
     parts: list[bytes] = []
     size, more_body = 0, True
     while more_body:
         body, more_body = _part(await receive())
+        if take is not None:
+            take(len(body))
         parts.append(body)
         size += len(body)
         if size > max_bytes:

@@ -207,3 +207,18 @@ def test_a_body_that_trickles_has_no_more_time(sqlite_url: str, monkeypatch: pyt
             await refused
 
     on_uvloop(main())
+
+
+@over_a_socket
+async def test_one_key_cannot_fill_the_memory(server: Server) -> None:
+    """Of what it has on its way 64 MiB are taken, whatever the number of requests; the one beyond is refused."""
+    head = server.head(f"Content-Length: {8 * MIB}")
+    connections = [await server.sent(head, b" " * (8 * MIB - MIB // 16)) for _ in range(8)]
+    connections.append(await server.sent(head, b" " * MIB))
+    answers = [asyncio.ensure_future(connection.answer()) for connection in connections]
+    answered, waiting = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+    for answer in waiting:
+        answer.cancel()
+    (refused,) = (answer.result() for answer in answered)
+    assert (refused.status, refused.json()["error"], refused.headers["retry-after"]) == (429, "rate_limited", "1")
+    assert "64 MiB" in refused.json()["message"]

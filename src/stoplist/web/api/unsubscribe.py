@@ -3,7 +3,7 @@
 Source: docs/interface.md sections 4.2, D4 and D6.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from stoplist.web.api.coding import answer_coding, packed, request_coding, unpac
 from stoplist.web.api.prefer import read_preferences
 from stoplist.web.api.query import read_query
 from stoplist.web.bearer import bearer_of
-from stoplist.web.body import read_body
+from stoplist.web.body import Room, read_body
 from stoplist.web.exchange import API_PATH, Exchange, Headers, Receive, Scope, Send, exchange_of, send_body
 
 PATH = API_PATH + "/unsubscribe/{channel}"
@@ -35,15 +35,16 @@ _NO_STORE = (b"cache-control", b"no-store")
 class ChannelEndpoint:
     """The ASGI application at the path of one channel."""
 
-    def __init__(self, channel: Channel, stores: Stores) -> None:
+    def __init__(self, channel: Channel, stores: Stores, room: Room) -> None:
         self.path = path_of(channel)
-        self._channel, self._stores = channel, stores
+        self._channel, self._stores, self._room = channel, stores, room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = exchange_of(scope)
         exchange.route = self.path
         if scope["method"] == "POST":
-            await self._post(scope, receive, send)
+            with self._room.of(scope["stoplist.bearer"].client_id) as take:
+                await self._post(scope, receive, send, take)
         elif scope["method"] in ("GET", "HEAD"):
             await self._get(_actor(scope["stoplist.bearer"], exchange), scope, send)
         else:
@@ -57,13 +58,13 @@ class ChannelEndpoint:
             page = await follow(actor, self._stores, self._channel, query.named, limit=query.limit, cursor=query.cursor)
         await _answer(scope, send, await _encoded(page, page.items))
 
-    async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _post(self, scope: Scope, receive: Receive, send: Send, take: Callable[[int], None]) -> None:
         headers: Headers = scope["headers"]
         if scope["query_string"]:
             raise BadRequest("A submission takes no query parameters: name the organization and group in the body.")
         _check_content_type(headers)
         coding = request_coding(headers)
-        body = await read_body(receive, headers, max_bytes=MAX_BODY_BYTES)
+        body = await read_body(receive, headers, max_bytes=MAX_BODY_BYTES, take=take)
         # A body may take a minute to arrive, and its key be revoked in that time.
         bearer = await bearer_of(headers, self._stores.database, self._stores.clock)
         if coding == "gzip":
