@@ -18,10 +18,9 @@ from stoplist.settings import Settings
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import BadItem, Item, Named, Stores
 from stoplist.unsubscribes.submit import submit
-from stoplist.web.exchange import API_PATH, TOKEN_PATH
+from stoplist.web.exchange import API_PATH, DOCS_PATH, TOKEN_PATH
 
 SLUG = "demo"
-DOCS_PATH = "/docs"
 _OPT_OUTS: dict[str, list[Item | BadItem]] = {
     "email": [
         Item(address="carla@example.org", occurred_at="2026-03-01T09:30:00Z", source="link in the newsletter"),

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from stoplist.db import HEAVY_ROWS, Counts, Row, SchemaChange, Unit
+from stoplist.db import HEAVY_ROWS, SLICE_ROWS, Counts, Row, SchemaChange, Unit
 from stoplist.db.query import Query
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.pace import let_others_run
@@ -27,7 +27,6 @@ LOCK_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 10.0
 MIGRATION_TIMEOUT_S = 3600.0
 TRIES = 5
-SLICE_ROWS = 200
 GROUP_UNITS = 64
 WAITING_UNITS = 1_000
 

@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stoplist.db import HEAVY_ROWS, Counts, Row, SchemaChange, Unit
+from stoplist.db import HEAVY_ROWS, SLICE_ROWS, Counts, Row, SchemaChange, Unit
 from stoplist.db.query import Query, load_queries
 from stoplist.errors import SettingsError, StoreUnavailable
-from stoplist.pace import let_others_run
+from stoplist.pace import SLICE_NS, let_others_run
 
 T = TypeVar("T")
 
@@ -31,8 +31,6 @@ _HAS_DEPLOYMENT = _QUERIES["has_deployment"]
 MINIMUM_VERSION = (3, 38, 0)  # RETURNING (3.35), JSON functions built in (3.38)
 GROUP_UNITS = 256
 WAITING_UNITS = 10_000
-SLICE_NS = 1_000_000
-SLICE_ROWS = 200
 LOCK_WAIT_S = 5.0
 FILE_CHECK_S = 0.1
 CHECKPOINT_CHANGES = 10_000

@@ -17,7 +17,7 @@ from stoplist.web.api.unsubscribe import ChannelEndpoint
 from stoplist.web.bearer import BearerGate
 from stoplist.web.body import Room
 from stoplist.web.edge import Edge
-from stoplist.web.exchange import API_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
+from stoplist.web.exchange import API_PATH, DOCS_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
 from stoplist.web.forwarded import Network
 from stoplist.web.metrics import Metrics
 from stoplist.web.oauth import TokenEndpoint
@@ -54,7 +54,7 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
             Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics)),
             Route(API_PATH, api),
             Route(published.OPENAPI_PATH, published.description(parts.base_url)),
-            Route(published.DOCS_PATH, published.reference(parts.base_url)),
+            Route(DOCS_PATH, published.reference(parts.base_url)),
             Route(health.HEALTHZ, _Plain(health.healthz)),
             Route(health.READYZ, _Plain(health.readyz(parts.database))),
         ],

@@ -27,9 +27,12 @@ Headers = list[tuple[bytes, bytes]]
 
 TOKEN_PATH = "/oauth/token"
 API_PATH = "/api/v1"
+DOCS_PATH = "/docs"
 
 _JSON = (b"content-type", b"application/json")
-_NO_STORE: Headers = [(b"cache-control", b"no-store"), (b"pragma", b"no-cache")]
+# Secrets and personal data: neither a browser nor anything on the way keeps them.
+NO_STORE = (b"cache-control", b"no-store")
+_NO_STORE_EVEN_OF_OLD = (b"pragma", b"no-cache")
 _CHALLENGES: dict[type[StoplistError], str] = {
     InvalidClient: 'Basic realm="stoplist"',
     InvalidToken: 'Bearer realm="stoplist", error="invalid_token", error_description="{text}"',
@@ -60,6 +63,11 @@ def exchange_of(scope: Scope) -> Exchange:
     return exchange
 
 
+def header_value(headers: Headers, wanted: bytes) -> bytes:
+    """What a header says, all its lines together (RFC 9110 section 5.3); empty where there is none."""
+    return b",".join(value for name, value in headers if name == wanted)
+
+
 async def send_json(send: Send, status: int, value: Any, headers: Headers | None = None) -> None:
     """Answer with a JSON body."""
     await send_body(send, status, msgspec.json.encode(value), headers)
@@ -74,7 +82,7 @@ async def send_body(send: Send, status: int, body: bytes, headers: Headers | Non
 
 async def send_token_json(send: Send, status: int, value: Any, headers: Headers) -> None:
     """Answer from the token endpoint: never to be stored on the way (RFC 6749 section 5.1)."""
-    await send_json(send, status, value, [*_NO_STORE, *headers])
+    await send_json(send, status, value, [NO_STORE, _NO_STORE_EVEN_OF_OLD, *headers])
 
 
 async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
@@ -89,7 +97,7 @@ async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
         return
     envelope = api_envelope(error)
     exchange.error_code = envelope["error"]
-    await send_json(send, status, envelope, [_NO_STORE[0], *headers])
+    await send_json(send, status, envelope, [NO_STORE, *headers])
 
 
 def oauth_envelope(error: StoplistError) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
+from stoplist.web.exchange import header_value
+
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
@@ -66,7 +68,7 @@ def _source(
     nearest: Address | None, headers: list[tuple[bytes, bytes]], trusted: tuple[Network, ...]
 ) -> Address | None:
     """The first address from the right that is not trusted, or the last that could be believed."""
-    chain = b",".join(value for name, value in headers if name == b"x-forwarded-for")
+    chain = header_value(headers, b"x-forwarded-for")
     believed = nearest
     for hop in reversed(chain.rsplit(b",", _MAX_HOPS)):
         address = _hop_address(hop)

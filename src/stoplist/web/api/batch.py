@@ -113,7 +113,7 @@ def _value(fields: dict[str, Any], name: str) -> Any:
         return NotImplemented
     try:
         return msgspec.json.decode(value) if isinstance(value, Raw) else value
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         return NotImplemented
 
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 
 from stoplist.errors import BadRequest
-from stoplist.web.exchange import Headers
+from stoplist.web.exchange import Headers, header_value
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -43,8 +43,7 @@ _CODINGS: dict[str, Callable[[bytes], bytes]] = {"zstd": _zstd, "gzip": _gzip}
 
 def request_coding(headers: Headers) -> str:
     """`gzip` or `identity`; BadRequest for any other `Content-Encoding`."""
-    values = [value for name, value in headers if name == b"content-encoding"]
-    coding = b",".join(values).strip().lower() or b"identity"
+    coding = header_value(headers, b"content-encoding").strip().lower() or b"identity"
     if coding not in (b"identity", b"gzip", b"x-gzip"):
         raise BadRequest("The Content-Encoding must be gzip, or there must be none.")
     return "identity" if coding == b"identity" else "gzip"

@@ -7,16 +7,16 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from importlib import import_module
+from typing import Any
 
 import msgspec
 
 from stoplist.errors import MethodNotAllowed
 from stoplist.pace import let_others_run
-from stoplist.web.api import openapi
 from stoplist.web.api.coding import answer_coding, packed
-from stoplist.web.exchange import Headers, Receive, Scope, Send, exchange_of
+from stoplist.web.exchange import DOCS_PATH, Headers, Receive, Scope, Send, exchange_of, header_value
 
-OPENAPI_PATH, DOCS_PATH = "/openapi.json", "/docs"
+OPENAPI_PATH = "/openapi.json"
 
 _HEADERS: Headers = [
     # Kept by a browser, and asked for all the same: after an upgrade nobody reads the old one.
@@ -57,6 +57,7 @@ def description(base_url: str) -> Published:
     """The OpenAPI document, as a file to download."""
 
     async def make() -> File:
+        openapi = await _loaded("stoplist.web.api.openapi")
         name = b'attachment; filename="stoplist-openapi.json"'
         return _file(openapi.encoded(base_url), b"application/json", (b"content-disposition", name))
 
@@ -67,14 +68,19 @@ def reference(base_url: str) -> Published:
     """The page for people."""
 
     async def make() -> File:
-        # Loaded by the first who asks for it: a template library is nothing that a server needs for its start.
-        page = import_module("stoplist.web.api.docs.page")
-        await let_others_run()
+        openapi, page = await _loaded("stoplist.web.api.openapi"), await _loaded("stoplist.web.api.docs.page")
         made = await page.make_page(openapi.document(base_url))
         policy = (b"content-security-policy", made.content_security_policy.encode())
         return _file(made.html, b"text/html; charset=utf-8", policy)
 
     return Published(DOCS_PATH, make)
+
+
+async def _loaded(module: str) -> Any:
+    """A module for the first who asks: neither schemas nor templates are anything that a server needs to start."""
+    loaded = import_module(module)
+    await let_others_run()
+    return loaded
 
 
 def _file(body: bytes, content_type: bytes, *headers: tuple[bytes, bytes]) -> File:
@@ -85,11 +91,11 @@ def _file(body: bytes, content_type: bytes, *headers: tuple[bytes, bytes]) -> Fi
 
 async def _answer(file: File, asked: Headers, send: Send) -> None:
     headers = [*_HEADERS, (b"etag", file.etag)]
-    if _holds(_value(asked, b"if-none-match"), file.etag):
+    if _holds(header_value(asked, b"if-none-match"), file.etag):
         await send({"type": "http.response.start", "status": 304, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
         return
-    coding = answer_coding(_value(asked, b"accept-encoding"))
+    coding = answer_coding(header_value(asked, b"accept-encoding"))
     if coding not in file.codings:
         file.codings[coding] = await packed(file.codings["identity"], coding)
     if coding != "identity":
@@ -98,11 +104,6 @@ async def _answer(file: File, asked: Headers, send: Send) -> None:
     headers += [*file.headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _value(headers: Headers, wanted: bytes) -> bytes:
-    """What a header says, all its lines together (RFC 9110 section 5.3)."""
-    return b",".join(value for name, value in headers if name == wanted)
 
 
 def _holds(if_none_match: bytes, etag: bytes) -> bool:

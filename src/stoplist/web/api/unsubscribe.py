@@ -22,14 +22,23 @@ from stoplist.web.api.prefer import read_preferences
 from stoplist.web.api.query import read_query
 from stoplist.web.bearer import bearer_of
 from stoplist.web.body import Room, read_body
-from stoplist.web.exchange import API_PATH, Exchange, Headers, Receive, Scope, Send, exchange_of, send_body
+from stoplist.web.exchange import (
+    API_PATH,
+    NO_STORE,
+    Exchange,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    exchange_of,
+    header_value,
+    send_body,
+)
 
 PATH = API_PATH + "/unsubscribe/{channel}"
 _ALLOW = "GET, HEAD, POST"
 _FEW = 200
 _VARY = (b"vary", b"accept-encoding")
-# Personal data: neither a browser nor anything on the way keeps it.
-_NO_STORE = (b"cache-control", b"no-store")
 
 
 class ChannelEndpoint:
@@ -117,9 +126,8 @@ async def _encoded(answer: Page | Submission, items: Sequence[Any] | msgspec.Uns
 
 
 async def _answer(scope: Scope, send: Send, body: bytes, more_headers: Headers | None = None) -> None:
-    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept-encoding")
-    coding = answer_coding(accepted)
-    headers: Headers = [_NO_STORE, _VARY, *exchange_of(scope).headers, *(more_headers or ())]
+    coding = answer_coding(header_value(scope["headers"], b"accept-encoding"))
+    headers: Headers = [NO_STORE, _VARY, *exchange_of(scope).headers, *(more_headers or ())]
     if coding != "identity":
         body = await packed(body, coding)
         headers.append((b"content-encoding", coding.encode()))

@@ -3,7 +3,7 @@
 Addresses go through the rules of their channel. Nobody has these: example domains and numbers kept for fiction.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -40,8 +40,7 @@ from stoplist.unsubscribes.model import (
     SentReason,
     Submission,
 )
-
-Json = dict[str, Any]
+from stoplist.web.api.description.schemas import Json
 
 ORGANIZATION = "acme"
 GROUP = f"{ids.GROUP_ID}5QkTz0vBn8Yw3RgLx1JmHc"

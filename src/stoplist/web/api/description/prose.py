@@ -89,8 +89,8 @@ to other parameters: read anew without one.
 
 - {API_PER_MINUTE} requests in {WINDOW_S} seconds below `/api/v1`, and {TOKEN_PER_MINUTE} at `/oauth/token`, for each
   `client_id` and all programs that use it together. An administrator can grant more.
-- A batch holds 1 to {_spaced(MAX_ITEMS)} items in at most {MAX_BODY_BYTES >> 20} MiB, counted after unpacking; send it
-  with `Content-Encoding: gzip` if you like. A page holds up to {_spaced(MAX_LIMIT)} records, {_spaced(DEFAULT_LIMIT)}
+- A batch holds 1 to {spaced(MAX_ITEMS)} items in at most {MAX_BODY_BYTES >> 20} MiB, counted after unpacking; send it
+  with `Content-Encoding: gzip` if you like. A page holds up to {spaced(MAX_LIMIT)} records, {spaced(DEFAULT_LIMIT)}
   unless you say otherwise, and comes in zstd or gzip if `Accept-Encoding` allows it.
 - `RateLimit-Policy` and `RateLimit` tell how much is left: `"api";r=59;t=60` means 59 more requests, and that the
   oldest counted one leaves the count in 60 seconds.
@@ -126,7 +126,7 @@ Needs the permission `read`. Answers in one of two ways:
 
 - **Follow**: records in the order in which they last changed, from the start or after a `cursor`. With a `group_id`
   the records that bear on that group: its own and the all-groups ones; a page then goes through at most
-  {_spaced(MAX_EXAMINED)} records, so it may be short, or empty, while `has_more` is true.
+  {spaced(MAX_EXAMINED)} records, so it may be short, or empty, while `has_more` is true.
 - **Look up**: with one to {MAX_LOOK_UPS} times `address`, exactly these, in one page, without `limit` and `cursor`.
 
 {_ADDRESSES[channel.name]}
@@ -159,7 +159,7 @@ _ADDRESSES = {
 }
 
 
-def _spaced(number: int) -> str:
+def spaced(number: int) -> str:
     """`10 000`, with a space that does not break."""
     return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import jinja2
 
 from stoplist.pace import let_others_run
+from stoplist.web.api.description.prose import spaced
+from stoplist.web.api.description.schemas import Json
 from stoplist.web.api.docs.commonmark import headings, render, slug, unbroken
-
-Json = dict[str, Any]
 
 
 class Page(NamedTuple):
@@ -209,20 +209,15 @@ def _notes(schema: Json) -> list[str]:
     """Bounds and defaults, each as a short claim."""
     notes = []
     if "maximum" in schema:
-        notes.append(f"{_number(schema['minimum'])} to {_number(schema['maximum'])}")
+        notes.append(f"{spaced(schema['minimum'])} to {spaced(schema['maximum'])}")
     if "maxItems" in schema:
-        least = _number(schema["minItems"]) if "minItems" in schema else "up"
-        notes.append(f"{least} to {_number(schema['maxItems'])} of them")
+        least = spaced(schema["minItems"]) if "minItems" in schema else "up"
+        notes.append(f"{least} to {spaced(schema['maxItems'])} of them")
     if "maxLength" in schema:
         notes.append(f"at most {schema['maxLength']} characters")
     if "default" in schema:
-        notes.append(f"by default {_number(schema['default'])}")
+        notes.append(f"by default {spaced(schema['default'])}")
     return notes
-
-
-def _number(number: int) -> str:
-    """`10 000`, with a space that does not break."""
-    return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
 
 
 def _only(content: Json) -> Json:
