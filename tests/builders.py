@@ -4,9 +4,9 @@ import asyncio
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import pytest
 
@@ -33,6 +33,9 @@ ADMINISTRATOR = Actor(
 STRANGER = Actor(kind="command", id="stranger", may=frozenset(("read",)))
 
 Test = Callable[..., Coroutine[Any, Any, None]]
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class AuditRow(NamedTuple):
@@ -68,6 +71,30 @@ async def migrated(database_url: str, **options: Any) -> AsyncIterator[Database]
     async with opened(database_url, **options) as database:
         await schema.migrate(database, environment="development", now_ms=0)
         yield database
+
+
+@contextmanager
+def in_a_loop(opening: AbstractAsyncContextManager[T]) -> Iterator[tuple[Run, T]]:
+    """What is opened, and the `run` of the loop that it lives in: that runs it until a coroutine has finished."""
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        opened = runner.run(stack.enter_async_context(opening))
+        yield runner.run, opened
+        runner.run(stack.aclose())
+
+
+def in_the_loop_of(fixture: str) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
+    """A test whose body is a coroutine, run by the `run` of this fixture of its."""
+
+    def decorate(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+        @functools.wraps(test)
+        def body(*values: P.args, **named: P.kwargs) -> None:
+            place: Any = named[fixture]
+            place.run(test(*values, **named))
+
+        return body
+
+    return decorate
 
 
 def on_each_database(test: Test) -> Callable[..., None]:

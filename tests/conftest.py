@@ -96,3 +96,24 @@ def database_url(request: pytest.FixtureRequest) -> str:
     """An empty database; the test runs once on each kind."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
+
+
+@pytest.fixture(scope="module")
+def module_postgresql_url(postgresql: services.Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database for all the tests of a module, dropped afterwards."""
+    url = postgresql.fresh_database(request.node.name)
+    yield url
+    postgresql.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def module_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of an SQLite file for all the tests of a module, which does not exist yet."""
+    return f"sqlite:///{tmp_path_factory.mktemp('module') / 'stoplist.db'}"
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def module_database_url(request: pytest.FixtureRequest) -> str:
+    """An empty database for all the tests of a module, which run once on each kind."""
+    url: str = request.getfixturevalue(f"module_{request.param}_url")
+    return url

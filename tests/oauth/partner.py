@@ -1,9 +1,8 @@
 """What partners and administrators do, one call an act: the words that the tests of the token rules are written in."""
 
 import contextlib
-import functools
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 from stoplist.actor import Actor
 from stoplist.db import Database
@@ -17,7 +16,7 @@ from stoplist.oauth.grants import GRANTS
 from stoplist.oauth.model import MOST_PER_MINUTE, TokenPair
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores
 from stoplist.oauth.tokens import delete_expired
-from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, sql
+from tests.builders import ADMINISTRATOR, in_the_loop_of, make_key, make_organization, migrated, sql
 from tests.fakes import FakeClock
 
 PROGRAM = Actor(kind="client", id="", source_ip="192.0.2.1", request_id="0" * 24)
@@ -39,8 +38,6 @@ _REASONS = {
     "has been revoked": "revoked",
     "is unknown": "unknown",
 }
-
-P = ParamSpec("P")
 
 
 class Key(NamedTuple):
@@ -220,13 +217,4 @@ class Deployment(NamedTuple):
         return service
 
 
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test whose body is a coroutine, run in the loop that its `service` lives in."""
-
-    @functools.wraps(test)
-    def body(*values: P.args, **named: P.kwargs) -> None:
-        service = named["service"]
-        assert isinstance(service, InLoop)
-        service.run(test(*values, **named))
-
-    return body
+in_loop = in_the_loop_of("service")

@@ -1,12 +1,11 @@
 """What partners and operators do, one call an act, and what is then stored: the words of the tests of opt-outs."""
 
 import asyncio
-import functools
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
@@ -20,8 +19,9 @@ from stoplist.unsubscribes.channel import CHANNELS, feed_id
 from stoplist.unsubscribes.follow import follow, look_up
 from stoplist.unsubscribes.model import BadItem, Item, Named, Page, Record, Stores, Submission
 from stoplist.unsubscribes.submit import submit
-from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, sql, value
+from tests.builders import ADMINISTRATOR, in_the_loop_of, make_key, make_organization, migrated, sql, value
 from tests.fakes import FakeClock
+from tests.unsubscribes.naive import NaiveRecord
 
 SECRET_KEY = "k" * 32
 ALL_PERMISSIONS = ("read", "unsubscribe", "resubscribe")
@@ -29,7 +29,6 @@ ALL_PERMISSIONS = ("read", "unsubscribe", "resubscribe")
 Sent = dict[str, Any]
 """An item as a partner writes it."""
 
-P = ParamSpec("P")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBERS = itertools.count(1)
@@ -201,16 +200,7 @@ class Deployment(NamedTuple):
         return InLoop(self.database, clock or FakeClock(), self.run)
 
 
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test whose body is a coroutine, run in the loop that its `place` lives in."""
-
-    @functools.wraps(test)
-    def body(*values: P.args, **named: P.kwargs) -> None:
-        place = named["place"]
-        assert isinstance(place, InLoop)
-        place.run(test(*values, **named))
-
-    return body
+in_loop = in_the_loop_of("place")
 
 
 @asynccontextmanager
@@ -240,6 +230,27 @@ def results(answer: Submission) -> list[tuple[str, str]]:
 def written(at_ms: int) -> str:
     """A time as a partner writes it."""
     return (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds")
+
+
+def shown(at_ms: int) -> str:
+    """A time as it is answered."""
+    return written(at_ms).replace("+00:00", "Z")
+
+
+def as_shown(record: NaiveRecord, *, record_id: str, org_slug: str, group_id: str | None) -> dict[str, Any]:
+    """A record of the naive model as it is answered."""
+    return {
+        "id": record_id,
+        "org_slug": org_slug,
+        "group_id": group_id,
+        "address": record.address,
+        "status": record.now.status,
+        "reason": record.now.reason,
+        "source": record.now.source,
+        "occurred_at": shown(record.now.occurred_ms),
+        "recorded_at": shown(record.now.recorded_ms),
+        "seq": record.now.seq,
+    }
 
 
 def out(address: str, occurred_at: str | None = None, **more: Any) -> Sent:

@@ -22,11 +22,13 @@ from tests.unsubscribes.partner import (
     Organization,
     Sent,
     addresses,
+    as_shown,
     back,
     in_loop,
     out,
     records,
     results,
+    shown,
     written,
 )
 
@@ -191,18 +193,8 @@ class World:
             assert [as_dict(record) for record in records(found)] == expected
 
     def as_shown(self, record: NaiveRecord) -> dict[str, Any]:
-        return {
-            "id": self.ids[record.address, record.group],
-            "org_slug": self.organization.slug,
-            "group_id": self.group_ids[record.group],
-            "address": record.address,
-            "status": record.now.status,
-            "reason": record.now.reason,
-            "source": record.now.source,
-            "occurred_at": shown(record.now.occurred_ms),
-            "recorded_at": shown(record.now.recorded_ms),
-            "seq": record.now.seq,
-        }
+        record_id, group_id = self.ids[record.address, record.group], self.group_ids[record.group]
+        return as_shown(record, record_id=record_id, org_slug=self.organization.slug, group_id=group_id)
 
     async def check_store(self) -> None:
         """What is kept besides: the reckoning, every superseded state, who sent what, and the counts a day."""
@@ -242,11 +234,6 @@ class World:
             standing[row["status"], row["reason"]] += row["standing"]
         assert +standing == self.model.standing()
         assert min(standing.values(), default=0) >= 0
-
-
-def shown(at_ms: int) -> str:
-    """A time as it is answered."""
-    return written(at_ms).replace("+00:00", "Z")
 
 
 def as_dict(record: Any) -> dict[str, Any]:

@@ -1,14 +1,12 @@
 """The application over a database that is opened once for all the tests of a module."""
 
-import asyncio
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 import pytest
 
 from stoplist.db import Database
-from tests.builders import make_organization, migrated
+from tests.builders import in_a_loop, make_organization, migrated
 from tests.fakes import FakeClock
 from tests.web.application import Application, Key, Run
 
@@ -21,15 +19,11 @@ class Deployment(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def deployment(module_sqlite_url: str) -> Iterator[Deployment]:
     """A database with the organization `acme`."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('web') / 'stoplist.db'}"
-    with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        database = runner.run(stack.enter_async_context(migrated(url)))
-        runner.run(make_organization(database, FakeClock()))
-        yield Deployment(runner.run, database)
-        runner.run(stack.aclose())
+    with in_a_loop(migrated(module_sqlite_url)) as (run, database):
+        run(make_organization(database, FakeClock()))
+        yield Deployment(run, database)
 
 
 @pytest.fixture

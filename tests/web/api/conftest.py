@@ -1,12 +1,10 @@
 """The application over each kind of database, opened once for all the tests of a module."""
 
-import asyncio
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.builders import migrated
+from tests.builders import in_a_loop, migrated
 from tests.fakes import FakeClock
 from tests.web.api.partner import Partner
 from tests.web.application import Application
@@ -14,29 +12,10 @@ from tests.web.conftest import Deployment
 
 
 @pytest.fixture(scope="module")
-def module_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The URL of an SQLite file that does not exist yet."""
-    return f"sqlite:///{tmp_path_factory.mktemp('api') / 'stoplist.db'}"
-
-
-@pytest.fixture(scope="module")
-def module_postgresql_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of an empty PostgreSQL database, dropped after the module's tests."""
-    server = request.getfixturevalue("postgresql")
-    url: str = server.fresh_database(request.node.name)
-    yield url
-    server.drop_database(url)
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def each_deployment(request: pytest.FixtureRequest) -> Iterator[Deployment]:
+def each_deployment(module_database_url: str) -> Iterator[Deployment]:
     """A database and the loop that it lives in; the module's tests run once on each kind."""
-    url: str = request.getfixturevalue(f"module_{request.param}_url")
-    with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        database = runner.run(stack.enter_async_context(migrated(url, pool_size=2)))
-        yield Deployment(runner.run, database)
-        runner.run(stack.aclose())
+    with in_a_loop(migrated(module_database_url, pool_size=2)) as (run, database):
+        yield Deployment(run, database)
 
 
 @pytest.fixture

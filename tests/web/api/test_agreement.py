@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import FakeClock
 from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
-from tests.unsubscribes.partner import written
+from tests.unsubscribes.partner import as_shown, shown, written
 from tests.web.api.partner import GZIP, JSON, Partner, packed
 from tests.web.application import Answer, Application
 from tests.web.conftest import Deployment
@@ -137,23 +137,8 @@ class World:
         return [self._record(record) for record in self.model.in_order() if record.group in groups]
 
     def _record(self, record: NaiveRecord) -> dict[str, Any]:
-        return {
-            "id": self.ids[record.address, record.group],
-            "org_slug": self.partner.slug,
-            "group_id": self.group_ids[record.group],
-            "address": record.address,
-            "status": record.now.status,
-            "reason": record.now.reason,
-            "source": record.now.source,
-            "occurred_at": shown(record.now.occurred_ms),
-            "recorded_at": shown(record.now.recorded_ms),
-            "seq": record.now.seq,
-        }
-
-
-def shown(at_ms: int) -> str:
-    """A time as it is answered."""
-    return written(at_ms).replace("+00:00", "Z")
+        record_id, group_id = self.ids[record.address, record.group], self.group_ids[record.group]
+        return as_shown(record, record_id=record_id, org_slug=self.partner.slug, group_id=group_id)
 
 
 def statuses(feed: list[dict[str, Any]], world: World) -> dict[tuple[str, str | None], str]:
