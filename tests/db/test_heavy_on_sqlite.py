@@ -1,7 +1,6 @@
 """A heavy unit on SQLite: a transaction of its own, each statement one long call in a thread."""
 
 import asyncio
-import resource
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -11,9 +10,9 @@ from typing import Any
 import pytest
 
 from stoplist.db import Database, Transaction, sqlite
-from stoplist.db.sqlite import Sqlite
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, on_sqlite, sql
+from tests.db.full_disk import no_room_for_the_log, of, two_pages_left
 from tests.db.waiting import ADD, HEAVY, MAKE, ONE, numbers, prepared, queued
 
 FILL = sql("INSERT INTO things (number, content) VALUES (:number, :content)")
@@ -52,12 +51,6 @@ def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     monkeypatch.setattr(sqlite, "connect", with_function)
     yield held
     held.let_go()
-
-
-def of(database: Database) -> Sqlite:
-    """The driver itself, for what only it has."""
-    assert isinstance(database, Sqlite)
-    return database
 
 
 def heavy(database: Database, number: int, content: object = "") -> "asyncio.Task[int]":
@@ -115,22 +108,18 @@ def test_the_loop_goes_on_while_a_heavy_read_is_in_progress(hold: Held, sqlite_u
 async def test_a_heavy_unit_that_finds_no_room_is_refused_and_the_next_fits(database: Database) -> None:
     """SQLite undoes it when the disk is full, in whichever statement; those that wait behind it pay nothing."""
     await execute(database, MAKE)
-    writer = of(database)._writer
-    most = writer.execute("PRAGMA max_page_count").fetchone()[0]
-    pages = writer.execute("PRAGMA page_count").fetchone()[0]
-    writer.execute(f"PRAGMA max_page_count = {pages + 2}")
 
     async def big(transaction: Transaction) -> None:
         await transaction.run(ADD, number=1)
         await transaction.run(FILL, number=2, content="x" * 100_000)
 
-    refused = asyncio.create_task(database.write(big, rows=HEAVY))
-    await queued()
-    answers = await asyncio.gather(refused, heavy(database, 3), return_exceptions=True)
+    with two_pages_left(database):
+        refused = asyncio.create_task(database.write(big, rows=HEAVY))
+        await queued()
+        answers = await asyncio.gather(refused, heavy(database, 3), return_exceptions=True)
     assert [type(answer) for answer in answers] == [StoreUnavailable, int]
     assert "SQLITE_FULL" in str(answers[0])
     assert await numbers(database) == [3]
-    writer.execute(f"PRAGMA max_page_count = {most}")
     await database.write(big, rows=HEAVY)
     assert await numbers(database) == [1, 2, 3]
 
@@ -139,14 +128,8 @@ async def test_a_heavy_unit_that_finds_no_room_is_refused_and_the_next_fits(data
 async def test_a_heavy_unit_whose_commit_finds_no_room_is_refused(database: Database) -> None:
     """The operating system refuses to let the log grow in the middle of COMMIT."""
     await execute(database, MAKE)
-    log = of(database)._path.with_name("stoplist.db-wal")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 8_192, hard))
-    try:
-        with pytest.raises(StoreUnavailable):
-            await heavy(database, 1, "x" * 50_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with no_room_for_the_log(database), pytest.raises(StoreUnavailable):
+        await heavy(database, 1, "x" * 50_000)
     assert await numbers(database) == []
     await heavy(database, 2, "x" * 50_000)
     assert await numbers(database) == [2]

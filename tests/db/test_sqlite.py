@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import resource
 import shutil
 import signal
 import sqlite3
@@ -19,9 +18,9 @@ import pytest
 
 from stoplist.db import Database, Transaction, sqlite
 from stoplist.db.opening import open_database
-from stoplist.db.sqlite import Sqlite
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, migrated, on_sqlite, opened, sql, value
+from tests.db.full_disk import no_room_for_the_log, of, two_pages_left
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,12 +50,6 @@ async def write():
 
 asyncio.run(write())
 """
-
-
-def of(database: Database) -> Sqlite:
-    """The driver itself, for what only it has."""
-    assert isinstance(database, Sqlite)
-    return database
 
 
 async def numbers(database: Database) -> list[int]:
@@ -333,20 +326,16 @@ async def test_a_lock_that_is_held_too_long_is_the_store_s_failure(
 async def test_a_full_disk_answers_the_whole_group_and_stores_nothing_of_it(database: Database) -> None:
     """SQLite undoes the group when it runs out of room; nobody of it is told otherwise. With room it goes on."""
     await execute(database, MAKE)
-    writer = of(database)._writer
-    most = writer.execute("PRAGMA max_page_count").fetchone()[0]
-    pages = writer.execute("PRAGMA page_count").fetchone()[0]
-    writer.execute(f"PRAGMA max_page_count = {pages + 2}")
 
     async def big(transaction: Transaction) -> None:
         await transaction.run(ADD, number=2, content=bytes(100_000))
 
-    answers = await asyncio.gather(add(database, 1), database.write(big), add(database, 3), return_exceptions=True)
+    with two_pages_left(database):
+        answers = await asyncio.gather(add(database, 1), database.write(big), add(database, 3), return_exceptions=True)
     # The third had not begun when the second found no room: it is in the next group, and fits.
     assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable, type(None)]
     assert "SQLITE_FULL" in str(answers[0])
     assert await numbers(database) == [3]
-    writer.execute(f"PRAGMA max_page_count = {most}")
     await database.write(big)
     assert await numbers(database) == [2, 3]
 
@@ -355,15 +344,10 @@ async def test_a_full_disk_answers_the_whole_group_and_stores_nothing_of_it(data
 async def test_a_commit_that_finds_no_room_answers_the_whole_group(database: Database) -> None:
     """The log cannot grow: the operating system refuses it in the middle of COMMIT."""
     await execute(database, MAKE)
-    log = of(database)._path.with_name("stoplist.db-wal")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 8_192, hard))
-    try:
+    with no_room_for_the_log(database):
         answers = await asyncio.gather(
             add(database, 1, bytes(50_000)), add(database, 2, bytes(60_000)), return_exceptions=True
         )
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
     assert await numbers(database) == []
     await add(database, 3, bytes(50_000))
