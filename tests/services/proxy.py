@@ -1,0 +1,158 @@
+"""A TCP proxy between the product and one of its stores, which does to their connections what networks do.
+
+It runs on an event loop and a thread of its own, so that a test may use it from any loop or none.
+"""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from tests.services.keeping import reserve_port
+
+REQUESTS, ANSWERS = "requests", "answers"
+_PIECE_BYTES = 1 << 16
+
+
+class Proxy:
+    """Forwards what arrives at `port` of 127.0.0.1. What a method asks for is so when it returns."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.dropped = 0  # answers, by `drop_answers_after`
+        self._target = (host, port)
+        self._reserved = reserve_port()
+        self.port = int(self._reserved.getsockname()[1])
+        self._listener: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._flows = {REQUESTS: asyncio.Event(), ANSWERS: asyncio.Event()}
+        self._delay_s = 0.0
+        self._is_fatal: Callable[[bytes], bool] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._thread.start()
+        self.release()
+        self.mend()
+
+    def url(self, url: str) -> str:
+        """The same URL by way of this proxy."""
+        parts = urlsplit(url)
+        who, at, _ = parts.netloc.rpartition("@")
+        return urlunsplit(parts._replace(netloc=f"{who}{at}127.0.0.1:{self.port}"))
+
+    def cut(self) -> None:
+        """Break all connections, and refuse new ones until `mend`."""
+        self._run(self._cut())
+
+    def mend(self) -> None:
+        """Accept connections again, on the same port."""
+        self._run(self._listen())
+
+    def hold(self, *directions: str) -> None:
+        """Keep back what arrives, of REQUESTS, of ANSWERS or of both, until `release`; nothing is closed or lost."""
+        self._run(self._let_flow(directions, False))
+
+    def release(self) -> None:
+        """Forward what was held back, and what follows."""
+        self._run(self._let_flow((), True))
+
+    def delay(self, seconds: float) -> None:
+        """Forward each piece of an answer that much later."""
+        self._delay_s = seconds
+
+    def drop_answers_after(self, is_fatal: Callable[[bytes], bool] | None) -> None:
+        """Let a request of which `is_fatal` is true through, and break its connection when the server answers.
+
+        It is asked about each piece that a client sends, as it arrives, on the proxy's thread. None ends it.
+        """
+        self._is_fatal = is_fatal
+
+    def close(self) -> None:
+        """Break all connections for good."""
+        self.cut()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._reserved.close()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _let_flow(self, directions: tuple[str, ...], flows: bool) -> None:
+        for direction in directions or self._flows:
+            self._flows[direction].set() if flows else self._flows[direction].clear()
+
+    async def _listen(self) -> None:
+        if self._listener is None:
+            listener = socket.create_server(("127.0.0.1", self.port), backlog=1024)
+            self._listener = await asyncio.start_server(self._accept, sock=listener)
+
+    async def _cut(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        broken = [task for task in self._connections if task.cancel()]
+        await asyncio.gather(*broken, return_exceptions=True)
+        await asyncio.sleep(0)  # The loop closes the sockets in its next round.
+
+    def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
+        if self._listener is None:
+            writer.transport.abort()
+            return
+        task = self._loop.create_task(self._serve(reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        writers, is_doomed = [writer], asyncio.Event()
+        try:
+            server_reader, server_writer = await asyncio.open_connection(*self._target)
+            writers.append(server_writer)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._forward_requests(reader, server_writer, is_doomed))
+                both.create_task(self._forward_answers(server_reader, writer, is_doomed))
+        except* EOFError:
+            for ended in writers:
+                ended.close()
+        except* OSError:
+            pass
+        finally:
+            for left in writers:
+                if not left.is_closing():
+                    left.transport.abort()
+
+    async def _forward_requests(self, reader: StreamReader, writer: StreamWriter, is_doomed: asyncio.Event) -> None:
+        while piece := await reader.read(_PIECE_BYTES):
+            await self._flows[REQUESTS].wait()
+            if self._is_fatal is not None and self._is_fatal(piece):
+                is_doomed.set()
+            writer.write(piece)
+            await writer.drain()
+        raise EOFError
+
+    async def _forward_answers(self, reader: StreamReader, writer: StreamWriter, is_doomed: asyncio.Event) -> None:
+        while piece := await reader.read(_PIECE_BYTES):
+            if is_doomed.is_set():
+                self.dropped += 1
+                raise ConnectionAbortedError
+            await asyncio.sleep(self._delay_s)
+            await self._flows[ANSWERS].wait()
+            writer.write(piece)
+            await writer.drain()
+        raise EOFError
+
+
+@contextlib.contextmanager
+def proxy(url: str) -> Iterator[Proxy]:
+    """A proxy before the host and port of that URL until the block ends."""
+    target = urlsplit(url)
+    assert target.hostname is not None
+    assert target.port is not None
+    own = Proxy(target.hostname, target.port)
+    try:
+        yield own
+    finally:
+        own.close()

@@ -1,0 +1,101 @@
+"""Either balancer runs with the configuration that it is given."""
+
+import http.client
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from tests.services import haproxy as services
+
+# Which interpreter asks is all the same to the balancers: once is enough.
+pytestmark = pytest.mark.slow
+
+# An operator's says `daemon`.
+HAPROXY = """
+global
+    daemon
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 5s
+    timeout server 5s
+frontend here
+    bind 127.0.0.1:{port}
+    default_backend there
+backend there
+    server one 127.0.0.1:{target}
+"""
+NGINX = """
+pid nginx.pid;
+events {{}}
+http {{
+    access_log access.log;
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{ proxy_pass http://127.0.0.1:{target}; }}
+    }}
+}}
+"""
+TEXTS: dict[services.Name, str] = {"haproxy": HAPROXY, "nginx": NGINX}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers whatever path is asked for."""
+
+    def do_GET(self) -> None:
+        """The path."""
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.path)))
+        self.end_headers()
+        self.wfile.write(self.path.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silence."""
+
+
+@pytest.fixture
+def target() -> Iterator[int]:
+    """The port of a server behind the balancer."""
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def answer(port: int) -> bytes:
+    """What a client is answered."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/asked")
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def test_a_balancer_leads_to_its_target_and_ends(balancer_name: services.Name, target: int) -> None:
+    """It serves on the port that it was given, also when it was killed and started again, and leaves nothing."""
+    text = TEXTS[balancer_name]
+    with services.balancer(balancer_name, lambda port: text.format(port=port, target=target)) as own:
+        assert answer(own.port) == b"/asked"
+        own.kill()
+        with pytest.raises(ConnectionRefusedError):
+            answer(own.port)
+        own.start()
+        assert answer(own.port) == b"/asked"
+        own.stop()
+        with pytest.raises(ConnectionRefusedError):
+            answer(own.port)
+    assert not own.folder.exists()
+
+
+def test_a_wrong_configuration_is_told(balancer_name: services.Name) -> None:
+    """With what the program itself says of it, and no wait."""
+    with (
+        pytest.raises(services.Unavailable, match=r"does not start: .*nonsense"),
+        services.balancer(balancer_name, lambda _: "nonsense;\n"),
+    ):
+        pass

@@ -1,0 +1,163 @@
+"""The proxy does to connections what the tests of trouble rely on it to do, before either kind of store."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import asyncpg
+import pytest
+import redis
+
+from tests.services import keeping, valkey
+from tests.services.postgresql import Server
+from tests.services.proxy import ANSWERS, REQUESTS, Proxy, proxy
+
+# Which interpreter asks is all the same to the servers: once is enough.
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 10
+SOON_S = 0.1
+
+
+@pytest.fixture
+def between(valkey: valkey.Valkey) -> Iterator[Proxy]:
+    """A proxy before the session's Valkey."""
+    with proxy(valkey.url) as own:
+        yield own
+
+
+@contextlib.contextmanager
+def client(server: valkey.Valkey, between: Proxy, *, timeout_s: float = PATIENCE_S) -> Iterator[redis.Redis]:
+    """A client that tries everything once."""
+    with redis.Redis.from_url(between.url(server.url), socket_timeout=timeout_s, retry=valkey.NO_RETRY) as one:
+        yield one
+
+
+def test_it_forwards_both_ways(valkey: valkey.Valkey, between: Proxy) -> None:
+    """Untouched, it is not there: also for an answer of many pieces."""
+    with client(valkey, between) as one:
+        assert one.echo("x" * 1_000_000) == b"x" * 1_000_000
+
+
+def test_a_cut_breaks_connections_and_refuses_new_ones_until_mended(valkey: valkey.Valkey, between: Proxy) -> None:
+    """As when the server's host is gone."""
+    with client(valkey, between) as one:
+        assert one.ping()
+        between.cut()
+        with pytest.raises(redis.ConnectionError):
+            one.ping()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", between.port))
+        between.mend()
+        assert one.ping()
+
+
+@pytest.mark.parametrize("directions", [(), (REQUESTS,), (ANSWERS,)], ids=["both", "requests", "answers"])
+def test_what_is_held_arrives_after_the_release(
+    valkey: valkey.Valkey, between: Proxy, directions: tuple[str, ...]
+) -> None:
+    """As when packets are lost for a while: the connection stays, and what was sent is not lost."""
+    with socket.create_connection(("127.0.0.1", between.port), timeout=SOON_S) as raw:
+        between.hold(*directions)
+        raw.sendall(b"PING\r\n")
+        with pytest.raises(TimeoutError):
+            raw.recv(100)
+        raw.settimeout(PATIENCE_S)
+        between.release()
+        assert raw.recv(100).startswith(b"-NOAUTH")
+
+
+def test_only_held_requests_do_not_reach_the_server(valkey: valkey.Valkey, between: Proxy) -> None:
+    """With the answers held the server did what it was asked; with the requests held it did not."""
+    for direction, reaches in ((REQUESTS, False), (ANSWERS, True)):
+        key = f"held:{direction}:{between.port}"
+        with client(valkey, between, timeout_s=SOON_S) as one:
+            assert one.ping()
+            between.hold(direction)
+            with pytest.raises(redis.TimeoutError):
+                one.set(key, "there")
+        assert valkey.execute("EXISTS", key) == reaches
+        between.release()
+
+
+def test_a_cut_ends_connections_that_are_held(between: Proxy) -> None:
+    """A hold does not outlive the connection."""
+    with socket.create_connection(("127.0.0.1", between.port), timeout=PATIENCE_S) as raw:
+        between.hold()
+        raw.sendall(b"PING\r\n")
+        between.cut()
+        with contextlib.suppress(ConnectionResetError):
+            assert raw.recv(100) == b""
+
+
+def test_a_delayed_answer_comes_later(valkey: valkey.Valkey, between: Proxy) -> None:
+    """At least as much later as was asked for."""
+    with client(valkey, between) as one:
+        assert one.ping()
+        between.delay(SOON_S)
+        began = time.monotonic()
+        assert one.ping()
+        assert time.monotonic() - began >= SOON_S
+
+
+def test_an_answer_is_lost_after_the_commit(postgresql: Server, postgresql_url: str) -> None:
+    """What the server stored is there, though its client was told nothing."""
+    Server(postgresql_url).execute("CREATE TABLE stored (number int)")
+
+    async def store(between: Proxy) -> None:
+        connection = await asyncpg.connect(between.url(postgresql_url))
+        await connection.execute("BEGIN; INSERT INTO stored VALUES (1)")
+        between.drop_answers_after(lambda sent: b"COMMIT" in sent)
+        with pytest.raises((asyncpg.PostgresConnectionError, OSError)):
+            await connection.execute("COMMIT")
+
+    with proxy(postgresql_url) as between:
+        asyncio.run(store(between))
+        assert between.dropped == 1
+        between.drop_answers_after(None)
+        assert Server(between.url(postgresql_url)).value("SELECT count(*) FROM stored") == 1
+
+
+def test_the_last_words_of_a_server_arrive() -> None:
+    """What it sends before it closes comes first, however slowly the client reads; then the connection ends."""
+    last_words = b"x" * 5_000_000
+
+    def speak_and_leave(server: socket.socket) -> None:
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.sendall(last_words)
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        ThreadPoolExecutor(max_workers=1) as thread,
+        proxy(f"tcp://127.0.0.1:{server.getsockname()[1]}") as between,
+        socket.socket() as raw,
+    ):
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(PATIENCE_S)
+        raw.connect(("127.0.0.1", between.port))
+        thread.submit(speak_and_leave, server)
+        received = 0
+        while piece := raw.recv(2048):
+            received += len(piece)
+        assert received == len(last_words)
+
+
+def test_a_proxy_that_is_cut_keeps_its_port(between: Proxy) -> None:
+    """Nobody takes it before the proxy is mended."""
+    between.cut()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", between.port))
+
+
+def test_nobody_else_gets_a_reserved_port() -> None:
+    """A server that is away for a while finds its port free when it returns."""
+    with keeping.reserve_port() as reserved:
+        port = reserved.getsockname()[1]
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        with socket.create_server(("127.0.0.1", port)):
+            pass
