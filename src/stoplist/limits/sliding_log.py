@@ -38,6 +38,12 @@ class SlidingLog:
         """Record a request accepted at `now_ns`, which is not earlier than any recorded before."""
         self._times_ns.append(now_ns)
 
+    def remove(self, at_ns: int) -> None:
+        """One entry of that time is gone, if there is one."""
+        index = bisect_left(self._times_ns, at_ns, self._start)
+        if index < len(self._times_ns) and self._times_ns[index] == at_ns:
+            del self._times_ns[index]
+
     def time_ns(self, index: int) -> int:
         """When entry `index` was accepted, counted from 0 = the oldest that the last `count` saw."""
         return self._times_ns[self._start + index]

@@ -1,0 +1,32 @@
+"""A server that greets as a store does, and answers each decision with whatever a test wants to be said."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def lying_store(answer: bytes) -> AsyncIterator[str]:
+    """The URL of a server that answers each EVALSHA so, and closes the connection if `answer` is no whole line."""
+    writers: list[asyncio.StreamWriter] = []
+    served: list[asyncio.Task[None] | None] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        served.append(asyncio.current_task())
+        while piece := await reader.read(1 << 16):
+            writer.write(b"+OK\r\n" * piece.count(b"SETINFO"))
+            if b"EVALSHA" in piece:
+                writer.write(answer * piece.count(b"EVALSHA"))
+                if not answer.endswith(b"\r\n"):
+                    writer.close()
+                    return
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*filter(None, served))

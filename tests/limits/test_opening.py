@@ -1,0 +1,209 @@
+"""What a server finds at its start: no store, one that refuses, one that is not who it should be, a wrong address."""
+
+import asyncio
+import gc
+import logging
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from stoplist.clock import Clock
+from stoplist.errors import SettingsError
+from stoplist.limits.limiter import Health
+from stoplist.limits.memory import MemoryLimiter
+from stoplist.limits.opening import open_limiter
+from stoplist.limits.store import LimitStore, StoreLost
+from tests.limits.lying import lying_store
+from tests.services import valkey as services
+from tests.services.keeping import reserve_port
+from tests.services.valkey import Valkey
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+PASSWORD = "not-to-be-repeated"
+# All that the remedy names, and nothing else.
+RIGHTS = ["+evalsha", "+script|load", "+time", "+zadd", "+zcard", "+zrange", "+zremrangebyscore", "+del", "+pexpire"]
+
+
+async def opened(url: str) -> Health:
+    """How a limiter at this address stands after it has decided once; it is closed, and nothing of it is left over."""
+    limiter = await open_limiter(url, Clock())
+    try:
+        assert (await limiter.api("opened", limit=10**9)).accepted
+        return limiter.health()
+    finally:
+        await limiter.close()
+
+
+def refused(run: Run, url: str) -> str:
+    """The text of the refusal, which repeats nothing of the address."""
+    with pytest.raises(SettingsError) as refusal:
+        run(opened(url))
+    gc.collect()  # an open connection would warn, which is an error
+    text = refusal.value.text
+    assert "STOPLIST_LIMITS_URL" in text
+    assert PASSWORD not in text
+    assert "127.0.0.1" not in text
+    return text
+
+
+@pytest.fixture
+def user(valkey: Valkey) -> Iterator[str]:
+    """A user of the session's server who may do what the remedy says."""
+    valkey.execute("ACL", "SETUSER", "narrow", "reset", "on", f">{PASSWORD}", "~stoplist:*", *RIGHTS)
+    yield f"redis://narrow:{PASSWORD}@127.0.0.1:{valkey.port}/0"
+    valkey.execute("ACL", "DELUSER", "narrow")
+
+
+@pytest.mark.parametrize("url", [None, "memory:"])
+def test_without_a_store_each_process_counts(run: Run, url: str | None) -> None:
+    """Section D1: in process by default, and where `memory:` says so."""
+    assert isinstance(run(open_limiter(url, Clock())), MemoryLimiter)
+
+
+def test_over_tcp_and_over_a_unix_socket_the_store_counts(run: Run, valkey: Valkey) -> None:
+    """Both lead to the same counts, and nothing is left open."""
+    for url in (valkey.url, valkey.unix_url):
+        assert run(opened(url)) == Health(is_lost=False, decided_alone=0)
+    gc.collect()
+
+
+def test_the_rights_that_the_remedy_names_are_enough(run: Run, user: str) -> None:
+    """A user who may do that and nothing else."""
+    assert run(opened(user)) == Health(is_lost=False, decided_alone=0)
+
+
+@pytest.mark.parametrize("right", ["+evalsha", "+script|load", "+time", "+zrange", "+zadd", "+pexpire", "~stoplist:*"])
+def test_without_a_right_that_the_remedy_names_the_start_is_refused(
+    run: Run, valkey: Valkey, user: str, right: str
+) -> None:
+    """Each that a first request needs; the other three are needed for the later ones."""
+    without = ["resetkeys"] if right.startswith("~") else [f"-{right[1:].partition('|')[0]}"]
+    valkey.execute("SCRIPT", "FLUSH")
+    valkey.execute("ACL", "SETUSER", "narrow", *without)
+    assert "may run scripts" in refused(run, user)
+
+
+def test_a_store_that_is_away_does_not_stop_the_start(
+    run: Run, caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    """Nobody listens: the server starts, counts alone, and warns once."""
+    with reserve_port() as closed:
+        port = closed.getsockname()[1]
+        for url in (f"redis://:{PASSWORD}@127.0.0.1:{port}/0", f"unix://:{PASSWORD}@{tmp_path}/none.sock"):
+            caplog.clear()
+            assert run(opened(url)) == Health(is_lost=True, decided_alone=1)
+            (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+            assert record.__dict__["fields"] == {"why": "ConnectionError"}
+    gc.collect()
+
+
+def test_a_store_that_does_not_answer_does_not_stop_the_start(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """It accepts, and says nothing: a frozen server, or a firewall."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        assert run(opened(f"redis://127.0.0.1:{mute.getsockname()[1]}/0")) == Health(is_lost=True, decided_alone=1)
+    (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert record.__dict__["fields"] == {"why": "no answer within 250 ms"}
+    gc.collect()
+
+
+def test_a_store_that_refuses_stops_the_start(run: Run, valkey: Valkey) -> None:
+    """A wrong password, none at all, an unknown user, a database that it does not have: the text names the remedy."""
+    at = f"127.0.0.1:{valkey.port}"
+    for url in (f"redis://:{PASSWORD}@{at}/0", f"redis://{at}/0", f"redis://nobody:{PASSWORD}@{at}/0"):
+        assert "check user, password and database" in refused(run, url)
+    assert "check user, password and database" in refused(run, valkey.url.removesuffix("/0") + "/999")
+
+
+@pytest.mark.parametrize("answer", [b"-MOVED 1 127.0.0.1:7001\r\n", b"-ERR unknown command 'EVALSHA'\r\n"])
+def test_what_is_no_primary_with_scripts_stops_the_start(run: Run, answer: bytes) -> None:
+    """One node of several, or a server without scripts: neither will ever decide."""
+
+    async def main() -> None:
+        async with lying_store(answer) as url:
+            with pytest.raises(SettingsError, match="one primary, or a proxy before a cluster"):
+                await opened(url)
+
+    run(main())
+
+
+@pytest.fixture(scope="module")
+def tls() -> Iterator[Valkey]:
+    """A server that speaks TLS alone, where the machine's own does."""
+    try:
+        with services.valkey(tls=True) as own:
+            yield own
+    except services.Unavailable as error:
+        pytest.skip(str(error))
+
+
+def test_over_tls_the_store_counts(run: Run, tls: Valkey) -> None:
+    """With the authority that the address names."""
+    assert run(opened(tls.url)) == Health(is_lost=False, decided_alone=0)
+    gc.collect()
+
+
+def test_a_store_that_does_not_prove_who_it_is_stops_the_start(run: Run, tls: Valkey) -> None:
+    """An authority that nobody trusts, the certificate of another host: that does not pass by itself."""
+    untrusted = tls.url.partition("?")[0]
+    for_another_host = tls.url.replace("127.0.0.1", "127.1")  # the same place by a name of its own
+    for url in (untrusted, for_another_host):
+        assert "ssl_ca_certs=PATH" in refused(run, url), url
+
+
+def test_a_certificate_that_ceases_to_be_trusted_loses_the_store(
+    run: Run, tls: Valkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While it serves, a server goes on alone; the warning names the reason."""
+
+    async def main() -> None:
+        store = LimitStore.at(tls.url.partition("?")[0])
+        with pytest.raises(StoreLost, match="TLS: CERTIFICATE_VERIFY_FAILED"):
+            await store.ask(("api", "a"), None, limit=1)
+        await store.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "redis://",
+        "redis:///0",
+        "redis://:{}@/0",
+        "redis://:{}@127.0.0.1:99999/0",
+        "redis://:{}@127.0.0.1:x/0",
+        "redis://:{}@127.0.0.1/x",
+        "redis://:{}@127.0.0.1/0?colour=red",
+        "redis://:{}@127.0.0.1/0?health_check_interval=soon",
+        "redis://:{}@[::1/0",
+        "rediss://:{}@127.0.0.1/0?ssl_ca_certs=/nowhere/ca.pem",
+        "unix://",
+        "unix://:{}@",
+        "http://:{}@127.0.0.1",
+    ],
+)
+def test_a_malformed_address_stops_the_start(run: Run, rest: str) -> None:
+    """The text names the setting and the right form, never the value."""
+    text = refused(run, rest.replace("{}", PASSWORD))
+    assert text.startswith("STOPLIST_LIMITS_URL is malformed: write redis://")
+
+
+def test_closing_answers_those_who_wait(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Both whoever is under way and whoever waits behind hear of it at once."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            store = LimitStore.at(f"redis://127.0.0.1:{mute.getsockname()[1]}/0")
+            asked = [asyncio.create_task(store.ask(("api", str(number)), None, limit=1)) for number in range(300)]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            await store.close()
+            async with asyncio.timeout(10):
+                answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert {str(answer) for answer in answers} == {"CancelledError"}
+        assert all(isinstance(answer, StoreLost) for answer in answers)
+
+    run(main())
+    gc.collect()

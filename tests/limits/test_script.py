@@ -1,0 +1,210 @@
+"""What the script at the store does besides deciding: ties, its clock set anew, its keys."""
+
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stoplist.limits.decision import Decision
+from stoplist.limits.limiter import Log
+from stoplist.limits.store import LimitStore, key_of
+from tests.limits.counting import AtStore, StoreAlone, at_store, own_url
+from tests.limits.naive_model import SECOND_NS, Asked, request
+from tests.services.valkey import Valkey
+from tests.services.valkey import valkey as throw_away
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+HOUR_S = 3600
+MINUTE_US = 60_000_000
+ODD = ["", "}", "{", "{}", "}{", ":", "::", "2001:db8::/64", "x}:failed:{y", "a}:proved", "* ?\r\n", "%7D", "ü", "\x00"]
+
+
+@pytest.fixture
+def script(valkey: Valkey) -> Iterator[AtStore]:
+    """The script alone, at an empty store."""
+    with at_store(valkey, is_alone=True) as counting:
+        yield counting
+
+
+@pytest.fixture
+def client(valkey: Valkey) -> Iterator["redis.Redis"]:
+    """A look into that store."""
+    with redis.Redis.from_url(own_url(valkey), decode_responses=True) as own:
+        yield own
+
+
+def api(script: AtStore, limit: int) -> Decision:
+    return script.ask(script.limiter.api("a", limit=limit))
+
+
+def all_kinds(source: str) -> list[Asked]:
+    return [Asked(kind, "svc_ci_a", source) for kind in ("api", "proved", "failed", "unknown")]
+
+
+def test_many_requests_within_a_microsecond_are_counted_one_by_one(script: AtStore, client: "redis.Redis") -> None:
+    """Each is an entry of its own, and a minute later they leave one by one: never more than N in any 60 s."""
+    assert [api(script, 60).remaining for _ in range(60)] == list(range(59, -1, -1))
+    assert not any(api(script, 60).accepted for _ in range(60))
+    assert client.zcard(key_of(("api", "a"))) == 60
+    script.clock.advance(60 - 1e-6)
+    assert api(script, 60) == Decision(False, 60, 0, 1, 1)
+    script.clock.advance(1e-6)
+    assert api(script, 60).accepted
+    assert not api(script, 60).accepted
+    script.clock.advance(60e-6)
+    assert sum(api(script, 60).accepted for _ in range(100)) == 59
+
+
+def test_a_lowered_ceiling_after_a_tie_names_the_second(script: AtStore) -> None:
+    """Two requests of one microsecond leave within the same second."""
+    assert api(script, 2).accepted
+    assert api(script, 2).accepted
+    script.clock.advance(30.5)
+    assert api(script, 1) == Decision(False, 1, 0, 30, 30)
+
+
+ages_us = st.sets(st.integers(0, MINUTE_US - 1), max_size=9)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ages_us, ages_us)
+def test_under_every_lowered_ceiling_the_right_entry_of_both_logs_must_leave(
+    script: AtStore, client: "redis.Redis", proved: set[int], failed: set[int]
+) -> None:
+    """However the entries of the two logs lie between each other."""
+    script.clock.empty_store()
+    now_us = script.clock.now_ms() * 1000
+    for log, ages in ((("proved", "a"), proved), (("failed", "a", "s"), failed)):
+        if ages:
+            client.zadd(key_of(log), {str(now_us - age): now_us - age for age in ages})
+    oldest_first = sorted([*proved, *failed], reverse=True)
+    for limit in range(1, len(oldest_first) + 1):
+        waits_s = -(-(MINUTE_US - oldest_first[-limit]) // 1_000_000)
+        for ask in (script.limiter.token_proved, script.limiter.token_failed):
+            assert script.ask(ask("a", "s", limit=limit)).retry_after_s == waits_s
+
+
+def test_a_clock_that_is_set_back_locks_nobody_out_for_longer_than_a_minute(script: AtStore) -> None:
+    """What was counted before is counted for a minute from then on, in both logs, and no more is let through."""
+    assert all(script.ask(script.limiter.token_failed("a", "x", limit=4)).accepted for _ in range(2))
+    script.clock.advance(10)
+    assert all(script.ask(script.limiter.token_proved("a", "x", limit=4)).accepted for _ in range(2))
+    script.clock.jump(-HOUR_S)
+    refused = script.ask(script.limiter.token_proved("a", "x", limit=4))
+    assert refused == Decision(False, 4, 0, 60, 60)
+    script.clock.advance(59)
+    assert script.ask(script.limiter.token_failed("a", "x", limit=4)) == Decision(False, 4, 0, 1, 1)
+    script.clock.advance(1.001)
+    assert script.ask(script.limiter.token_proved("a", "x", limit=4)) == Decision(True, 4, 3, 60, 0)
+
+
+def test_a_clock_that_goes_forward_lets_the_logs_go(script: AtStore) -> None:
+    """Nothing stays from a time that is over, and nothing from one that never was, when it is set right again."""
+    assert all(api(script, 3).accepted for _ in range(3))
+    script.clock.jump(HOUR_S)
+    assert api(script, 3) == Decision(True, 3, 2, 60, 0)
+    script.clock.jump(-HOUR_S)
+    assert api(script, 3) == Decision(True, 3, 1, 60, 0)
+    script.clock.advance(60.001)
+    assert api(script, 3).remaining == 2
+
+
+# Set back by up to a second counts as not set back at all; by more, everything is counted anew.
+setbacks_s = st.one_of(st.just(0.0), st.sampled_from([0.5, 1.0, 1.001, 30.0, 61.0, 3600.0]))
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 3), st.lists(st.tuples(st.integers(0, 30_000), setbacks_s), max_size=25))
+def test_however_often_the_clock_is_set_back_no_sixty_seconds_hold_more_than_n(
+    script: AtStore, limit: int, steps: list[tuple[int, float]]
+) -> None:
+    """By real time; and whoever was refused never waits for more than a minute and the second that is let pass."""
+    script.clock.empty_store()
+    accepted_ns = []
+    for gap_ms, setback_s in steps:
+        script.clock.advance(gap_ms / 1000 + 1e-6)
+        script.clock.jump(-setback_s)
+        decision = api(script, limit)
+        assert decision.retry_after_s <= 60
+        assert decision.reset_s <= 60
+        if decision.accepted:
+            accepted_ns.append(script.clock.monotonic_ns())
+    assert all(b - a >= 60 * SECOND_NS for a, b in zip(accepted_ns, accepted_ns[limit:], strict=False))
+    script.clock.advance(61.001)
+    assert api(script, limit).accepted
+
+
+def test_keys_expire_by_themselves_a_second_after_their_newest_entry_leaves(
+    script: AtStore, client: "redis.Redis"
+) -> None:
+    """A flood of unknown sources leaves nothing that stays for longer than 61 s."""
+    flood = [Asked("unknown", "", f"2001:db8:{number}::/64") for number in range(300)]
+    for asked in (*all_kinds("192.0.2.1"), *flood):
+        assert script.ask(request(script.limiter, asked, 300)).accepted
+    keys = client.keys("stoplist:*")
+    assert len(keys) == 4 + 300
+    assert all(0 < client.pttl(key) <= 61_000 for key in keys)
+    assert all(client.pttl(key) > 59_000 for key in keys)
+
+
+def test_nothing_is_written_for_a_refused_request(script: AtStore, client: "redis.Redis") -> None:
+    """A flood of refusals from ever new sources makes no key, and none lives on by it."""
+    assert script.ask(script.limiter.token_proved("a", "s", limit=1)).accepted
+    (key,) = client.keys("stoplist:*")
+    client.pexpire(key, 30_000)
+    before = client.info("commandstats")
+    for number in range(50):
+        assert not script.ask(script.limiter.token_failed("a", f"s{number}", limit=1)).accepted
+        assert not script.ask(script.limiter.token_proved("a", f"s{number}", limit=1)).accepted
+    after = client.info("commandstats")
+    for command in ("zadd", "pexpire", "zremrangebyscore", "del"):
+        calls = [stats.get(f"cmdstat_{command}", {}).get("calls", 0) for stats in (before, after)]
+        assert calls[0] == calls[1], command
+    assert client.pttl(key) <= 30_000
+    assert client.zcard(key) == 1
+
+
+def hash_tag(key: str) -> str:
+    """What a cluster decides by where a key lies (Redis Cluster specification, hash tags)."""
+    _, opened, rest = key.partition("{")
+    tag, closed, _ = rest.partition("}")
+    return tag if opened and closed and tag else key
+
+
+logs: st.SearchStrategy[Log] = st.one_of(
+    st.tuples(st.sampled_from(["api", "proved"]), st.sampled_from(["a", "b"])),
+    st.tuples(st.just("failed"), st.sampled_from(["a", "b"]), st.one_of(st.sampled_from(ODD), st.text(":{}ab"))),
+    st.tuples(st.just("unknown"), st.one_of(st.sampled_from(ODD), st.text(":{}ab"))),
+)
+
+
+@given(st.sets(logs))
+def test_no_two_logs_have_one_key_however_odd_a_source_looks(some: set[Log]) -> None:
+    """A source is text from outside; none can be made to count for another, or for a client."""
+    assert len({key_of(log) for log in some}) == len(some)
+
+
+@given(st.sampled_from(["a", "svc_ci_0"]), st.one_of(st.sampled_from(ODD), st.text()))
+def test_both_logs_of_a_client_have_its_name_as_their_hash_tag(client_id: str, source: str) -> None:
+    """So a cluster keeps them on one machine, whatever the source."""
+    assert hash_tag(key_of(("proved", client_id))) == hash_tag(key_of(("failed", client_id, source))) == client_id
+    assert key_of(("failed", client_id, source)).startswith("stoplist:")
+
+
+def test_a_cluster_accepts_every_kind(run: Run) -> None:
+    """In cluster mode a script whose keys lie in different slots is refused; ours never is."""
+
+    async def ask_all(url: str) -> list[Decision]:
+        limiter = StoreAlone(LimitStore.at(url))
+        try:
+            return [await request(limiter, asked, 10**9) for source in ODD for asked in all_kinds(source)]
+        finally:
+            await limiter.close()
+
+    with throw_away(cluster=True) as cluster:
+        decisions = run(ask_all(cluster.url))
+    assert all(decision.accepted for decision in decisions)
+    assert len(decisions) == 4 * len(ODD)

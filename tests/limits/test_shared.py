@@ -1,0 +1,315 @@
+"""How a process and the store talk: round trips, those who hang up, several processes at once; in real time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoplist.clock import Clock
+from stoplist.limits.decision import Decision
+from stoplist.limits.limiter import Health, Log
+from stoplist.limits.shared import SharedLimiter
+from stoplist.limits.store import LimitStore, StoreLost
+from tests.fakes import FakeClock
+from tests.limits.counting import at_store, own_url
+from tests.limits.naive_model import SECOND_NS
+from tests.services.proxy import ANSWERS, Proxy, proxy
+from tests.services.valkey import Valkey
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture
+def url(valkey: Valkey) -> str:
+    """An empty database of our own."""
+    with redis.Redis.from_url(own_url(valkey)) as client:
+        client.flushdb()
+    return own_url(valkey)
+
+
+@pytest.fixture
+def between(url: str) -> Iterator[Proxy]:
+    """The way to that database."""
+    with proxy(url) as own:
+        yield own
+
+
+@asynccontextmanager
+async def store_at(url: str) -> AsyncIterator[LimitStore]:
+    """A store, closed in the end."""
+    store = LimitStore.at(url)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def limiter_at(url: str) -> AsyncIterator[SharedLimiter]:
+    """A process that counts there."""
+    async with store_at(url) as store:
+        limiter = SharedLimiter(store, Clock())
+        await limiter.open()
+        yield limiter
+
+
+async def until(is_true: Callable[[], bool], what: str) -> None:
+    """Give way until it is so."""
+    async with asyncio.timeout(10):
+        while not is_true():  # noqa: ASYNC110 - what is waited for happens in another thread
+            await asyncio.sleep(0.001)
+    assert is_true(), what
+
+
+class Requests:
+    """What goes by on its way to the store, piece by piece."""
+
+    def __init__(self, between: Proxy) -> None:
+        self.pieces: list[bytes] = []
+        between.drop_answers_after(self._see)
+
+    def _see(self, piece: bytes) -> bool:
+        self.pieces.append(piece)
+        return False
+
+    @property
+    def decisions(self) -> int:
+        return sum(piece.count(b"EVALSHA") for piece in self.pieces)
+
+
+def test_a_request_is_one_round_trip_and_many_at_once_share_it(run: Run, url: str, between: Proxy) -> None:
+    """Nothing but the script is sent; a hundred that are asked at once go together."""
+
+    async def main() -> None:
+        async with limiter_at(between.url(url)) as limiter:
+            seen = Requests(between)
+            for number in range(1, 4):
+                assert (await limiter.token_proved("a", "s", limit=10)).accepted
+                assert len(seen.pieces) == seen.decisions == number
+            seen.pieces.clear()
+            decisions = await asyncio.gather(*(limiter.api("a", limit=60) for _ in range(100)))
+            assert seen.decisions == 100
+            assert len(seen.pieces) <= 3
+            assert all(piece.startswith(b"*") for piece in seen.pieces)
+            assert sum(decision.accepted for decision in decisions) == 60
+
+    run(main())
+
+
+def test_the_store_runs_nothing_for_a_request_but_one_script(run: Run, url: str) -> None:
+    """Counted at the server: one EVALSHA, and no command beside it that the script did not give."""
+
+    async def main() -> None:
+        async with limiter_at(url) as limiter:
+            with redis.Redis.from_url(url) as direct:
+                direct.config_resetstat()
+                await limiter.api("a", limit=60)
+                stats = direct.info("commandstats")
+        calls = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
+        assert calls.pop("config|resetstat", calls.pop("config", 0)) == 1
+        assert calls == {"evalsha": 1, "time": 1, "zrange": 1, "zadd": 1, "pexpire": 1}
+
+    run(main())
+
+
+def test_more_than_fit_into_one_round_trip_are_decided_in_the_next(run: Run, url: str) -> None:
+    """However many wait, each has its own decision."""
+
+    async def main() -> None:
+        async with store_at(url) as store:
+            await store.check()
+            asked = (store.ask(("api", f"c{number}"), None, limit=number) for number in range(1, 1001))
+            decisions = await asyncio.gather(*asked)
+            assert [decision.remaining for decision in decisions] == list(range(1000))
+
+    run(main())
+
+
+def test_who_hangs_up_harms_no_other(run: Run, url: str, between: Proxy) -> None:
+    """Half of those under way and half of those who wait are cancelled; every other gets its own answer."""
+
+    async def main() -> None:
+        async with store_at(between.url(url)) as store:
+            await store.check()
+            seen = Requests(between)
+            between.hold(ANSWERS)
+
+            def ask(number: int) -> "asyncio.Task[Decision]":
+                return asyncio.create_task(store.ask(("api", f"c{number}"), None, limit=number + 1))
+
+            tasks = [ask(number) for number in range(10)]
+            await until(lambda: seen.decisions == 10, "ten to be under way")
+            tasks += [ask(number) for number in range(10, 20)]
+            await asyncio.sleep(0)
+            for task in tasks[::2]:
+                task.cancel()
+            between.release()
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::2])
+            decided = [answer for answer in answers if isinstance(answer, Decision)]
+            assert [decision.remaining for decision in decided] == list(range(1, 20, 2))
+            # Whoever had not been asked about yet does not count; whoever had, does.
+            again = await asyncio.gather(*(ask(number) for number in range(1, 20)))
+            assert [answer.remaining for answer in again[1:9:2]] == [1, 3, 5, 7]
+            assert [answer.remaining for answer in again[9::2]] == [10, 12, 14, 16, 18]
+
+    run(main())
+
+
+def test_who_hangs_up_does_not_count_in_the_process(run: Run, url: str, between: Proxy) -> None:
+    """Nothing was let through; the store alone may have counted it."""
+
+    async def main() -> None:
+        async with limiter_at(between.url(url)) as limiter:
+            between.hold(ANSWERS)
+            task = asyncio.create_task(limiter.api("a", limit=5))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            between.cut()
+            between.release()
+            assert (await limiter.api("a", limit=5)).remaining == 4
+
+    run(main())
+
+
+def test_an_answer_that_comes_too_late_is_nobody_elses(run: Run, url: str, between: Proxy) -> None:
+    """The connection that it comes on is given up; the next requests have answers of their own."""
+
+    async def main() -> None:
+        async with store_at(between.url(url)) as store:
+            assert (
+                await store.ask(("api", "late"), None, limit=2)
+            ).accepted  # so that its next answer is like no other
+            seen = Requests(between)
+            between.hold(ANSWERS)
+            with pytest.raises(StoreLost, match="no answer within 250 ms"):
+                await store.ask(("api", "late"), None, limit=2)
+            asked = len(seen.pieces)
+            task = asyncio.create_task(store.ask(("api", "a"), None, limit=7))
+            await until(lambda: len(seen.pieces) > asked, "the next to be under way while the late answer is")
+            between.release()
+            assert await task == Decision(True, 7, 6, 60, 0)
+            assert await store.ask(("api", "b"), None, limit=9) == Decision(True, 9, 8, 60, 0)
+            assert not (await store.ask(("api", "late"), None, limit=2)).accepted  # it was counted
+
+    run(main())
+
+
+def test_a_forgotten_script_is_sent_within_the_same_request(run: Run, url: str) -> None:
+    """Also for many at once, each of which is counted once."""
+
+    async def main() -> None:
+        async with store_at(url) as store:
+            with redis.Redis.from_url(url) as direct:
+                await store.ask(("api", "a"), None, limit=60)
+                direct.script_flush()
+                decisions = await asyncio.gather(*(store.ask(("api", "a"), None, limit=60) for _ in range(10)))
+                assert [decision.remaining for decision in decisions] == list(range(58, 48, -1))
+
+    run(main())
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(run: Run, url: str) -> None:
+    """An idle connection that ends, by a restart or the server's `timeout`, is no lost store."""
+
+    async def main() -> None:
+        async with store_at(url) as store:
+            assert (await store.ask(("api", "a"), None, limit=60)).remaining == 59
+            async with redis.asyncio.Redis.from_url(url) as other:
+                # It answers after it has closed ours, so that the end of ours is here before the answer.
+                assert await other.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]
+                await other.ping()
+            assert (await store.ask(("api", "a"), None, limit=60)).remaining == 58
+
+    run(main())
+
+
+def test_two_processes_together_let_exactly_n_through(run: Run, url: str) -> None:
+    """Under load, by real time, at the token endpoint with both its logs."""
+
+    async def main() -> None:
+        async with limiter_at(url) as one, limiter_at(url) as other:
+            asks = [
+                ask("a", "s", limit=50)
+                for _ in range(50)
+                for limiter in (one, other)
+                for ask in (limiter.token_proved, limiter.token_failed)
+            ]
+            decisions = await asyncio.gather(*asks)
+            assert sum(decision.accepted for decision in decisions) == 50
+            assert one.health() == other.health() == Health(is_lost=False, decided_alone=0)
+
+    run(main())
+
+
+def test_a_refusal_tells_what_the_store_says_and_not_what_is_yet_to_be_decided(run: Run, url: str) -> None:
+    """Of two at once for one last place, filled elsewhere, both are told when that place is free."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with store_at(url) as store, limiter_at(url) as other:
+            limiter = SharedLimiter(store, clock)
+            assert (await other.api("a", limit=1)).accepted
+            with redis.Redis.from_url(url) as direct:
+                # As if the other had asked 50 s ago.
+                ((member, score),) = direct.zrange("stoplist:api:{a}", 0, -1, withscores=True)
+                direct.zrem("stoplist:api:{a}", member)
+                direct.zadd("stoplist:api:{a}", {str(int(score) - 50_000_000): int(score) - 50_000_000})
+            decisions = await asyncio.gather(*(limiter.api("a", limit=1) for _ in range(5)))
+            assert {decision.retry_after_s for decision in decisions} <= {9, 10}
+
+    run(main())
+
+
+def test_room_that_a_refusal_gives_back_is_there_for_the_next(run: Run, url: str) -> None:
+    """The store refuses the first, whose place the second found taken; by then there is room for it everywhere."""
+
+    class Freed(LimitStore):
+        """A place is given free after the first has been refused, and before the second is looked at."""
+
+        async def ask(self, own: Log, other: Log | None, *, limit: int, is_recorded: bool = True) -> Decision:
+            if not is_recorded:
+                await tasks[0]
+                direct.delete("stoplist:proved:{a}")
+            return await super().ask(own, other, limit=limit, is_recorded=is_recorded)
+
+    async def main() -> None:
+        store = Freed.at(url)
+        limiter = SharedLimiter(store, FakeClock())
+        assert (await store.ask(("proved", "a"), None, limit=1)).accepted
+        tasks.extend(asyncio.create_task(limiter.token_failed("a", "s", limit=1)) for _ in range(2))
+        assert [decision.accepted for decision in await asyncio.gather(*tasks)] == [False, True]
+        assert direct.zcard("stoplist:failed:{a}:s") == 1
+        await limiter.close()
+
+    tasks: list[asyncio.Task[Decision]] = []
+    with redis.Redis.from_url(url) as direct:
+        run(main())
+
+
+jumps_s = st.sampled_from([0.0, 0.0, -3600.0, -30.0, -0.5, 30.0, 61.0, 3600.0])
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 3), st.lists(st.tuples(st.integers(0, 30_000), jumps_s), max_size=20))
+def test_however_the_clock_of_the_store_jumps_no_process_exceeds_n_in_sixty_seconds(
+    valkey: Valkey, limit: int, steps: list[tuple[int, float]]
+) -> None:
+    """What the store forgets too early, each process still knows itself; and nobody is locked out."""
+    with at_store(valkey) as counting:
+        accepted_ns = []
+        for gap_ms, jump_s in steps:
+            counting.clock.advance(gap_ms / 1000 + 1e-6)
+            counting.clock.jump(jump_s)
+            if counting.ask(counting.limiter.api("a", limit=limit)).accepted:
+                accepted_ns.append(counting.clock.monotonic_ns())
+        assert all(b - a >= 60 * SECOND_NS for a, b in zip(accepted_ns, accepted_ns[limit:], strict=False))
+        counting.clock.advance(61.001)
+        assert counting.ask(counting.limiter.api("a", limit=limit)).accepted

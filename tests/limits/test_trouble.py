@@ -1,0 +1,215 @@
+"""The store is lost in every way a store can be, and comes back: real servers, in real time."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+
+from stoplist.clock import Clock
+from stoplist.limits.limiter import Health
+from stoplist.limits.opening import open_limiter
+from stoplist.limits.shared import SharedLimiter
+from stoplist.limits.store import LimitStore
+from tests.limits.lying import lying_store
+from tests.services.proxy import ANSWERS, REQUESTS, Proxy, proxy
+from tests.services.valkey import Valkey
+from tests.services.valkey import valkey as throw_away
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+N = 5
+
+
+class Place:
+    """A store of our own, the way to it, and a user of it whose rights a test may take."""
+
+    def __init__(self, server: Valkey, between: Proxy) -> None:
+        self.server, self.between = server, between
+        self.url = f"redis://partner:right@127.0.0.1:{between.port}/0"
+        self.let_in()
+
+    def let_in(self) -> None:
+        self.server.execute("ACL", "SETUSER", "partner", "reset", "on", ">right", "~*", "+@all")
+
+    def change_user(self, *how: str) -> None:
+        """And its connections end, as they do at a restart."""
+        self.server.execute("ACL", "SETUSER", "partner", *how)
+        self.server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    def start(self) -> None:
+        self.server.start()
+        self.let_in()
+
+
+@pytest.fixture(scope="module")
+def place(valkey: Valkey) -> Iterator[Place]:
+    """Not the session's server, which others need as it is; where there is none, this is left out as well."""
+    with throw_away(valkey.program) as own, proxy(own.url) as between:
+        yield Place(own, between)
+
+
+Step = Callable[[Place], object]
+# How the store is lost, and what ends that.
+TROUBLES: dict[str, tuple[Step, Step]] = {
+    "cut": (lambda it: it.between.cut(), lambda it: it.between.mend()),
+    "killed": (lambda it: it.server.kill(), lambda it: it.start()),
+    "frozen": (lambda it: it.server.freeze(), lambda it: it.server.thaw()),
+    "slow": (lambda it: it.between.delay(0.4), lambda it: it.between.delay(0)),
+    "deaf": (lambda it: it.between.hold(REQUESTS), lambda it: it.between.release()),
+    "mute": (lambda it: it.between.hold(ANSWERS), lambda it: it.between.release()),
+    "cut after the decision": (
+        lambda it: it.between.drop_answers_after(lambda piece: b"EVALSHA" in piece),
+        lambda it: it.between.drop_answers_after(None),
+    ),
+    "full": (
+        lambda it: it.server.execute("CONFIG", "SET", "maxmemory", "1"),
+        lambda it: it.server.execute("CONFIG", "SET", "maxmemory", "0"),
+    ),
+    "a replica": (
+        lambda it: it.server.execute("REPLICAOF", "127.0.0.1", "1"),
+        lambda it: it.server.execute("REPLICAOF", "NO", "ONE"),
+    ),
+    "without permission": (lambda it: it.change_user("-evalsha"), lambda it: it.let_in()),
+    "with another password": (lambda it: it.change_user("resetpass", ">another"), lambda it: it.let_in()),
+    "without the user": (lambda it: it.server.execute("ACL", "DELUSER", "partner"), lambda it: it.let_in()),
+}
+
+
+@contextmanager
+def trouble(place: Place, name: str) -> Iterator[None]:
+    """The store is lost in this way until the block ends."""
+    begin, end = TROUBLES[name]
+    begin(place)
+    try:
+        yield
+    finally:
+        end(place)
+
+
+@asynccontextmanager
+async def limiter_at(url: str) -> AsyncIterator[SharedLimiter]:
+    limiter = SharedLimiter(LimitStore.at(url), Clock())
+    await limiter.open()
+    try:
+        yield limiter
+    finally:
+        await limiter.close()
+
+
+async def returned(limiter: SharedLimiter) -> None:
+    """What the chore of every second does, until the store is back."""
+    async with asyncio.timeout(20):
+        while limiter.health().is_lost:
+            await limiter.look_for_store()
+
+
+async def accepted_at_once(limiter: SharedLimiter, client_id: str, asked: int) -> int:
+    decisions = await asyncio.gather(*(limiter.api(client_id, limit=N) for _ in range(asked)))
+    return sum(decision.accepted for decision in decisions)
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_a_lost_store_leaves_n_a_process_and_comes_back(
+    run: Run, place: Place, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """Section D8: no error, no freedom, one warning; from what it saw itself in the last minute; back by itself."""
+    one, other, fresh = f"{name} one", f"{name} other", f"{name} fresh"
+
+    async def main() -> None:
+        async with limiter_at(place.url) as limiter:
+            assert await accepted_at_once(limiter, one, 2) == 2
+            assert limiter.health() == Health(is_lost=False, decided_alone=0)
+            with trouble(place, name):
+                assert await accepted_at_once(limiter, one, 20) == N - 2
+                assert limiter.health().is_lost
+                assert await accepted_at_once(limiter, other, 20) == N
+                await limiter.look_for_store()
+                assert limiter.health().is_lost
+                # A store that only refuses to write still tells those how long they wait who are refused here.
+                alone = limiter.health().decided_alone
+                assert N - 2 + N <= alone <= 40
+                assert len(warnings_in(caplog)) == 1
+            await returned(limiter)
+            assert await accepted_at_once(limiter, one, 20) == await accepted_at_once(limiter, other, 20) == 0
+            assert (await limiter.api(fresh, limit=N)).remaining == N - 1
+            assert limiter.health() == Health(is_lost=False, decided_alone=alone)
+            assert len(warnings_in(caplog)) == 1
+
+    run(main())
+
+
+def test_many_who_wait_behind_a_stuck_round_trip_wait_no_longer_than_the_first(run: Run, place: Place) -> None:
+    """Several round trips' worth of them, by the loop's own clock; the bound leaves room for a slow machine."""
+
+    async def main() -> None:
+        async with limiter_at(place.url) as limiter:
+            with trouble(place, "frozen"):
+                begun_s = asyncio.get_running_loop().time()
+                tasks = [asyncio.create_task(limiter.api("stuck", limit=N))]
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                tasks += [asyncio.create_task(limiter.api("stuck", limit=N)) for _ in range(2000)]
+                decisions = await asyncio.gather(*tasks)
+                # Eight round trips one after the other would take 2 s.
+                assert asyncio.get_running_loop().time() - begun_s < 1.5
+            assert sum(decision.accepted for decision in decisions) == N
+
+    run(main())
+
+
+def test_the_warning_says_why_and_not_where(run: Run, place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """No address, no user, no password."""
+
+    async def main() -> None:
+        async with limiter_at(place.url) as limiter:
+            with trouble(place, "cut"):
+                await limiter.api("said", limit=N)
+
+    run(main())
+    (record,) = warnings_in(caplog)
+    assert record.__dict__["fields"] == {"why": "ConnectionError"}
+
+
+# As servers say it, or as something says it that is no such store.
+PASSING = [
+    b"-LOADING Redis is loading the dataset in memory\r\n",
+    b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n",
+    b"-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.\r\n",
+    b"-CLUSTERDOWN The cluster is down\r\n",
+    b"-NOREPLICAS Not enough good replicas to write.\r\n",
+    b"-ERR Error running script (call to f_0): @user_script:20: @user_script: 20: -OOM command not allowed\r\n",
+    b"-ERR max number of clients reached\r\n",
+    b"*4\r\n:1\r\n:0",
+    b"*4\r\n:1\r\n",
+    b"*4\r\n:1\r\n:0\r\n$1\r\nx\r\n:0\r\n",
+    b"*1\r\n:1\r\n",
+    b"+OK\r\n",
+    b"$-1\r\n",
+    b"HTTP/1.1 400 Bad Request\r\n",
+    b"",
+]
+
+
+@pytest.mark.parametrize("answer", PASSING)
+def test_whatever_the_store_says_there_is_a_decision(run: Run, answer: bytes) -> None:
+    """What passes by itself refuses no start, and no answer is an error for those who ask."""
+
+    async def main() -> None:
+        async with lying_store(answer) as url:
+            limiter = await open_limiter(url, Clock())
+            assert isinstance(limiter, SharedLimiter)
+            assert limiter.health().is_lost
+            assert await accepted_at_once(limiter, "a", 20) == N
+            await limiter.close()
+            unopened = SharedLimiter(LimitStore.at(url), Clock())
+            assert await accepted_at_once(unopened, "a", 20) == N
+            assert unopened.health().is_lost
+            await unopened.close()
+
+    run(main())
