@@ -22,6 +22,7 @@ from stoplist.oauth.tokens import issue_pair
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import create_organization
 from tests.fakes import FakeClock
+from tests.services.pgbouncer import PgBouncer
 
 ADMINISTRATOR = Actor(
     kind="command",
@@ -36,6 +37,25 @@ Test = Callable[..., Coroutine[Any, Any, None]]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Pooled(str):
+    """The URL of a PostgreSQL database by way of a pooler that lends a server for a transaction only."""
+
+    direct: str
+    """The same database without the pooler."""
+
+
+def pooled(pooler: PgBouncer, url: str) -> Pooled:
+    """The same database by way of this pooler."""
+    by_way_of = Pooled(pooler.url(url))
+    by_way_of.direct = url
+    return by_way_of
+
+
+def direct(url: str) -> str:
+    """The same database without a pooler."""
+    return url.direct if isinstance(url, Pooled) else url
 
 
 class AuditRow(NamedTuple):
@@ -58,6 +78,7 @@ def sql(text: str) -> Query:
 @asynccontextmanager
 async def opened(database_url: str, **options: Any) -> AsyncIterator[Database]:
     """A database as it is; a SQLite file is made if there is none."""
+    options.setdefault("prepared", not isinstance(database_url, Pooled))
     database = await open_database(database_url, create=True, **options)
     try:
         yield database

@@ -22,9 +22,10 @@ def prompt(empty: Prompt) -> Prompt:
     return empty
 
 
-@pytest.fixture
-def on_postgresql(empty: Prompt, postgresql_url: str) -> Prompt:
-    """A prompt whose database is an empty one on PostgreSQL."""
-    empty.set(DATABASE_URL=postgresql_url)
-    assert os.environ["STOPLIST_DATABASE_URL"] == postgresql_url
+@pytest.fixture(params=["postgresql", "pooled"])
+def on_postgresql(empty: Prompt, request: pytest.FixtureRequest) -> Prompt:
+    """A prompt whose database is an empty one on PostgreSQL, without a pooler before it and with one."""
+    url = request.getfixturevalue(f"{request.param}_url")
+    empty.set(DATABASE_URL=url, DATABASE_PREPARED="off" if request.param == "pooled" else "on")
+    assert os.environ["STOPLIST_DATABASE_URL"] == url
     return empty

@@ -15,6 +15,13 @@ FIND = sql("SELECT number, content FROM things WHERE number = :number")
 ALL = sql("SELECT number, content FROM things ORDER BY number")
 
 
+@pytest.fixture(params=["sqlite", "postgresql", "pooled"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """An empty database; the test runs on PostgreSQL through a pooler too."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
 async def things(database: Database) -> dict[int, str]:
     return {row["number"]: row["content"] for row in await database.all(ALL)}
 

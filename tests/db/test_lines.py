@@ -9,7 +9,7 @@ import pytest
 
 from stoplist.db import Database, Transaction, postgresql
 from stoplist.errors import StoreUnavailable
-from tests.builders import execute, on_postgresql, opened, sql
+from tests.builders import execute, on_postgresql, opened, pooled, sql
 from tests.db.waiting import ADD, ALL, CHANGE, HEAVY, LINE, MAKE, Other, another_process, numbers, queued
 
 TRANSACTION = sql("SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) AS id, pg_backend_pid() AS pid")
@@ -17,6 +17,14 @@ FAIL = "DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '{}'; END $$"
 MANY = 51
 
 Work = Callable[[Transaction], Awaitable[Any]]
+
+
+@pytest.fixture(params=["direct", "pooled"])
+def postgresql_url(postgresql_url: str, request: pytest.FixtureRequest) -> str:
+    """An empty database; every test runs without a pooler and through one."""
+    if request.param == "direct":
+        return postgresql_url
+    return pooled(request.getfixturevalue("pgbouncer"), postgresql_url)
 
 
 def asked(database: Database, unit: Work, *, line: int = LINE, rows: int = 1) -> "asyncio.Task[Any]":
@@ -278,6 +286,16 @@ async def test_heavy_units_that_are_stuck_leave_room_for_small_ones_of_other_fee
 
 
 @with_feeds(4, 1)
+async def test_many_writers_on_one_feed_and_on_many_all_come_to_their_turn(database: Database, other: Other) -> None:
+    """32 small and 32 heavy ones each, over two connections; whoever reads meanwhile has the other two."""
+    one = [asked(database, adds(100 + n), rows=1 + HEAVY * (n % 2)) for n in range(64)]
+    each = [asked(database, adds(200 + n), line=100 + n % 32, rows=1 + HEAVY * (n % 2)) for n in range(64)]
+    reads = [database.one_heavy(ALL) if n % 2 else database.all(ALL) for n in range(64)]
+    await asyncio.gather(*one, *each, *reads)
+    assert await numbers(database) == [1, *range(100, 164), *range(200, 264)]
+
+
+@with_feeds(4, 1)
 async def test_a_small_unit_goes_ahead_of_a_heavy_one_that_waits_for_a_connection(
     database: Database, other: Other
 ) -> None:
@@ -338,4 +356,4 @@ async def test_a_line_that_is_empty_is_forgotten(database: Database, other: Othe
     await asyncio.gather(*(asked(database, adds(100 + line), line=line) for line in range(20)))
     await asked(database, adds(200), line=1)
     await queued()
-    assert database._lines == {}
+    assert len(database._lines) == 0

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from stoplist.db import Database, Transaction, postgresql
+from stoplist.db import Database, Transaction, connecting, pools, postgresql
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
-from tests.builders import execute, migrated, on_postgresql, opened, sql, value
+from tests.builders import Pooled, direct, execute, migrated, on_postgresql, opened, pooled, sql, value
 from tests.services.postgresql import Server
 
 MAKE = "CREATE TABLE things (number BIGINT PRIMARY KEY, content TEXT)"
@@ -24,6 +24,14 @@ WAITS_FOR_A_LOCK = """
         SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
     )"""
 TERMINATE = sql("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+@pytest.fixture(params=["direct", "pooled"])
+def postgresql_url(postgresql_url: str, request: pytest.FixtureRequest) -> str:
+    """An empty database; every test runs without a pooler and through one."""
+    if request.param == "direct":
+        return postgresql_url
+    return pooled(request.getfixturevalue("pgbouncer"), postgresql_url)
 
 
 def name_of(url: str) -> str:
@@ -41,7 +49,7 @@ async def add(database: Database, number: object, content: str = "") -> None:
 def refusal(url: str) -> str:
     """The words with which this address is refused."""
     with pytest.raises(SettingsError) as refused:
-        asyncio.run(open_database(url, create=False))
+        asyncio.run(open_database(url, create=False, prepared=not isinstance(url, Pooled)))
     return refused.value.text
 
 
@@ -56,7 +64,7 @@ def test_a_server_that_answers_before_it_has_written_is_refused(postgresql: Serv
 
 def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, postgresql_url: str) -> None:
     """The text names both versions."""
-    monkeypatch.setattr(postgresql, "MINIMUM_VERSION", 99)
+    monkeypatch.setattr(connecting, "MINIMUM_VERSION", 99)
     assert "needs 99 or newer" in refusal(postgresql_url)
 
 
@@ -121,7 +129,7 @@ def test_an_asker_that_hangs_up_while_a_row_is_locked_does_not_undo_its_unit(pos
         async with opened(postgresql_url) as database:
             await execute(database, MAKE)
             await add(database, 1)
-            other = await asyncpg.connect(postgresql_url)
+            other = await asyncpg.connect(direct(postgresql_url))
             transaction = other.transaction()
             await transaction.start()
             await other.execute("UPDATE things SET content = 'theirs' WHERE number = 1")
@@ -271,7 +279,7 @@ async def test_a_statement_that_takes_too_long_is_the_store_s_trouble(database: 
 
 def test_a_server_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch, postgresql_url: str) -> None:
     """Our own patience has an end too, in case the server has none."""
-    monkeypatch.setattr(postgresql, "STATEMENT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 1.0)
 
     async def body() -> None:
         async with opened(postgresql_url) as database:
@@ -298,11 +306,12 @@ def test_a_pool_that_is_used_up_is_the_store_s_trouble(monkeypatch: pytest.Monke
             slowly = asyncio.create_task(database.write(slow))
             await begun.wait()
             with monkeypatch.context() as patch:
-                patch.setattr(postgresql, "ACQUIRE_TIMEOUT_S", 0.1)
+                patch.setattr(pools, "ACQUIRE_TIMEOUT_S", 0.1)
                 with pytest.raises(StoreUnavailable):
                     await database.one(ALL)
-                with pytest.raises(StoreUnavailable):
+                with pytest.raises(StoreUnavailable) as failure:
                     await add(database, 2)
+                assert not failure.value.is_uncertain
             go_on.set()
             await slowly
             assert await numbers(database) == [1]
@@ -310,12 +319,17 @@ def test_a_pool_that_is_used_up_is_the_store_s_trouble(monkeypatch: pytest.Monke
     asyncio.run(body())
 
 
-def test_a_database_that_is_gone_is_the_store_s_trouble(postgresql: Server, postgresql_url: str) -> None:
+def test_a_database_that_is_gone_is_the_store_s_trouble(
+    postgresql: Server, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As while an operator puts a restored one in its place: 503, not a defect."""
+    # A pooler lets us wait for what it hopes to see again.
+    monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 0.5)
 
     async def body() -> None:
         async with opened(postgresql_url) as database:
-            postgresql.drop_database(postgresql_url)
+            postgresql.drop_database(direct(postgresql_url))
             for way in _ways():
                 for _ in range(2):
                     with pytest.raises(StoreUnavailable):
@@ -372,7 +386,8 @@ def test_without_prepared_statements_nothing_is_prepared(postgresql_url: str) ->
             return count
 
     assert asyncio.run(prepared(False)) == 0
-    assert asyncio.run(prepared(True)) > 0
+    if not isinstance(postgresql_url, Pooled):
+        assert asyncio.run(prepared(True)) > 0
 
 
 @on_postgresql

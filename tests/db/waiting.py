@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from stoplist.db import HEAVY_ROWS, Database, Transaction, Unit
-from tests.builders import execute, sql
+from tests.builders import direct, execute, sql
 
 HEAVY = HEAVY_ROWS + 1
 LINE = 7
@@ -121,7 +121,7 @@ class Other:
 @asynccontextmanager
 async def another_process(url: str) -> AsyncIterator[Other]:
     """Connections that are none of ours."""
-    connection, observer = await asyncpg.connect(url), await asyncpg.connect(url)
+    connection, observer = await asyncpg.connect(direct(url)), await asyncpg.connect(direct(url))
     try:
         yield Other(connection, observer)
     finally:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from stoplist.db import Database
+from stoplist.db import Database, Transaction
 from stoplist.oauth import tokens
 from stoplist.oauth.model import REFRESH_TTL_S, TokenPair
 from stoplist.oauth.tokens import State, delete_expired, find_refresh_token, rotate_pair, state_of
@@ -140,6 +140,30 @@ def test_servers_that_delete_at_once_delete_each_row_once(database_url: str) -> 
             went += [await delete_expired(one, 2_500) for _ in range(6)]
             assert sum(went) == 2_500
             assert await value(one, "SELECT COUNT(*) FROM token_pairs") == 500
+
+    asyncio.run(body())
+
+
+def test_one_process_at_a_time_deletes(postgresql_url: str) -> None:
+    """Another one leaves it alone meanwhile, without waiting; when the first is done, or dead, it is its turn."""
+
+    async def body() -> None:
+        async with migrated(postgresql_url) as one, opened(postgresql_url) as other:
+            await fill(one, 1, 600)
+            at_it, go_on = asyncio.Event(), asyncio.Event()
+
+            async def slowly(transaction: Transaction) -> None:
+                await transaction.one(tokens._MAY_DELETE_EXPIRED)
+                at_it.set()
+                await go_on.wait()
+
+            slow = asyncio.create_task(one.write(slowly))
+            await at_it.wait()
+            assert await delete_expired(other, 1_000) == 0
+            assert len(await left(one)) == 600
+            go_on.set()
+            await slow
+            assert [await delete_expired(other, 1_000) for _ in range(3)] == [500, 100, 0]
 
     asyncio.run(body())
 

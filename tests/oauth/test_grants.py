@@ -59,6 +59,13 @@ TOKENS = {
 }
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "pooled"])
+def module_database_url(request: pytest.FixtureRequest) -> str:
+    """An empty database; the tests run on PostgreSQL through a pooler too."""
+    url: str = request.getfixturevalue(f"module_{request.param}_url")
+    return url
+
+
 def cells() -> dict[tuple[str, str], tuple[str, str, bool]]:
     """The table by what was sent and what the token is: answer, log, alarm."""
     head, *rows = ([cell.strip() for cell in row.split("|")] for row in REFRESHES.strip().splitlines())

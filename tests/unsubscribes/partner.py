@@ -275,8 +275,8 @@ def listening(database: Database) -> Iterator[Statements]:
             database._writer.set_trace_callback(None)
         return
     assert isinstance(database, Postgresql)
-    pools: list[Any] = [database._pool, database._lines_pool]
-    connections = [holder._con for pool in pools for holder in pool._holders]
+    both: list[Any] = [database._small, database._for_lines]
+    connections = [holder._con for pool in both for holder in pool._pool._holders]
 
     def hear(query: asyncpg.connection.LoggedQuery) -> None:
         heard.append(query.query.strip())

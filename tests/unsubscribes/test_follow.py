@@ -17,6 +17,13 @@ from tests.unsubscribes.partner import Deployment, InLoop, Organization, address
 EXAMPLES = {"sqlite": 60, "postgresql": 20}
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "pooled"])
+def module_database_url(request: pytest.FixtureRequest) -> str:
+    """An empty database; the tests run on PostgreSQL through a pooler too."""
+    url: str = request.getfixturevalue(f"module_{request.param}_url")
+    return url
+
+
 async def filled(place: InLoop, count: int) -> Organization:
     """An organization with so many records, p0 first."""
     organization = await place.new_organization()

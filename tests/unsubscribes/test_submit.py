@@ -32,6 +32,13 @@ MOST_STATEMENTS = 8
 SIZES = [4, 160, 1_200]
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "pooled"])
+def module_database_url(request: pytest.FixtureRequest) -> str:
+    """An empty database; the tests run on PostgreSQL through a pooler too."""
+    url: str = request.getfixturevalue(f"module_{request.param}_url")
+    return url
+
+
 def counts(answer: Submission) -> tuple[int, int, int, int]:
     return answer.created, answer.updated, answer.unchanged, answer.outranked
 

@@ -31,10 +31,11 @@ def make_folder(database_url: str) -> None:
 
 
 @contextmanager
-def served_alone(database_url: str) -> Iterator[None]:
+def served_alone(database_url: str, *, refusal: str | None = None) -> Iterator[None]:
     """While this lasts no other server can serve the same SQLite file; PostgreSQL takes any number.
 
-    The lock is the operating system's: it ends with the process, however that ends.
+    The lock is the operating system's: it ends with the process, however that ends. `refusal` is the text where
+    another process has it.
     """
     path = sqlite_path(database_url)
     if path is None:
@@ -45,8 +46,9 @@ def served_alone(database_url: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SettingsError(
-                f"Another server runs on {path}, and one SQLite database is served by one process. "
-                "Stop that one, choose another --data-dir, or move to PostgreSQL."
+                refusal
+                or f"Another server runs on {path} (or `stoplist copy` reads it), and one SQLite database is served by "
+                "one process. Stop that one, choose another --data-dir, or move to PostgreSQL."
             ) from None
         yield
 

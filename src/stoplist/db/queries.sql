@@ -19,3 +19,7 @@ VALUES (1, :environment, 0, '0.0.0', :created_ms)
 
 -- name: record_migration
 UPDATE deployment SET schema_version = :schema_version, oldest_program = :oldest_program WHERE one_row = 1
+
+-- name: copy_under_way
+-- Since schema 3; a row for each table, of which one is enough to know.
+SELECT table_name FROM copy_progress LIMIT 1

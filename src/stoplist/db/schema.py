@@ -7,11 +7,11 @@ may go on running once it is applied. Source: docs/interface.md section D1, Envi
 import re
 from collections.abc import Sequence
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from stoplist import __version__
-from stoplist.db import Database, SchemaChange, Transaction
-from stoplist.db.query import load_queries, only_for
+from stoplist.db import Database, Row, SchemaChange
+from stoplist.db.query import Query, load_queries, only_for
 from stoplist.errors import SettingsError
 
 _QUERIES = load_queries(__package__)
@@ -20,6 +20,8 @@ _HAS_DEPLOYMENT = _QUERIES["has_deployment"]
 _DEPLOYMENT = _QUERIES["deployment"]
 _CREATE_DEPLOYMENT = _QUERIES["create_deployment"]
 _RECORD_MIGRATION = _QUERIES["record_migration"]
+_COPY_UNDER_WAY = _QUERIES["copy_under_way"]
+_COPY_PROGRESS_SINCE = 3
 _OLDEST = re.compile(r"^-- oldest program: (\d+\.\d+\.\d+)$", re.MULTILINE)
 
 
@@ -32,11 +34,12 @@ class Migration(NamedTuple):
 
 
 class Deployment(NamedTuple):
-    """What a database remembers of itself."""
+    """What a database remembers of itself; `is_incomplete` while `stoplist copy` has not finished filling it."""
 
     environment: str
     schema_version: int
     oldest_program: str
+    is_incomplete: bool = False
 
 
 class Migrated(NamedTuple):
@@ -89,7 +92,13 @@ async def migrate(
     return await database.under_schema_lock(change)
 
 
-async def read(database: Database) -> Deployment | None:
+class Reads(Protocol):
+    """What can be asked for a row: a database, a transaction, or a file that is only looked at."""
+
+    async def one(self, query: Query, **values: Any) -> Row | None: ...
+
+
+async def read(database: Reads) -> Deployment | None:
     """What the database remembers of itself; None when it is empty."""
     return await _read(database)
 
@@ -113,17 +122,25 @@ def check(
             f"This database was migrated for Stoplist {known.oldest_program} or newer; this is {program}. "
             "Run the newer release, or restore the copy made before the migration."
         )
+    if known.is_incomplete:
+        raise SettingsError(
+            "`stoplist copy` has not finished filling this database: let it finish, or run the same command again, "
+            "which goes on where it was; or drop this database and make an empty one."
+        )
     if known.schema_version < newest and not may_be_old:
         raise SettingsError(
             f"The database has schema {known.schema_version}, this release needs {newest}: run `stoplist migrate`."
         )
 
 
-async def _read(source: Database | Transaction) -> Deployment | None:
+async def _read(source: Reads) -> Deployment | None:
     if await source.one(_HAS_DEPLOYMENT) is None:
         return None
     row = await source.one(_DEPLOYMENT)
-    return Deployment(row["environment"], row["schema_version"], row["oldest_program"]) if row else None
+    if row is None:
+        return None
+    is_incomplete = row["schema_version"] >= _COPY_PROGRESS_SINCE and await source.one(_COPY_UNDER_WAY) is not None
+    return Deployment(row["environment"], row["schema_version"], row["oldest_program"], is_incomplete)
 
 
 def _migration(name: str, text: str) -> Migration:

@@ -45,6 +45,12 @@ RETURNING client_id
 UPDATE clients SET epoch = epoch + 1 WHERE client_id = :client_id AND epoch = :epoch
 RETURNING epoch
 
+-- name: may_delete_expired
+-- One process at a time: none waits for another's bite, and what is locked ends with the transaction. SQLite has one
+-- process. The number is "STOQ", next to that of the migrations.
+SELECT CASE WHEN pg_try_advisory_xact_lock(1398034257) THEN 1 ELSE 0 END AS may  -- only: postgresql
+SELECT 1 AS may  -- only: sqlite
+
 -- name: delete_expired_pairs
 -- The oldest rows by primary key, a bite at a time; a row is kept until its refresh token expires. Where a clock was
 -- set back that may be before the token it was rotated from does: it then stays, for it shows that that one was used.

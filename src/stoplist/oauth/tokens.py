@@ -15,6 +15,7 @@ _QUERIES = load_queries(__package__)
 _FIND = _QUERIES["find_refresh_token"]
 _ISSUE = _QUERIES["issue_pair"]
 _ROTATE = _QUERIES["rotate_pair"]
+_MAY_DELETE_EXPIRED = _QUERIES["may_delete_expired"]
 _DELETE_EXPIRED = _QUERIES["delete_expired_pairs"]
 BITE_ROWS = 500
 
@@ -110,9 +111,15 @@ async def find_refresh_token(source: Database | Transaction, refresh_token: str,
 
 
 async def delete_expired(database: Database, now_ms: int) -> int:
-    """Delete a bite of the rows whose refresh token has expired; returns how many went."""
+    """Delete a bite of the rows whose refresh token has expired; returns how many went.
+
+    None while another process is at it, which will come to the rest.
+    """
 
     async def bite(transaction: Transaction) -> int:
+        row = await transaction.one(_MAY_DELETE_EXPIRED)
+        if row is None or not row["may"]:
+            return 0
         return await transaction.run(_DELETE_EXPIRED, bite=BITE_ROWS, now_ms=now_ms)
 
     return await database.write(bite)

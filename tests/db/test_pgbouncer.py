@@ -1,0 +1,250 @@
+"""Through PgBouncer in transaction mode: server connections that many clients share, and nothing of one left in them.
+
+What the tests of the driver, of tokens and of submissions prove, they prove through it too.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from stoplist.db import Database, Transaction, pools, postgresql
+from stoplist.db.opening import open_database
+from stoplist.errors import SettingsError, StoreUnavailable
+from tests.builders import Pooled, direct, execute, make_key, make_organization, migrated, opened, pooled, sql, value
+from tests.db.waiting import ALL, HEAVY, MAKE, numbers
+from tests.fakes import FakeClock
+from tests.oauth.partner import deployed, pair_of
+from tests.services import pgbouncer as poolers
+from tests.services.postgresql import Server
+from tests.unsubscribes.partner import out, placed
+
+ADD = sql("INSERT INTO things (number, content) VALUES (:number, '')")
+COUNT_UP = sql("UPDATE things SET content = CAST(CAST(content AS bigint) + 1 AS text) WHERE number = :number")
+PROCESSES = 4
+FEEDS = 6
+ROUNDS = 10
+
+# What one server process was told for its session, whoever told it; what it holds prepared; and what it locks.
+LEFT_BEHIND = """
+    SELECT json_build_object(
+        'set', (SELECT json_object_agg(name, setting) FROM pg_settings WHERE source = 'session'),
+        'prepared', (SELECT COUNT(*) FROM pg_prepared_statements WHERE name <> ''),
+        'locks', (SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+        'timeouts', (SELECT json_agg(setting ORDER BY name) FROM pg_settings WHERE name LIKE '%\\_timeout'))"""
+RUNNING = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_sleep%' AND {}"
+
+
+@pytest.fixture
+def narrow(postgresql: Server, pgbouncer: poolers.PgBouncer, postgresql_url: str) -> Iterator[Pooled]:
+    """The URL of an empty database by way of a pooler with a single server connection."""
+    with poolers.pgbouncer(postgresql.url("postgres"), settings={"default_pool_size": "1"}) as pooler:
+        yield pooled(pooler, postgresql_url)
+
+
+async def left_behind(url: str) -> dict[str, Any]:
+    """What the next client finds in the one server connection."""
+    async with opened(url, pool_size=2) as next_one:
+        found: dict[str, Any] = json.loads(await value(next_one, LEFT_BEHIND))
+        return found
+
+
+# Opening
+
+
+def test_prepared_statements_through_a_pooler_are_refused_at_the_start(pooled_url: Pooled) -> None:
+    """Else a statement might one day be run as another one of the same name; the text says what to set."""
+    with pytest.raises(SettingsError, match="STOPLIST_DATABASE_PREPARED=off"):
+        asyncio.run(open_database(pooled_url, create=False, prepared=True))
+
+
+def test_a_prepared_statement_that_is_not_there_is_the_store_s_trouble(postgresql_url: str) -> None:
+    """Where a pooler shows itself by that alone; the text says what to set."""
+
+    async def body() -> None:
+        async with opened(postgresql_url) as database:
+            for state in ("26000", "42P05"):
+                with pytest.raises(StoreUnavailable, match="STOPLIST_DATABASE_PREPARED must be off"):
+                    await database.one(sql(f"DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{state}'; END $$"))
+
+    asyncio.run(body())
+
+
+# Many clients, few servers
+
+
+def test_many_clients_share_few_servers_and_lose_nothing(pooled_url: Pooled) -> None:
+    """Four processes of 20 connections each on five: units of all kinds, some of which fail, and reads in between."""
+
+    async def one_process(database: Database, turn: int) -> int:
+        """Returns how many of its units on each feed are stored."""
+
+        async def count_up(transaction: Transaction, feed: int, *, fails: bool) -> None:
+            await transaction.run(COUNT_UP, number=feed)
+            if fails:
+                await transaction.run(ADD, number=feed)  # it is there already
+
+        async def asked(feed: int, step: int) -> None:
+            fails = step % 5 == turn % 5
+            with contextlib.suppress(asyncpg.UniqueViolationError):
+                await database.write(
+                    lambda transaction: count_up(transaction, feed, fails=fails),
+                    line=None if step % 3 == 0 else feed,
+                    rows=HEAVY if step % 4 == 0 else 1,
+                )
+                assert not fails
+
+        for step in range(ROUNDS):
+            units = [asked(feed, step) for feed in range(FEEDS)]
+            reads = [database.all(ALL) for _ in range(FEEDS)]
+            writes = [database.write_one(ADD, number=1_000 * (1 + turn) + 10 * step + at) for at in range(3)]
+            await asyncio.gather(*units, *reads, *writes)
+        return sum(step % 5 != turn % 5 for step in range(ROUNDS))
+
+    async def body() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            processes = [await stack.enter_async_context(opened(pooled_url)) for _ in range(PROCESSES)]
+            await execute(processes[0], MAKE)
+            for feed in range(FEEDS):
+                await processes[0].write_one(
+                    sql("INSERT INTO things (number, content) VALUES (:number, '0')"), number=feed
+                )
+            stored = await asyncio.gather(*(one_process(process, turn) for turn, process in enumerate(processes)))
+            counted = await processes[0].all(sql("SELECT content FROM things WHERE number < :feeds"), feeds=FEEDS)
+            assert [int(row["content"]) for row in counted] == [sum(stored)] * FEEDS
+            assert len(await numbers(processes[1])) == FEEDS + PROCESSES * ROUNDS * 3
+            servers = await value(
+                processes[2],
+                "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()",
+            )
+            assert servers <= poolers.POOL_SIZE
+
+    asyncio.run(body())
+
+
+# Nothing is left to the next client
+
+
+def test_nothing_of_a_client_is_left_to_the_next_one(narrow: Pooled, clock: FakeClock) -> None:
+    """No setting, no statement, no lock: after migrating, tokens, submissions, reads, failures, and a deadlock."""
+
+    async def body() -> None:
+        before = await left_behind(narrow)
+        async with deployed(narrow, clock) as service:
+            key = await service.new_key()
+            pair = await service.new_pair(key)
+            await service.refresh(pair_of(await service.refresh(pair.refresh_token)).refresh_token)
+            await service.refresh(pair.refresh_token)
+            with pytest.raises(asyncpg.UndefinedTableError):
+                await service.database.write(lambda transaction: transaction.one(sql("SELECT * FROM nowhere")))
+            with pytest.raises(StoreUnavailable):
+                await service.database.write(
+                    lambda transaction: transaction.one(
+                        sql("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = 'deadlock_detected'; END $$")
+                    )
+                )
+        async with placed(narrow, clock) as place:
+            organization = await place.new_organization()
+            await organization.submit(*(out(f"p{number}@example.com") for number in range(HEAVY)))
+            await organization.submit(out("p0@example.com"), out("new@example.com"))
+            assert len(await organization.feed()) == HEAVY + 1
+        assert await left_behind(narrow) == before
+        assert before["prepared"] == before["locks"] == 0
+
+    asyncio.run(body())
+
+
+def test_a_unit_has_its_timeouts_and_takes_them_along(narrow: Pooled) -> None:
+    """They are set for the transaction alone; the client that comes after it finds what the server has by itself."""
+
+    async def timeouts(transaction: Transaction) -> list[str]:
+        names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+        rows = [await transaction.one(sql(f"SELECT current_setting('{name}') AS it")) for name in names]
+        return [row["it"] for row in rows if row]
+
+    async def body() -> None:
+        before = await left_behind(narrow)
+        async with opened(narrow, pool_size=2) as database:
+            for line, rows in ((None, 1), (1, 1), (1, HEAVY)):
+                assert await database.write(timeouts, line=line, rows=rows) == ["5s", "9s", "10s"]
+            await database.under_schema_lock(_asserts_patience)
+        assert await left_behind(narrow) == before
+
+    async def _asserts_patience(transaction: Transaction) -> None:
+        assert await timeouts(transaction) == ["1h"] * 3
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("steps", [2, 4, 8, 16, "described"])
+def test_an_asker_that_hangs_up_lets_go_of_the_server(
+    narrow: Pooled, steps: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At whichever step: also between the description of a statement and its run, where nothing tells the pooler."""
+    monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 2.0)
+    describe = asyncpg.Connection._get_statement  # type: ignore[attr-defined]
+
+    async def described(*given: Any, **named: Any) -> None:
+        await describe(*given, **named)
+        raise asyncio.CancelledError
+
+    async def body() -> None:
+        async with opened(narrow, pool_size=2) as database, opened(narrow, pool_size=2) as other:
+            reading = asyncio.create_task(database.all(sql("SELECT CAST(:number AS bigint) AS number"), number=1))
+            if steps == "described":
+                with monkeypatch.context() as patch:
+                    patch.setattr(asyncpg.Connection, "_get_statement", described)
+                    await asyncio.wait({reading})
+                assert reading.cancelled()
+            else:
+                for _ in range(int(steps)):
+                    await asyncio.sleep(0)
+                reading.cancel()
+                await asyncio.wait({reading})
+            assert await value(other, "SELECT CAST(:number AS bigint)", number=2) == 2
+            assert await value(database, "SELECT CAST(:number AS bigint)", number=3) == 3
+
+    asyncio.run(body())
+
+
+def test_a_statement_that_is_given_up_is_ended_and_no_other_client_s(
+    pooled_url: Pooled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order to cancel goes through the pooler to the server that runs the statement."""
+    monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 0.5)
+
+    async def body() -> None:
+        async with opened(pooled_url) as impatient:
+            monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 20.0)
+            async with opened(pooled_url) as patient:
+                sleeps = asyncio.create_task(patient.one(sql("SELECT 'mine', pg_sleep(1.5)")))
+                answers = await asyncio.gather(
+                    *(impatient.one(sql("SELECT pg_sleep(30)")) for _ in range(3)), return_exceptions=True
+                )
+                assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
+                observer = await asyncpg.connect(direct(pooled_url))
+                async with asyncio.timeout(20):
+                    while await observer.fetchval(RUNNING.format("state = 'active' AND query LIKE '%(30)%'")) > 1:
+                        pass
+                await observer.close()
+                assert await sleeps is not None
+            assert await value(impatient, "SELECT 1") == 1
+
+    asyncio.run(body())
+
+
+def test_commands_and_servers_of_both_kinds_work_on_one_database(pooled_url: Pooled, clock: FakeClock) -> None:
+    """One directly with prepared statements, one through the pooler: each sees at once what the other wrote."""
+
+    async def body() -> None:
+        async with migrated(pooled_url) as through, opened(direct(pooled_url)) as directly:
+            assert isinstance(directly, postgresql.Postgresql)
+            await make_organization(through, clock)
+            await make_key(directly, clock)
+            assert await value(through, "SELECT COUNT(*) FROM clients") == 1
+
+    asyncio.run(body())
