@@ -81,14 +81,16 @@ HOT = {
 """What requests, chores and changes of one key or organization run, with the indexes that lead them."""
 
 COLD = {
-    # On an empty or small database alone.
-    "has_deployment", "any_table", "deployment", "create_deployment", "record_migration",
+    # On an empty or small database alone, or in a table of a row or some.
+    "has_deployment", "any_table", "deployment", "create_deployment", "record_migration", "copy_under_way",
     # Lists of all there is, for people.
     "credentials", "organizations_of_clients", "organizations", "groups_of", "organizations_of_client",
     # Made or changed by hand, in tables of some hundred rows.
     "create_client", "add_client_organization", "remove_client_organizations", "create_organization",
     "rename_organization", "close_organization", "set_default_group", "unset_default_group", "create_group",
     "retire_group",
+    # Reads no table.
+    "may_delete_expired",
     # After a restore: all there is.
     "feeds", "revoke_everything",
 }  # fmt: skip

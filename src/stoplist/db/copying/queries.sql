@@ -1,0 +1,44 @@
+-- What `stoplist copy` asks besides the statements that it makes from the catalogue of the two databases. Each runs
+-- on one of them only.
+
+-- name: tables_of_source
+SELECT t.name AS table_name, c.name AS column_name FROM sqlite_master t, pragma_table_info(t.name) c  -- only: sqlite
+WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite~_%' ESCAPE '~'  -- only: sqlite
+
+-- name: columns_of_target
+SELECT c.relname AS table_name, a.attname AS column_name, format_type(a.atttypid, NULL) AS kind,  -- only: postgresql
+    NOT a.attnotnull AS may_be_null, a.attidentity <> '' AS is_identity  -- only: postgresql
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid  -- only: postgresql
+WHERE c.relnamespace = CAST(current_schema() AS regnamespace) AND c.relkind IN ('r', 'p')  -- only: postgresql
+    AND a.attnum > 0 AND NOT a.attisdropped  -- only: postgresql
+ORDER BY c.relname, a.attnum  -- only: postgresql
+
+-- name: references_of_target
+SELECT c.relname AS table_name, r.relname AS refers_to  -- only: postgresql
+FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid JOIN pg_class r ON r.oid = f.confrelid  -- only: postgresql
+WHERE f.contype = 'f' AND f.connamespace = CAST(current_schema() AS regnamespace)  -- only: postgresql
+
+-- name: progress
+-- The lock waits for the transaction of a copy that was killed, which the server may not have heard of yet.
+SELECT table_name, last_rowid, copied_rows, digest FROM copy_progress FOR UPDATE  -- only: postgresql
+
+-- name: begin_table
+-- The primary key lets one of two that begin at once go on.
+INSERT INTO copy_progress (table_name, last_rowid, copied_rows, digest)  -- only: postgresql
+VALUES (:table_name, :last_rowid, 0, 0)  -- only: postgresql
+
+-- name: claim_table
+-- The first statement of a transaction that adds rows: of two copies the other one finds no such row any more.
+SELECT table_name FROM copy_progress  -- only: postgresql
+WHERE table_name = :table_name AND last_rowid = :last_rowid FOR UPDATE  -- only: postgresql
+
+-- name: advance_table
+-- In the transaction of the rows themselves.
+UPDATE copy_progress SET last_rowid = :last_rowid, copied_rows = :copied_rows, digest = :digest  -- only: postgresql
+WHERE table_name = :table_name  -- only: postgresql
+
+-- name: carry_over
+UPDATE deployment SET created_ms = :created_ms WHERE one_row = 1  -- only: postgresql
+
+-- name: forget_progress
+DELETE FROM copy_progress  -- only: postgresql
