@@ -114,6 +114,7 @@ def test_a_right_text_is_read_as_its_value(name: str, text: str, value: object) 
         "postgresql://u:p%2Fw@db.example:5432/stoplist?sslmode=require",
         "postgresql://u:p@w@db.example/stoplist",
         "postgresql://a:1,b:2/stoplist",
+        "postgresql://u:p@one.example,two.example:5433/stoplist?target_session_attrs=read-write&sslmode=verify-full",
         "postgresql://u@[2001:db8::1]:5432/stoplist",
         "postgresql:///stoplist?host=/run/postgresql",
         "postgresql://localhost",
@@ -338,8 +339,8 @@ def test_both_forms_of_a_secret_at_once_are_refused(tmp_path: Path) -> None:
     ("environ", "said"),
     [
         ({"STOPLIST_WORKERS": "2"}, "STOPLIST_WORKERS or --workers must be 1"),
-        (POSTGRESQL | {"STOPLIST_WORKERS": "2"}, "STOPLIST_WORKERS or --workers must be 1"),
-        ({"STOPLIST_LIMITS_URL": "redis://cache"}, "does not offer: set it to memory:"),
+        ({"STOPLIST_WORKERS": "2", "STOPLIST_LIMITS_URL": "redis://cache"}, "STOPLIST_WORKERS or --workers must be 1"),
+        (POSTGRESQL | {"STOPLIST_WORKERS": "2"}, "STOPLIST_LIMITS_URL must name a Valkey or Redis server"),
         (POSTGRESQL | {"STOPLIST_LIMITS_URL": ""}, "STOPLIST_LIMITS_URL must be set with PostgreSQL"),
         (
             POSTGRESQL | {"STOPLIST_SECRET_KEY": ""},

@@ -89,12 +89,43 @@ def check_serve(settings: Settings) -> None:
 
     Reads the files of `TLS_CERT` and `TLS_KEY`, to see that they can be read.
     """
-    for is_refused, text in _SERVE_REFUSALS:
-        if is_refused(settings):
-            raise SettingsError(text)
+    for text in serve_mistakes(settings):
+        raise SettingsError(text)
+
+
+def serve_mistakes(settings: Settings) -> list[str]:
+    """Every reason for which no server can run with these settings, as `check_serve` would say it."""
+    found = [text for is_refused, text in _SERVE_REFUSALS if is_refused(settings)]
     for variable, path in (("STOPLIST_TLS_CERT", settings.tls_cert), ("STOPLIST_TLS_KEY", settings.tls_key)):
-        if path is not None:
-            _content(variable, path)
+        try:
+            if path is not None:
+                _content(variable, path)
+        except SettingsError as error:
+            found.append(error.text)
+    return found
+
+
+def mistakes(environ: Mapping[str, str], *, env_file: Path) -> list[str]:
+    """Everything that `load` would refuse in variables and file, one after the other, in its words."""
+    try:
+        of_file = _env_file_texts(env_file)
+    except SettingsError as error:
+        return [error.text]
+    variables = {name: text for name, text in environ.items() if name.startswith(_PREFIX)}
+    found = []
+    for texts, found_in in ((variables, ""), (of_file, f" in {env_file.name}")):
+        for of_one in _by_setting(texts):
+            try:
+                _values(of_one, found_in=found_in)
+            except SettingsError as error:
+                found.append(error.text)
+    return found
+
+
+def given(environ: Mapping[str, str], *, env_file: Path) -> dict[str, str]:
+    """The texts of the variables that are set somewhere, by name; SettingsError where the file cannot be read."""
+    variables = {name: text for name, text in environ.items() if name.startswith(_PREFIX)}
+    return {name: text for name, text in (_env_file_texts(env_file) | variables).items() if text}
 
 
 _PREFIX = "STOPLIST_"
@@ -273,18 +304,19 @@ VARIABLE_NAMES = tuple(
 
 _SERVE_REFUSALS: tuple[tuple[Callable[[Settings], bool], str], ...] = (
     (
-        lambda it: it.workers > 1,
-        "STOPLIST_WORKERS or --workers must be 1: more than one process needs PostgreSQL and a shared limit"
-        " store, which this release does not offer",
+        lambda it: it.workers > 1 and not _is_on_postgresql(it),
+        "STOPLIST_WORKERS or --workers must be 1 on SQLite, which one process serves: for more, move to PostgreSQL"
+        " (`stoplist copy`) and set STOPLIST_LIMITS_URL to a Valkey or Redis server",
     ),
     (
-        lambda it: it.limits_url not in (None, "memory:"),
-        "STOPLIST_LIMITS_URL names a shared limit store, which this release does not offer: set it to memory:"
-        " and run one server process",
+        lambda it: it.workers > 1 and it.limits_url in (None, "memory:"),
+        "STOPLIST_LIMITS_URL must name a Valkey or Redis server (redis://…) where STOPLIST_WORKERS or --workers is"
+        " above 1: the processes must count requests together",
     ),
     (
         lambda it: _is_on_postgresql(it) and it.limits_url is None,
-        "STOPLIST_LIMITS_URL must be set with PostgreSQL: memory: says that this is the only server process",
+        "STOPLIST_LIMITS_URL must be set with PostgreSQL: redis://… names the Valkey or Redis server at which all"
+        " processes count, memory: says that this is the only one",
     ),
     (
         lambda it: _is_on_postgresql(it) and not it.secret_keys,
@@ -305,6 +337,15 @@ _SERVE_REFUSALS: tuple[tuple[Callable[[Settings], bool], str], ...] = (
 
 def _is_on_postgresql(settings: Settings) -> bool:
     return settings.database_url.startswith(_POSTGRESQL)
+
+
+def _by_setting(texts: Mapping[str, str]) -> list[dict[str, str]]:
+    """The same variables, those of one setting together."""
+    settings: dict[str, dict[str, str]] = {}
+    for variable, text in texts.items():
+        name = variable.removesuffix("_FILE") if variable in VARIABLE_NAMES else variable
+        settings.setdefault(name, {})[variable] = text
+    return list(settings.values())
 
 
 def _env_file_texts(path: Path) -> dict[str, str]:

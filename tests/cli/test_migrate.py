@@ -1,21 +1,28 @@
 """`stoplist migrate` (docs/interface.md sections D1 and D9)."""
 
+import asyncio
+import os
 import stat
 
+from stoplist.db.schema import load_migrations
+from tests.builders import opened
 from tests.cli.command_line import Prompt
+from tests.db import citus
+
+NEWEST = load_migrations()[-1].number
 
 
 def test_it_creates_the_database_for_its_owner_alone(empty: Prompt) -> None:
     """The folder too."""
-    assert "has schema 2 now" in empty.ok("migrate")
+    assert f"has schema {NEWEST} now" in empty.ok("migrate")
     assert stat.S_IMODE(empty.data_dir.stat().st_mode) == 0o700
     assert stat.S_IMODE((empty.data_dir / "stoplist.db").stat().st_mode) == 0o600
 
 
 def test_it_may_be_run_again(empty: Prompt) -> None:
     """A second time there is nothing to do, and no copy is made of what does not change."""
-    assert empty.json("migrate") == {"schema_before": 0, "schema": 2, "copy": None}
-    assert empty.json("migrate") == {"schema_before": 2, "schema": 2, "copy": None}
+    assert empty.json("migrate") == {"schema_before": 0, "schema": NEWEST, "copy": None}
+    assert empty.json("migrate") == {"schema_before": NEWEST, "schema": NEWEST, "copy": None}
     assert "nothing to do" in empty.ok("migrate")
     assert not list(empty.data_dir.glob("*before*"))
 
@@ -44,8 +51,8 @@ def test_it_refuses_a_database_that_cannot_be_reached(empty: Prompt) -> None:
 def test_commands_work_on_postgresql(on_postgresql: Prompt) -> None:
     """First `migrate`, then all the others, with the same answers as on SQLite."""
     assert "`stoplist migrate`" in on_postgresql.refused("org", "list")
-    assert on_postgresql.json("migrate") == {"schema_before": 0, "schema": 2, "copy": None}
-    assert on_postgresql.json("migrate")["schema_before"] == 2
+    assert on_postgresql.json("migrate") == {"schema_before": 0, "schema": NEWEST, "copy": None}
+    assert on_postgresql.json("migrate")["schema_before"] == NEWEST
     group = on_postgresql.json("org", "create", "acme", "--name", "Acme", "--default-group", "A")["default_group_id"]
     on_postgresql.ok("org", "rename", "acme", "--name", "Acme Shoes")
     other = on_postgresql.json("group", "create", "--org", "acme", "--name", "B")["group_id"]
@@ -61,3 +68,26 @@ def test_commands_work_on_postgresql(on_postgresql: Prompt) -> None:
     on_postgresql.ok("org", "close", "acme")
     assert on_postgresql.json("org", "list")[0]["closed_at"] is not None
     assert not on_postgresql.data_dir.exists()
+
+
+def test_it_distributes_the_feeds_where_there_is_citus(on_postgresql: Prompt) -> None:
+    """In the same run as the schema; a second time they are so already."""
+    assert "CREATE EXTENSION citus" in on_postgresql.refused("migrate", "--distribute")
+    assert "`stoplist migrate`" in on_postgresql.refused("org", "list"), "nothing was made"
+    on_postgresql.ok("migrate")
+    asyncio.run(_install_citus(os.environ["STOPLIST_DATABASE_URL"]))
+    assert "Distributed by feed_id now: feeds, unsubscribes" in on_postgresql.ok("migrate", "--distribute")
+    assert on_postgresql.json("migrate", "--distribute")["distributed"] == []
+    assert "distributed already" in on_postgresql.ok("migrate", "--distribute")
+    assert "distributed" not in on_postgresql.json("migrate")
+
+
+def test_it_distributes_no_sqlite_file(empty: Prompt) -> None:
+    """And makes none."""
+    assert "`stoplist copy`" in empty.refused("migrate", "--distribute")
+    assert not empty.data_dir.exists()
+
+
+async def _install_citus(url: str) -> None:
+    async with opened(url, prepared=False) as database:
+        await citus.install(database)

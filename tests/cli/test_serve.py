@@ -15,7 +15,11 @@ REFUSED: dict[str, tuple[dict[str, str], list[str], str]] = {
     "a malformed variable that a flag overrides": ({"PORT": "x"}, ["--port", "8443"], "STOPLIST_PORT"),
     "several workers": ({"WORKERS": "2"}, [], "STOPLIST_WORKERS"),
     "several workers by a flag": ({}, ["--workers", "2"], "--workers"),
-    "a shared limit store": ({"LIMITS_URL": "redis://127.0.0.1"}, [], "STOPLIST_LIMITS_URL"),
+    "several workers that count apart": (
+        {"DATABASE_URL": POSTGRESQL, "SECRET_KEY": KEY, "LIMITS_URL": "memory:", "WORKERS": "2"},
+        [],
+        "STOPLIST_LIMITS_URL",
+    ),
     "PostgreSQL without a word on limits": ({"DATABASE_URL": POSTGRESQL, "SECRET_KEY": KEY}, [], "STOPLIST_LIMITS_URL"),
     "PostgreSQL without a secret key": (
         {"DATABASE_URL": POSTGRESQL, "LIMITS_URL": "memory:"},

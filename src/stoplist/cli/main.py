@@ -19,7 +19,10 @@ COMMANDS = {
     "org": ("Organizations: create, list, rename, close, choose the default group.", "stoplist.cli.org"),
     "group": ("Groups of messages that people can leave: create, list, retire.", "stoplist.cli.group"),
     "key": ("API keys: create, list, show, change, rotate, deactivate.", "stoplist.cli.key"),
+    "backup": ("Copy the SQLite database while the server serves.", "stoplist.cli.backup"),
+    "copy": ("Copy a whole deployment from SQLite to PostgreSQL.", "stoplist.cli.copy"),
     "restored": ("After a restore: refuse all cursors and tokens given out so far.", "stoplist.cli.restored"),
+    "doctor": ("Examine the installation; exit with 1 if something is wrong.", "stoplist.cli.doctor"),
     "addresses": (
         "Addresses: check a list; find stored ones that this release writes differently.",
         "stoplist.cli.addresses",

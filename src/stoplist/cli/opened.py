@@ -81,11 +81,17 @@ def command_actor() -> Actor:
     return Actor(kind="command", id=name, may=frozenset((ADMINISTER,)))
 
 
-@asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Opened]:
+def database_file(settings: Settings) -> Path | None:
+    """The SQLite file that is there, None for PostgreSQL. SettingsError where there is nothing."""
     path = sqlite_path(settings.database_url)
     if path is not None and not _holds_something(path):
         raise SettingsError(_nothing_there(f"at {path}"))
+    return path
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Opened]:
+    path = database_file(settings)
     database = await open_database(
         settings.database_url, create=False, pool_size=2, prepared=settings.database_prepared
     )

@@ -1,0 +1,122 @@
+"""The database: reached, of this release and environment, not a standby, and set up to keep what it promised."""
+
+import asyncio
+from pathlib import Path
+from typing import NamedTuple
+
+from stoplist.clock import Clock
+from stoplist.db import Database, schema
+from stoplist.db.opening import open_database, sqlite_path
+from stoplist.db.query import load_queries
+from stoplist.db.reading import examined, is_in_wal_mode
+from stoplist.db.schema import Deployment
+from stoplist.doctor.finding import Finding, not_checked, ok, warning, wrong
+from stoplist.doctor.judging import of_connections, of_deployment, of_durability, of_offset, of_role
+from stoplist.errors import SettingsError, StoreUnavailable
+from stoplist.settings import Settings
+
+_QUERIES = load_queries(__package__)
+_SERVER_FACTS = _QUERIES["server_facts"]
+_HOLDS_FEEDS = _QUERIES["holds_feeds"]
+
+PATIENCE_S = 15.0
+_FEEDS_SINCE = 2
+_REST = ("schema", "environment", "copy", "role", "durability", "clock", "connections")
+
+
+class Examined(NamedTuple):
+    """What was found, and whether the database holds a feed that cursors were given out for."""
+
+    findings: list[Finding]
+    holds_feeds: bool
+
+
+async def database(settings: Settings, *, is_environment_set: bool) -> Examined:
+    """Everything that the database itself tells; nothing is written to it."""
+    path = sqlite_path(settings.database_url)
+    if path is not None:
+        return await _sqlite(settings, path, is_environment_set=is_environment_set)
+    return await _postgresql(settings, is_environment_set=is_environment_set)
+
+
+async def _sqlite(settings: Settings, path: Path, *, is_environment_set: bool) -> Examined:
+    try:
+        if not _holds_something(path):
+            return _unreachable(f"There is none at {path}: `stoplist migrate` or `stoplist serve` makes one.")
+        with examined(path) as file:
+            known = await schema.read(file)
+            holds_feeds = await _holds_feeds(file, known)
+            is_wal = is_in_wal_mode(path)
+    except (OSError, StoreUnavailable) as error:
+        text = error.text if isinstance(error, StoreUnavailable) else error.strerror
+        return _unreachable(f"{path}: {text}. Run this as the server's account; a damaged file must be restored.")
+    findings = [
+        ok("database", f"{path} can be read."),
+        *of_deployment(known, settings, is_environment_set=is_environment_set),
+    ]
+    findings.append(not_checked("role", "A SQLite file has no standby."))
+    if is_wal:
+        findings.append(ok("durability", "Changes go to a log (WAL), and servers commit with synchronous=FULL."))
+    else:
+        findings.append(
+            warning("durability", "The file is not in WAL mode, to which a server turns it at its start: is it a copy?")
+        )
+    findings.append(ok("clock", "The database has this machine's own."))
+    findings.append(not_checked("connections", "SQLite is served by one process and counts none."))
+    return Examined(findings, holds_feeds)
+
+
+def _holds_something(path: Path) -> bool:
+    # Opened, an empty file would look like a database without a schema.
+    return path.exists() and path.stat().st_size > 0
+
+
+async def _postgresql(settings: Settings, *, is_environment_set: bool) -> Examined:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            opened = await open_database(
+                settings.database_url, create=False, pool_size=2, prepared=settings.database_prepared
+            )
+    except SettingsError as error:
+        return _unreachable(error.text)
+    except TimeoutError:
+        return _unreachable(
+            f"PostgreSQL does not answer within {PATIENCE_S:.0f} s: check host and port of STOPLIST_DATABASE_URL."
+        )
+    try:
+        return await _questioned(opened, settings, is_environment_set=is_environment_set)
+    except StoreUnavailable as error:
+        return _unreachable(error.text)
+    finally:
+        await opened.close()
+
+
+async def _questioned(opened: Database, settings: Settings, *, is_environment_set: bool) -> Examined:
+    known = await schema.read(opened)
+    clock = Clock()
+    asked_ms = clock.local_ms()
+    database_ms = await opened.clock_ms()
+    answered_ms = clock.local_ms()
+    facts = await opened.one(_SERVER_FACTS)
+    holds_feeds = await _holds_feeds(opened, known)
+    findings = [
+        ok("database", "PostgreSQL can be reached."),
+        *of_deployment(known, settings, is_environment_set=is_environment_set),
+    ]
+    if facts is not None:
+        findings += [of_role(facts), of_durability(facts)]
+    if database_ms is not None:
+        findings.append(of_offset((asked_ms + answered_ms) // 2 - database_ms))
+    if facts is not None:
+        findings.append(of_connections(settings, facts["connections"]))
+    return Examined(findings, holds_feeds)
+
+
+async def _holds_feeds(source: schema.Reads, known: Deployment | None) -> bool:
+    has_table = known is not None and known.schema_version >= _FEEDS_SINCE
+    return has_table and await source.one(_HOLDS_FEEDS) is not None
+
+
+def _unreachable(text: str) -> Examined:
+    rest = [not_checked(check, "The database could not be reached.") for check in _REST]
+    return Examined([wrong("database", text), *rest], holds_feeds=False)

@@ -1,0 +1,50 @@
+"""Stand-ins for the functions and the catalogue of Citus: they record what is asked of them, and move nothing."""
+
+from typing import Any
+
+from stoplist.db import Database
+from tests.builders import execute, sql
+
+# `asked` is in the order of the calls.
+_MAKE = (
+    """CREATE TABLE pg_dist_partition (logicalrelid regclass PRIMARY KEY, partmethod "char" NOT NULL,
+        partkey text, colocationid integer NOT NULL, repmodel "char" NOT NULL DEFAULT 's')""",
+    "CREATE TABLE asked (number BIGINT GENERATED ALWAYS AS IDENTITY, what TEXT NOT NULL, in_transaction xid8 NOT NULL)",
+    """CREATE FUNCTION create_distributed_table(table_name regclass, distribution_column text,
+        colocate_with text DEFAULT 'default') RETURNS void LANGUAGE plpgsql AS $$
+        DECLARE
+            its_group integer := 7;
+        BEGIN
+            IF colocate_with <> 'none' THEN
+                SELECT colocationid INTO STRICT its_group FROM pg_dist_partition
+                WHERE logicalrelid = CAST(colocate_with AS regclass);
+            END IF;
+            INSERT INTO pg_dist_partition VALUES (table_name, 'h', distribution_column, its_group)
+            ON CONFLICT (logicalrelid) DO UPDATE SET partmethod = 'h', partkey = distribution_column,
+                colocationid = its_group;
+            INSERT INTO asked (what, in_transaction)
+            VALUES (concat_ws(' ', table_name, distribution_column, colocate_with), pg_current_xact_id());
+        END $$""",
+    """CREATE FUNCTION truncate_local_data_after_distributing_table(table_name regclass) RETURNS void
+        LANGUAGE plpgsql AS $$
+        BEGIN
+            PERFORM 1 FROM pg_dist_partition WHERE logicalrelid = table_name AND partmethod = 'h';
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'not a distributed table';
+            END IF;
+            INSERT INTO asked (what, in_transaction)
+            VALUES (concat_ws(' ', 'truncate', table_name), pg_current_xact_id());
+        END $$""",
+)
+
+
+async def install(database: Database) -> None:
+    """The database has what a Citus has, as far as we ask for it."""
+    for statement in _MAKE:
+        await execute(database, statement)
+
+
+async def asked(database: Database) -> list[tuple[str, Any]]:
+    """What was asked, and in which transaction."""
+    rows = await database.all(sql("SELECT what, CAST(in_transaction AS text) AS xid FROM asked ORDER BY number"))
+    return [(row["what"], row["xid"]) for row in rows]

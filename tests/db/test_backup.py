@@ -1,0 +1,283 @@
+"""A backup of a SQLite file: complete under its name or not there, and no hindrance to who writes meanwhile."""
+
+import asyncio
+import fcntl
+import os
+import resource
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from stoplist.db import backup
+from stoplist.db.backup import back_up
+from stoplist.db.reading import read_only, schema_of
+from stoplist.db.schema import load_migrations
+from stoplist.errors import Refused
+from tests.builders import execute, migrated
+
+ROOT = Path(__file__).parents[2]
+NEWEST = load_migrations()[-1].number
+NOBODY = 65_534
+
+# Stops itself when the copy is whole but has no name yet, and waits there to be killed.
+INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from stoplist.db import backup
+backup._give_name = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+backup.back_up(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A database with an organization in it, whose last change may still be in the log beside it."""
+    path = tmp_path / "data" / "stoplist.db"
+    path.parent.mkdir()
+
+    async def make() -> None:
+        async with migrated(f"sqlite:///{path}") as database:
+            await execute(database, "INSERT INTO organizations (slug, name, created_ms) VALUES ('acme', 'Acme', 0)")
+
+    asyncio.run(make())
+    return path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """Where the backup is to lie: a folder with nothing in it."""
+    (tmp_path / "backups").mkdir()
+    return tmp_path / "backups" / "monday.db"
+
+
+@contextmanager
+def writer(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint=0").fetchall()
+        yield connection
+
+
+def slugs(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [row[0] for row in connection.execute("SELECT slug FROM organizations ORDER BY slug")]
+
+
+def add(connection: sqlite3.Connection, slug: str) -> None:
+    connection.execute("INSERT INTO organizations (slug, name, created_ms) VALUES (?, '', 0)", (slug,))
+
+
+def test_a_backup_is_a_database_for_its_owner_alone(source: Path, target: Path) -> None:
+    """Whatever the umask says; nothing else lies in the folder."""
+    before = os.umask(0)
+    try:
+        done = back_up(source, target)
+    finally:
+        os.umask(before)
+    assert (done.path, done.bytes, done.schema) == (target, target.stat().st_size, NEWEST)
+    assert done.duration_ms >= 0
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert os.listdir(target.parent) == [target.name]
+    assert slugs(target) == ["acme"]
+
+
+def test_what_only_the_log_holds_is_in_it(source: Path, target: Path) -> None:
+    """A server checkpoints now and then: until then the newest changes are not in the file itself."""
+    with writer(source) as connection:
+        add(connection, "beta")
+        assert b"beta" not in source.read_bytes()
+        back_up(source, target)
+    assert slugs(target) == ["acme", "beta"]
+
+
+def test_a_writer_in_the_middle_of_a_transaction_goes_on(source: Path, target: Path) -> None:
+    """The backup takes no lock that a writer has or waits for; what is not committed is not in it."""
+    with writer(source) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        add(connection, "beta")
+        back_up(source, target)
+        add(connection, "gamma")
+        connection.execute("COMMIT")
+    assert slugs(target) == ["acme"]
+    assert slugs(source) == ["acme", "beta", "gamma"]
+
+
+def test_the_source_stays_as_it_is(source: Path, target: Path) -> None:
+    """Nothing of it is written, and nothing checkpointed when no server runs: a backup is no way to change data."""
+    with writer(source) as connection:
+        add(connection, "beta")
+        log = source.with_name("stoplist.db-wal")
+        kept = log.read_bytes()
+        back_up(source, target)
+        assert log.read_bytes() == kept
+        content = source.read_bytes()
+    log.write_bytes(kept)  # as a killed server leaves it
+    source.write_bytes(content)
+    back_up(source, target.with_name("tuesday.db"))
+    assert source.read_bytes() == content
+    assert log.read_bytes() == kept
+    assert slugs(target.with_name("tuesday.db")) == ["acme", "beta"]
+
+
+def test_what_lies_there_is_never_overwritten(source: Path, target: Path) -> None:
+    """A file, an empty one, or a link that leads nowhere."""
+    back_up(source, target)
+    kept = target.read_bytes()
+    with pytest.raises(Refused, match="overwrites nothing"):
+        back_up(source, target)
+    assert target.read_bytes() == kept
+    for name, make in (("empty", Path.touch), ("link", lambda it: it.symlink_to("nowhere"))):
+        taken = target.with_name(name)
+        make(taken)
+        with pytest.raises(Refused, match="overwrites nothing"):
+            back_up(source, taken)
+    assert not target.with_name("nowhere").exists()
+
+
+def test_what_comes_to_lie_there_meanwhile_stays(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that begin together: the second finds the name taken, and takes its own copy away again."""
+    checked = backup._checked
+
+    def slow(partial: Path) -> int:
+        target.write_text("of somebody else")
+        return checked(partial)
+
+    monkeypatch.setattr(backup, "_checked", slow)
+    with pytest.raises(Refused, match="by now"):
+        back_up(source, target)
+    assert target.read_text() == "of somebody else"
+    assert os.listdir(target.parent) == [target.name]
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])
+def test_the_log_of_an_earlier_database_of_that_name_is_noticed(source: Path, target: Path, suffix: str) -> None:
+    """SQLite would play it into the backup when that is opened."""
+    target.with_name(target.name + suffix).touch()
+    with pytest.raises(Refused, match=f"monday.db{suffix} is left"):
+        back_up(source, target)
+
+
+def test_an_interrupted_backup_leaves_a_partial_file_that_the_next_one_replaces(source: Path, target: Path) -> None:
+    """kill -9 at the worst moment: never half a file under the name; and no heap of remains in the folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, source, target], env=os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    )
+    os.waitpid(process.pid, os.WUNTRACED)
+    with pytest.raises(Refused, match="Another backup"):  # it holds its file, and might go on
+        back_up(source, target)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    (partial,) = os.listdir(target.parent)
+    assert partial.startswith("monday.db.partial-")
+    target.with_name("tuesday.db.partial-01234567").touch()
+    back_up(source, target)
+    assert sorted(os.listdir(target.parent)) == ["monday.db", "tuesday.db.partial-01234567"]
+
+
+def test_a_finished_backup_that_kept_its_partial_name_is_not_touched(source: Path, target: Path) -> None:
+    """Killed between its two names and then moved away: the next one must not empty what is a good backup."""
+    archived = target.with_name("archived.db")
+    back_up(source, archived)
+    os.link(archived, target.with_name("monday.db.partial-01234567"))
+    kept = archived.read_bytes()
+    back_up(source, target)
+    assert archived.read_bytes() == kept
+    assert sorted(os.listdir(target.parent)) == ["archived.db", "monday.db"]
+
+
+def test_a_name_with_signs_of_a_pattern_is_just_a_name(source: Path, target: Path) -> None:
+    """The remains of another backup are not its own."""
+    others = target.with_name("day1.db.partial-01234567")
+    others.touch()
+    back_up(source, target.with_name("day[1].db"))
+    assert others.exists()
+
+
+def test_a_damaged_database_makes_no_backup(source: Path, target: Path) -> None:
+    """Better none than one that nobody can restore; the earlier ones stay."""
+    with closing(sqlite3.connect(source)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE").fetchall()
+        connection.execute("PRAGMA writable_schema=ON")
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_organizations_1'"
+        ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    content = bytearray(source.read_bytes())
+    content[(page - 1) * size : page * size] = bytes(size)
+    source.write_bytes(content)
+    with pytest.raises(Refused, match="quick_check"):
+        back_up(source, target)
+    assert os.listdir(target.parent) == []
+
+
+def test_what_is_no_database_of_ours_makes_no_backup(source: Path, target: Path) -> None:
+    """Neither another product's file, nor one that is no database."""
+    other = source.with_name("other.db")
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE customers (name TEXT)")
+    with pytest.raises(Refused, match="no Stoplist database"):
+        back_up(other, target)
+    other.write_text("a list of names " * 100)
+    with pytest.raises(Refused, match=r"SQLITE_NOTADB"):
+        back_up(other, target)
+    assert os.listdir(target.parent) == []
+
+
+def test_a_folder_that_is_not_there_is_named(source: Path, target: Path) -> None:
+    """It is not made: it may be a disk that was not mounted."""
+    with pytest.raises(Refused, match=r"There is no folder .*elsewhere"):
+        back_up(source, target.parent / "elsewhere" / "monday.db")
+
+
+def test_a_full_disk_leaves_nothing(source: Path, target: Path) -> None:
+    """A limit on the size of files stands for the disk: SQLite's writes fail as they do there."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (source.stat().st_size // 2, limits[1]))
+    try:
+        with pytest.raises(Refused, match="has room"):
+            back_up(source, target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(target.parent) == []
+
+
+def test_a_lock_that_a_backup_holds_ends_with_it(source: Path, target: Path) -> None:
+    """The file that has its name is free for whoever copies it away."""
+    back_up(source, target)
+    with target.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Root may write everywhere: nobody may not."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_in_a_folder_that_may_not_be_written_to_can_be_read(source: Path) -> None:
+    """Without the log of a server that runs: for `doctor`, not for a copy."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        file = folder / "stoplist.db"
+        file.write_bytes(source.read_bytes())
+        folder.chmod(0o555)
+        with without_rights():
+            with pytest.raises(sqlite3.OperationalError), read_only(file):
+                pass
+            with read_only(file, even_unshared=True) as connection:
+                assert schema_of(connection) == NEWEST
+        folder.chmod(0o755)

@@ -1,0 +1,314 @@
+"""The tables and statements of the feeds are such as can be distributed by `feed_id`.
+
+PostgreSQL itself is asked: its catalogue for the tables, and for each statement the plan that serves all values, which
+tells what every table in it is restricted by. Source: docs/interface.md section D1, Sharding.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+import stoplist
+from stoplist.db.query import Query, load_queries, parse_queries
+from stoplist.db.sharding import FEED_TABLES
+from tests.builders import migrated
+from tests.services.postgresql import Server
+
+Plan = Mapping[str, Any]
+
+NOT_HOT = {
+    "feeds": "all feeds there are, after a restore and to look for changed addresses; never in a request",
+    "holds_feeds": "whether there is any feed, for the doctor",
+}
+"""Statements about more than one feed, and why that is no harm: the reads are sent to every node."""
+
+# They need the functions of Citus, and touch nothing but its catalogue.
+_OF_CITUS = "stoplist.db.sharding"
+
+
+def packages() -> list[str]:
+    """Every package with statements."""
+    root = Path(stoplist.__file__).parent
+    folders = (path.parent.relative_to(root.parent) for path in root.rglob("queries.sql"))
+    return sorted(".".join(folder.parts) for folder in folders)
+
+
+QUERIES = {
+    (package, name): query
+    for package in packages()
+    if package != _OF_CITUS
+    for name, query in load_queries(package).items()
+    if query.postgresql
+}
+
+
+@pytest.fixture(scope="module")
+def url(postgresql: Server) -> Iterator[str]:
+    """A database with the schema."""
+    made = postgresql.fresh_database("shardable")
+
+    async def make() -> None:
+        async with migrated(made):
+            pass
+
+    asyncio.run(make())
+    yield made
+    postgresql.drop_database(made)
+
+
+async def asked(url: str, text: str, *values: Any) -> list[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        return list(await connection.fetch(text, *values))
+    finally:
+        await connection.close()
+
+
+# The catalogue
+
+
+def test_every_table_with_a_feed_id_is_one_of_the_five(url: str) -> None:
+    """A new one has to be distributed with the others."""
+    rows = asyncio.run(
+        asked(
+            url,
+            "SELECT table_name FROM information_schema.columns "
+            "WHERE table_schema = current_schema() AND column_name = 'feed_id'",
+        )
+    )
+    assert sorted(row["table_name"] for row in rows) == sorted(FEED_TABLES)
+
+
+FAULTS = {
+    "an index that is not led by feed_id": """
+        SELECT i.indexrelid::regclass::text AS what FROM pg_index i
+        WHERE i.indrelid = ANY($1::regclass[]) AND i.indkey[0] <> (
+            SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = i.indrelid AND a.attname = 'feed_id')""",
+    "a table without a primary key": """
+        SELECT c.oid::regclass::text AS what FROM pg_class c WHERE c.oid = ANY($1::regclass[])
+        AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)""",
+    "a constraint over rows of other feeds": """
+        SELECT conname::text AS what FROM pg_constraint WHERE conrelid = ANY($1::regclass[]) AND contype = 'x'""",
+    "a foreign key from or to it": """
+        SELECT conname::text AS what FROM pg_constraint
+        WHERE contype = 'f' AND (conrelid = ANY($1::regclass[]) OR confrelid = ANY($1::regclass[]))""",
+    "a trigger": """
+        SELECT tgname::text AS what FROM pg_trigger WHERE tgrelid = ANY($1::regclass[])""",
+    "a rule": """
+        SELECT rulename::text AS what FROM pg_rewrite WHERE ev_class = ANY($1::regclass[])""",
+    "a sequence": """
+        SELECT c.oid::regclass::text AS what FROM pg_class c JOIN pg_depend d ON d.objid = c.oid
+        WHERE c.relkind = 'S' AND d.refobjid = ANY($1::regclass[])""",
+    "a column made of others or by a default": """
+        SELECT a.attname::text AS what FROM pg_attribute a
+        WHERE a.attrelid = ANY($1::regclass[]) AND a.attnum > 0 AND (a.attidentity <> '' OR a.attgenerated <> '')""",
+    "a feed_id that may be NULL, or of another type": """
+        SELECT a.attrelid::regclass::text AS what FROM pg_attribute a WHERE a.attrelid = ANY($1::regclass[])
+        AND a.attname = 'feed_id' AND (NOT a.attnotnull OR a.atttypid <> 'bigint'::regtype)""",
+    "row security, parents or children": """
+        SELECT c.oid::regclass::text AS what FROM pg_class c
+        WHERE c.oid = ANY($1::regclass[]) AND (c.relrowsecurity OR c.relkind <> 'r' OR c.relispartition
+            OR EXISTS (SELECT 1 FROM pg_inherits h WHERE c.oid IN (h.inhrelid, h.inhparent)))""",
+}
+"""What Citus does not take, or what would make a request ask several nodes."""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_table_of_the_feeds_has(url: str, fault: str) -> None:
+    """Primary keys and unique indexes above all: each begins with feed_id."""
+    assert [row["what"] for row in asyncio.run(asked(url, FAULTS[fault], list(FEED_TABLES)))] == []
+
+
+BAD_TABLES = {
+    "an index that is not led by feed_id": [
+        "CREATE TABLE bad (address TEXT, feed_id BIGINT, UNIQUE (address, feed_id))"
+    ],
+    "a table without a primary key": ["CREATE TABLE bad (feed_id BIGINT)"],
+    "a constraint over rows of other feeds": [
+        "CREATE TABLE bad (feed_id BIGINT, r INT4RANGE, EXCLUDE USING gist (r WITH &&))"
+    ],
+    "a foreign key from or to it": [
+        "CREATE TABLE bad (feed_id BIGINT PRIMARY KEY)",
+        "CREATE TABLE other (feed_id BIGINT REFERENCES bad (feed_id))",
+    ],
+    "a trigger": [
+        "CREATE TABLE bad (feed_id BIGINT)",
+        "CREATE TRIGGER t BEFORE UPDATE ON bad FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    ],
+    "a rule": ["CREATE TABLE bad (feed_id BIGINT)", "CREATE RULE r AS ON INSERT TO bad DO INSTEAD NOTHING"],
+    "a sequence": ["CREATE TABLE bad (feed_id BIGSERIAL)"],
+    "a column made of others or by a default": ["CREATE TABLE bad (feed_id BIGINT GENERATED ALWAYS AS IDENTITY)"],
+    "a feed_id that may be NULL, or of another type": ["CREATE TABLE bad (feed_id BIGINT)"],
+    "row security, parents or children": ["CREATE TABLE bad (feed_id BIGINT) PARTITION BY HASH (feed_id)"],
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_would_be_noticed(url: str, fault: str) -> None:
+    """The questions above can be answered otherwise."""
+
+    async def found() -> list[Any]:
+        connection = await asyncpg.connect(url)
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
+            for statement in BAD_TABLES[fault]:
+                await connection.execute(statement)
+            return list(await connection.fetch(FAULTS[fault], ["bad"]))
+        finally:
+            await transaction.rollback()
+            await connection.close()
+
+    assert asyncio.run(found())
+
+
+# The statements
+
+
+@pytest.fixture(scope="module")
+def plans(url: str) -> dict[tuple[str, str], Plan]:
+    """The plan of every statement."""
+
+    async def explained() -> dict[tuple[str, str], Plan]:
+        connection = await asyncpg.connect(url)
+        try:
+            return {key: await plan_of(connection, query) for key, query in QUERIES.items()}
+        finally:
+            await connection.close()
+
+    return asyncio.run(explained())
+
+
+async def plan_of(connection: Any, query: Query) -> Plan:
+    """The plan that serves all values; parameters are `$1`, `$2`, … in it."""
+    await connection.execute("SET plan_cache_mode = force_generic_plan")
+    await connection.execute(f"PREPARE it AS {query.postgresql}")
+    arguments = f"({', '.join('NULL' for _ in query.parameters)})" if query.parameters else ""
+    text = await connection.fetchval(f"EXPLAIN (VERBOSE, COSTS OFF, FORMAT JSON) EXECUTE it {arguments}")
+    await connection.execute("DEALLOCATE it")
+    plan: Plan = json.loads(text)[0]["Plan"]
+    return plan
+
+
+def nodes(plan: Plan) -> Iterator[Plan]:
+    """Every step of a plan."""
+    yield plan
+    for part in plan.get("Plans", []):
+        yield from nodes(part)
+
+
+def tables(plan: Plan) -> set[str]:
+    """The tables that a statement reads or writes."""
+    return {node["Relation Name"] for node in nodes(plan) if "Relation Name" in node}
+
+
+def faults(query: Query, plan: Plan) -> list[str]:
+    """Why a statement about feeds cannot be sent to the one node of one feed; empty where it can."""
+    found = [f"joins {table}" for table in sorted(tables(plan) - set(FEED_TABLES))]
+    if "feed_id" not in query.parameters:
+        return [*found, "names no feed"]
+    parameter = f"${query.parameters.index('feed_id') + 1}"
+    for node in nodes(plan):
+        found += _faults_of_step(node, parameter)
+    if re.search(r"\bSET\s(?:(?!\bWHERE\b|\bRETURNING\b)[\s\S])*?\bfeed_id\s*=", query.postgresql):
+        found.append("moves a row to another feed")
+    return found
+
+
+def _faults_of_step(node: Plan, parameter: str) -> Iterator[str]:
+    if node["Node Type"] == "ModifyTable":
+        if node["Operation"] == "Insert":
+            yield from (f"inserts {it} as the feed" for it in _inserted(node["Plans"][0]) if not _is(it, parameter))
+    elif "Relation Name" in node:
+        wanted = rf"\({node['Alias']}\.feed_id = {re.escape(parameter)}\)"
+        if not re.search(wanted, str(node.get("Index Cond"))):
+            yield f"reads {node['Relation Name']} of any feed"
+
+
+def _inserted(source: Plan) -> list[str]:
+    """What becomes the first column, which is feed_id, in each branch of a UNION ALL."""
+    if "Output" in source:
+        return [source["Output"][0]]
+    return [first for part in source["Plans"] for first in _inserted(part)]
+
+
+def _is(first: str, parameter: str) -> bool:
+    # Or it is carried over from a row, which was found by the same feed.
+    return first == parameter or bool(re.fullmatch(r"(\w+\.)?feed_id", first))
+
+
+def of_feeds(plans: Mapping[tuple[str, str], Plan]) -> list[tuple[str, str]]:
+    return [key for key, plan in plans.items() if tables(plan) & set(FEED_TABLES)]
+
+
+def test_every_statement_about_feeds_names_one_feed_and_joins_nothing_else(
+    plans: dict[tuple[str, str], Plan],
+) -> None:
+    """It is restricted to the same feed_id at each of its tables, or inserts just that; so one node can do it."""
+    found = {key[1]: faults(QUERIES[key], plans[key]) for key in of_feeds(plans) if key[1] not in NOT_HOT}
+    assert {name: why for name, why in found.items() if why} == {}
+    assert {"lock_feed", "put_records", "records_after", "keep_versions"} <= set(found)
+
+
+def test_the_exceptions_are_all_needed(plans: dict[tuple[str, str], Plan]) -> None:
+    """And none of them joins a table that stays on the coordinator."""
+    by_name = {key[1]: key for key in of_feeds(plans)}
+    assert set(NOT_HOT) <= set(by_name)
+    for name in NOT_HOT:
+        assert faults(QUERIES[by_name[name]], plans[by_name[name]])
+        assert tables(plans[by_name[name]]) <= set(FEED_TABLES)
+
+
+def test_the_five_tables_are_the_first_column_of_feeds(url: str) -> None:
+    """What the check of inserts takes for granted."""
+    rows = asyncio.run(
+        asked(
+            url,
+            "SELECT attrelid::regclass::text AS name FROM pg_attribute "
+            "WHERE attrelid = ANY($1::regclass[]) AND attnum = 1 AND attname = 'feed_id'",
+            list(FEED_TABLES),
+        )
+    )
+    assert sorted(row["name"] for row in rows) == sorted(FEED_TABLES)
+
+
+BAD_STATEMENTS = {
+    "names no feed": "SELECT head_seq FROM feeds WHERE organization_id = :organization_id",
+    "reads unsubscribes of any feed": "SELECT id FROM unsubscribes WHERE address = :address AND seq > :feed_id",
+    "reads feeds of any feed": """
+        SELECT 1 FROM feeds f JOIN submissions s ON s.feed_id = :feed_id AND f.head_seq = s.first_seq""",
+    "joins organizations": """
+        SELECT o.slug FROM feeds f JOIN organizations o ON o.organization_id = f.organization_id
+        WHERE f.feed_id = :feed_id""",
+    "reads feed_days of any feed": """
+        SELECT 1 FROM feed_days WHERE feed_id = :feed_id OR feed_id = :day""",
+    "inserts $1 as the feed": """
+        INSERT INTO feed_days (feed_id, day, status, reason, changes, standing)
+        SELECT CAST(:other AS BIGINT), day, status, reason, changes, standing FROM feed_days
+        WHERE feed_id = :feed_id""",
+    "moves a row to another feed": "UPDATE feeds SET writes = 1, feed_id = feed_id + 1 WHERE feed_id = :feed_id",
+    "reads submissions of any feed": """
+        UPDATE feeds SET writes = 1 FROM submissions s
+        WHERE feeds.feed_id = :feed_id AND s.first_seq = feeds.head_seq""",
+}
+
+
+@pytest.mark.parametrize("fault", BAD_STATEMENTS)
+def test_each_fault_of_a_statement_would_be_noticed(url: str, fault: str) -> None:
+    """The check above can fail."""
+    query = parse_queries(f"-- name: bad\n{BAD_STATEMENTS[fault]}")["bad"]
+
+    async def found() -> list[str]:
+        connection = await asyncpg.connect(url)
+        try:
+            return faults(query, await plan_of(connection, query))
+        finally:
+            await connection.close()
+
+    assert fault in asyncio.run(found())

@@ -1,0 +1,130 @@
+"""A backup is made under load and restored as the operator guide says.
+
+Source: docs/interface.md sections D1 (After a restore) and D9.
+"""
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from stoplist.oauth.model import PERMISSIONS
+from tests.e2e import load
+from tests.e2e.partners import Follower, new_token
+from tests.e2e.running import STOPLIST, Key, Place, Server
+from tests.web.serving import Connection
+
+MANY = 1_000_000
+WRITERS = 4
+BATCHES_BEFORE = 20
+
+
+class _Writer:
+    """Sends small batches without end; `answered` are the addresses of those that came back with 200."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.answered: list[str] = []
+
+    async def work(self, line: Connection, access_token: str) -> None:
+        nth = 0
+        while True:
+            nth += 1
+            addresses = [f"p{self._number}-{nth}-{person}@example.org" for person in range(5)]
+            batch = [{"address": address} for address in addresses]
+            answer = await load.ask(line, load.submit(access_token, "email", batch))
+            assert answer.status == 200, answer.body
+            self.answered += addresses
+
+
+def test_a_backup_under_load_is_restored(place: Place) -> None:
+    """What was answered before it began is in it; cursors and tokens of before the restore are refused, keys work."""
+    place.ok("migrate")
+    key = place.new_key(per_minute=MANY, may=frozenset(PERMISSIONS))
+    backup = place.folder / "backup.db"
+    with place.serving() as server:
+        before, after, cursor, token = asyncio.run(_back_up_under_load(place, server, key, backup))
+        found = {one["check"]: one["status"] for one in json.loads(place.run("doctor", "--json").out)}
+        assert {found[check] for check in ("settings", "database", "schema", "secret key", "certificate")} == {"ok"}
+        assert server.terminate() == 0
+    assert "overwrites nothing" in place.refused("backup", str(backup))
+
+    kept = _addresses(backup)
+    assert set(before) <= set(kept)
+    assert len(kept) < len(after), "somebody wrote on after the backup"
+
+    _put_back(place, backup)
+    assert json.loads(place.ok("restored", "--json")) == {"feeds": 1, "credentials": 1}
+    with place.serving() as server, server.client() as client:
+        path = "/api/v1/unsubscribe/email"
+        assert client.get(path, headers=_bearer(token)).status_code == 401
+        tokens = client.post("/oauth/token", data={"grant_type": "client_credentials"}, auth=key).json()
+        bearer = _bearer(tokens["access_token"])
+        refused = client.get(path, params={"cursor": cursor}, headers=bearer)
+        assert (refused.status_code, refused.json()["error"]) == (400, "invalid_cursor")
+        feed = asyncio.run(_read_all(server, tokens["access_token"]))
+        assert sorted(feed) == sorted(kept)
+        sent = {"all_groups": True, "items": [{"address": "after@example.org"}]}
+        assert client.post(path, json=sent, headers=bearer).json()["created"] == 1
+
+
+async def _back_up_under_load(
+    place: Place, server: Server, key: Key, backup: Path
+) -> tuple[list[str], list[str], str, str]:
+    """Addresses answered before the backup began, and in all; a cursor and a token of then."""
+    writers = [_Writer(number) for number in range(WRITERS)]
+    async with load.connections([server], WRITERS + 1) as lines:
+        token = await new_token(lines[-1], load.issue(key))
+        work = [asyncio.create_task(one.work(line, token)) for one, line in zip(writers, lines, strict=False)]
+        await _until(work, lambda: all(len(one.answered) >= 5 * BATCHES_BEFORE for one in writers))
+        answer = await load.ask(lines[-1], load.follow(token, "email", limit=1, cursor=None))
+        before = [address for one in writers for address in one.answered]
+        process = await asyncio.create_subprocess_exec(
+            STOPLIST, "backup", str(backup), "--json", cwd=place.folder, env=place.variables,
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        assert json.loads(out)["path"] == str(backup)
+        counts = [len(one.answered) for one in writers]
+        await _until(work, lambda: all(len(one.answered) > n for one, n in zip(writers, counts, strict=True)))
+        for task in work:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*work)
+    return before, [address for one in writers for address in one.answered], answer.json()["next_cursor"], token
+
+
+async def _until(work: list["asyncio.Task[None]"], is_so: Any) -> None:
+    """The writers go on until it is so; one that fails fails the test."""
+    while not is_so():
+        done, _ = await asyncio.wait(work, timeout=0.01, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+
+async def _read_all(server: Server, token: str) -> list[str]:
+    follower = Follower("email", 10_000)
+    async with load.connection(server) as line:
+        await follower.read_to_the_end(line, token)
+    return [record["address"] for record in follower.records.values()]
+
+
+def _put_back(place: Place, backup: Path) -> None:
+    """As docs/operate.md says: the database and what lies beside it away, the backup in its place."""
+    for name in ("stoplist.db", "stoplist.db-wal", "stoplist.db-shm"):
+        (place.data_dir / name).unlink(missing_ok=True)
+    (place.data_dir / "stoplist.db").write_bytes(backup.read_bytes())
+    (place.data_dir / "stoplist.db").chmod(0o600)
+
+
+def _addresses(path: Path) -> list[str]:
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
+        return [row[0] for row in connection.execute("SELECT address FROM unsubscribes")]
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}

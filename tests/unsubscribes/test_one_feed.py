@@ -1,0 +1,164 @@
+"""No transaction is about two feeds, and none that a request waits for touches a table outside the feeds as well.
+
+So one node can do it by itself when the feeds are distributed. Every operation on opt-outs is run through a driver that
+writes down what each unit of work asks. Source: docs/interface.md section D1, Sharding.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from stoplist.db import Database, Row, Transaction, Unit
+from stoplist.db.query import Query
+from stoplist.db.sharding import FEED_TABLES
+from stoplist.restored import after_restore
+from stoplist.unsubscribes.changed_addresses import changed_addresses
+from tests.builders import ADMINISTRATOR, migrated
+from tests.fakes import FakeClock
+from tests.unsubscribes.partner import Organization, Place, back, out
+
+T = TypeVar("T")
+_TABLE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE)\s+([a-z_]+)")
+
+
+class Asked(NamedTuple):
+    """What one unit of work asked: its line, the feeds that it named, and the tables."""
+
+    line: int | None
+    feeds: frozenset[int]
+    tables: frozenset[str]
+    names: tuple[str, ...]
+
+    @property
+    def is_about_feeds(self) -> bool:
+        return bool(self.tables & set(FEED_TABLES))
+
+
+class Recorder:
+    """A database that writes down what each unit of work asks; all else goes to the real one."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.units: list[Asked] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    async def write(self, unit: Unit[T], *, line: int | None = None, rows: int = 1) -> T:
+        async def written_down(transaction: Transaction) -> T:
+            listening = _Listening(transaction)
+            try:
+                return await unit(listening)
+            finally:
+                self._note(line, listening.heard)
+
+        return await self._database.write(written_down, line=line, rows=rows)
+
+    async def write_one(self, query: Query, **values: Any) -> Row | None:
+        self._note(None, [(query, values)])
+        return await self._database.write_one(query, **values)
+
+    def _note(self, line: int | None, heard: list[tuple[Query, dict[str, Any]]]) -> None:
+        feeds = frozenset(values["feed_id"] for _, values in heard if "feed_id" in values)
+        tables = frozenset(table for query, _ in heard for table in _TABLE.findall(query.postgresql))
+        self.units.append(Asked(line, feeds, tables, tuple(query.name for query, _ in heard)))
+
+
+class _Listening:
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self.heard: list[tuple[Query, dict[str, Any]]] = []
+
+    async def one(self, query: Query, **values: Any) -> Row | None:
+        self.heard.append((query, values))
+        return await self._transaction.one(query, **values)
+
+    async def all(self, query: Query, **values: Any) -> list[Row]:
+        self.heard.append((query, values))
+        return await self._transaction.all(query, **values)
+
+    async def run(self, query: Query, **values: Any) -> int:
+        self.heard.append((query, values))
+        return await self._transaction.run(query, **values)
+
+    async def pause(self) -> None:
+        await self._transaction.pause()
+
+
+@asynccontextmanager
+async def recorded(database_url: str) -> AsyncIterator[tuple[Place, Recorder]]:
+    async with migrated(database_url) as database:
+        recorder: Any = Recorder(database)
+        yield Place(recorder, FakeClock()), recorder
+
+
+async def work(one: Organization) -> None:
+    """Everything that a partner can do to opt-outs, on two channels; also two at once, of whom one must decide anew."""
+    place = one.place
+    ago = place.ago
+    for each in (one, one.on("sms")):
+        a, b, c = [f"+4930901820{n}" if each.channel == "sms" else f"{n}@example.org" for n in range(3)]
+        await each.follow()
+        await each.submit(out(a, ago(9_000)), out(b, ago(9_000)))
+        await each.submit(out(a, ago(9_000)), out(b, ago(9_000)))
+        await each.submit(back(a, ago(8_000)), out(a, ago(7_000)), back(b, ago(8_000)), out(c, ago(7_500)))
+        await each.submit(out(a, ago(6_000)), all_groups=True)
+        await each.submit(out("nonsense"), out(b, ago(5_000)), is_lenient=True)
+        both = [each.submit(back(b, ago(4_000 - n)), out(c, ago(4_000 - n))) for n in range(3)]
+        await asyncio.gather(*both)
+        place.clock.advance(60)
+        await each.submit(*(out(_address(each.channel, n), ago(3_000)) for n in range(150)))
+        await each.look_up(a, b)
+        await each.feed()
+
+
+def _address(channel: str, n: int) -> str:
+    return f"+4930901{n:05}" if channel == "sms" else f"many{n}@example.org"
+
+
+def test_no_transaction_is_about_two_feeds(database_url: str) -> None:
+    """Nor about a feed and another table. Those that share a commit share the line, which is the feed."""
+
+    async def body() -> list[Asked]:
+        async with recorded(database_url) as (place, recorder):
+            organizations = [await place.new_organization(), await place.new_organization()]
+            recorder.units.clear()
+            await asyncio.gather(*map(work, organizations))
+            async for _ in changed_addresses(ADMINISTRATOR, place.database):
+                pass
+            return recorder.units
+
+    units = asyncio.run(body())
+    assert {name for unit in units for name in unit.names} >= {
+        "open_feed", "lock_feed", "standing", "keep_versions", "add_records", "put_records", "touch_records",
+        "record_submission", "count_changes",
+    }  # fmt: skip
+    assert all(unit.is_about_feeds for unit in units), "nothing else is written"
+    assert [unit for unit in units if len(unit.feeds) != 1] == []
+    assert [unit for unit in units if not unit.tables <= set(FEED_TABLES) | _FUNCTIONS] == []
+    assert [unit for unit in units if unit.line is not None and {unit.line} != unit.feeds] == []
+    assert len({feed for unit in units for feed in unit.feeds}) == 4
+
+
+_FUNCTIONS = {"json_array_elements_text", "jsonb_each", "json_each"}
+
+
+def test_only_what_follows_a_restore_is_about_all_feeds(database_url: str) -> None:
+    """One transaction for all feeds and keys, while no server runs: it holds for all of them or for none.
+
+    Citus commits it on all nodes or on none.
+    """
+
+    async def body() -> list[Asked]:
+        async with recorded(database_url) as (place, recorder):
+            for _ in range(2):
+                await work(await place.new_organization())
+            recorder.units.clear()
+            await after_restore(ADMINISTRATOR, place.database, place.clock)
+            return recorder.units
+
+    (unit,) = asyncio.run(body())
+    assert len(unit.feeds) == 4
+    assert {"feeds", "clients", "audit"} <= unit.tables
