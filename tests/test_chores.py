@@ -56,6 +56,7 @@ async def test_the_table_names_every_chore_and_how_often_it_is_done(database: Da
         "take up a renewed certificate": 10,
         "follow the database's clock": 30,
         "write the use of keys": 60,
+        "return to the limit store": 1,
         "forget idle rate limits": 60,
         "delete expired tokens": 60,
     }

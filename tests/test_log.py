@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import fcntl
 import io
 import json
 import logging
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from select import PIPE_BUF
 from typing import Any, BinaryIO, cast
 
 import pytest
@@ -607,3 +609,57 @@ def test_real_request_ids_are_written_as_they_are() -> None:
     with configured("console", stream):
         request(request_id=request_id)
     assert stream.getvalue().decode().endswith(f" {request_id}\n")
+
+
+WRITER = """
+import asyncio, sys
+from stoplist import log
+
+async def main():
+    log.configure("json")
+    for number in range(2000):
+        log.request_line(
+            at_ms=0, request_id=f"{sys.argv[1]}-{number}", client_id=None, method="GET", path="/", status=200,
+            duration_ms=0.0,
+        )
+    log.flush()
+
+asyncio.run(main())
+"""
+
+
+def test_a_line_that_is_longer_than_a_pipe_takes_in_one_piece_goes_alone() -> None:
+    """One write for it, and none for a part of it."""
+
+    pieces: list[bytes] = []
+
+    class Pipe(io.BytesIO):
+        def write(self, content: Any) -> int:
+            pieces.append(bytes(content))
+            return len(content)
+
+    with configured("json", Pipe()):
+        asyncio.run(_logged_at_once("first", "x" * 3 * PIPE_BUF, "last"))
+    assert len(pieces) == 3
+    assert all(piece.startswith(b"{") and piece.endswith(b"\n") for piece in pieces)
+
+
+async def _logged_at_once(*request_ids: str) -> None:
+    for request_id in request_ids:
+        request(request_id=request_id)
+    log.flush()
+
+
+def test_lines_of_several_processes_do_not_mix_in_one_pipe() -> None:
+    """The workers of a server share one; each hands over many lines at once, more than the pipe holds."""
+    reading, writing = os.pipe()
+    if sys.platform == "linux":
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, name], stderr=writing) for name in "abc"]
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        lines = pipe.readlines()
+    assert [writer.wait(20) for writer in writers] == [0, 0, 0]
+    found = [json.loads(line)["request_id"] for line in lines]
+    for name in "abc":
+        assert [it for it in found if it.startswith(name)] == [f"{name}-{number}" for number in range(2000)]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stoplist.clock import Clock
 from stoplist.db import Database
 from stoplist.errors import StoreUnavailable
-from stoplist.limits.memory import MemoryLimiter
+from stoplist.limits.limiter import Limiter
 from stoplist.oauth.tokens import delete_expired
 from stoplist.oauth.usage import Usage
 
@@ -32,7 +32,7 @@ def chores(
     *,
     database: Database,
     clock: Clock,
-    limiter: MemoryLimiter,
+    limiter: Limiter,
     usage: Usage,
     renew_certificate: Callable[[], object],
 ) -> list[Chore]:
@@ -45,6 +45,7 @@ def chores(
         Chore("take up a renewed certificate", 10, renew),
         Chore("follow the database's clock", 30, lambda: follow_clock(clock, database)),
         Chore("write the use of keys", 60, lambda: usage.flush(database)),
+        Chore("return to the limit store", 1, limiter.look_for_store),
         Chore("forget idle rate limits", 60, limiter.sweep),
         Chore("delete expired tokens", 60, lambda: delete_all_expired(database, clock)),
     ]

@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import re
+import select
 import sys
 import threading
 import time
@@ -283,7 +284,7 @@ def _offer(stream: Any, content: bytes) -> tuple[int, bool]:
     """How many bytes the stream took, and whether it failed; too few without a failure is a full pipe."""
     rest = memoryview(content)
     try:
-        while rest and (count := stream.write(rest)):
+        while rest and (count := stream.write(_whole_lines(rest))):
             rest = rest[count:]
     except BlockingIOError as full:
         rest = rest[getattr(full, "characters_written", 0) :]
@@ -291,6 +292,16 @@ def _offer(stream: Any, content: bytes) -> tuple[int, bool]:
         # Nobody reads any more, the disk is full, the stream is closed: the server goes on without a log.
         return len(content) - len(rest), True
     return len(content) - len(rest), False
+
+
+def _whole_lines(rest: memoryview) -> memoryview:
+    """As many lines as a pipe takes in one piece: other processes of the same server write into it too.
+
+    A single line that is longer goes alone: it is torn only if the pipe is full in the middle of it.
+    """
+    if len(rest) <= select.PIPE_BUF:
+        return rest
+    return rest[: bytes(rest[: select.PIPE_BUF]).rfind(b"\n") + 1 or bytes(rest).find(b"\n") + 1 or len(rest)]
 
 
 class _Handler(logging.Handler):

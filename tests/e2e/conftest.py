@@ -1,19 +1,26 @@
 """Deployments on either kind of database, and servers that run for all the tests of a module."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import redis
 
 from tests.e2e.running import Place, Server
 from tests.services import postgresql as services
+from tests.services.valkey import Valkey
 
 SECRET_KEY = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
+# Each deployment has a database of the limit store to itself: attempts without a known client count by source alone.
+_limit_databases = itertools.cycle(range(1, 16))
+
+
 class Deployment(NamedTuple):
-    """A place and the servers that run there: one on SQLite, two on one database of PostgreSQL."""
+    """A place and the servers that run there: a process on SQLite; on PostgreSQL and Valkey one of two workers."""
 
     place: Place
     servers: list[Server]
@@ -25,9 +32,24 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def postgresql_place(folder: Path, url: str) -> Place:
-    """A place whose database is an empty one of PostgreSQL."""
-    return Place(folder, DATABASE_URL=url, LIMITS_URL="memory:", SECRET_KEY=SECRET_KEY, DATABASE_POOL="5")
+def postgresql_place(folder: Path, url: str, **variables: str) -> Place:
+    """A place whose database is an empty one of PostgreSQL; a server of one process, if nothing else is said."""
+    known = {"DATABASE_URL": url, "LIMITS_URL": "memory:", "SECRET_KEY": SECRET_KEY, "DATABASE_POOL": "5"}
+    return Place(folder, **(known | variables))
+
+
+def scaled_place(folder: Path, url: str, valkey: Valkey) -> Place:
+    """A place on PostgreSQL and Valkey, where a server has two workers."""
+    return postgresql_place(folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2")
+
+
+def own_limits_url(valkey: Valkey) -> str:
+    """The address of a database of the limit store that holds nothing, and that no other test uses now."""
+    number = next(_limit_databases)
+    url = valkey.url.removesuffix("/0") + f"/{number}"
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    return url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -36,7 +58,8 @@ def migrated(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
         place = Place(tmp_path)
     else:
-        place = postgresql_place(tmp_path, request.getfixturevalue("postgresql_url"))
+        url, valkey = map(request.getfixturevalue, ("postgresql_url", "valkey"))
+        place = scaled_place(tmp_path, url, valkey)
     place.ok("migrate")
     return place
 
@@ -51,14 +74,17 @@ def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 @pytest.fixture(scope="module")
 def on_postgresql(
-    tmp_path_factory: pytest.TempPathFactory, postgresql: services.Server, request: pytest.FixtureRequest
+    tmp_path_factory: pytest.TempPathFactory,
+    postgresql: services.Server,
+    valkey: Valkey,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Deployment]:
-    """Two servers on one database of PostgreSQL."""
+    """A server of two workers on PostgreSQL and Valkey."""
     url = postgresql.fresh_database(request.node.name)
-    place = postgresql_place(tmp_path_factory.mktemp("postgresql"), url)
+    place = scaled_place(tmp_path_factory.mktemp("postgresql"), url, valkey)
     place.ok("migrate")
-    with place.serving() as first, place.serving() as second:
-        yield Deployment(place, [first, second])
+    with place.serving() as server:
+        yield Deployment(place, [server])
     postgresql.drop_database(url)
 
 

@@ -63,9 +63,17 @@ def submit(access_token: str, channel: str, items: list[dict[str, Any]]) -> byte
 
 def follow(access_token: str, channel: str, *, limit: int, cursor: str | None) -> bytes:
     """A request for the next page."""
-    query = urlencode({"limit": limit} | ({} if cursor is None else {"cursor": cursor}))
+    return _get(access_token, channel, {"limit": limit} | ({} if cursor is None else {"cursor": cursor}))
+
+
+def look_up(access_token: str, channel: str, address: str) -> bytes:
+    """A request for the records of one address."""
+    return _get(access_token, channel, {"address": address})
+
+
+def _get(access_token: str, channel: str, query: dict[str, Any]) -> bytes:
     return (
-        f"GET /api/v1/unsubscribe/{channel}?{query} HTTP/1.1\r\nHost: localhost\r\n"
+        f"GET /api/v1/unsubscribe/{channel}?{urlencode(query)} HTTP/1.1\r\nHost: localhost\r\n"
         f"Authorization: Bearer {access_token}\r\n\r\n"
     ).encode()
 

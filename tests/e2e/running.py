@@ -90,12 +90,18 @@ class Place:
     def database_url(self) -> str:
         return self.variables.get("STOPLIST_DATABASE_URL", f"sqlite:///{self.data_dir / 'stoplist.db'}")
 
-    def new_key(self, *, per_minute: int | None = None, may: frozenset[str] = NEW_KEY_PERMISSIONS) -> Key:
-        """A new key of `acme`, which is made too if it is not there; `per_minute` raises both its ceilings.
+    def new_key(
+        self,
+        *,
+        per_minute: int | None = None,
+        may: frozenset[str] = NEW_KEY_PERMISSIONS,
+        organization: str = "acme",
+    ) -> Key:
+        """A new key of the organization, which is made too if it is not there; `per_minute` sets both its ceilings.
 
         Made in this process, by the operations that the commands call: ten times quicker.
         """
-        return asyncio.run(_new_key(self.database_url, per_minute, may))
+        return asyncio.run(_new_key(self.database_url, per_minute, may, organization))
 
     @contextlib.contextmanager
     def serving(self, *flags: str, **variables: str) -> Iterator["Server"]:
@@ -119,7 +125,7 @@ class Place:
 
 
 class Server:
-    """One process of `stoplist serve`."""
+    """One `stoplist serve`, with its workers if it has some."""
 
     def __init__(self, place: Place, flags: tuple[str, ...], variables: dict[str, str]) -> None:
         self.port = free_port()
@@ -133,6 +139,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # so that its workers can be killed with it
         )
         assert self.process.stdout is not None
         assert self.process.stderr is not None
@@ -156,9 +163,14 @@ class Server:
         return self.ended()
 
     def kill(self) -> None:
-        """Ended by kill -9, whatever it was doing. May be repeated."""
-        self.process.kill()
+        """Ended by kill -9, whatever it was doing, with all its workers. May be repeated."""
+        self.kill_at_once()
         self.ended()
+
+    def kill_at_once(self) -> None:
+        """kill -9 to every process of it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def ended(self) -> int:
         """The exit status, when all output has been read."""
@@ -219,13 +231,13 @@ class Log(Lines):
             )
 
 
-async def _new_key(database_url: str, per_minute: int | None, may: frozenset[str]) -> Key:
+async def _new_key(database_url: str, per_minute: int | None, may: frozenset[str], organization: str) -> Key:
     clock = Clock()
     async with opened(database_url) as database:
-        if not await list_organizations(ADMINISTRATOR, database):
-            await create_organization(ADMINISTRATOR, database, clock, slug="acme", name="Acme")
+        if organization not in {known.slug for known in await list_organizations(ADMINISTRATOR, database)}:
+            await create_organization(ADMINISTRATOR, database, clock, slug=organization, name=organization.title())
         made = await credentials.create_credential(
-            ADMINISTRATOR, database, clock, label="partner", organizations=["acme"], permissions=may
+            ADMINISTRATOR, database, clock, label="partner", organizations=[organization], permissions=may
         )
         key = Key(made.credential.client_id, made.client_secret)
         await credentials.set_ceilings(

@@ -46,7 +46,7 @@ async def _pairs_until_killed(server: Server, issuing: Key, refreshing: Key) -> 
             if is_refreshing:
                 request = load.refresh(pair["refresh_token"])
             if len(issued) + len(refreshed) == PAIRS:
-                server.process.kill()
+                server.kill_at_once()
 
     async with load.connections([server], 16) as lines:
         await asyncio.gather(

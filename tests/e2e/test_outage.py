@@ -29,7 +29,7 @@ def test_without_its_database_a_server_says_503_and_heals_by_itself(
     place = postgresql_place(tmp_path, own_cluster.fresh_database())
     place.ok("migrate")
     key = place.new_key()
-    with place.serving() as server, server.client() as client:
+    with place.serving(DRAIN_S="0") as server, server.client() as client:
         tokens = client.post("/oauth/token", data=CC, auth=key).json()
         bearer = {"authorization": f"Bearer {tokens['access_token']}"}
         assert client.get("/readyz").status_code == 200

@@ -14,6 +14,7 @@ from stoplist.web.app import Parts, build_app
 from stoplist.web.exchange import TOKEN_PATH, Message
 from stoplist.web.forwarded import Network
 from stoplist.web.metrics import Metrics
+from stoplist.web.readiness import Readiness
 from tests.builders import ADMINISTRATOR, make_key, value
 from tests.fakes import FakeClock
 
@@ -76,13 +77,17 @@ class Application:
         secret_keys: tuple[str, ...] = ("k" * 32,),
     ) -> None:
         self.run, self.database, self.clock = run, database, clock
-        self.limiter, self.usage, self.metrics = MemoryLimiter(clock), Usage(), Metrics(database)
+        self.limiter, self.usage = MemoryLimiter(clock), Usage()
+        self.metrics = Metrics(database, self.limiter)
+        self.stop = asyncio.Event()
+        self.readiness = Readiness(self.stop)
         parts = Parts(
             database=database,
             clock=clock,
             limiter=self.limiter,
             usage=self.usage,
             metrics=self.metrics,
+            readiness=self.readiness,
             secret_keys=secret_keys,
             base_url=BASE_URL,
         )

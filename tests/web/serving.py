@@ -108,6 +108,7 @@ async def serving(
     *,
     tls: ssl.SSLContext | None = None,
     drain_s: float = 10.0,
+    notice_s: float = 0.0,
     bounds: Bounds | None = None,
 ) -> AsyncIterator[Running]:
     """A server for `app` as long as the block lasts; it is then stopped by force."""
@@ -122,6 +123,7 @@ async def serving(
             drain_s=drain_s,
             stop=running.stop,
             force=running.force,
+            notice_s=lambda: notice_s,
             on_started=started.set_result,
             on_own_answer=lambda request_id, status: running.own_answers.append((request_id, status)),
             bounds=bounds,

@@ -18,6 +18,26 @@ def test_a_healthy_process_says_so(app: Application, path: str, status: str) -> 
     assert answer.header("content-type") == "application/json"
 
 
+def test_a_server_that_was_told_to_stop_is_alive_and_not_ready(app: Application) -> None:
+    """503, and in words that tell it from trouble: whoever shares out requests moves on."""
+    app.stop.set()
+    answer = app.ask("GET", "/readyz")
+    assert (answer.status, answer.json()) == (503, {"status": "stopping"})
+    assert app.ask("GET", "/healthz").status == 200
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_to_be_asked_for_readiness_is_noted(app: Application, *, is_stopping: bool) -> None:
+    """Whatever the answer is; and no other path counts as a question."""
+    app.ask("GET", "/healthz")
+    app.ask("POST", "/readyz")
+    assert app.readiness.notice_s(10) == 0
+    if is_stopping:
+        app.stop.set()
+    app.ask("GET", "/readyz")
+    assert app.readiness.notice_s(10) == 5
+
+
 def test_an_empty_database_is_not_ready(tmp_path: Path) -> None:
     """503 with `Retry-After`: nothing could be served from it."""
     with asyncio.Runner() as runner:

@@ -107,6 +107,26 @@ def test_a_request_that_is_still_arriving_when_the_server_stops_is_answered(befo
     on_uvloop(main())
 
 
+def test_a_connection_that_was_just_opened_may_bring_its_request_after_the_stop() -> None:
+    """A balancer opens one for each request, and must not send a token request twice."""
+
+    async def main() -> None:
+        gate = Gate()
+        gate.opened.set()
+        async with serving(gate, drain_s=600) as server:
+            other, opened = await server.connect(), await server.connect()
+            await other.send(GET)  # so that both were accepted
+            await other.answer()
+            server.stop.set()
+            await refused(server.port)
+            await opened.send(GET)
+            answer = await opened.answer()
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+            await server.ended()
+
+    on_uvloop(main())
+
+
 def test_pipelined_requests_that_were_accepted_are_all_answered() -> None:
     """The last of them ends the connection."""
 
@@ -179,6 +199,99 @@ def test_what_is_not_answered_in_time_is_cut_off(caplog: pytest.LogCaptureFixtur
     assert [record.getMessage() for record in caplog.records] == [
         "Stopped with 1 unfinished requests, which were cut off."
     ]
+
+
+def test_while_notice_is_given_every_connection_gets_one_more_answer() -> None:
+    """A new one, one that was kept open, and one whose request was under way: each is told that it ends, and ends."""
+
+    async def main() -> None:
+        gate = Gate()
+        async with serving(gate, drain_s=600, notice_s=500) as server:
+            at_once = GET.replace(b"/ ", b"/at-once ", 1)
+            kept, busy = await server.connect(), await server.connect()
+            await kept.send(at_once)
+            assert "connection" not in (await kept.answer()).headers
+            await busy.send(GET)
+            await gate.begun.wait()
+            server.stop.set()
+            async with asyncio.timeout(20):
+                while (await server.ask(at_once)).headers.get("connection") != "close":
+                    pass
+            gate.opened.set()
+            new = await server.connect()
+            for connection, request in ((kept, at_once), (new, at_once), (busy, b"")):
+                await connection.send(request)
+                answer = await connection.answer()
+                assert (answer.status, answer.headers["connection"]) == (200, "close")
+                assert await connection.is_closed()
+            assert not server.done.done()
+
+    on_uvloop(main())
+
+
+def test_after_the_notice_none_is_accepted_and_what_is_in_flight_is_answered() -> None:
+    """As without a notice; a connection that rested all the time is closed."""
+
+    async def main() -> None:
+        gate = Gate()
+        async with serving(gate, drain_s=600, notice_s=0.2) as server:
+            resting, busy = await server.connect(), await server.connect()
+            await busy.send(GET)
+            await gate.begun.wait()
+            server.stop.set()
+            await refused(server.port)
+            assert await resting.is_closed()
+            gate.opened.set()
+            assert (await busy.answer()).status == 200
+            await server.ended()
+
+    on_uvloop(main())
+
+
+def test_the_notice_is_part_of_the_time_that_requests_have() -> None:
+    """When both are over, what is not answered is cut off."""
+
+    async def main() -> None:
+        gate = Gate()
+        async with serving(gate, drain_s=0.2, notice_s=0.1) as server:
+            connection = await server.connect()
+            await connection.send(GET)
+            await gate.begun.wait()
+            server.stop.set()
+            await server.ended()
+            assert gate.was_cancelled
+
+    on_uvloop(main())
+
+
+def test_force_ends_the_notice() -> None:
+    """And the drain."""
+
+    async def main() -> None:
+        gate = Gate()
+        async with serving(gate, drain_s=600, notice_s=500) as server:
+            await (await server.connect()).send(GET)
+            await gate.begun.wait()
+            server.stop.set()
+            server.force.set()
+            await server.ended()
+            await refused(server.port)
+            assert gate.was_cancelled
+
+    on_uvloop(main())
+
+
+def test_deadlines_hold_while_notice_is_given() -> None:
+    """Whoever says nothing then is not kept."""
+
+    async def main() -> None:
+        async with serving(hello, drain_s=600, notice_s=500, bounds=Bounds(sweep_s=0.02, head_s=0.1)) as server:
+            server.stop.set()
+            silent = await server.connect()
+            assert await silent.is_closed()
+            assert not server.done.done()
+
+    on_uvloop(main())
 
 
 def test_force_does_not_wait_for_the_rest_of_the_time() -> None:

@@ -1,18 +1,16 @@
 """`stoplist serve`: the server."""
 
-import asyncio
-import sys
 from functools import partial
+from importlib import import_module
 
 import click
-import uvloop
 
-from stoplist import log
 from stoplist.cli import demo
 from stoplist.cli.opened import as_setting, data_dir_option, settings_of
 from stoplist.errors import SettingsError
-from stoplist.settings import Settings, check_serve
-from stoplist.web.running import AfterStart, serve
+from stoplist.settings import check_serve
+from stoplist.web.running import run_loop
+from stoplist.web.running import serve as serve_alone
 
 _NO_DEMO = "--demo is for development: in production create organizations and keys with their commands."
 
@@ -43,15 +41,7 @@ def command(
     if is_demo and settings.environment == "production":
         raise SettingsError(_NO_DEMO)
     check_serve(settings)
-    _run(settings, partial(demo.show, settings) if is_demo else None)
-
-
-def _run(settings: Settings, after_start: AfterStart | None) -> None:
-    log.configure(settings.log_format)
-    # A thread that comes back from the disk waits this long for the interpreter, at most; the default is ten times it.
-    sys.setswitchinterval(0.0005)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings, after_start=after_start))
-    finally:
-        log.flush()
+    after_start = partial(demo.show, settings) if is_demo else None
+    # Loaded by name, so that a server of one process does not spend time on what starts others.
+    serve = import_module("stoplist.web.parent").serve_workers if settings.workers > 1 else serve_alone
+    run_loop(settings, serve(settings, after_start=after_start))

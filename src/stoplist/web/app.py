@@ -21,6 +21,7 @@ from stoplist.web.exchange import API_PATH, DOCS_PATH, TOKEN_PATH, AsgiApp, Rece
 from stoplist.web.forwarded import Network
 from stoplist.web.metrics import Metrics
 from stoplist.web.oauth import TokenEndpoint
+from stoplist.web.readiness import Readiness
 
 _BODIES_OF_A_CLIENT = 8
 
@@ -33,6 +34,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     limiter: Limiter
     usage: Usage
     metrics: Metrics
+    readiness: Readiness
     secret_keys: tuple[str, ...]
     base_url: str
 
@@ -56,7 +58,7 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
             Route(published.OPENAPI_PATH, published.description(parts.base_url)),
             Route(DOCS_PATH, published.reference(parts.base_url)),
             Route(health.HEALTHZ, _Plain(health.healthz)),
-            Route(health.READYZ, _Plain(health.readyz(parts.database))),
+            Route(health.READYZ, _Plain(health.readyz(parts.database, parts.readiness))),
         ],
         redirect_slashes=False,
         default=_no_route,

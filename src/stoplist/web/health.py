@@ -3,6 +3,7 @@
 from stoplist.db import Database, schema
 from stoplist.errors import MethodNotAllowed, StoreUnavailable
 from stoplist.web.exchange import AsgiApp, Receive, Scope, Send, exchange_of, send_json
+from stoplist.web.readiness import Readiness
 
 HEALTHZ, READYZ = "/healthz", "/readyz"
 PATHS = frozenset((HEALTHZ, READYZ))
@@ -14,11 +15,18 @@ async def healthz(scope: Scope, receive: Receive, send: Send) -> None:
     await send_json(send, 200, {"status": "up"})
 
 
-def readyz(database: Database) -> AsgiApp:
-    """200 when the database answers, 503 when it does not."""
+def readyz(database: Database, readiness: Readiness) -> AsgiApp:
+    """200 when the database answers; 503 when it does not, or when the server was told to stop.
+
+    The limit store is not asked: without it requests are answered all the same.
+    """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         _begin(scope, READYZ)
+        readiness.asked()
+        if readiness.is_leaving:
+            await send_json(send, 503, {"status": "stopping"})
+            return
         if await schema.read(database) is None:
             raise StoreUnavailable("The database is empty.")
         await send_json(send, 200, {"status": "ready"})

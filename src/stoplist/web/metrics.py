@@ -5,13 +5,15 @@ Source: docs/interface.md section D10.
 
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, samples
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from stoplist import ids
 from stoplist.db import Database
+from stoplist.limits.limiter import Limiter
+from stoplist.web.control import Family, Sample
 from stoplist.web.exchange import Exchange, Receive, Scope, Send
 
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
@@ -20,9 +22,9 @@ _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5
 class Metrics:
     """The metrics of one process; `database` adds what its driver counts."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, limiter: Limiter) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_StoreCollector(database))
+        self.registry.register(_StoreCollector(database, limiter))
         self._requests = self._counter("requests", "Answered requests.", "route", "status")
         self._seconds = Histogram(
             "stoplist_request_seconds",
@@ -59,26 +61,48 @@ class Metrics:
 
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application of the metrics address: every path answers with all metrics."""
-        body = generate_latest(self.registry)
-        headers = [
-            (b"content-type", CONTENT_TYPE_LATEST.encode()),
-            (b"content-length", str(len(body)).encode()),
-            (b"x-request-id", ids.new_request_id().encode()),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send_page(send, self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"stoplist_{name}", text, labels, registry=self.registry)
 
 
+def families_of(registry: CollectorRegistry) -> list[Family]:
+    """All metrics as they are now, to be added to those of other processes."""
+    return [
+        Family(metric.name, metric.type, metric.documentation, [_plain(sample) for sample in counted])
+        for metric in registry.collect()
+        if (counted := [it for it in metric.samples if not it.name.endswith("_created")])
+    ]
+
+
+def _plain(sample: samples.Sample) -> Sample:
+    return sample.name, sample.labels, float(sample.value)
+
+
+async def send_page(send: Send, registry: CollectorRegistry) -> None:
+    """Answer with all metrics of a registry."""
+    body = generate_latest(registry)
+    headers = [
+        (b"content-type", CONTENT_TYPE_LATEST.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", ids.new_request_id().encode()),
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 class _StoreCollector(Collector):
     """Reads the driver's own counts at the moment of asking."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, limiter: Limiter) -> None:
+        self._database, self._limiter = database, limiter
 
     def collect(self) -> Iterable[Metric]:
+        yield from self._of_database()
+        yield from self._of_limits()
+
+    def _of_database(self) -> Iterable[Metric]:
         counts = self._database.counts
         yield CounterMetricFamily("stoplist_store_writes", "Units of work written.", value=counts.writes)
         yield CounterMetricFamily("stoplist_store_commits", "Commits; one may carry many units.", value=counts.commits)
@@ -88,3 +112,16 @@ class _StoreCollector(Collector):
             value=counts.write_wait_ns / 1e9,
         )
         yield GaugeMetricFamily("stoplist_store_writers_waiting", "Units that wait now.", value=counts.waiting)
+
+    def _of_limits(self) -> Iterable[Metric]:
+        health = self._limiter.health()
+        yield GaugeMetricFamily(
+            "stoplist_limit_store_lost",
+            "Processes that count requests alone, because the shared limit store does not answer.",
+            value=health.is_lost,
+        )
+        yield CounterMetricFamily(
+            "stoplist_limits_decided_alone",
+            "Requests that a process counted alone, because the shared limit store did not answer.",
+            value=health.decided_alone,
+        )

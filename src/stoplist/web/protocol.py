@@ -66,6 +66,7 @@ class WireState(ServerState):
         super().__init__()
         self.bounds = bounds
         self.now_s = now_s  # as exact as the sweep is frequent
+        self.is_leaving = False  # connections are accepted, and end with their next answer
         self.is_draining = False
         self.bad_request_code = bad_request_code
         self.on_own_answer = on_own_answer
@@ -292,6 +293,11 @@ class WireProtocol(HttpToolsProtocol):
         elif waited_s > bounds.head_s:
             self._refuse(f"The head of the request did not arrive within {bounds.head_s:g} seconds.")
 
+    def be_last(self) -> None:
+        """The request under way, if there is one, is the last; a connection that rests may have one more."""
+        if self.is_answering:
+            self.cycle.keep_alive = False
+
     def shutdown(self) -> None:
         """No further request is accepted: closed at once when idle, else after what is under way."""
         if self._phase == _LINGERING:
@@ -300,6 +306,11 @@ class WireProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
         elif self._phase != _HEAD:
             self.transport.close()
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing has come on this connection yet."""
+        return self._phase == _NEW
 
     @property
     def is_answering(self) -> bool:
@@ -331,7 +342,7 @@ class WireProtocol(HttpToolsProtocol):
             default_headers=state.default_headers,
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
-            keep_alive=is_persistent and not state.is_draining,
+            keep_alive=is_persistent and not (state.is_leaving or state.is_draining),
             on_response=self.on_response_complete,
         )
         cycle.protocol = self

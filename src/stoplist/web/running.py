@@ -7,23 +7,30 @@ import asyncio
 import gc
 import logging
 import resource
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from typing import Any
 from urllib.parse import urlsplit
+
+import uvloop
 
 from stoplist import chores, log
 from stoplist.clock import Clock
 from stoplist.db import Database, schema
 from stoplist.db.opening import make_folder, open_database, served_alone, sqlite_path
 from stoplist.errors import SettingsError, StoreUnavailable
-from stoplist.limits.memory import MemoryLimiter
+from stoplist.limits.limiter import Limiter
+from stoplist.limits.opening import open_limiter
 from stoplist.oauth.usage import Usage
 from stoplist.secret_key import secret_keys
 from stoplist.settings import Settings
 from stoplist.web.app import Parts, build_app
-from stoplist.web.exchange import bad_request_code
+from stoplist.web.exchange import AsgiApp, bad_request_code
 from stoplist.web.metrics import Metrics
+from stoplist.web.readiness import Readiness
 from stoplist.web.server import serve_http, serve_plain, stop_on_signals
 from stoplist.web.tls import CertificateWatch, ensure_development_certificate, server_context
 
@@ -33,37 +40,89 @@ _LOG = logging.getLogger(__name__)
 AfterStart = Callable[[Database, Clock], Awaitable[None]]
 
 
-async def serve(settings: Settings, *, after_start: AfterStart | None = None) -> None:
-    """Serve until a signal says stop; then finish what is in flight and put everything away.
+class Process:
+    """What a server process has in common with whoever started it.
 
-    `after_start` is done once connections are accepted. SettingsError when the server cannot start.
+    `sockets` listen already, else it makes its own, and serves its metrics itself. `metrics` are there once it has
+    opened its database; `on_started` is called once connections are accepted.
     """
+
+    def __init__(
+        self,
+        *,
+        sockets: list[socket.socket] | None = None,
+        tell_asked: Callable[[], None] = lambda: None,
+        on_started: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.sockets, self.on_started = sockets, on_started
+        self.stop, self.force = asyncio.Event(), asyncio.Event()
+        self.readiness = Readiness(self.stop, tell=tell_asked)
+        self.metrics: Metrics | None = None
+
+
+def run_loop(settings: Settings, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work of a server process to its end: with its log, on its event loop."""
+    log.configure(settings.log_format)
+    # A thread that comes back from the disk waits this long for the interpreter, at most; the default is ten times it.
+    sys.setswitchinterval(0.0005)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work)
+    finally:
+        log.flush()
+
+
+async def serve(settings: Settings, *, after_start: AfterStart | None = None) -> None:
+    """Serve in this process alone, until a signal says stop. `after_start` is done once connections are accepted."""
+    process = Process()
+    with stop_on_signals(process.stop, process.force), alone(settings):
+        await serve_in(process, settings, after_start=after_start)
+
+
+@contextmanager
+def alone(settings: Settings) -> Iterator[None]:
+    """While this lasts no other server can serve the same SQLite file; SettingsError where one does."""
     make_folder(settings.database_url)
+    with served_alone(settings.database_url):
+        yield
+
+
+async def serve_in(process: Process, settings: Settings, *, after_start: AfterStart | None = None) -> None:
+    """Serve until `process.stop` is set; then finish what is in flight and put everything away.
+
+    SettingsError when the server cannot start.
+    """
     _allow_many_connections()
-    stop, force = asyncio.Event(), asyncio.Event()
-    with served_alone(settings.database_url), stop_on_signals(stop, force):
-        async with _database(settings) as database:
-            await _serve(settings, database, stop, force, after_start)
+    async with open_checked(settings) as database:
+        clock = Clock()
+        await chores.follow_clock(clock, database)
+        limiter = await open_limiter(settings.limits_url, clock)
+        try:
+            await _serve(process, settings, database, clock, limiter, after_start)
+        finally:
+            await limiter.close()
+    _LOG.info("Stopped" if process.sockets is None else "A worker has stopped")
 
 
 async def _serve(
+    process: Process,
     settings: Settings,
     database: Database,
-    stop: asyncio.Event,
-    force: asyncio.Event,
+    clock: Clock,
+    limiter: Limiter,
     after_start: AfterStart | None,
 ) -> None:
-    clock = Clock()
-    await chores.follow_clock(clock, database)
     keys = secret_keys(settings)
-    tls, renew_certificate = _tls(settings, clock)
-    limiter, usage, metrics = MemoryLimiter(clock), Usage(), Metrics(database)
+    tls, renew_certificate = server_tls(settings, clock)
+    usage, metrics = Usage(), Metrics(database, limiter)
+    process.metrics = metrics
     parts = Parts(
         database=database,
         clock=clock,
         limiter=limiter,
         usage=usage,
         metrics=metrics,
+        readiness=process.readiness,
         secret_keys=keys,
         base_url=settings.base_url,
     )
@@ -73,9 +132,11 @@ async def _serve(
     started_work: list[asyncio.Task[None]] = []
 
     def started(addresses: list[tuple[str, int]]) -> None:
-        _LOG.info("Serving", extra={"fields": {"address": addresses[0], "base_url": settings.base_url}})
+        message = "Serving" if process.sockets is None else "A worker serves"
+        _LOG.info(message, extra={"fields": {"address": addresses[0], "base_url": settings.base_url}})
         if after_start is not None:
             started_work.append(asyncio.create_task(_after_start(after_start, database, clock)))
+        process.on_started()
         # What lives now lives as long as the process: it need not be looked through again.
         gc.collect()
         gc.freeze()
@@ -94,26 +155,27 @@ async def _serve(
 
     try:
         with chores.running(table):
-            async with _metrics_listener(settings, metrics, stop):
+            async with _own_metrics(process, settings, metrics):
                 await serve_http(
                     build_app(parts, trusted_proxies=settings.trusted_proxies),
                     host=settings.host,
                     port=settings.port,
                     tls=tls,
                     drain_s=settings.drain_s,
-                    stop=stop,
-                    force=force,
+                    stop=process.stop,
+                    force=process.force,
+                    sockets=process.sockets,
+                    notice_s=lambda: process.readiness.notice_s(settings.drain_s),
                     on_started=started,
                     on_own_answer=own_answer,
                     bad_request_code=bad_request_code,
                 )
     finally:
         await _write_use(usage, database)
-    _LOG.info("Stopped")
 
 
 @asynccontextmanager
-async def _database(settings: Settings) -> AsyncIterator[Database]:
+async def open_checked(settings: Settings) -> AsyncIterator[Database]:
     """The database of these settings, with the schema of this release."""
     database = await open_database(
         settings.database_url,
@@ -133,6 +195,11 @@ async def _database(settings: Settings) -> AsyncIterator[Database]:
         await database.close()
 
 
+async def check_limiter(settings: Settings) -> None:
+    """SettingsError where the limit store is named wrongly or refuses."""
+    await (await open_limiter(settings.limits_url, Clock())).close()
+
+
 async def _check_schema(settings: Settings, database: Database) -> None:
     known = await schema.read(database)
     if known is None:
@@ -140,7 +207,7 @@ async def _check_schema(settings: Settings, database: Database) -> None:
     schema.check(known, environment=settings.environment, newest=schema.load_migrations()[-1].number)
 
 
-def _tls(settings: Settings, clock: Clock) -> tuple[ssl.SSLContext | None, Callable[[], object]]:
+def server_tls(settings: Settings, clock: Clock) -> tuple[ssl.SSLContext | None, Callable[[], object]]:
     """The TLS of the server, None where proxies end it; and what takes up a renewed certificate."""
     if settings.tls_cert is not None and settings.tls_key is not None:
         pair = settings.tls_cert, settings.tls_key
@@ -154,16 +221,14 @@ def _tls(settings: Settings, clock: Clock) -> tuple[ssl.SSLContext | None, Calla
 
 
 @asynccontextmanager
-async def _metrics_listener(settings: Settings, metrics: Metrics, stop: asyncio.Event) -> AsyncIterator[None]:
+async def metrics_listener(settings: Settings, page: AsgiApp, stop: asyncio.Event) -> AsyncIterator[None]:
     """While this lasts the metrics are served at their own address, if one is set."""
     if settings.metrics_listen is None:
         yield
         return
     host, port = settings.metrics_listen
     listening = asyncio.Event()
-    task = asyncio.create_task(
-        serve_plain(metrics.page, host=host, port=port, stop=stop, on_started=lambda _: listening.set())
-    )
+    task = asyncio.create_task(serve_plain(page, host=host, port=port, stop=stop, on_started=lambda _: listening.set()))
     waiting = asyncio.create_task(listening.wait())
     await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -174,6 +239,11 @@ async def _metrics_listener(settings: Settings, metrics: Metrics, stop: asyncio.
     finally:
         stop.set()
         await task
+
+
+def _own_metrics(process: Process, settings: Settings, metrics: Metrics) -> AbstractAsyncContextManager[None]:
+    """The metrics listener of a process that stands alone; those of a worker are served by its parent."""
+    return metrics_listener(settings, metrics.page, process.stop) if process.sockets is None else nullcontext()
 
 
 def _allow_many_connections() -> None:

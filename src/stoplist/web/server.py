@@ -22,11 +22,14 @@ from stoplist.errors import SettingsError
 from stoplist.web.protocol import Bounds, OnOwnAnswer, WireProtocol, WireState
 
 _LOG = logging.getLogger(__name__)
+LISTEN_SETTINGS = "STOPLIST_HOST and STOPLIST_PORT"
 _BACKLOG = 2048
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _HANDSHAKE_S = 10.0
 # How long an idle client may take to read that it is disconnected; many do not look before the next request.
 _LINGER_S = 0.5
+# A connection that was just opened brings its request in a moment: whoever opened it may not send that again.
+_UNUSED_S = 0.2
 _POLL_S = 0.02
 _CUT_OFF_S = 1.0
 _REMEDIES = {
@@ -48,19 +51,23 @@ async def serve_http(
     drain_s: float,
     stop: asyncio.Event,
     force: asyncio.Event | None = None,
+    sockets: list[socket.socket] | None = None,
+    notice_s: Callable[[], float] = lambda: 0.0,
     on_started: OnStarted | None = None,
     on_own_answer: OnOwnAnswer | None = None,
     bad_request_code: Callable[[str], str] | None = None,
     bounds: Bounds | None = None,
-    named_by: str = "STOPLIST_HOST and STOPLIST_PORT",
+    named_by: str = LISTEN_SETTINGS,
 ) -> None:
     """Serves the ASGI application until `stop` is set; then no connection and no request of it is left.
 
     Requests that were accepted before may take `drain_s` seconds more, or until `force` is set; what is not
-    answered by then is cut off. `on_started` gets the addresses once connections are accepted. Raises
-    SettingsError when it cannot listen there. For the other two callbacks see `WireState`.
+    answered by then is cut off. For the first `notice_s()` of them connections are still accepted, each for one
+    request: whoever shares the requests out has time to learn of the stop. `sockets` listen already, else those of
+    `host` and `port` are made; SettingsError when it cannot listen there. `on_started` gets the addresses once
+    connections are accepted. For the other two callbacks see `WireState`.
     """
-    sockets = _listen(host, port, named_by)
+    sockets = sockets or listen(host, port, named_by)
     state = WireState(
         bounds or Bounds(),
         now_s=asyncio.get_running_loop().time(),
@@ -74,7 +81,10 @@ async def serve_http(
         if on_started is not None:
             on_started(addresses)
         await server.keep_bounds_until(stop)
-        await server.drain(drain_s, force or asyncio.Event())
+        force = force or asyncio.Event()
+        ends_s = asyncio.get_running_loop().time() + drain_s
+        await server.give_notice(notice_s(), force)
+        await server.drain(ends_s, force)
     finally:
         await server.cut_off()
         for sock in sockets:
@@ -144,27 +154,37 @@ class _Server:
 
     async def keep_bounds_until(self, stop: asyncio.Event) -> None:
         """Until `stop` is set, connections keep their deadlines and answers have the right `Date`."""
-        loop, sweep_s = asyncio.get_running_loop(), self._state.bounds.sweep_s
-        while not await _is_set_within(stop, sweep_s):
-            self._date_answers()
-            self._state.now_s = now_s = loop.time()
-            for connection in tuple(self._state.connections):
-                cast("WireProtocol", connection).enforce_bounds(now_s)
+        while not await _is_set_within(stop, self._state.bounds.sweep_s):
+            self._keep_bounds()
 
-    async def drain(self, drain_s: float, force: asyncio.Event) -> None:
-        """No new connection and no new request is accepted; those accepted are answered, if time allows."""
+    async def give_notice(self, notice_s: float, force: asyncio.Event) -> None:
+        """Every connection ends with its next answer, and new ones are accepted, for so long or until `force`."""
+        self._state.is_leaving = True
+        for connection in tuple(self._state.connections):
+            cast("WireProtocol", connection).be_last()
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + notice_s
+        while (left_s := ends_s - loop.time()) > 0:
+            if await _is_set_within(force, min(left_s, self._state.bounds.sweep_s)):
+                break
+            self._keep_bounds()
+
+    async def drain(self, ends_s: float, force: asyncio.Event) -> None:
+        """No new connection and no new request is accepted; those accepted are answered until then."""
         self._close_listeners()
         self._state.is_draining = True
         connections = cast("set[WireProtocol]", self._state.connections)
-        for connection in tuple(connections):
-            connection.shutdown()
-        idle = {connection for connection in connections if connection.transport.is_closing()}
+        unused = {connection for connection in connections if connection.is_unused}
+        idle = _shut_down(connections - unused)
         loop = asyncio.get_running_loop()
-        ends_s = loop.time() + drain_s
-        lingers_until_s = min(loop.time() + _LINGER_S, ends_s)
+        now_s = loop.time()
+        lingers_until_s, unused_until_s = min(now_s + _LINGER_S, ends_s), now_s + _UNUSED_S
         while (self._state.tasks or connections - idle) or (connections and loop.time() < lingers_until_s):
             if loop.time() >= ends_s or await _is_set_within(force, _POLL_S):
                 break
+            if unused and loop.time() >= unused_until_s:
+                idle |= _shut_down(unused)
+                unused.clear()
 
     async def cut_off(self) -> None:
         """Every connection is closed and every request ended, finished or not. May be called twice."""
@@ -179,6 +199,12 @@ class _Server:
         if tasks:
             await asyncio.wait(tasks, timeout=_CUT_OFF_S)
 
+    def _keep_bounds(self) -> None:
+        self._date_answers()
+        self._state.now_s = now_s = asyncio.get_running_loop().time()
+        for connection in tuple(self._state.connections):
+            cast("WireProtocol", connection).enforce_bounds(now_s)
+
     def _new_connection(self) -> WireProtocol:
         return WireProtocol(self._config, self._state, {})
 
@@ -190,6 +216,13 @@ class _Server:
     def _date_answers(self) -> None:
         # One header for all answers of the next second (RFC 9110 section 6.6.1).
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode("ascii"))]
+
+
+def _shut_down(connections: "set[WireProtocol]") -> "set[WireProtocol]":
+    """Each of them takes no further request; those that had none under way are returned."""
+    for connection in tuple(connections):
+        connection.shutdown()
+    return {connection for connection in connections if connection.transport.is_closing()}
 
 
 def _config(app: Application) -> Config:
@@ -211,8 +244,11 @@ def _config(app: Application) -> Config:
     return config
 
 
-def _listen(host: str, port: int, named_by: str) -> list[socket.socket]:
-    """Sockets that listen on every address that `host` means, all on one port; 0 chooses a free one."""
+def listen(host: str, port: int, named_by: str = LISTEN_SETTINGS) -> list[socket.socket]:
+    """Sockets that listen on every address that `host` means, all on one port; 0 chooses a free one.
+
+    SettingsError, which names the settings `named_by`, when it cannot be listened there.
+    """
     sockets: list[socket.socket] = []
     try:
         for family, address in _addresses(host, port):

@@ -20,6 +20,7 @@ from stoplist.oauth.model import PERMISSIONS
 from stoplist.organizations.organizations import create_organization
 from stoplist.web.api.description.examples import CURSOR, GROUP
 from stoplist.web.app import Parts, build_app
+from stoplist.web.readiness import Readiness
 from tests.builders import make_organization, migrated
 from tests.cli.command_line import Prompt
 from tests.fakes import FakeClock
@@ -127,6 +128,7 @@ def test_no_other_route_is_a_partners(app: Application, described: Described) ->
         limiter=app.limiter,
         usage=app.usage,
         metrics=app.metrics,
+        readiness=Readiness(app.stop),
         secret_keys=("k" * 32,),
         base_url=BASE_URL,
     )

@@ -1,0 +1,181 @@
+"""Two hosts' worth of servers behind a balancer, with the configurations that operators are given.
+
+Source: docs/interface.md section D1 (HTTPS, Scale-out, DRAIN_S); docs/operate.md.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from stoplist.web import devcert
+from tests.e2e import load
+from tests.e2e.conftest import own_limits_url, postgresql_place
+from tests.e2e.partners import new_token
+from tests.e2e.running import PATIENCE_S, Key, Place, Server
+from tests.services import haproxy as balancers
+from tests.services.valkey import Valkey
+from tests.web.serving import Answer, Connection
+
+pytestmark = pytest.mark.slow
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+MANY = 1_000_000
+CALLERS = 6
+DRAIN_S = 3
+
+
+class Behind:
+    """A balancer, and the servers behind it: they answer at the balancer's address alone."""
+
+    def __init__(self, balancer: balancers.Balancer) -> None:
+        self.port, self.folder = balancer.port, balancer.folder
+        self.tls = ssl.create_default_context(cafile=balancer.folder / "ca.pem")
+
+
+def test_servers_are_replaced_behind_a_balancer_under_load_and_no_request_fails(
+    balancer_name: balancers.Name, postgresql_url: str, valkey: Valkey, tmp_path: Path
+) -> None:
+    """Each of two servers with two workers is stopped and started while partners go on; all that was answered is there.
+
+    The balancer's log has a line for each request, none of them with what stood behind the question mark.
+    """
+    place = postgresql_place(
+        tmp_path,
+        postgresql_url,
+        LIMITS_URL=own_limits_url(valkey),
+        WORKERS="2",
+        TRUSTED_PROXIES="127.0.0.0/8",
+        DRAIN_S=str(DRAIN_S),
+    )
+    place.ok("migrate")
+    key = place.new_key(per_minute=MANY)
+    with contextlib.ExitStack() as running:
+        servers = [running.enter_context(place.serving()) for _ in range(2)]
+        behind = running.enter_context(_balanced(balancer_name, servers))
+        stored = asyncio.run(_replace_each(place, running, servers, behind, key))
+        asyncio.run(_all_there(behind, key, stored))
+        log = _log_of(balancer_name, behind)
+    assert "/api/v1/unsubscribe/email" in log
+    assert "POST" in log
+    assert "?" not in log
+    assert "example.org" not in log
+
+
+async def _replace_each(
+    place: Place, running: contextlib.ExitStack, servers: list[Server], behind: Behind, key: Key
+) -> set[str]:
+    """What was stored by callers who never paused while one server after the other was replaced."""
+    callers = [_Caller(number) for number in range(CALLERS)]
+    is_over = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for caller in callers:
+            group.create_task(caller.go_on(behind, key, is_over))
+        for server in servers:
+            await _until_each_had(callers, 5)
+            assert await asyncio.to_thread(server.terminate) == 0
+            await _until_each_had(callers, 5)
+            again = await asyncio.to_thread(running.enter_context, place.serving(PORT=str(server.port)))
+            assert await asyncio.to_thread(again.log.seen, lambda line: line.get("path") == "/oauth/token")
+        is_over.set()
+    return set().union(*(caller.stored for caller in callers))
+
+
+async def _until_each_had(callers: "list[_Caller]", answers: int) -> None:
+    """Every caller has had so many answers more."""
+    goal = [caller.answers + answers for caller in callers]
+    async with asyncio.timeout(PATIENCE_S):
+        while any(caller.answers < least for caller, least in zip(callers, goal, strict=True)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+class _Caller:
+    """A partner's program that asks for tokens, submits and looks up, each time on a connection of its own."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.answers = 0
+        self.stored: set[str] = set()
+
+    async def go_on(self, behind: Behind, key: Key, is_over: asyncio.Event) -> None:
+        for nth in itertools.count():
+            if is_over.is_set():
+                return
+            address = f"p{self._number}-{nth}@example.org"
+            token = json.loads((await self._ask(behind, load.issue(key))).body)["access_token"]
+            await self._ask(behind, load.submit(token, "email", [{"address": address}]))
+            self.stored.add(address)
+            found = await self._ask(behind, load.look_up(token, "email", address))
+            assert [record["address"] for record in json.loads(found.body)["items"]] == [address]
+
+    async def _ask(self, behind: Behind, request: bytes) -> Answer:
+        async with _connected(behind) as line:
+            answer = await load.ask(line, request)
+        assert answer.status == 200, answer
+        self.answers += 1
+        return answer
+
+
+async def _all_there(behind: Behind, key: Key, stored: set[str]) -> None:
+    async with _connected(behind) as line:
+        token = await new_token(line, load.issue(key))
+    async with _connected(behind) as line:
+        page = json.loads((await load.ask(line, load.follow(token, "email", limit=10_000, cursor=None))).body)
+    assert {record["address"] for record in page["items"]} == stored
+
+
+@contextlib.asynccontextmanager
+async def _connected(behind: Behind) -> AsyncIterator[Connection]:
+    line = Connection(*await asyncio.open_connection("localhost", behind.port, ssl=behind.tls))
+    try:
+        yield line
+    finally:
+        line.writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await line.writer.wait_closed()
+
+
+@contextlib.contextmanager
+def _balanced(name: balancers.Name, servers: list[Server]) -> Iterator[Behind]:
+    """The balancer with the configuration of `deploy/`, its addresses, files and logs where the test has them."""
+    file = DEPLOY / ("haproxy.cfg" if name == "haproxy" else "nginx.conf")
+    text = file.read_text()
+    for number, server in enumerate(servers, 11):
+        text = _replaced(text, f"10.0.0.{number}:8080", f"127.0.0.1:{server.port}")
+    for folder in ("/etc/haproxy/", "/etc/nginx/", "/var/log/nginx/"):
+        text = text.replace(folder, "")
+    issued = devcert.issue(["localhost"], now_s=int(time.time()), known_authority=None)
+    own, private_key = issued.server.certificate, issued.server.key
+    files = {
+        "stoplist.pem": own + private_key if name == "haproxy" else own,
+        "stoplist-key.pem": private_key,
+        "ca.pem": issued.authority.certificate,
+    }
+    with balancers.balancer(name, lambda port: _listening_on(port, name, text), files=files) as balancer:
+        yield Behind(balancer)
+
+
+def _listening_on(port: int, name: balancers.Name, text: str) -> str:
+    if name == "haproxy":
+        text = _replaced(text, "bind :443 ", f"bind 127.0.0.1:{port} ")
+        # Relative names are looked for where the configuration lies.
+        return _replaced(text, "\nglobal\n", "\nglobal\n    default-path config\n")
+    return "user root;\npid nginx.pid;\n" * (os.geteuid() == 0) + _replaced(
+        text, "listen 443 ssl", f"listen 127.0.0.1:{port} ssl"
+    )
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+def _log_of(name: balancers.Name, behind: Behind) -> str:
+    return (behind.folder / ("output.log" if name == "haproxy" else "stoplist.log")).read_text()

@@ -1,0 +1,91 @@
+"""What a parent and its workers tell each other."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from stoplist.web.control import Family, Line, Word
+from tests.web.serving import PATIENCE_S, on_uvloop
+
+METRICS = [Family("x", "counter", "Xs.", [("x_total", {"route": "/ä\n\"'"}, 1.5), ("x_total", {}, float(2**60))])]
+WORDS = [Word("started"), Word("failed", text="Nö:\nno"), Word("asked"), Word("metrics", metrics=METRICS)]
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[Line, socket.socket]]:
+    """One end as the product holds it, the other as bytes."""
+    ours, theirs = socket.socketpair()
+    line = await Line.over(ours)
+    theirs.setblocking(False)
+    with theirs:
+        try:
+            yield line, theirs
+        finally:
+            await line.close()
+
+
+async def heard(line: Line) -> list[Word]:
+    """All that is said until the other side is gone."""
+    async with asyncio.timeout(PATIENCE_S):
+        return [word async for word in line.words()]
+
+
+def test_words_arrive_whole_and_in_order() -> None:
+    """Over a real socket pair, in both directions; the end of one side is the end of the words."""
+
+    async def main() -> None:
+        first, second = [await Line.over(end) for end in socket.socketpair()]
+        for word in WORDS:
+            first.say(word)
+            second.say(word)
+        await first.close()
+        assert await heard(second) == WORDS
+        await second.close()
+
+    on_uvloop(main())
+
+
+def test_a_word_may_be_long() -> None:
+    """All metrics of a process are one, and there is no buffer of the system that holds them."""
+    many = [Family(f"m{n}", "counter", "x" * 200, [("s", {"route": f"{n}"}, float(n))]) for n in range(4000)]
+
+    async def main() -> None:
+        first, second = [await Line.over(end) for end in socket.socketpair()]
+        first.say(Word("metrics", metrics=many))
+        _, words = await asyncio.gather(first.close(), heard(second))
+        assert [word.metrics for word in words] == [many]
+        await second.close()
+
+    on_uvloop(main())
+
+
+@pytest.mark.parametrize("end", [b"", b'{"about":"met', b'{"about":"metrics","metrics":[]}'])
+def test_half_a_word_of_one_that_was_killed_is_no_word(end: bytes) -> None:
+    """Nor an error: the rest of the server goes on."""
+
+    async def main() -> None:
+        async with pair() as (line, other):
+            await asyncio.get_running_loop().sock_sendall(other, b'{"about":"started"}\n' + end)
+            other.close()
+            assert await heard(line) == [Word("started")]
+
+    on_uvloop(main())
+
+
+def test_nobody_need_listen_any_more() -> None:
+    """What is said to one that is gone is lost, now and later."""
+
+    async def main() -> None:
+        async with pair() as (line, other):
+            other.close()
+            for _ in range(3):
+                for word in WORDS:
+                    line.say(word)
+                await asyncio.sleep(0)
+            assert await heard(line) == []
+            line.say(WORDS[0])
+
+    on_uvloop(main())
