@@ -43,6 +43,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     busy_s: float
     p50_ms: float
     p99_ms: float
+    longest_ms: float
     cipher: str
 
     @property
@@ -190,6 +191,7 @@ async def _run(
         busy_s=after[3] - before[3],
         p50_ms=cuts_s[49] * 1000,
         p99_ms=cuts_s[98] * 1000,
+        longest_ms=max(tally.latencies_s, default=0.0) * 1000,
         cipher=connections[0].cipher,
     )
 

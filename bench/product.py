@@ -46,11 +46,12 @@ class Deployment(msgspec.Struct, frozen=True):
     def log(self) -> Path:
         return self.folder.with_suffix(".log")
 
-    def server(self) -> Server:
+    def server(self, *flags: str) -> Server:
         """`stoplist serve` with metrics on and its log in a file."""
         port = free_port()
         environ = self._environ() | {"STOPLIST_METRICS_LISTEN": f"{HOST}:{free_port()}"}
         command = [*_stoplist(), "serve", "--host", HOST, "--port", str(port), "--data-dir", str(self.folder)]
+        command += flags
         return Server(command, port=port, ca=self.ca, folder=self.folder.parent, environ=environ, log=self.log)
 
     def run(self, *arguments: str) -> str:
@@ -75,7 +76,13 @@ class Deployment(msgspec.Struct, frozen=True):
 def make_partners(deployment: Deployment) -> list[Partner]:
     """Keys with raised ceilings, of one organization. The database must exist."""
     deployment.run("org", "create", "bench", "--name", "Bench", "--default-group", "News", "--json")
-    return [_make_partner(deployment, number) for number in range(_PARTNERS)]
+    return [_make_key(deployment, "bench", f"Bench {number}") for number in range(_PARTNERS)]
+
+
+def make_partner(deployment: Deployment, slug: str) -> Partner:
+    """A key with raised ceilings, of an organization of its own."""
+    deployment.run("org", "create", slug, "--name", slug, "--default-group", "News", "--json")
+    return _make_key(deployment, slug, slug)
 
 
 def with_tokens(partners: Sequence[Partner], server: Server, count: int = _TOKENS_A_PARTNER) -> list[Partner]:
@@ -99,10 +106,8 @@ def token_answer_bytes(partner: Partner, server: Server) -> int:
     return len(answer.body)
 
 
-def _make_partner(deployment: Deployment, number: int) -> Partner:
-    made: dict[str, Any] = json.loads(
-        deployment.run("key", "create", "--label", f"Bench {number}", "--org", "bench", "--json")
-    )
+def _make_key(deployment: Deployment, slug: str, label: str) -> Partner:
+    made: dict[str, Any] = json.loads(deployment.run("key", "create", "--label", label, "--org", slug, "--json"))
     client_id = str(made["client_id"])
     deployment.run("key", "limits", client_id, "--token-per-minute", _CEILING, "--api-per-minute", _CEILING)
     return Partner(client_id=client_id, client_secret=str(made["client_secret"]))

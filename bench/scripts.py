@@ -75,6 +75,15 @@ def get(target: str, access_token: str) -> bytes:
     )
 
 
+def post(target: str, access_token: str, body: bytes) -> bytes:
+    """A `POST` of JSON with a bearer token; the answer without its items."""
+    return (
+        b"POST " + target.encode() + b" HTTP/1.1\r\nHost: localhost\r\nPrefer: return=minimal\r\n"
+        b"Authorization: Bearer " + access_token.encode() + b"\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
+
+
 def health() -> bytes:
     """A request that a server answers as soon as it is up."""
     return b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import feed, postgresql, product, rounds, seed
+from bench import copying, feed, postgresql, product, rounds, scale, seed
 from bench.feed import Scale
 from bench.product import Deployment
 from bench.rounds import Figures, Pace, Piece
@@ -45,6 +45,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...] = ROWS
     with_tokens: bool = True
     with_opt_outs: bool = True
+    with_scale: bool = True
+    copies: int = 3
     with_sqlite: bool = True
     with_postgresql: bool = True
 
@@ -76,6 +78,10 @@ def run(options: Options, scratch: Path, say: Say) -> Outcome:
         outcomes.append(_on_postgresql(options, scratch, say))
     if options.with_postgresql and options.with_opt_outs:
         outcomes.append(Outcome(verdicts=feed.on_postgresql(options.scale, scratch, say), works={}))
+    if options.with_postgresql and options.with_scale:
+        verdicts = scale.measure(options.pace, scratch, say)
+        verdicts += copying.measure(options.scale.records, options.copies, scratch, say)
+        outcomes.append(Outcome(verdicts=verdicts, works={}))
     return Outcome(
         verdicts=[verdict for outcome in outcomes for verdict in outcome.verdicts],
         works={title: work for outcome in outcomes for title, work in outcome.works.items()},

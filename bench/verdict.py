@@ -63,7 +63,7 @@ def show(figure: float, unit: str) -> str:
         return f"{figure * 100:.1f} %"
     if unit == "x":
         return f"{figure:.2f} x"
-    return f"{figure:.0f} {unit}"
+    return f"{figure:.2f} s" if unit == "s" else f"{figure:.0f} {unit}"
 
 
 def verdict_word(verdict: Verdict) -> str:

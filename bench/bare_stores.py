@@ -1,0 +1,122 @@
+"""The yardstick of a deployment on PostgreSQL and Valkey: bare Starlette handlers with the same round trips.
+
+`python -m bench.bare_stores --port 9000 --cert FILE --key FILE --body-bytes 261 --token-bytes 218`; the addresses of
+the stores are in the variables BENCH_DATABASE_URL and BENCH_LIMITS_URL. A read asks PostgreSQL twice and Valkey once, a
+token request PostgreSQL once, Valkey once, and writes one row as durably as the product does.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import parse_qsl
+
+import asyncpg
+import redis.asyncio as redis
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from bench.bare import answer_of_size
+from stoplist.limits.store import SCRIPT
+
+_CONNECTIONS = 20
+_TABLE = "CREATE TABLE IF NOT EXISTS bare_pairs (LIKE token_pairs INCLUDING ALL)"
+_TOKEN = """
+SELECT p.client_id, p.access_expires_ms, p.epoch, c.epoch AS current_epoch, c.is_active
+FROM token_pairs p JOIN clients c ON c.client_id = p.client_id WHERE p.access_hash = $1
+"""
+_RECORD = """
+SELECT id, group_no, address, status, reason, source, occurred_ms, recorded_ms, seq
+FROM unsubscribes WHERE feed_id = $1 AND address = $2
+"""
+_CLIENT = "SELECT client_id, secret_hash, epoch, is_active, token_per_minute FROM clients WHERE client_id = $1"
+_INSERT = """
+INSERT INTO bare_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
+VALUES ($1, 1, $2, $3, 1, 2) RETURNING pair_id
+"""
+
+
+class Handlers:
+    """The two handlers, and the connections they use: as many as the product has by default."""
+
+    def __init__(self, body_bytes: int, token_bytes: int) -> None:
+        self._answer, self._token = answer_of_size(body_bytes), answer_of_size(token_bytes)
+        self._hash = b"x" * 32
+        self._pool: asyncpg.Pool[asyncpg.Record]
+        self._valkey: redis.Redis
+        self._sha = ""
+
+    @contextlib.asynccontextmanager
+    async def open(self, _: Starlette) -> AsyncIterator[None]:
+        """While this lasts the stores can be asked."""
+        url = os.environ["BENCH_DATABASE_URL"]
+        self._valkey = redis.Redis.from_url(os.environ["BENCH_LIMITS_URL"])
+        self._sha = str(await self._valkey.script_load(SCRIPT))
+        async with asyncpg.create_pool(url, min_size=1, max_size=_CONNECTIONS, reset=_keep) as pool:
+            self._pool = pool
+            yield
+        await self._valkey.aclose()
+
+    async def read(self, request: Request) -> JSONResponse:
+        await self._pool.fetchrow(_TOKEN, self._hash)
+        await self._limit()
+        await self._pool.fetch(_RECORD, 17, "nobody@example.com")
+        return JSONResponse(self._answer)
+
+    async def issue(self, request: Request) -> JSONResponse:
+        if not parse_qsl((await request.body()).decode(), strict_parsing=True):
+            raise ValueError("the form is empty")
+        await self._pool.fetchrow(_CLIENT, "svc_ci_bare")
+        await self._limit()
+        await self._pool.fetchrow(_INSERT, "svc_ci_bare", secrets.token_bytes(32), secrets.token_bytes(32))
+        return JSONResponse(self._token)
+
+    async def _limit(self) -> None:
+        await self._valkey.evalsha(self._sha, 1, "stoplist:api:{svc_ci_bare}", 1_000_000_000, 1)
+
+
+async def _keep(_: Any) -> None:
+    """Nothing is set for a session, so nothing has to be reset."""
+
+
+async def _make_table() -> None:
+    connection = await asyncpg.connect(os.environ["BENCH_DATABASE_URL"])
+    await connection.execute(_TABLE)
+    await connection.close()
+
+
+def main() -> None:
+    """Serves until it is told to stop."""
+    parser = argparse.ArgumentParser(prog="bench.bare_stores")
+    for name in ("--port", "--body-bytes", "--token-bytes"):
+        parser.add_argument(name, type=int, required=True)
+    for name in ("--cert", "--key"):
+        parser.add_argument(name, required=True)
+    options = parser.parse_args()
+    asyncio.run(_make_table())
+    handlers = Handlers(options.body_bytes, options.token_bytes)
+    paths = ("/api/v1/nothing", "/api/v1/unsubscribe/email", "/healthz")
+    routes = [Route(path, handlers.read) for path in paths] + [Route("/oauth/token", handlers.issue, methods=["POST"])]
+    uvicorn.run(
+        Starlette(routes=routes, lifespan=handlers.open),
+        host="127.0.0.1",
+        port=options.port,
+        ssl_certfile=options.cert,
+        ssl_keyfile=options.key,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        proxy_headers=False,
+        access_log=False,
+        log_level="warning",
+    )
+
+
+if __name__ == "__main__":
+    main()

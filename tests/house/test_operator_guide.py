@@ -1,0 +1,51 @@
+"""The operator guide names what there is, and all of it: metrics, commands, files."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoplist.cli.main import COMMANDS
+
+REPOSITORY = Path(__file__).parents[2]
+GUIDE = (REPOSITORY / "docs" / "operate.md").read_text()
+CODE = "\n".join((REPOSITORY / "src" / "stoplist" / "web" / name).read_text() for name in ("metrics.py", "parent.py"))
+
+
+def test_every_metric_is_explained_and_every_explained_metric_exists() -> None:
+    """An operator who sees a name finds what it means, and no rule watches one that is never there."""
+    named = {f"stoplist_{name}" for name in re.findall(r'self\._counter\(\s*"(\w+)"', CODE)}
+    named |= set(re.findall(r'\(\s*"(stoplist_\w+)"', CODE))
+    (table,) = re.findall(r"\| Metric \| Meaning \|\n(.*?)\n\n", GUIDE, re.DOTALL)
+    explained = {name.removesuffix("_total") for name in re.findall(r"`(stoplist_\w+)", table)}
+    assert explained == named
+    watched = re.findall(r"\((stoplist_\w+)[{\[]|`(stoplist_\w+) > ", GUIDE)
+    assert {"".join(names).removesuffix("_total") for names in watched} <= named
+    assert watched
+
+
+def test_every_command_of_the_guide_exists() -> None:
+    """`stoplist NAME …` in a block or in the text."""
+    named = set(re.findall(r"(?:^|/bin/|&& )stoplist ([a-z]+)", "\n".join(_code(GUIDE)), re.MULTILINE))
+    assert named
+    assert named <= set(COMMANDS)
+
+
+def test_every_file_to_deploy_is_in_the_guide() -> None:
+    """What nobody is told of nobody uses."""
+    files = {f"deploy/{path.name}" for path in (REPOSITORY / "deploy").iterdir()}
+    assert files == set(re.findall(r"deploy/[\w.-]+\w", GUIDE))
+
+
+@pytest.mark.parametrize("name", ["haproxy.cfg", "nginx.conf"])
+def test_a_balancers_log_has_no_query_string(name: str) -> None:
+    """Their formats name the path alone; what the programs write was looked at in tests/e2e/test_balancers.py."""
+    text = (REPOSITORY / "deploy" / name).read_text()
+    (log_format,) = re.findall(r"^\s*log[-_]format .*?(?<!')$", text, re.MULTILINE | re.DOTALL)
+    assert any(path in log_format for path in ("%HPO", "$uri"))
+    assert not re.search(r"%HU|%HP\b|%HQ|%r\b|%\{\+Q\}r|\$request\b|\$request_uri|\$args|\$query_string", log_format)
+
+
+def _code(text: str) -> list[Any]:
+    return re.findall(r"```\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
