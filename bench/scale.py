@@ -12,7 +12,7 @@ import msgspec
 import redis.asyncio as redis
 import uvloop
 
-from bench import postgresql, product, rounds
+from bench import costs, postgresql, product, rounds
 from bench.load import Load, run
 from bench.people import People, batch_body
 from bench.product import Deployment
@@ -61,6 +61,7 @@ def measure(pace: Pace, scratch: Path, say: Say) -> list[Verdict]:
             partners = product.with_tokens(product.make_partners(deployment), server)
         return [
             *_against_bare(pace, deployment, partners, stores, say),
+            *_costs(deployment, partners, stores, say),
             *_hot_feeds(pace, deployment, say),
             *_limiter(pace, stores, say),
         ]
@@ -102,6 +103,12 @@ def _against_bare(
             detail=f"{_rate(seen[work, _ONE])} of a bare handler with the same round trips {_rate(seen[work, _BARE])}",
         )
         yield _more_workers(work, seen[work, _ONE], seen[work, _TWO])
+
+
+def _costs(deployment: Deployment, partners: list[Partner], stores: _Stores, say: Say) -> list[Verdict]:
+    with deployment.server() as server:
+        meter = costs.Meter(server, database_url=stores.database_url, limits_url=stores.limits_url)
+        return list(costs.measure(meter, server, partners, _look_ups(partners), say))
 
 
 def _more_workers(work: str, one: Sequence[Load], two: Sequence[Load]) -> Verdict:

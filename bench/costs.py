@@ -1,0 +1,105 @@
+"""What one request costs in processor time, by who spends it: the capacity table of the operator guide rests on it."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import asyncpg
+import msgspec
+import psutil
+import redis
+
+from bench.caller import Caller
+from bench.load import run
+from bench.people import People, batch_body
+from bench.scripts import Partner, Repeat, client_credentials
+from bench.server import Server
+from bench.verdict import Verdict, spread
+
+_CONNECTIONS = 16
+_DURATION_S = 3.0
+_BATCH, _BATCHES = 10_000, 10
+_PATH = "/api/v1/unsubscribe/email"
+
+Say = Callable[[str], None]
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """Processor seconds used so far."""
+
+    server_s: float
+    postgresql_s: float
+    valkey_s: float
+
+
+class Meter:
+    """Reads how much processor time the server and both stores have used."""
+
+    def __init__(self, server: Server, *, database_url: str, limits_url: str) -> None:
+        self._server = server
+        self._postgresql = psutil.Process(asyncio.run(_postmaster(database_url)))
+        with redis.Redis.from_url(limits_url) as client:
+            self._valkey = psutil.Process(int(client.info("server")["process_id"]))
+
+    def spent(self) -> Spent:
+        """Until now; of PostgreSQL all its processes, those that ended too."""
+        own = self._postgresql.cpu_times()
+        # Its children are counted as they run; what they leave is counted by the postmaster.
+        children = sum(sum(child.cpu_times()[:2]) for child in self._postgresql.children())
+        valkey = self._valkey.cpu_times()
+        return Spent(
+            self._server.cpu_s(),
+            own.user + own.system + own.children_user + own.children_system + children,
+            valkey.user + valkey.system,
+        )
+
+
+def measure(
+    meter: Meter, server: Server, partners: Sequence[Partner], look_ups: list[list[bytes]], say: Say
+) -> Iterator[Verdict]:
+    """A look-up, a token request, and an item of a new batch of 10 000."""
+    say("measuring what a request costs")
+    for work, scripts in (
+        ("look-up", [Repeat(requests) for requests in look_ups[:_CONNECTIONS]]),
+        ("token request", [Repeat([client_credentials(partners[n % len(partners)])]) for n in range(_CONNECTIONS)]),
+    ):
+        before = meter.spent()
+        seen = run(
+            scripts,
+            port=server.port,
+            ca=server.ca,
+            warm_up_s=0.0,
+            duration_s=_DURATION_S,
+            server_cpu_s=server.cpu_s,
+        )
+        yield _verdict(work, before, meter.spent(), seen.requests)
+    people = People("email", seed=91)
+    bodies = [batch_body(people.acts(_BATCH)) for _ in range(_BATCHES)]
+    with Caller(port=server.port, ca=server.ca, access_token=partners[0].access_tokens[0]) as caller:
+        before = meter.spent()
+        for body in bodies:
+            caller.post(_PATH, body, prefer="return=minimal")
+        yield _verdict("new item of a batch of 10 000", before, meter.spent(), _BATCH * _BATCHES)
+
+
+def _verdict(work: str, before: Spent, after: Spent, count: int) -> Verdict:
+    server_us, postgresql_us, valkey_us = (
+        (late - early) / count * 1e6
+        for late, early in zip(msgspec.structs.astuple(after), msgspec.structs.astuple(before), strict=True)
+    )
+    return Verdict(
+        title=f"processor time of a {work}",
+        figure=spread([server_us + postgresql_us + valkey_us]),
+        unit="µs",
+        target=None,
+        detail=f"server {server_us:.0f}, PostgreSQL {postgresql_us:.0f}, Valkey {valkey_us:.0f} µs",
+    )
+
+
+async def _postmaster(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        folder = str(await connection.fetchval("SHOW data_directory"))
+    finally:
+        await connection.close()
+    return int((Path(folder) / "postmaster.pid").read_text().splitlines()[0])
