@@ -1,11 +1,11 @@
-"""Partners at work over TLS: what a follower has seen so far, and how long ago somebody acted."""
+"""Partners at work over TLS: what a follower has seen so far, what a writer sent, how long ago somebody acted."""
 
 import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.e2e import load
-from tests.web.serving import Connection
+from tests.web.serving import Answer, Connection
 
 Record = dict[str, Any]
 
@@ -60,3 +60,56 @@ async def new_token(line: Connection, request: bytes) -> str:
     assert answer.status == 200, answer.body
     token: str = answer.json()["access_token"]
     return token
+
+
+class Writer:
+    """Makes batches in which every item changes a record, one after the other; what is unanswered is repeated."""
+
+    def __init__(self, number: int, size: int, acts: Acts) -> None:
+        self._number, self._size, self._acts = number, size, acts
+        self._unanswered: list[dict[str, Any]] = []
+        self._is_repetition = False
+        self._batches = itertools.count()
+        self._last: list[str] = []
+        self.answered: dict[str, int] = {}
+        """By their source, how many items each batch had."""
+        self.absent = self.whole = 0
+        """How many batches were not there when they were repeated, and how many were."""
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether a batch was sent to which no answer came that settles it."""
+        return bool(self._unanswered)
+
+    @property
+    def known(self) -> str | None:
+        """Somebody who opted out in the last batch that was answered."""
+        return None if self._unanswered or not self._last else self._last[0]
+
+    def begin(self) -> None:
+        """What is unanswered is repeated from here on."""
+        self._is_repetition = self.is_unanswered
+
+    def batch(self) -> list[dict[str, Any]]:
+        """People who opt out; those of the batch before come back. The same as before, if that was not answered."""
+        if not self._unanswered:
+            source = f"{self._number}-{next(self._batches)}"
+            back, self._last = self._last, [f"p{source}-{person}@example.org" for person in range(self._size)]
+            self._unanswered = [
+                {"address": address, "status": status, "occurred_at": self._acts.next(), "source": source}
+                for status, people in (("unsubscribed", self._last), ("resubscribed", back))
+                for address in people
+            ]
+        return self._unanswered
+
+    def take(self, answer: Answer) -> None:
+        """The batch is stored: all of it by this request or, if it was repeated, perhaps all of it before."""
+        assert answer.status == 200, answer.body
+        batch, counts = self._unanswered, answer.json()
+        new = [counts["created"], counts["updated"], counts["unchanged"]]
+        is_whole = self._is_repetition and counts["submission_id"] is None
+        assert new == ([0, 0, len(batch)] if is_whole else [self._size, len(batch) - self._size, 0]), counts
+        self.whole += is_whole
+        self.absent += self._is_repetition and not is_whole
+        self.answered[batch[0]["source"]] = len(batch)
+        self._unanswered, self._is_repetition = [], False
