@@ -42,6 +42,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 1.0)
     monkeypatch.setattr(pools, "SETTLE_TIMEOUT_S", 0.2)
     monkeypatch.setattr(postgresql, "SETTLE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(postgresql, "STATEMENT_TIMEOUT_S", 1.0)
     monkeypatch.setattr(pools, "WAITING_ASKERS", MAY_WAIT)
     monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_S", 0.5)
     monkeypatch.setattr(lines, "WAITING_UNITS", MAY_WAIT)

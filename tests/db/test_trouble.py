@@ -23,6 +23,7 @@ from tests.db.trouble import MAY_WAIT, PATIENCE_S, PID, POOL, Work, adds, has_al
 from tests.db.waiting import ADD, ALL, CHANGE, HEAVY, LINE, MAKE, another_process, numbers, queued
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
+from tests.services.keeping import wait_until
 
 ASKERS = 3_000
 
@@ -113,6 +114,59 @@ def test_whoever_gives_up_while_the_server_is_frozen_does_not_wait_for_it(
                 hosts.thaw(cluster)
             await healed(database)
             await has_all_connections(database)
+
+    asyncio.run(body(cluster.fresh_database()))
+
+
+def test_a_commit_that_waits_for_its_standby_is_not_told_to_stop(cluster: services.Cluster, impatient: None) -> None:
+    """PostgreSQL would show what only the primary has; whoever sent it again would be told that it is there.
+
+    Until the standby has it nobody sees it, the feed stays locked, and after a promotion nobody was told otherwise.
+    """
+
+    async def body(url: str) -> None:
+        async with opened(url, pool_size=POOL) as database:
+            await execute(database, MAKE)
+            await database.write(adds(1), line=LINE)
+            _wait_for_standby(cluster, "one_that_is_away")
+            try:
+                for number, line in ((2, LINE), (3, None)):
+                    with pytest.raises(StoreUnavailable) as failure:
+                        await database.write(adds(number), line=line)
+                    assert failure.value.is_uncertain
+                    assert await numbers(database) == [1]
+            finally:
+                _wait_for_standby(cluster, "")
+            await healed(database)
+            async with asyncio.timeout(PATIENCE_S):
+                while await numbers(database) != [1, 2, 3]:  # noqa: ASYNC110 - another process works it off
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(body(cluster.fresh_database()))
+
+
+def _wait_for_standby(cluster: services.Cluster, name: str) -> None:
+    """From now on every commit waits for the standby of that name; for none where it is empty."""
+    cluster.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+    cluster.execute("SELECT pg_reload_conf()")
+    wait_until(lambda: cluster.value("SHOW synchronous_standby_names") == name, "the server to read its settings")
+
+
+def test_one_unit_finds_out_for_all_that_nobody_answers(cluster: services.Cluster, impatient: None) -> None:
+    """The next one does not wait for an answer on a connection that is left, which would take as long once more."""
+
+    async def body(url: str) -> None:
+        async with opened(url, pool_size=POOL) as database:
+            await execute(database, MAKE)
+            await has_all_connections(database)
+            hosts.freeze(cluster)
+            try:
+                for is_sent in (True, False):
+                    with pytest.raises(StoreUnavailable) as failure:
+                        await database.write(adds(1), line=LINE)
+                    assert failure.value.is_uncertain == is_sent
+            finally:
+                hosts.thaw(cluster)
 
     asyncio.run(body(cluster.fresh_database()))
 

@@ -93,7 +93,8 @@ class Connections:
                 await asyncio.shield(_finish(connection))
             elif isinstance(failure, asyncpg.InternalClientError):
                 end(connection)
-            elif state_of(failure) == STANDBY_STATE:
+            elif isinstance(failure, TimeoutError) or state_of(failure) == STANDBY_STATE:
+                # A server that lives would have ended the statement before: nobody else need find that out for himself.
                 self._connector.give_up_all()
             raise
         finally:
@@ -106,22 +107,24 @@ class Connections:
 
     async def _acquired(self) -> Any:
         # Every request comes this way, so there is nothing here that those who need not wait could do without: how long
-        # a new connection may take is the connector's to say.
+        # a new connection may take is the connector's to say. Whoever waits for room has no more than that for both.
         try:
-            if self._room.is_full:
-                async with asyncio.timeout(ACQUIRE_TIMEOUT_S):
-                    await self._room.enter()
-            else:
-                await self._room.enter()
-            try:
-                return await self._current()
-            except BaseException:
-                self._room.leave()
-                raise
+            if not self._room.is_full:
+                return await self._entered()
+            async with asyncio.timeout(ACQUIRE_TIMEOUT_S):
+                return await self._entered()
         except RAISED as error:
             if not is_of_the_store(error):
                 raise
             raise unavailable(error, is_certain=True) from error
+
+    async def _entered(self) -> Any:
+        await self._room.enter()
+        try:
+            return await self._current()
+        except BaseException:
+            self._room.leave()
+            raise
 
     async def _current(self) -> Any:
         """A connection that was made since others were given up."""

@@ -234,11 +234,28 @@ async def _begun(connection: Any, **timeouts: float) -> AsyncGenerator[None, Non
     try:
         await connection.execute(_begin(**timeouts))
         yield
-        if await connection.execute("COMMIT") != "COMMIT":
+        if await _committed(connection) != "COMMIT":
             raise RuntimeError("a unit of work went on after a statement of its had failed, so nothing is stored")
     except BaseException:
         await _roll_back(connection)
         raise
+
+
+async def _committed(connection: Any) -> str:
+    """What the server answers to COMMIT.
+
+    It is never told to stop: one that waits for its standby would give up that wait and show rows that the standby
+    may never have, and whoever then sends them again would be told that they are there. The line is cut instead; the
+    server goes on waiting, shows nothing, and keeps the feed locked.
+    """
+    asked = asyncio.ensure_future(connection.execute("COMMIT", timeout=MIGRATION_TIMEOUT_S))
+    done, _ = await asyncio.wait({asked}, timeout=STATEMENT_TIMEOUT_S)
+    if not done:
+        end(connection)
+        await asyncio.wait({asked})
+        asked.exception()
+        raise ConnectionAbortedError("no answer to COMMIT in time")
+    return str(asked.result())
 
 
 def _begin(lock_s: float | None = None, statement_s: float | None = None, idle_s: float | None = None) -> str:
