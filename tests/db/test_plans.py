@@ -334,3 +334,24 @@ async def _plan(
 
 def _text(plan: list[Any]) -> str:
     return "\n".join(row[0] for row in plan)
+
+
+@pytest.fixture(scope="module")
+def analysed(postgresql: Server) -> Iterator[str]:
+    """The same with statistics: PostgreSQL knows every feed that there was when it gathered them."""
+    yield from _database(
+        postgresql, [f"ALTER TABLE {table} SET (autovacuum_enabled = off)" for table in MANY] + _FILL + ["ANALYZE"]
+    )
+
+
+@pytest.mark.parametrize("name", BOUND_BY)
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("feed_id", ["17", "49"])
+def test_on_postgresql_with_statistics_the_key_bounds_what_is_read_of_a_new_feed_too(
+    analysed: str, mode: str, feed_id: str, name: str
+) -> None:
+    """Of a feed that it has never heard of it could expect one row, by whichever index, and walk through all of it."""
+    plan = asyncio.run(_plan(analysed, QUERIES[name], mode=mode, values={**_VALUES, "feed_id": feed_id}))
+    conditions = re.findall(r"Index Cond: (.+)", plan)
+    assert any(all(re.search(rf"\({column} (?:=|>|<=) ", it) for column in BOUND_BY[name]) for it in conditions), plan
+    assert re.search(rf"(?:using|on) {HOT[name][0]}\b", plan), plan

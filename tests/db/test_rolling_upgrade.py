@@ -56,6 +56,9 @@ def migrated(url: str, number: int) -> tuple[Catalogue, Catalogue]:
 
 # The migrations
 
+# These change what PostgreSQL expects of a column, and nothing that can be seen of a table.
+ONLY_PLANS = {4}
+
 
 @pytest.mark.parametrize("number", LATER)
 def test_a_migration_is_no_hindrance_to_the_program_before_it(database_url: str, number: int) -> None:
@@ -63,7 +66,7 @@ def test_a_migration_is_no_hindrance_to_the_program_before_it(database_url: str,
     before, after = migrated(database_url, number)
     assert before.columns
     assert objections(before, after, deleted_from=DELETED_FROM) == []
-    assert after.columns.keys() > before.columns.keys() or after != before, "it does something"
+    assert after != before or number in ONLY_PLANS, "it does something"
 
 
 @pytest.mark.parametrize("number", LATER)
