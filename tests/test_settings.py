@@ -172,6 +172,7 @@ WRONG = [
     ("DATABASE_PREPARED", ["yes", "1", "ON"], "on or off"),
     ("LIMITS_URL", ["memory", "memory://", "redis://", "http://h"], "memory: or redis://"),
     ("TRUSTED_PROXIES", ["10.1.2.3/8"], "the network is 10.0.0.0/8"),
+    ("TRUSTED_PROXIES", ["0.0.0.0/0", "::/0"], "a network of everybody"),
     (
         "TRUSTED_PROXIES",
         ["*", "10.0.0.0/33", "10.0.0.0/255.0.0.0", "10.0.0.0/8,", "proxy.example", "fe80::%eth0/64"],

@@ -256,6 +256,8 @@ def _network(text: str) -> IPv4Network | IPv6Network:
     interface = ip_interface(text)
     if interface.ip != interface.network.network_address:
         raise _HintError(f"{interface} is an address within a network; the network is {interface.network}")
+    if interface.network.prefixlen == 0:
+        raise _HintError("a network of everybody would let clients say where they come from and that they use HTTPS")
     return interface.network
 
 

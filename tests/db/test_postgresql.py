@@ -1,6 +1,7 @@
 """PostgreSQL keeps the same promises, and its troubles are told from ours."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -419,3 +420,10 @@ async def _until(connection: Any, query: str) -> None:
     async with asyncio.timeout(20):
         while not await connection.fetchval(query):
             pass
+
+
+def test_a_certificate_that_is_not_trusted_is_told_as_that() -> None:
+    """And not as a malformed address, as which the library's error also passes."""
+    told = connecting.reason(ssl.SSLCertVerificationError(1, "certificate verify failed"))
+    assert told.startswith("TLS failed (")
+    assert "sslrootcert" in told

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 DEPLOY = Path(__file__).parents[2] / "deploy"
 MANY = 1_000_000
 CALLERS = 6
-DRAIN_S = 3
+DRAIN_S = 6
 
 
 class Behind:

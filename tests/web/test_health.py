@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from stoplist.db import Database, schema
+from stoplist.web import health
 from tests.builders import opened
 from tests.fakes import FakeClock
 from tests.web.application import Application
@@ -36,6 +38,24 @@ def test_to_be_asked_for_readiness_is_noted(app: Application, *, is_stopping: bo
         app.stop.set()
     app.ask("GET", "/readyz")
     assert app.readiness.notice_s(10) == 5
+
+
+def test_a_flood_of_questions_is_one(app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks within a second of another gets the same answer, and the database is asked once."""
+    asked = []
+    read = schema.read
+
+    async def counted(database: Database) -> schema.Deployment | None:
+        asked.append(database)
+        return await read(database)
+
+    monkeypatch.setattr(schema, "read", counted)
+    monkeypatch.setattr(health, "GOOD_FOR_S", 3600.0)
+    assert [app.ask("GET", "/readyz").status for _ in range(5)] == [200] * 5
+    assert len(asked) == 1
+    monkeypatch.setattr(health, "GOOD_FOR_S", 0.0)
+    assert app.ask("GET", "/readyz").status == 200
+    assert len(asked) == 2
 
 
 def test_an_empty_database_is_not_ready(tmp_path: Path) -> None:

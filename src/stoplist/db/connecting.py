@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,6 +141,9 @@ def _one_by_one(url: str) -> Iterator[str]:
 
 def reason(error: Exception) -> str:
     """Why a connection failed, in words that repeat no secret."""
+    if isinstance(error, ssl.SSLError):
+        why = getattr(error, "verify_message", "") or error.reason or type(error).__name__
+        return f"TLS failed ({why}): sslrootcert in the address names the authority to trust"
     # The words about a malformed address quote it, and a password that is not encoded may lie anywhere in it.
     if isinstance(error, ValueError):
         return "the address is malformed (special characters in its password must be percent-encoded)"

@@ -16,6 +16,7 @@ from stoplist.web.api import published
 from stoplist.web.api.unsubscribe import ChannelEndpoint
 from stoplist.web.bearer import BearerGate
 from stoplist.web.body import Room
+from stoplist.web.crowd import Crowd
 from stoplist.web.edge import Edge
 from stoplist.web.exchange import API_PATH, DOCS_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
 from stoplist.web.forwarded import Network
@@ -49,11 +50,12 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
     async def operations(scope: Scope, receive: Receive, send: Send) -> None:
         await channels.get(scope["path"], _no_route)(scope, receive, send)
 
-    api = BearerGate(operations, database=parts.database, clock=parts.clock, limiter=parts.limiter)
+    crowd = Crowd()
+    api = BearerGate(operations, database=parts.database, clock=parts.clock, limiter=parts.limiter, crowd=crowd)
     routes = Router(
         [
             Mount(API_PATH, app=api),
-            Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics)),
+            Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics, crowd)),
             Route(API_PATH, api),
             Route(published.OPENAPI_PATH, published.description(parts.base_url)),
             Route(DOCS_PATH, published.reference(parts.base_url)),

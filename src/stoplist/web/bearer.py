@@ -11,6 +11,7 @@ from stoplist.limits.headers import rate_limit_headers
 from stoplist.limits.limiter import Limiter
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.model import Bearer
+from stoplist.web.crowd import Crowd
 from stoplist.web.exchange import API_PATH, AsgiApp, Headers, Receive, Scope, Send, exchange_of
 
 _MISSING = "Send an access token from /oauth/token, as Authorization: Bearer, in one header."
@@ -20,14 +21,15 @@ _INVALID = "The access token is unknown, expired or revoked: get a new one from 
 class BearerGate:
     """The ASGI application around the routes of the API."""
 
-    def __init__(self, routes: AsgiApp, *, database: Database, clock: Clock, limiter: Limiter) -> None:
+    def __init__(self, routes: AsgiApp, *, database: Database, clock: Clock, limiter: Limiter, crowd: Crowd) -> None:
         self._routes = routes
-        self._database, self._clock, self._limiter = database, clock, limiter
+        self._database, self._clock, self._limiter, self._crowd = database, clock, limiter, crowd
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = exchange_of(scope)
         exchange.route = f"{API_PATH}/*"
-        bearer = await bearer_of(scope["headers"], self._database, self._clock)
+        with self._crowd.one_of(exchange.source_ip):
+            bearer = await bearer_of(scope["headers"], self._database, self._clock)
         exchange.client_id, exchange.is_authenticated = bearer.client_id, True
         decision = await self._limiter.api(bearer.client_id, limit=bearer.api_per_minute)
         exchange.headers = rate_limit_headers("api", decision)

@@ -22,7 +22,7 @@ class ClientGone(Exception):
 
 
 class Room:
-    """The memory for what clients send: each may have so many bytes on their way and being worked on at once."""
+    """The memory for what clients send and ask for: each may have so many bytes on their way at once."""
 
     def __init__(self, *, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -38,7 +38,7 @@ class Room:
             if self._taken[client_id] + count > self._most_bytes:
                 raise RateLimited(
                     f"More than {self._most_bytes >> 20} MiB of this key are on their way at once: "
-                    "send fewer batches at a time.",
+                    "send fewer batches, or ask for fewer pages, at a time.",
                     retry_after_s=1,
                 )
             self._taken[client_id] += count

@@ -1,5 +1,8 @@
 """Whether the process is up, and whether it can reach its stores. Source: docs/interface.md section D10."""
 
+import asyncio
+import time
+
 from stoplist.db import Database, schema
 from stoplist.errors import MethodNotAllowed, StoreUnavailable
 from stoplist.web.exchange import AsgiApp, Receive, Scope, Send, exchange_of, send_json
@@ -7,6 +10,7 @@ from stoplist.web.readiness import Readiness
 
 HEALTHZ, READYZ = "/healthz", "/readyz"
 PATHS = frozenset((HEALTHZ, READYZ))
+GOOD_FOR_S = 1.0
 
 
 async def healthz(scope: Scope, receive: Receive, send: Send) -> None:
@@ -18,8 +22,10 @@ async def healthz(scope: Scope, receive: Receive, send: Send) -> None:
 def readyz(database: Database, readiness: Readiness) -> AsgiApp:
     """200 when the database answers; 503 when it does not, or when the server was told to stop.
 
-    The limit store is not asked: without it requests are answered all the same.
+    The limit store is not asked: without it requests are answered all the same. Whoever asks within a second of another
+    gets the same answer, so that a flood of questions is one.
     """
+    glance = _Glance(database)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         _begin(scope, READYZ)
@@ -27,11 +33,31 @@ def readyz(database: Database, readiness: Readiness) -> AsgiApp:
         if readiness.is_leaving:
             await send_json(send, 503, {"status": "stopping"})
             return
-        if await schema.read(database) is None:
-            raise StoreUnavailable("The database is empty.")
+        await glance.at_database()
         await send_json(send, 200, {"status": "ready"})
 
     return answer
+
+
+class _Glance:
+    """What the database said last, for a second."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._asked_s = -GOOD_FOR_S
+        self._asking: asyncio.Task[None] | None = None
+
+    async def at_database(self) -> None:
+        """Raises StoreUnavailable when it does not answer, or holds nothing."""
+        now_s = time.monotonic()
+        if self._asking is None or (self._asking.done() and now_s - self._asked_s >= GOOD_FOR_S):
+            self._asked_s = now_s
+            self._asking = asyncio.ensure_future(self._ask())
+        await asyncio.shield(self._asking)
+
+    async def _ask(self) -> None:
+        if await schema.read(self._database) is None:
+            raise StoreUnavailable("The database is empty.")
 
 
 def _begin(scope: Scope, route: str) -> None:

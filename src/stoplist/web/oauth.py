@@ -14,6 +14,7 @@ from stoplist.oauth.authentication import Presented, read_presented
 from stoplist.oauth.grants import GRANTS, refresh_token
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores
 from stoplist.web.body import read_body
+from stoplist.web.crowd import Crowd
 from stoplist.web.exchange import (
     TOKEN_PATH,
     Headers,
@@ -35,8 +36,8 @@ _GRANT_NAMES = " or ".join(GRANTS)
 class TokenEndpoint:
     """The ASGI application at the token endpoint's path."""
 
-    def __init__(self, stores: TokenStores, metrics: Metrics) -> None:
-        self._stores, self._metrics = stores, metrics
+    def __init__(self, stores: TokenStores, metrics: Metrics, crowd: Crowd) -> None:
+        self._stores, self._metrics, self._crowd = stores, metrics, crowd
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = exchange_of(scope)
@@ -44,15 +45,13 @@ class TokenEndpoint:
         form, presented = await _read(scope, receive)
         grant_type = form["grant_type"]
         actor = Actor(kind="client", id="", source_ip=exchange.source_ip, request_id=exchange.request_id)
-        outcome = await GRANTS[grant_type](
-            actor,
-            self._stores,
-            TokenRequest(
-                presented=presented,
-                refresh_token=form.get("refresh_token", ""),
-                source=source_key(exchange.source_ip),
-            ),
+        request = TokenRequest(
+            presented=presented,
+            refresh_token=form.get("refresh_token", ""),
+            source=source_key(exchange.source_ip),
         )
+        with self._crowd.one_of(exchange.source_ip):
+            outcome = await GRANTS[grant_type](actor, self._stores, request)
         exchange.client_id, exchange.is_authenticated = outcome.client_id, outcome.is_proved
         self._count(grant_type, outcome)
         headers = rate_limit_headers("token", outcome.decision) if outcome.is_proved else []

@@ -31,6 +31,8 @@ _LOG = logging.getLogger(__name__)
 _NEW, _HEAD, _BODY, _RECEIVED, _IDLE, _LINGERING = range(6)
 
 _MAX_PIPELINED = 32
+# Many short fields take ten times the memory of the bytes that came; nobody has so many.
+_MAX_FIELDS = 500
 
 OnOwnAnswer = Callable[[str, int], None]
 
@@ -198,6 +200,12 @@ class WireProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._phase = _HEAD
         self._since_s = self.server_state.now_s
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One field of a head."""
+        if len(self.headers) >= _MAX_FIELDS:
+            raise _TooManyFieldsError
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The application is started, or has its turn after those before it."""
@@ -453,6 +461,10 @@ class _TooManyPipelinedError(Exception):
 
     Source: RFC 9112 section 9.3.2.
     """
+
+
+class _TooManyFieldsError(Exception):
+    """Stops the parser."""
 
 
 class _AmbiguousHeadError(Exception):

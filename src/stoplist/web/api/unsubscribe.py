@@ -38,6 +38,8 @@ from stoplist.web.exchange import (
 PATH = API_PATH + "/unsubscribe/{channel}"
 _ALLOW = "GET, HEAD, POST"
 _FEW = 200
+# About what a record of a page takes as JSON.
+_RECORD_BYTES = 400
 _VARY = (b"vary", b"accept-encoding")
 
 
@@ -51,16 +53,17 @@ class ChannelEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = exchange_of(scope)
         exchange.route = self.path
-        if scope["method"] == "POST":
-            with self._room.of(scope["stoplist.bearer"].client_id) as take:
-                await self._post(scope, receive, send, take)
-        elif scope["method"] in ("GET", "HEAD"):
-            await self._get(_actor(scope["stoplist.bearer"], exchange), scope, send)
-        else:
+        if scope["method"] not in ("GET", "HEAD", "POST"):
             raise MethodNotAllowed("Ask with GET, submit with POST.", allow=_ALLOW)
+        with self._room.of(scope["stoplist.bearer"].client_id) as take:
+            if scope["method"] == "POST":
+                await self._post(scope, receive, send, take)
+            else:
+                await self._get(_actor(scope["stoplist.bearer"], exchange), scope, send, take)
 
-    async def _get(self, actor: Actor, scope: Scope, send: Send) -> None:
+    async def _get(self, actor: Actor, scope: Scope, send: Send, take: Callable[[int], None]) -> None:
         query = read_query(scope["query_string"])
+        take(0 if query.addresses else query.limit * _RECORD_BYTES)
         if query.addresses:
             page = await look_up(actor, self._stores, self._channel, query.named, addresses=query.addresses)
         else:
@@ -77,7 +80,9 @@ class ChannelEndpoint:
         # A body may take a minute to arrive, and its key be revoked in that time.
         bearer = await bearer_of(headers, self._stores.database, self._stores.clock)
         if coding == "gzip":
+            packed_bytes = len(body)
             body = await unpacked(body, max_bytes=MAX_BODY_BYTES)
+            take(max(0, len(body) - packed_bytes))
         named, items = await read_batch(body)
         preferences = read_preferences(headers)
         submission = await submit(
