@@ -142,7 +142,7 @@ def _one_by_one(url: str) -> Iterator[str]:
 def reason(error: Exception) -> str:
     """Why a connection failed, in words that repeat no secret."""
     if isinstance(error, ssl.SSLError):
-        why = getattr(error, "verify_message", "") or error.reason or type(error).__name__
+        why = getattr(error, "verify_message", "") or getattr(error, "reason", "") or type(error).__name__
         return f"TLS failed ({why}): sslrootcert in the address names the authority to trust"
     # The words about a malformed address quote it, and a password that is not encoded may lie anywhere in it.
     if isinstance(error, ValueError):
