@@ -5,8 +5,6 @@ queue before the database. Source: docs/interface.md section D4.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from stoplist.errors import RateLimited
 from stoplist.web.forwarded import source_key
@@ -20,19 +18,30 @@ class Crowd:
     def __init__(self) -> None:
         self._inside: Counter[str] = Counter()
 
-    @contextmanager
-    def one_of(self, source_ip: str) -> Iterator[None]:
+    def one_of(self, source_ip: str) -> "_Inside":
         """While this lasts it is one of so many. Raises RateLimited at once where there are too many already."""
-        source = source_key(source_ip)
-        if self._inside[source] >= AT_ONCE:
+        return _Inside(self._inside, source_key(source_ip))
+
+
+class _Inside:
+    # No generator: every request of the API passes here.
+    __slots__ = ("_counts", "_source")
+
+    def __init__(self, counts: Counter[str], source: str) -> None:
+        self._counts, self._source = counts, source
+
+    def __enter__(self) -> None:
+        count = self._counts[self._source]
+        if count >= AT_ONCE:
             raise RateLimited(
                 f"More than {AT_ONCE} requests of this address are being looked into: send fewer at a time.",
                 retry_after_s=1,
             )
-        self._inside[source] += 1
-        try:
-            yield
-        finally:
-            self._inside[source] -= 1
-            if not self._inside[source]:
-                del self._inside[source]
+        self._counts[self._source] = count + 1
+
+    def __exit__(self, *_: object) -> None:
+        count = self._counts[self._source] - 1
+        if count:
+            self._counts[self._source] = count
+        else:
+            del self._counts[self._source]

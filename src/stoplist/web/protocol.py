@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 _NEW, _HEAD, _BODY, _RECEIVED, _IDLE, _LINGERING = range(6)
 
 _MAX_PIPELINED = 32
-# Many short fields take ten times the memory of the bytes that came; nobody has so many.
+# Many short fields take ten times the memory of the bytes that came: so many may wait for the end of their head.
 _MAX_FIELDS = 500
 
 OnOwnAnswer = Callable[[str, int], None]
@@ -192,6 +192,10 @@ class WireProtocol(HttpToolsProtocol):
             self._refuse("The request is not well-formed HTTP.")
         except httptools.HttpParserUpgrade as upgrade:
             self._receive_without_upgrade(data[upgrade.args[0] :])
+        else:
+            # Of a head that waits for its end: one that is whole is soon gone.
+            if self._phase == _HEAD and len(self.headers) > _MAX_FIELDS:
+                self._refuse(f"The head of the request has more than {_MAX_FIELDS} fields and no end.")
 
     # What the parser calls
 
@@ -200,12 +204,6 @@ class WireProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._phase = _HEAD
         self._since_s = self.server_state.now_s
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One field of a head."""
-        if len(self.headers) >= _MAX_FIELDS:
-            raise _TooManyFieldsError
-        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The application is started, or has its turn after those before it."""
@@ -461,10 +459,6 @@ class _TooManyPipelinedError(Exception):
 
     Source: RFC 9112 section 9.3.2.
     """
-
-
-class _TooManyFieldsError(Exception):
-    """Stops the parser."""
 
 
 class _AmbiguousHeadError(Exception):

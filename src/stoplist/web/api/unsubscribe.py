@@ -55,20 +55,20 @@ class ChannelEndpoint:
         exchange.route = self.path
         if scope["method"] not in ("GET", "HEAD", "POST"):
             raise MethodNotAllowed("Ask with GET, submit with POST.", allow=_ALLOW)
-        with self._room.of(scope["stoplist.bearer"].client_id) as take:
-            if scope["method"] == "POST":
+        bearer: Bearer = scope["stoplist.bearer"]
+        if scope["method"] == "POST":
+            with self._room.of(bearer.client_id) as take:
                 await self._post(scope, receive, send, take)
-            else:
-                await self._get(_actor(scope["stoplist.bearer"], exchange), scope, send, take)
-
-    async def _get(self, actor: Actor, scope: Scope, send: Send, take: Callable[[int], None]) -> None:
-        query = read_query(scope["query_string"])
-        take(0 if query.addresses else query.limit * _RECORD_BYTES)
+            return
+        actor, query = _actor(bearer, exchange), read_query(scope["query_string"])
         if query.addresses:
             page = await look_up(actor, self._stores, self._channel, query.named, addresses=query.addresses)
-        else:
+            await _answer(scope, send, await _encoded(page, page.items))
+            return
+        with self._room.of(bearer.client_id) as take:
+            take(query.limit * _RECORD_BYTES)
             page = await follow(actor, self._stores, self._channel, query.named, limit=query.limit, cursor=query.cursor)
-        await _answer(scope, send, await _encoded(page, page.items))
+            await _answer(scope, send, await _encoded(page, page.items))
 
     async def _post(self, scope: Scope, receive: Receive, send: Send, take: Callable[[int], None]) -> None:
         headers: Headers = scope["headers"]
