@@ -88,6 +88,9 @@ class Lines:
 
     async def _room_for_heavy(self, line: "_Line") -> None:
         """There is room for a heavy unit; the small ones that come while it waits for that go ahead of it."""
+        if not self._heavy.is_full:
+            await self._heavy.enter(is_bounded=False)
+            return
         room = asyncio.ensure_future(self._heavy.enter(is_bounded=False))
         while not room.done():
             if line.small:

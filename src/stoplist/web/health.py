@@ -40,7 +40,7 @@ def readyz(database: Database, readiness: Readiness) -> AsgiApp:
 
 
 class _Glance:
-    """What the database said last, for a second."""
+    """That the database answered, for a second."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -50,10 +50,11 @@ class _Glance:
     async def at_database(self) -> None:
         """Raises StoreUnavailable when it does not answer, or holds nothing."""
         now_s = time.monotonic()
-        if self._asking is None or (self._asking.done() and now_s - self._asked_s >= GOOD_FOR_S):
+        known = self._asking
+        if known is None or (known.done() and (known.exception() or now_s - self._asked_s >= GOOD_FOR_S)):
             self._asked_s = now_s
-            self._asking = asyncio.ensure_future(self._ask())
-        await asyncio.shield(self._asking)
+            known = self._asking = asyncio.ensure_future(self._ask())
+        await asyncio.shield(known)
 
     async def _ask(self) -> None:
         if await schema.read(self._database) is None:
