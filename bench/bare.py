@@ -6,7 +6,7 @@ This file imports as little as it can: the time that it takes to start is a yard
 """
 
 import argparse
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -87,8 +87,13 @@ def main() -> None:
     parser.add_argument("--key", required=True)
     parser.add_argument("--body-bytes", type=int, required=True)
     options = parser.parse_args()
+    serve(APPS[options.app](options.body_bytes), options)
+
+
+def serve(app: ASGIApp, options: argparse.Namespace, *, lifespan: Literal["auto", "off"] = "off") -> None:
+    """Serves on the `port` of the options, with their `cert` and `key`, until it is told to stop."""
     uvicorn.run(
-        APPS[options.app](options.body_bytes),
+        app,
         host="127.0.0.1",
         port=options.port,
         ssl_certfile=options.cert,
@@ -96,7 +101,7 @@ def main() -> None:
         loop="uvloop",
         http="httptools",
         ws="none",
-        lifespan="off",
+        lifespan=lifespan,
         proxy_headers=False,
         access_log=False,
         log_level="warning",

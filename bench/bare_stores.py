@@ -16,13 +16,12 @@ from urllib.parse import parse_qsl
 
 import asyncpg
 import redis.asyncio as redis
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from bench.bare import answer_of_size
+from bench.bare import answer_of_size, serve
 from stoplist.limits.store import SCRIPT
 
 _CONNECTIONS = 20
@@ -103,19 +102,7 @@ def main() -> None:
     handlers = Handlers(options.body_bytes, options.token_bytes)
     paths = ("/api/v1/nothing", "/api/v1/unsubscribe/email", "/healthz")
     routes = [Route(path, handlers.read) for path in paths] + [Route("/oauth/token", handlers.issue, methods=["POST"])]
-    uvicorn.run(
-        Starlette(routes=routes, lifespan=handlers.open),
-        host="127.0.0.1",
-        port=options.port,
-        ssl_certfile=options.cert,
-        ssl_keyfile=options.key,
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        proxy_headers=False,
-        access_log=False,
-        log_level="warning",
-    )
+    serve(Starlette(routes=routes, lifespan=handlers.open), options, lifespan="auto")
 
 
 if __name__ == "__main__":

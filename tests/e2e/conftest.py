@@ -73,19 +73,25 @@ def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 
 @pytest.fixture(scope="module")
-def on_postgresql(
+def scaled(
     tmp_path_factory: pytest.TempPathFactory,
     postgresql: services.Server,
     valkey: Valkey,
     request: pytest.FixtureRequest,
-) -> Iterator[Deployment]:
-    """A server of two workers on PostgreSQL and Valkey."""
+) -> Iterator[Place]:
+    """A place on PostgreSQL and Valkey for all the tests of a module, where a server has two workers."""
     url = postgresql.fresh_database(request.node.name)
-    place = scaled_place(tmp_path_factory.mktemp("postgresql"), url, valkey)
+    place = scaled_place(tmp_path_factory.mktemp("scaled"), url, valkey)
     place.ok("migrate")
-    with place.serving() as server:
-        yield Deployment(place, [server])
+    yield place
     postgresql.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def on_postgresql(scaled: Place) -> Iterator[Deployment]:
+    """A server of two workers on PostgreSQL and Valkey."""
+    with scaled.serving() as server:
+        yield Deployment(scaled, [server])
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])

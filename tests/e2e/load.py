@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.e2e.running import Key, Server
+from tests.e2e.running import PATIENCE_S, Key, Server
 from tests.web.serving import Answer, Connection
 
 
@@ -28,6 +28,30 @@ async def connection(server: Server) -> AsyncIterator[Connection]:
     """One of them."""
     async with connections([server], 1) as (line,):
         yield line
+
+
+@asynccontextmanager
+async def in_flight(server: Server, key: Key) -> AsyncIterator[tuple[Connection, bytes]]:
+    """A connection whose token request is in the application's hands, and the body that it waits for."""
+    head, _, body = issue(key).partition(b"\r\n\r\n")
+    async with connection(server) as line:
+        await line.send(head + b"\r\nExpect: 100-continue\r\n\r\n")
+        # The application asks for the body.
+        assert await line.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        yield line, body
+
+
+async def refuses_connections(server: Server) -> None:
+    """Its door is closed, before patience is at its end."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            except ConnectionError:
+                return
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 async def ask(line: Connection, request: bytes) -> Answer:

@@ -1,14 +1,13 @@
 """What a server finishes before it ends (docs/interface.md sections D1 and D9)."""
 
 import asyncio
-import contextlib
 import signal
 from typing import Any
 
 import pytest
 
 from tests.e2e import load
-from tests.e2e.running import PATIENCE_S, Key, Place, Server
+from tests.e2e.running import Key, Place, Server
 from tests.web.serving import Answer
 
 CC = {"grant_type": "client_credentials"}
@@ -26,27 +25,11 @@ def test_a_request_in_flight_is_finished(place: Place, number: signal.Signals) -
 
 
 async def _answer_across(server: Server, key: Key, number: signal.Signals) -> Answer:
-    head, _, body = load.issue(key).partition(b"\r\n\r\n")
-    async with load.connection(server) as line:
-        await line.send(head + b"\r\nExpect: 100-continue\r\n\r\n")
-        # The application asks for the body: the request is in its hands.
-        assert await line.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    async with load.in_flight(server, key) as (line, body):
         server.process.send_signal(number)
-        await _refuses_connections(server)
+        await load.refuses_connections(server)
         await line.send(body)
         return await line.answer()
-
-
-async def _refuses_connections(server: Server) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            except ConnectionError:
-                return
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
 
 def test_a_request_that_never_comes_to_an_end_does_not_hold_up_the_stop(place: Place) -> None:

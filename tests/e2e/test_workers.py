@@ -20,7 +20,6 @@ from stoplist.web.server import listen
 from tests.e2e import load
 from tests.e2e.conftest import SECRET_KEY, own_limits_url, postgresql_place, scaled_place
 from tests.e2e.running import PATIENCE_S, Key, Place, Server, free_port
-from tests.services import postgresql as services
 from tests.services.keeping import wait_until
 from tests.services.proxy import Proxy, proxy
 from tests.services.valkey import Valkey
@@ -29,21 +28,6 @@ from tests.web.serving import Answer, Connection
 MANY = 1_000_000
 READYZ = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _BROKEN = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
-
-
-@pytest.fixture(scope="module")
-def scaled(
-    tmp_path_factory: pytest.TempPathFactory,
-    postgresql: services.Server,
-    valkey: Valkey,
-    request: pytest.FixtureRequest,
-) -> Iterator[Place]:
-    """A place on PostgreSQL and Valkey for all the tests of this module, where a server has two workers."""
-    url = postgresql.fresh_database(request.node.name)
-    place = scaled_place(tmp_path_factory.mktemp("scaled"), url, valkey)
-    place.ok("migrate")
-    yield place
-    postgresql.drop_database(url)
 
 
 @pytest.fixture(scope="module")
@@ -297,33 +281,11 @@ def test_all_finish_what_is_in_flight(scaled: Place, stop: Callable[[Server], No
 
 
 async def _answer_across(server: Server, key: Key, stop: Callable[[], Any]) -> Answer:
-    async with _in_flight(server, key) as (line, body):
+    async with load.in_flight(server, key) as (line, body):
         stop()
-        await _refuses_connections(server)
+        await load.refuses_connections(server)
         await line.send(body)
         return await line.answer()
-
-
-@contextlib.asynccontextmanager
-async def _in_flight(server: Server, key: Key) -> AsyncIterator[tuple[Connection, bytes]]:
-    """A connection whose request is in the application's hands, and the body that it waits for."""
-    head, _, body = load.issue(key).partition(b"\r\n\r\n")
-    async with load.connection(server) as line:
-        await line.send(head + b"\r\nExpect: 100-continue\r\n\r\n")
-        assert await line.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        yield line, body
-
-
-async def _refuses_connections(server: Server) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            except ConnectionError:
-                return
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
 
 def test_whoever_asks_for_readiness_hears_of_the_stop_before_connections_are_refused(scaled: Place) -> None:
@@ -384,9 +346,9 @@ def test_ctrl_c_once_more_does_not_wait(scaled: Place) -> None:
     key = scaled.new_key()
 
     async def hurried(server: Server) -> bool:
-        async with _in_flight(server, key) as (line, _):
+        async with load.in_flight(server, key) as (line, _):
             _group(signal.SIGINT)(server)
-            await _refuses_connections(server)
+            await load.refuses_connections(server)
             _group(signal.SIGINT)(server)
             return await line.is_closed()
 
