@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +12,17 @@ import asyncpg
 from stoplist.copied import Copied, Report, Step, copy_deployment
 from stoplist.db import Database, schema
 from stoplist.db.opening import sqlite_path
+from stoplist.errors import Refused
 from stoplist.oauth.authentication import find_client
 from stoplist.oauth.tokens import issue_pair, rotate_pair
 from stoplist.oauth.usage import Usage
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization
+from stoplist.staff.people import set_role
+from stoplist.unsubscribes.reverse import reverse
 from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, opened
 from tests.fakes import FakeClock
+from tests.staff.office import Office
 from tests.unsubscribes.partner import Organization, Place, back, out
 
 LONG_AGO = "2001-09-09T01:46:40Z"
@@ -52,11 +56,14 @@ async def live_in(database: Database, clock: FakeClock) -> HandedOut:
     clock.advance(60)
     await organization.submit(back(ADDRESSES[0], place.ago(0)), out("jürgen@例え.example", LONG_AGO, source="💌\t;1:"))
     await organization.on("sms").submit(out("+12025550123"), all_groups=True)
+    mistake = await organization.on("sms").submit(out("+12025550124"))
+    await reverse(ADMINISTRATOR, place.stores, mistake.submission_id or "")
     await retire_group(ADMINISTRATOR, database, clock, group_id=reminders)
     await make_organization(database, clock, "closed")
     await close_organization(ADMINISTRATOR, database, clock, slug="closed")
     key = await make_key(database, clock, organization.slug, label="a: b; c")
     await _used(database, clock, key.credential.client_id)
+    await _staffed(database, clock, organization.slug)
     client = await find_client(database, key.credential.client_id)
     assert client is not None
     first = await issue_pair(database, clock, client)
@@ -72,6 +79,16 @@ async def live_in(database: Database, clock: FakeClock) -> HandedOut:
         page.next_cursor or "",
         organization,
     )
+
+
+async def _staffed(database: Database, clock: FakeClock, org_slug: str) -> None:
+    office = Office(database, clock)
+    ann = await office.hire("ann@example.org")
+    await set_role(ADMINISTRATOR, database, clock, email=ann.id, org_slug=org_slug, role="admin")
+    await office.set_up_app(ann)
+    await office.invite("bob@example.org", is_administrator=True)
+    with suppress(Refused):
+        await office.sign_in("nobody@example.org")
 
 
 async def _used(database: Database, clock: FakeClock, client_id: str) -> None:

@@ -22,7 +22,26 @@ class SettingsError(StoplistError):
 
 
 class Refused(StoplistError):
-    """An administrator's change cannot be made as asked."""
+    """What a person asked for cannot be done as asked.
+
+    `field` names the one input at fault, if it is one. `command` is what else the command line says: where to look.
+    """
+
+    def __init__(self, text: str, *, field: str | None = None, command: str = "") -> None:
+        super().__init__(text)
+        self.field, self.command = field, command
+
+
+class Missing(Refused):
+    """There is no such thing, or none that this person may see: one answer for both."""
+
+
+class Forbidden(Refused):
+    """This person may see it, but not do that."""
+
+
+class AlreadyMade(Refused):
+    """What was asked for was done before, by the same form that was sent twice."""
 
 
 class BadRequest(StoplistError):

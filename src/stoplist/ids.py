@@ -13,10 +13,13 @@ import zlib
 ACCESS_TOKEN = "svc_at_"
 REFRESH_TOKEN = "svc_rt_"
 CLIENT_SECRET = "svc_cs_"
+SIGN_IN_LINK = "svc_sl_"
+SESSION = "svc_ss_"
 CLIENT_ID = "svc_ci_"
 GROUP_ID = "grp_"
 RECORD_ID = "uns_"
 SUBMISSION_ID = "sub_"
+SESSION_ID = "ses_"
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 # To ask the system for randomness costs as much as to look a token up.
@@ -81,6 +84,11 @@ def id_pattern(prefix: str) -> str:
 def secret_pattern(prefix: str) -> str:
     """The same for tokens and client secrets."""
     return f"^{prefix}[0-9A-Za-z]{{{_BODY_CHARS + _CHECK_CHARS}}}$"
+
+
+def could_be_id(text: str, prefix: str) -> bool:
+    """Whether it is worth looking for as an identifier with this prefix. Never raises, any text will do."""
+    return text.startswith(prefix) and text.isascii() and text[len(prefix) :].isalnum()
 
 
 def is_well_formed(secret: str, prefix: str) -> bool:

@@ -6,12 +6,14 @@ import pkgutil
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
-from stoplist import oauth, organizations
+from stoplist import audit, oauth, organizations
 from stoplist.actor import Actor
+from stoplist.audit import reading
+from stoplist.audit.reading import AuditEntry
 from stoplist.db import Database
-from stoplist.oauth import credentials
+from stoplist.oauth import credentials, events, trouble, usage
 from stoplist.oauth.credentials import Changes
-from stoplist.organizations import groups
+from stoplist.organizations import groups, target
 from stoplist.organizations import organizations as companies
 from tests.builders import ADMINISTRATOR, make_key, make_organization
 from tests.fakes import FakeClock
@@ -45,6 +47,9 @@ OPERATIONS = {
         ("organization.create", "group.create"),
     ),
     "organizations.list_organizations": Operation(lambda actor, it: companies.list_organizations(actor, it.database)),
+    "organizations.show_organization": Operation(
+        lambda actor, it: companies.show_organization(actor, it.database, it.slug)
+    ),
     "organizations.rename_organization": Operation(
         lambda actor, it: companies.rename_organization(actor, it.database, it.clock, slug=it.slug, name="Renamed"),
         ("organization.rename",),
@@ -60,6 +65,10 @@ OPERATIONS = {
         ("group.create",),
     ),
     "groups.list_groups": Operation(lambda actor, it: groups.list_groups(actor, it.database, org_slug=it.slug)),
+    "groups.rename_group": Operation(
+        lambda actor, it: groups.rename_group(actor, it.database, it.clock, group_id=it.group_id, name="letters"),
+        ("group.rename",),
+    ),
     "groups.retire_group": Operation(
         lambda actor, it: groups.retire_group(actor, it.database, it.clock, group_id=it.default_group_id),
         ("group.retire",),
@@ -70,6 +79,14 @@ OPERATIONS = {
         ),
         ("organization.set_default_group",),
     ),
+    "groups.unset_default_group": Operation(
+        lambda actor, it: groups.unset_default_group(actor, it.database, it.clock, org_slug=it.slug),
+        ("organization.unset_default_group",),
+    ),
+    "target.find_target_of_person": Operation(
+        lambda actor, it: target.find_target_of_person(actor, it.database, org_slug=it.slug, group_id=it.group_id)
+    ),
+    "target.organizations_seen": Operation(lambda actor, it: target.organizations_seen(actor, it.database)),
     "credentials.create_credential": Operation(
         lambda actor, it: credentials.create_credential(
             actor, it.database, it.clock, label="new", organizations=[it.slug]
@@ -96,6 +113,10 @@ OPERATIONS = {
         lambda actor, it: credentials.rotate_secret(actor, it.database, it.clock, client_id=it.client_id),
         ("key.rotate_secret",),
     ),
+    "credentials.replace_credential": Operation(
+        lambda actor, it: credentials.replace_credential(actor, it.database, it.clock, client_id=it.client_id),
+        ("key.replace", "key.create"),
+    ),
     "credentials.set_ceilings": Operation(
         lambda actor, it: credentials.set_ceilings(
             actor, it.database, it.clock, client_id=it.client_id, token_per_minute=20, api_per_minute="default"
@@ -112,20 +133,33 @@ OPERATIONS = {
         ),
         ("key.update",),
     ),
+    "usage.use_by_day": Operation(lambda actor, it: usage.use_by_day(actor, it.database, it.client_id, since_day=0)),
+    "usage.last_refusals": Operation(lambda actor, it: usage.last_refusals(actor, it.database, it.client_id)),
+    "events.events_of": Operation(lambda actor, it: events.events_of(actor, it.database, it.client_id)),
+    "events.alarms": Operation(lambda actor, it: events.alarms(actor, it.database, since_ms=0)),
+    "trouble.keys_in_trouble": Operation(lambda actor, it: trouble.keys_in_trouble(actor, it.database, it.clock)),
+    "reading.list_audit": Operation(lambda actor, it: reading.list_audit(actor, it.database)),
+    "reading.export_audit": Operation(lambda actor, it: exported(actor, it.database)),
 }
 
 
+async def exported(actor: Actor, database: Database, **filters: Any) -> list[AuditEntry]:
+    """Every entry that an export brings."""
+    return [entry async for entries in reading.export_audit(actor, database, **filters) for entry in entries]
+
+
 def known_operations() -> set[str]:
-    """Every public function whose first argument is who acts, save the grants: theirs is a partner's program."""
+    """Every public function that is given who acts, then the database; not the grants, for a partner's program."""
     return {f"{function.__module__.rsplit('.', 1)[1]}.{name}" for name, function in _functions()}
 
 
-async def a_scene(database: Database, clock: FakeClock, slug: str = "acme") -> Scene:
-    """A scene of its own in a database that may hold others."""
+async def a_scene(database: Database, clock: FakeClock, slug: str = "acme", *more_slugs: str) -> Scene:
+    """A scene of its own in a database that may hold others; its keys cover `more_slugs` too."""
     organization = await make_organization(database, clock, slug, default_group="news")
     other = await groups.create_group(ADMINISTRATOR, database, clock, org_slug=slug, name="reminders")
-    key = await make_key(database, clock, slug)
-    inactive_id = (await make_key(database, clock, slug)).credential.client_id
+    key = await make_key(database, clock, slug, *more_slugs, default_organization=slug)
+    inactive = await make_key(database, clock, slug, *more_slugs, default_organization=slug)
+    inactive_id = inactive.credential.client_id
     await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=inactive_id)
     assert organization.default_group_id is not None
     return Scene(
@@ -141,11 +175,11 @@ async def a_scene(database: Database, clock: FakeClock, slug: str = "acme") -> S
 
 
 def _functions() -> Iterator[tuple[str, Any]]:
-    for package in (organizations, oauth):
+    for package in (organizations, oauth, audit):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if found.name.startswith("stoplist.oauth.grants"):
                 continue
             for name, function in inspect.getmembers(importlib.import_module(found.name), inspect.isfunction):
                 is_its_own = function.__module__ == found.name and not name.startswith("_")
-                if is_its_own and next(iter(inspect.signature(function).parameters), None) == "actor":
+                if is_its_own and list(inspect.signature(function).parameters)[:2] == ["actor", "database"]:
                     yield name, function

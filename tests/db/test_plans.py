@@ -5,6 +5,7 @@ luck turns into a walk through a million rows.
 """
 
 import asyncio
+import json
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -20,15 +21,18 @@ from tests.builders import migrated
 from tests.services.postgresql import Server
 
 QUERIES: dict[str, Query] = {}
-for _package in ("stoplist.db", "stoplist.audit", "stoplist.organizations", "stoplist.oauth", "stoplist.unsubscribes"):
-    QUERIES |= load_queries(_package)
+for _room in ("db", "audit", "organizations", "oauth", "unsubscribes", "staff"):
+    QUERIES |= load_queries(f"stoplist.{_room}")
 
 PRIMARY_KEY = "clients_pkey"
 BY_ACCESS, BY_REFRESH, BY_ORIGIN = "token_pairs_access", "token_pairs_refresh", "token_pairs_rotated_from"
 OF_A_CLIENT = "client_days_pkey"
 FEED, RECORD, CHANGE = "feeds_pkey", "unsubscribes_pkey", "unsubscribes_seq"
+VERSION, VERSION_CHANGE = "unsubscribe_versions_pkey", "unsubscribe_versions_seq"
 GROUP, ORGANIZATION = "groups_pkey", "organizations_pkey"
 COVERED = "client_organizations_pkey"
+PERSON, ADDRESS, ROLE = "people_pkey", "people_email_key", "person_organizations_pkey"
+SESSION, LINK, ATTEMPT = "sessions_pkey", "sign_in_links_pkey", "sign_in_attempts_pkey"
 
 HOT = {
     "find_client": [PRIMARY_KEY],
@@ -42,6 +46,22 @@ HOT = {
     "add_refusal": [],
     "forget_refusals": ["client_refusals_pkey"],
     "append": [],
+    "concern": ["organizations_slug_key"],
+    "place_of": ["audit_pkey"],
+    "concerned": ["audit_organizations_audit", "organizations_pkey"],
+    "numbers_of_organizations": ["organizations_slug_key"],
+    "latest_of_target": ["audit_target_time"],
+    "floor_of_all": ["audit_time"],
+    "page_of_all": ["audit_time"],
+    "floor_of_target": ["audit_target_time"],
+    "page_of_target": ["audit_target_time", "audit_organizations_audit"],
+    "floor_of_person": ["audit_actor"],
+    "page_of_person": ["audit_actor"],
+    "floor_of_action": ["audit_action"],
+    "page_of_action": ["audit_action"],
+    "floor_of_organization": ["audit_organizations_pkey"],
+    "page_of_organization": ["audit_organizations_pkey", "audit_pkey", "audit_organizations_audit"],
+    "alarms": ["audit_action"],
     "lock_client": [PRIMARY_KEY],
     "deactivate_client": [PRIMARY_KEY],
     "activate_client": [PRIMARY_KEY],
@@ -49,6 +69,8 @@ HOT = {
     "replace_secret": [PRIMARY_KEY],
     "set_ceilings": [PRIMARY_KEY],
     "ceilings": [PRIMARY_KEY],
+    "replace_client": [PRIMARY_KEY],
+    "replace_client_organizations": [COVERED],
     "update_client": [PRIMARY_KEY, "organizations_slug_key"],
     "credential": [PRIMARY_KEY, OF_A_CLIENT],
     "use_by_day": [OF_A_CLIENT],
@@ -56,6 +78,7 @@ HOT = {
     "organization_by_slug": ["organizations_slug_key"],
     "lock_organization": ["organizations_slug_key"],
     "group_by_id": [GROUP],
+    "rename_group": [GROUP],
     "group_numbers": [],
     "target_default": [PRIMARY_KEY, ORGANIZATION, GROUP],
     "target_by_slug": ["organizations_slug_key", COVERED, GROUP],
@@ -77,6 +100,54 @@ HOT = {
     "records_of_group": [CHANGE],
     "records_of_addresses": [RECORD],
     "addresses_after": [RECORD],
+    "records_everywhere": [RECORD],
+    "seq_at": [FEED],
+    "seq_before": [CHANGE],
+    "records_before": [CHANGE],
+    "count_between": [CHANGE],
+    "address_at": [CHANGE, VERSION_CHANGE],
+    "records_of_address": [RECORD],
+    "versions_of_record": [VERSION],
+    "senders_of_submissions": ["submissions_pkey", "reversals_by"],
+    "labels_of_clients": [PRIMARY_KEY],
+    "changes_by_day": ["feed_days_pkey"],
+    "standing_now": ["feed_days_pkey"],
+    "target_of_people": ["organizations_slug_key", GROUP],
+    "organizations_named": ["organizations_slug_key"],
+    "groups_of_organizations": [],
+    "names_of_target": [ORGANIZATION, "groups_organization_id_group_no_key"],
+    "reversals_of": ["reversals_pkey", "reversals_by"],
+    "records_of_submission": [CHANGE, VERSION_CHANGE, VERSION],
+    "reversible": [CHANGE, VERSION_CHANGE, VERSION, RECORD, "reversals_pkey", "submissions_pkey"],
+    "record_reversal": [],
+    "left_out_of_reversal": [CHANGE, VERSION_CHANGE, VERSION, RECORD, "reversals_pkey"],
+    "account": [ADDRESS],
+    "account_by_id": [PERSON],
+    "lock_account": [ADDRESS],
+    "lock_account_of_link": [PERSON, LINK],
+    "person": [ADDRESS, ROLE, ORGANIZATION],
+    "people_of": ["person_organizations_organization", ROLE, ORGANIZATION],
+    "person_of_link": [LINK, PERSON, ROLE, ORGANIZATION],
+    "set_password": [PERSON],
+    "rehash_password": [PERSON],
+    "set_two_step": [PERSON],
+    "use_totp_step": [PERSON],
+    "note_sign_in": [PERSON],
+    "use_recovery_code": ["recovery_codes_pkey"],
+    "use_link": [LINK],
+    "find_session": [SESSION, PERSON, ROLE, ORGANIZATION],
+    "touch_session": [SESSION],
+    "sessions_of": [ADDRESS, "sessions_person"],
+    "owner_of_session": ["sessions_session_id_key", PERSON],
+    "end_session": ["sessions_session_id_key"],
+    "end_sessions_but": ["sessions_person"],
+    "sign_out": [SESSION],
+    "add_session": [],
+    "recent_attempts": ["sign_in_attempts_source"],
+    "add_attempt": [],
+    "settle_attempt": [ATTEMPT],
+    "forget_attempt": [ATTEMPT],
+    "delete_old_attempts": ["sign_in_attempts_time"],
 }
 """What requests, chores and changes of one key or organization run, with the indexes that lead them."""
 
@@ -84,7 +155,8 @@ COLD = {
     # On an empty or small database alone, or in a table of a row or some.
     "has_deployment", "any_table", "deployment", "create_deployment", "record_migration", "copy_under_way",
     # Lists of all there is, for people.
-    "credentials", "organizations_of_clients", "organizations", "groups_of", "organizations_of_client",
+    "credentials", "keys_in_trouble", "organizations_of_clients", "organizations", "groups_of",
+    "organizations_of_client",
     # Made or changed by hand, in tables of some hundred rows.
     "create_client", "add_client_organization", "remove_client_organizations", "create_organization",
     "rename_organization", "close_organization", "set_default_group", "unset_default_group", "create_group",
@@ -92,7 +164,17 @@ COLD = {
     # Reads no table.
     "may_delete_expired",
     # After a restore: all there is.
-    "feeds", "revoke_everything",
+    "feeds", "revoke_everything", "delete_every_link", "end_every_session",
+    # Goes through the feeds, of which there are three an organization, since an id does not tell its own.
+    "find_submission",
+    # People are some hundred rows, and all of them are looked at, held or changed by hand.
+    "create_person", "lock_administrators", "people", "put_role", "remove_role", "set_administrator", "set_disabled",
+    "add_recovery_code", "delete_recovery_codes", "count_recovery_codes",
+    "add_link", "delete_links", "delete_links_of_others",
+    # Once a minute, in the background, through the sessions of a week and the links of a day.
+    "delete_ended_sessions", "delete_expired_links",
+    # Reads no table.
+    "lock_source", "may_delete_ended",
 }  # fmt: skip
 
 # The columns of the index that bound what a statement reads: fewer would be a walk through a whole feed.
@@ -105,15 +187,24 @@ BOUND_BY = {
     "seq_after": ("feed_id", "seq"),
     "records_of_group": ("feed_id", "seq"),
     "addresses_after": ("feed_id", "address"),
+    "records_everywhere": ("feed_id", "address"),
+    "seq_before": ("feed_id", "seq"),
+    "records_before": ("feed_id", "seq"),
+    "count_between": ("feed_id", "seq"),
+    "records_of_address": ("feed_id", "address"),
+    "versions_of_record": ("feed_id", "address", "group_no"),
 }
+OF_A_SUBMISSION = ("records_of_submission", "reversible", "left_out_of_reversal")
+"""They go along the numbers of one submission, and look at each record of it by its key."""
 OF_A_BATCH = ("standing", "keep_versions", "touch_records", "records_of_addresses")
 """They begin with the addresses that they are given, and find the records of each."""
-PAGES = ("records_after", "seq_after", "addresses_after")
+PAGES = ("records_after", "seq_after", "addresses_after", "seq_before")
 """They go along an index, and no further than the page reaches."""
 
 MANY = (
-    "token_pairs", "clients", "client_days", "client_refusals", "audit",
-    "unsubscribes", "unsubscribe_versions", "submissions", "feeds", "feed_days",
+    "token_pairs", "clients", "client_days", "client_refusals", "audit", "audit_organizations",
+    "unsubscribes", "unsubscribe_versions", "submissions", "feeds", "feed_days", "reversals",
+    "sessions", "sign_in_attempts",
 )  # fmt: skip
 """The tables that grow with the requests; none of them may be walked through."""
 
@@ -127,8 +218,23 @@ _IN_SQLITE = {
     "organizations_pkey": "INTEGER PRIMARY KEY",
     "client_organizations_pkey": "sqlite_autoindex_client_organizations_1",
     "feeds_pkey": "sqlite_autoindex_feeds_1",
+    "feed_days_pkey": "sqlite_autoindex_feed_days_1",
     "unsubscribes_pkey": "sqlite_autoindex_unsubscribes_1",
     "token_pairs_pkey": "INTEGER PRIMARY KEY",
+    "audit_pkey": "INTEGER PRIMARY KEY",
+    "audit_organizations_pkey": "sqlite_autoindex_audit_organizations_1",
+    "unsubscribe_versions_pkey": "sqlite_autoindex_unsubscribe_versions_1",
+    "submissions_pkey": "sqlite_autoindex_submissions_1",
+    "reversals_pkey": "sqlite_autoindex_reversals_1",
+    "groups_organization_id_group_no_key": "sqlite_autoindex_groups_2",
+    "people_pkey": "INTEGER PRIMARY KEY",
+    "people_email_key": "sqlite_autoindex_people_1",
+    "person_organizations_pkey": "sqlite_autoindex_person_organizations_1",
+    "recovery_codes_pkey": "sqlite_autoindex_recovery_codes_1",
+    "sign_in_links_pkey": "sqlite_autoindex_sign_in_links_1",
+    "sessions_pkey": "sqlite_autoindex_sessions_1",
+    "sessions_session_id_key": "sqlite_autoindex_sessions_2",
+    "sign_in_attempts_pkey": "sqlite_autoindex_sign_in_attempts_1",
 }
 
 _FILL = [
@@ -142,6 +248,19 @@ _FILL = [
         SELECT 17 + 16 * (i % 2), 'a' || i || '@example.org', i % 3, 'uns_' || i, i, 'unsubscribed', 'unsubscribe',
                NULL, i, i, 'sub_' || i, i, 0
         FROM generate_series(1, 60000) i""",
+    """INSERT INTO unsubscribe_versions
+        SELECT 17 + 16 * (i % 2), 'a' || i || '@example.org', i % 3, 60000 + i, 'unsubscribed', 'unsubscribe',
+               NULL, i, i, 'sub_' || i
+        FROM generate_series(1, 60000) i""",
+    """INSERT INTO submissions
+        SELECT 17 + 16 * (i % 2), 'sub_' || i, 1, 'client', 'a', NULL, NULL, i, 1, 1, 0, 0, 0, 0, i, i
+        FROM generate_series(1, 60000) i""",
+    "INSERT INTO reversals SELECT 17, 'sub_' || i, 'sub_' || i + 1, i FROM generate_series(1, 1000) i",
+    """INSERT INTO audit (at_ms, actor_kind, actor_id, action, target, detail)
+        SELECT i, 'person', 'p' || i % 50, CASE WHEN i % 3 = 0 THEN 'key.update' ELSE 'key.create' END,
+               'svc_ci_' || i % 1000, '{}'
+        FROM generate_series(1, 60000) i""",
+    """INSERT INTO audit_organizations SELECT 1 + audit_id % 2, at_ms, audit_id FROM audit""",
     "INSERT INTO feeds SELECT i, i / 16, 'email', 'generation', 60000, 1 FROM generate_series(1, 2000) i",
 ]
 
@@ -159,6 +278,27 @@ _VALUES = {
     "until": "4020",
     "most": "10000",
     "examined": "2000",
+    "feed_ids": "'[17, 33]'",
+    "address": "'a2@example.org'",
+    "at_ms": "3000",
+    "before": "40000",
+    "from_seq": "39000",
+    "recorded_from_ms": "0",
+    "recorded_until_ms": "100000",
+    "from_day": "20000",
+    "target": "'svc_ci_7'",
+    "person": "'p7'",
+    "action": "'key.update'",
+    "organization_id": "1",
+    "mine": "'[1]'",
+    "sees_all": "0",
+    "before_ms": "50000",
+    "before_id": "50000",
+    "floor_ms": "10000",
+    "floor_id": "0",
+    "scan": "2000",
+    "first_seq": "20",
+    "last_seq": "10019",
 }
 
 
@@ -188,8 +328,9 @@ def test_on_sqlite_indexes_lead_the_statement(sqlite: sqlite3.Connection, name: 
     plan = [str(row[3]) for row in rows]
     for index in HOT[name]:
         assert any(_IN_SQLITE.get(index, index) in step for step in plan), plan
+    made = {step.split()[1] for step in plan if step.startswith(("CO-ROUTINE", "MATERIALIZE"))}
     for step in plan:
-        if step.startswith("SCAN") and "VIRTUAL TABLE" not in step:
+        if step.startswith("SCAN") and "VIRTUAL TABLE" not in step and step.split()[1] not in made:
             # The oldest rows in the order of the key: read as far as the bite, and no further.
             assert name == "delete_expired_pairs", plan
 
@@ -263,7 +404,7 @@ def test_on_postgresql_every_column_of_the_key_bounds_what_is_read(
     plan = asyncio.run(_plan(url, QUERIES[name], mode=mode, values=_VALUES))
     assert "Hash" not in plan, plan
     (condition,) = re.findall(r"Index Cond: (.+)", plan)
-    assert all(re.search(rf"\({column} (?:=|>|<=) ", condition) for column in BOUND_BY[name]), plan
+    assert all(re.search(rf"\({column} [=<>]+ ", condition) for column in BOUND_BY[name]), plan
     if name in OF_A_BATCH:
         assert plan.index("Function Scan") < plan.index(" on unsubscribes u"), plan
         assert "Nested Loop" in plan, plan
@@ -277,7 +418,7 @@ def test_on_postgresql_a_page_ends_where_it_is_full(
 ) -> None:
     """The index gives the order: whatever has to be sorted is first read to the end of the feed."""
     plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=_VALUES))
-    assert re.search(rf"Index (?:Only )?Scan using {HOT[name][0]}\b", plan), plan
+    assert re.search(rf"Index (?:Only )?Scan (?:Backward )?using {HOT[name][0]}\b", plan), plan
     assert "Sort" not in plan, plan
 
 
@@ -353,5 +494,137 @@ def test_on_postgresql_with_statistics_the_key_bounds_what_is_read_of_a_new_feed
     """Of a feed that it has never heard of it could expect one row, by whichever index, and walk through all of it."""
     plan = asyncio.run(_plan(analysed, QUERIES[name], mode=mode, values={**_VALUES, "feed_id": feed_id}))
     conditions = re.findall(r"Index Cond: (.+)", plan)
-    assert any(all(re.search(rf"\({column} (?:=|>|<=) ", it) for column in BOUND_BY[name]) for it in conditions), plan
+    assert any(all(re.search(rf"\({column} [=<>]+ ", it) for column in BOUND_BY[name]) for it in conditions), plan
     assert re.search(rf"(?:using|on) {HOT[name][0]}\b", plan), plan
+
+
+OF_THE_SUBMISSION = (
+    ("feed_id", "seq", "seq"),
+    ("feed_id", "address", "group_no"),
+    ("feed_id", "submission_id"),
+)
+
+
+@pytest.mark.parametrize("name", OF_A_SUBMISSION)
+def test_on_sqlite_what_a_submission_did_is_found_by_number_or_by_record(sqlite: sqlite3.Connection, name: str) -> None:
+    """No feed is walked through, and of a record's versions no more than its own."""
+    query = QUERIES[name]
+    rows = sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
+    searches = [str(row[3]) for row in rows if str(row[3]).startswith("SEARCH")]
+    bounds = [tuple(re.findall(r"(\w+)[=<>]+\?", search)) for search in searches]
+    assert searches
+    for bound, search in zip(bounds, searches, strict=True):
+        # A version of a record may be searched for by its number too.
+        assert bound in OF_THE_SUBMISSION or bound[:3] == ("feed_id", "address", "group_no"), search
+
+
+@pytest.mark.parametrize("name", OF_A_SUBMISSION)
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("size", ["empty", "filled", "analysed"])
+def test_on_postgresql_what_a_submission_did_is_found_by_number_or_by_record(
+    request: pytest.FixtureRequest, size: str, mode: str, name: str
+) -> None:
+    """The same, whatever PostgreSQL knows of the tables; and it reads none of them into a hash table to join it."""
+    plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=_VALUES))
+    conditions = re.findall(r"Index Cond: (.+)", plan)
+    assert conditions
+    for condition in conditions:
+        columns = tuple(re.findall(r"\((\w+) (?:=|>|<|>=|<=) ", condition))
+        assert columns in OF_THE_SUBMISSION, plan
+    assert not re.search(r"Seq Scan on (?:unsub|subm|rev)", plan), plan
+    assert not re.search(r"Hash (?:Left |Anti |Semi )?Join", plan), plan
+
+
+def test_on_sqlite_a_time_is_found_by_halving(sqlite: sqlite3.Connection) -> None:
+    """Each look at the feed is the first record of a half, in the order of the index."""
+    query = QUERIES["seq_at"]
+    rows = sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
+    plan = [str(row[3]) for row in rows]
+    assert "SEARCH u USING INDEX unsubscribes_seq (feed_id=? AND seq>? AND seq<?)" in plan
+    assert not any("B-TREE" in step for step in plan)
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("size", ["filled", "analysed"])
+def test_on_postgresql_a_time_is_found_by_halving(request: pytest.FixtureRequest, size: str, mode: str) -> None:
+    """The plan leaves out how it looks at the feed (EXPLAIN of PostgreSQL 15 does), so the pages it needs are counted.
+
+    The feed has a thousand, and each of 16 looks is a way down an index of three floors, and a record.
+    """
+
+    async def pages() -> int:
+        connection = await asyncpg.connect(request.getfixturevalue(size))
+        await connection.execute(f"SET plan_cache_mode = {mode}")
+        await connection.execute(f"PREPARE it AS {QUERIES['seq_at'].postgresql}")
+        plan = await connection.fetchval("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE it (17, 3000)")
+        await connection.close()
+        top = json.loads(plan)[0]["Plan"]
+        return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
+
+    assert 17 < asyncio.run(pages()) < 17 * 6
+
+
+def test_on_sqlite_a_submission_is_asked_for_by_its_key_in_each_feed(sqlite: sqlite3.Connection) -> None:
+    """There is no index on its id alone."""
+    query = QUERIES["find_submission"]
+    rows = sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
+    plan = [str(row[3]) for row in rows]
+    assert any(step.startswith("SEARCH s ") and "(feed_id=? AND submission_id=?)" in step for step in plan), plan
+    assert not any(step.startswith("SCAN s") for step in plan), plan
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("size", ["empty", "filled", "analysed"])
+def test_on_postgresql_a_submission_is_asked_for_by_its_key_in_each_feed(
+    request: pytest.FixtureRequest, size: str, mode: str
+) -> None:
+    """The same, whatever PostgreSQL knows of the tables."""
+    url = request.getfixturevalue(size)
+    plan = asyncio.run(_plan(url, QUERIES["find_submission"], mode=mode, values=_VALUES))
+    assert re.search(r"Scan (?:using|on) submissions_pkey\b", plan), plan
+    assert re.search(r"Index Cond: \(\(feed_id = ANY \(\$\d+\)\) AND \(submission_id = ", plan), plan
+    assert not re.search(r"Seq Scan on submissions", plan), plan
+
+
+FLOORS = sorted(name for name in HOT if name.startswith("floor_of_"))
+"""They go along an index of the audit, and end at the row that they look for."""
+OF_THE_AUDIT = sorted(name for name in HOT if name.startswith(("floor_of_", "page_of_")))
+"""They read what is between two places of an index of the audit."""
+
+
+@pytest.mark.parametrize("name", OF_THE_AUDIT)
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("size", ["empty", "filled", "analysed"])
+def test_on_postgresql_the_audit_is_read_between_two_places_of_an_index(
+    request: pytest.FixtureRequest, size: str, mode: str, name: str
+) -> None:
+    """By every column of it, so that a page costs what was examined for it, and no table is walked through."""
+    values = {**_VALUES, "most": "51", "floor_ms": "48000"}
+    plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=values))
+    _check(plan, name)
+    place = r"ROW\([a-z_., ]*at_ms, (?:\w+\.)?audit_id\)"
+    assert re.search(rf"Index Cond: .*{place} < ROW.*{place} >= ROW", plan), plan
+
+
+@pytest.mark.parametrize("name", [*FLOORS, "latest_of_target"])
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("size", ["empty", "filled", "analysed"])
+def test_on_postgresql_what_bounds_a_page_of_the_audit_is_found_without_sorting(
+    request: pytest.FixtureRequest, size: str, mode: str, name: str
+) -> None:
+    """The index gives the order: there may be a million rows behind."""
+    values = {**_VALUES, "most": "51", "floor_ms": "0"}
+    plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=values))
+    assert re.search(rf"Index (?:Only )?Scan Backward using {HOT[name][0]}\b", plan), plan
+    assert "Sort" not in plan, plan
+
+
+@pytest.mark.parametrize("name", [*OF_THE_AUDIT, "latest_of_target"])
+def test_on_sqlite_the_audit_is_read_along_an_index(sqlite: sqlite3.Connection, name: str) -> None:
+    """The same: bounded by what is asked for and by place, and in order as it is."""
+    query = QUERIES[name]
+    rows = sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
+    plan = [str(row[3]) for row in rows]
+    assert not any("TEMP B-TREE" in step for step in plan), plan
+    if name != "latest_of_target":
+        assert re.search(r"at_ms(?:,audit_id\))?[<>]", plan[0]), plan

@@ -20,18 +20,20 @@ CALLS = [
     "unsubscribe_versions feed_id feeds",
     "submissions feed_id feeds",
     "feed_days feed_id feeds",
+    "reversals feed_id feeds",
 ]
 CLEARED = [f"truncate {call.split()[0]}" for call in CALLS]
 
 
 @on_postgresql
-async def test_the_five_tables_are_distributed_together(database: Database) -> None:
+async def test_the_tables_of_the_feeds_are_distributed_together(database: Database) -> None:
     """By feed_id, in one transaction, the others with the feeds; then their old rows are let go of in another."""
     await citus.install(database)
     assert await distribute(database) == Distributed(FEED_TABLES)
     asked = await citus.asked(database)
     assert [what for what, _ in asked] == CALLS + CLEARED
-    first, second = ({xid for _, xid in part} for part in (asked[:5], asked[5:]))
+    count = len(FEED_TABLES)
+    first, second = ({xid for _, xid in part} for part in (asked[:count], asked[count:]))
     assert len(first) == len(second) == 1
     assert first != second
 

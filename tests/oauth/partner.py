@@ -29,6 +29,7 @@ _EPOCH = sql("SELECT epoch FROM clients WHERE client_id = :client_id")
 _PAIRS = sql("SELECT * FROM token_pairs WHERE client_id = :client_id ORDER BY pair_id")
 _FORGET_PAIRS = sql("DELETE FROM token_pairs")
 _FORGET_AUDIT = sql("DELETE FROM audit")
+_FORGET_WHAT_IT_CONCERNS = sql("DELETE FROM audit_organizations")
 
 # Looked for in this order: the text about a reuse says, too, that everything has been revoked.
 _REASONS = {
@@ -160,6 +161,7 @@ class Service:
         """No tokens and no audit rows are left of whatever was before."""
         await self.database.write_one(_FORGET_PAIRS)
         await self.database.write_one(_FORGET_AUDIT)
+        await self.database.write_one(_FORGET_WHAT_IT_CONCERNS)
 
     def forget_requests(self) -> None:
         """The limits have counted nothing yet."""

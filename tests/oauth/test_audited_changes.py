@@ -9,7 +9,7 @@ from tests.fakes import FakeClock
 
 FIRST = {
     "label": "partner",
-    "organizations": ["acme"],
+    "covers": ["acme"],
     "default_organization": "acme",
     "permissions": ["read", "unsubscribe"],
 }
@@ -34,7 +34,7 @@ async def test_a_change_of_rights_is_kept_with_what_was(database: Database, cloc
     assert await last_detail(database, "key.update") == second | {"was": FIRST}
     changes = Changes(organizations=["bolt"], permissions=frozenset(("read",)))
     await update_credential(ADMINISTRATOR, database, clock, client_id=client_id, changes=changes)
-    third = second | {"organizations": ["bolt"], "default_organization": "bolt", "permissions": ["read"]}
+    third = second | {"covers": ["bolt"], "default_organization": "bolt", "permissions": ["read"]}
     assert await last_detail(database, "key.update") == third | {"was": second}
 
 

@@ -182,7 +182,7 @@ async def test_keys_are_listed_oldest_first(database: Database, clock: FakeClock
 async def test_an_unknown_key_is_refused_with_the_way_to_see_them(database: Database, clock: FakeClock) -> None:
     """Whatever is asked of it, also what cannot be a `client_id` at all."""
     await make_organization(database, clock)
-    for client_id in ("svc_ci_0000000000000000000000", "nobody", "", "x" * 1_000):
+    for client_id in ("svc_ci_0000000000000000000000", "nobody", "", "x" * 1_000, "svc_ci_\0", "svc_ci_\ud800"):
         for operation in (
             credentials.deactivate_credential,
             credentials.activate_credential,
@@ -352,7 +352,7 @@ async def test_the_default_stays_among_the_organizations(database: Database, clo
         await make_organization(database, clock, slug)
     client_id = ids_of(await make_key(database, clock))
 
-    async def default_after(**changes: Any) -> str:
+    async def default_after(**changes: Any) -> str | None:
         return (await change(database, clock, client_id, **changes)).default_organization
 
     assert await default_after(organizations=["bolt", "acme"]) == "acme"
@@ -422,7 +422,7 @@ def test_changes_at_once_go_one_after_the_other(database_url: str, clock: FakeCl
             assert rows[-1].detail["was"] in [{k: v for k, v in row.detail.items() if k != "was"} for row in rows[:-1]]
             assert {k: v for k, v in rows[-1].detail.items() if k != "was"} == {
                 "label": last.label,
-                "organizations": last.organizations,
+                "covers": last.organizations,
                 "default_organization": last.default_organization,
                 "permissions": last.permissions,
             }

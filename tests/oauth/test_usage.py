@@ -7,17 +7,30 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from stoplist import ids
 from stoplist.db import Database
 from stoplist.db import postgresql as postgresql_module
 from stoplist.errors import StoreUnavailable
 from stoplist.oauth import usage as usage_module
 from stoplist.oauth.usage import DAY_MS, KEPT_REFUSALS, DayOfUse, Refusal, Usage, last_refusals, use_by_day
-from tests.builders import contents, execute, migrated, on_each_database, opened, value
+from tests.builders import (
+    ADMINISTRATOR,
+    contents,
+    execute,
+    make_key,
+    make_organization,
+    migrated,
+    on_each_database,
+    opened,
+    value,
+)
+from tests.fakes import FakeClock
 from tests.services.postgresql import Server
 
 NOON_MS = 20_000 * DAY_MS + DAY_MS // 2
 TODAY = NOON_MS // DAY_MS
-KEY, OTHER = "svc_ci_1", "svc_ci_2"
+KEYS = [f"{ids.CLIENT_ID}{number:022}" for number in range(40)]
+KEY, OTHER = KEYS[1], KEYS[2]
 
 _request_numbers = itertools.count()
 
@@ -32,8 +45,28 @@ def note(usage: Usage, at_ms: int = NOON_MS, error: str | None = None, **changes
 
 async def days(database: Database, client_id: str = KEY, *, since_day: int = 0) -> dict[int, tuple[int, int, int]]:
     """Requests, refusals by a limit, and failed authentications of each day."""
-    found = await use_by_day(database, client_id, since_day=since_day)
+    found = await stored_days(database, client_id, since_day=since_day)
     return {day.day: (day.requests, day.limit_refusals, day.failed_authentications) for day in found}
+
+
+async def stored_days(database: Database, client_id: str = KEY, *, since_day: int = 0) -> list[DayOfUse]:
+    await make_known(database, client_id)
+    return await use_by_day(ADMINISTRATOR, database, client_id, since_day=since_day)
+
+
+async def stored_refusals(database: Database, client_id: str = KEY) -> list[Refusal]:
+    await make_known(database, client_id)
+    return await last_refusals(ADMINISTRATOR, database, client_id)
+
+
+async def make_known(database: Database, client_id: str) -> None:
+    """There is a key of this id: nobody is told of the use of one that there is not."""
+    clock = FakeClock()
+    if await value(database, "SELECT client_id FROM clients WHERE client_id = :client_id", client_id=client_id):
+        return
+    if await value(database, "SELECT slug FROM organizations") is None:
+        await make_organization(database, clock)
+    await make_key(database, clock, client_id=client_id)
 
 
 async def last_used_ms(database: Database, client_id: str = KEY) -> int | None:
@@ -64,7 +97,7 @@ async def test_refusals_are_counted_by_their_kind(database: Database) -> None:
     for error in (None, "rate_limited", "rate_limited", "invalid_client", "invalid_grant", "not_found"):
         note(usage, error=error)
     await usage.flush(database)
-    assert await use_by_day(database, KEY, since_day=TODAY) == [
+    assert await stored_days(database, since_day=TODAY) == [
         DayOfUse(day=TODAY, requests=6, limit_refusals=2, failed_authentications=1)
     ]
 
@@ -78,7 +111,7 @@ async def test_what_a_later_flush_brings_is_added(database: Database) -> None:
         await usage.flush(database)
         await usage.flush(database)
     assert await days(database) == {TODAY: (3, 3, 0)}
-    assert len(await last_refusals(database, KEY)) == 3
+    assert len(await stored_refusals(database)) == 3
 
 
 @on_each_database
@@ -133,11 +166,11 @@ async def test_the_last_fifty_refusals_of_a_key_are_kept(database: Database) -> 
         if number % 10 == 0:
             await usage.flush(database)
     await usage.flush(database)
-    kept = await last_refusals(database, KEY)
+    kept = await stored_refusals(database)
     assert len(kept) == KEPT_REFUSALS == 50
     assert [(it.at_ms, it.request_id) for it in kept] == [(it.at_ms, it.request_id) for it in noted[:-51:-1]]
     assert [it.code for it in kept[:2]] == ["not_found", "rate_limited"]
-    assert await last_refusals(database, OTHER) == [Refusal(NOON_MS, of_other, "not_found")]
+    assert await stored_refusals(database, OTHER) == [Refusal(NOON_MS, of_other, "not_found")]
     assert await value(database, "SELECT COUNT(*) FROM client_refusals") == KEPT_REFUSALS + 1
 
 
@@ -147,7 +180,7 @@ async def test_more_than_fifty_refusals_between_two_flushes_keep_the_last(databa
     usage = Usage()
     noted = [note(usage, error="rate_limited") for _ in range(80)]
     await usage.flush(database)
-    assert {it.request_id for it in await last_refusals(database, KEY)} == set(noted[-50:])
+    assert {it.request_id for it in await stored_refusals(database)} == set(noted[-50:])
     assert await days(database) == {TODAY: (80, 80, 0)}
 
 
@@ -166,7 +199,7 @@ async def test_what_cannot_be_written_is_kept_for_the_next_time(database: Databa
     await usage.flush(database)
     assert await days(database) == {TODAY: (5, 3, 0)}
     assert await last_used_ms(database) == NOON_MS + 10
-    assert [it.request_id for it in await last_refusals(database, KEY)] == [later, *reversed(first)]
+    assert [it.request_id for it in await stored_refusals(database)] == [later, *reversed(first)]
 
 
 @on_each_database
@@ -183,7 +216,7 @@ async def test_what_came_since_is_later_than_what_could_not_be_written(database:
         await usage.flush(database)
     await _mend(database)
     await usage.flush(database)
-    kept = await last_refusals(database, KEY)
+    kept = await stored_refusals(database)
     assert [it.request_id for it in kept[:20]] == later[::-1]
     assert [it.at_ms for it in kept[20:]] == [NOON_MS + number for number in range(59, 29, -1)]
     assert await last_used_ms(database) == NOON_MS + 119
@@ -204,7 +237,7 @@ async def test_what_comes_while_a_try_fails_is_later_than_what_it_tried(database
     await _mend(database)
     await usage.flush(database)
     assert await last_used_ms(database) == NOON_MS + 5
-    assert [it.request_id for it in await last_refusals(database, KEY)] == [later, first]
+    assert [it.request_id for it in await stored_refusals(database)] == [later, first]
     assert await days(database) == {TODAY: (2, 1, 0)}
 
 
@@ -215,10 +248,10 @@ async def test_of_many_keys_only_those_that_were_written_are_gone(
     """They go in units of a few keys, so that none holds up other writes; each key is counted once in the end."""
     monkeypatch.setattr(usage_module, "CLIENTS_A_UNIT", 2)
     usage = Usage()
-    clients = [f"svc_ci_{number}" for number in range(7)]
+    clients = KEYS[:7]
     for client_id in clients * 3:
         note(usage, client_id=client_id)
-    await _break(database, "client_id = 'svc_ci_5'")
+    await _break(database, f"client_id = '{KEYS[5]}'")
     before = database.counts.writes
     with pytest.raises(Exception, match="no more"):
         await usage.flush(database)
@@ -257,7 +290,7 @@ def test_two_servers_add_up(database_url: str) -> None:
                         note(share, error="rate_limited", client_id=client_id)
                 await asyncio.gather(shares[0].flush(one), shares[1].flush(other))
             assert await days(one) == await days(other, OTHER) == {TODAY: (10, 10, 0)}
-            assert len(await last_refusals(one, KEY)) == 10
+            assert len(await stored_refusals(one)) == 10
 
     asyncio.run(body())
 
@@ -272,7 +305,7 @@ def test_two_servers_do_not_wait_for_one_another_in_a_circle(
 
     async def body() -> None:
         async with migrated(postgresql_url) as one, opened(postgresql_url) as other:
-            clients = [f"svc_ci_{number}" for number in range(40)]
+            clients = KEYS
             for _ in range(3):
                 shares = Usage(), Usage()
                 for client_id in clients:

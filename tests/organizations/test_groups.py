@@ -4,7 +4,15 @@ import asyncio
 import re
 
 from stoplist.db import Database
-from stoplist.organizations.groups import create_group, list_groups, retire_group, set_default_group
+from stoplist.errors import Refused
+from stoplist.organizations.groups import (
+    create_group,
+    list_groups,
+    rename_group,
+    retire_group,
+    set_default_group,
+    unset_default_group,
+)
 from stoplist.organizations.model import Group
 from stoplist.organizations.organizations import close_organization
 from stoplist.organizations.store import find_organization
@@ -96,6 +104,74 @@ async def test_groups_are_numbered_within_their_organization(database: Database,
 
 
 @on_each_database
+async def test_a_new_name_leaves_the_id(database: Database, clock: FakeClock) -> None:
+    """Requests go by the id. The audit says what the name was; the same name again is no change."""
+    made = await make_organization(database, clock, default_group="news")
+    assert made.default_group_id is not None
+    group_id = made.default_group_id
+    renamed = await _rename(database, clock, group_id, " Letters ")
+    assert (renamed.group_id, renamed.name, renamed.is_default) == (group_id, "Letters", True)
+    row = (await audit_rows(database))[-1]
+    assert (row.action, row.detail) == ("group.rename", {"org_slug": "acme", "name": "Letters", "was": "news"})
+    before = await audit_rows(database)
+    assert await _rename(database, clock, group_id, "Letters") == renamed
+    assert await audit_rows(database) == before
+
+
+@on_each_database
+async def test_a_new_name_is_unique_in_its_organization_too(database: Database, clock: FakeClock) -> None:
+    """Retired groups included; one that is free again, or another organization's, may be had."""
+    for slug in ("acme", "bolt"):
+        await make_organization(database, clock, slug, default_group="news")
+    letters, offers = await make_group(database, clock, "letters"), await make_group(database, clock, "offers")
+    await _retire(database, clock, letters.group_id)
+    for name in ("news", "letters", " news "):
+        await refused(database, _rename(database, clock, offers.group_id, name), "already")
+    for name in ("", "a\nb", "x" * 201):
+        await refused(database, _rename(database, clock, offers.group_id, name), "name of a group")
+    assert (await _rename(database, clock, offers.group_id, "sales")).name == "sales"
+    assert (await make_group(database, clock, "offers")).name == "offers"
+    await refused(database, _rename(database, clock, letters.group_id, "old letters"), "retired already")
+    await close_organization(ADMINISTRATOR, database, clock, slug="acme")
+    await refused(database, _rename(database, clock, offers.group_id, "more"), "closed")
+
+
+def test_of_many_that_take_a_name_at_once_one_has_it(database_url: str, clock: FakeClock) -> None:
+    """Two processes rename and create: one group of that name, and no error but the refusal."""
+
+    async def body() -> None:
+        async with migrated(database_url) as one, opened(database_url) as other:
+            await make_organization(one, clock)
+            groups = [await make_group(one, clock, f"group {number}") for number in range(6)]
+            tries = [_rename((one, other)[at % 2], clock, group.group_id, "news") for at, group in enumerate(groups)]
+            tries += [make_group((one, other)[at % 2], clock, "news") for at in range(4)]
+            answers = await asyncio.gather(*tries, return_exceptions=True)
+            assert {type(answer) for answer in answers} == {Group, Refused}
+            names = [group.name for group in await list_groups(ADMINISTRATOR, one, org_slug="acme")]
+            assert names.count("news") == sum(isinstance(answer, Group) for answer in answers) == 1
+
+    asyncio.run(body())
+
+
+@on_each_database
+async def test_an_organization_may_be_left_without_a_default(database: Database, clock: FakeClock) -> None:
+    """The group itself stays in use; the audit says which it was, and twice is no change."""
+    made = await make_organization(database, clock, default_group="news")
+    left = await unset_default_group(ADMINISTRATOR, database, clock, org_slug="acme")
+    assert left.default_group_id is None
+    assert await default_of(database) is None
+    [group] = await list_groups(ADMINISTRATOR, database, org_slug="acme")
+    assert (group.is_default, group.retired_ms) == (False, None)
+    before = await audit_rows(database)
+    assert (before[-1].action, before[-1].detail) == (
+        "organization.unset_default_group",
+        {"group_id": made.default_group_id},
+    )
+    assert await unset_default_group(ADMINISTRATOR, database, clock, org_slug="acme") == left
+    assert await audit_rows(database) == before
+
+
+@on_each_database
 async def test_a_retired_group_stays(database: Database, clock: FakeClock) -> None:
     """In the list, with its name and when it was retired; the default remains another's."""
     await make_organization(database, clock, default_group="news")
@@ -154,7 +230,7 @@ async def test_the_default_is_chosen_among_the_organization_s_own(database: Data
 async def test_an_unknown_group_is_refused_with_the_way_to_see_them(database: Database, clock: FakeClock) -> None:
     """Also what cannot be an id at all."""
     await make_organization(database, clock)
-    for group_id in ("grp_0000000000000000000000", "news", "", "x" * 1_000):
+    for group_id in ("grp_0000000000000000000000", "news", "", "x" * 1_000, "grp_\0", "grp_\ud800"):
         for attempt in (_retire, _set_default):
             await refused(database, attempt(database, clock, group_id), "stoplist group list")
 
@@ -196,6 +272,10 @@ def test_a_group_retired_while_it_is_chosen_is_not_left_the_default(database_url
                 assert await default_of(one) is None
 
     asyncio.run(body())
+
+
+async def _rename(database: Database, clock: FakeClock, group_id: str, name: str) -> Group:
+    return await rename_group(ADMINISTRATOR, database, clock, group_id=group_id, name=name)
 
 
 async def _retire(database: Database, clock: FakeClock, group_id: str) -> Group:

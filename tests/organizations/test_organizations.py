@@ -15,6 +15,7 @@ from stoplist.organizations.organizations import (
     create_organization,
     list_organizations,
     rename_organization,
+    show_organization,
 )
 from stoplist.organizations.store import find_organization
 from tests.builders import (
@@ -45,6 +46,7 @@ async def test_an_organization_is_as_it_was_asked_for(database: Database, clock:
     )
     assert not made.is_closed
     assert await find_organization(database, "acme") == made
+    assert await show_organization(ADMINISTRATOR, database, "acme") == made
 
 
 @on_each_database
@@ -139,11 +141,12 @@ async def test_an_unknown_organization_is_refused_with_the_way_to_see_them(
     database: Database, clock: FakeClock
 ) -> None:
     """Whatever is asked of it, also what cannot be a slug at all."""
-    for slug in ("nowhere", "No Where!", "", "x" * 1_000):
+    for slug in ("nowhere", "No Where!", "", "x" * 1_000, "a\0", "\ud800"):
         tries: list[Awaitable[Any]] = [
             close_organization(ADMINISTRATOR, database, clock, slug=slug),
             rename_organization(ADMINISTRATOR, database, clock, slug=slug, name="Other"),
             list_groups(ADMINISTRATOR, database, org_slug=slug),
+            show_organization(ADMINISTRATOR, database, slug),
             create_group(ADMINISTRATOR, database, clock, org_slug=slug, name="news"),
             make_key(database, clock, slug),
         ]

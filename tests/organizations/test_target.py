@@ -1,14 +1,23 @@
-"""Which organization and group a request means: every row of the table in docs/interface.md section D5."""
+"""Which organization and group a request or a person means: every row of the table in docs/interface.md section D5."""
 
 from typing import Any, NamedTuple
 
 import pytest
 
+from stoplist.actor import Actor
 from stoplist.db import Database
-from stoplist.errors import UnauthorizedOrganization
+from stoplist.errors import Forbidden, Missing, Refused, UnauthorizedOrganization
 from stoplist.organizations.groups import create_group, retire_group
 from stoplist.organizations.organizations import close_organization
-from stoplist.organizations.target import Target, find_target, group_ids
+from stoplist.organizations.target import (
+    GroupName,
+    Target,
+    find_target,
+    find_target_of_person,
+    group_ids,
+    group_names,
+    organizations_seen,
+)
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database
 from tests.fakes import FakeClock
 
@@ -141,3 +150,71 @@ async def test_groups_are_numbered_from_one_in_their_organization(database: Data
     target = await world.target(None, "reminders")
     assert target.group is not None
     assert numbers[target.group.number] == target.group.group_id
+
+
+# People
+
+
+@on_each_database
+async def test_what_a_person_names_selects_organization_and_group(database: Database, clock: FakeClock) -> None:
+    """As for a key, but that the organization is always named; commands and administrators may mean any."""
+    world = await made(database, clock)
+    admin = Actor(kind="person", id="a@x.org", roles={"acme": "admin"})
+    for actor in (admin, ADMINISTRATOR):
+        for group in (None, "news", "reminders"):
+            group_id = None if group is None else world.groups[group]
+            target = await find_target_of_person(actor, database, org_slug="acme", group_id=group_id)
+            assert target == await find_target(database, world.client_id, org_slug="acme", group_id=group_id)
+
+
+@on_each_database
+async def test_what_a_person_may_not_mean_is_refused(database: Database, clock: FakeClock) -> None:
+    """Missing what they do not see, forbidden what they only see, refused what is closed, retired or another's."""
+    world = await made(database, clock)
+    person = Actor(kind="person", id="a@x.org", roles={"acme": "admin", "beta": "viewer", "closed": "admin"})
+    for slug, group, kind, field in (
+        ("others", None, Missing, None),
+        ("nobody", None, Missing, None),
+        ("\0", None, Missing, None),
+        ("beta", None, Forbidden, None),
+        ("beta", "news", Forbidden, None),
+        ("closed", None, Refused, "org_slug"),
+        ("closed", "closed news", Refused, "org_slug"),
+        ("acme", "retired", Refused, "group_id"),
+        ("acme", "beta news", Refused, "group_id"),
+        ("acme", UNKNOWN_GROUP, Refused, "group_id"),
+        ("acme", "\0", Refused, "group_id"),
+    ):
+        with pytest.raises(Refused) as refusal:
+            await find_target_of_person(
+                person, database, org_slug=slug, group_id=None if group is None else world.groups.get(group, group)
+            )
+        assert (type(refusal.value), refusal.value.field) == (kind, field), (slug, group)
+    with pytest.raises(Missing):
+        await find_target_of_person(ADMINISTRATOR, database, org_slug="nobody", group_id=None)
+
+
+@on_each_database
+async def test_people_see_the_organizations_of_their_roles_and_administrators_all(
+    database: Database, clock: FakeClock
+) -> None:
+    """Closed ones too, by slug; a role in what does not exist shows nothing."""
+    await made(database, clock)
+    person = Actor(kind="person", id="a@x.org", roles={"closed": "viewer", "acme": "admin", "nobody": "viewer"})
+    nobody = Actor(kind="person", id="b@x.org")
+    for actor, slugs in ((person, ["acme", "closed"]), (nobody, []), (ADMINISTRATOR, sorted(_GROUPS))):
+        assert [one.slug for one in await organizations_seen(actor, database)] == slugs
+
+
+@on_each_database
+async def test_groups_have_their_names_in_each_organization(database: Database, clock: FakeClock) -> None:
+    """By organization and number, retired ones too."""
+    world = await made(database, clock)
+    seen = {one.slug: one.organization_id for one in await organizations_seen(ADMINISTRATOR, database)}
+    names = await group_names(database, [seen["acme"], seen["beta"], seen["acme"]])
+    assert names == {
+        (seen[slug], number): GroupName(world.groups[name], name)
+        for slug in ("acme", "beta")
+        for number, name in enumerate(_GROUPS[slug], 1)
+    }
+    assert await group_names(database, []) == {}

@@ -13,6 +13,7 @@ from stoplist.db import Counts
 from stoplist.db.query import Query
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.oauth.usage import KEPT_REFUSALS, last_refusals, use_by_day
+from tests.builders import ADMINISTRATOR
 from tests.fakes import FakeClock
 from tests.test_log import configured
 from tests.web.application import FORM, PARTNER_IP, Answer, Application, Key, basic
@@ -242,7 +243,7 @@ def test_the_use_of_a_key_is_noted_by_day(app: Application, key: Key, clock: Fak
     for _ in range(11):
         app.issue(key)
     app.run(app.usage.flush(app.database))
-    days = app.run(use_by_day(app.database, key.client_id, since_day=0))
+    days = app.run(use_by_day(ADMINISTRATOR, app.database, key.client_id, since_day=0))
     noted = [(day.day - DAY, day.requests, day.limit_refusals, day.failed_authentications) for day in days]
     assert noted == [(0, 3, 0, 1), (1, 11, 1, 0)]
 
@@ -280,7 +281,7 @@ def test_the_last_refusals_of_a_key_are_kept(app: Application, key: Key, clock: 
         if n % 20 == 0:
             app.run(app.usage.flush(app.database))
     app.run(app.usage.flush(app.database))
-    refusals = app.run(last_refusals(app.database, key.client_id))
+    refusals = app.run(last_refusals(ADMINISTRATOR, app.database, key.client_id))
     assert [refusal.request_id for refusal in refusals] == [
         answer.header("x-request-id") for answer in reversed(answers[5:])
     ]

@@ -244,8 +244,8 @@ def _check_default(organizations: tuple[str, ...], default_org: str | None) -> N
 async def _look_at(opened: Opened, client_id: str) -> dict[str, Any]:
     credential = await credentials.show_credential(opened.actor, opened.database, client_id=client_id)
     today = opened.clock.now_ms() // usage.DAY_MS
-    days = await usage.use_by_day(opened.database, client_id, since_day=today - _DAYS_SHOWN + 1)
-    refusals = await usage.last_refusals(opened.database, client_id)
+    days = await usage.use_by_day(opened.actor, opened.database, client_id, since_day=today - _DAYS_SHOWN + 1)
+    refusals = await usage.last_refusals(opened.actor, opened.database, client_id)
     return {
         **_shown(credential),
         "days": [{**msgspec.structs.asdict(day), "day": _date(day.day)} for day in days],

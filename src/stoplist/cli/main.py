@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 
 from stoplist import __version__
-from stoplist.errors import StoplistError
+from stoplist.errors import Refused, StoplistError
 
 # Name, one line of help, module: the module is loaded when the command is used, so that `serve` starts quickly.
 COMMANDS = {
@@ -19,6 +19,8 @@ COMMANDS = {
     "org": ("Organizations: create, list, rename, close, choose the default group.", "stoplist.cli.org"),
     "group": ("Groups of messages that people can leave: create, list, retire.", "stoplist.cli.group"),
     "key": ("API keys: create, list, show, change, rotate, deactivate.", "stoplist.cli.key"),
+    "submission": ("Submissions: show one, take one back.", "stoplist.cli.submission"),
+    "user": ("People of the admin pages: create, list, link, disable, enable.", "stoplist.cli.user"),
     "backup": ("Copy the SQLite database while the server serves.", "stoplist.cli.backup"),
     "copy": ("Copy a whole deployment from SQLite to PostgreSQL.", "stoplist.cli.copy"),
     "restored": ("After a restore: refuse all cursors and tokens given out so far.", "stoplist.cli.restored"),
@@ -68,7 +70,8 @@ def main() -> None:
     try:
         stoplist(prog_name="stoplist")
     except StoplistError as error:
-        click.echo(f"stoplist: {error.text}", err=True)
+        where = f" {error.command}" if isinstance(error, Refused) and error.command else ""
+        click.echo(f"stoplist: {error.text}{where}", err=True)
         sys.exit(1)
 
 

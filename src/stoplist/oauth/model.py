@@ -21,7 +21,9 @@ MOST_PER_MINUTE = 1_000_000_000
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """An API credential as people see it; the secret is never kept, only its prefix and hash.
 
-    `organizations` are slugs; ceilings are those in force; times are milliseconds since 1970 UTC.
+    `organizations` are the slugs of those that whoever asked may see, and `hidden_organizations` says how many more it
+    covers; the default one is None if it is among them. Ceilings are those in force; times are milliseconds since 1970
+    UTC.
     """
 
     client_id: str
@@ -29,12 +31,13 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     secret_prefix: str
     is_active: bool
     organizations: list[str]
-    default_organization: str
+    default_organization: str | None
     permissions: list[str]
     token_per_minute: int
     api_per_minute: int
     last_used_ms: int | None
     created_ms: int
+    hidden_organizations: int = 0
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,10 +62,30 @@ DELETE FROM token_pairs WHERE pair_id IN (
 )
 
 -- name: create_client
+-- The primary key decides between two that one form makes at the same time; no row says that the key was made already.
 INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
-                     permissions, created_ms)
+                     permissions, token_per_minute, api_per_minute, created_ms)
 VALUES (:client_id, :label, :secret_hash, :secret_prefix, 1, 1,
-        (SELECT organization_id FROM organizations WHERE slug = :default_organization), :permissions, :created_ms)
+        (SELECT organization_id FROM organizations WHERE slug = :default_organization), :permissions,
+        :token_per_minute, :api_per_minute, :created_ms)
+ON CONFLICT (client_id) DO NOTHING
+RETURNING client_id
+
+-- name: replace_client
+-- As create_client, with the rights of the one that is replaced.
+INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
+                     permissions, token_per_minute, api_per_minute, created_ms)
+SELECT CAST(:new_client_id AS text), CAST(:label AS text), CAST(:secret_hash AS bytea),  -- only: postgresql
+       CAST(:secret_prefix AS text), 1, 1,  -- only: postgresql
+SELECT :new_client_id, :label, :secret_hash, :secret_prefix, 1, 1,  -- only: sqlite
+       c.default_organization_id, c.permissions, c.token_per_minute, c.api_per_minute, CAST(:created_ms AS bigint)
+FROM clients c WHERE c.client_id = :client_id
+ON CONFLICT (client_id) DO NOTHING
+RETURNING client_id
+
+-- name: replace_client_organizations
+INSERT INTO client_organizations (client_id, organization_id)
+SELECT CAST(:new_client_id AS text), organization_id FROM client_organizations WHERE client_id = :client_id
 
 -- name: add_client_organization
 INSERT INTO client_organizations (client_id, organization_id)
@@ -158,3 +178,31 @@ WHERE client_id = :client_id AND day >= :since_day ORDER BY day
 
 -- name: refusals
 SELECT at_ms, request_id, code FROM client_refusals WHERE client_id = :client_id ORDER BY at_ms DESC, request_id DESC
+
+-- name: alarms
+-- audit_action, no further back than asked for, and never more than the last :most of all keys.
+SELECT target AS client_id, MAX(at_ms) AS at_ms FROM (
+    SELECT target, at_ms FROM audit WHERE action = 'client.reuse_alarm' AND at_ms >= :since_ms
+    ORDER BY at_ms DESC, audit_id DESC LIMIT :most
+) latest GROUP BY target ORDER BY MAX(at_ms) DESC, target
+
+-- name: keys_in_trouble
+-- The primary keys of client_days and client_organizations, once a key: no more than a few days of each.
+SELECT client_id, label, is_active, limit_refusals, failed_authentications FROM (
+    SELECT c.client_id, c.label, c.is_active,
+           CASE WHEN c.client_id IN (SELECT value FROM json_each(:alarmed)) THEN 0 ELSE 1 END AS rank_of_alarm,  -- only: sqlite
+           CASE WHEN c.client_id IN (SELECT value FROM json_array_elements_text(:alarmed)) THEN 0 ELSE 1 END AS rank_of_alarm,  -- only: postgresql
+           CAST(COALESCE((SELECT SUM(d.limit_refusals) FROM client_days d
+                          WHERE d.client_id = c.client_id AND d.day >= :since_day), 0) AS bigint) AS limit_refusals,
+           CAST(COALESCE((SELECT SUM(d.failed_authentications) FROM client_days d
+                          WHERE d.client_id = c.client_id AND d.day >= :since_day), 0) AS bigint) AS failed_authentications
+    FROM clients c
+    WHERE CAST(:sees_all AS integer) = 1 OR EXISTS (
+        SELECT 1 FROM client_organizations co JOIN organizations o ON o.organization_id = co.organization_id
+        WHERE co.client_id = c.client_id
+          AND o.slug IN (SELECT value FROM json_each(:slugs))  -- only: sqlite
+          AND o.slug IN (SELECT value FROM json_array_elements_text(:slugs))  -- only: postgresql
+    )
+) seen
+WHERE rank_of_alarm = 0 OR limit_refusals + failed_authentications > 0
+ORDER BY rank_of_alarm, limit_refusals + failed_authentications DESC, client_id LIMIT :most

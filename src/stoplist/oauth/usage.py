@@ -7,8 +7,10 @@ from collections import deque
 
 import msgspec
 
+from stoplist.actor import Actor
 from stoplist.db import Database, Transaction
 from stoplist.db.query import load_queries
+from stoplist.oauth.store import must_see
 
 _QUERIES = load_queries(__package__)
 _ADD_REFUSAL = _QUERIES["add_refusal"]
@@ -105,8 +107,12 @@ class Usage:
             self._refusals[client_id] = deque([*refused, *later], maxlen=KEPT_REFUSALS)
 
 
-async def use_by_day(database: Database, client_id: str, *, since_day: int) -> list[DayOfUse]:
-    """What the key did on each day since `since_day` (days since 1970 UTC), oldest first; idle days are left out."""
+async def use_by_day(actor: Actor, database: Database, client_id: str, *, since_day: int) -> list[DayOfUse]:
+    """What the key did on each day since `since_day` (days since 1970 UTC), oldest first; idle days are left out.
+
+    Missing if there is no key of that id that the actor may see.
+    """
+    await must_see(database, actor, client_id)
     rows = await database.all(_USE_BY_DAY, client_id=client_id, since_day=since_day)
     return [
         DayOfUse(
@@ -119,8 +125,12 @@ async def use_by_day(database: Database, client_id: str, *, since_day: int) -> l
     ]
 
 
-async def last_refusals(database: Database, client_id: str) -> list[Refusal]:
-    """The last refused requests of the key, newest first, at most KEPT_REFUSALS of them."""
+async def last_refusals(actor: Actor, database: Database, client_id: str) -> list[Refusal]:
+    """The last refused requests of the key, newest first, at most KEPT_REFUSALS of them.
+
+    Missing if there is no key of that id that the actor may see.
+    """
+    await must_see(database, actor, client_id)
     rows = await database.all(_REFUSALS, client_id=client_id)
     return [Refusal(row["at_ms"], row["request_id"], row["code"]) for row in rows]
 

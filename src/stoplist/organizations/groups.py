@@ -1,4 +1,7 @@
-"""Create, list and retire groups, and choose an organization's default. Source: docs/interface.md section D5."""
+"""Create, list, rename and retire groups, and choose an organization's default.
+
+Source: docs/interface.md section D5; who may do what: section D11.
+"""
 
 from stoplist import ids
 from stoplist.actor import Actor
@@ -6,14 +9,15 @@ from stoplist.audit import trail
 from stoplist.clock import Clock
 from stoplist.db import Database, Row, Transaction
 from stoplist.db.query import load_queries
-from stoplist.errors import Refused
+from stoplist.errors import Missing, Refused
 from stoplist.organizations.model import Group, Organization, checked_name
-from stoplist.organizations.store import find_organization, locked_open
+from stoplist.organizations.store import find_organization, locked, locked_open, must_administer, must_see
 
 _QUERIES = load_queries(__package__)
 _BY_ID = _QUERIES["group_by_id"]
 _CREATE = _QUERIES["create_group"]
 _LIST = _QUERIES["groups_of"]
+_RENAME = _QUERIES["rename_group"]
 _RETIRE = _QUERIES["retire_group"]
 _SET_DEFAULT = _QUERIES["set_default_group"]
 _UNSET_DEFAULT = _QUERIES["unset_default_group"]
@@ -23,14 +27,14 @@ async def create_group(
     actor: Actor, database: Database, clock: Clock, *, org_slug: str, name: str, is_default: bool = False
 ) -> Group:
     """The group exists in the organization, as its default if asked. Refused if the name is taken there."""
-    actor.must_be_administrator()
+    must_administer(actor, org_slug)
     name = checked_name(name, "The name of a group")
     now_ms = clock.now_ms()
 
     async def create(transaction: Transaction) -> Group:
         organization = await locked_open(transaction, org_slug)
         group_id = await add_group(transaction, actor, organization, name, is_default=is_default, now_ms=now_ms)
-        return await _group(transaction, group_id)
+        return await _group(transaction, actor, group_id)
 
     return await database.write(create)
 
@@ -54,10 +58,7 @@ async def add_group(
         created_ms=now_ms,
     )
     if created is None:
-        raise Refused(
-            f"The organization {organization.slug} has a group named {name!r} already, perhaps a retired one: "
-            f"choose another name, or see `stoplist group list --org {organization.slug}`."
-        )
+        raise _name_is_taken(organization.slug, name)
     if is_default:
         await transaction.run(_SET_DEFAULT, organization_id=organization.organization_id, group_id=group_id)
     await trail.record(
@@ -66,6 +67,7 @@ async def add_group(
         "group.create",
         group_id,
         at_ms=now_ms,
+        organizations=(organization.slug,),
         org_slug=organization.slug,
         name=name,
         is_default=is_default,
@@ -75,22 +77,44 @@ async def add_group(
 
 async def list_groups(actor: Actor, database: Database, *, org_slug: str) -> list[Group]:
     """The organization's groups, retired ones included, in the order in which they were made."""
-    actor.must_be_administrator()
+    must_see(actor, org_slug)
     await find_organization(database, org_slug)
     return [_from_row(row) for row in await database.all(_LIST, slug=org_slug)]
 
 
+async def rename_group(actor: Actor, database: Database, clock: Clock, *, group_id: str, name: str) -> Group:
+    """The group has the new name, with all its opt-outs. Refused if the organization has another group of that name."""
+    now_ms = clock.now_ms()
+
+    async def rename(transaction: Transaction) -> Group:
+        group = await _held_in_use(transaction, actor, group_id)
+        wanted = checked_name(name, "The name of a group")
+        if wanted == group.name:
+            return group
+        if await transaction.one(_RENAME, group_id=group_id, name=wanted) is None:
+            raise _name_is_taken(group.org_slug, wanted)
+        await trail.record(
+            transaction,
+            actor,
+            "group.rename",
+            group_id,
+            at_ms=now_ms,
+            organizations=(group.org_slug,),
+            org_slug=group.org_slug,
+            name=wanted,
+            was=group.name,
+        )
+        return await _group(transaction, actor, group_id)
+
+    return await database.write(rename)
+
+
 async def retire_group(actor: Actor, database: Database, clock: Clock, *, group_id: str) -> Group:
     """The group is retired for good; if it was the default, its organization is left without one."""
-    actor.must_be_administrator()
     now_ms = clock.now_ms()
 
     async def retire(transaction: Transaction) -> Group:
-        org_slug = (await _group(transaction, group_id)).org_slug
-        await locked_open(transaction, org_slug)
-        group = await _group(transaction, group_id)
-        if group.retired_ms is not None:
-            raise Refused(f"The group {group_id} is retired already.")
+        group = await _held_in_use(transaction, actor, group_id)
         await transaction.run(_RETIRE, group_id=group_id, retired_ms=now_ms)
         await transaction.run(_UNSET_DEFAULT, group_id=group_id)
         await trail.record(
@@ -99,26 +123,27 @@ async def retire_group(actor: Actor, database: Database, clock: Clock, *, group_
             "group.retire",
             group_id,
             at_ms=now_ms,
-            org_slug=org_slug,
+            organizations=(group.org_slug,),
+            org_slug=group.org_slug,
             was_default=group.is_default,
         )
-        return await _group(transaction, group_id)
+        return await _group(transaction, actor, group_id)
 
     return await database.write(retire)
 
 
 async def set_default_group(actor: Actor, database: Database, clock: Clock, *, org_slug: str, group_id: str) -> Group:
     """Submissions to the organization that name no group go to this one from now on."""
-    actor.must_be_administrator()
+    must_administer(actor, org_slug)
     now_ms = clock.now_ms()
 
     async def set_default(transaction: Transaction) -> Group:
         organization = await locked_open(transaction, org_slug)
-        group = await _group(transaction, group_id)
+        group = await _group(transaction, actor, group_id)
         if group.org_slug != org_slug:
-            raise Refused(f"The group {group_id} belongs to another organization than {org_slug}.")
+            raise Refused(f"The group {group_id} belongs to another organization than {org_slug}.", field="group_id")
         if group.retired_ms is not None:
-            raise Refused(f"The group {group_id} is retired: choose one that is in use.")
+            raise Refused(f"The group {group_id} is retired: choose one that is in use.", field="group_id")
         if not group.is_default:
             await transaction.run(_SET_DEFAULT, organization_id=organization.organization_id, group_id=group_id)
             await trail.record(
@@ -127,18 +152,65 @@ async def set_default_group(actor: Actor, database: Database, clock: Clock, *, o
                 "organization.set_default_group",
                 org_slug,
                 at_ms=now_ms,
+                organizations=(org_slug,),
                 group_id=group_id,
             )
-        return await _group(transaction, group_id)
+        return await _group(transaction, actor, group_id)
 
     return await database.write(set_default)
 
 
-async def _group(transaction: Transaction, group_id: str) -> Group:
-    row = await transaction.one(_BY_ID, group_id=group_id)
-    if row is None:
-        raise Refused("There is no group of that id: `stoplist group list --org SLUG` shows those that exist.")
+async def unset_default_group(actor: Actor, database: Database, clock: Clock, *, org_slug: str) -> Organization:
+    """Submissions to the organization that name no group are refused from now on, until a default is chosen."""
+    must_administer(actor, org_slug)
+    now_ms = clock.now_ms()
+
+    async def unset_default(transaction: Transaction) -> Organization:
+        organization = await locked_open(transaction, org_slug)
+        if organization.default_group_id is not None:
+            await transaction.run(_UNSET_DEFAULT, group_id=organization.default_group_id)
+            await trail.record(
+                transaction,
+                actor,
+                "organization.unset_default_group",
+                org_slug,
+                at_ms=now_ms,
+                organizations=(org_slug,),
+                group_id=organization.default_group_id,
+            )
+        return await locked(transaction, org_slug)
+
+    return await database.write(unset_default)
+
+
+async def _held_in_use(transaction: Transaction, actor: Actor, group_id: str) -> Group:
+    """The group that the actor may change, its organization held; Refused if either is retired or closed."""
+    org_slug = (await _group(transaction, actor, group_id)).org_slug
+    must_administer(actor, org_slug)
+    await locked_open(transaction, org_slug)
+    group = await _group(transaction, actor, group_id)
+    if group.retired_ms is not None:
+        raise Refused(f"The group {group_id} is retired already, and stays as it is.")
+    return group
+
+
+async def _group(transaction: Transaction, actor: Actor, group_id: str) -> Group:
+    row = await transaction.one(_BY_ID, group_id=group_id) if ids.could_be_id(group_id, ids.GROUP_ID) else None
+    if row is None or not actor.sees(row["org_slug"]):
+        raise Missing(
+            "There is no group of that id.",
+            field="group_id",
+            command="`stoplist group list --org SLUG` shows those that exist.",
+        )
     return _from_row(row)
+
+
+def _name_is_taken(org_slug: str, name: str) -> Refused:
+    return Refused(
+        f"The organization {org_slug} has a group named {name!r} already, perhaps a retired one: choose another name.",
+        field="name",
+        command=f"`stoplist group list --org {org_slug}` shows them all.",
+    )
 
 
 def _from_row(row: Row) -> Group:

@@ -50,16 +50,20 @@ def checked_slug(text: str) -> str:
     if not is_slug(text):
         raise Refused(
             f"{text[:80]!r} cannot be a slug: 1 to 63 lower-case letters, digits and hyphens, "
-            "the first no hyphen (for example acme-shoes)."
+            "the first no hyphen (for example acme-shoes).",
+            field="slug",
         )
     return text
 
 
-def checked_name(text: str, what: str) -> str:
-    """`text` without surrounding white space, if it can be a name or label; else Refused. `what` names it."""
+def checked_name(text: str, what: str, field: str = "name") -> str:
+    """`text` without surrounding white space, if it can be a name or label; else Refused.
+
+    `what` names it in the text, `field` is the input that it came in.
+    """
     name = text.strip()
     if not name or len(name) > MAX_NAME_CHARS:
-        raise Refused(f"{what} needs 1 to {MAX_NAME_CHARS} characters; this one has {len(name)}.")
+        raise Refused(f"{what} needs 1 to {MAX_NAME_CHARS} characters; this one has {len(name)}.", field=field)
     if any(unicodedata.category(one) in _UNPRINTABLE or one in _BIDI_CONTROLS for one in name):
-        raise Refused(f"{what} must be one line of text, without control characters.")
+        raise Refused(f"{what} must be one line of text, without control characters.", field=field)
     return name

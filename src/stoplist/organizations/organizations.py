@@ -1,4 +1,7 @@
-"""Create, list, rename and close organizations. Nothing is ever deleted. Source: docs/interface.md section D5."""
+"""Create, list, rename and close organizations. Nothing is ever deleted.
+
+Source: docs/interface.md section D5; who may do what: section D11.
+"""
 
 from stoplist.actor import Actor
 from stoplist.audit import trail
@@ -8,7 +11,14 @@ from stoplist.db.query import load_queries
 from stoplist.errors import Refused
 from stoplist.organizations import groups
 from stoplist.organizations.model import Organization, checked_name, checked_slug
-from stoplist.organizations.store import locked, locked_open, organization_of
+from stoplist.organizations.store import (
+    find_organization,
+    locked,
+    locked_open,
+    must_administer,
+    must_see,
+    organization_of,
+)
 
 _QUERIES = load_queries(__package__)
 _CLOSE = _QUERIES["close_organization"]
@@ -24,14 +34,18 @@ async def create_organization(
     actor.must_be_administrator()
     checked_slug(slug)
     name = checked_name(name, "The name of an organization")
-    group_name = None if default_group is None else checked_name(default_group, "The name of a group")
+    group_name = None if default_group is None else checked_name(default_group, "The name of a group", "default_group")
     now_ms = clock.now_ms()
 
     async def create(transaction: Transaction) -> Organization:
         created = await transaction.one(_CREATE, slug=slug, name=name, created_ms=now_ms)
         if created is None:
-            raise Refused(f"The slug {slug} is taken (that of a closed organization stays so): choose another one.")
-        await trail.record(transaction, actor, "organization.create", slug, at_ms=now_ms, name=name)
+            raise Refused(
+                f"The slug {slug} is taken (that of a closed organization stays so): choose another one.", field="slug"
+            )
+        await trail.record(
+            transaction, actor, "organization.create", slug, at_ms=now_ms, organizations=(slug,), name=name
+        )
         if group_name is not None:
             await groups.add_group(
                 transaction,
@@ -47,14 +61,19 @@ async def create_organization(
 
 
 async def list_organizations(actor: Actor, database: Database) -> list[Organization]:
-    """Every organization, closed ones included, by slug."""
-    actor.must_be_administrator()
-    return [organization_of(row) for row in await database.all(_LIST)]
+    """Every organization that the actor may see, closed ones included, by slug."""
+    return [organization_of(row) for row in await database.all(_LIST) if actor.sees(row["slug"])]
+
+
+async def show_organization(actor: Actor, database: Database, slug: str) -> Organization:
+    """The organization of that slug, closed or not; Missing if there is none that the actor may see."""
+    must_see(actor, slug)
+    return await find_organization(database, slug)
 
 
 async def rename_organization(actor: Actor, database: Database, clock: Clock, *, slug: str, name: str) -> Organization:
     """The organization has the new name; its slug never changes."""
-    actor.must_be_administrator()
+    must_administer(actor, slug)
     name = checked_name(name, "The name of an organization")
     now_ms = clock.now_ms()
 
@@ -68,6 +87,7 @@ async def rename_organization(actor: Actor, database: Database, clock: Clock, *,
                 "organization.rename",
                 slug,
                 at_ms=now_ms,
+                organizations=(slug,),
                 name=name,
                 was=organization.name,
             )
@@ -84,7 +104,7 @@ async def close_organization(actor: Actor, database: Database, clock: Clock, *, 
     async def close(transaction: Transaction) -> Organization:
         organization = await locked_open(transaction, slug)
         await transaction.run(_CLOSE, organization_id=organization.organization_id, closed_ms=now_ms)
-        await trail.record(transaction, actor, "organization.close", slug, at_ms=now_ms)
+        await trail.record(transaction, actor, "organization.close", slug, at_ms=now_ms, organizations=(slug,))
         return await locked(transaction, slug)
 
     return await database.write(close)

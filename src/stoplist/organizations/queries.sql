@@ -36,6 +36,13 @@ FROM groups WHERE organization_id = :organization_id
 ON CONFLICT (organization_id, name) DO NOTHING
 RETURNING group_id
 
+-- name: rename_group
+-- Primary key. The organization is held, so nobody takes the name meanwhile; no row says that it is taken.
+UPDATE groups SET name = :name WHERE group_id = :group_id AND NOT EXISTS (
+    SELECT 1 FROM groups other WHERE other.organization_id = groups.organization_id AND other.name = :name
+    AND other.group_id <> groups.group_id)
+RETURNING group_id
+
 -- name: retire_group
 UPDATE groups SET retired_ms = :retired_ms WHERE group_id = :group_id
 
@@ -80,3 +87,29 @@ WHERE g.group_id = :group_id
 
 -- name: group_numbers
 SELECT group_no, group_id FROM groups WHERE organization_id = :organization_id
+
+-- name: target_of_people
+-- The unique slug, then primary keys: as target_by_slug, for those who need no key.
+SELECT o.organization_id, o.slug, o.closed_ms, d.group_id AS default_group_id, d.group_no AS default_group_no,
+       g.group_id, g.organization_id AS group_organization_id, g.group_no, g.retired_ms
+FROM organizations o
+LEFT JOIN groups d ON d.group_id = o.default_group_id
+LEFT JOIN groups g ON g.group_id = :group_id
+WHERE o.slug = :slug
+
+-- name: organizations_named
+-- The unique slug, once a slug.
+SELECT o.organization_id, o.slug, o.name, o.default_group_id, o.created_ms, o.closed_ms
+FROM json_each(:slugs) j CROSS JOIN organizations o  -- only: sqlite
+FROM json_array_elements_text(:slugs) j CROSS JOIN LATERAL (SELECT o.* FROM organizations o  -- only: postgresql
+WHERE o.slug = j.value
+OFFSET 0) o  -- only: postgresql
+
+-- name: groups_of_organizations
+-- The unique number in its organization, once an organization.
+SELECT g.organization_id, g.group_no, g.group_id, g.name
+FROM json_each(:organizations) j CROSS JOIN groups g  -- only: sqlite
+FROM json_array_elements_text(:organizations) j CROSS JOIN LATERAL (SELECT g.* FROM groups g  -- only: postgresql
+WHERE g.organization_id = j.value  -- only: sqlite
+WHERE g.organization_id = CAST(j.value AS BIGINT)  -- only: postgresql
+OFFSET 0) g  -- only: postgresql

@@ -1,32 +1,46 @@
-"""Organizations as they are stored: found, and held while a change to them is decided."""
+"""Organizations as they are stored: found, and held while a change to them is decided; and who may do that."""
 
+from stoplist.actor import Actor
 from stoplist.db import Database, Row, Transaction
 from stoplist.db.query import load_queries
-from stoplist.errors import Refused
-from stoplist.organizations.model import Organization
+from stoplist.errors import Missing, Refused
+from stoplist.organizations.model import Organization, is_slug
 
 _QUERIES = load_queries(__package__)
 _BY_SLUG = _QUERIES["organization_by_slug"]
 _LOCK = _QUERIES["lock_organization"]
 
 
+def must_see(actor: Actor, slug: str, *, field: str | None = None) -> None:
+    """Missing, as where there is none, unless the actor may look at the organization; `field` is where it was named."""
+    if not actor.sees(slug):
+        raise _missing(slug, field)
+
+
+def must_administer(actor: Actor, *slugs: str, field: str | None = None) -> None:
+    """Missing for an organization that the actor may not see, Forbidden for one that it may only look at."""
+    for slug in slugs:
+        must_see(actor, slug, field=field)
+    actor.must_administer(*slugs)
+
+
 async def find_organization(database: Database | Transaction, slug: str) -> Organization:
-    """The organization of that slug, closed or not; Refused if there is none."""
-    row = await database.one(_BY_SLUG, slug=slug)
+    """The organization of that slug, closed or not; Missing if there is none."""
+    row = await database.one(_BY_SLUG, slug=slug) if is_slug(slug) else None
     return organization_of(_found(row, slug))
 
 
-async def locked(transaction: Transaction, slug: str) -> Organization:
-    """The organization, held by this transaction until it commits; Refused if there is none."""
-    row = await transaction.one(_LOCK, slug=slug)
-    return organization_of(_found(row, slug))
+async def locked(transaction: Transaction, slug: str, *, field: str | None = None) -> Organization:
+    """The organization, held by this transaction until it commits; Missing if there is none."""
+    row = await transaction.one(_LOCK, slug=slug) if is_slug(slug) else None
+    return organization_of(_found(row, slug, field))
 
 
-async def locked_open(transaction: Transaction, slug: str) -> Organization:
-    """As `locked`; Refused also if it is closed."""
-    organization = await locked(transaction, slug)
+async def locked_open(transaction: Transaction, slug: str, *, field: str | None = None) -> Organization:
+    """As `locked`; Refused also if it is closed. `field` is the input that named it."""
+    organization = await locked(transaction, slug, field=field)
     if organization.is_closed:
-        raise Refused(f"The organization {slug} is closed, and stays as it is.")
+        raise Refused(f"The organization {slug} is closed, and stays as it is.", field=field)
     return organization
 
 
@@ -42,7 +56,13 @@ def organization_of(row: Row) -> Organization:
     )
 
 
-def _found(row: Row | None, slug: str) -> Row:
+def _found(row: Row | None, slug: str, field: str | None = None) -> Row:
     if row is None:
-        raise Refused(f"There is no organization {slug[:80]!r}: `stoplist org list` shows those that exist.")
+        raise _missing(slug, field)
     return row
+
+
+def _missing(slug: str, field: str | None) -> Missing:
+    return Missing(
+        f"There is no organization {slug[:80]!r}.", field=field, command="`stoplist org list` shows those that exist."
+    )

@@ -1,17 +1,30 @@
-"""Which organization and group a client's request means. Source: docs/interface.md section D5."""
+"""Which organization and group a request means: a client's, or a person's. Source: docs/interface.md section D5."""
 
+import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
+from stoplist import ids
+from stoplist.actor import Actor
 from stoplist.db import Database, Row
 from stoplist.db.query import load_queries
-from stoplist.errors import UnauthorizedOrganization
+from stoplist.errors import Refused, UnauthorizedOrganization
+from stoplist.organizations.model import Organization
+from stoplist.organizations.organizations import list_organizations
+from stoplist.organizations.store import find_organization, must_administer, organization_of
 
 _QUERIES = load_queries(__package__)
 _BY_GROUP = _QUERIES["target_by_group"]
 _BY_SLUG = _QUERIES["target_by_slug"]
 _DEFAULT = _QUERIES["target_default"]
 _GROUP_NUMBERS = _QUERIES["group_numbers"]
+_GROUPS_OF = _QUERIES["groups_of_organizations"]
+_NAMED = _QUERIES["organizations_named"]
+_OF_PEOPLE = _QUERIES["target_of_people"]
 
+_GROUP_ID = re.compile(ids.id_pattern(ids.GROUP_ID))
 _NO_ORGANIZATION = "This key is not for that organization, or there is none: use the slug of one of its organizations."
 _NO_GROUP = "This key is not for that group, or there is none: use the id of a group of one of its organizations."
 
@@ -24,12 +37,19 @@ class Group(NamedTuple):
 
 
 class Target(NamedTuple):
-    """An open organization that the client may act for, the group asked for, and the organization's default group."""
+    """An open organization that may be acted for, the group asked for, and the organization's default group."""
 
     organization_id: int
     org_slug: str
     group: Group | None
     default_group: Group | None
+
+
+class GroupName(NamedTuple):
+    """What a group is called, by programs and by people."""
+
+    group_id: str
+    name: str
 
 
 async def find_target(database: Database, client_id: str, *, org_slug: str | None, group_id: str | None) -> Target:
@@ -44,18 +64,37 @@ async def find_target(database: Database, client_id: str, *, org_slug: str | Non
             raise UnauthorizedOrganization(_NO_GROUP, group_id=group_id)
         default_slug = row["slug"] if row is not None else None
         raise UnauthorizedOrganization(_NO_ORGANIZATION, org_slug=default_slug if org_slug is None else org_slug)
-    group = None
-    if group_id is not None:
-        if row["group_organization_id"] != row["organization_id"] or row["retired_ms"] is not None:
-            raise UnauthorizedOrganization(_NO_GROUP, group_id=group_id)
-        group = Group(row["group_no"], row["group_id"])
-    default = row["default_group_id"]
-    return Target(
-        organization_id=row["organization_id"],
-        org_slug=row["slug"],
-        group=group,
-        default_group=None if default is None else Group(row["default_group_no"], default),
-    )
+    if group_id is not None and not _holds_group(row):
+        raise UnauthorizedOrganization(_NO_GROUP, group_id=group_id)
+    return _target(row, group_id)
+
+
+async def find_target_of_person(actor: Actor, database: Database, *, org_slug: str, group_id: str | None) -> Target:
+    """What the two names mean to a person or command that changes what the organization holds.
+
+    Missing for an organization that they may not even see, Forbidden where they may only look, Refused for a closed
+    organization and a group that is retired or none of its own.
+    """
+    must_administer(actor, org_slug)
+    if (await find_organization(database, org_slug)).is_closed:
+        raise Refused(f"The organization {org_slug} is closed: what it holds stays as it is.", field="org_slug")
+    # What could be no id of a group is none of its groups: PostgreSQL does not take every text.
+    is_id = group_id is None or _GROUP_ID.fullmatch(group_id) is not None
+    row = await database.one(_OF_PEOPLE, slug=org_slug, group_id=group_id) if is_id else None
+    if row is None or (group_id is not None and not _holds_group(row)):
+        raise Refused(
+            f"The organization {org_slug} has no such group in use: choose one of its groups that is not retired.",
+            field="group_id",
+        )
+    return _target(row, group_id)
+
+
+async def organizations_seen(actor: Actor, database: Database) -> list[Organization]:
+    """Every organization that the actor may look at, closed ones included, by slug."""
+    if actor.is_administrator:
+        return await list_organizations(actor, database)
+    rows = await database.all(_NAMED, slugs=msgspec.json.encode(sorted(actor.roles)).decode())
+    return [organization_of(row) for row in sorted(rows, key=lambda row: str(row["slug"]))]
 
 
 async def group_ids(database: Database, organization_id: int) -> dict[int, str]:
@@ -65,9 +104,30 @@ async def group_ids(database: Database, organization_id: int) -> dict[int, str]:
     }
 
 
+async def group_names(database: Database, organization_ids: Iterable[int]) -> dict[tuple[int, int], GroupName]:
+    """The groups of these organizations by organization and number, retired ones too."""
+    rows = await database.all(_GROUPS_OF, organizations=msgspec.json.encode(sorted(set(organization_ids))).decode())
+    return {(row["organization_id"], row["group_no"]): GroupName(row["group_id"], row["name"]) for row in rows}
+
+
 async def _row(database: Database, client_id: str, org_slug: str | None, group_id: str | None) -> Row | None:
     if org_slug is not None:
         return await database.one(_BY_SLUG, client_id=client_id, slug=org_slug, group_id=group_id)
     if group_id is not None:
         return await database.one(_BY_GROUP, client_id=client_id, group_id=group_id)
     return await database.one(_DEFAULT, client_id=client_id)
+
+
+def _holds_group(row: Row) -> bool:
+    """Whether the group that was named is one of the organization's, and in use."""
+    return row["group_organization_id"] == row["organization_id"] and row["retired_ms"] is None
+
+
+def _target(row: Row, group_id: str | None) -> Target:
+    default = row["default_group_id"]
+    return Target(
+        organization_id=row["organization_id"],
+        org_slug=row["slug"],
+        group=None if group_id is None else Group(row["group_no"], row["group_id"]),
+        default_group=None if default is None else Group(row["default_group_no"], default),
+    )

@@ -1,4 +1,4 @@
-"""The feeds on many nodes: their five tables distributed by `feed_id`, all rows of a feed on one node.
+"""The feeds on many nodes: their tables distributed by `feed_id`, all rows of a feed on one node.
 
 Everything else stays where it is, on the coordinator: no statement joins it with a feed, and no foreign key leads
 there. Source: docs/interface.md section D1, Sharding.
@@ -13,7 +13,7 @@ from stoplist.db.opening import sqlite_path
 from stoplist.db.query import load_queries
 from stoplist.errors import SettingsError
 
-FEED_TABLES = ("feeds", "unsubscribes", "unsubscribe_versions", "submissions", "feed_days")
+FEED_TABLES = ("feeds", "unsubscribes", "unsubscribe_versions", "submissions", "feed_days", "reversals")
 """Every table with a `feed_id`; the others are co-located with the first."""
 
 _QUERIES = load_queries(__package__)
@@ -56,7 +56,7 @@ async def require_citus(database: Database) -> None:
 
 
 async def distribute(database: Database) -> Distributed:
-    """The five tables are distributed, with the rows that are in them; all in one step, and safe to run again.
+    """The tables of the feeds are distributed, with the rows that are in them; all in one step, and safe to run again.
 
     PostgreSQL alone, with this release's schema. Writers of feeds wait as long as it takes. SettingsError without
     Citus, and where some tables were distributed otherwise.

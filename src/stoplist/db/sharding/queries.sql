@@ -28,10 +28,14 @@ SELECT create_distributed_table('submissions', 'feed_id', colocate_with => 'feed
 -- name: distribute_feed_days
 SELECT create_distributed_table('feed_days', 'feed_id', colocate_with => 'feeds')
 
+-- name: distribute_reversals
+SELECT create_distributed_table('reversals', 'feed_id', colocate_with => 'feeds')
+
 -- name: forget_local_rows
 -- The rows that were moved still lie on the coordinator, where nobody sees them. Where there are none it does nothing.
 SELECT truncate_local_data_after_distributing_table('feeds');
 SELECT truncate_local_data_after_distributing_table('unsubscribes');
 SELECT truncate_local_data_after_distributing_table('unsubscribe_versions');
 SELECT truncate_local_data_after_distributing_table('submissions');
-SELECT truncate_local_data_after_distributing_table('feed_days')
+SELECT truncate_local_data_after_distributing_table('feed_days');
+SELECT truncate_local_data_after_distributing_table('reversals')

@@ -14,6 +14,7 @@ from stoplist.oauth.authentication import find_client, is_proved
 from stoplist.oauth.grants.client_credentials import refuse_client
 from stoplist.oauth.model import Client
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores, too_many
+from stoplist.oauth.store import organizations_of
 from stoplist.oauth.tokens import RefreshToken, State, find_refresh_token, is_still_unused, rotate_pair
 
 NAME = "refresh_token"
@@ -118,7 +119,14 @@ async def _alarm_if_used(actor: Actor, stores: TokenStores, token: RefreshToken 
         if await transaction.one(_REVOKE_IF_EPOCH, client_id=client_id, epoch=epoch) is None:
             return False
         presenter = replace(actor, id=client_id)
-        await trail.record(transaction, presenter, "client.reuse_alarm", client_id, at_ms=stores.clock.now_ms())
+        await trail.record(
+            transaction,
+            presenter,
+            "client.reuse_alarm",
+            client_id,
+            at_ms=stores.clock.now_ms(),
+            organizations=await organizations_of(transaction, client_id),
+        )
         return True
 
     return await stores.database.write(revoke)

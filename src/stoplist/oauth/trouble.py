@@ -1,0 +1,66 @@
+"""Which keys somebody should look at: refused by a limit, failing to prove themselves, or with a reuse alarm.
+
+Source: docs/interface.md sections 3.1 (reuse), 8 and D11.
+"""
+
+import msgspec
+
+from stoplist.actor import Actor
+from stoplist.clock import Clock
+from stoplist.db import Database
+from stoplist.db.query import load_queries
+from stoplist.oauth.events import alarms
+from stoplist.oauth.usage import DAY_MS
+from stoplist.organizations.store import must_see
+
+_IN_TROUBLE = load_queries(__package__)["keys_in_trouble"]
+
+DEFAULT_DAYS = 7
+MOST_KEYS = 10
+
+
+class KeyInTrouble(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to a key in some days, today included. `alarm_ms`: its last reuse alarm in that time."""
+
+    client_id: str
+    label: str
+    is_active: bool
+    limit_refusals: int
+    failed_authentications: int
+    alarm_ms: int | None
+
+
+async def keys_in_trouble(
+    actor: Actor, database: Database, clock: Clock, *, days: int = DEFAULT_DAYS, org_slug: str | None = None
+) -> list[KeyInTrouble]:
+    """Those of the keys that the actor sees, or of one organization: alarms first, then the most refusals.
+
+    At most MOST_KEYS. Days are those of UTC. Missing for an organization that the actor may not see.
+    """
+    if org_slug is not None:
+        must_see(actor, org_slug)
+    since_day = clock.now_ms() // DAY_MS - days + 1
+    alarmed = {one.client_id: one.at_ms for one in await alarms(actor, database, since_ms=since_day * DAY_MS)}
+    rows = await database.all(
+        _IN_TROUBLE,
+        since_day=since_day,
+        alarmed=_json(list(alarmed)),
+        sees_all=int(actor.is_administrator and org_slug is None),
+        slugs=_json(sorted(actor.roles) if org_slug is None else [org_slug]),
+        most=MOST_KEYS,
+    )
+    return [
+        KeyInTrouble(
+            client_id=row["client_id"],
+            label=row["label"],
+            is_active=bool(row["is_active"]),
+            limit_refusals=row["limit_refusals"],
+            failed_authentications=row["failed_authentications"],
+            alarm_ms=alarmed.get(row["client_id"]),
+        )
+        for row in rows
+    ]
+
+
+def _json(values: list[str]) -> str:
+    return msgspec.json.encode(values).decode()

@@ -1,0 +1,243 @@
+"""A form that is sent twice makes one key, and rotates one secret; a replacement has the rights of what it replaces."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from stoplist import ids
+from stoplist.actor import ADMIN, Actor
+from stoplist.db import Database
+from stoplist.errors import AlreadyMade, Forbidden, Refused
+from stoplist.oauth import credentials
+from stoplist.oauth.authentication import Presented, find_client, is_proved
+from stoplist.oauth.bearer import find_bearer
+from stoplist.oauth.credentials import NewCredential, list_credentials, show_credential
+from stoplist.organizations.organizations import close_organization
+from tests.builders import (
+    ADMINISTRATOR,
+    audit_rows,
+    make_key,
+    make_organization,
+    make_token,
+    migrated,
+    on_each_database,
+    opened,
+    refused,
+)
+from tests.fakes import FakeClock
+
+ZOE = Actor(kind="person", id="zoe@example.org", roles={"acme": ADMIN})
+MADE_ID = f"{ids.CLIENT_ID}{7:022}"
+
+
+async def replace(
+    database: Database, clock: FakeClock, client_id: str, *, actor: Actor = ADMINISTRATOR, **options: Any
+) -> NewCredential:
+    return await credentials.replace_credential(actor, database, clock, client_id=client_id, **options)
+
+
+async def proves(database: Database, key: NewCredential) -> bool:
+    """Whether a token request with this secret authenticates."""
+    presented = Presented(client_id=key.credential.client_id, client_secret=key.client_secret)
+    return is_proved(await find_client(database, key.credential.client_id), presented)
+
+
+# Made once
+
+
+@on_each_database
+async def test_a_form_that_is_sent_twice_makes_one_key(database: Database, clock: FakeClock) -> None:
+    """It names the key that it makes; the second time nothing is made, and the first one's secret stays good."""
+    await make_organization(database, clock)
+    key = await make_key(database, clock, client_id=MADE_ID)
+    assert key.credential.client_id == MADE_ID
+    with pytest.raises(AlreadyMade, match="sent already"):
+        await make_key(database, clock, client_id=MADE_ID, label="other")
+    with pytest.raises(AlreadyMade, match="sent already"):
+        await replace(database, clock, MADE_ID, new_client_id=MADE_ID)
+    assert await list_credentials(ADMINISTRATOR, database) == [key.credential]
+    assert await proves(database, key)
+
+
+def test_of_many_forms_at_once_one_makes_the_key(database_url: str, clock: FakeClock) -> None:
+    """Two processes, ten forms: one key and one row of audit; the others are told."""
+
+    async def body() -> None:
+        async with migrated(database_url) as one, opened(database_url) as other:
+            await make_organization(one, clock)
+            tries = [make_key((one, other)[turn % 2], clock, client_id=MADE_ID) for turn in range(10)]
+            answers = await asyncio.gather(*tries, return_exceptions=True)
+            [made] = [answer for answer in answers if isinstance(answer, NewCredential)]
+            assert {type(answer) for answer in answers if answer is not made} == {AlreadyMade}
+            assert await proves(one, made)
+            assert [row.action for row in await audit_rows(one)] == ["organization.create", "key.create"]
+
+    asyncio.run(body())
+
+
+@on_each_database
+async def test_what_could_be_no_id_of_a_key_makes_none(database: Database, clock: FakeClock) -> None:
+    """Whoever changes the form chooses no other kind of id."""
+    await make_organization(database, clock)
+    key = await make_key(database, clock)
+    for odd in ("", "x", "svc_ci_", MADE_ID + "0", MADE_ID + "\n", MADE_ID[:-1] + "\0", f"svc_ci_{'é' * 22}"):
+        await refused(database, make_key(database, clock, client_id=odd), "open it anew")
+        await refused(database, replace(database, clock, key.credential.client_id, new_client_id=odd), "open it anew")
+
+
+@on_each_database
+async def test_a_form_that_is_sent_twice_rotates_once(database: Database, clock: FakeClock) -> None:
+    """It names the secret that it replaces by its visible beginning."""
+    await make_organization(database, clock)
+    key = await make_key(database, clock)
+    asked = {"client_id": key.credential.client_id, "expected_prefix": key.credential.secret_prefix}
+    new = await credentials.rotate_secret(ADMINISTRATOR, database, clock, **asked)
+    with pytest.raises(AlreadyMade, match="changed meanwhile"):
+        await credentials.rotate_secret(ADMINISTRATOR, database, clock, **asked)
+    assert await proves(database, new)
+    assert [row.action for row in await audit_rows(database)][2:] == ["key.rotate_secret"]
+
+
+# The ceilings of a new key
+
+
+@on_each_database
+async def test_a_new_key_may_be_given_ceilings_by_an_administrator(database: Database, clock: FakeClock) -> None:
+    """`default` is what it would have without; an organization's admin gives none, not even that one."""
+    await make_organization(database, clock)
+    made = (await make_key(database, clock, token_per_minute=100, api_per_minute="default")).credential
+    assert (made.token_per_minute, made.api_per_minute) == (100, 60)
+    assert (await audit_rows(database))[-1].detail["token_per_minute"] == 100
+    for ceilings in ({"token_per_minute": 10}, {"api_per_minute": "default"}):
+        given: dict[str, Any] = ceilings
+        with pytest.raises(Forbidden) as refusal:
+            await credentials.create_credential(ZOE, database, clock, label="x", organizations=["acme"], **given)
+        assert refusal.value.field == next(iter(ceilings))
+    with pytest.raises(Forbidden):
+        await credentials.set_ceilings(
+            ZOE, database, clock, client_id=made.client_id, token_per_minute=None, api_per_minute=None
+        )
+    for wrong in (0, -1, "many", 2**70):
+        await refused(database, make_key(database, clock, api_per_minute=wrong), "from 1 to")
+
+
+# Replacing
+
+
+@on_each_database
+async def test_a_replacement_has_the_same_rights_beside_the_old_key(database: Database, clock: FakeClock) -> None:
+    """Section 2.1, rotation: both are good until the old one is deactivated; its tokens live on."""
+    for slug in ("acme", "bolt"):
+        await make_organization(database, clock, slug)
+    old = await make_key(
+        database,
+        clock,
+        "acme",
+        "bolt",
+        default_organization="bolt",
+        permissions=frozenset(("read",)),
+        api_per_minute=600,
+    )
+    pair = await make_token(database, clock, old)
+    clock.advance(60)
+    new = await replace(database, clock, old.credential.client_id)
+    same = ("organizations", "default_organization", "permissions", "token_per_minute", "api_per_minute")
+    assert [getattr(new.credential, it) for it in same] == [getattr(old.credential, it) for it in same]
+    assert new.credential.label == "partner (replacement)"
+    assert (new.credential.is_active, new.credential.created_ms) == (True, clock.now_ms())
+    assert new.credential.client_id != old.credential.client_id
+    assert await show_credential(ADMINISTRATOR, database, client_id=old.credential.client_id) == old.credential
+    assert await proves(database, old)
+    assert await proves(database, new)
+    assert await find_bearer(database, clock, pair.access_token) is not None
+
+
+@on_each_database
+async def test_both_keys_tell_of_the_replacement(database: Database, clock: FakeClock) -> None:
+    """Each names the other, so the audit tells the story from either end."""
+    await make_organization(database, clock)
+    old = (await make_key(database, clock, api_per_minute=600)).credential.client_id
+    new = (await replace(database, clock, old, new_client_id=MADE_ID)).credential.client_id
+    replaced, created = (await audit_rows(database))[-2:]
+    assert (replaced.action, replaced.target, replaced.detail) == ("key.replace", old, {"replaced_by": new})
+    assert (created.action, created.target, created.detail["replaces"]) == ("key.create", new, old)
+    assert created.detail["api_per_minute"] == 600
+
+
+@on_each_database
+async def test_an_admin_replaces_a_key_with_the_ceilings_it_was_given(database: Database, clock: FakeClock) -> None:
+    """They are the same rights; only other ceilings are an administrator's to give."""
+    await make_organization(database, clock)
+    old = await make_key(database, clock, token_per_minute=50, api_per_minute=600)
+    new = await replace(database, clock, old.credential.client_id, actor=ZOE)
+    assert (new.credential.token_per_minute, new.credential.api_per_minute) == (50, 600)
+
+
+@on_each_database
+async def test_whatever_state_a_key_is_in_it_can_be_replaced(database: Database, clock: FakeClock) -> None:
+    """An inactive one by an active one; a closed organization stays among those that it covers."""
+    for slug in ("acme", "bolt"):
+        await make_organization(database, clock, slug)
+    key = await make_key(database, clock, "acme", "bolt", default_organization="acme")
+    await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=key.credential.client_id)
+    await close_organization(ADMINISTRATOR, database, clock, slug="bolt")
+    new = await replace(database, clock, key.credential.client_id)
+    assert (new.credential.is_active, new.credential.organizations) == (True, ["acme", "bolt"])
+    assert not (await show_credential(ADMINISTRATOR, database, client_id=key.credential.client_id)).is_active
+
+
+LABELS = {
+    "Shop": "Shop (replacement)",
+    "Shop (replacement)": "Shop (replacement 2)",
+    "Shop (replacement 2)": "Shop (replacement 3)",
+    "Shop (replacement 99)": "Shop (replacement 100)",
+    "(replacement)": "(replacement) (replacement)",
+    "x" * 200: "x" * 186 + " (replacement)",
+    "x" * 185 + " y" + "x" * 13: "x" * 185 + " (replacement)",
+    "x" * 186 + " (replacement)": "x" * 184 + " (replacement 2)",
+    "x (replacement 9999999)": "x (replacement 9999999) (replacement)",
+}
+
+
+@on_each_database
+async def test_the_label_of_a_replacement_says_what_it_is(database: Database, clock: FakeClock) -> None:
+    """It counts on where that is said already, and is a label like any other: never longer than one may be."""
+    await make_organization(database, clock)
+    for label, replacement in LABELS.items():
+        key = await make_key(database, clock, label=label)
+        assert (await replace(database, clock, key.credential.client_id)).credential.label == replacement
+        await make_key(database, clock, label=replacement)
+
+
+@on_each_database
+async def test_a_key_keeps_an_organization_that_was_closed_while_others_change(
+    database: Database, clock: FakeClock
+) -> None:
+    """A form sends all that the key covers: what is as it was is no change, and is not looked into."""
+    for slug in ("acme", "bolt"):
+        await make_organization(database, clock, slug)
+    key = await make_key(database, clock, "acme", "bolt", default_organization="acme")
+    await close_organization(ADMINISTRATOR, database, clock, slug="bolt")
+    sent = credentials.Changes(label="new", organizations=["bolt", "acme"], default_organization="acme")
+    client_id = key.credential.client_id
+    changed = await credentials.update_credential(ADMINISTRATOR, database, clock, client_id=client_id, changes=sent)
+    assert (changed.label, changed.organizations) == ("new", ["acme", "bolt"])
+
+
+@on_each_database
+async def test_a_refusal_names_the_input_at_fault(database: Database, clock: FakeClock) -> None:
+    """So that a page can show it beside its field."""
+    await make_organization(database, clock)
+    faults: dict[str, dict[str, Any]] = {
+        "label": {"label": ""},
+        "organizations": {"organizations": ["nowhere"]},
+        "default_organization": {"default_organization": "bolt"},
+        "permissions": {"permissions": frozenset[str]()},
+        "token_per_minute": {"token_per_minute": 0},
+        "api_per_minute": {"api_per_minute": 0},
+    }
+    for field, wrong in faults.items():
+        with pytest.raises(Refused) as refusal:
+            await make_key(database, clock, **wrong)
+        assert refusal.value.field == field

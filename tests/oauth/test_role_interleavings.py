@@ -1,0 +1,104 @@
+"""What a person may do to a key is decided by what it covers when it is done, not by what a form said before.
+
+On PostgreSQL every order of the statements of two changes is driven; SQLite has a single writer.
+"""
+
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from stoplist.actor import ADMIN, Actor
+from stoplist.clock import Clock
+from stoplist.db import Database
+from stoplist.db.postgresql import Postgresql
+from stoplist.errors import Forbidden
+from stoplist.oauth import credentials
+from stoplist.oauth.credentials import Changes
+from tests import stepping
+from tests.builders import ADMINISTRATOR, audit_rows, make_key, make_organization, migrated
+from tests.fakes import FakeClock
+from tests.stepping import Order, Stage, Step, Work, stage
+
+pytestmark = pytest.mark.slow
+
+ZOE = Actor(kind="person", id="zoe@example.org", roles={"acme": ADMIN})
+HELD = ("BEGIN", "lock_client", "credential", "organizations_of_client", "COMMIT", "ROLLBACK")
+
+Change = Callable[[Actor, Database, Clock, str], Awaitable[Any]]
+CHANGES: dict[str, Change] = {
+    "deactivate": lambda actor, database, clock, client_id: credentials.deactivate_credential(
+        actor, database, clock, client_id=client_id
+    ),
+    "rotate": lambda actor, database, clock, client_id: credentials.rotate_secret(
+        actor, database, clock, client_id=client_id
+    ),
+    "replace": lambda actor, database, clock, client_id: credentials.replace_credential(
+        actor, database, clock, client_id=client_id
+    ),
+    "update": lambda actor, database, clock, client_id: credentials.update_credential(
+        actor, database, clock, client_id=client_id, changes=Changes(label="hers", organizations=["acme"])
+    ),
+}
+
+
+class Theatre:
+    """A stage, and the key that it is played about."""
+
+    def __init__(self, database: Database, clock: FakeClock, on: Stage) -> None:
+        self.database, self.clock, self.on = database, clock, on
+        self.client_id = ""
+
+    async def set_the_scene(self) -> None:
+        """A key that covers `acme` alone."""
+        self.client_id = (await make_key(self.database, self.clock)).credential.client_id
+
+    def changes(self, change: Change) -> Work:
+        """An admin of `acme` changes the key, and says whether they were let."""
+
+        async def work(database: Postgresql) -> bool:
+            try:
+                await change(ZOE, database, self.clock, self.client_id)
+            except Forbidden:
+                return False
+            return True
+
+        return work
+
+    async def widens(self, database: Postgresql) -> None:
+        """An administrator makes it a key of `bolt` too."""
+        wider = Changes(organizations=["acme", "bolt"])
+        await credentials.update_credential(
+            ADMINISTRATOR, database, self.clock, client_id=self.client_id, changes=wider
+        )
+
+
+@asynccontextmanager
+async def theatre(database_url: str) -> AsyncIterator[Theatre]:
+    """A theatre on an empty database, for the participants `zoe` and `other`."""
+    clock = FakeClock()
+    async with (
+        migrated(database_url) as database,
+        stage(database_url, "zoe", "other", is_held=lambda step: step.what in HELD) as on,
+    ):
+        for slug in ("acme", "bolt"):
+            await make_organization(database, clock, slug)
+        yield Theatre(database, clock, on)
+
+
+in_every_order = functools.partial(stepping.in_every_order, theatre)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@in_every_order(at_least=8)
+async def test_an_admin_changes_a_key_only_while_it_is_theirs(scene: Theatre, order: Order, change: str) -> None:
+    """Let if it was committed before the other organization came, else Forbidden and without a mark."""
+    played = await scene.on.play(order, zoe=scene.changes(CHANGES[change]), other=scene.widens)
+    came_before = played.is_before(Step("zoe", "COMMIT"), Step("other", "COMMIT"))
+    assert played.results["zoe"] is came_before
+    hers = [
+        row for row in await audit_rows(scene.database) if scene.client_id in (row.target, row.detail.get("replaces"))
+    ]
+    assert any(row.actor == "person zoe@example.org" for row in hers) is came_before

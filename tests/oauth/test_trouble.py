@@ -1,0 +1,130 @@
+"""Which keys somebody should look at: docs/interface.md sections 3.1, 8 and D11."""
+
+import pytest
+
+from stoplist.actor import VIEWER, Actor
+from stoplist.audit import trail
+from stoplist.db import Database, Transaction
+from stoplist.errors import Missing
+from stoplist.oauth.credentials import deactivate_credential
+from stoplist.oauth.trouble import MOST_KEYS, keys_in_trouble
+from stoplist.oauth.usage import Usage
+from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database
+from tests.fakes import FakeClock
+
+DAY_S = 86_400
+VIEWER_OF_BOLT = Actor(kind="person", id="zoe@example.org", roles={"bolt": VIEWER})
+
+
+async def keys(database: Database, clock: FakeClock, *organizations: str, count: int = 1) -> list[str]:
+    """The client_ids of new keys of these organizations, which are made too."""
+    for slug in organizations:
+        await make_organization(database, clock, slug)
+    default = {"default_organization": organizations[0]}
+    return [(await make_key(database, clock, *organizations, **default)).credential.client_id for _ in range(count)]
+
+
+async def used(database: Database, clock: FakeClock, client_id: str, **errors: int) -> None:
+    """So many requests of the key were refused now, by code; and one was answered."""
+    usage = Usage()
+    codes = [None, *(code for code, count in errors.items() for _ in range(count))]
+    for number, code in enumerate(codes):
+        usage.note(client_id, now_ms=clock.now_ms(), is_authenticated=True, error=code, request_id=str(number))
+    await usage.flush(database)
+
+
+async def alarm(database: Database, clock: FakeClock, client_id: str) -> None:
+    """What the token endpoint leaves when a refresh token is used twice."""
+
+    async def unit(transaction: Transaction) -> None:
+        partner = Actor(kind="client", id=client_id)
+        await trail.record(transaction, partner, "client.reuse_alarm", client_id, at_ms=clock.now_ms())
+
+    await database.write(unit)
+
+
+@on_each_database
+async def test_the_worst_keys_come_first_and_those_with_an_alarm_before_them(
+    database: Database, clock: FakeClock
+) -> None:
+    """Refusals by a limit and failed authentications together; any other error is the partner's affair."""
+    few, many, fine, alarmed = await keys(database, clock, "acme", count=4)
+    await used(database, clock, few, rate_limited=1, invalid_client=1)
+    await used(database, clock, many, rate_limited=5)
+    await used(database, clock, fine, invalid_item=9)
+    await alarm(database, clock, alarmed)
+    found = await keys_in_trouble(ADMINISTRATOR, database, clock)
+    assert [(one.client_id, one.limit_refusals, one.failed_authentications) for one in found] == [
+        (alarmed, 0, 0),
+        (many, 5, 0),
+        (few, 1, 1),
+    ]
+    assert [one.alarm_ms for one in found] == [clock.now_ms(), None, None]
+    assert [one.label for one in found] == [one.label for one in found if one.label]
+
+
+@on_each_database
+async def test_what_is_older_than_the_days_asked_for_is_over(database: Database, clock: FakeClock) -> None:
+    """The last 7 days, today included; alarms too."""
+    (key,) = await keys(database, clock, "acme")
+    await used(database, clock, key, rate_limited=3)
+    await alarm(database, clock, key)
+    clock.advance(6 * DAY_S)
+    await used(database, clock, key, rate_limited=4)
+    (found,) = await keys_in_trouble(ADMINISTRATOR, database, clock)
+    assert (found.limit_refusals, found.alarm_ms is not None) == (7, True)
+    clock.advance(DAY_S)
+    (found,) = await keys_in_trouble(ADMINISTRATOR, database, clock)
+    assert (found.limit_refusals, found.alarm_ms) == (4, None)
+    clock.advance(6 * DAY_S)
+    assert await keys_in_trouble(ADMINISTRATOR, database, clock) == []
+    assert len(await keys_in_trouble(ADMINISTRATOR, database, clock, days=8)) == 1
+
+
+@on_each_database
+async def test_somebody_sees_the_keys_of_his_organizations_alone(database: Database, clock: FakeClock) -> None:
+    """Be it one key of several organizations; what he does not see is as if it were not there."""
+    (shared,) = await keys(database, clock, "acme", "bolt")
+    (hidden,) = await keys(database, clock, "zinc")
+    for key in (shared, hidden):
+        await used(database, clock, key, rate_limited=1)
+        await alarm(database, clock, key)
+    assert [one.client_id for one in await keys_in_trouble(VIEWER_OF_BOLT, database, clock)] == [shared]
+    in_bolt = await keys_in_trouble(VIEWER_OF_BOLT, database, clock, org_slug="bolt")
+    assert [one.client_id for one in in_bolt] == [shared]
+    for slug in ("acme", "zinc", "none-such"):
+        with pytest.raises(Missing):
+            await keys_in_trouble(VIEWER_OF_BOLT, database, clock, org_slug=slug)
+    assert await keys_in_trouble(Actor(kind="person", id="new@example.org"), database, clock) == []
+
+
+@on_each_database
+async def test_one_organization_has_the_keys_that_cover_it(database: Database, clock: FakeClock) -> None:
+    """For an administrator, who sees all."""
+    (acme,) = await keys(database, clock, "acme")
+    (bolt,) = await keys(database, clock, "bolt")
+    for key in (acme, bolt):
+        await used(database, clock, key, invalid_client=2)
+    assert len(await keys_in_trouble(ADMINISTRATOR, database, clock)) == 2
+    found = await keys_in_trouble(ADMINISTRATOR, database, clock, org_slug="bolt")
+    assert [one.client_id for one in found] == [bolt]
+
+
+@on_each_database
+async def test_no_more_keys_are_shown_than_somebody_can_look_at(database: Database, clock: FakeClock) -> None:
+    """The worst of them."""
+    made = await keys(database, clock, "acme", count=MOST_KEYS + 2)
+    for number, key in enumerate(made, 1):
+        await used(database, clock, key, rate_limited=number)
+    found = await keys_in_trouble(ADMINISTRATOR, database, clock)
+    assert [one.client_id for one in found] == list(reversed(made))[:MOST_KEYS]
+
+
+@on_each_database
+async def test_a_key_that_is_inactive_is_said_to_be(database: Database, clock: FakeClock) -> None:
+    """Its program may go on knocking."""
+    (key,) = await keys(database, clock, "acme")
+    await deactivate_credential(ADMINISTRATOR, database, clock, client_id=key)
+    await used(database, clock, key, invalid_client=1)
+    (found,) = await keys_in_trouble(ADMINISTRATOR, database, clock)
+    assert not found.is_active
