@@ -16,8 +16,9 @@ from stoplist.errors import StoreUnavailable
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.oauth.tokens import BITE_ROWS
 from stoplist.oauth.usage import Usage, use_by_day
-from tests.builders import execute, make_key, make_organization, on_each_database, value
+from tests.builders import ADMINISTRATOR, execute, make_key, make_organization, on_each_database, value
 from tests.fakes import FakeClock
+from tests.staff.office import Office
 from tests.test_log import configured
 
 AT_ONCE_S = 0.0
@@ -59,12 +60,13 @@ async def test_the_table_names_every_chore_and_how_often_it_is_done(database: Da
         "return to the limit store": 1,
         "forget idle rate limits": 60,
         "delete expired tokens": 60,
+        "delete ended sessions": 60,
     }
 
 
 @on_each_database
 async def test_each_chore_does_what_it_is_called(database: Database) -> None:
-    """The certificate is looked at, use is written, idle limits are forgotten, expired tokens are gone."""
+    """The certificate is looked at, use is written, idle limits are forgotten, expired tokens and sessions are gone."""
     server = background(database)
     await make_organization(database, server.clock)
     client_id = (await make_key(database, server.clock)).credential.client_id
@@ -73,7 +75,7 @@ async def test_each_chore_does_what_it_is_called(database: Database) -> None:
 
     server.usage.note(client_id, now_ms=server.clock.now_ms(), is_authenticated=True, error=None, request_id="0" * 24)
     await server.do("write the use of keys")
-    assert [day.requests for day in await use_by_day(database, client_id, since_day=0)] == [1]
+    assert [day.requests for day in await use_by_day(ADMINISTRATOR, database, client_id, since_day=0)] == [1]
 
     await server.limiter.api(client_id, limit=60)
     await server.do("forget idle rate limits")
@@ -85,6 +87,13 @@ async def test_each_chore_does_what_it_is_called(database: Database) -> None:
     await add_pairs(database, 1, expires_ms=server.clock.now_ms())
     await server.do("delete expired tokens")
     assert await pairs(database) == 0
+
+    office = Office(database, server.clock)
+    token = await office.session((await office.hire("ann@example.org")).id)
+    server.clock.advance(43_200)
+    await server.do("delete ended sessions")
+    assert not await office.is_alive(token)
+    assert await value(database, "SELECT COUNT(*) AS number FROM sessions") == 0
 
 
 @on_each_database

@@ -449,9 +449,9 @@ def test_a_damaged_source_is_refused(move: Move) -> None:
         root = f"SELECT rootpage FROM sqlite_master WHERE name = '{other}'"  # noqa: S608
         move.change(
             "PRAGMA writable_schema=ON",
-            f"UPDATE sqlite_master SET rootpage = ({root}) WHERE name = 'audit_target'",  # noqa: S608
+            f"UPDATE sqlite_master SET rootpage = ({root}) WHERE name = 'audit_time'",  # noqa: S608
         )
-        with pytest.raises(Refused, match=r"table audit is damaged: \d+ rows are counted, and 9 can be read"):
+        with pytest.raises(Refused, match=r"table audit is damaged: \d+ rows are counted, and 18 can be read"):
             move.copy(chunk_rows=1)
         assert not move.target_is_served()
 

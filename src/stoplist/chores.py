@@ -1,6 +1,6 @@
 """The background work of a server: one table of what, how often, and the coroutine.
 
-Source: docs/interface.md sections D1 (Clock, HTTPS), D2 (Rotation), D8, D9.
+Source: docs/interface.md sections D1 (Clock, HTTPS), D2 (Rotation), D8, D9, D11.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from stoplist.errors import StoreUnavailable
 from stoplist.limits.limiter import Limiter
 from stoplist.oauth.tokens import delete_expired
 from stoplist.oauth.usage import Usage
+from stoplist.staff.ended import delete_ended
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S = 0.05
@@ -48,6 +49,7 @@ def chores(
         Chore("return to the limit store", 1, limiter.look_for_store),
         Chore("forget idle rate limits", 60, limiter.sweep),
         Chore("delete expired tokens", 60, lambda: delete_all_expired(database, clock)),
+        Chore("delete ended sessions", 60, lambda: delete_all_ended(database, clock)),
     ]
 
 
@@ -73,6 +75,12 @@ async def follow_clock(clock: Clock, database: Database) -> None:
 async def delete_all_expired(database: Database, clock: Clock) -> None:
     """No expired pair is left; deleted in small bites, with pauses in which others write."""
     while await delete_expired(database, clock.now_ms()):  # noqa: ASYNC110 - a pause, not a wait for an event
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def delete_all_ended(database: Database, clock: Clock) -> None:
+    """No expired link, ended session or attempt that counts no more is left; in bites likewise."""
+    while await delete_ended(database, clock.now_ms()):  # noqa: ASYNC110 - a pause, not a wait for an event
         await asyncio.sleep(_PAUSE_S)
 
 

@@ -28,7 +28,7 @@ CHUNK_ROWS = 250_000
 # Each database has its own of these.
 _OWN = frozenset(("deployment", "copy_progress"))
 # Tables by which somebody proves who he is: with all that refer to them they come in the last transaction.
-_OPENING = frozenset(("clients",))
+_OPENING = frozenset(("clients", "people"))
 
 _BEGIN_ANEW = "drop the target database, make an empty one with `stoplist migrate`, and copy once more"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stoplist.web.forwarded import Network, Origin, source_key, who_asks
+from stoplist.web.forwarded import Network, Origin, who_asks
 
 PROXIES: tuple[Network, ...] = (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::/8"))
 PROXY = "10.0.0.1"
@@ -139,25 +139,6 @@ def test_nothing_trusted_costs_next_to_nothing() -> None:
     claims = headers(proto=["https"], chain=["192.0.2.7"])
     took_s = min(timeit.repeat(lambda: who_asks("192.0.2.7", "https", claims, ()), number=1000, repeat=20))
     assert took_s / 1000 < 5e-6
-
-
-@pytest.mark.parametrize(
-    ("ip", "key"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
-        ("2001:db8:1:3::", "2001:db8:1:3::/64"),
-        ("::1", "::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("unknown", "unknown"),
-        ("", ""),
-    ],
-)
-def test_ipv6_sources_count_by_their_64(ip: str, key: str) -> None:
-    """Source: docs/interface.md section D8."""
-    assert source_key(ip) == key
 
 
 addresses = st.ip_addresses().map(str) | st.sampled_from(

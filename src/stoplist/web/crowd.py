@@ -7,7 +7,7 @@ queue before the database. Source: docs/interface.md section D4.
 from collections import Counter
 
 from stoplist.errors import RateLimited
-from stoplist.web.forwarded import source_key
+from stoplist.source import source_key
 
 AT_ONCE = 256
 

@@ -5,12 +5,12 @@ Pure rules, no I/O. Source: docs/interface.md section D1, HTTPS.
 
 import re
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network
 from typing import NamedTuple
 
+from stoplist.source import Address, read_address
 from stoplist.web.exchange import header_value
 
-Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 UNKNOWN = "unknown"  # the peer of a connection that was gone before anybody could ask for its address
@@ -35,26 +35,14 @@ def who_asks(peer: str | None, scheme: str, headers: list[tuple[bytes, bytes]], 
     trusted hops; an entry that is no address stops the walk at the last address that was believed. Of several
     `X-Forwarded-Proto` values the rightmost counts; anything but `https`, even nothing, is not HTTPS.
     """
-    if not trusted or not _is_trusted(nearest := _address(peer or ""), trusted):
+    if not trusted or not _is_trusted(nearest := read_address(peer or ""), trusted):
         return _direct(peer, scheme)
     return Origin(_shown(_source(nearest, headers, trusted)), _arrived_over_https(scheme, headers))
 
 
 @lru_cache(maxsize=4096)
-def source_key(ip: str) -> str:
-    """What one source is counted under: an IPv4 address whole, an IPv6 address by its /64.
-
-    Any text will do; what is no address counts as itself. Source: docs/interface.md section D8.
-    """
-    address = _address(ip)
-    if isinstance(address, IPv6Address):
-        return str(ip_network((int(address) >> 64 << 64, 64)))
-    return ip if address is None else str(address)
-
-
-@lru_cache(maxsize=4096)
 def _direct(peer: str | None, scheme: str) -> Origin:
-    return Origin(_shown(_address(peer or "")), scheme == "https")
+    return Origin(_shown(read_address(peer or "")), scheme == "https")
 
 
 def _arrived_over_https(scheme: str, headers: list[tuple[bytes, bytes]]) -> bool:
@@ -85,23 +73,11 @@ def _hop_address(hop: bytes) -> Address | None:
     if len(hop) > _LONGEST_HOP:
         return None
     match = _HOP.fullmatch(hop.strip(b" \t").decode("latin-1"))
-    return None if match is None else _address(match[match.lastgroup or 0])
+    return None if match is None else read_address(match[match.lastgroup or 0])
 
 
 def _is_trusted(address: Address | None, trusted: tuple[Network, ...]) -> bool:
     return address is not None and any(address in network for network in trusted)
-
-
-@lru_cache(maxsize=4096)
-def _address(text: str) -> Address | None:
-    """The address without its zone, an IPv4-mapped one as IPv4; None if it is none."""
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    if isinstance(address, IPv4Address):
-        return address
-    return address.ipv4_mapped or IPv6Address(int(address))
 
 
 def _shown(address: Address | None) -> str:

@@ -13,6 +13,7 @@ from stoplist.limits.headers import rate_limit_headers
 from stoplist.oauth.authentication import Presented, read_presented
 from stoplist.oauth.grants import GRANTS, refresh_token
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores
+from stoplist.source import source_key
 from stoplist.web.body import read_body
 from stoplist.web.crowd import Crowd
 from stoplist.web.exchange import (
@@ -24,7 +25,6 @@ from stoplist.web.exchange import (
     exchange_of,
     send_token_json,
 )
-from stoplist.web.forwarded import source_key
 from stoplist.web.metrics import Metrics
 from stoplist.web.oauth_forms import PARAMETERS
 

@@ -1,0 +1,115 @@
+"""Sign-in links: how a person gets in for the first time, or after a password was forgotten.
+
+Good once, for 24 hours. To look at one never uses it up: programs that examine mail open whatever they find.
+Source: docs/interface.md section D11.
+"""
+
+import msgspec
+
+from stoplist import ids
+from stoplist.actor import Actor
+from stoplist.audit import trail
+from stoplist.clock import Clock
+from stoplist.db import Database, Transaction
+from stoplist.db.query import load_queries
+from stoplist.errors import Refused
+from stoplist.staff import sessions, tickets, two_step
+from stoplist.staff.lifetimes import LINK_MS
+from stoplist.staff.model import NewLink, Person, SecondStep, SignedIn, Stores
+from stoplist.staff.passwords import checked_password, set_password
+from stoplist.staff.store import Account, find_person, lock_account_of_link, person_of
+
+_QUERIES = load_queries(__package__)
+_ADD = _QUERIES["add_link"]
+_DELETE = _QUERIES["delete_links"]
+_DELETE_OF_OTHERS = _QUERIES["delete_links_of_others"]
+_PERSON_OF_LINK = _QUERIES["person_of_link"]
+_USE = _QUERIES["use_link"]
+
+DEAD_LINK = "This link was used already, has expired or was replaced by a newer one: ask for a new one."
+
+
+async def look_at_link(database: Database, clock: Clock, link_token: str) -> Person | None:
+    """Whom a living link is for; None for any other. It stays as good as it was."""
+    if not ids.is_well_formed(link_token, ids.SIGN_IN_LINK):
+        return None
+    rows = await database.all(_PERSON_OF_LINK, link_hash=ids.hash_secret(link_token), now_ms=clock.now_ms())
+    return person_of(rows) if rows else None
+
+
+async def use_link(
+    actor: Actor, stores: Stores, *, link_token: str, password: str, user_agent: str
+) -> SignedIn | SecondStep:
+    """The link is used up, this is the password from now on, and every earlier session has ended.
+
+    The person is in, unless a code is still asked for. Of two at once one gets in; the other is Refused, as for
+    whatever is no living link. A password that is none is refused first (field `password`), and the link stays good.
+    """
+    chosen = checked_password(password, field="password")
+    if await look_at_link(stores.database, stores.clock, link_token) is None:
+        raise Refused(DEAD_LINK)
+    password_hash = await stores.hashing.hash(chosen)
+    now_ms, link_hash = stores.clock.now_ms(), ids.hash_secret(link_token)
+
+    async def use(transaction: Transaction) -> SignedIn | SecondStep:
+        account = await lock_account_of_link(transaction, link_hash, now_ms)
+        if account is None or account.is_disabled:
+            raise Refused(DEAD_LINK)
+        used = await transaction.one(_USE, link_hash=link_hash, person_id=account.person_id)
+        if used is None:
+            raise Refused(DEAD_LINK)
+        person = msgspec.structs.replace(actor, id=account.email)
+        await set_password(transaction, person, account, password_hash, now_ms, by="link")
+        await sessions.end_all(transaction, account.person_id)
+        if account.totp_secret is not None and used["without_two_step"]:
+            await two_step.take_away(transaction, person, account, now_ms)
+        elif account.totp_secret is not None:
+            return SecondStep(
+                tickets.make_ticket(
+                    stores.secret_keys, person_id=account.person_id, password_hash=password_hash, now_ms=now_ms
+                )
+            )
+        return await sessions.begin(transaction, person, account, user_agent, now_ms, by="link")
+
+    return await stores.database.write(use)
+
+
+async def add_link(
+    transaction: Transaction, actor: Actor, account: Account, now_ms: int, *, without_two_step: bool = False
+) -> NewLink:
+    """Within a transaction that holds the person: there is this link, and no other."""
+    link_token, expires_ms = ids.new_secret(ids.SIGN_IN_LINK), now_ms + LINK_MS
+    await delete_links(transaction, account)
+    await transaction.run(
+        _ADD,
+        link_hash=ids.hash_secret(link_token),
+        person_id=account.person_id,
+        made_by=_maker(actor),
+        without_two_step=int(without_two_step),
+        expires_ms=expires_ms,
+    )
+    person = await find_person(transaction, account.email)
+    await trail.record(
+        transaction,
+        actor,
+        "person.link",
+        account.email,
+        at_ms=now_ms,
+        organizations=person.roles,
+        without_two_step=without_two_step,
+    )
+    return NewLink(person=person, link_token=link_token, expires_ms=expires_ms)
+
+
+async def delete_links(transaction: Transaction, account: Account) -> None:
+    """No link of the person is good any more."""
+    await transaction.run(_DELETE, person_id=account.person_id)
+
+
+async def delete_links_of_others(transaction: Transaction, actor: Actor, account: Account) -> None:
+    """Whoever gives a right ends the links that other organizations' admins made: they would get in with it."""
+    await transaction.run(_DELETE_OF_OTHERS, person_id=account.person_id, made_by=_maker(actor))
+
+
+def _maker(actor: Actor) -> str:
+    return "" if actor.is_administrator else actor.id

@@ -1,0 +1,220 @@
+-- The people who use the pages. Tables of some hundred rows, but for the attempts; whatever a page waits for is led by a
+-- primary key, a unique index or one of 0005_people.sql.
+
+-- name: create_person
+-- The unique address decides between two that are made at the same time; no row says that it was taken.
+INSERT INTO people (email, is_administrator, is_disabled, created_ms)
+VALUES (:email, :is_administrator, 0, :created_ms)
+ON CONFLICT (email) DO NOTHING
+RETURNING person_id
+
+-- name: account
+-- The unique address.
+SELECT person_id, email, is_disabled, password_hash, totp_secret, totp_step FROM people WHERE email = :email
+
+-- name: account_by_id
+SELECT person_id, email, is_disabled, password_hash, totp_secret, totp_step FROM people WHERE person_id = :person_id
+
+-- name: lock_account
+-- Changes to one person go one after the other: the row lock is taken before anything else is read.
+UPDATE people SET email = email WHERE email = :email
+RETURNING person_id, email, is_disabled, password_hash, totp_secret, totp_step
+
+-- name: lock_account_of_link
+-- The person first, then the link, as everywhere: two at once wait for one another, and never crosswise.
+UPDATE people SET email = email
+WHERE person_id = (SELECT person_id FROM sign_in_links WHERE link_hash = :link_hash AND expires_ms > :now_ms)
+RETURNING person_id, email, is_disabled, password_hash, totp_secret, totp_step
+
+-- name: lock_administrators
+-- Of two administrators who take each other's right away at the same time, the second waits here.
+UPDATE people SET email = email WHERE is_administrator = 1 AND is_disabled = 0
+RETURNING email
+
+-- name: person
+-- One row a role; one without organization where there is none.
+SELECT p.email, p.is_administrator, p.is_disabled, p.created_ms, p.last_sign_in_ms,
+       CASE WHEN p.password_hash IS NULL THEN 0 ELSE 1 END AS has_password,
+       CASE WHEN p.totp_secret IS NULL THEN 0 ELSE 1 END AS has_two_step, o.slug, r.role
+FROM people p LEFT JOIN person_organizations r ON r.person_id = p.person_id
+LEFT JOIN organizations o ON o.organization_id = r.organization_id
+WHERE p.email = :email ORDER BY o.slug
+
+-- name: people
+-- The same of all people.
+SELECT p.email, p.is_administrator, p.is_disabled, p.created_ms, p.last_sign_in_ms,
+       CASE WHEN p.password_hash IS NULL THEN 0 ELSE 1 END AS has_password,
+       CASE WHEN p.totp_secret IS NULL THEN 0 ELSE 1 END AS has_two_step, o.slug, r.role
+FROM people p LEFT JOIN person_organizations r ON r.person_id = p.person_id
+LEFT JOIN organizations o ON o.organization_id = r.organization_id
+ORDER BY p.email, o.slug
+
+-- name: people_of
+-- The same of those who have a role in one organization, by the index on it.
+SELECT p.email, p.is_administrator, p.is_disabled, p.created_ms, p.last_sign_in_ms,
+       CASE WHEN p.password_hash IS NULL THEN 0 ELSE 1 END AS has_password,
+       CASE WHEN p.totp_secret IS NULL THEN 0 ELSE 1 END AS has_two_step, o.slug, r.role
+FROM person_organizations here JOIN people p ON p.person_id = here.person_id
+JOIN person_organizations r ON r.person_id = p.person_id
+JOIN organizations o ON o.organization_id = r.organization_id
+WHERE here.organization_id = :organization_id ORDER BY p.email, o.slug
+
+-- name: person_of_link
+-- The same of the person for whom a link was made, by its primary key.
+SELECT p.email, p.is_administrator, p.is_disabled, p.created_ms, p.last_sign_in_ms,
+       CASE WHEN p.password_hash IS NULL THEN 0 ELSE 1 END AS has_password,
+       CASE WHEN p.totp_secret IS NULL THEN 0 ELSE 1 END AS has_two_step, o.slug, r.role
+FROM sign_in_links l JOIN people p ON p.person_id = l.person_id
+LEFT JOIN person_organizations r ON r.person_id = p.person_id
+LEFT JOIN organizations o ON o.organization_id = r.organization_id
+WHERE l.link_hash = :link_hash AND l.expires_ms > :now_ms AND p.is_disabled = 0 ORDER BY o.slug
+
+-- name: put_role
+INSERT INTO person_organizations (person_id, organization_id, role) VALUES (:person_id, :organization_id, :role)
+ON CONFLICT (person_id, organization_id) DO UPDATE SET role = excluded.role
+
+-- name: remove_role
+DELETE FROM person_organizations WHERE person_id = :person_id AND organization_id = :organization_id
+
+-- name: set_administrator
+UPDATE people SET is_administrator = :is_administrator WHERE person_id = :person_id
+
+-- name: set_disabled
+UPDATE people SET is_disabled = :is_disabled WHERE person_id = :person_id
+
+-- name: set_password
+UPDATE people SET password_hash = :password_hash WHERE person_id = :person_id
+
+-- name: rehash_password
+-- Compare-and-set: a password that was changed meanwhile stays.
+UPDATE people SET password_hash = :password_hash WHERE person_id = :person_id AND password_hash = :was
+
+-- name: set_two_step
+UPDATE people SET totp_secret = :totp_secret, totp_step = :totp_step WHERE person_id = :person_id
+
+-- name: use_totp_step
+-- Compare-and-set: of two that bring the same code, one moves the step.
+UPDATE people SET totp_step = :totp_step
+WHERE person_id = :person_id AND totp_secret IS NOT NULL AND totp_step < :totp_step
+
+-- name: note_sign_in
+UPDATE people SET last_sign_in_ms = :now_ms WHERE person_id = :person_id
+
+-- name: add_recovery_code
+INSERT INTO recovery_codes (person_id, code_hash) VALUES (:person_id, :code_hash)
+
+-- name: use_recovery_code
+-- Good once: the row that goes is the one that was used.
+DELETE FROM recovery_codes WHERE person_id = :person_id AND code_hash = :code_hash
+
+-- name: delete_recovery_codes
+DELETE FROM recovery_codes WHERE person_id = :person_id
+
+-- name: count_recovery_codes
+SELECT COUNT(*) AS number FROM recovery_codes WHERE person_id = :person_id
+
+-- name: add_link
+INSERT INTO sign_in_links (link_hash, person_id, made_by, without_two_step, expires_ms)
+VALUES (:link_hash, :person_id, :made_by, :without_two_step, :expires_ms)
+
+-- name: use_link
+-- Good once: of two that bring the same link, one deletes it.
+DELETE FROM sign_in_links WHERE link_hash = :link_hash AND person_id = :person_id
+RETURNING without_two_step
+
+-- name: delete_links
+DELETE FROM sign_in_links WHERE person_id = :person_id
+
+-- name: delete_links_of_others
+-- Those that other organization admins made.
+DELETE FROM sign_in_links WHERE person_id = :person_id AND made_by <> '' AND made_by <> :made_by
+
+-- name: add_session
+INSERT INTO sessions (session_hash, session_id, person_id, created_ms, seen_ms, source_ip, user_agent)
+VALUES (:session_hash, :session_id, :person_id, :now_ms, :now_ms, :source_ip, :user_agent)
+
+-- name: find_session
+-- Session, person and roles in one statement, by primary keys: nothing of it is remembered between requests.
+SELECT s.session_id, s.seen_ms, p.email, p.is_administrator, p.is_disabled, p.created_ms, p.last_sign_in_ms,
+       CASE WHEN p.password_hash IS NULL THEN 0 ELSE 1 END AS has_password,
+       CASE WHEN p.totp_secret IS NULL THEN 0 ELSE 1 END AS has_two_step, o.slug, r.role
+FROM sessions s JOIN people p ON p.person_id = s.person_id
+LEFT JOIN person_organizations r ON r.person_id = p.person_id
+LEFT JOIN organizations o ON o.organization_id = r.organization_id
+WHERE s.session_hash = :session_hash AND s.seen_ms > :idle_since_ms AND s.created_ms > :old_since_ms
+  AND p.is_disabled = 0
+ORDER BY o.slug
+
+-- name: touch_session
+UPDATE sessions SET seen_ms = :now_ms WHERE session_hash = :session_hash AND seen_ms < :now_ms
+
+-- name: sessions_of
+-- The unique address, then the index on the person.
+SELECT s.session_id, s.created_ms, s.seen_ms, s.source_ip, s.user_agent
+FROM people p JOIN sessions s ON s.person_id = p.person_id
+WHERE p.email = :email AND s.seen_ms > :idle_since_ms AND s.created_ms > :old_since_ms
+ORDER BY s.seen_ms DESC, s.session_id
+
+-- name: owner_of_session
+-- The unique session_id.
+SELECT p.email FROM sessions s JOIN people p ON p.person_id = s.person_id WHERE s.session_id = :session_id
+
+-- name: end_session
+DELETE FROM sessions WHERE session_id = :session_id
+
+-- name: end_sessions_but
+-- The index on the person. No session has the id ''.
+DELETE FROM sessions WHERE person_id = :person_id AND session_id <> :session_id
+
+-- name: sign_out
+DELETE FROM sessions WHERE session_hash = :session_hash
+
+-- name: lock_source
+-- Attempts of one source are counted one after the other, so that all processes together let no more through than one
+-- would. The lock ends with the transaction. SQLite writes one unit at a time.
+SELECT pg_advisory_xact_lock(CAST(:lock AS bigint)), 1 AS is_locked  -- only: postgresql
+SELECT 1 AS is_locked WHERE :lock IS NOT NULL  -- only: sqlite
+
+-- name: recent_attempts
+-- The newest ones of a source, by sign_in_attempts_source; no more than close its door.
+SELECT account_hash, at_ms FROM sign_in_attempts WHERE source = :source AND at_ms > :since_ms
+ORDER BY at_ms DESC LIMIT :most
+
+-- name: add_attempt
+INSERT INTO sign_in_attempts (attempt_id, source, account_hash, at_ms)
+VALUES (:attempt_id, :source, :account_hash, :at_ms)
+
+-- name: settle_attempt
+UPDATE sign_in_attempts SET at_ms = :at_ms WHERE attempt_id = :attempt_id
+
+-- name: forget_attempt
+DELETE FROM sign_in_attempts WHERE attempt_id = :attempt_id
+
+-- name: may_delete_ended
+-- One process at a time, as for expired tokens. The number is "STOR".
+SELECT CASE WHEN pg_try_advisory_xact_lock(1398034258) THEN 1 ELSE 0 END AS may  -- only: postgresql
+SELECT 1 AS may  -- only: sqlite
+
+-- name: delete_every_link
+DELETE FROM sign_in_links
+
+-- name: end_every_session
+DELETE FROM sessions
+
+-- name: delete_expired_links
+-- A walk through a small table: one row a person at most, but for those of a day.
+DELETE FROM sign_in_links WHERE link_hash IN
+    (SELECT link_hash FROM sign_in_links WHERE expires_ms <= :now_ms LIMIT :bite)
+
+-- name: delete_ended_sessions
+-- A walk through a small table: the sessions of a week.
+DELETE FROM sessions WHERE session_hash IN (
+    SELECT session_hash FROM sessions WHERE seen_ms <= :idle_since_ms OR created_ms <= :old_since_ms LIMIT :bite
+)
+
+-- name: delete_old_attempts
+-- Along sign_in_attempts_time, to the last row of the bite and those of the same millisecond. Picked by their key they
+-- would be joined by a walk through the table, on a PostgreSQL that has no statistics; and so would be all that lie below
+-- a bound, but not what lies between two.
+DELETE FROM sign_in_attempts WHERE at_ms > 0 AND at_ms <= :since_ms AND at_ms <= COALESCE(
+    (SELECT at_ms FROM sign_in_attempts WHERE at_ms > 0 ORDER BY at_ms LIMIT 1 OFFSET :before_last), :since_ms)
