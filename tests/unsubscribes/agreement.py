@@ -31,12 +31,14 @@ _WRONG = {
         SELECT v.feed_id, v.seq FROM unsubscribe_versions v LEFT JOIN unsubscribes u
         ON u.feed_id = v.feed_id AND u.address = v.address AND u.group_no = v.group_no AND u.seq > v.seq
         WHERE u.seq IS NULL""",
+    # But for reversals: what a record returns to may have the status of what is taken back.
     "a change that changed nothing": """
         SELECT feed_id, seq FROM (
-            SELECT feed_id, seq, status,
+            SELECT feed_id, seq, status, submission_id,
                    LAG(status) OVER (PARTITION BY feed_id, address, group_no ORDER BY seq) AS before
             FROM changes
-        ) following WHERE status = before""",
+        ) following WHERE status = before
+        AND submission_id NOT IN (SELECT reversed_by FROM reversals)""",
     "changes that no day counts": """
         SELECT feed_id, recorded_ms / 86400000 AS day, status, reason, COUNT(*) AS number FROM changes
         GROUP BY feed_id, recorded_ms / 86400000, status, reason

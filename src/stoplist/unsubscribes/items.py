@@ -35,8 +35,12 @@ class Act(msgspec.Struct, gc=False):
     source: str | None
 
 
-class _Unacceptable(Exception):
-    """Why an item cannot be accepted."""
+class Unacceptable(Exception):
+    """Why an item cannot be accepted, and which of its fields is at fault."""
+
+    def __init__(self, text: str, *, field: str) -> None:
+        super().__init__(text)
+        self.field = field
 
 
 async def read_acts(
@@ -55,46 +59,57 @@ async def read_acts(
                 errors.append(ItemError(index, item.error))
             else:
                 try:
-                    acts.append(_act(index, item, channel, now_ms))
-                except (AddressError, _Unacceptable) as error:
+                    acts.append(act_of(item, channel, now_ms, index))
+                except (AddressError, Unacceptable) as error:
                     errors.append(ItemError(index, str(error)))
             index += 1
     return acts, errors
 
 
-def _act(index: int, item: Item, channel: Channel, now_ms: int) -> Act:
+def act_of(item: Item, channel: Channel, now_ms: int, item_index: int = 0) -> Act:
+    """The act that the item reports; AddressError for its address, Unacceptable for anything else."""
     source = item.source
     if source is not None and "\0" in source:
-        raise _Unacceptable("source contains a NUL character: send text alone.")
+        raise Unacceptable("source contains a NUL character: send text alone.", field="source")
     address = channel.canonical(item.address)
     if item.status == RESUBSCRIBED:
-        return Act(index, address, RESUBSCRIBED, _time_of_consent(item, now_ms), _reason_of_consent(item), source)
+        return Act(item_index, address, RESUBSCRIBED, _time_of_consent(item, now_ms), _reason_of_consent(item), source)
     occurred_ms = None if item.occurred_at is None else _time_ms(item.occurred_at, now_ms + MAX_AHEAD_MS)
     if item.reason == CONSENT:
-        raise _Unacceptable("reason consent is for resubscriptions alone: an opt-out has another one, or none.")
-    return Act(index, address, UNSUBSCRIBED, occurred_ms, item.reason or UNSUBSCRIBE_REASON, source)
+        raise Unacceptable(
+            "reason consent is for resubscriptions alone: an opt-out has another one, or none.", field="reason"
+        )
+    return Act(item_index, address, UNSUBSCRIBED, occurred_ms, item.reason or UNSUBSCRIBE_REASON, source)
 
 
 def _time_of_consent(item: Item, now_ms: int) -> int:
     if item.occurred_at is None:
-        raise _Unacceptable("occurred_at is missing: a resubscription needs the time at which the person consented.")
+        raise Unacceptable(
+            "occurred_at is missing: a resubscription needs the time at which the person consented.",
+            field="occurred_at",
+        )
     return _time_ms(item.occurred_at, now_ms)
 
 
 def _reason_of_consent(item: Item) -> str:
     if item.reason not in (None, CONSENT):
-        raise _Unacceptable("reason must be consent for a resubscription: send consent, or leave it out.")
+        raise Unacceptable(
+            "reason must be consent for a resubscription: send consent, or leave it out.", field="reason"
+        )
     return CONSENT
 
 
 def _time_ms(text: str, last_ms: int) -> int:
-    """The stated time in milliseconds since 1970 UTC; _Unacceptable if it is malformed or after `last_ms`."""
+    """The stated time in milliseconds since 1970 UTC; Unacceptable if it is malformed or after `last_ms`."""
     at_ms = rfc3339.parse_ms(text)
     if at_ms is None:
-        raise _Unacceptable(
+        raise Unacceptable(
             "occurred_at must be an RFC 3339 date-time with an offset, such as 2026-03-01T09:30:00Z "
-            "or 2026-03-01T10:30:00.250+01:00."
+            "or 2026-03-01T10:30:00.250+01:00.",
+            field="occurred_at",
         )
     if at_ms > last_ms:
-        raise _Unacceptable("occurred_at lies in the future: send the time at which the person acted.")
+        raise Unacceptable(
+            "occurred_at lies in the future: send the time at which the person acted.", field="occurred_at"
+        )
     return at_ms

@@ -54,6 +54,9 @@ _DAY_MS = 86_400_000
 _CHECKED_AT_ONCE = 2_500  # a quarter of the biggest batch: the first are being read while the rest are checked
 _STANDINGS = msgspec.json.Decoder(list[Standing])
 
+Beside = Callable[[Transaction, str, Decision], Awaitable[None]]
+"""What else a submission writes in its transaction: it is given the `submission_id`, and the decision that holds."""
+
 
 class _Batch(NamedTuple):
     """What is to be stored, and for whom."""
@@ -83,7 +86,35 @@ async def submit(
     """
     _check_permissions(actor, items)
     target = await find_target(stores.database, actor.id, org_slug=named.org_slug, group_id=named.group_id)
-    group_no, group_id = _group(target, all_groups=named.all_groups)
+    return await submit_to(
+        actor,
+        stores,
+        channel,
+        target,
+        items,
+        all_groups=named.all_groups,
+        is_lenient=is_lenient,
+        is_minimal=is_minimal,
+    )
+
+
+async def submit_to(
+    actor: Actor,
+    stores: Stores,
+    channel: Channel,
+    target: Target,
+    items: Sequence[Item | BadItem],
+    *,
+    all_groups: bool = False,
+    is_lenient: bool = False,
+    is_minimal: bool = False,
+    beside: Beside | None = None,
+) -> Submission:
+    """As `submit`, by somebody who may do it, for a target that they may mean.
+
+    `beside` is called where anything is stored, and not where nothing has to be.
+    """
+    group_no, group_id = _group(target, all_groups=all_groups)
     # The feed's `writes` is read before the records: if anybody writes after this, the lock will show it.
     feed = await find_feed(stores.database, target, channel)
     now_ms = stores.clock.now_ms()
@@ -99,7 +130,7 @@ async def submit(
         seen_writes = 0 if feed is None else feed.writes
         if feed is None:  # a refused batch opens none
             await open_feed(stores.database, target, channel)
-        decision, submission_id = await _store(stores.database, batch, decision, seen_writes=seen_writes)
+        decision, submission_id = await _store(stores.database, batch, decision, seen_writes=seen_writes, beside=beside)
     return Submission(
         submission_id=submission_id,
         org_slug=target.org_slug,
@@ -221,7 +252,7 @@ async def _decide(batch: _Batch, records: dict[str, Standing], pause: Callable[[
 
 
 async def _store(
-    database: Database, batch: _Batch, decided: Decision, *, seen_writes: int
+    database: Database, batch: _Batch, decided: Decision, *, seen_writes: int, beside: Beside | None
 ) -> tuple[Decision, str | None]:
     """What was decided is stored; the decision that held, and the submission's id if anything had to be stored."""
     submission_id = ids.new_submission_id(sender_of(batch.actor))
@@ -238,6 +269,8 @@ async def _store(
             if not decision.stores_something:
                 return decision, None
         await _write(transaction, batch, decision, submission_id, last_seq=head_seq)
+        if beside is not None:
+            await beside(transaction, submission_id, decision)
         return decision, submission_id
 
     return await database.write(store, line=batch.feed_id, rows=len(batch.acts))

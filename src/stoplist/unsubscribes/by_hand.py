@@ -1,0 +1,166 @@
+"""One opt-out or resubscription recorded by a person, through the very submission that partners use.
+
+Source: docs/interface.md sections D6 and D11.
+"""
+
+from typing import get_args
+
+import msgspec
+from msgspec import UNSET
+from stoplist_addresses import AddressError
+
+from stoplist import rfc3339
+from stoplist.actor import Actor
+from stoplist.audit import trail
+from stoplist.db import Database, Transaction
+from stoplist.db.query import load_queries
+from stoplist.errors import InvalidItem, Refused
+from stoplist.organizations.target import Target, find_target_of_person
+from stoplist.unsubscribes.channel import Channel, feed_id
+from stoplist.unsubscribes.decision import Decision
+from stoplist.unsubscribes.items import Unacceptable, act_of
+from stoplist.unsubscribes.model import (
+    CONSENT,
+    MAX_SOURCE_CHARS,
+    RESUBSCRIBED,
+    UNSUBSCRIBED,
+    Item,
+    Result,
+    SentReason,
+    Status,
+    Stores,
+)
+from stoplist.unsubscribes.submit import submit_to
+
+_OF_ADDRESS = load_queries(__package__)["records_of_address"]
+
+MANUAL: SentReason = "manual"
+_ACTIONS = {UNSUBSCRIBED: "unsubscribe.by_hand", RESUBSCRIBED: "resubscribe.by_hand"}
+_INPUTS = {"source": "stated_reason"}
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of it: as in the answer to a batch, and the record as it is now. Times are ms since 1970 UTC.
+
+    `result`: `created` or `updated` changed the record; `unchanged`: it had that status already; `outranked`: the
+    person did something else at `latest_act_ms`, later than what was stated, and that stands. `submission_id` is None
+    where nothing had to be stored.
+    """
+
+    submission_id: str | None
+    org_slug: str
+    channel: str
+    group_id: str | None
+    id: str
+    address: str
+    result: Result
+    status: Status
+    latest_act_ms: int | None
+    seq: int
+
+
+async def record_by_hand(
+    actor: Actor,
+    stores: Stores,
+    channel: Channel,
+    *,
+    org_slug: str,
+    group_id: str | None = None,
+    all_groups: bool = False,
+    address: str,
+    status: str = UNSUBSCRIBED,
+    occurred_at: str | None = None,
+    reason: str | None = None,
+    stated_reason: str,
+) -> Recorded:
+    """The act is taken into account, durably, with `stated_reason` as its source; may be repeated.
+
+    `occurred_at` as in a batch: RFC 3339; a resubscription needs one, an opt-out without one is of now. `reason`: by
+    default `manual`, or `consent` for a resubscription. Neither group nor all of them is the default group. Missing,
+    Forbidden, or Refused with the one input at fault as its field.
+    """
+    if group_id is not None and all_groups:
+        raise Refused("Choose one group, or all of them.", field="group_id")
+    target = await find_target_of_person(actor, stores.database, org_slug=org_slug, group_id=group_id)
+    if not all_groups and target.group is None and target.default_group is None:
+        raise Refused(
+            f"The organization {org_slug} has no default group: choose one of its groups, or all of them.",
+            field="group_id",
+        )
+    item = _item(address, status, occurred_at, reason, stated_reason)
+    _check(item, channel, stores.clock.now_ms())
+
+    async def note(transaction: Transaction, submission_id: str, decision: Decision) -> None:
+        (result,) = decision.results
+        await trail.record(
+            transaction,
+            actor,
+            _ACTIONS[item.status or UNSUBSCRIBED],
+            submission_id,
+            at_ms=stores.clock.now_ms(),
+            organizations=(org_slug,),
+            org_slug=org_slug,
+            channel=channel.name,
+            record_id=result.id,
+            result=result.result,
+        )
+
+    try:
+        answer = await submit_to(actor, stores, channel, target, [item], all_groups=all_groups, beside=note)
+    except InvalidItem as error:  # it was acceptable a moment ago: the clock was set back
+        raise Refused(error.extra["item_error"]) from None
+    (result,) = [] if answer.items is UNSET else answer.items
+    return Recorded(
+        submission_id=answer.submission_id,
+        org_slug=org_slug,
+        channel=channel.name,
+        group_id=answer.group_id,
+        id=result.id,
+        address=result.address,
+        result=result.result,
+        status=result.status,
+        latest_act_ms=None if result.latest_act_at is UNSET else rfc3339.parse_ms(result.latest_act_at),
+        seq=await _seq(stores.database, target, channel, result.id, result.address),
+    )
+
+
+def _item(address: str, status: str, occurred_at: str | None, reason: str | None, stated_reason: str) -> Item:
+    """What a partner would have sent; Refused for what is no text of the right kind."""
+    if status not in get_args(Status):
+        raise Refused(f"The status is {UNSUBSCRIBED} or {RESUBSCRIBED}.", field="status")
+    if reason is not None and reason not in get_args(SentReason):
+        raise Refused(f"There is no such reason: choose one of {', '.join(get_args(SentReason))}.", field="reason")
+    source = stated_reason.strip()
+    if not 0 < len(source) <= MAX_SOURCE_CHARS:
+        raise Refused(
+            f"Say in 1 to {MAX_SOURCE_CHARS} characters why, and how you know; these are {len(source)}.",
+            field="stated_reason",
+        )
+    by_default = CONSENT if status == RESUBSCRIBED else MANUAL
+    return msgspec.convert(
+        {
+            "address": address,
+            "status": status,
+            "occurred_at": occurred_at,
+            "reason": reason or by_default,
+            "source": source,
+        },
+        Item,
+    )
+
+
+def _check(item: Item, channel: Channel, now_ms: int) -> None:
+    """Refused, with the input at fault, where a batch would not take the item."""
+    try:
+        act_of(item, channel, now_ms)
+    except AddressError as error:
+        raise Refused(str(error), field="address") from None
+    except Unacceptable as error:
+        raise Refused(str(error), field=_INPUTS.get(error.field, error.field)) from None
+
+
+async def _seq(database: Database, target: Target, channel: Channel, record_id: str, address: str) -> int:
+    """The number of the record's latest change."""
+    rows = await database.all(_OF_ADDRESS, feed_id=feed_id(target.organization_id, channel), address=address)
+    (seq,) = [row["seq"] for row in rows if row["id"] == record_id]
+    return int(seq)

@@ -1,0 +1,134 @@
+"""How many opted out: by day, in all, and for which reasons. From the daily counts, never from the records.
+
+It costs the same at ten thousand records and at ten million. Source: docs/interface.md sections D6 and D11.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stoplist.actor import Actor
+from stoplist.clock import Clock
+from stoplist.db import Database
+from stoplist.db.query import Query, load_queries
+from stoplist.organizations.organizations import show_organization
+from stoplist.organizations.target import organizations_seen
+from stoplist.unsubscribes.channel import CHANNELS, feed_id
+from stoplist.unsubscribes.model import RESUBSCRIBED, UNSUBSCRIBED
+
+_QUERIES = load_queries(__package__)
+_CHANGES_BY_DAY = _QUERIES["changes_by_day"]
+_STANDING_NOW = _QUERIES["standing_now"]
+
+DEFAULT_DAYS = 30
+_DAY_MS = 86_400_000
+_FEEDS_AT_ONCE = 1_000
+_NAMES = {channel.number: channel.name for channel in CHANNELS.values()}
+
+
+class DayCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many records of a channel took each status on one day, days counted from 1970 UTC."""
+
+    day: int
+    channel: str
+    unsubscribed: int
+    resubscribed: int
+
+
+class Total(msgspec.Struct, frozen=True, kw_only=True):
+    """How many records of a channel show each status now."""
+
+    channel: str
+    unsubscribed: int
+    resubscribed: int
+
+
+class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many opt-outs there were for a reason."""
+
+    reason: str
+    unsubscribed: int
+
+
+async def opt_outs_by_day(
+    actor: Actor, database: Database, clock: Clock, *, days: int = DEFAULT_DAYS, org_slug: str | None = None
+) -> list[DayCount]:
+    """The last `days` days, today included, oldest first: one row a day and channel, be it of noughts.
+
+    Over all that the actor sees, or one organization; Missing for one that they do not see.
+    """
+    today = _today(clock)
+    counts = await _changes(actor, database, org_slug, today - days + 1)
+    return [
+        DayCount(
+            day=day,
+            channel=channel,
+            unsubscribed=counts[channel, day, UNSUBSCRIBED],
+            resubscribed=counts[channel, day, RESUBSCRIBED],
+        )
+        for day in range(today - days + 1, today + 1)
+        for channel in CHANNELS
+    ]
+
+
+async def totals(actor: Actor, database: Database, *, org_slug: str | None = None) -> list[Total]:
+    """What stands now: one row a channel, be it of noughts. An address counts once for each of its groups."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for channel, status, standing in await _read(actor, database, org_slug, _STANDING_NOW):
+        counts[_NAMES[channel], status] += standing
+    return [
+        Total(channel=name, unsubscribed=counts[name, UNSUBSCRIBED], resubscribed=counts[name, RESUBSCRIBED])
+        for name in CHANNELS
+    ]
+
+
+async def top_reasons(
+    actor: Actor, database: Database, clock: Clock, *, days: int = DEFAULT_DAYS, org_slug: str | None = None
+) -> list[ReasonCount]:
+    """Why people opted out in the last `days` days, today included: the most frequent reason first."""
+    counts: Counter[str] = Counter()
+    from_day = _today(clock) - days + 1
+    for _, _, status, reason, changes in await _read(actor, database, org_slug, _CHANGES_BY_DAY, from_day=from_day):
+        if status == UNSUBSCRIBED:
+            counts[reason] += changes
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return [ReasonCount(reason=reason, unsubscribed=changes) for reason, changes in ordered]
+
+
+async def _changes(
+    actor: Actor, database: Database, org_slug: str | None, from_day: int
+) -> Counter[tuple[str, int, str]]:
+    """By channel, day and status."""
+    counts: Counter[tuple[str, int, str]] = Counter()
+    for channel, day, status, _, changes in await _read(actor, database, org_slug, _CHANGES_BY_DAY, from_day=from_day):
+        counts[_NAMES[channel], day, status] += changes
+    return counts
+
+
+async def _read(
+    actor: Actor, database: Database, org_slug: str | None, query: Query, **values: Any
+) -> list[tuple[Any, ...]]:
+    """What the statement counts over the feeds of one organization, or of all that the actor sees."""
+    feeds = await _feeds(actor, database, org_slug)
+    counts: list[tuple[Any, ...]] = []
+    for at in range(0, len(feeds), _FEEDS_AT_ONCE):
+        feed_ids = msgspec.json.encode(feeds[at : at + _FEEDS_AT_ONCE]).decode()
+        # A year of many feeds is many rows to add up: others do not wait for it.
+        row = await database.one_heavy(query, feed_ids=feed_ids, **values)
+        if row is not None and row["counts"] is not None:
+            counts += msgspec.json.decode(row["counts"])
+    return counts
+
+
+async def _feeds(actor: Actor, database: Database, org_slug: str | None) -> Sequence[int]:
+    if org_slug is not None:
+        organizations = [await show_organization(actor, database, org_slug)]
+    else:
+        organizations = await organizations_seen(actor, database)
+    return [feed_id(one.organization_id, channel) for one in organizations for channel in CHANNELS.values()]
+
+
+def _today(clock: Clock) -> int:
+    return clock.now_ms() // _DAY_MS

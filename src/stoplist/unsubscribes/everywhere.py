@@ -1,0 +1,139 @@
+"""One address, looked for in every organization and on every channel that somebody may see.
+
+A complaint names an address, not an organization. Source: docs/interface.md sections D5, D7 and D11.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from stoplist_addresses import AddressError
+
+from stoplist.actor import Actor
+from stoplist.db import Database, Row
+from stoplist.db.query import load_queries
+from stoplist.errors import Refused
+from stoplist.organizations.model import Organization
+from stoplist.organizations.target import GroupName, group_names, organizations_seen
+from stoplist.pace import let_others_run
+from stoplist.unsubscribes.channel import CHANNELS, Channel, feed_id
+from stoplist.unsubscribes.model import ALL_GROUPS, UNSUBSCRIBED, Status
+
+_EVERYWHERE = load_queries(__package__)["records_everywhere"]
+
+MAX_FOUND = 1_000
+_FEEDS_AT_ONCE = 500
+_OF_MAIL = (CHANNELS["email"],)
+_OF_NUMBERS = (CHANNELS["sms"], CHANNELS["phone"])  # with one rule for what a number is
+
+
+class FoundRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What one organization holds of the address for a group; without a group, for all of them. Times are ms UTC.
+
+    `bars`: it says that nothing may be sent. `is_barred`: nothing may, be it for the record of all groups.
+    """
+
+    org_slug: str
+    org_name: str
+    is_closed: bool
+    channel: str
+    group_id: str | None
+    group_name: str | None
+    status: Status
+    reason: str
+    source: str | None
+    occurred_ms: int
+    recorded_ms: int
+    seq: int
+    bars: bool
+    is_barred: bool
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """Every record of the address by organization, channel and group (that of all groups first).
+
+    `organizations` is how many were looked through; with `is_cut` there are more than the MAX_FOUND records shown.
+    """
+
+    canonical: str
+    channels: tuple[str, ...]
+    records: list[FoundRecord]
+    organizations: int
+    is_cut: bool
+
+
+async def search(actor: Actor, database: Database, text: str) -> Found:
+    """Every record of this address that the actor may see; closed organizations and retired groups are no exception.
+
+    With an @ it is an e-mail address, else a number, of text messages and calls. Refused where it can be neither.
+    """
+    channels = _OF_MAIL if "@" in text else _OF_NUMBERS
+    canonical = _canonical(text, channels[0])
+    seen = await organizations_seen(actor, database)
+    feeds = {
+        feed_id(organization.organization_id, channel): (organization, channel)
+        for organization in seen
+        for channel in channels
+    }
+    rows = await _rows(database, list(feeds), canonical)
+    names = await group_names(database, {feeds[row["feed_id"]][0].organization_id for row in rows[:MAX_FOUND]})
+    barred_wholly = {row["feed_id"] for row in rows if row["group_no"] == ALL_GROUPS and row["status"] == UNSUBSCRIBED}
+    return Found(
+        canonical=canonical,
+        channels=tuple(channel.name for channel in channels),
+        records=[
+            _record(row, *feeds[row["feed_id"]], names, is_barred_wholly=row["feed_id"] in barred_wholly)
+            for row in rows[:MAX_FOUND]
+        ],
+        organizations=len(seen),
+        is_cut=len(rows) > MAX_FOUND,
+    )
+
+
+def _canonical(text: str, channel: Channel) -> str:
+    try:
+        return channel.canonical(text)
+    except AddressError as error:
+        hint = "" if channel in _OF_MAIL else " An e-mail address would have an @."
+        raise Refused(f"{error}{hint}", field="address") from None
+
+
+async def _rows(database: Database, feeds: Sequence[int], address: str) -> list[Row]:
+    """In the order of `feeds`, by group within each."""
+    place = {feed: at for at, feed in enumerate(feeds)}
+    rows: list[Row] = []
+    for at in range(0, len(feeds), _FEEDS_AT_ONCE):
+        if at:
+            await let_others_run()
+        feed_ids = msgspec.json.encode(feeds[at : at + _FEEDS_AT_ONCE]).decode()
+        found = await database.all(_EVERYWHERE, feed_ids=feed_ids, address=address)
+        rows += sorted(found, key=lambda row: (place[row["feed_id"]], row["group_no"]))
+        if len(rows) > MAX_FOUND:
+            break
+    return rows
+
+
+def _record(
+    row: Row,
+    organization: Organization,
+    channel: Channel,
+    names: Mapping[tuple[int, int], GroupName],
+    *,
+    is_barred_wholly: bool,
+) -> FoundRecord:
+    group = names.get((organization.organization_id, row["group_no"]))
+    return FoundRecord(
+        org_slug=organization.slug,
+        org_name=organization.name,
+        is_closed=organization.is_closed,
+        channel=channel.name,
+        group_id=None if group is None else group.group_id,
+        group_name=None if group is None else group.name,
+        status=row["status"],
+        reason=row["reason"],
+        source=row["source"],
+        occurred_ms=row["occurred_ms"],
+        recorded_ms=row["recorded_ms"],
+        seq=row["seq"],
+        bars=row["status"] == UNSUBSCRIBED,
+        is_barred=row["status"] == UNSUBSCRIBED or is_barred_wholly,
+    )

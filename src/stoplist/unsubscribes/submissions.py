@@ -1,0 +1,167 @@
+"""What became of a submission: who sent it, when and from where, its counts, and every state that it made.
+
+Source: docs/interface.md sections D6 and D11.
+"""
+
+import re
+
+import msgspec
+
+from stoplist import ids
+from stoplist.actor import Actor
+from stoplist.db import Database, Row
+from stoplist.db.query import load_queries
+from stoplist.errors import Missing
+from stoplist.unsubscribes.model import CREATED, UPDATED, Result
+
+_QUERIES = load_queries(__package__)
+_FIND = _QUERIES["find_submission"]
+_NAMES = _QUERIES["names_of_target"]
+_RECORDS = _QUERIES["records_of_submission"]
+_REVERSALS = _QUERIES["reversals_of"]
+
+_ID = re.compile(ids.id_pattern(ids.SUBMISSION_ID))
+
+
+class SubmissionShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A submission as people see it; times are milliseconds since 1970 UTC.
+
+    No group: all of them. Its changes are the numbers from `first_seq` to `last_seq` of the feed, both None where it
+    changed nothing. `reversed` tells which submissions took it back and when, `reverses` which one it took back itself.
+    """
+
+    submission_id: str
+    org_slug: str
+    channel: str
+    group_id: str | None
+    group_name: str | None
+    actor_kind: str
+    actor_id: str
+    request_id: str | None
+    source_ip: str | None
+    received_ms: int
+    received: int
+    created: int
+    updated: int
+    unchanged: int
+    outranked: int
+    rejected: int
+    first_seq: int | None
+    last_seq: int | None
+    reversed: list[tuple[str, int]]
+    reverses: str | None
+    feed_id: int
+    group_no: int
+
+    @property
+    def changes(self) -> int:
+        """How many states it made."""
+        return self.created + self.updated
+
+
+class SubmittedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A state that a submission made of a record, and what that did; times are milliseconds since 1970 UTC.
+
+    `is_current`: the record shows it now. `is_confirmed`: it does, and somebody has sent the record again since.
+    """
+
+    seq: int
+    address: str
+    group_no: int
+    group_id: str | None
+    status: str
+    reason: str
+    source: str | None
+    occurred_ms: int
+    recorded_ms: int
+    result: Result
+    is_current: bool
+    is_confirmed: bool
+
+
+async def find_submission(actor: Actor, database: Database, submission_id: str) -> SubmissionShown:
+    """The submission of that id; Missing if there is none in an organization that the actor sees.
+
+    Source: docs/interface.md section D11.
+    """
+    # Looked at first: not every text may be a parameter.
+    row = await database.one(_FIND, submission_id=submission_id) if _ID.fullmatch(submission_id) else None
+    names = await _names(database, row) if row is not None else None
+    if row is None or names is None or not actor.sees(names["slug"]):
+        raise Missing(
+            "There is no submission of that id: it is `sub_` and 22 letters and digits, "
+            "as the answer to a batch and the history of a record have it."
+        )
+    reversals = await database.all(_REVERSALS, feed_id=row["feed_id"], submission_id=submission_id)
+    return _shown(row, names, reversals)
+
+
+async def records_of_submission(
+    actor: Actor, database: Database, submission_id: str, *, after_seq: int | None = None, limit: int = 50
+) -> list[SubmittedRecord]:
+    """The states that the submission made, standing or superseded, in the order of their numbers, after `after_seq`.
+
+    A record that it changed several times comes as often. Missing as `find_submission`.
+    """
+    submission = await find_submission(actor, database, submission_id)
+    if submission.first_seq is None:
+        return []
+    rows = await database.all(
+        _RECORDS,
+        feed_id=submission.feed_id,
+        after=max(submission.first_seq - 1, after_seq or 0),
+        last_seq=submission.last_seq,
+        most=limit,
+    )
+    return [_record(row, submission.group_id) for row in rows]
+
+
+async def _names(database: Database, row: Row) -> Row | None:
+    return await database.one(_NAMES, organization_id=row["organization_id"], group_no=row["group_no"])
+
+
+def _shown(row: Row, names: Row, reversals: list[Row]) -> SubmissionShown:
+    submission_id = row["submission_id"]
+    reverses = [each["submission_id"] for each in reversals if each["reversed_by"] == submission_id]
+    by = [(each["reversed_by"], each["reversed_ms"]) for each in reversals if each["submission_id"] == submission_id]
+    return SubmissionShown(
+        submission_id=submission_id,
+        org_slug=names["slug"],
+        channel=row["channel"],
+        group_id=names["group_id"],
+        group_name=names["name"],
+        actor_kind=row["actor_kind"],
+        actor_id=row["actor_id"],
+        request_id=row["request_id"],
+        source_ip=row["source_ip"],
+        received_ms=row["received_ms"],
+        received=row["received"],
+        created=row["created"],
+        updated=row["updated"],
+        unchanged=row["unchanged"],
+        outranked=row["outranked"],
+        rejected=row["rejected"],
+        first_seq=row["first_seq"],
+        last_seq=row["last_seq"],
+        reversed=by,
+        reverses=reverses[0] if reverses else None,
+        feed_id=row["feed_id"],
+        group_no=row["group_no"],
+    )
+
+
+def _record(row: Row, group_id: str | None) -> SubmittedRecord:
+    return SubmittedRecord(
+        seq=row["seq"],
+        address=row["address"],
+        group_no=row["group_no"],
+        group_id=group_id,
+        status=row["status"],
+        reason=row["reason"],
+        source=row["source"],
+        occurred_ms=row["occurred_ms"],
+        recorded_ms=row["recorded_ms"],
+        result=UPDATED if row["has_earlier"] else CREATED,
+        is_current=bool(row["is_current"]),
+        is_confirmed=bool(row["is_confirmed"]),
+    )

@@ -1,0 +1,23 @@
+"""The people who look opt-outs up: what each of them may do is in the actor, as the edge makes it."""
+
+from stoplist.actor import ADMIN, VIEWER, Actor, Role
+from tests.builders import ADMINISTRATOR
+from tests.unsubscribes.partner import Organization
+
+BOSS = ADMINISTRATOR
+"""Somebody who sees the whole deployment."""
+
+
+def person(email: str = "ann@staff.example", **roles: Role) -> Actor:
+    """Somebody with these roles."""
+    return Actor(kind="person", id=email, roles=roles, source_ip="192.0.2.7", request_id="00" * 12)
+
+
+def viewer(*organizations: Organization) -> Actor:
+    """Somebody who may look at these organizations, and do nothing."""
+    return person("viewer@staff.example", **{one.slug: VIEWER for one in organizations})
+
+
+def admin(*organizations: Organization) -> Actor:
+    """An admin of these organizations."""
+    return person("admin@staff.example", **{one.slug: ADMIN for one in organizations})

@@ -1,0 +1,276 @@
+"""Looking through an organization's records, newest first. docs/interface.md sections D5, D6 and D11."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stoplist.errors import Missing, Refused
+from stoplist.unsubscribes import browse as browsing
+from stoplist.unsubscribes.browse import DISORDER_MS, EVERY_GROUP, MAX_SCANNED, ListedRecord, Listing, browse
+from stoplist.unsubscribes.channel import CHANNELS
+from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
+from tests.unsubscribes.people import BOSS, viewer
+
+MINUTE_MS = 60_000
+
+
+async def page(organization: Organization, **asked: Any) -> Listing:
+    """One page, for one of the organization's viewers."""
+    channel = CHANNELS[organization.channel]
+    asked.setdefault("org_slug", organization.slug)
+    return await browse(viewer(organization), organization.place.database, channel=channel, **asked)
+
+
+async def pages(organization: Organization, **asked: Any) -> list[Listing]:
+    """All of them, one after the other."""
+    found = [await page(organization, **asked)]
+    while found[-1].older is not None:
+        found.append(await page(organization, before_seq=found[-1].older, **asked))
+    return found
+
+
+def records(found: list[Listing]) -> list[ListedRecord]:
+    return [record for one in found for record in one.records]
+
+
+def seqs(found: list[Listing] | Listing) -> list[int]:
+    return [record.seq for record in records(found if isinstance(found, list) else [found])]
+
+
+async def naively(organization: Organization, groups: dict[str | None, int], **wanted: Any) -> list[int]:
+    """The numbers of the records that are wanted, by going through all there are."""
+    tests: dict[str, Callable[[dict[str, Any], Any], bool]] = {
+        "group": lambda row, group: row["group_no"] == groups[group],
+        "status": lambda row, status: row["status"] == status,
+        "reason": lambda row, reason: row["reason"] == reason,
+        "recorded_from_ms": lambda row, at_ms: row["recorded_ms"] >= at_ms,
+        "recorded_until_ms": lambda row, at_ms: row["recorded_ms"] < at_ms,
+    }
+    given = {name: value for name, value in wanted.items() if value is not None}
+    rows = await organization.rows("unsubscribes", "seq DESC")
+    return [row["seq"] for row in rows if all(tests[name](row, value) for name, value in given.items())]
+
+
+async def busy(
+    place: InLoop, chance: random.Random, *, batches: int = 40
+) -> tuple[Organization, dict[str | None, int]]:
+    """An organization whose people have come and gone for hours, and the numbers of its groups by their filter."""
+    organization = await place.new_organization()
+    reminders = await organization.new_group("Reminders")
+    for _ in range(batches):
+        place.clock.advance(chance.randrange(600))
+        items = [
+            chance.choice([
+                out(f"p{n}@x.org", reason=chance.choice(["complaint", "bounce", "unsubscribe"])),
+                back(f"p{n}@x.org", place.ago(0)),
+            ])
+            for n in chance.sample(range(25), 3)
+        ]  # fmt: skip
+        group = chance.choice([None, reminders, EVERY_GROUP])
+        all_groups, group_id = group == EVERY_GROUP, None if group == EVERY_GROUP else group
+        await organization.submit(*items, group_id=group_id, all_groups=all_groups)
+    return organization, {organization.default_group: 1, reminders: 2, EVERY_GROUP: 0}
+
+
+@in_loop
+async def test_every_filter_finds_what_going_through_all_records_finds(
+    place: InLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by itself and all together, page after page, newest first; whatever the sizes of pages and stretches."""
+    chance = random.Random(6)  # noqa: S311 - the same examples every time
+    start_ms = place.now_ms
+    organization, groups = await busy(place, chance)
+    length_ms = place.now_ms - start_ms
+    statuses, reasons = [None, "unsubscribed", "resubscribed"], [None, "complaint", "consent", "correction"]
+    filters = list(itertools.product([None, *groups], statuses, reasons))
+    for limit, at_once, scanned in ((3, 2, 4), (7, 5, 10), (50, 1_000, 4_000)):
+        monkeypatch.setattr(browsing, "_SCANNED_AT_ONCE", at_once)
+        monkeypatch.setattr(browsing, "MAX_SCANNED", scanned)
+        for group, status, reason in chance.sample(filters, 12):
+            first, end = sorted(start_ms + chance.randrange(length_ms) for _ in range(2))
+            for from_ms, until_ms in ((None, None), (first, None), (None, end), (first, end)):
+                wanted = {
+                    "group": group,
+                    "status": status,
+                    "reason": reason,
+                    "recorded_from_ms": from_ms,
+                    "recorded_until_ms": until_ms,
+                }
+                found = await pages(organization, **wanted, limit=limit)
+                assert seqs(found) == await naively(organization, groups, **wanted), wanted
+                assert all(len(one.records) <= limit and one.examined <= scanned for one in found)
+
+
+@in_loop
+async def test_a_listed_record_is_the_record(place: InLoop) -> None:
+    """All its fields, with the name of its group; records of other channels are not among them."""
+    organization = await place.new_organization()
+    await organization.on("sms").submit(out("+442079460018"))
+    await organization.submit(out("a@x.org", place.ago(90), source="a form"))
+    answer = await organization.submit(out("b@x.org", reason="legal"), all_groups=True)
+    listing = await page(organization)
+    assert (listing.org_slug, listing.org_name, listing.channel) == (
+        organization.slug,
+        organization.slug.title(),
+        "email",
+    )
+    for_all, ours = listing.records
+    assert (for_all.id, for_all.group_id, for_all.group_name) == (answer.items[0].id, None, None)  # type: ignore[index]
+    assert ours == ListedRecord(
+        id=ours.id,
+        address="a@x.org",
+        group_id=organization.default_group,
+        group_name="Newsletter",
+        status="unsubscribed",
+        reason="unsubscribe",
+        source="a form",
+        occurred_ms=place.now_ms - 90,
+        recorded_ms=place.now_ms,
+        seq=1,
+    )
+    assert (listing.older, listing.examined, listing.is_cut) == (None, 2, False)
+
+
+@in_loop
+async def test_paging_shows_all_that_stays_and_nothing_twice_while_others_write(place: InLoop) -> None:
+    """A record that changes meanwhile is among the newest: it may be left out, and is never shown twice."""
+    chance = random.Random(7)  # noqa: S311 - the same examples every time
+    organization = await place.new_organization()
+    for at in range(5):
+        await organization.submit(*(out(f"p{n}@x.org") for n in range(at * 40, at * 40 + 40)))
+    before = {row["id"]: row["seq"] for row in await organization.rows("unsubscribes", "seq")}
+
+    async def write() -> None:
+        for _ in range(30):
+            place.clock.advance(1)
+            people = chance.sample(range(230), 5)
+            await organization.submit(*(back(f"p{n}@x.org", place.ago(0)) for n in people))
+            await asyncio.sleep(0)
+
+    async def read() -> list[ListedRecord]:
+        found, older = [], None
+        while True:
+            listing = await page(organization, before_seq=older, limit=7, status=chance.choice([None, "unsubscribed"]))
+            found += listing.records
+            older = listing.older
+            if older is None:
+                return found
+
+    _, found = await asyncio.gather(write(), read())
+    ids = [record.id for record in found]
+    assert len(ids) == len(set(ids))
+    after = {row["id"]: row["seq"] for row in await organization.rows("unsubscribes", "seq")}
+    assert {id_ for id_, seq in before.items() if after[id_] == seq} <= set(ids)
+    assert [record.seq for record in found] == sorted((record.seq for record in found), reverse=True)
+
+
+@in_loop
+async def test_a_page_goes_through_so_many_records_and_says_so(place: InLoop) -> None:
+    """Where that ended it, it shows what it found until then, be it nothing, and goes on below."""
+    organization = await place.new_organization()
+    await organization.submit(out("legal@x.org", reason="legal"))
+    size = MAX_SCANNED + 1_500
+    await organization.submit(*(out(f"p{n}@x.org") for n in range(size - 1)), is_minimal=True)
+    first, second = await pages(organization, reason="legal")
+    assert (first.records, first.is_cut, first.examined) == ([], True, MAX_SCANNED)
+    assert first.older == size - MAX_SCANNED + 1
+    assert (seqs(second), second.is_cut, second.examined, second.older) == ([1], False, size - MAX_SCANNED, None)
+    full = await page(organization, reason="unsubscribe", limit=20)
+    assert (len(full.records), full.is_cut, full.examined, full.older) == (20, False, 20, size - 19)
+    plain = await page(organization, limit=20)
+    assert (len(plain.records), plain.is_cut, plain.examined, plain.older) == (20, False, 20, size - 19)
+
+
+@in_loop
+async def test_a_page_that_ends_with_the_records_offers_none_after_it(place: InLoop) -> None:
+    """Be it just full, or empty."""
+    organization = await place.new_organization()
+    assert await pages(organization) == [await page(organization)]
+    assert (await page(organization)).records == []
+    assert (await page(organization, recorded_from_ms=0, recorded_until_ms=place.now_ms)).examined == 0
+    await organization.submit(*(out(f"p{n}@x.org") for n in range(6)))
+    for status in (None, "unsubscribed"):
+        found = await pages(organization, limit=3, status=status)
+        assert [seqs(one) for one in found] == [[6, 5, 4], [3, 2, 1]]
+        assert [one.older for one in found] == [4, None]
+
+
+@in_loop
+async def test_dates_are_found_where_clocks_differ_or_are_set_back(place: InLoop) -> None:
+    """Records may be dated some minutes out of the order of their numbers, and are found all the same."""
+    chance = random.Random(8)  # noqa: S311 - the same examples every time
+    organization = await place.new_organization()
+    start_ms = place.now_ms
+    for n in range(120):
+        skew_s = chance.choice([0, 0, DISORDER_MS / 1000 * chance.random()])
+        place.clock.advance(chance.randrange(90))
+        place.clock.jump(skew_s)
+        people = [f"p{n}@x.org", f"p{chance.randrange(n + 1)}@x.org"]
+        await organization.submit(*(out(who) for who in people[:1]), *(back(who, place.ago(0)) for who in people[1:]))
+        place.clock.jump(-skew_s)
+    times = [row["recorded_ms"] for row in await organization.rows("unsubscribes", "seq")]
+    assert times != sorted(times)
+    for _ in range(12):
+        first, end = sorted(chance.choice([chance.choice(times), start_ms + chance.randrange(9_000_000)]) for _ in "ab")
+        for wanted in (
+            {"recorded_from_ms": first},
+            {"recorded_until_ms": end},
+            {"recorded_from_ms": first, "recorded_until_ms": end},
+        ):
+            assert seqs(await pages(organization, **wanted, limit=9)) == await naively(organization, {}, **wanted)
+
+
+@in_loop
+async def test_a_date_is_looked_for_and_not_walked_to(place: InLoop) -> None:
+    """What lies above and below it is not gone through, however much that is."""
+    organization = await place.new_organization()
+    for n in range(30):
+        await organization.submit(*(out(f"p{n}-{m}@x.org") for m in range(100)), is_minimal=True)
+        place.clock.advance(60 * 60)
+    day_ms = place.now_ms - 15 * 60 * MINUTE_MS
+    found = await pages(organization, recorded_from_ms=day_ms, recorded_until_ms=day_ms + 1, limit=60)
+    assert [len(one.records) for one in found] == [60, 40]
+    # Its own hundred, and the last record before them, at which the search ended.
+    assert [one.examined for one in found] == [60, 41]
+
+
+@in_loop
+async def test_nobody_looks_through_an_organization_that_they_do_not_see(place: InLoop) -> None:
+    """They are told what they would be told if there were none."""
+    ours, theirs = await place.new_organization(), await place.new_organization()
+    told = []
+    for slug in (theirs.slug, "nobody", "no slug", "\0"):
+        with pytest.raises(Missing) as refusal:
+            await page(ours, org_slug=slug)
+        told.append(refusal.value.text.replace(repr(slug), "…"))
+    assert len(set(told)) == 1
+    assert (await browse(BOSS, place.database, org_slug=theirs.slug, channel=CHANNELS["email"])).records == []
+
+
+@in_loop
+async def test_a_filter_that_nothing_can_pass_is_refused(place: InLoop) -> None:
+    """A group of another organization among them; the refusal names the filter."""
+    ours, theirs = await place.new_organization(), await place.new_organization()
+    for field, text in (
+        ("group", theirs.default_group),
+        ("group", ""),
+        ("group", "\0"),
+        ("status", "gone"),
+        ("reason", "\0"),
+    ):
+        with pytest.raises(Refused) as refusal:
+            await page(ours, **{field: text})
+        assert refusal.value.field == field
+
+
+@in_loop
+async def test_numbers_beyond_all_bounds_are_taken(place: InLoop) -> None:
+    """They come from addresses of pages, which people change."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org"))
+    assert seqs(await page(organization, before_seq=2**80)) == [1]
+    assert seqs(await page(organization, before_seq=-(2**80))) == []

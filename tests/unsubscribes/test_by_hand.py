@@ -1,0 +1,255 @@
+"""Opt-outs and resubscriptions that a person records. docs/interface.md sections D6 and D11."""
+
+from typing import Any
+
+import pytest
+
+from stoplist.actor import Actor
+from stoplist.db.postgresql import Postgresql
+from stoplist.errors import Forbidden, Missing, Refused
+from stoplist.organizations.groups import retire_group
+from stoplist.organizations.organizations import close_organization
+from stoplist.unsubscribes.by_hand import Recorded, record_by_hand
+from stoplist.unsubscribes.channel import CHANNELS
+from tests.builders import ADMINISTRATOR, AuditRow, audit_rows, execute, sql, value
+from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
+from tests.unsubscribes.people import BOSS, admin, person, viewer
+
+
+async def by_hand(organization: Organization, address: str, *, by: Actor | None = None, **asked: Any) -> Recorded:
+    """What an admin of the organization records of this address."""
+    asked = {"org_slug": organization.slug, "stated_reason": "She told us on the telephone."} | asked
+    actor = by or admin(organization)
+    channel = CHANNELS[organization.channel]
+    return await record_by_hand(actor, organization.place.stores, channel, address=address, **asked)
+
+
+async def refused(organization: Organization, **asked: Any) -> Refused:
+    """It is refused, and nothing is stored anywhere."""
+    database = organization.place.database
+    before = await organization.stored(), await audit_rows(database)
+    asked = {"address": "ann@x.org"} | asked
+    with pytest.raises(Refused) as refusal:
+        await by_hand(organization, **asked)
+    assert (await organization.stored(), await audit_rows(database)) == before
+    return refusal.value
+
+
+async def audited(place: InLoop, organization: Organization) -> list[AuditRow]:
+    """What the audit has of this organization's opt-outs."""
+    rows = [row for row in await audit_rows(place.database) if row.action.endswith(".by_hand")]
+    return [row for row in rows if row.detail["org_slug"] == organization.slug]
+
+
+@in_loop
+async def test_an_opt_out_by_hand_is_an_opt_out_like_any_other(place: InLoop) -> None:
+    """In the canonical form, of now, for the default group, because of `manual`, with the stated reason as source."""
+    organization = await place.new_organization()
+    done = await by_hand(organization, "  Ann@X.org ", stated_reason=" She wrote a letter. ")
+    (record,) = (await organization.look_up("Ann@x.org")).items  # type: ignore[misc]
+    assert done == Recorded(
+        submission_id=done.submission_id,
+        org_slug=organization.slug,
+        channel="email",
+        group_id=organization.default_group,
+        id=record.id,
+        address=record.address,
+        result="created",
+        status="unsubscribed",
+        latest_act_ms=None,
+        seq=1,
+    )
+    assert (record.status, record.reason, record.source) == ("unsubscribed", "manual", "She wrote a letter.")
+    assert record.occurred_at == record.recorded_at
+    (row,) = await organization.rows("submissions", "submission_id")
+    actor = admin(organization)
+    assert (row["actor_kind"], row["actor_id"], row["source_ip"], row["request_id"]) == (
+        "person",
+        actor.id,
+        actor.source_ip,
+        actor.request_id,
+    )
+
+
+@in_loop
+async def test_the_audit_has_who_did_it_and_never_to_whom(place: InLoop) -> None:
+    """One row with the submission, which concerns the organization; none where nothing was stored."""
+    organization = await place.new_organization("sms")
+    first = await by_hand(organization, "+442079460018", stated_reason="Call of 020 7946 0018")
+    again = await by_hand(organization, "+442079460018", occurred_at=place.ago(0))
+    place.clock.advance(60)
+    second = await by_hand(organization, "+442079460018", status="resubscribed", occurred_at=place.ago(0))
+    assert (again.result, again.submission_id) == ("unchanged", None)
+    actor = admin(organization)
+    rows = await audited(place, organization)
+    assert [(row.action, row.target, row.detail["result"]) for row in rows] == [
+        ("unsubscribe.by_hand", first.submission_id, "created"),
+        ("resubscribe.by_hand", second.submission_id, "updated"),
+    ]
+    for row in rows:
+        assert (row.actor, row.source_ip, row.request_id) == (f"person {actor.id}", actor.source_ip, actor.request_id)
+        assert row.detail["record_id"] == first.id
+        assert "7946" not in repr(row)
+    concerned = "SELECT COUNT(*) FROM audit_organizations WHERE organization_id = :id AND audit_id IN (SELECT audit_id FROM audit WHERE target IN (:a, :b))"  # noqa: E501
+    targets = {"a": first.submission_id, "b": second.submission_id}
+    assert await value(place.database, concerned, id=organization.organization_id, **targets) == 2
+
+
+@in_loop
+async def test_what_cannot_be_audited_is_not_stored(place: InLoop) -> None:
+    """Both are one transaction."""
+    organization = await place.new_organization()
+    await by_hand(organization, "ann@x.org")
+    before = await organization.stored()
+    if isinstance(place.database, Postgresql):
+        make, undo = "ALTER TABLE audit RENAME TO away", "ALTER TABLE away RENAME TO audit"
+    else:
+        make = "CREATE TRIGGER away BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'away'); END"
+        undo = "DROP TRIGGER away"
+    await execute(place.database, make)
+    with pytest.raises(Exception, match=r"away|audit"):
+        await by_hand(organization, "ben@x.org")
+    await execute(place.database, undo)
+    assert await organization.stored() == before
+
+
+@in_loop
+async def test_a_resubscription_by_hand_needs_a_time_that_is_later(place: InLoop) -> None:
+    """Else the opt-out stands, and the answer says since when."""
+    organization = await place.new_organization()
+    await organization.submit(out("ann@x.org", place.ago(60_000)))
+    await organization.submit(out("ann@x.org", place.ago(20_000)))
+    resubscribe: dict[str, Any] = {"status": "resubscribed", "stated_reason": "She asked for it."}
+    outranked = await by_hand(organization, "ann@x.org", occurred_at=place.ago(30_000), **resubscribe)
+    assert (outranked.result, outranked.status, outranked.seq) == ("outranked", "unsubscribed", 1)
+    assert outranked.latest_act_ms == place.now_ms - 20_000
+    done = await by_hand(organization, "ann@x.org", occurred_at=place.ago(10_000), **resubscribe)
+    assert (done.result, done.status, done.seq, done.latest_act_ms) == ("updated", "resubscribed", 2, None)
+    (record,) = (await organization.look_up("ann@x.org")).items  # type: ignore[misc]
+    assert (record.reason, record.source) == ("consent", "She asked for it.")
+    same = await by_hand(organization, "ann@x.org", occurred_at=place.ago(5_000), **resubscribe)
+    assert (same.result, same.seq) == ("unchanged", 2)
+    assert same.submission_id is not None  # the latest act moved
+
+
+@in_loop
+async def test_a_group_or_all_of_them_can_be_meant(place: InLoop) -> None:
+    """Each has its own record."""
+    organization = await place.new_organization()
+    reminders = await organization.new_group("Reminders")
+    done = [
+        await by_hand(organization, "ann@x.org"),
+        await by_hand(organization, "ann@x.org", group_id=reminders, reason="complaint"),
+        await by_hand(organization, "ann@x.org", all_groups=True, reason="legal"),
+    ]
+    assert [(one.group_id, one.result, one.seq) for one in done] == [
+        (organization.default_group, "created", 1),
+        (reminders, "created", 2),
+        (None, "created", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("address", {"address": ""}),
+        ("address", {"address": "ann"}),
+        ("address", {"address": "ann@x.org\0"}),
+        ("status", {"status": "gone"}),
+        ("reason", {"reason": "consent"}),
+        ("reason", {"reason": "correction"}),
+        ("reason", {"reason": "whim"}),
+        ("reason", {"status": "resubscribed", "occurred_at": "2026-03-01T09:30:00Z", "reason": "manual"}),
+        ("occurred_at", {"status": "resubscribed"}),
+        ("occurred_at", {"status": "resubscribed", "occurred_at": "2027-01-15T08:00:01Z"}),
+        ("occurred_at", {"occurred_at": "2027-01-15T08:06:00Z"}),
+        ("occurred_at", {"occurred_at": "yesterday"}),
+        ("occurred_at", {"occurred_at": ""}),
+        ("occurred_at", {"occurred_at": "2026-03-01T09:30:00"}),
+        ("stated_reason", {"stated_reason": ""}),
+        ("stated_reason", {"stated_reason": " \n"}),
+        ("stated_reason", {"stated_reason": "x" * 201}),
+        ("stated_reason", {"stated_reason": "a\0b"}),
+        ("group_id", {"group_id": "grp_" + "0" * 22}),
+        ("group_id", {"group_id": ""}),
+        ("group_id", {"group_id": "\0"}),
+        ("group_id", {"group_id": "grp_" + "0" * 22, "all_groups": True}),
+    ],
+)
+@in_loop
+async def test_what_cannot_be_taken_is_refused_with_the_input_at_fault(
+    place: InLoop, field: str, asked: dict[str, Any]
+) -> None:
+    """And never with the address."""
+    refusal = await refused(await place.new_organization(), **asked)
+    assert (refusal.field, "ann" in refusal.text) == (field, False)
+
+
+@in_loop
+async def test_stated_reasons_of_the_longest_length_are_taken(place: InLoop) -> None:
+    """200 characters, without those around."""
+    organization = await place.new_organization()
+    assert (await by_hand(organization, "ann@x.org", stated_reason=" " + "é" * 200 + " ")).result == "created"
+
+
+@in_loop
+async def test_groups_that_are_not_its_own_or_retired_are_refused(place: InLoop) -> None:
+    """And so is no group, where there is no default one: never silently something wider."""
+    ours, theirs = await place.new_organization(), await place.new_organization()
+    told = [(await refused(ours, group_id=theirs.default_group)).text]
+    await retire_group(ADMINISTRATOR, place.database, place.clock, group_id=ours.default_group)
+    told.append((await refused(ours, group_id=ours.default_group)).text)
+    told.append((await refused(ours, group_id="grp_" + "0" * 22)).text)
+    assert len(set(told)) == 1
+    in_use = await ours.new_group("Reminders")
+    assert (await refused(ours, group_id=in_use, all_groups=True)).field == "group_id"
+    assert (await refused(ours)).field == "group_id"
+    assert (await by_hand(ours, "ann@x.org", all_groups=True)).result == "created"
+
+
+@in_loop
+async def test_a_closed_organization_stays_as_it_is(place: InLoop) -> None:
+    """Even for an administrator."""
+    organization = await place.new_organization()
+    await close_organization(ADMINISTRATOR, place.database, place.clock, slug=organization.slug)
+    for actor in (BOSS, admin(organization)):
+        refusal = await refused(organization, by=actor)
+        assert (type(refusal), refusal.field) == (Refused, "org_slug")
+
+
+@in_loop
+async def test_only_its_admins_and_administrators_record_for_an_organization(place: InLoop) -> None:
+    """A viewer is forbidden to; to others there is no such organization, whatever they send."""
+    ours, theirs = await place.new_organization(), await place.new_organization()
+    for actor, kind in (
+        (viewer(ours), Forbidden),
+        (admin(theirs), Missing),
+        (person(), Missing),
+        (ours.partner, Missing),
+    ):
+        for asked in ({}, {"address": "none"}, {"group_id": theirs.default_group}):
+            assert type(await refused(ours, by=actor, **asked)) is kind
+    unknown = await refused(ours, by=BOSS, org_slug="nobody")
+    unseen = await refused(ours, by=admin(theirs))
+    assert (type(unknown), unknown.field) == (Missing, unseen.field)
+    assert unseen.text.replace(ours.slug, "nobody") == unknown.text
+    assert [(await by_hand(ours, f"{n}@x.org", by=actor)).result for n, actor in enumerate((BOSS, admin(ours)))] == [
+        "created",
+        "created",
+    ]
+
+
+@in_loop
+async def test_what_a_person_records_partners_read(place: InLoop) -> None:
+    """It is a change in the feed like any other, and counted with the others of the day."""
+    organization = await place.new_organization()
+    await organization.submit(back("ann@x.org", place.ago(50)))
+    cursor = (await organization.follow()).next_cursor
+    await by_hand(organization, "ann@x.org")
+    (record,) = await organization.feed(cursor)
+    assert (record.status, record.seq) == ("unsubscribed", 2)
+    counted = await place.database.all(
+        sql("SELECT status, reason, changes, standing FROM feed_days WHERE feed_id = :id ORDER BY status"),
+        id=organization.feed_id,
+    )
+    assert [tuple(row) for row in counted] == [("resubscribed", "consent", 1, 0), ("unsubscribed", "manual", 1, 1)]

@@ -1,0 +1,175 @@
+"""One address is found wherever it is, by whoever may see it. docs/interface.md sections D5, D7 and D11."""
+
+import pytest
+
+from stoplist.actor import Actor
+from stoplist.errors import Refused
+from stoplist.organizations.groups import retire_group
+from stoplist.organizations.organizations import close_organization
+from stoplist.unsubscribes import everywhere
+from stoplist.unsubscribes.everywhere import Found, search
+from tests.builders import ADMINISTRATOR, make_organization
+from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
+from tests.unsubscribes.people import BOSS, admin, viewer
+
+Place = tuple[str, str, str | None]
+
+
+def places(found: Found) -> list[Place]:
+    """Where the records are: organization, channel, and the group's name."""
+    return [(record.org_slug, record.channel, record.group_name) for record in found.records]
+
+
+async def found_by(place: InLoop, actor: Actor, text: str) -> Found:
+    return await search(actor, place.database, text)
+
+
+@pytest.mark.parametrize(
+    ("typed", "channel", "stored"),
+    [
+        ("Ann.O+news@Shop.EXAMPLE", "email", "Ann.O+news@shop.example"),
+        ("  ann@bücher.example\n", "email", "ann@xn--bcher-kva.example"),
+        ("ANN@XN--bcher-kva.example", "email", "ann@bücher.example"),
+        ("+44 (0)20 7946-0018", "sms", "+442079460018"),
+        (" +442079460018 ", "phone", "+44 20 7946 0018"),
+        ("+5215512345678", "phone", "+525512345678"),
+    ],
+)
+@in_loop
+async def test_any_spelling_of_an_address_finds_its_records(
+    place: InLoop, typed: str, channel: str, stored: str
+) -> None:
+    """Whatever the rules of addresses take for the same one; a number is looked for on both its channels."""
+    organization = (await place.new_organization()).on(channel)
+    await organization.submit(out(stored, place.ago(50)))
+    found = await found_by(place, viewer(organization), typed)
+    assert places(found) == [(organization.slug, channel, "Newsletter")]
+    assert found.channels == (("email",) if channel == "email" else ("sms", "phone"))
+    assert found.canonical == (await organization.look_up(stored)).looked_up[0]  # type: ignore[index]
+
+
+@in_loop
+async def test_everything_that_is_known_of_a_record_is_found(place: InLoop) -> None:
+    """Its state as it is now, and the number of its latest change."""
+    organization = await place.new_organization()
+    await organization.submit(out("nobody@x.org"), out("ann@x.org", place.ago(9_000)))
+    place.clock.advance(1)
+    await organization.submit(back("ann@x.org", place.ago(500), source="a call"))
+    (record,) = (await found_by(place, viewer(organization), "ann@x.org")).records
+    assert record == everywhere.FoundRecord(
+        org_slug=organization.slug,
+        org_name=organization.slug.title(),
+        is_closed=False,
+        channel="email",
+        group_id=organization.default_group,
+        group_name="Newsletter",
+        status="resubscribed",
+        reason="consent",
+        source="a call",
+        occurred_ms=place.now_ms - 500,
+        recorded_ms=place.now_ms,
+        seq=3,
+        bars=False,
+        is_barred=False,
+    )
+
+
+@in_loop
+async def test_nobody_learns_of_an_organization_that_they_do_not_see(place: InLoop) -> None:
+    """Neither a record of it nor that there is one; an administrator sees them all."""
+    ours, theirs, both = [await place.new_organization() for _ in range(3)]
+    address = f"{ours.slug}@x.org"
+    for one in (ours, theirs, both):
+        await one.submit(out(address))
+    seen_by = {
+        viewer(ours).id: (viewer(ours), [ours]),
+        admin(ours, both).id: (admin(ours, both), [ours, both]),
+        BOSS.id: (BOSS, [ours, theirs, both]),
+    }
+    for actor, seen in seen_by.values():
+        found = await found_by(place, actor, address)
+        assert sorted(places(found)) == sorted((one.slug, "email", "Newsletter") for one in seen)
+        assert found.organizations == len(seen) or actor is BOSS
+    nobody = await found_by(place, viewer(), address)
+    assert (nobody.records, nobody.organizations) == ([], 0)
+
+
+@in_loop
+async def test_the_record_of_all_groups_comes_first_and_bars_them_all(place: InLoop) -> None:
+    """A group's own record says what it bars itself; whether anything may be sent says the one beside it, too."""
+    organization = await place.new_organization()
+    await organization.new_group("Reminders")
+    await organization.submit(out("ann@x.org"), all_groups=True)
+    await organization.submit(back("ann@x.org", place.ago(10)))
+    for_all, newsletter = (await found_by(place, viewer(organization), "ann@x.org")).records
+    assert (for_all.group_id, for_all.group_name, for_all.bars, for_all.is_barred) == (None, None, True, True)
+    assert (newsletter.group_name, newsletter.bars, newsletter.is_barred) == ("Newsletter", False, True)
+    await organization.submit(back("ann@x.org", place.ago(0)), all_groups=True)
+    place.clock.advance(1)
+    await organization.submit(back("ann@x.org", place.ago(0)), all_groups=True)
+    for_all, newsletter = (await found_by(place, viewer(organization), "ann@x.org")).records
+    assert [for_all.bars, for_all.is_barred, newsletter.is_barred] == [False, False, False]
+
+
+@in_loop
+async def test_closed_organizations_and_retired_groups_are_looked_through(place: InLoop) -> None:
+    """Their records stay, and may be what somebody complains about."""
+    organization = await place.new_organization()
+    await organization.submit(out("ann@x.org"))
+    await retire_group(ADMINISTRATOR, place.database, place.clock, group_id=organization.default_group)
+    await close_organization(ADMINISTRATOR, place.database, place.clock, slug=organization.slug)
+    (record,) = (await found_by(place, viewer(organization), "ann@x.org")).records
+    assert (record.is_closed, record.group_name) == (True, "Newsletter")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  ", "ann", "ann@", "@x.org", "ann@x", "020 7946 0018", "+12", "ann@x.org\0", "\0"]
+)
+@in_loop
+async def test_what_is_no_address_is_refused_without_being_repeated(place: InLoop, text: str) -> None:
+    """The refusal names the input."""
+    with pytest.raises(Refused) as refusal:
+        await found_by(place, BOSS, text)
+    assert refusal.value.field == "address"
+    assert len(text.strip()) < 3 or text.strip() not in refusal.value.text
+
+
+@in_loop
+async def test_organizations_stand_in_the_order_of_their_slugs(place: InLoop) -> None:
+    """However old they are."""
+    first = await place.new_organization()
+    slugs = [f"{first.slug}-b", f"{first.slug}-a"]
+    organizations = [first]
+    for slug in slugs:
+        made = await make_organization(place.database, place.clock, slug, default_group="Newsletter")
+        partner = await place.new_partner(slug)
+        organizations.append(first._replace(slug=slug, organization_id=made.organization_id, partner=partner))
+    for one in organizations:
+        await one.submit(out("ann@x.org"))
+    found = await found_by(place, viewer(*organizations), "ann@x.org")
+    assert [record.org_slug for record in found.records] == [first.slug, slugs[1], slugs[0]]
+
+
+@in_loop
+async def test_many_feeds_are_gone_through_in_slices(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is left out at the seams; records stand in the order of their organizations."""
+    organizations: list[Organization] = [await place.new_organization("sms") for _ in range(7)]
+    number = "+442079460111"
+    for one in organizations:
+        await one.submit(out(number))
+        await one.on("phone").submit(out(number), all_groups=True)
+    expected = [
+        (slug, channel, group)
+        for slug in sorted(one.slug for one in organizations)
+        for channel, group in (("sms", "Newsletter"), ("phone", None))
+    ]
+    for at_once in (1, 2, 3, 5, 500):
+        monkeypatch.setattr(everywhere, "_FEEDS_AT_ONCE", at_once)
+        found = await found_by(place, viewer(*organizations), number)
+        assert (places(found), found.is_cut) == (expected, False)
+    monkeypatch.setattr(everywhere, "_FEEDS_AT_ONCE", 2)
+    monkeypatch.setattr(everywhere, "MAX_FOUND", 4)
+    cut = await found_by(place, viewer(*organizations), number)
+    assert (places(cut), cut.is_cut) == (expected[:4], True)
+    monkeypatch.setattr(everywhere, "MAX_FOUND", 14)
+    assert not (await found_by(place, viewer(*organizations), number)).is_cut

@@ -1,0 +1,223 @@
+"""A record with all that it ever was. docs/interface.md sections D5, D6 and D11."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stoplist.db.query import Query
+from stoplist.errors import Missing
+from stoplist.organizations.groups import retire_group
+from stoplist.unsubscribes import history
+from stoplist.unsubscribes.channel import CHANNELS
+from stoplist.unsubscribes.history import RecordShown, Sender, record_at
+from tests.builders import ADMINISTRATOR, make_key
+from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
+from tests.unsubscribes.people import viewer
+
+
+async def shown(organization: Organization, seq: int, **asked: Any) -> RecordShown:
+    """The record of that number, for one of the organization's viewers."""
+    asked.setdefault("org_slug", organization.slug)
+    channel = CHANNELS[organization.channel]
+    return await record_at(viewer(organization), organization.place.database, channel=channel, seq=seq, **asked)
+
+
+async def coming_and_going(place: InLoop, times: int) -> Organization:
+    """Ann opts out and comes back, so many times in all, one second after the other; others do something in between."""
+    organization = await place.new_organization()
+    for n in range(times):
+        place.clock.advance(1)
+        ann = back("ann@x.org", place.ago(100)) if n % 2 else out("ann@x.org", place.ago(100), source=f"form {n}")
+        await organization.submit(ann)
+        await organization.submit(out(f"p{n}@x.org"))
+    return organization
+
+
+@in_loop
+async def test_every_number_that_a_record_ever_had_names_it(place: InLoop) -> None:
+    """The present one and those that were superseded; those of others name others."""
+    organization = await coming_and_going(place, 5)
+    ann = await shown(organization, 9)
+    assert (ann.address, ann.seq) == ("ann@x.org", 9)
+    for seq in (1, 3, 5, 7):
+        assert await shown(organization, seq) == ann
+    for n, seq in enumerate((2, 4, 6, 8, 10)):
+        assert (await shown(organization, seq)).address == f"p{n}@x.org"
+
+
+@in_loop
+async def test_the_history_has_every_state_newest_first_with_who_sent_it(place: InLoop) -> None:
+    """When it happened, when it arrived, why, where, by which submission, of whom and from where."""
+    organization = await place.new_organization()
+    start_ms = place.now_ms
+    web = await make_key(place.database, place.clock, organization.slug, label="Web shop")
+    partner = organization.partner
+    shop = organization._replace(
+        partner=type(partner)(
+            kind="client", id=web.credential.client_id, may=partner.may, source_ip="192.0.2.44", request_id="aa" * 12
+        )
+    )
+    first = await shop.submit(out("ann@x.org", place.ago(5_000), reason="complaint", source="a letter"))
+    place.clock.advance(10)
+    second = await organization.submit(back("ann@x.org", place.ago(1_000)))
+    place.clock.advance(10)
+    third = await shop.submit(out("ann@x.org"))
+    record = await shown(organization, 2)
+    senders = {
+        "shop": Sender(
+            actor_kind="client",
+            actor_id=web.credential.client_id,
+            label="Web shop",
+            source_ip="192.0.2.44",
+            request_id="aa" * 12,
+            reverses=None,
+        ),
+        "partner": Sender(
+            actor_kind="client",
+            actor_id=partner.id,
+            label="partner",
+            source_ip=partner.source_ip,
+            request_id=partner.request_id,
+            reverses=None,
+        ),
+    }
+    assert [
+        (v.seq, v.status, v.reason, v.source, v.occurred_ms - start_ms, v.recorded_ms - start_ms)
+        for v in record.versions
+    ] == [
+        (3, "unsubscribed", "unsubscribe", None, 20_000, 20_000),
+        (2, "resubscribed", "consent", None, 9_000, 10_000),
+        (1, "unsubscribed", "complaint", "a letter", -5_000, 0),
+    ]
+    assert [v.submission_id for v in record.versions] == [one.submission_id for one in (third, second, first)]
+    assert [v.sender for v in record.versions] == [senders["shop"], senders["partner"], senders["shop"]]
+    assert (record.id, record.address, record.seq) == (first.items[0].id, "ann@x.org", 3)  # type: ignore[index]
+    assert (record.org_slug, record.org_name, record.channel) == (organization.slug, organization.slug.title(), "email")
+    assert (record.latest_act_ms, record.is_confirmed, record.is_cut) == (place.now_ms, False, False)
+
+
+@in_loop
+async def test_states_that_one_batch_both_made_and_superseded_are_in_the_history(place: InLoop) -> None:
+    """A batch may hold several acts of one person; each was a change."""
+    organization = await place.new_organization()
+    answer = await organization.submit(
+        out("ann@x.org", place.ago(30)), back("ann@x.org", place.ago(20)), out("ann@x.org", place.ago(10))
+    )
+    for seq in (1, 2, 3):
+        record = await shown(organization, seq)
+        assert [v.seq for v in record.versions] == [3, 2, 1]
+        assert {v.submission_id for v in record.versions} == {answer.submission_id}
+
+
+@in_loop
+async def test_the_latest_act_and_its_confirmation_are_shown(place: InLoop) -> None:
+    """They can be later than the act that made the present state: she opted out again."""
+    organization = await place.new_organization()
+    await organization.submit(out("ann@x.org", place.ago(5_000)))
+    await organization.submit(out("ann@x.org", place.ago(1_000)), by=await organization.new_partner())
+    record = await shown(organization, 1)
+    assert record.occurred_ms == place.now_ms - 5_000
+    assert (record.latest_act_ms, record.is_confirmed) == (place.now_ms - 1_000, True)
+
+
+@pytest.mark.parametrize(
+    ("all_groups", "group"),
+    list(itertools.product([None, "unsubscribed", "resubscribed"], ["unsubscribed", "resubscribed"])),
+)
+@in_loop
+async def test_what_an_address_bars_is_told_from_all_its_records(
+    place: InLoop, all_groups: str | None, group: str
+) -> None:
+    """Messages of a group are barred by its own record or by that of all groups; others by the latter alone."""
+    organization = await place.new_organization()
+    acts = {"unsubscribed": out("ann@x.org", place.ago(0)), "resubscribed": back("ann@x.org", place.ago(0))}
+    await organization.submit(out("ben@x.org"), all_groups=True)
+    await organization.submit(acts[group])
+    if all_groups is not None:
+        await organization.submit(acts[all_groups], all_groups=True)
+    record = await shown(organization, 2)
+    wholly = all_groups == "unsubscribed"
+    assert (record.bars, record.is_barred) == (group == "unsubscribed", wholly or group == "unsubscribed")
+    assert record.all_groups_barred is wholly
+    expected: list[tuple[Any, ...]] = [("Newsletter", group, record.bars, record.is_barred, 2)]
+    if all_groups is not None:
+        expected.insert(0, (None, all_groups, wholly, wholly, 3))
+        assert (await shown(organization, 3)).standings == record.standings
+    assert [(s.group_name, s.status, s.bars, s.is_barred, s.seq) for s in record.standings] == expected
+
+
+@in_loop
+async def test_records_of_retired_groups_are_shown(place: InLoop) -> None:
+    """With the group's name."""
+    organization = await place.new_organization()
+    await organization.submit(out("ann@x.org"))
+    await retire_group(ADMINISTRATOR, place.database, place.clock, group_id=organization.default_group)
+    record = await shown(organization, 1)
+    assert (record.group_id, record.group_name) == (organization.default_group, "Newsletter")
+
+
+@in_loop
+async def test_a_long_history_is_cut_and_says_so(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest states are shown."""
+    organization = await coming_and_going(place, 5)
+    monkeypatch.setattr(history, "MAX_VERSIONS", 5)
+    record = await shown(organization, 1)
+    assert ([v.seq for v in record.versions], record.is_cut) == ([9, 7, 5, 3, 1], False)
+    monkeypatch.setattr(history, "MAX_VERSIONS", 4)
+    record = await shown(organization, 1)
+    assert ([v.seq for v in record.versions], record.is_cut) == ([9, 7, 5, 3], True)
+
+
+@pytest.mark.parametrize("seq", [0, -1, 11, 2**63 - 1, 2**63, 2**80])
+@in_loop
+async def test_a_number_that_nothing_has_is_missing(place: InLoop, seq: int) -> None:
+    """Be it beyond what the database can hold."""
+    organization = await coming_and_going(place, 5)
+    with pytest.raises(Missing):
+        await shown(organization, seq)
+    with pytest.raises(Missing):
+        await shown(organization.on("sms"), 1)
+
+
+@in_loop
+async def test_nobody_is_shown_a_record_of_an_organization_that_they_do_not_see(place: InLoop) -> None:
+    """Not even that there is one."""
+    ours, theirs = await coming_and_going(place, 1), await coming_and_going(place, 1)
+    with pytest.raises(Missing) as refusal:
+        await shown(ours, 1, org_slug=theirs.slug)
+    with pytest.raises(Missing) as unknown:
+        await shown(ours, 1, org_slug="nobody")
+    assert refusal.value.text.replace(theirs.slug, "nobody") == unknown.value.text
+
+
+@in_loop
+async def test_a_change_that_comes_in_between_stands_in_the_history_once_or_not_at_all(
+    place: InLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is shown is the record as it was when it was read, whenever the change comes."""
+    for statement in range(5):
+        organization = await coming_and_going(place, 3)
+        place.clock.advance(1)
+        questions = itertools.count()
+        ask = place.database.all
+
+        async def late(
+            query: Query,
+            *,
+            at: int = statement,
+            organization: Organization = organization,
+            questions: Iterator[int] = questions,
+            ask: Any = ask,
+            **values: Any,
+        ) -> Any:
+            if next(questions) == at:
+                await organization.submit(back("ann@x.org", place.ago(0)))
+            return await ask(query, **values)
+
+        monkeypatch.setattr(place.database, "all", late)
+        record = await shown(organization, 1)
+        monkeypatch.setattr(place.database, "all", ask)
+        assert [v.seq for v in record.versions] in ([5, 3, 1], [7, 5, 3, 1])
+        assert record.versions[0].seq == record.seq

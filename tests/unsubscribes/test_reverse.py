@@ -1,0 +1,548 @@
+"""To take a submission back, sentence by sentence of docs/interface.md section D11, and what it costs."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from stoplist.actor import ADMINISTER, Actor
+from stoplist.errors import Forbidden, Missing, Refused
+from stoplist.organizations.groups import retire_group
+from stoplist.organizations.organizations import close_organization
+from stoplist.unsubscribes.model import Record, Submission
+from stoplist.unsubscribes.reverse import count_reversal, left_out, reverse
+from stoplist.unsubscribes.reversible import Reversal
+from stoplist.unsubscribes.submissions import find_submission
+from tests.builders import ADMINISTRATOR, STRANGER, audit_rows, value
+from tests.unsubscribes.agreement import disagreements
+from tests.unsubscribes.partner import (
+    InLoop,
+    Organization,
+    addresses,
+    back,
+    heard_all,
+    in_loop,
+    listening,
+    out,
+    results,
+    shown,
+)
+from tests.unsubscribes.people import admin, viewer
+from tests.unsubscribes.test_submit import written_meanwhile
+
+# Small ones are committed together with others, heavy ones by themselves; and one of several slices.
+SIZES = [4, 160, 1_200]
+NOTHING = Reversal()
+
+
+async def undone(organization: Organization, submission: Submission | str, **options: Any) -> Reversal:
+    """What a reversal by an administrator did."""
+    return await reverse(ADMINISTRATOR, organization.place.stores, id_of(submission), **options)
+
+
+async def counted(organization: Organization, submission: Submission | str) -> Reversal:
+    return await count_reversal(ADMINISTRATOR, organization.place.stores, id_of(submission))
+
+
+def id_of(submission: Submission | str | Reversal) -> str:
+    found = submission if isinstance(submission, str) else submission.submission_id
+    assert found is not None
+    return found
+
+
+def counts(found: Reversal) -> tuple[int, int, int, int]:
+    return found.restored, found.corrected, found.superseded, found.confirmed
+
+
+def states(found: list[Record]) -> dict[str, tuple[str, str]]:
+    return {record.address: (record.status, record.reason) for record in found}
+
+
+async def whys(organization: Organization, submission: Submission, **options: Any) -> list[tuple[str, str]]:
+    stores = organization.place.stores
+    found = await left_out(ADMINISTRATOR, stores, id_of(submission), **options)
+    return [(each.address, each.why) for each in found]
+
+
+# What becomes of the records
+
+
+@in_loop
+async def test_what_it_updated_returns_to_what_it_was_before(place: InLoop) -> None:
+    """Status, reason, source and the time of the act; recorded now, under the same id, as a new change."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org", place.ago(90), reason="complaint", source="a call"))
+    await organization.submit(back("b@x.org", place.ago(80)))
+    before = {record.address: record for record in await organization.feed()}
+    mistake = await organization.submit(back("a@x.org", place.ago(50)), out("b@x.org", place.ago(50)))
+    cursor = (await organization.follow()).next_cursor
+    place.clock.advance(60)
+    done = await undone(organization, mistake)
+    assert (counts(done), done.changes, done.left_out) == ((2, 0, 0, 0), 2, 0)
+    changed = await organization.feed(cursor)
+    assert [record.seq for record in changed] == [5, 6]
+    for record in changed:
+        was = before[record.address]
+        assert (record.id, record.status, record.reason, record.source, record.occurred_at) == (
+            was.id,
+            was.status,
+            was.reason,
+            was.source,
+            was.occurred_at,
+        )
+        assert record.recorded_at == shown(place.now_ms)
+
+
+@in_loop
+async def test_what_it_created_is_resubscribed_as_a_correction_of_now(place: InLoop) -> None:
+    """Whatever its status was; with no source."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(
+        out("a@x.org", place.ago(50), source="a list"), back("b@x.org", place.ago(50), source="a list")
+    )
+    place.clock.advance(60)
+    assert counts(await undone(organization, mistake)) == (0, 2, 0, 0)
+    for record in await organization.feed():
+        assert (record.status, record.reason, record.source) == ("resubscribed", "correction", None)
+        assert record.occurred_at == record.recorded_at == shown(place.now_ms)
+
+
+@in_loop
+async def test_it_goes_back_to_before_the_submission_however_often_that_changed_a_record(place: InLoop) -> None:
+    """Its own earlier states are part of the mistake."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org", place.ago(90), reason="legal"))
+    mistake = await organization.submit(
+        back("a@x.org", place.ago(50)),
+        out("a@x.org", place.ago(40)),
+        out("b@x.org", place.ago(50)),
+        back("b@x.org", place.ago(40)),
+        out("b@x.org", place.ago(30)),
+    )
+    assert counts(await counted(organization, mistake)) == (1, 1, 0, 0)
+    assert counts(await undone(organization, mistake)) == (1, 1, 0, 0)
+    assert states(await organization.feed()) == {
+        "a@x.org": ("unsubscribed", "legal"),
+        "b@x.org": ("resubscribed", "correction"),
+    }
+
+
+@in_loop
+async def test_a_record_that_was_changed_since_is_left_out(place: InLoop) -> None:
+    """By the same sender too; it stays as it is, and is listed."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(out("a@x.org", place.ago(50)), out("b@x.org", place.ago(50)))
+    await organization.submit(back("a@x.org", place.ago(40)))
+    assert counts(await undone(organization, mistake)) == (0, 1, 1, 0)
+    assert states(await organization.feed())["a@x.org"] == ("resubscribed", "consent")
+    assert await whys(organization, mistake) == [("a@x.org", "superseded")]
+
+
+@in_loop
+async def test_a_record_that_was_sent_again_since_is_left_out(place: InLoop) -> None:
+    """By anybody and with any result; not where the same sender repeated it with the same time."""
+    organization = await place.new_organization()
+    other = await organization.new_partner()
+    at = place.ago(50)
+    mistake = await organization.submit(*(out(f"{name}@x.org", at) for name in "abcd"))
+    again = await organization.submit(out("a@x.org", at), by=other)
+    late = await organization.submit(back("b@x.org", place.ago(70)), by=other)
+    newer = await organization.submit(out("c@x.org", place.ago(20)))
+    repeated = await organization.submit(out("d@x.org", at))
+    assert [results(each)[0][0] for each in (again, late, newer, repeated)] == [
+        "unchanged",
+        "outranked",
+        "unchanged",
+        "unchanged",
+    ]
+    assert counts(await undone(organization, mistake)) == (0, 1, 0, 3)
+    assert states(await organization.feed())["d@x.org"] == ("resubscribed", "correction")
+    assert await whys(organization, mistake) == [(f"{name}@x.org", "confirmed") for name in "abc"]
+
+
+@in_loop
+async def test_it_concerns_the_group_of_the_submission_alone(place: InLoop) -> None:
+    """The same address stays opted out of another group, and of all."""
+    organization = await place.new_organization()
+    reminders = await organization.new_group("Reminders")
+    mistake = await organization.submit(out("a@x.org", place.ago(50)))
+    await organization.submit(out("a@x.org", place.ago(50)), group_id=reminders)
+    for_all = await organization.submit(out("a@x.org", place.ago(50)), all_groups=True)
+    assert counts(await undone(organization, mistake)) == (0, 1, 0, 0)
+    assert {record.group_id: record.status for record in await organization.feed()} == {
+        reminders: "unsubscribed",
+        None: "unsubscribed",
+        organization.default_group: "resubscribed",
+    }
+    assert counts(await undone(organization, for_all)) == (0, 1, 0, 0)
+
+
+# The mistake no longer counts
+
+
+@in_loop
+async def test_the_mistake_no_longer_counts(place: InLoop) -> None:
+    """An act between the restored one and the mistake takes effect, as it would have without the mistake."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org", place.ago(90)), back("b@x.org", place.ago(90)))
+    mistake = await organization.submit(back("a@x.org", place.ago(20)), out("b@x.org", place.ago(20)))
+    await undone(organization, mistake)
+    late = await organization.submit(back("a@x.org", place.ago(50)), out("b@x.org", place.ago(50)))
+    assert results(late) == [("updated", "resubscribed"), ("updated", "unsubscribed")]
+    older = await organization.submit(out("a@x.org", place.ago(60)), back("b@x.org", place.ago(60)))
+    assert results(older) == [("outranked", "resubscribed"), ("outranked", "unsubscribed")]
+
+
+@in_loop
+async def test_after_a_correction_any_opt_out_wins(place: InLoop) -> None:
+    """However old; and a resubscription, which it may be told of first, is no correction any more."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(*(out(f"{name}@x.org", place.ago(20)) for name in "ab"))
+    await undone(organization, mistake)
+    old = await organization.submit(out("a@x.org", "1999-12-31T00:00:00Z"), back("b@x.org", place.ago(60)))
+    assert results(old) == [("updated", "unsubscribed"), ("unchanged", "resubscribed")]
+    older = await organization.submit(out("b@x.org", place.ago(61)))
+    assert results(older) == [("outranked", "resubscribed")]
+
+
+@in_loop
+async def test_after_a_return_to_a_correction_any_opt_out_wins_as_before(place: InLoop) -> None:
+    """Nobody acted where a correction stands, so it outranks nobody: not even a second time."""
+    organization = await place.new_organization()
+    await undone(organization, await organization.submit(out("a@x.org", place.ago(90))))
+    place.clock.advance(60)
+    second = await organization.submit(out("a@x.org", place.ago(10)))
+    corrected_at = (await organization.rows("unsubscribe_versions", "seq"))[-1]["occurred_ms"]
+    assert counts(await undone(organization, second)) == (1, 0, 0, 0)
+    (record,) = await organization.feed()
+    assert (record.reason, record.occurred_at) == ("correction", shown(corrected_at))
+    assert results(await organization.submit(out("a@x.org", place.ago(80_000)))) == [("updated", "unsubscribed")]
+
+
+@in_loop
+async def test_what_was_taken_back_counts_as_not_sent_again(place: InLoop) -> None:
+    """The word of somebody else on the state before is no word on the restored one."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org", place.ago(90)))
+    await organization.submit(out("a@x.org", place.ago(80)), by=await organization.new_partner())
+    mistake = await organization.submit(back("a@x.org", place.ago(20)))
+    done = await undone(organization, mistake)
+    (row,) = await organization.rows("unsubscribes", "seq")
+    assert (row["is_confirmed"], row["latest_act_ms"], row["submission_id"]) == (
+        0,
+        place.now_ms - 90,
+        done.submission_id,
+    )
+
+
+# Once, twice, and back
+
+
+@in_loop
+async def test_a_second_reversal_finds_nothing(place: InLoop) -> None:
+    """It stores nothing, and says how many were taken back before; what was left out is listed as before."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(*(out(f"{name}@x.org", place.ago(50)) for name in "abc"))
+    await organization.submit(back("c@x.org", place.ago(40)))
+    done = await undone(organization, mistake)
+    stored, audit = await organization.stored(), await audit_rows(place.database)
+    again = await undone(organization, mistake)
+    assert again == Reversal(superseded=1, taken_back=2)
+    assert await counted(organization, mistake) == again
+    assert (await organization.stored(), await audit_rows(place.database)) == (stored, audit)
+    assert await whys(organization, mistake) == [("c@x.org", "superseded")]
+    found = await find_submission(viewer(organization), place.database, id_of(mistake))
+    assert found.reversed == [(id_of(done), place.now_ms)]
+
+
+@in_loop
+async def test_a_reversal_can_itself_be_reversed(place: InLoop) -> None:
+    """Like any submission: what it took back is again as the submission had it, but for what was sent since."""
+    organization = await place.new_organization()
+    await organization.submit(back("a@x.org", place.ago(90)))
+    mistake = await organization.submit(*(out(f"{name}@x.org", place.ago(50), source="a list") for name in "abc"))
+    made = {record.address: record for record in await organization.feed()}
+    first = await undone(organization, mistake)
+    await organization.submit(back("b@x.org", place.ago(10)))
+    place.clock.advance(60)
+    second = await undone(organization, id_of(first))
+    assert counts(second) == (2, 0, 0, 1)
+    now = {record.address: record for record in await organization.feed()}
+    for address in ("a@x.org", "c@x.org"):
+        one, other = now[address], made[address]
+        assert (one.status, one.reason, one.source, one.occurred_at) == (
+            other.status,
+            other.reason,
+            other.source,
+            other.occurred_at,
+        )
+    assert (now["b@x.org"].status, now["b@x.org"].reason) == ("resubscribed", "correction")
+    # The acts are those of the people again: what outranked an older one outranks it again.
+    assert results(await organization.submit(back("a@x.org", place.ago(60_060)))) == [("outranked", "unsubscribed")]
+    # Taken back once more, by way of the reversal that stands; the first mistake has nothing left.
+    assert counts(await counted(organization, mistake)) == (0, 0, 0, 0)
+    assert counts(await undone(organization, id_of(second))) == (1, 0, 0, 1)
+    chain = [await find_submission(ADMINISTRATOR, place.database, id_of(each)) for each in (mistake, first, second)]
+    assert [each.reverses for each in chain] == [None, mistake.submission_id, first.submission_id]
+    assert [[by for by, _ in each.reversed] for each in chain[:2]] == [[id_of(first)], [id_of(second)]]
+
+
+@in_loop
+async def test_a_submission_that_changed_nothing_has_nothing_to_take_back(place: InLoop) -> None:
+    """It moved a latest act alone."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org", place.ago(50)))
+    moved = await organization.submit(out("a@x.org", place.ago(40)))
+    assert await counted(organization, moved) == await undone(organization, moved) == NOTHING
+    assert await whys(organization, moved) == []
+
+
+@in_loop
+async def test_what_was_left_out_comes_page_by_page(place: InLoop) -> None:
+    """By the numbers that the submission gave, both kinds mixed, with what stands there now."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(*(out(f"p{n}@x.org", place.ago(50)) for n in range(30)))
+    await organization.submit(*(back(f"p{n}@x.org", place.ago(40)) for n in range(0, 30, 3)))
+    await organization.submit(*(out(f"p{n}@x.org", place.ago(40)) for n in range(1, 30, 3)))
+    await undone(organization, mistake)
+    found, after_seq = [], None
+    stores = place.stores
+    while some := await left_out(ADMINISTRATOR, stores, id_of(mistake), after_seq=after_seq, limit=3):
+        assert len(some) <= 3
+        found += some
+        after_seq = some[-1].seq
+    assert [(one.seq, one.address, one.why, one.status, one.now_seq > 30) for one in found] == [
+        (
+            n + 1,
+            f"p{n}@x.org",
+            "confirmed" if n % 3 else "superseded",
+            "unsubscribed" if n % 3 else "resubscribed",
+            n % 3 == 0,
+        )
+        for n in range(30)
+        if n % 3 < 2
+    ]
+
+
+# What is kept
+
+
+@in_loop
+async def test_a_reversal_is_a_submission_of_who_did_it(place: InLoop) -> None:
+    """With its own counts and numbers; nothing is deleted, the days count it, and the tables agree."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org", place.ago(90)))
+    mistake = await organization.submit(back("a@x.org", place.ago(50)), out("b@x.org", place.ago(50)))
+    before = await organization.stored()
+    place.clock.advance(86_400)
+    done = await undone(organization, mistake)
+    after = await organization.stored()
+    own = await find_submission(viewer(organization), place.database, id_of(done))
+    assert (own.actor_kind, own.actor_id, own.source_ip, own.request_id) == (
+        "command",
+        "tester",
+        "192.0.2.9",
+        ADMINISTRATOR.request_id,
+    )
+    assert (own.received, own.created, own.updated, own.first_seq, own.last_seq) == (2, 0, 2, 4, 5)
+    assert (own.received_ms, own.group_id) == (place.now_ms, organization.default_group)
+    kept = [row["seq"] for row in after["unsubscribe_versions"]]
+    assert kept == [row["seq"] for row in before["unsubscribe_versions"]] + [2, 3]
+    today = place.now_ms // 86_400_000
+    assert [tuple(row.values())[2:] for row in after["feed_days"] if row["day"] == today] == [
+        ("resubscribed", "consent", 0, -1),
+        ("resubscribed", "correction", 1, 1),
+        ("unsubscribed", "unsubscribe", 1, 0),
+    ]
+    assert await disagreements(place.database) == {}
+
+
+@in_loop
+async def test_it_is_in_the_audit_of_the_organization(place: InLoop) -> None:
+    """What was reversed by what, with the counts; looking at the counts is not."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org", place.ago(90)))
+    mistake = await organization.submit(
+        back("a@x.org", place.ago(50)), *(out(f"{n}@x.org", place.ago(50)) for n in "bcd")
+    )
+    await organization.submit(back("c@x.org", place.ago(40)), out("d@x.org", place.ago(30)))
+    before = await audit_rows(place.database)
+    await counted(organization, mistake)
+    assert await audit_rows(place.database) == before
+    done = await undone(organization, mistake)
+    row = (await audit_rows(place.database))[-1]
+    assert (row.actor, row.action, row.target) == ("command tester", "submission.reverse", mistake.submission_id)
+    assert (row.at_ms, row.source_ip, row.request_id) == (place.now_ms, "192.0.2.9", ADMINISTRATOR.request_id)
+    assert row.detail == {
+        "reversed_by": done.submission_id,
+        "restored": 1,
+        "corrected": 1,
+        "superseded": 1,
+        "confirmed": 1,
+    }
+    concerned = await value(
+        place.database,
+        "SELECT organization_id FROM audit_organizations WHERE audit_id = (SELECT MAX(audit_id) FROM audit)",
+    )
+    assert concerned == organization.organization_id
+
+
+@in_loop
+async def test_a_closed_organization_and_a_retired_group_are_no_hindrance(place: InLoop) -> None:
+    """The records are still wrong."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(out("a@x.org", place.ago(50)))
+    await retire_group(ADMINISTRATOR, place.database, place.clock, group_id=organization.default_group)
+    await close_organization(ADMINISTRATOR, place.database, place.clock, slug=organization.slug)
+    assert counts(await undone(organization, mistake)) == (0, 1, 0, 0)
+
+
+# Who may
+
+
+@in_loop
+async def test_only_an_administrator_may(place: InLoop) -> None:
+    """Forbidden to the organization's own people; to others there is no such submission. Nothing changes."""
+    organization, theirs = await place.new_organization(), await place.new_organization()
+    mistake = await organization.submit(out("a@x.org", place.ago(50)))
+    before = await organization.stored()
+    for actor, error in (
+        (admin(organization), Forbidden),
+        (viewer(organization), Forbidden),
+        (admin(theirs), Missing),
+        (organization.partner, Missing),
+        (STRANGER, Missing),
+    ):
+        for operation in (count_reversal, reverse, left_out):
+            with pytest.raises(error):
+                await operation(actor, place.stores, id_of(mistake))
+    assert await organization.stored() == before
+    person = Actor(kind="person", id="boss@staff.example", may=frozenset((ADMINISTER,)))
+    done = await reverse(person, place.stores, id_of(mistake))
+    own = await find_submission(person, place.database, id_of(done))
+    assert (own.actor_kind, own.actor_id) == ("person", "boss@staff.example")
+
+
+# What was confirmed is done, or nothing
+
+
+@in_loop
+async def test_what_is_not_as_expected_is_not_done(place: InLoop) -> None:
+    """Where the counts differ from those that were confirmed, nothing is changed: the person has to look again."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(*(out(f"{name}@x.org", place.ago(50)) for name in "ab"))
+    seen = await counted(organization, mistake)
+    await organization.submit(out("a@x.org", place.ago(40)))
+    stored, audit = await organization.stored(), await audit_rows(place.database)
+    with pytest.raises(Refused, match="look at the new counts"):
+        await undone(organization, mistake, expected=seen)
+    assert (await organization.stored(), await audit_rows(place.database)) == (stored, audit)
+    assert counts(await undone(organization, mistake, expected=await counted(organization, mistake))) == (0, 1, 0, 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("is_expected", [True, False])
+@in_loop
+async def test_what_is_sent_before_the_lock_is_seen_behind_it(
+    place: InLoop, monkeypatch: pytest.MonkeyPatch, size: int, is_expected: bool
+) -> None:
+    """Of a record that somebody changes between the look and the lock nothing is lost."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(*(out(f"p{n}@x.org", place.ago(50)) for n in range(size)))
+    seen = await counted(organization, mistake)
+
+    async def other() -> None:
+        await organization.submit(out("p0@x.org", place.ago(40)), back("p1@x.org", place.ago(40)))
+
+    written_meanwhile(place, monkeypatch, other)
+    if is_expected:
+        with pytest.raises(Refused, match="nothing was changed"):
+            await undone(organization, mistake, expected=seen)
+        assert not (await find_submission(ADMINISTRATOR, place.database, id_of(mistake))).reversed
+    else:
+        assert counts(await undone(organization, mistake)) == (0, size - 2, 1, 1)
+    found = states(await organization.feed(limit=10_000))
+    assert (found["p0@x.org"], found["p1@x.org"]) == (("unsubscribed", "unsubscribe"), ("resubscribed", "consent"))
+    assert await disagreements(place.database) == {}
+
+
+@in_loop
+async def test_where_all_was_sent_again_before_the_lock_no_number_is_used_up(
+    place: InLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head would otherwise promise a page that never comes."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(out("a@x.org", place.ago(50)))
+    written_meanwhile(place, monkeypatch, lambda: organization.submit(out("a@x.org", place.ago(40))))
+    assert counts(await undone(organization, mistake)) == (0, 0, 0, 1)
+    page = await organization.follow()
+    assert (addresses(page), page.has_more) == (["a@x.org"], False)
+    assert (await organization.rows("feeds", "feed_id"))[0]["head_seq"] == 1
+
+
+@pytest.mark.parametrize("size", [4, 160])
+@in_loop
+async def test_of_two_reversals_at_once_one_wins(place: InLoop, size: int) -> None:
+    """The other is told that all was taken back."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(*(out(f"p{n}@x.org", place.ago(50)) for n in range(size)))
+    both = await asyncio.gather(undone(organization, mistake), undone(organization, mistake))
+    lost, won = sorted(both, key=lambda each: each.submission_id is not None)
+    assert counts(won) == (0, size, 0, 0)
+    assert lost == Reversal(taken_back=size)
+    assert (await organization.rows("feeds", "feed_id"))[0]["head_seq"] == 2 * size
+
+
+# Whole or not at all, and what it costs
+
+
+@pytest.mark.parametrize("size", SIZES)
+@in_loop
+async def test_a_reversal_that_fails_half_way_leaves_nothing(place: InLoop, size: int) -> None:
+    """Records and versions are written by then: all of it is undone."""
+    organization = await place.new_organization()
+    mistake = await organization.submit(*(out(f"p{n}@x.org", place.ago(50)) for n in range(size)))
+    before = await organization.stored()
+    nameless = Actor(kind="person", id=None, may=frozenset((ADMINISTER,)))  # type: ignore[arg-type]
+    with pytest.raises(Exception, match=r"(?i)not.null"):
+        await reverse(nameless, place.stores, id_of(mistake))
+    assert await organization.stored() == before
+
+
+@pytest.mark.parametrize("size", SIZES)
+@in_loop
+async def test_a_reversal_is_ten_statements_whatever_its_size(place: InLoop, size: int) -> None:
+    """BEGIN and COMMIT included, in one transaction, where some return and some are corrected."""
+    organization = await place.new_organization()
+    people = [f"p{n}@x.org" for n in range(size)]
+    await organization.submit(*(back(person, place.ago(90)) for person in people[::2]))
+    mistake = await organization.submit(*(out(person, place.ago(50)) for person in people))
+    with listening(place.database) as heard:
+        done = await undone(organization, mistake)
+        await heard_all()
+    assert counts(done) == (size // 2, size // 2, 0, 0)
+    assert len(heard.in_transaction) == 10, heard.in_transaction
+
+
+@in_loop
+async def test_the_greatest_submission_is_taken_back_while_others_submit(place: InLoop) -> None:
+    """10 000 records; whoever follows by cursor meanwhile misses nothing, and nobody waits for an error."""
+    organization = await place.new_organization()
+    everybody = [f"p{n}@x.org" for n in range(10_000)]
+    await organization.submit(*(back(person, place.ago(90)) for person in everybody[:5_000]))
+    mistake = await organization.submit(*(out(person, place.ago(50)) for person in everybody))
+    cursor = (await organization.follow(limit=10_000)).next_cursor
+
+    async def others() -> None:
+        for n in range(20):
+            await organization.submit(out(f"other-{n}@x.org", place.ago(9)))
+
+    done, _ = await asyncio.gather(undone(organization, mistake), others())
+    assert counts(done) == (5_000, 5_000, 0, 0)
+    assert await counted(organization, mistake) == Reversal(taken_back=10_000)
+    followed = await organization.feed(cursor, limit=3_000)
+    assert len(followed) == 10_020
+    found = states(followed)
+    assert found["p0@x.org"] == ("resubscribed", "consent")
+    assert found["p9999@x.org"] == ("resubscribed", "correction")
+    assert await disagreements(place.database) == {}

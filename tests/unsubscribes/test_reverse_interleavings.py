@@ -1,0 +1,185 @@
+"""A reversal and whoever comes in between, in every order of their statements; what comes of it is one after the other.
+
+On PostgreSQL, between drivers of their own as two server processes have them. Source: docs/interface.md section D11.
+"""
+
+import functools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+
+from stoplist.db.postgresql import Postgresql
+from stoplist.errors import Refused
+from stoplist.unsubscribes.model import Submission
+from stoplist.unsubscribes.reverse import count_reversal, reverse
+from stoplist.unsubscribes.reversible import Reversal
+from tests.builders import ADMINISTRATOR, execute, value
+from tests.stepping import Order, Played, Step, Work, in_every_order, stage
+from tests.unsubscribes.naive import NaiveFeed
+from tests.unsubscribes.naive_reversal import NEVER, ReversibleFeed
+from tests.unsubscribes.partner import Place, placed
+from tests.unsubscribes.test_interleavings import (
+    ONE,
+    OTHER,
+    SEEDER,
+    Batch,
+    Theatre,
+    answered,
+    back,
+    batch,
+    in_turn,
+    naively,
+    out,
+)
+
+pytestmark = pytest.mark.slow
+
+MISTAKE = batch(out("a", -60), back("b", -60), out("c", -60), out("d", -60))
+BEFORE = batch(back("a", -100), out("b", -100))
+# What is sent while the mistake is taken back. SEEDER is the one who sent it.
+MEANWHILE = {
+    "others change two of its records": (ONE, batch(back("a", -50), back("c", -40), out("x", -50))),
+    "others send one of its records again": (ONE, batch(out("c", -60))),
+    "others send a record again, too late": (ONE, batch(back("a", -70))),
+    "others change or send again all of its records": (
+        ONE,
+        batch(back("a", -50), out("b", -50), out("c", -200), back("d", -50)),
+    ),
+    "its sender repeats it": (SEEDER, MISTAKE),
+    "somebody opts out of nothing of it": (ONE, batch(out("x"))),
+    "somebody opts out of the same for all groups": (ONE, batch(out("a"), out("c"), group=None)),
+    "an opt-out comes late": (ONE, batch(out("d", -500), out("b", -55))),
+}
+
+
+class Undoing(Theatre):
+    """A theatre in which the mistake is taken back."""
+
+    mistake = ""
+
+    async def set_the_scene(self) -> None:
+        await super().set_the_scene()
+        await execute(self.organization.place.database, "DELETE FROM reversals WHERE feed_id > :none", none=0)
+
+    async def with_mistake(self) -> ReversibleFeed:
+        """What was before, and the mistake upon it: the second batch."""
+        model = ReversibleFeed()
+        for number, seed in enumerate((BEFORE, MISTAKE)):
+            made = await self._submit(self.organization, (OTHER, SEEDER)[number], seed)
+            self.mistake = made.submission_id or ""
+            self.submitted(model, (OTHER, SEEDER)[number], seed)
+        return model
+
+    async def expected(self) -> Reversal:
+        """What an administrator is shown."""
+        return await count_reversal(ADMINISTRATOR, self.organization.place.stores, self.mistake)
+
+    def reverses(self, *, expected: Reversal | None = None) -> Work:
+        """A participant that takes the mistake back, as far as it is still as expected."""
+
+        async def work(database: Postgresql) -> Reversal | Refused:
+            stores = Place(database, self.organization.place.clock).stores
+            try:
+                return await reverse(ADMINISTRATOR, stores, self.mistake, expected=expected)
+            except Refused as refusal:
+                return refusal
+
+        return work
+
+    async def assert_stored(self, model: NaiveFeed) -> None:
+        """As the model has it, and where no act is known there is none."""
+        for record in model.records:
+            record.latest_act_ms = None if record.latest_act_ms == NEVER else record.latest_act_ms  # type: ignore[assignment]
+        await super().assert_stored(model)
+
+
+def at_locks_and_commits_and_what_is_read_for_them(step: Step) -> bool:
+    return step.what in ("feed", "standing", "reversible", "lock_feed", "give_back_numbers", "COMMIT", "ROLLBACK")
+
+
+@asynccontextmanager
+async def theatre(
+    database_url: str, is_held: Callable[[Step], bool] = at_locks_and_commits_and_what_is_read_for_them
+) -> AsyncIterator[Undoing]:
+    async with placed(database_url) as place, stage(database_url, ONE, OTHER, is_held=is_held) as on:
+        organization = await place.new_organization()
+        partners = {who: await organization.new_partner() for who in (SEEDER, ONE, OTHER)}
+        yield Undoing(on, organization, partners, await organization.new_group("Reminders"))
+
+
+def theatre_where_held(is_held: Callable[[Step], bool]) -> Callable[[str], AbstractAsyncContextManager[Undoing]]:
+    return functools.partial(theatre, is_held=is_held)
+
+
+def counts_of(found: Reversal) -> tuple[int, int, int, int]:
+    return found.restored, found.corrected, found.superseded, found.confirmed
+
+
+async def play(scene: Undoing, order: Order, who: str, meanwhile: Batch, *, expected: Reversal | None) -> Played:
+    return await scene.on.play(
+        order,
+        one=scene.submits(who, meanwhile),
+        other=scene.reverses(expected=expected),
+    )
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+@in_every_order(theatre, at_least=7)
+async def test_a_reversal_against_a_submission(scene: Undoing, order: Order, meanwhile: str) -> None:
+    """Each is done as if the other had come first or last; what was sent again before the lock is left out."""
+    who, sent = MEANWHILE[meanwhile]
+    model = await scene.with_mistake()
+    played = await play(scene, order, who, sent, expected=None)
+    for participant in in_turn(played):
+        result = played.results[participant]
+        if participant == ONE:
+            assert isinstance(result, Submission)
+            assert answered(result) == naively(*scene.submitted(model, who, sent))
+        else:
+            assert counts_of(result) == model.reverse(2, "tester", scene.organization.place.now_ms).counts
+    await scene.assert_stored(model)
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+@in_every_order(theatre, at_least=7)
+async def test_a_reversal_does_what_was_confirmed_or_nothing(scene: Undoing, order: Order, meanwhile: str) -> None:
+    """Where a submission that came first changed the counts, the reversal is refused and leaves no trace."""
+    who, sent = MEANWHILE[meanwhile]
+    model = await scene.with_mistake()
+    expected = await scene.expected()
+    played = await play(scene, order, who, sent, expected=expected)
+    result = played.results[OTHER]
+    if isinstance(result, Refused):
+        assert "nothing was changed" in result.text
+        scene.submitted(model, who, sent)
+        assert model.would_reverse(2).counts != counts_of(expected)
+        assert not await value(scene.organization.place.database, "SELECT count(*) FROM reversals")
+    else:
+        assert counts_of(result) == counts_of(expected)
+        for participant in in_turn(played):
+            if participant == ONE:
+                scene.submitted(model, who, sent)
+            else:
+                assert model.reverse(2, "tester", scene.organization.place.now_ms).counts == counts_of(expected)
+    await scene.assert_stored(model)
+
+
+@pytest.mark.parametrize("is_expected", [True, False])
+@in_every_order(theatre, at_least=10)
+async def test_two_reversals_of_one_submission(scene: Undoing, order: Order, is_expected: bool) -> None:
+    """One wins; the other is told that nothing is left to take back, or that it is not what it was shown."""
+    model = await scene.with_mistake()
+    expected = await scene.expected() if is_expected else None
+    played = await scene.on.play(order, one=scene.reverses(expected=expected), other=scene.reverses(expected=expected))
+    won = [result for result in played.results.values() if isinstance(result, Reversal) and result.submission_id]
+    (lost,) = [result for result in played.results.values() if result not in won]
+    assert [counts_of(result) for result in won] == [(2, 2, 0, 0)]
+    if is_expected:
+        assert isinstance(lost, Refused)
+    else:
+        assert (counts_of(lost), lost.taken_back) == ((0, 0, 0, 0), 4)
+    model.reverse(2, "tester", scene.organization.place.now_ms)
+    await scene.assert_stored(model)
+    assert await value(scene.organization.place.database, "SELECT head_seq FROM feeds") == model.seq
+    assert await value(scene.organization.place.database, "SELECT count(*) FROM reversals") == 1
