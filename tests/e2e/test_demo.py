@@ -31,6 +31,12 @@ def commands(text: str) -> list[str]:
     ]
 
 
+def sign_in_link(server: Server) -> str:
+    """The one link that it prints."""
+    (link,) = re.findall(r"https://\S+/settings/sign-in/link\?token=\S+", shown(server))
+    return str(link)
+
+
 def pasted(place: Place, lines: list[str]) -> str:
     """What a shell prints for these lines, in the folder where the server was started."""
     done = subprocess.run(
@@ -84,16 +90,46 @@ def test_a_later_start_says_what_exists_and_the_key_still_works(place: Place) ->
             assert json.loads(pasted(place, [line]))["expires_in"] == 900
 
 
-def test_a_demo_has_an_organization_with_a_default_group_and_one_key(place: Place) -> None:
-    """Called `demo`; starting again makes no second one."""
+def test_a_demo_has_an_organization_to_try_and_one_with_a_past(place: Place) -> None:
+    """`demo` with a default group and one key; the other with two months of opt-outs. Starting again makes no more."""
     for _ in range(2):
         with place.serving("--demo") as server:
             shown(server)
-    (organization,) = place.json("org", "list")
+    demo, lantern = place.json("org", "list")
     (group,) = place.json("group", "list", "--org", "demo")
-    (key,) = place.json("key", "list")
-    assert (organization["slug"], organization["default_group_id"]) == ("demo", group["group_id"])
+    (key,) = [key for key in place.json("key", "list") if key["label"] == "Demo"]
+    assert (demo["slug"], demo["default_group_id"]) == ("demo", group["group_id"])
     assert key["organizations"] == ["demo"]
+    assert lantern["slug"] == "lantern-books"
+    assert len(place.json("group", "list", "--org", "lantern-books")) == 3
+
+
+def test_an_administrator_signs_in_by_the_printed_link(place: Place) -> None:
+    """A new link at each start until it was used; from then on the place to sign in, and no link."""
+    links = []
+    for _ in range(2):
+        with place.serving("--demo") as server:
+            links.append(sign_in_link(server))
+            assert server.terminate() == 0
+    assert links[0].partition("?")[2] != links[1].partition("?")[2]
+    with place.serving("--demo") as server, server.client() as browser:
+        link = sign_in_link(server)
+        assert browser.get(f"{server.base_url}/settings/sign-in/link?{links[1].partition('?')[2]}").status_code == 404
+        chosen = {
+            "token": link.partition("token=")[2],
+            "password": "long enough a word",
+            "repeated": "long enough a word",
+        }
+        entered = browser.post(link.partition("?")[0], data=chosen, headers={"Origin": server.base_url})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/")
+        overview = browser.get("/")
+        assert "Opt-outs a day" in overview.text
+        assert "admin@demo.example" in overview.text
+        assert server.terminate() == 0
+    with place.serving("--demo") as server:
+        text = shown(server)
+        assert f"{server.base_url}/settings/sign-in\n" in text
+        assert "token=" not in text
 
 
 def test_a_demo_touches_nothing_in_a_database_that_is_in_use(place: Place) -> None:
@@ -101,8 +137,12 @@ def test_a_demo_touches_nothing_in_a_database_that_is_in_use(place: Place) -> No
     place.ok("migrate")
     key = place.new_key()
     with place.serving("--demo") as server:
-        assert key.client_id in shown(server)
+        text = shown(server)
+        assert key.client_id in text
+        assert "user create" in text, "nobody can sign in yet"
+        assert "token=" not in text
     assert [org["slug"] for org in place.json("org", "list")] == ["acme"]
+    assert place.json("user", "list") == []
 
 
 def test_a_demo_in_production_is_refused(place: Place) -> None:

@@ -5,7 +5,6 @@ from importlib import import_module
 
 import click
 
-from stoplist.cli import demo
 from stoplist.cli.opened import as_setting, data_dir_option, settings_of
 from stoplist.errors import SettingsError
 from stoplist.settings import check_serve
@@ -41,7 +40,7 @@ def command(
     if is_demo and settings.environment == "production":
         raise SettingsError(_NO_DEMO)
     check_serve(settings)
-    after_start = partial(demo.show, settings) if is_demo else None
-    # Loaded by name, so that a server of one process does not spend time on what starts others.
+    # Loaded by name, so that a server spends no time on what it does not need: a demo, other processes.
+    after_start = partial(import_module("stoplist.cli.demo").show, settings) if is_demo else None
     serve = import_module("stoplist.web.parent").serve_workers if settings.workers > 1 else serve_alone
     run_loop(settings, serve(settings, after_start=after_start))

@@ -22,6 +22,9 @@ class Limiter(ABC):
     address as it is counted (an IPv6 address by its /64).
     """
 
+    is_shared = False
+    """Whether there is a store in which all processes count together."""
+
     async def api(self, client_id: str, *, limit: int) -> Decision:
         """A request to the API by this client."""
         return await self.ask(("api", client_id), None, limit=limit)

@@ -21,6 +21,8 @@ _LOG = logging.getLogger(__name__)
 class SharedLimiter(Limiter):
     """A limiter that asks a store, and decides by itself while that does not answer within 250 ms."""
 
+    is_shared = True
+
     def __init__(self, store: LimitStore, clock: Clock) -> None:
         self._store = store
         self._seen = MemoryLimiter(clock)

@@ -1,5 +1,7 @@
 """The routes: which path leads to which part of the edge."""
 
+from importlib import import_module
+
 import msgspec
 from starlette.routing import Mount, Route, Router
 
@@ -25,6 +27,7 @@ from stoplist.web.oauth import TokenEndpoint
 from stoplist.web.readiness import Readiness
 
 _BODIES_OF_A_CLIENT = 8
+_PAGES = ("/settings", "/unsubscribes", "/organizations", "/audit")
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +55,7 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
 
     crowd = Crowd()
     api = BearerGate(operations, database=parts.database, clock=parts.clock, limiter=parts.limiter, crowd=crowd)
+    pages = _Pages(parts, crowd)
     routes = Router(
         [
             Mount(API_PATH, app=api),
@@ -59,6 +63,8 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
             Route(API_PATH, api),
             Route(published.OPENAPI_PATH, published.description(parts.base_url)),
             Route(DOCS_PATH, published.reference(parts.base_url)),
+            *(Route(path, pages) for path in ("/", *_PAGES)),
+            *(Mount(path, app=pages) for path in _PAGES),
             Route(health.HEALTHZ, _Plain(health.healthz)),
             Route(health.READYZ, _Plain(health.readyz(parts.database, parts.readiness))),
         ],
@@ -81,6 +87,29 @@ class _Plain:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+class _Pages:
+    """The pages: loaded for the first who asks, as they are nothing that a server needs to start."""
+
+    def __init__(self, parts: Parts, crowd: Crowd) -> None:
+        self._parts, self._crowd = parts, crowd
+        self._app: AsgiApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._app is None:
+            self._app = import_module("stoplist.web.admin.serving").pages(
+                self._crowd,
+                database=self._parts.database,
+                clock=self._parts.clock,
+                limiter=self._parts.limiter,
+                usage=self._parts.usage,
+                secret_keys=self._parts.secret_keys,
+                base_url=self._parts.base_url,
+            )
+        # A mount has taken the beginning off the path; the screens say theirs in full.
+        scope["root_path"], scope["path_params"] = "", {}
         await self._app(scope, receive, send)
 
 

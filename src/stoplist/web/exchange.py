@@ -28,6 +28,8 @@ Headers = list[tuple[bytes, bytes]]
 TOKEN_PATH = "/oauth/token"
 API_PATH = "/api/v1"
 DOCS_PATH = "/docs"
+SIGN_IN_PATH = "/settings/sign-in"
+SIGN_IN_LINK_PATH = "/settings/sign-in/link"
 
 _JSON = (b"content-type", b"application/json")
 # Secrets and personal data: neither a browser nor anything on the way keeps them.
@@ -86,7 +88,7 @@ async def send_token_json(send: Send, status: int, value: Any, headers: Headers)
 
 
 async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
-    """Answer with an error, in the envelope of the endpoint that was asked."""
+    """Answer with an error, in the envelope of the endpoint that was asked, or as a page where a page was."""
     exchange = exchange_of(scope)
     status = ANSWERS[type(error)].status
     headers = [*_headers_of(error), *exchange.headers]
@@ -97,6 +99,10 @@ async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
         return
     envelope = api_envelope(error)
     exchange.error_code = envelope["error"]
+    page = scope.get("stoplist.error_page")
+    if page is not None:
+        await page(send, error, headers)
+        return
     await send_json(send, status, envelope, [NO_STORE, *headers])
 
 

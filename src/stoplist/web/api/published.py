@@ -18,9 +18,9 @@ from stoplist.web.exchange import DOCS_PATH, Headers, Receive, Scope, Send, exch
 
 OPENAPI_PATH = "/openapi.json"
 
+# Kept by a browser, and asked for all the same: after an upgrade nobody reads the old one.
+_ASKED_ANEW = b"no-cache"
 _HEADERS: Headers = [
-    # Kept by a browser, and asked for all the same: after an upgrade nobody reads the old one.
-    (b"cache-control", b"no-cache"),
     (b"vary", b"accept-encoding"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -46,8 +46,7 @@ class Published:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange_of(scope).route = self._path
-        if scope["method"] not in ("GET", "HEAD"):
-            raise MethodNotAllowed("Ask with GET or HEAD.", allow="GET, HEAD")
+        _check_method(scope)
         async with self._making:
             self._file = self._file or await self._make()
         await _answer(self._file, scope["headers"], send)
@@ -76,11 +75,28 @@ def reference(base_url: str) -> Published:
     return Published(DOCS_PATH, make)
 
 
+class Asset:
+    """A file that a page is made with; its path changes with it, so that a browser may keep it for good."""
+
+    def __init__(self, body: bytes, content_type: str) -> None:
+        self._file = _file(body, content_type.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange_of(scope).route = "assets"
+        _check_method(scope)
+        await _answer(self._file, scope["headers"], send, kept=b"public, max-age=31536000, immutable")
+
+
 async def _loaded(module: str) -> Any:
     """A module for the first who asks: neither schemas nor templates are anything that a server needs to start."""
     loaded = import_module(module)
     await let_others_run()
     return loaded
+
+
+def _check_method(scope: Scope) -> None:
+    if scope["method"] not in ("GET", "HEAD"):
+        raise MethodNotAllowed("Ask with GET or HEAD.", allow="GET, HEAD")
 
 
 def _file(body: bytes, content_type: bytes, *headers: tuple[bytes, bytes]) -> File:
@@ -89,8 +105,8 @@ def _file(body: bytes, content_type: bytes, *headers: tuple[bytes, bytes]) -> Fi
     return File({"identity": body}, [(b"content-type", content_type), *headers], etag)
 
 
-async def _answer(file: File, asked: Headers, send: Send) -> None:
-    headers = [*_HEADERS, (b"etag", file.etag)]
+async def _answer(file: File, asked: Headers, send: Send, *, kept: bytes = _ASKED_ANEW) -> None:
+    headers = [*_HEADERS, (b"cache-control", kept), (b"etag", file.etag)]
     if _holds(header_value(asked, b"if-none-match"), file.etag):
         await send({"type": "http.response.start", "status": 304, "headers": headers})
         await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,228 @@
+"""The pages behind one gate: who is signed in, whose page a post comes from, and what a refusal looks like.
+
+Source: docs/interface.md sections D10 and D11.
+"""
+
+from collections.abc import Callable
+from urllib.parse import quote, urlencode
+
+import msgspec
+from starlette.routing import Route, Router
+
+from stoplist.actor import ADMINISTER, Actor
+from stoplist.errors import ANSWERS, Forbidden, MethodNotAllowed, Missing, NotFound, RateLimited, Refused, StoplistError
+from stoplist.staff.sessions import find_session
+from stoplist.web.admin import cookies
+from stoplist.web.admin.cross_site import refuse_other_sites
+from stoplist.web.admin.fields import MAX_FORM_BYTES, read_fields
+from stoplist.web.admin.rendering import render
+from stoplist.web.admin.screens import WAYS
+from stoplist.web.admin.visit import TEXT_HTML, Answer, Desk, Download, Page, Redirect, Visit, Way
+from stoplist.web.body import read_body
+from stoplist.web.crowd import Crowd
+from stoplist.web.exchange import (
+    NO_STORE,
+    SIGN_IN_PATH,
+    Exchange,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    exchange_of,
+    header_value,
+)
+from stoplist.web.oauth import is_form
+
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS: Headers = [
+    NO_STORE,
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    # Not no-referrer: browsers would then send `Origin: null` with our own forms.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+    (b"vary", b"cookie"),
+]
+_STATUS_OF_REFUSED = ((Missing, 404), (Forbidden, 403), (Refused, 422))
+_TITLES = {
+    400: "This request cannot be understood",
+    403: "This is not yours to do",
+    404: "There is nothing here",
+    405: "This cannot be done here",
+    422: "This cannot be done",
+    429: "Too many at once",
+    500: "Something went wrong here",
+    503: "The service is not available at the moment",
+}
+
+
+class Admin:
+    """The ASGI application of all screens."""
+
+    def __init__(self, desk: Desk, crowd: Crowd) -> None:
+        self._desk, self._crowd = desk, crowd
+        paths = dict.fromkeys(way.path for way in WAYS)
+        routes = [Route(path, _Screen(self, [way for way in WAYS if way.path == path])) for path in paths]
+        self._routes = Router(routes, redirect_slashes=False, default=_nothing_here)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange_of(scope).route = "pages/*"
+        scope["stoplist.error_page"] = self._error_page(scope)
+        try:
+            await self._routes(scope, receive, send)
+        except Refused as refusal:
+            await self._send_error(scope, send, _status_of(refusal), refusal.text)
+
+    async def answer(self, ways: list[Way], scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request to one of these ways, which have one path."""
+        exchange = exchange_of(scope)
+        exchange.route = ways[0].path
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        way = next((way for way in ways if way.method == method), None)
+        if way is None:
+            allow = ", ".join(sorted({way.method for way in ways} | {"HEAD" for way in ways if way.method == "GET"}))
+            raise MethodNotAllowed("This page takes no such request.", allow=allow)
+        if way.method == "POST":
+            refuse_other_sites(scope["headers"], base_url=self._desk.base_url)
+        visit = await self._visit(scope, exchange)
+        scope["stoplist.visit"] = visit
+        if visit.person is None and not way.is_open:
+            await _send(send, visit, _to_sign_in(scope))
+            return
+        if way.method == "POST":
+            await self._read_form(visit, scope, receive)
+        await _send(send, visit, await _handled(way, visit))
+
+    async def _visit(self, scope: Scope, exchange: Exchange) -> Visit:
+        headers: Headers = scope["headers"]
+        token = cookies.session_token(headers)
+        found = None
+        if token:
+            with self._crowd.one_of(exchange.source_ip):
+                found = await find_session(self._desk.database, self._desk.clock, token)
+        person = None if found is None else found.person
+        is_administrator = person is not None and person.is_administrator
+        return Visit(
+            desk=self._desk,
+            actor=Actor(
+                kind="person",
+                id="" if person is None else person.email,
+                may=frozenset((ADMINISTER,)) if is_administrator else frozenset(),
+                roles={} if person is None else person.roles,
+                source_ip=exchange.source_ip,
+                request_id=exchange.request_id,
+            ),
+            person=person,
+            session_id="" if found is None else found.session_id,
+            session_token=token,
+            user_agent=header_value(headers, b"user-agent").decode("latin-1"),
+            address=scope["path"],
+            path=scope["path_params"],
+            query=read_fields(scope["query_string"]),
+        )
+
+    async def _read_form(self, visit: Visit, scope: Scope, receive: Receive) -> None:
+        if not is_form(header_value(scope["headers"], b"content-type")):
+            raise Refused("The form came in another format than pages send: go back and try again.")
+        visit.form = read_fields(await read_body(receive, scope["headers"], max_bytes=MAX_FORM_BYTES))
+
+    def _error_page(self, scope: Scope) -> Callable[..., object]:
+        async def send_page(send: Send, error: StoplistError, headers: Headers) -> None:
+            await self._send_error(scope, send, ANSWERS[type(error)].status, error.text, headers)
+
+        return send_page
+
+    async def _send_error(
+        self, scope: Scope, send: Send, status: int, text: str, headers: Headers | None = None
+    ) -> None:
+        exchange = exchange_of(scope)
+        exchange.error_code = exchange.error_code or str(status)
+        visit = scope.get("stoplist.visit") or Visit(desk=self._desk, actor=Actor(kind="person", id=""), person=None)
+        values = {"title": _TITLES.get(status, _TITLES[400]), "text": text, "request_id": exchange.request_id}
+        await _send(send, visit, Page("error.html", values, status, headers or []))
+
+
+class _Screen:
+    """One path, as Starlette wants it."""
+
+    def __init__(self, admin: Admin, ways: list[Way]) -> None:
+        self._admin, self._ways = admin, ways
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._admin.answer(self._ways, scope, receive, send)
+
+
+async def _handled(way: Way, visit: Visit) -> Answer:
+    """What the screen answers; its form once more, with what was typed, where that cannot be done."""
+    if way.again is None:
+        return await way.handler(visit)
+    try:
+        return await way.handler(visit)
+    except (Missing, Forbidden):
+        raise
+    except RateLimited as error:
+        visit.refusal = Refused(error.text)
+        page = await way.again(visit)
+        return _with_status(page, 429, [(b"retry-after", str(error.retry_after_s).encode())])
+    except Refused as refusal:
+        visit.refusal = refusal
+        return _with_status(await way.again(visit), _status_of(refusal), [])
+
+
+def _with_status(page: Answer, status: int, headers: Headers) -> Answer:
+    if not isinstance(page, Page):
+        return page
+    return msgspec.structs.replace(page, status=status, headers=[*page.headers, *headers])
+
+
+def _status_of(refusal: Refused) -> int:
+    return next(status for kind, status in _STATUS_OF_REFUSED if isinstance(refusal, kind))
+
+
+def _to_sign_in(scope: Scope) -> Redirect:
+    """Where somebody who is not signed in goes; after that back to a page that was asked for, never to a post."""
+    if scope["method"] == "POST" or scope["path"] == "/":
+        return Redirect(SIGN_IN_PATH)
+    return Redirect(f"{SIGN_IN_PATH}?{urlencode({'next': scope['path']})}")
+
+
+async def _send(send: Send, visit: Visit, answer: Answer) -> None:
+    if isinstance(answer, Download):
+        await _send_file(send, answer)
+        return
+    if isinstance(answer, Redirect):
+        to = answer.to if not answer.note else f"{answer.to}?note={answer.note}"
+        location = (b"location", quote(to, safe="/?&=%#:+@~").encode())
+        await _send_whole(send, 303, b"", [location, *answer.headers])
+        return
+    body = render(answer.template, visit, answer.values)
+    await _send_whole(send, answer.status, body, [(b"content-type", TEXT_HTML), *answer.headers])
+
+
+async def _send_whole(send: Send, status: int, body: bytes, headers: Headers) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*HEADERS, length, *headers]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_file(send: Send, download: Download) -> None:
+    name = f'attachment; filename="{download.name}"'.encode()
+    kind = [(b"content-type", download.content_type.encode()), (b"content-disposition", name)]
+    # The first part is made before the answer begins: a refusal still has a page of its own.
+    parts = aiter(download.parts)
+    first = await anext(parts, b"")
+    await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *kind]})
+    await send({"type": "http.response.body", "body": first, "more_body": True})
+    async for part in parts:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+    raise NotFound("There is no page at this address: look at the links above.")

@@ -1,0 +1,17 @@
+// The pages work without this: it copies text, and nothing else.
+for (const button of document.querySelectorAll("button[data-copies]")) {
+  const source = document.getElementById(button.dataset.copies);
+  if (!source || !navigator.clipboard) continue;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const before = button.firstChild.textContent;
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+      button.firstChild.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(source);
+      button.firstChild.textContent = "Selected: copy it";
+    }
+    setTimeout(() => (button.firstChild.textContent = before), 2000);
+  });
+}

@@ -1,0 +1,33 @@
+"""Settings → API Keys: every key that this person sees. Source: docs/interface.md section 2.1."""
+
+from contextlib import suppress
+
+from stoplist.errors import StoreUnavailable
+from stoplist.oauth.credentials import list_credentials
+from stoplist.oauth.events import alarms
+from stoplist.web.admin.visit import Page, Visit, get
+
+ALARM_SHOWN_MS = 7 * 86_400_000
+
+
+async def show(visit: Visit) -> Page:
+    """The table, oldest key first, and which of them raised an alarm in the last week."""
+    await write_use(visit)
+    since_ms = visit.clock.now_ms() - ALARM_SHOWN_MS
+    return Page(
+        "keys.html",
+        {
+            "keys": await list_credentials(visit.actor, visit.database),
+            "alarmed": {alarm.client_id for alarm in await alarms(visit.actor, visit.database, since_ms=since_ms)},
+            "may_create": visit.may_audit,
+        },
+    )
+
+
+async def write_use(visit: Visit) -> None:
+    """What this process has seen of the use of keys is there to be shown, not only after the minute is over."""
+    with suppress(StoreUnavailable):
+        await visit.desk.usage.flush(visit.database)
+
+
+WAYS = (get("/settings/keys", show), get("/settings", show))

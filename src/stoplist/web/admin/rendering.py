@@ -1,0 +1,86 @@
+"""Templates to HTML: everything is escaped, times have a zone, numbers have separators."""
+
+import hashlib
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup
+
+from stoplist.rfc3339 import format_ms
+from stoplist.web.admin.notes import NOTES
+from stoplist.web.admin.visit import Visit
+
+ASSETS_PATH = "/settings/assets"
+_NEVER = "Never"
+
+
+def render(template: str, visit: Visit, values: dict[str, Any]) -> bytes:
+    """The page as HTML in UTF-8."""
+    shared = {"visit": visit, "refusal": visit.refusal, "note": NOTES.get(visit.query.text("note")), "me": visit.person}
+    # A lone surrogate can be typed nowhere, but be in what a browser reports of itself.
+    return _environment().get_template(template).render(shared | values).encode("utf-8", "replace")
+
+
+@cache
+def asset(name: str) -> bytes:
+    """The style, the script or the icon of the pages."""
+    return resources.files(__package__).joinpath(f"assets/{name}").read_bytes()
+
+
+@cache
+def asset_path(name: str) -> str:
+    """Where a browser finds it; another one after every change, so that it may be kept for ever."""
+    return f"{ASSETS_PATH}/{hashlib.sha256(asset(name)).hexdigest()[:12]}/{name}"
+
+
+def moment(at_ms: int | None, absent: str = _NEVER) -> Markup:
+    """`2026-03-01 09:30 UTC`, with the whole of it for programs."""
+    if at_ms is None:
+        return Markup('<span class="absent">{}</span>').format(absent)
+    return _time(at_ms, chars=16)
+
+
+def instant(at_ms: int) -> Markup:
+    """`2026-03-01 09:30:15 UTC`, where it matters which of two acts came first."""
+    return _time(at_ms, chars=19)
+
+
+def day(number: int) -> str:
+    """`2026-03-01` for days since 1970 UTC."""
+    return datetime.fromtimestamp(number * 86_400, UTC).date().isoformat()
+
+
+def number(value: int) -> str:
+    """`1,234,567`."""
+    return f"{value:,}"
+
+
+def _time(at_ms: int, *, chars: int) -> Markup:
+    whole = format_ms(at_ms)
+    shown = whole[:chars].replace("T", "\N{NO-BREAK SPACE}")
+    # Pages show a hundred of these: Markup.format would take longer than anything else of a line.
+    return Markup(f'<time datetime="{whole}">{shown}\N{NO-BREAK SPACE}UTC</time>')  # noqa: S704 - figures alone
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("stoplist.web", "admin"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "moment": moment,
+        "instant": instant,
+        "day": day,
+        "number": number,
+        "segment": lambda text: quote(text, safe=""),
+    }
+    environment.globals |= {"asset_path": asset_path}
+    return environment

@@ -1,0 +1,86 @@
+"""Sign in, with a second step where it is turned on; and sign out. Source: docs/interface.md section D11."""
+
+from urllib.parse import urlsplit
+
+from stoplist.staff import sessions, signing_in
+from stoplist.staff.model import SecondStep, SignedIn
+from stoplist.staff.model import Stores as StaffStores
+from stoplist.web.admin import cookies
+from stoplist.web.admin.visit import Page, Redirect, Visit, get, post
+from stoplist.web.exchange import SIGN_IN_PATH
+
+_CODE_PATH = f"{SIGN_IN_PATH}/code"
+_HOME = "/"
+
+
+async def form(visit: Visit) -> Page | Redirect:
+    """E-mail address and password."""
+    if visit.person is not None and visit.refusal is None:
+        return Redirect(_next(visit))
+    return Page("sign_in.html", {"ticket": "", "next": _next(visit)})
+
+
+async def code_form(visit: Visit) -> Page:
+    """The code of the second step."""
+    return Page("sign_in.html", {"ticket": visit.form.text("ticket"), "next": _next(visit)})
+
+
+async def sign_in(visit: Visit) -> Page | Redirect:
+    """Signed in, or asked for a code."""
+    outcome = await signing_in.sign_in(
+        visit.actor,
+        staff_stores(visit),
+        email=visit.form.text("email"),
+        password=visit.form.exact("password"),
+        user_agent=visit.user_agent,
+    )
+    return await entered(visit, outcome, to=_next(visit))
+
+
+async def enter_code(visit: Visit) -> Page | Redirect:
+    """Signed in by the second step."""
+    outcome = await signing_in.second_step(
+        visit.actor,
+        staff_stores(visit),
+        ticket=visit.form.text("ticket"),
+        code=visit.form.text("code"),
+        user_agent=visit.user_agent,
+    )
+    return await entered(visit, outcome, to=_next(visit))
+
+
+async def sign_out(visit: Visit) -> Redirect:
+    """This session has ended; the browser keeps none of its pages."""
+    await sessions.sign_out(visit.database, visit.session_token)
+    return Redirect(SIGN_IN_PATH, note="signed-out", headers=cookies.forget())
+
+
+async def entered(visit: Visit, outcome: SignedIn | SecondStep, *, to: str) -> Page | Redirect:
+    """What follows a right password: the page that was asked for, or the second step."""
+    if isinstance(outcome, SecondStep):
+        return Page("sign_in.html", {"ticket": outcome.ticket, "next": to})
+    # The session that this browser had is not left behind for whoever finds its cookie.
+    await sessions.sign_out(visit.database, visit.session_token)
+    return Redirect(to, headers=cookies.keep(outcome.session_token))
+
+
+def staff_stores(visit: Visit) -> StaffStores:
+    """What the operations on people work with."""
+    return StaffStores(database=visit.database, clock=visit.clock, secret_keys=visit.desk.secret_keys)
+
+
+def _next(visit: Visit) -> str:
+    """The page of ours that was asked for before; never another site's."""
+    wanted = visit.form.text("next") or visit.query.text("next")
+    parts = urlsplit(wanted)
+    is_ours = wanted.startswith("/") and not parts.scheme and not parts.netloc and "\\" not in wanted
+    is_plain = wanted.isascii() and wanted.isprintable() and not wanted.startswith((SIGN_IN_PATH, "//"))
+    return wanted if is_ours and is_plain else _HOME
+
+
+WAYS = (
+    get(SIGN_IN_PATH, form, is_open=True),
+    post(SIGN_IN_PATH, sign_in, again=form, is_open=True),
+    post(_CODE_PATH, enter_code, again=code_form, is_open=True),
+    post("/settings/sign-out", sign_out, again=form),
+)

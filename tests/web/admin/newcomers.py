@@ -1,0 +1,118 @@
+"""People and organizations of a test's own, since the database is shared by all tests of a module."""
+
+import re
+from typing import NamedTuple
+
+import pyotp
+
+from stoplist import ids
+from stoplist.actor import Role
+from stoplist.organizations.groups import list_groups
+from stoplist.organizations.model import Group
+from stoplist.organizations.organizations import create_organization
+from stoplist.staff.links import use_link
+from stoplist.staff.model import Person, SignedIn, Stores
+from stoplist.staff.people import create_person, set_role, show_person
+from stoplist.web.exchange import SIGN_IN_LINK_PATH, SIGN_IN_PATH
+from tests.builders import ADMINISTRATOR
+from tests.web.admin.pages import PASSWORD, QUICK, SECRET_KEYS, Browser, Pages, Shown
+
+TWO_STEP_PATH = "/settings/account/two-step"
+
+
+class Newcomer(NamedTuple):
+    """Somebody new, signed in."""
+
+    email: str
+    browser: Browser
+
+    @property
+    def page(self) -> str:
+        """Where administrators see the person."""
+        return f"/settings/people/{self.email.replace('@', '%40')}"
+
+    def page_in(self, slug: str) -> str:
+        """Where admins of an organization do."""
+        return f"/organizations/{slug}/people/{self.email.replace('@', '%40')}"
+
+
+def new_name() -> str:
+    """A name that nothing else has: good for slugs and addresses."""
+    return ids.new_id("x").lower()
+
+
+def new_address() -> str:
+    """The address of nobody yet."""
+    return f"{new_name()}@people.example"
+
+
+def newcomer(pages: Pages, *, is_administrator: bool = False, roles: dict[str, Role] | None = None) -> Newcomer:
+    """A person with these roles, and a session."""
+    address = new_address()
+    made = pages.administer(create_person, email=address, is_administrator=is_administrator)
+    for slug, role in (roles or {}).items():
+        pages.administer(set_role, email=address, org_slug=slug, role=role)
+    stores = Stores(pages.app.database, pages.app.clock, SECRET_KEYS, QUICK)
+    done = pages.app.run(
+        use_link(ADMINISTRATOR, stores, link_token=made.link_token, password=PASSWORD, user_agent="a test")
+    )
+    assert isinstance(done, SignedIn)
+    return Newcomer(address, Browser(pages.app, done.session_token))
+
+
+def sign_in(pages: Pages, address: str, password: str = PASSWORD) -> tuple[Browser, Shown]:
+    """Another browser of the person, and what it was answered."""
+    browser = pages.stranger()
+    form = browser.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
+    return browser, browser.send(form, email=address, password=password)
+
+
+def use_shown_link(pages: Pages, shown: Shown) -> Shown:
+    """What the link that a page shows answers, used with a password."""
+    browser = pages.stranger()
+    form = browser.get(link_path(shown)).form(SIGN_IN_LINK_PATH)
+    return browser.send(form, password=PASSWORD, repeated=PASSWORD)
+
+
+def link_path(shown: Shown) -> str:
+    """The path of the sign-in link that a page shows."""
+    (token,) = {part.partition("<")[0] for part in shown.html.split(f"{SIGN_IN_LINK_PATH}?token=")[1:]}
+    return f"{SIGN_IN_LINK_PATH}?token={token}"
+
+
+def turn_two_step_on(pages: Pages, browser: Browser) -> tuple[str, list[str]]:
+    """The person of this browser is asked for codes: the secret of the app, and the recovery codes."""
+    form = browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
+    secret = dict(form.values)["secret"].partition(".")[0]
+    shown = browser.send(form, code=code_of(pages, secret))
+    assert shown.status == 200, shown.text
+    return secret, recovery_codes(shown)
+
+
+def code_of(pages: Pages, secret: str) -> str:
+    """What the app shows now."""
+    return pyotp.TOTP(secret).at(pages.app.clock.now_ms() // 1000)
+
+
+def recovery_codes(shown: Shown) -> list[str]:
+    """The codes on a page."""
+    return re.findall(r"\b[a-z2-7]{4}(?:-[a-z2-7]{4}){3}\b", shown.html)
+
+
+def person(pages: Pages, address: str) -> Person:
+    """The person as an administrator sees him."""
+    found: Person = pages.app.run(show_person(ADMINISTRATOR, pages.app.database, email=address))
+    return found
+
+
+def organization(pages: Pages, *, default_group: str | None = None) -> str:
+    """The slug of a new organization."""
+    slug = new_name()
+    pages.administer(create_organization, slug=slug, name=f"The firm {slug}", default_group=default_group)
+    return slug
+
+
+def groups(pages: Pages, slug: str) -> dict[str, Group]:
+    """The groups of an organization by name."""
+    found: list[Group] = pages.app.run(list_groups(ADMINISTRATOR, pages.app.database, org_slug=slug))
+    return {group.name: group for group in found}

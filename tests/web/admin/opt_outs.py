@@ -1,0 +1,72 @@
+"""What partners did before somebody looks at the pages on opt-outs."""
+
+import itertools
+import json
+from typing import Any
+
+from stoplist.organizations.groups import list_groups
+from stoplist.organizations.organizations import create_organization
+from stoplist.rfc3339 import format_ms
+from tests.builders import ADMINISTRATOR
+from tests.fakes import FakeClock
+from tests.web.admin.pages import Browser, Pages
+from tests.web.application import Key
+
+DAY_S = 86_400
+ALL_PERMISSIONS = frozenset(("read", "unsubscribe", "resubscribe"))
+_NUMBERS = itertools.count(1)
+
+
+class Partner:
+    """A key of an organization with every permission, and its program."""
+
+    def __init__(self, pages: Pages, slug: str = "acme", *, label: str = "Nightly import") -> None:
+        self.pages, self.slug = pages, slug
+        self.key: Key = pages.app.new_key(organizations=(slug,), permissions=ALL_PERMISSIONS, label=label)
+        self._token = pages.app.pair(self.key)["access_token"]
+
+    def submit(self, *items: str | dict[str, Any], channel: str = "email", **target: Any) -> dict[str, Any]:
+        """The answer to a batch; an item that is text is an opt-out of that address."""
+        body = {"items": [{"address": one} if isinstance(one, str) else one for one in items], **target}
+        answer = self.pages.app.ask(
+            "POST",
+            f"/api/v1/unsubscribe/{channel}",
+            headers=[("authorization", f"Bearer {self._token}"), ("content-type", "application/json")],
+            body=json.dumps(body).encode(),
+        )
+        assert answer.status == 200, answer.body
+        done: dict[str, Any] = answer.json()
+        return done
+
+    def resubscribe(self, address: str, **target: Any) -> dict[str, Any]:
+        """The person wants messages again, from now on."""
+        now = format_ms(self.pages.app.clock.now_ms())
+        return self.submit({"address": address, "status": "resubscribed", "occurred_at": now}, **target)
+
+
+def clock_of(pages: Pages) -> FakeClock:
+    """The clock, to be moved."""
+    clock = pages.app.clock
+    assert isinstance(clock, FakeClock)
+    return clock
+
+
+def new_organization(pages: Pages, slug: str = "", name: str | None = None) -> Partner:
+    """An organization without a past, with the default group Newsletter, and its partner."""
+    slug = slug or f"fresh-{next(_NUMBERS)}"
+    pages.administer(create_organization, slug=slug, name=name or slug.title(), default_group="Newsletter")
+    return Partner(pages, slug)
+
+
+def group_id(pages: Pages, name: str, slug: str = "acme") -> str:
+    """The id of a group by its name."""
+    groups = pages.app.run(list_groups(ADMINISTRATOR, pages.app.database, org_slug=slug))
+    (found,) = [str(group.group_id) for group in groups if group.name == name]
+    return found
+
+
+def record_of(browser: Browser, address: str) -> str:
+    """Where the only record of the address is shown, by way of the search."""
+    found = browser.post("/unsubscribes", {"address": address})
+    (path,) = [link for link in found.links if link.rpartition("/")[2].isdigit()]
+    return path

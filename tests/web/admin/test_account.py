@@ -1,0 +1,281 @@
+"""Settings → Your account: password, two-step sign-in, sessions. docs/interface.md section D11."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from stoplist.web.admin.account_two_step import qr_picture
+from tests.web.admin.newcomers import (
+    TWO_STEP_PATH,
+    Newcomer,
+    code_of,
+    newcomer,
+    person,
+    recovery_codes,
+    sign_in,
+    turn_two_step_on,
+)
+from tests.web.admin.pages import PASSWORD, Browser, Form, Pages, Shown, email
+
+ACCOUNT = "/settings/account"
+PASSWORD_PATH, END, END_OTHERS = f"{ACCOUNT}/password", f"{ACCOUNT}/end-session", f"{ACCOUNT}/end-other-sessions"
+OFF, CODES = f"{ACCOUNT}/two-step-off", f"{ACCOUNT}/recovery-codes"
+CODE_PATH = "/settings/sign-in/code"
+ANOTHER = "quite another pass phrase"
+
+
+def sent(browser: Browser, path: str, **changes: str | None) -> Shown:
+    """The answer to the form of that page, filled in."""
+    return browser.send(browser.get(path).form(path), **changes)
+
+
+def change_password(me: Newcomer, **changes: str) -> Shown:
+    """The answer to the form with the right values, but for these."""
+    typed = {"current": PASSWORD, "new": ANOTHER, "repeated": ANOTHER} | changes
+    return me.browser.send(me.browser.get(ACCOUNT).form(PASSWORD_PATH), **typed)
+
+
+@pytest.mark.parametrize("name", ["administrator", "admin", "viewer", "nobody"])
+def test_everybody_has_an_account(pages: Pages, name: str) -> None:
+    """With the own roles."""
+    shown = pages.signed_in(name).get(ACCOUNT)
+    assert shown.status == 200
+    assert email(name) in shown.text
+    assert ("acme (admin)" in shown.text) == (name == "admin")
+
+
+@pytest.mark.parametrize("path", [ACCOUNT, TWO_STEP_PATH, OFF, CODES])
+def test_nobody_else_sees_it_and_nothing_keeps_it(pages: Pages, path: str) -> None:
+    """Who is not signed in is asked to; browsers keep no page of it."""
+    assert pages.stranger().get(path).status == 303
+    assert pages.signed_in("viewer").get(path).header("cache-control") == "no-store"
+
+
+# Password.
+
+
+def test_a_new_password_holds_and_ends_the_other_sessions(pages: Pages) -> None:
+    """The one that asked goes on."""
+    me = newcomer(pages)
+    other, _ = sign_in(pages, me.email)
+    done = change_password(me)
+    assert done.location == f"{ACCOUNT}?note=password-changed"
+    assert "Your password was changed" in me.browser.follow(done).text
+    assert other.get(ACCOUNT).status == 303
+    assert sign_in(pages, me.email)[1].status == 422
+    assert sign_in(pages, me.email, ANOTHER)[1].status == 303
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("current", {"current": "not the password"}),
+        ("new", {"new": "too short", "repeated": "too short"}),
+        ("new", {"new": "x" * 129, "repeated": "x" * 129}),
+        ("repeated", {"repeated": ANOTHER + " "}),
+    ],
+)
+def test_a_password_that_cannot_be_changed_is_refused_beside_its_field(
+    pages: Pages, field: str, changes: dict[str, str]
+) -> None:
+    """No password ever comes back in a page."""
+    me = newcomer(pages)
+    refused = change_password(me, **changes)
+    assert refused.status == 422
+    assert f'id="{field}-problem"' in refused.html
+    for secret in (PASSWORD, ANOTHER, *changes.values()):
+        assert f'"{secret}"' not in refused.html
+    assert sign_in(pages, me.email)[1].status == 303
+
+
+def test_white_space_belongs_to_a_password(pages: Pages) -> None:
+    """What was typed is what holds."""
+    me, spaced = newcomer(pages), "  twelve or more  "
+    assert change_password(me, new=spaced, repeated=spaced).status == 303
+    assert sign_in(pages, me.email, spaced.strip())[1].status == 422
+    assert sign_in(pages, me.email, spaced)[1].status == 303
+
+
+def test_guesses_at_the_own_password_are_counted(pages: Pages) -> None:
+    """Whoever found an open session does not get at the password by trying. Section D11."""
+    me = newcomer(pages)
+    answers = [change_password(me, current=f"guess number {number}").status for number in range(11)]
+    assert answers == [422] * 10 + [429]
+    assert change_password(me).status == 429
+
+
+# Two-step sign-in.
+
+
+def test_two_step_sign_in_is_turned_on_with_a_code_of_the_app(pages: Pages) -> None:
+    """The recovery codes are shown this once; the next sign-in asks for a code."""
+    me = newcomer(pages)
+    assert TWO_STEP_PATH in me.browser.get(ACCOUNT).links
+    form = me.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
+    secret = dict(form.values)["secret"].partition(".")[0]
+    done = me.browser.send(form, code=code_of(pages, secret))
+    assert done.status == 200
+    assert done.header("cache-control") == "no-store"
+    assert "they are not shown again" in done.text
+    assert len(set(recovery_codes(done))) == 10
+    assert person(pages, me.email).has_two_step
+    browser, asked = sign_in(pages, me.email)
+    assert (asked.status, browser.token) == (200, "")
+    pages.app.clock.advance(30)
+    inside = browser.send(asked.form(CODE_PATH), code=code_of(pages, secret))
+    assert inside.status == 303
+    assert "On" in browser.get(ACCOUNT).text
+
+
+def test_a_recovery_code_lets_in_once(pages: Pages) -> None:
+    """In place of a code of the app."""
+    me = newcomer(pages)
+    _, codes = turn_two_step_on(pages, me.browser)
+    statuses = []
+    for _ in range(2):
+        browser, asked = sign_in(pages, me.email)
+        statuses.append(browser.send(asked.form(CODE_PATH), code=codes[0]).status)
+    assert statuses == [303, 422]
+
+
+@pytest.mark.parametrize("code", ["000000", "", "abc", "1" * 500])
+def test_after_a_wrong_code_the_same_secret_stands_there(pages: Pages, code: str) -> None:
+    """The app knows it by then: another one would make its entry useless. The message is beside the field."""
+    me = newcomer(pages)
+    form = me.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
+    refused = me.browser.send(form, code=code)
+    assert refused.status == 422
+    assert 'id="code-problem"' in refused.html
+    assert dict(refused.form(TWO_STEP_PATH).values)["secret"] == dict(form.values)["secret"]
+    assert not person(pages, me.email).has_two_step
+
+
+def test_each_visit_begins_with_another_secret(pages: Pages) -> None:
+    """Nothing is kept before a code was seen; the text and the picture say the same."""
+    me = newcomer(pages)
+    first, second = (me.browser.get(TWO_STEP_PATH) for _ in range(2))
+    secrets = [dict(one.form(TWO_STEP_PATH).values)["secret"].partition(".")[0] for one in (first, second)]
+    assert secrets[0] != secrets[1]
+    assert f">{secrets[0]}</code>" in first.html
+
+
+def test_nobody_can_bring_a_secret_of_his_own(pages: Pages) -> None:
+    """Neither a bare one, nor one that another person was shown: whoever knows it would make the codes."""
+    me, attacker = newcomer(pages), newcomer(pages)
+    theirs: Form = attacker.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
+    sealed = dict(theirs.values)["secret"]
+    bare = sealed.partition(".")[0]
+    mine = dict(me.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH).values)["secret"].partition(".")[2]
+    for secret in (sealed, bare, f"{bare}.{mine}", f"{bare}.", ""):
+        refused = me.browser.post(TWO_STEP_PATH, {"secret": secret, "code": code_of(pages, bare)})
+        assert refused.status == 422
+        assert "from another time or person" in refused.text
+        assert bare not in refused.html
+    assert not person(pages, me.email).has_two_step
+
+
+def test_the_form_that_is_sent_twice_shows_no_codes_again(pages: Pages) -> None:
+    """It says that it is on, and where new codes are made."""
+    me = newcomer(pages)
+    form = me.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
+    code = code_of(pages, dict(form.values)["secret"].partition(".")[0])
+    codes = recovery_codes(me.browser.send(form, code=code))
+    again = me.browser.send(form, code=code)
+    assert again.status == 422
+    assert recovery_codes(again) == []
+    assert CODES in again.links
+    for path in (TWO_STEP_PATH, ACCOUNT, CODES):
+        html = me.browser.get(path).html
+        assert not any(code in html for code in codes)
+
+
+def test_two_step_sign_in_is_turned_off_against_the_password(pages: Pages) -> None:
+    """After a page that says what is given up."""
+    me = newcomer(pages)
+    turn_two_step_on(pages, me.browser)
+    assert OFF in me.browser.get(ACCOUNT).links
+    assert "the password alone opens your account" in me.browser.get(OFF).text
+    refused = sent(me.browser, OFF, password="not the password")
+    assert refused.status == 422
+    assert 'id="password-problem"' in refused.html
+    assert person(pages, me.email).has_two_step
+    assert sent(me.browser, OFF, password=PASSWORD).location == f"{ACCOUNT}?note=two-step-off"
+    assert sign_in(pages, me.email)[1].status == 303
+
+
+def test_new_recovery_codes_are_made_against_the_password(pages: Pages) -> None:
+    """The ones from before are dead."""
+    me = newcomer(pages)
+    _, before = turn_two_step_on(pages, me.browser)
+    refused = sent(me.browser, CODES, password="not the password")
+    assert refused.status == 422
+    assert 'id="password-problem"' in refused.html
+    made = sent(me.browser, CODES, password=PASSWORD)
+    assert made.status == 200
+    after = recovery_codes(made)
+    assert len(set(after) - set(before)) == 10
+    for code, status in ((before[0], 422), (after[0], 303)):
+        browser, asked = sign_in(pages, me.email)
+        assert browser.send(asked.form(CODE_PATH), code=code).status == status
+
+
+@pytest.mark.parametrize("path", [OFF, CODES])
+def test_while_it_is_off_there_is_nothing_to_turn_off_or_renew(pages: Pages, path: str) -> None:
+    """The page says so, and has no form."""
+    shown = newcomer(pages).browser.get(path)
+    assert "is off now" in shown.text
+    assert shown.forms[1:] == []
+
+
+def test_the_picture_is_black_on_white_with_its_quiet_zone_and_without_styles() -> None:
+    """Four modules of white around it (ISO/IEC 18004), in dark pages too; the policy of the pages forbids styles."""
+    picture = qr_picture("otpauth://totp/Stoplist:a@b.example?secret=" + "A" * 32)
+    root = ElementTree.fromstring(picture)  # noqa: S314 - drawn here
+    _, _, width, height = (float(number) for number in root.attrib["viewBox"].split())
+    ground, code = list(root)
+    assert (ground.attrib["fill"], code.attrib["stroke"]) == ("#fff", "#000")
+    assert ground.attrib["d"].startswith(f"M0 0h{width:g}v{height:g}")
+    assert code.attrib["d"].startswith("M4 4.5h7")
+    assert "style" not in {name for part in root.iter() for name in part.attrib}
+
+
+# Sessions.
+
+
+def forms_to_end(browser: Browser) -> list[Form]:
+    return [form for form in browser.get(ACCOUNT).forms if form.action == END]
+
+
+def test_a_person_sees_the_own_sessions_and_ends_one(pages: Pages) -> None:
+    """The one in use is marked, and has no button."""
+    me = newcomer(pages)
+    assert "This one" in me.browser.get(ACCOUNT).text
+    assert forms_to_end(me.browser) == []
+    other, _ = sign_in(pages, me.email)
+    (form,) = forms_to_end(me.browser)
+    done = me.browser.send(form)
+    assert done.location == f"{ACCOUNT}?note=session-ended"
+    assert other.get(ACCOUNT).status == 303
+    assert me.browser.get(ACCOUNT).status == 200
+    assert me.browser.send(form).status == 404
+
+
+def test_a_person_ends_all_other_sessions(pages: Pages) -> None:
+    """And stays signed in."""
+    me = newcomer(pages)
+    others = [sign_in(pages, me.email)[0] for _ in range(2)]
+    done = me.browser.send(me.browser.get(ACCOUNT).form(END_OTHERS))
+    assert done.location == f"{ACCOUNT}?note=sessions-ended"
+    assert [one.get(ACCOUNT).status for one in others] == [303, 303]
+    shown = me.browser.follow(done)
+    assert "All your other sessions have ended." in shown.text
+    assert END_OTHERS not in [form.action for form in shown.forms]
+
+
+def test_nobody_ends_the_session_of_somebody_else_from_the_own_account(pages: Pages) -> None:
+    """Whoever is no administrator is told that there is none."""
+    me, other = newcomer(pages), newcomer(pages)
+    sign_in(pages, other.email)
+    (form,) = forms_to_end(other.browser)
+    assert me.browser.send(form).status == 404
+    assert len(forms_to_end(other.browser)) == 1

@@ -1,0 +1,301 @@
+"""The audit page and its file: who may read what, filters, pages, what a line says. docs/interface.md section D11."""
+
+import csv
+import io
+import itertools
+import re
+from typing import Any
+
+import pytest
+
+from stoplist.audit import reading, trail
+from stoplist.db import Transaction
+from stoplist.oauth.credentials import Changes, create_credential, update_credential
+from stoplist.organizations.organizations import rename_organization
+from tests.builders import ADMINISTRATOR
+from tests.web.admin.newcomers import new_name, newcomer, organization
+from tests.web.admin.opt_outs import clock_of
+from tests.web.admin.pages import ROLES, Browser, Pages, Shown
+
+DAY_S = 86_400
+_AHEAD_DAYS = itertools.count(1_000)
+MAY_READ = {"administrator", "admin", "other", "both"}
+COLUMNS = [
+    *("at", "actor_kind", "actor", "action", "what", "target", "organizations", "details", "source_ip", "request_id")
+]
+
+
+def rows_of(shown: Shown) -> list[str]:
+    """The lines of the table, as text."""
+    body = shown.html.partition("<tbody>")[2].partition("</tbody>")[0]
+    return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in body.split("<tr>")[1:]]
+
+
+def filtered(browser: Browser, **filters: str) -> Shown:
+    """The page with the filter form filled in and sent."""
+    return browser.send(browser.get("/audit").form("/audit"), **filters)
+
+
+def exported(browser: Browser, query: str = "") -> list[dict[str, str]]:
+    """The file, read by a program of others."""
+    answer = browser.ask("GET", f"/audit/export{query}")
+    assert answer.status == 200, answer.body
+    return list(csv.DictReader(io.StringIO(answer.body.decode(), newline=""), strict=True))
+
+
+def key_of(pages: Pages, slug: str, label: str = "Nightly") -> str:
+    """The client_id of a new key."""
+    made = pages.administer(create_credential, label=label, organizations=[slug])
+    client_id: str = made.credential.client_id
+    return client_id
+
+
+def record(pages: Pages, action: str, target: str, *, times: int = 1, **detail: Any) -> None:
+    """So many rows."""
+
+    async def unit(transaction: Transaction) -> None:
+        for _ in range(times):
+            at_ms = pages.app.clock.now_ms()
+            await trail.record(transaction, ADMINISTRATOR, action, target, at_ms=at_ms, **detail)
+
+    pages.app.run(pages.app.database.write(unit))
+
+
+def ahead_of_others(pages: Pages) -> None:
+    """What is done from now on comes first in the audit, whatever other tests do."""
+    clock_of(pages).advance(next(_AHEAD_DAYS) * DAY_S)
+
+
+def test_a_line_says_who_did_what_to_what_from_where_and_in_detail(pages: Pages) -> None:
+    """In words, with what was before; the newest first."""
+    slug = organization(pages)
+    key = key_of(pages, slug)
+    clock_of(pages).advance(60)
+    pages.administer(update_credential, client_id=key, changes=Changes(label="By day"))
+    changed, created = rows_of(filtered(pages.signed_in("administrator"), target=key))
+    assert "command line, account tester" in changed
+    assert f"from {ADMINISTRATOR.source_ip}" in changed
+    assert f"request {ADMINISTRATOR.request_id}" in changed
+    assert changed.endswith(f"Key changed {key} label By day (before: Nightly )")
+    assert "UTC" in created
+    assert f"organizations {slug}" in created
+    assert "permissions read, unsubscribe" in created
+
+
+def test_the_target_of_a_line_leads_to_its_page(pages: Pages) -> None:
+    """Whatever there is a page of."""
+    ahead_of_others(pages)
+    administrator = newcomer(pages, is_administrator=True)
+    slug = organization(pages, default_group="Newsletter")
+    key = key_of(pages, slug)
+    newcomer(pages, roles={slug: "admin"})
+    shown = administrator.browser.get("/audit")
+    links = {link for link in shown.links if re.match(r"/(settings/(keys|people)|organizations)/.", link)}
+    assert {f"/settings/keys/{key}", f"/organizations/{slug}", administrator.page} <= links
+    for link in links:
+        assert administrator.browser.get(link).status == 200, link
+
+
+@pytest.mark.parametrize("role", [*ROLES])
+def test_only_those_who_administer_something_read_the_audit(pages: Pages, role: str) -> None:
+    """Page and file; others find no link to it either."""
+    browser = pages.signed_in(role)
+    expected = 200 if role in MAY_READ else 403
+    assert browser.get("/audit").status == expected
+    assert browser.get("/audit/export").status == expected
+    assert ("/audit" in browser.get("/settings/account").links) == (role in MAY_READ)
+
+
+def test_an_admin_reads_what_concerns_his_organizations_alone(pages: Pages) -> None:
+    """On the page and in the file: what concerns others, or the deployment, is as if it were not there."""
+    ahead_of_others(pages)
+    slug, other = organization(pages), organization(pages)
+    admin = newcomer(pages, roles={slug: "admin"})
+    record(pages, "database.restored", "database")
+    for browser in (admin.browser, newcomer(pages, is_administrator=True).browser):
+        is_admin = browser is admin.browser
+        page = browser.get("/audit")
+        file = exported(browser)
+        assert slug in page.text
+        assert slug in {row["target"] for row in file}
+        assert (other in page.text) != is_admin
+        assert (other in {row["target"] for row in file}) != is_admin
+        assert ("database" in {row["target"] for row in file}) != is_admin
+    assert "own organizations alone" in admin.browser.get("/audit").text
+    assert rows_of(filtered(admin.browser, target=other)) == []
+
+
+def test_filters_by_person_action_target_and_day(pages: Pages) -> None:
+    """Each by itself and together; a person by any spelling of his address; both days included."""
+    clock_of(pages).advance(400 * DAY_S)
+    slug = organization(pages)
+    admin = newcomer(pages, roles={slug: "admin"})
+    form = admin.browser.get("/settings/keys/new").form("/settings/keys/new")
+    assert admin.browser.send(form, label="Mine", organizations=[slug], permissions=["read"]).status == 200
+    first_day = "2028-02-19"
+    clock_of(pages).advance(2 * DAY_S)
+    pages.administer(rename_organization, slug=slug, name="Renamed")
+    browser = newcomer(pages, is_administrator=True).browser
+    spelt = admin.email.upper().replace("PEOPLE.EXAMPLE", "People.Example")
+    assert {
+        row.count("Key created") for row in rows_of(filtered(browser, person=admin.email, action="key.create"))
+    } == {1}
+    assert len(rows_of(filtered(browser, person=spelt))) == len(rows_of(filtered(browser, person=admin.email))) > 0
+    (renamed,) = rows_of(filtered(browser, target=slug, action="organization.rename"))
+    assert "name Renamed" in renamed
+    assert "before The firm" in renamed
+    on_first = rows_of(filtered(browser, target=slug, **{"from": first_day, "until": first_day}))
+    assert len(on_first) == 1
+    assert "Organization created" in on_first[0]
+    assert len(rows_of(filtered(browser, target=slug, **{"from": "2028-02-20"}))) == 1
+    assert len(rows_of(filtered(browser, target=slug, until="2028-02-20"))) == 1
+    assert "No entry passes the filters" in filtered(browser, target=slug, action="group.create").text
+
+
+@pytest.mark.parametrize(
+    ("filters", "field"),
+    [
+        ({"from": "yesterday"}, "from"),
+        ({"until": "2026-02-30"}, "until"),
+        ({"from": "2026-03-02", "until": "2026-03-01"}, "until"),
+    ],
+)
+def test_a_day_that_is_none_is_refused_beside_its_field(pages: Pages, filters: dict[str, str], field: str) -> None:
+    """What was typed is kept; the file says so on a page of its own."""
+    browser = pages.signed_in("administrator")
+    shown = filtered(browser, target="kept", **filters)
+    assert shown.status == 422
+    assert f'id="{field}-problem"' in shown.html
+    assert dict(shown.form("/audit").values)["target"] == "kept"
+    query = "&".join(f"{name}={text}" for name, text in filters.items())
+    refused = browser.get(f"/audit/export?{query}")
+    assert refused.status == 422
+    assert (refused.header("content-type") or "").startswith("text/html")
+
+
+def test_older_pages_go_on_with_the_same_filters_and_show_nothing_twice(pages: Pages) -> None:
+    """To the end and no further; what is recorded meanwhile comes first and moves nothing."""
+    target = new_name()
+    for number in range(120):
+        record(pages, "group.create", target, number=number)
+    browser, path, seen = pages.signed_in("administrator"), f"/audit?target={target}", list[int]()
+    while path:
+        shown = browser.get(path)
+        seen += [int(row.rpartition("number ")[2]) for row in rows_of(shown)]
+        record(pages, "group.create", target, number=1000)
+        path = next((link for link in shown.links if "before=" in link), "")
+        assert not path or f"target={target}" in path
+    assert seen == list(range(119, -1, -1))
+
+
+@pytest.mark.parametrize("before", ["x", "-1", "0", "9" * 40, "²", "1.5", "9223372036854775807"])
+def test_a_page_that_there_is_not_is_not_found(pages: Pages, before: str) -> None:
+    """Numbers of no entry, and what is no number."""
+    assert pages.signed_in("administrator").get(f"/audit?before={before}").status == 404
+
+
+def test_a_page_says_where_it_looked_through_as_much_as_it_may(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And goes on from there; nothing is missed."""
+    monkeypatch.setattr(reading, "SCANNED", 10)
+    slug = organization(pages)
+    record(pages, "person.link", new_name(), times=25)
+    browser = pages.signed_in("administrator")
+    shown = browser.get(f"/audit?person=tester&action=organization.create&target={slug}")
+    assert len(rows_of(shown)) == 1, "by its target it is found at once"
+    clock_of(pages).advance(1)
+    record(pages, "person.link", new_name(), times=25)
+    path, looks, found = "/audit?action=organization.create&person=tester", 0, list[str]()
+    while path and not any(slug in row for row in found):
+        shown = browser.get(path)
+        found += rows_of(shown)
+        looks += 1
+        path = next((link for link in shown.links if "before=" in link), "")
+    assert any(slug in row for row in found)
+
+
+def test_the_scan_limit_is_said_and_the_way_on_given(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing was found so far."""
+    target = new_name()
+    record(pages, "group.create", target)
+    record(pages, "group.rename", target, times=30)
+    monkeypatch.setattr(reading, "SCANNED", 10)
+    browser = pages.signed_in("administrator")
+    shown = browser.get(f"/audit?target={target}&action=group.create")
+    assert rows_of(shown) == []
+    assert "Nothing found so far" in shown.text
+    assert "as many as one page may" in shown.text
+    looks = 1
+    while not rows_of(shown):
+        shown = browser.get(next(link for link in shown.links if "before=" in link))
+        looks += 1
+    assert looks == 4
+    assert "Group created" in rows_of(shown)[0]
+
+
+def test_the_file_holds_what_the_filters_say(pages: Pages) -> None:
+    """All of it, over many pages, with a header, newest first, times in UTC."""
+    target = new_name()
+    record(pages, "group.create", target, times=1_100, name="Same")
+    clock_of(pages).advance(1)
+    record(pages, "group.rename", target, name="Later", was="Same")
+    browser = pages.signed_in("administrator")
+    answer = browser.ask("GET", f"/audit/export?target={target}")
+    assert (answer.header("content-type") or "").startswith("text/csv; charset=utf-8")
+    assert re.fullmatch(
+        r'attachment; filename="stoplist-audit-\d{4}-\d\d-\d\d\.csv"', answer.header("content-disposition") or ""
+    )
+    assert answer.body.split(b"\r\n")[0] == ",".join(f'"{name}"' for name in COLUMNS).encode()
+    rows = exported(browser, f"?target={target}")
+    assert len(rows) == 1_101
+    assert list(rows[0]) == COLUMNS
+    assert rows[0] == {
+        "at": "2027-01-15T08:00:01.000Z",
+        "actor_kind": "command",
+        "actor": "tester",
+        "action": "group.rename",
+        "what": "Group renamed",
+        "target": target,
+        "organizations": "",
+        "details": "name: Later; before: Same",
+        "source_ip": "192.0.2.9",
+        "request_id": "00112233445566778899aabb",
+    }
+    assert len(exported(browser, f"?target={target}&action=group.rename")) == 1
+    assert exported(browser, "?target=none-such") == []
+    link = next(link for link in filtered(browser, target=target, action="group.rename").links if "export" in link)
+    assert len(exported(browser, link.removeprefix("/audit/export"))) == 1
+
+
+@pytest.mark.parametrize("name", ["=1+1", '=HYPERLINK("https://evil.example")', "@x", "+1", "-1", " =1", "\t=1"])
+def test_a_name_that_a_spreadsheet_would_compute_is_text_in_the_file(pages: Pages, name: str) -> None:
+    """Wherever it stands: as the target, or among the details."""
+    record(pages, "group.create", name, name=name)
+    clock_of(pages).advance(1)
+    for row in exported(pages.signed_in("administrator"), "?action=group.create"):
+        for cell in row.values():
+            assert cell.lstrip('\t \r\n"')[:1] not in ("=", "+", "-", "@"), cell
+
+
+@pytest.mark.parametrize(
+    "name", ["a,b", 'say "no"', "two\nlines", "Zoë & 例", "<script>alert(1)</script>", "{{ 7 * 7 }}"]
+)
+def test_any_name_is_shown_and_exported_as_it_is(pages: Pages, name: str) -> None:
+    """Escaped on the page, quoted in the file."""
+    target = new_name()
+    record(pages, "group.create", target, name=name)
+    browser = pages.signed_in("administrator")
+    shown = browser.get(f"/audit?target={target}")
+    assert " ".join(name.split()) in shown.text
+    assert "<script>alert" not in shown.html
+    (row,) = exported(browser, f"?target={target}")
+    assert row["details"] == f"name: {name}"
+
+
+def test_filters_are_shown_as_they_were_typed(pages: Pages) -> None:
+    """In the fields, escaped, and in the links; halves of characters find nothing and break nothing."""
+    browser = pages.signed_in("administrator")
+    shown = filtered(browser, person='"><script>alert(1)</script>')
+    assert dict(shown.form("/audit").values)["person"] == '"><script>alert(1)</script>'
+    assert "<script>alert" not in shown.html
+    assert filtered(browser, target="x" * 5_000).status == 200
+    assert filtered(browser, action="none.such").status == 200

@@ -1,0 +1,168 @@
+"""The newest changes of an organization and channel, and their filters. docs/interface.md sections D5, D6 and D11."""
+
+import pytest
+
+from stoplist.organizations.groups import create_group, list_groups, retire_group
+from stoplist.unsubscribes import browse
+from tests.builders import ADMINISTRATOR
+from tests.web.admin.opt_outs import DAY_S, clock_of, group_id, new_organization
+from tests.web.admin.pages import Browser, Pages, Shown
+
+
+def listed(shown: Shown, slug: str, channel: str = "email") -> list[str]:
+    """The change that each line leads to."""
+    begin = f"/unsubscribes/{slug}/{channel}/"
+    found = [link.removeprefix(begin) for link in shown.links if link.startswith(begin)]
+    return [one for one in found if one.isdigit()]
+
+
+def filtered(browser: Browser, slug: str, **filters: str) -> Shown:
+    """The page with the filter form filled in and sent."""
+    path = f"/unsubscribes/{slug}/email"
+    return browser.send(browser.get(path).form(path), **filters)
+
+
+def test_the_newest_change_is_first_and_each_record_stands_once(pages: Pages) -> None:
+    """Each line says address, group, status, reason and times, and leads to the record."""
+    partner = new_organization(pages, "order")
+    partner.submit("first@example.com", "second@example.com")
+    partner.submit("third@example.com", all_groups=True)
+    clock_of(pages).advance(1)
+    partner.resubscribe("first@example.com")
+    browser = pages.signed_in("administrator")
+    shown = browser.get("/unsubscribes/order/email")
+    assert listed(shown, "order") == ["4", "3", "2"]
+    assert "All groups" in shown.text
+    assert "Consent" in shown.text
+    assert browser.get("/unsubscribes/order/email/1").title == browser.get("/unsubscribes/order/email/4").title
+
+
+def test_pages_go_on_to_older_changes_without_showing_one_twice(pages: Pages) -> None:
+    """By the number of the change, never by an address."""
+    partner = new_organization(pages, "pager")
+    partner.submit(*(f"person{number}@example.com" for number in range(120)))
+    browser, seen, path = pages.signed_in("administrator"), [], "/unsubscribes/pager/email"
+    while path:
+        shown = browser.get(path)
+        seen += listed(shown, "pager")
+        path = next((link for link in shown.links if "before=" in link), "")
+    assert seen == [str(number) for number in range(120, 0, -1)]
+    assert "To the newest" in shown.text
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"group": "all"}, ["5"]),
+        ({"group": "Reminders"}, ["4"]),
+        ({"status": "resubscribed"}, ["3"]),
+        ({"reason": "complaint"}, ["2"]),
+        ({"status": "unsubscribed", "group": "Newsletter"}, ["2", "1"]),
+        ({"from": "2027-01-14"}, ["5", "4", "3"]),
+        ({"until": "2027-01-13"}, ["2", "1"]),
+        ({"from": "2027-01-14", "until": "2027-01-14"}, ["3"]),
+        ({"reason": "legal"}, []),
+    ],
+)
+def test_filters_leave_what_passes_all_of_them(pages: Pages, filters: dict[str, str], expected: list[str]) -> None:
+    """Group, status, reason and days, the last one included; the form keeps what was chosen."""
+    partner = new_organization(pages)
+    slug = partner.slug
+    reminders = pages.administer(create_group, org_slug=slug, name="Reminders").group_id
+    clock_of(pages).jump(-2 * DAY_S)
+    partner.submit("one@example.com", {"address": "two@example.com", "reason": "complaint"})
+    clock_of(pages).jump(DAY_S)
+    partner.resubscribe("three@example.com")
+    clock_of(pages).jump(DAY_S)
+    partner.submit("four@example.com", group_id=reminders)
+    partner.submit("five@example.com", all_groups=True)
+    if filters.get("group") in ("Reminders", "Newsletter"):
+        filters = filters | {"group": group_id(pages, filters["group"], slug)}
+    shown = filtered(pages.signed_in("administrator"), slug, **filters)
+    assert listed(shown, slug) == expected
+    assert filters.items() <= dict(shown.form(f"/unsubscribes/{slug}/email").values).items()
+    if not expected:
+        assert "No record passes the filters" in shown.text
+
+
+def test_filters_stay_from_page_to_page(pages: Pages) -> None:
+    """The way to older changes carries them along."""
+    partner = new_organization(pages, "carry")
+    for number in range(55):
+        reason = "bounce" if number else "legal"
+        partner.submit({"address": f"person{number}@example.com", "reason": reason})
+    browser = pages.signed_in("administrator")
+    first = filtered(browser, "carry", reason="bounce")
+    (older,) = [link for link in first.links if "before=" in link]
+    assert listed(browser.get(older), "carry") == ["5", "4", "3", "2"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "field"),
+    [
+        ({"from": "yesterday"}, "from"),
+        ({"until": "2027-02-30"}, "until"),
+        ({"from": "2027-01-16", "until": "2027-01-15"}, "until"),
+        ({"group": "grp_none"}, "group"),
+        ({"status": "gone"}, "status"),
+        ({"reason": "<script>"}, "reason"),
+    ],
+)
+def test_a_filter_that_is_none_is_refused_beside_its_field(pages: Pages, filters: dict[str, str], field: str) -> None:
+    """And nothing is listed."""
+    shown = filtered(pages.signed_in("viewer"), "acme", **filters)
+    assert shown.status == 422
+    assert f'id="{field}-problem"' in shown.html
+    assert "<script>" not in shown.html
+    assert listed(shown, "acme") == []
+
+
+def test_a_filter_that_few_records_pass_says_how_far_it_looked(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page goes through so many records and no more; it says so, and the next one goes on from there."""
+    monkeypatch.setattr(browse, "MAX_SCANNED", 20)
+    monkeypatch.setattr(browse, "_SCANNED_AT_ONCE", 10)
+    partner = new_organization(pages, "rare")
+    partner.submit({"address": "rare@example.com", "reason": "legal"})
+    partner.submit(*(f"person{number}@example.com" for number in range(30)))
+    browser = pages.signed_in("administrator")
+    first = filtered(browser, "rare", reason="legal")
+    assert "Looked through 20 records" in first.text
+    assert "Nothing found so far" in first.text
+    (older,) = [link for link in first.links if "before=" in link]
+    assert listed(browser.get(older), "rare") == ["1"]
+
+
+def test_an_organization_that_holds_nothing_says_how_opt_outs_come(pages: Pages) -> None:
+    """With a way to add one, for those who may."""
+    new_organization(pages, "blank")
+    path = "/unsubscribes/blank/phone"
+    shown = pages.signed_in("administrator").get(path)
+    assert "Nothing recorded yet" in shown.text
+    assert f"{path}/add" in shown.links
+    assert "/unsubscribes/acme/phone/add" not in pages.signed_in("viewer").get("/unsubscribes/acme/phone").links
+
+
+@pytest.mark.parametrize(
+    "target", ["/unsubscribes/bolt/email", "/unsubscribes/none/email", "/unsubscribes/acme/letter"]
+)
+def test_what_somebody_may_not_see_is_answered_like_what_is_not_there(pages: Pages, target: str) -> None:
+    """Another's organization, one that does not exist, and a channel that is none."""
+    assert pages.signed_in("viewer").get(target).status == 404
+
+
+@pytest.mark.parametrize("before", ["x", "-1", "1.5", "9" * 40, "\u0661"])
+def test_a_number_that_is_none_is_no_page(pages: Pages, before: str) -> None:
+    """Nobody's link holds one."""
+    assert pages.signed_in("viewer").get(f"/unsubscribes/acme/email?before={before}").status in (400, 404)
+
+
+def test_names_that_would_be_markup_are_shown_as_text(pages: Pages) -> None:
+    """The names of organizations and groups are what people typed; a retired group can still be filtered by."""
+    new_organization(pages, "markup", "<b>Bold</b> & co")
+    group = pages.administer(create_group, org_slug="markup", name="<script>alert(1)</script>")
+    pages.administer(retire_group, group_id=group.group_id)
+    assert len(pages.app.run(list_groups(ADMINISTRATOR, pages.app.database, org_slug="markup"))) == 2
+    shown = pages.signed_in("administrator").get("/unsubscribes/markup/email")
+    assert "<b>" not in shown.html
+    assert "<script>alert" not in shown.html
+    assert "<script>alert(1)</script> (retired)" in shown.text

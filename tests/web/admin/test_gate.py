@@ -1,0 +1,226 @@
+"""What holds for every page: who gets in, whose posts count, and what browsers are told. docs/interface.md D10, D11."""
+
+import pytest
+
+from stoplist import ids
+from stoplist.web.admin.cookies import NAME
+from stoplist.web.exchange import SIGN_IN_PATH
+from tests.web.admin.pages import PASSWORD, Browser, Pages, email
+from tests.web.application import BASE_URL, FORM
+
+A_PAGE = "/settings/keys"
+RIGHT_TO_LEFT = "\u202egnissal\u202c"
+
+
+def label_of(pages: Pages, label: str) -> str:
+    """A key of that label made on the page; where it is shown then."""
+    browser = pages.signed_in("administrator")
+    form = browser.get("/settings/keys/new").form("/settings/keys/new")
+    made = browser.send(form, label=label, organizations=["acme"], default_organization="acme", permissions=["read"])
+    assert made.status == 200, made.text
+    return dict(form.values)["client_id"].partition(".")[0]
+
+
+@pytest.mark.parametrize("target", [A_PAGE, "/", SIGN_IN_PATH, "/settings/nothing", "/organizations/none-such"])
+def test_every_page_tells_browsers_to_keep_nothing_and_to_let_nobody_frame_it(pages: Pages, target: str) -> None:
+    """No caching, no inline code, nothing from elsewhere, no framing, no sniffing: errors included."""
+    shown = pages.signed_in("administrator").get(target)
+    policy = shown.header("content-security-policy")
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert shown.header("cache-control") == "no-store"
+    assert shown.header("x-frame-options") == "DENY"
+    assert shown.header("x-content-type-options") == "nosniff"
+    assert shown.header("referrer-policy") == "same-origin"
+    for forbidden in (" style=", "<style", " onclick=", "javascript:", "http://"):
+        assert forbidden not in shown.html
+
+
+def test_whoever_is_not_signed_in_is_asked_to_and_comes_back(pages: Pages) -> None:
+    """The page that was asked for is shown after the sign-in."""
+    stranger = pages.stranger()
+    sent = stranger.get(A_PAGE)
+    assert (sent.status, sent.location) == (303, f"{SIGN_IN_PATH}?next=%2Fsettings%2Fkeys")
+    form = stranger.follow(sent).form(SIGN_IN_PATH)
+    inside = stranger.send(form, email=email("viewer"), password=PASSWORD)
+    assert (inside.status, inside.location) == (303, A_PAGE)
+    assert "API Keys" in stranger.follow(inside).title
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    ["https://evil.example/", "//evil.example/", "/\\evil.example", "evil", "/settings/sign-in", "/\t/evil.example"],
+)
+def test_a_sign_in_never_leads_to_another_site(pages: Pages, elsewhere: str) -> None:
+    """What `next` says is a page of ours, or nothing."""
+    stranger = pages.stranger()
+    form = stranger.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
+    inside = stranger.send(form, email=email("viewer"), password=PASSWORD, next=elsewhere)
+    assert (inside.status, inside.location) == (303, "/")
+
+
+def test_a_sign_in_gives_a_cookie_of_this_host_alone_that_no_script_reads(pages: Pages) -> None:
+    """`__Host-`, Secure, HttpOnly, SameSite (RFC 6265bis)."""
+    stranger = pages.stranger()
+    form = stranger.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
+    inside = stranger.send(form, email=email("viewer"), password=PASSWORD)
+    cookie = inside.header("set-cookie")
+    assert cookie is not None
+    name, _, attributes = cookie.partition("=")
+    assert name.startswith("__Host-")
+    assert {"Secure", "HttpOnly", "SameSite=Lax", "Path=/"} <= set(attributes.split("; "))
+    assert "Domain" not in cookie
+
+
+def test_a_session_that_somebody_planted_is_not_the_one_that_is_signed_in(pages: Pages) -> None:
+    """Session fixation: the token is always a new one, and the one before it is over."""
+    attacker = pages.stranger()
+    first = attacker.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
+    attacker.send(first, email=email("other"), password=PASSWORD)
+    planted = attacker.token
+    victim = Browser(pages.app, planted)
+    form = first
+    victim.send(form, email=email("viewer"), password=PASSWORD)
+    assert victim.token
+    assert victim.token != planted
+    assert Browser(pages.app, planted).get(A_PAGE).status == 303
+
+
+def test_signing_out_ends_the_session_and_not_only_the_cookie(pages: Pages) -> None:
+    """Whoever kept the cookie is outside too."""
+    browser = pages.stranger()
+    browser.send(browser.get(SIGN_IN_PATH).form(SIGN_IN_PATH), email=email("viewer"), password=PASSWORD)
+    token = browser.token
+    out = browser.post("/settings/sign-out")
+    assert out.status == 303
+    assert browser.token == ""
+    assert Browser(pages.app, token).get(A_PAGE).status == 303
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "none", "SAME-ORIGIN", "same-origin,cross-site"])
+def test_a_post_of_another_site_does_nothing(pages: Pages, site: str) -> None:
+    """`Sec-Fetch-Site` says whose page it was; a sister site is another site."""
+    browser = pages.signed_in("administrator")
+    client_id = label_of(pages, "To be kept")
+    refused = browser.post(f"/settings/keys/{client_id}/deactivate", site=site)
+    assert refused.status == 403
+    assert "was not sent by a page of" in refused.text
+    assert "Active" in browser.get(f"/settings/keys/{client_id}").text
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [(BASE_URL, 303), ("https://evil.example", 403), ("null", 403), (f"{BASE_URL}.evil.example", 403), (None, 403)],
+)
+def test_without_fetch_metadata_the_origin_decides(pages: Pages, origin: str | None, status: int) -> None:
+    """Older browsers send `Origin` alone; what sends neither is refused."""
+    browser = pages.signed_in("administrator")
+    headers = [FORM] if origin is None else [FORM, ("origin", origin)]
+    answer = browser.ask("POST", f"/settings/keys/{label_of(pages, 'Another')}/revoke", *headers)
+    assert answer.status == status
+
+
+def test_a_partners_token_opens_no_page(pages: Pages) -> None:
+    """Neither as a bearer token nor in the cookie."""
+    token = pages.app.pair(pages.app.new_key())["access_token"]
+    assert pages.stranger().get(A_PAGE, ("authorization", f"Bearer {token}")).status == 303
+    assert Browser(pages.app, token).get(A_PAGE).status == 303
+
+
+def test_a_session_does_not_open_the_api(pages: Pages) -> None:
+    """Neither as a cookie nor as a bearer token."""
+    browser = pages.signed_in("administrator")
+    operation = "/api/v1/unsubscribe/email"
+    assert browser.ask("GET", operation).status == 401
+    assert pages.app.call(browser.token, operation).status == 401
+
+
+def test_a_token_that_nobody_was_given_is_nobodys(pages: Pages) -> None:
+    """Made-up, malformed and doubled cookies are as none."""
+    for token in (ids.new_secret(ids.SESSION), "x", f"a; {NAME}=b", "\x80"):
+        assert Browser(pages.app, token).get(A_PAGE).status == 303
+
+
+@pytest.mark.parametrize(
+    "label", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "a & b"]
+)
+def test_a_label_is_shown_as_it_was_typed(pages: Pages, label: str) -> None:
+    """Everything is escaped, in titles and attributes too."""
+    client_id = label_of(pages, label)
+    browser = pages.signed_in("administrator")
+    for page in ("", "/edit", "/sheet", "/deactivate"):
+        shown = browser.get(f"/settings/keys/{client_id}{page}")
+        assert shown.status == 200
+        assert label in shown.text
+        assert label in shown.title or page == "/edit"
+        assert "<script>alert" not in shown.html
+        assert "<img src=x" not in shown.html
+
+
+@pytest.mark.parametrize("label", ["x" * 10_000, RIGHT_TO_LEFT, "two\nlines", " "])
+def test_a_label_that_cannot_be_one_is_refused_beside_its_field_and_kept(pages: Pages, label: str) -> None:
+    """10 000 characters, marks that turn text around, several lines."""
+    browser = pages.signed_in("administrator")
+    form = browser.get("/settings/keys/new").form("/settings/keys/new")
+    refused = browser.send(form, label=label, organizations=["acme"], permissions=["read"])
+    assert refused.status == 422
+    assert 'id="label-problem"' in refused.html
+    assert 'aria-invalid="true"' in refused.html
+    kept = dict(refused.form("/settings/keys/new").values)["label"]
+    assert kept.split() == label.split()
+
+
+def test_of_two_sessions_that_a_browser_brings_neither_counts(pages: Pages) -> None:
+    """Which of them somebody else planted cannot be told."""
+    token = pages.signed_in("viewer").token
+    assert Browser(pages.app, token).get(A_PAGE).status == 200
+    assert Browser(pages.app, f"{token}; {NAME}={token}").get(A_PAGE).status == 200
+    assert Browser(pages.app, f"{token}; {NAME}={pages.signed_in('admin').token}").get(A_PAGE).status == 303
+
+
+def test_a_form_comes_as_pages_send_it(pages: Pages) -> None:
+    """A page of another site could send text/plain without asking anybody."""
+    browser = pages.signed_in("administrator")
+    plain = ("content-type", "text/plain")
+    answer = browser.ask("POST", "/settings/keys/new", plain, ("sec-fetch-site", "same-origin"), body=b"label=x")
+    assert answer.status == 422
+    assert b"another format" in answer.body
+
+
+def test_a_method_that_a_page_does_not_take_is_named(pages: Pages) -> None:
+    """405 with `Allow`, as a page."""
+    answer = pages.signed_in("viewer").ask("DELETE", A_PAGE)
+    assert answer.status == 405
+    assert answer.header("allow") == "GET, HEAD"
+
+
+def test_an_address_that_leads_nowhere_is_a_page_with_a_way_back(pages: Pages) -> None:
+    """404 in the frame of the pages."""
+    shown = pages.signed_in("viewer").get("/organizations/acme/none/such/page")
+    assert shown.status == 404
+    assert "/" in shown.links
+
+
+@pytest.mark.parametrize("body", [b"label=%ff", b"label=a%00b", b"&".join([b"a=b"] * 2000), b"label=" + b"x" * 300_000])
+def test_a_form_that_no_page_sends_is_refused(pages: Pages, body: bytes) -> None:
+    """Undecodable bytes, NUL, too many fields, too much."""
+    browser = pages.signed_in("administrator")
+    answer = browser.ask("POST", "/settings/keys/new", FORM, ("sec-fetch-site", "same-origin"), body=body)
+    assert answer.status == 400
+    assert b"<!doctype html>" in answer.body
+
+
+def test_files_of_the_pages_may_be_kept_for_they_change_their_path(pages: Pages) -> None:
+    """The style and the script; nothing else of the pages."""
+    shown = pages.stranger().get(SIGN_IN_PATH)
+    (style,) = [
+        part.split('"')[0]
+        for part in shown.html.split('href="')
+        if part.startswith("/settings/assets/") and ".css" in part
+    ]
+    answer = pages.stranger().ask("GET", style)
+    assert answer.status == 200
+    assert answer.header("content-type") == "text/css; charset=utf-8"
+    assert "immutable" in (answer.header("cache-control") or "")

@@ -1,0 +1,210 @@
+"""A record's page: what it bars, its whole history, and the changes by hand that begin there.
+
+Source: docs/interface.md sections D5, D6 and D11.
+"""
+
+import pytest
+
+from stoplist.organizations.groups import create_group, retire_group
+from tests.builders import audit_rows
+from tests.web.admin.opt_outs import DAY_S, Partner, clock_of, group_id, new_organization, record_of
+from tests.web.admin.pages import Pages, Shown
+
+EARLIER = "2027-01-10T09:30:15Z"
+
+
+def of_record(shown: Shown) -> str:
+    """What the page says is barred."""
+    return shown.text.partition("What it bars")[2].partition("The record Organization")[0]
+
+
+def test_it_says_what_is_barred_in_plain_words(pages: Pages) -> None:
+    """The group's own record bars its messages, that of all groups bars every one, and neither changes the other."""
+    partner, browser = Partner(pages), pages.signed_in("viewer")
+    partner.submit("plain@example.com", group_id=group_id(pages, "Reminders"))
+    shown = browser.get(record_of(browser, "plain@example.com"))
+    assert "Acme Shoes may send no messages of Reminders by e-mail to this address." in of_record(shown)
+    assert "Messages of other groups are not barred by this record." in of_record(shown)
+
+    partner.submit("plain@example.com", all_groups=True)
+    found = browser.post("/unsubscribes", {"address": "plain@example.com"})
+    every, reminders = [link for link in found.links if link.rpartition("/")[2].isdigit()]
+    assert "Acme Shoes may send nothing by e-mail to this address" in of_record(browser.get(every))
+    assert "Nor any others: its record of all groups bars them." in of_record(browser.get(reminders))
+    assert every in browser.get(reminders).links
+
+    clock_of(pages).advance(1)
+    partner.resubscribe("plain@example.com", group_id=group_id(pages, "Reminders"))
+    shown = browser.get(reminders)
+    assert "Nothing itself, since the person resubscribed." in of_record(shown)
+    assert "are barred all the same" in of_record(shown)
+
+
+def test_a_resubscribed_address_is_barred_by_nothing(pages: Pages) -> None:
+    """And the page says so."""
+    partner, browser = Partner(pages), pages.signed_in("viewer")
+    partner.submit({"address": "again@example.com", "occurred_at": EARLIER})
+    partner.resubscribe("again@example.com")
+    shown = browser.get(record_of(browser, "again@example.com"))
+    assert "Nothing: messages of Newsletter by e-mail may be sent to this address." in of_record(shown)
+
+
+def test_its_history_says_what_when_who_and_by_which_submission(pages: Pages) -> None:
+    """Every state that it ever had: when it happened, when it arrived, which key or person, which submission."""
+    partner = Partner(pages, label="Shop <b>export</b>")
+    sent = partner.submit(
+        {"address": "history@example.com", "occurred_at": EARLIER, "reason": "complaint", "source": "form <i>7</i>"}
+    )
+    clock_of(pages).advance(60)
+    browser = pages.signed_in("admin")
+    path = record_of(browser, "history@example.com")
+    form = browser.get(f"{path}/resubscribe").form(f"{path}/resubscribe")
+    browser.send(form, occurred_at="2027-01-15T08:00:30", stated_reason="She called, ticket 4711")
+    shown = browser.get(path)
+    history = shown.text.partition("History")[2]
+    newest, oldest = history.index("ticket 4711"), history.index("form <i>7</i>")
+    assert newest < oldest
+    for text in ("2027-01-10\N{NO-BREAK SPACE}09:30:15", "2027-01-15\N{NO-BREAK SPACE}08:00:00", "Complaint"):
+        assert " ".join(text.split()) in history
+    assert "admin@people.example" in history
+    assert "Shop <b>export</b>" in history
+    assert "<b>export" not in shown.html
+    assert f"/unsubscribes/{sent['submission_id']}" in shown.links
+    assert f"/settings/keys/{partner.key.client_id}" in shown.links
+    assert "Printed on 2027-01-15 08:01:00 UTC by admin@people.example" in shown.text
+
+
+def test_an_earlier_change_leads_to_the_record_as_it_is_now(pages: Pages) -> None:
+    """A link that was kept goes on working after the record has changed; the title names no address."""
+    partner, browser = Partner(pages), pages.signed_in("viewer")
+    partner.submit({"address": "kept.link@example.com", "occurred_at": EARLIER})
+    path = record_of(browser, "kept.link@example.com")
+    partner.resubscribe("kept.link@example.com")
+    shown = browser.get(path)
+    assert "Resubscribed" in shown.text
+    assert "kept.link" not in shown.title
+    assert record_of(browser, "kept.link@example.com") != path
+
+
+def test_an_admin_resubscribes_by_hand_and_the_page_says_what_became_of_it(pages: Pages) -> None:
+    """With a stated reason and a date; nobody types the address again, and the audit has it."""
+    partner, browser = Partner(pages), pages.signed_in("admin")
+    partner.submit({"address": "back@example.com", "occurred_at": EARLIER})
+    path = record_of(browser, "back@example.com")
+    page = browser.get(f"{path}/resubscribe")
+    assert "back@example.com" in page.text
+    assert "back@example.com" not in page.title
+    answer = browser.send(
+        page.form(f"{path}/resubscribe"), occurred_at="2027-01-15T07:00", stated_reason="At the desk, signed"
+    )
+    assert answer.location is not None
+    assert answer.location.endswith("?note=resubscribed-updated")
+    assert "back" not in answer.location
+    shown = browser.follow(answer)
+    assert "The resubscription was recorded" in shown.text
+    assert "At the desk, signed" in shown.text
+    row = pages.app.run(audit_rows(pages.app.database))[-1]
+    assert (row.action, row.actor) == ("resubscribe.by_hand", "person admin@people.example")
+
+
+def test_a_resubscription_that_is_older_than_the_last_act_changes_nothing(pages: Pages) -> None:
+    """The page says so, and when the later act was."""
+    partner, browser = Partner(pages), pages.signed_in("admin")
+    partner.submit({"address": "outranked@example.com", "occurred_at": "2027-01-12T10:11:12Z"})
+    path = record_of(browser, "outranked@example.com")
+    form = browser.get(f"{path}/resubscribe").form(f"{path}/resubscribe")
+    shown = browser.follow(browser.send(form, occurred_at="2027-01-11T00:00", stated_reason="An old letter"))
+    assert "Nothing was changed" in shown.text
+    assert "Last known act2027-01-12 10:11:12 UTC" in shown.text
+    assert "may send no messages" in shown.text
+
+
+@pytest.mark.parametrize(
+    ("typed", "field"),
+    [
+        ({"occurred_at": "", "stated_reason": "Said so"}, "occurred_at"),
+        ({"occurred_at": "last week", "stated_reason": "Said so"}, "occurred_at"),
+        ({"occurred_at": "2027-02-30T10:00", "stated_reason": "Said so"}, "occurred_at"),
+        ({"occurred_at": "2027-01-16T00:00", "stated_reason": "In the future"}, "occurred_at"),
+        ({"occurred_at": "2027-01-14T00:00", "stated_reason": "  "}, "stated_reason"),
+        ({"occurred_at": "2027-01-14T00:00", "stated_reason": "x" * 201}, "stated_reason"),
+    ],
+)
+def test_a_resubscription_needs_a_date_and_a_stated_reason(pages: Pages, typed: dict[str, str], field: str) -> None:
+    """Refused beside the field, with what was typed kept and nothing recorded."""
+    partner, browser = new_organization(pages), pages.signed_in("administrator")
+    partner.submit({"address": "needs@example.com", "occurred_at": EARLIER})
+    path = f"/unsubscribes/{partner.slug}/email/1/resubscribe"
+    shown = browser.post(path, typed)
+    assert shown.status == 422
+    assert f'id="{field}-problem"' in shown.html
+    assert {name: text.strip() for name, text in typed.items()}.items() <= dict(shown.form(path).values).items()
+    assert "may send no messages" in browser.get(path.removesuffix("/resubscribe")).text
+
+
+def test_an_admin_opts_a_resubscribed_address_out_again(pages: Pages) -> None:
+    """From the record, at once, where no time is stated."""
+    partner, browser = Partner(pages), pages.signed_in("admin")
+    partner.resubscribe("wavers@example.com")
+    path = record_of(browser, "wavers@example.com")
+    assert f"{path}/unsubscribe" in browser.get(path).links
+    form = browser.get(f"{path}/unsubscribe").form(f"{path}/unsubscribe")
+    shown = browser.follow(browser.send(form, reason="legal", stated_reason="Letter of a lawyer"))
+    assert "takes the place of the resubscription" in shown.text
+    assert "Legal" in shown.text
+
+
+@pytest.mark.parametrize("change", ["resubscribe", "unsubscribe"])
+def test_who_may_not_change_is_refused_and_offered_nothing(pages: Pages, change: str) -> None:
+    """A viewer is told that it is not his, and an outsider that there is nothing."""
+    partner, viewer = Partner(pages), pages.signed_in("viewer")
+    partner.submit(f"not.{change}@example.com")
+    path = record_of(viewer, f"not.{change}@example.com")
+    assert not [link for link in viewer.get(path).links if link.endswith("subscribe")]
+    typed = {"occurred_at": "2027-01-14T00:00", "stated_reason": "Said so"}
+    before = pages.app.value("SELECT COUNT(*) AS number FROM submissions")
+    for name, status in (("viewer", 403), ("other", 404), ("nobody", 404)):
+        assert pages.signed_in(name).get(f"{path}/{change}").status == status
+        assert pages.signed_in(name).post(f"{path}/{change}", typed).status == status
+    assert pages.app.value("SELECT COUNT(*) AS number FROM submissions") == before
+
+
+def test_what_a_retired_group_holds_is_shown_and_stays_as_it_is(pages: Pages) -> None:
+    """No button, and a refusal for whoever sends the form all the same."""
+    partner = new_organization(pages, "tired")
+    group = pages.administer(create_group, org_slug="tired", name="Old news").group_id
+    partner.submit("tired@example.com", group_id=group)
+    browser, path = pages.signed_in("administrator"), "/unsubscribes/tired/email/1"
+    assert f"{path}/resubscribe" in browser.get(path).links
+    pages.administer(retire_group, group_id=group)
+    shown = browser.get(path)
+    assert shown.status == 200
+    assert f"{path}/resubscribe" not in shown.links
+    assert browser.post(f"{path}/resubscribe", {"occurred_at": "2027-01-15T08:00", "stated_reason": "x"}).status == 422
+
+
+@pytest.mark.parametrize("number", ["0", "99999", "-1", "x", "9" * 30, "1.0", "\u0661"])
+def test_a_number_without_a_change_is_nothing(pages: Pages, number: str) -> None:
+    """As is one of another organization."""
+    assert pages.signed_in("administrator").get(f"/unsubscribes/acme/email/{number}").status == 404
+    assert pages.signed_in("viewer").get("/unsubscribes/bolt/email/1").status == 404
+
+
+def test_a_source_in_another_script_does_not_turn_the_page_around(pages: Pages) -> None:
+    """What partners sent stands for itself, in an element that isolates it."""
+    browser = pages.signed_in("viewer")
+    Partner(pages).submit({"address": "around@example.com", "source": "\u202e<b>evil\u202c"})
+    shown = browser.get(record_of(browser, "around@example.com"))
+    assert shown.html.count("\u202e") == shown.html.count("<bdi>\u202e&lt;b&gt;evil\u202c</bdi>") == 2
+
+
+def test_an_act_that_counts_no_more_is_told(pages: Pages) -> None:
+    """After a reversal no act of the person is known, and the page says what that means."""
+    sent = Partner(pages).submit("reversed@example.com")
+    browser = pages.signed_in("administrator")
+    path = f"/unsubscribes/{sent['submission_id']}/reverse"
+    browser.send(browser.get(path).form(path))
+    clock_of(pages).advance(DAY_S / 24)
+    shown = browser.get(record_of(browser, "reversed@example.com"))
+    assert "None counts: any opt-out takes effect" in shown.text
+    assert "Correction" in shown.text

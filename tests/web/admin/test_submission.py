@@ -1,0 +1,161 @@
+"""A submission's page, and taking it back. docs/interface.md sections D6 and D11, Reversing."""
+
+import pytest
+
+from stoplist.oauth.credentials import Changes, update_credential
+from tests.builders import audit_rows
+from tests.web.admin.opt_outs import Partner, clock_of, new_organization, record_of
+from tests.web.admin.pages import Pages, Shown
+
+
+def shown_counts(shown: Shown) -> dict[str, str]:
+    """The hidden fields that say what the reader was shown."""
+    (form,) = [form for form in shown.forms if form.action.endswith("/reverse")]
+    return dict(form.values)
+
+
+def test_it_says_who_sent_it_when_from_where_and_what_it_did(pages: Pages) -> None:
+    """With its counts, and a way to every record."""
+    partner = new_organization(pages, "batch")
+    partner.submit("known@example.com")
+    sent = partner.submit("one@example.com", "two@example.com", "known@example.com")
+    shown = pages.signed_in("administrator").get(f"/unsubscribes/{sent['submission_id']}")
+    for text in ("Received3", "Created2", "Updated0", "Unchanged1", "192.0.2.1", "2027-01-15 08:00:00 UTC"):
+        assert text in shown.text
+    assert f"/settings/keys/{partner.key.client_id}" in shown.links
+    assert {"/unsubscribes/batch/email/2", "/unsubscribes/batch/email/3"} <= set(shown.links)
+    assert "one@example.com" in shown.text
+
+
+def test_its_records_come_page_by_page(pages: Pages) -> None:
+    """In the order of their numbers, none twice."""
+    partner = new_organization(pages, "many")
+    sent = partner.submit(*(f"person{number}@example.com" for number in range(120)))
+    browser, seen, path = pages.signed_in("administrator"), [], f"/unsubscribes/{sent['submission_id']}"
+    while path:
+        shown = browser.get(path)
+        seen += [link.rpartition("/")[2] for link in shown.links if link.startswith("/unsubscribes/many/email/")]
+        path = next((link for link in shown.links if "after=" in link), "")
+    assert seen == [str(number) for number in range(1, 121)]
+
+
+def test_one_that_changed_nothing_says_so(pages: Pages) -> None:
+    """Its items met records that had their status already."""
+    partner = new_organization(pages, "quiet")
+    partner.submit({"address": "same@example.com", "occurred_at": "2027-01-10T00:00:00Z"})
+    sent = partner.submit("same@example.com")
+    shown = pages.signed_in("administrator").get(f"/unsubscribes/{sent['submission_id']}")
+    assert "Nothing that can be seen" in shown.text
+    assert not [link for link in shown.links if link.endswith("/reverse")]
+
+
+def test_an_administrator_reverses_it_after_seeing_the_counts(pages: Pages) -> None:
+    """What returns to what, what is left out and why; then exactly that is done, and both submissions say so."""
+    partner = new_organization(pages, "mistake")
+    partner.submit({"address": "before@example.com", "status": "resubscribed", "occurred_at": "2027-01-10T00:00:00Z"})
+    sent = partner.submit("new@example.com", "before@example.com", "again@example.com", "changed@example.com")
+    clock_of(pages).advance(60)
+    Partner(pages, "mistake").submit("again@example.com")
+    partner.resubscribe("changed@example.com")
+    browser, path = pages.signed_in("administrator"), f"/unsubscribes/{sent['submission_id']}/reverse"
+    page = browser.get(path)
+    assert shown_counts(page) == {"restored": "1", "corrected": "1", "superseded": "1", "confirmed": "1"}
+    assert "Reverse 2 records" in page.text
+    left_out = page.text.partition("What is left out, and why")[2]
+    assert "again@example.com Sent again since" in left_out
+    assert "changed@example.com A later change stands" in left_out
+    assert "new@example.com" not in left_out
+
+    done = browser.follow(browser.send(page.form(path)))
+    assert "The submission was reversed." in done.text
+    assert "Taken back already2" in done.text
+    assert "Nothing is left to take back." in done.text
+    assert "new@example.com" not in done.text
+    assert "Correction" in browser.get(record_of(browser, "new@example.com")).text
+    assert "Resubscribed" in browser.get(record_of(browser, "before@example.com")).text
+    shown = browser.get(f"/unsubscribes/{sent['submission_id']}")
+    assert "It was reversed" in shown.text
+    reversals = [link for link in shown.links if link.startswith("/unsubscribes/sub_") and "/reverse" not in link]
+    assert f"/unsubscribes/{sent['submission_id']}" in browser.get(reversals[0]).links
+    row = pages.app.run(audit_rows(pages.app.database))[-1]
+    assert (row.action, row.actor) == ("submission.reverse", "person administrator@people.example")
+
+
+def test_a_change_meanwhile_is_refused_with_the_new_counts(pages: Pages) -> None:
+    """Nobody takes back anything else than what was shown."""
+    partner = new_organization(pages, "meanwhile")
+    sent = partner.submit("one@example.com", "two@example.com")
+    browser, path = pages.signed_in("administrator"), f"/unsubscribes/{sent['submission_id']}/reverse"
+    page = browser.get(path)
+    Partner(pages, "meanwhile").submit("two@example.com")
+    refused = browser.send(page.form(path))
+    assert refused.status == 422
+    assert "look at the new counts" in refused.text
+    assert "Reverse 1 record" in refused.text
+    assert shown_counts(refused)["confirmed"] == "1"
+    assert "It was reversed" not in browser.get(f"/unsubscribes/{sent['submission_id']}").text
+    assert "The submission was reversed." in browser.follow(browser.send(refused.form(path))).text
+
+
+def test_a_form_sent_twice_takes_back_once(pages: Pages) -> None:
+    """The second is refused, since the counts are others."""
+    sent = new_organization(pages, "double").submit("one@example.com")
+    browser, path = pages.signed_in("administrator"), f"/unsubscribes/{sent['submission_id']}/reverse"
+    form = browser.get(path).form(path)
+    assert browser.send(form).status == 303
+    assert browser.send(form).status == 422
+    assert (
+        pages.app.value("SELECT COUNT(*) AS number FROM reversals WHERE submission_id = :id", id=sent["submission_id"])
+        == 1
+    )
+
+
+@pytest.mark.parametrize("counts", [{}, {"restored": "x"}, {"restored": "-1"}, {"corrected": "9" * 40}])
+def test_nothing_is_taken_back_without_the_counts(pages: Pages, counts: dict[str, str]) -> None:
+    """A form that nobody was shown is refused."""
+    sent = new_organization(pages).submit("one@example.com")
+    browser, path = pages.signed_in("administrator"), f"/unsubscribes/{sent['submission_id']}/reverse"
+    page = browser.get(path)
+    typed = {} if not counts else shown_counts(page) | counts
+    refused = browser.post(path, typed)
+    assert refused.status == 422
+    assert "The counts that you were shown are missing" in refused.text
+    assert shown_counts(browser.get(path))["corrected"] == "1"
+
+
+def test_only_administrators_reverse_and_only_those_who_see_it_look_at_it(pages: Pages) -> None:
+    """An admin of the organization reads it and is refused the reversal; for others there is nothing."""
+    sent = Partner(pages).submit("only.administrators@example.com")
+    path = f"/unsubscribes/{sent['submission_id']}"
+    for name, looking, reversing in (("admin", 200, 403), ("viewer", 200, 403), ("other", 404, 404)):
+        browser = pages.signed_in(name)
+        shown = browser.get(path)
+        assert shown.status == looking
+        assert not [link for link in shown.links if link.endswith("/reverse")]
+        assert browser.get(f"{path}/reverse").status == reversing
+        counts = {"restored": "0", "corrected": "1", "superseded": "0", "confirmed": "0"}
+        assert browser.post(f"{path}/reverse", counts).status == reversing
+    assert "only.administrators@example.com CreatedUnsubscribed" in pages.signed_in("viewer").get(path).text
+
+
+def test_a_key_that_the_reader_may_not_see_stands_by_its_id(pages: Pages) -> None:
+    """The submission is the organization's; the label of a key that covers another one now is not."""
+    partner = Partner(pages, label="Secret project")
+    sent = partner.submit("moved.key@example.com")
+    path, viewer = f"/unsubscribes/{sent['submission_id']}", pages.signed_in("viewer")
+    assert "Secret project" in viewer.get(path).text
+    changes = Changes(organizations=("bolt",), default_organization="bolt")
+    pages.administer(update_credential, client_id=partner.key.client_id, changes=changes)
+    shown = viewer.get(path)
+    assert shown.status == 200
+    assert "Secret project" not in shown.text
+    assert partner.key.client_id in shown.text
+
+
+@pytest.mark.parametrize("submission_id", ["sub_x", "acme", "sub_" + "0" * 22, "sub_" + "0" * 21 + "%00", "<script>"])
+def test_what_is_no_submission_is_nothing(pages: Pages, submission_id: str) -> None:
+    """Malformed or unknown alike."""
+    for path in (f"/unsubscribes/{submission_id}", f"/unsubscribes/{submission_id}/reverse"):
+        shown = pages.signed_in("administrator").get(path)
+        assert shown.status == 404
+        assert "<script>" not in shown.html

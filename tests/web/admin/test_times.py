@@ -1,0 +1,48 @@
+"""Days and times of forms, which are UTC. docs/interface.md section D10."""
+
+import pytest
+
+from stoplist.errors import Refused
+from stoplist.web.admin.times import DAY_MS, read_day_ms, read_moment
+
+
+def test_a_day_begins_at_midnight_utc() -> None:
+    """Whatever the clock of the browser says; nothing typed is no day."""
+    assert read_day_ms("1970-01-02", field="from") == DAY_MS
+    assert read_day_ms("", field="from") is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("2027-01-15T08:00", "2027-01-15T08:00:00.000Z"),
+        ("2027-01-15 08:00", "2027-01-15T08:00:00.000Z"),
+        ("2027-01-15T08:00:15", "2027-01-15T08:00:15.000Z"),
+        ("2027-01-15T08:00:15.25", "2027-01-15T08:00:15.250Z"),
+        ("", None),
+    ],
+)
+def test_a_time_is_read_as_browsers_send_it(typed: str, read: str | None) -> None:
+    """With or without seconds, and as UTC."""
+    assert read_moment(typed, field="occurred_at") == read
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["today", "20270115", "2027-02-29", "0000-01-01", "2027-1-1", "2027-W01-1", "\u0662027-01-01", "2027-01-01Z"],
+)
+def test_what_is_no_day_is_refused_at_its_field(typed: str) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(Refused) as refusal:
+        read_day_ms(typed, field="from")
+    assert refusal.value.field == "from"
+
+
+@pytest.mark.parametrize(
+    "typed", ["now", "2027-01-15", "2027-01-15T24:00", "2027-01-15T08:60", "2027-01-15T08:00+01:00", "2027-02-29T08:00"]
+)
+def test_what_is_no_time_is_refused_at_its_field(typed: str) -> None:
+    """An offset too: the field says UTC."""
+    with pytest.raises(Refused) as refusal:
+        read_moment(typed, field="occurred_at")
+    assert refusal.value.field == "occurred_at"
