@@ -125,7 +125,7 @@ class Office:
         """The person is asked for codes from now on; the code that the app shows now is used up."""
         secret = two_step.begin(actor.id).secret
         app = App(secret, [])
-        codes = await two_step.turn_on(actor, self.stores, secret=secret, code=app.code(self.clock))
+        codes = await two_step.turn_on(actor, self.stores, secret=secret, code=app.code(self.clock), password=PASSWORD)
         return App(secret, codes)
 
     async def is_alive(self, session_token: str) -> bool:

@@ -42,8 +42,20 @@ async def test_nothing_holds_before_a_code_was_seen(office: Office) -> None:
     good = app.code(office.clock)
     for secret, code in ((app.secret, _other(good)), (app.secret, ""), ("A" * 31, good), ("", ""), ("\0" * 32, good)):
         with pytest.raises(Refused) as failure:
-            await two_step.turn_on(ann, office.stores, secret=secret, code=code)
+            await two_step.turn_on(ann, office.stores, secret=secret, code=code, password=PASSWORD)
         assert failure.value.field == "code"
+    assert isinstance(await office.sign_in(ann.id), SignedIn)
+
+
+@in_an_office
+async def test_an_open_browser_does_not_turn_it_on(office: Office) -> None:
+    """Whoever finds one could lock its owner out with an app of his own: the password is asked for."""
+    ann = await office.hire("ann@example.org")
+    app = App(two_step.begin(ann.id).secret, [])
+    code = app.code(office.clock)
+    with pytest.raises(Refused) as failure:
+        await two_step.turn_on(ann, office.stores, secret=app.secret, code=code, password="a guess of somebody")
+    assert failure.value.field == "password"
     assert isinstance(await office.sign_in(ann.id), SignedIn)
 
 
@@ -120,7 +132,7 @@ async def test_only_people_have_apps(office: Office) -> None:
     secret = two_step.begin("x").secret
     code = App(secret, []).code(office.clock)
     with pytest.raises(Missing):
-        await two_step.turn_on(ADMINISTRATOR, office.stores, secret=secret, code=code)
+        await two_step.turn_on(ADMINISTRATOR, office.stores, secret=secret, code=code, password=PASSWORD)
     with pytest.raises(Missing):
         await two_step.turn_off(ADMINISTRATOR, office.stores, password=PASSWORD)
 

@@ -10,7 +10,6 @@ import click
 
 from stoplist.actor import ADMINISTER, Actor
 from stoplist.cli import demo_past
-from stoplist.cli.user import sign_in_url
 from stoplist.clock import Clock
 from stoplist.db import Database
 from stoplist.oauth.credentials import create_credential, list_credentials
@@ -21,7 +20,7 @@ from stoplist.staff.people import create_person, list_people, new_link
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import BadItem, Item, Named, Stores
 from stoplist.unsubscribes.submit import submit
-from stoplist.web.exchange import API_PATH, DOCS_PATH, SIGN_IN_PATH, TOKEN_PATH
+from stoplist.web.exchange import API_PATH, DOCS_PATH, SIGN_IN_PATH, TOKEN_PATH, sign_in_url
 
 SLUG = "demo"
 ADMIN_EMAIL = "admin@demo.example"

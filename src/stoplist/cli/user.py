@@ -11,7 +11,7 @@ from stoplist.cli.printing import json_option, must_show_secret, print_record, p
 from stoplist.errors import Refused
 from stoplist.staff import people
 from stoplist.staff.model import NewLink, Person, checked_email
-from stoplist.web.exchange import SIGN_IN_LINK_PATH
+from stoplist.web.exchange import sign_in_url
 
 _PASS_IT_ON = "The link is good once, for 24 hours, and is not shown again: give it to nobody but this person."
 
@@ -121,11 +121,6 @@ def disable(email: str, data_dir: str | None, as_json: bool) -> None:
 def enable(email: str, data_dir: str | None, as_json: bool) -> None:
     """Open the door again: the password and the rights of before are good."""
     _change(data_dir, as_json, people.enable_person, email)
-
-
-def sign_in_url(base_url: str, link_token: str) -> str:
-    """Where a link leads. The token has no character that a URL would need to escape."""
-    return f"{base_url}{SIGN_IN_LINK_PATH}?token={link_token}"
 
 
 def _change(data_dir: str | None, as_json: bool, operation: Callable[..., Awaitable[Person]], email: str) -> None:

@@ -60,24 +60,28 @@ def uri_of(secret: str, email: str) -> str:
     return pyotp.TOTP(secret, interval=STEP_S).provisioning_uri(name=email, issuer_name=ISSUER)
 
 
-async def turn_on(actor: Actor, stores: Stores, *, secret: str, code: str) -> list[str]:
-    """The person who acts is asked for a code from now on; the ten recovery codes are shown this once."""
+async def turn_on(actor: Actor, stores: Stores, *, secret: str, code: str, password: str) -> list[str]:
+    """The person who acts is asked for a code from now on; the ten recovery codes are shown this once.
+
+    The password is asked for, since whoever finds an open browser could lock its owner out with an app of his own.
+    """
     if not _SECRET.fullmatch(secret):
         raise Refused("Begin anew: this page has come apart.", field="code")
     now_ms = stores.clock.now_ms()
     step = step_of(secret, code, now_ms)
     if step is None:
         raise Refused(WRONG_CODE, field="code")
+    account = await own_account(actor, stores)
+    attempt = await confirm(actor, stores, account, password, field="password", what="two_step")
 
     async def turn(transaction: Transaction) -> list[str]:
-        account = await lock_account(transaction, actor.id)
-        if account.totp_secret is not None:
+        held = await _confirmed(transaction, account, attempt)
+        if held.totp_secret is not None:
             raise Refused("Two-step sign-in is on already: turn it off before you set up another app.")
-        await transaction.run(_SET, person_id=account.person_id, totp_secret=secret, totp_step=step)
-        await trail.record(transaction, actor, "person.two_step", account.email, at_ms=now_ms, is_on=True)
-        return await _renew_codes(transaction, account)
+        await transaction.run(_SET, person_id=held.person_id, totp_secret=secret, totp_step=step)
+        await trail.record(transaction, actor, "person.two_step", held.email, at_ms=now_ms, is_on=True)
+        return await _renew_codes(transaction, held)
 
-    await own_account(actor, stores)
     return await stores.database.write(turn)
 
 

@@ -59,6 +59,11 @@ class Exchange(msgspec.Struct, kw_only=True):
     status: int = 0
 
 
+def sign_in_url(base_url: str, link_token: str) -> str:
+    """Where a sign-in link leads. The token has no character that a URL would need to escape."""
+    return f"{base_url}{SIGN_IN_LINK_PATH}?token={link_token}"
+
+
 def exchange_of(scope: Scope) -> Exchange:
     """The exchange that the edge began for this request."""
     exchange: Exchange = scope["stoplist.exchange"]

@@ -84,7 +84,7 @@ def turn_two_step_on(pages: Pages, browser: Browser) -> tuple[str, list[str]]:
     """The person of this browser is asked for codes: the secret of the app, and the recovery codes."""
     form = browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
     secret = dict(form.values)["secret"].partition(".")[0]
-    shown = browser.send(form, code=code_of(pages, secret))
+    shown = browser.send(form, code=code_of(pages, secret), password=PASSWORD)
     assert shown.status == 200, shown.text
     return secret, recovery_codes(shown)
 

@@ -113,7 +113,7 @@ def test_two_step_sign_in_is_turned_on_with_a_code_of_the_app(pages: Pages) -> N
     assert TWO_STEP_PATH in me.browser.get(ACCOUNT).links
     form = me.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
     secret = dict(form.values)["secret"].partition(".")[0]
-    done = me.browser.send(form, code=code_of(pages, secret))
+    done = me.browser.send(form, code=code_of(pages, secret), password=PASSWORD)
     assert done.status == 200
     assert done.header("cache-control") == "no-store"
     assert "they are not shown again" in done.text
@@ -179,8 +179,8 @@ def test_the_form_that_is_sent_twice_shows_no_codes_again(pages: Pages) -> None:
     me = newcomer(pages)
     form = me.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
     code = code_of(pages, dict(form.values)["secret"].partition(".")[0])
-    codes = recovery_codes(me.browser.send(form, code=code))
-    again = me.browser.send(form, code=code)
+    codes = recovery_codes(me.browser.send(form, code=code, password=PASSWORD))
+    again = me.browser.send(form, code=code, password=PASSWORD)
     assert again.status == 422
     assert recovery_codes(again) == []
     assert CODES in again.links

@@ -35,7 +35,13 @@ async def form(visit: Visit) -> Page:
 async def turn_on(visit: Visit) -> Page:
     """Codes are asked for from now on; the recovery codes are shown this once."""
     secret = opened(visit, "secret")
-    codes = await two_step.turn_on(visit.actor, staff_stores(visit), secret=secret, code=visit.form.text("code"))
+    codes = await two_step.turn_on(
+        visit.actor,
+        staff_stores(visit),
+        secret=secret,
+        code=visit.form.text("code"),
+        password=visit.form.exact("password"),
+    )
     return Page("account_codes.html", {"codes": codes, "is_new": True})
 
 

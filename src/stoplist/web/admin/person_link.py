@@ -5,7 +5,7 @@ from urllib.parse import quote
 from stoplist.staff.model import NewLink, Person
 from stoplist.staff.people import new_link, show_person
 from stoplist.web.admin.visit import Page, Visit, get, post
-from stoplist.web.exchange import SIGN_IN_LINK_PATH
+from stoplist.web.exchange import sign_in_url
 
 _PATH = "/settings/people/{email:path}/link"
 
@@ -35,7 +35,7 @@ async def make(visit: Visit) -> Page:
 
 def link_page(visit: Visit, made: NewLink, *, back: str) -> Page:
     """The answer that shows a link; `back` is the page of whom it is for."""
-    link = f"{visit.desk.base_url}{SIGN_IN_LINK_PATH}?token={made.link_token}"
+    link = sign_in_url(visit.desk.base_url, made.link_token)
     return Page("person_link_made.html", {"made": made, "link": link, "back": back})
 
 
