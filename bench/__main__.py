@@ -45,6 +45,7 @@ def _arguments() -> argparse.Namespace:
     parts.add_argument("--tokens", action="store_true", help="leave the opt-outs out")
     parts.add_argument("--opt-outs", action="store_true", help="measure the opt-outs alone")
     parts.add_argument("--scale", action="store_true", help="measure PostgreSQL with Valkey, workers and copy alone")
+    parts.add_argument("--pages", action="store_true", help="measure the admin pages alone")
     databases = parser.add_mutually_exclusive_group()
     databases.add_argument("--sqlite", action="store_true", help="leave PostgreSQL out")
     databases.add_argument("--postgresql", action="store_true", help="measure on PostgreSQL alone")
@@ -58,6 +59,7 @@ def _arguments() -> argparse.Namespace:
         or given.tokens
         or given.opt_outs
         or given.scale
+        or given.pages
     ):
         parser.error("only the figures of a whole run are kept")
     return given
@@ -75,9 +77,10 @@ def _options(given: argparse.Namespace) -> Options:
             pages=10 if given.quick else 100,
             waits_s=5.0 if given.quick else 15.0,
         ),
-        with_tokens=not (given.opt_outs or given.scale),
-        with_opt_outs=not (given.tokens or given.only or given.scale),
-        with_scale=not (given.tokens or given.only or given.opt_outs),
+        with_tokens=not (given.opt_outs or given.scale or given.pages),
+        with_opt_outs=not (given.tokens or given.only or given.scale or given.pages),
+        with_scale=not (given.tokens or given.only or given.opt_outs or given.pages),
+        with_pages=not (given.tokens or given.only or given.opt_outs or given.scale),
         starts=3 if given.quick else 7,
         copies=1 if given.quick else 3,
         rows=tuple(row for row in ROWS if given.only in (None, row.key)),

@@ -25,7 +25,7 @@ class Answered(msgspec.Struct, frozen=True):
 class Caller:
     """As a context manager it is connected for as long as the block lasts."""
 
-    def __init__(self, *, port: int, ca: Path, access_token: str) -> None:
+    def __init__(self, *, port: int, ca: Path, access_token: str = "") -> None:
         self._port, self._ca = port, ca
         self._head = f"Host: localhost\r\nAuthorization: Bearer {access_token}\r\n"
         self._connection: ssl.SSLSocket
@@ -43,7 +43,7 @@ class Caller:
 
     def get(self, target: str) -> Answered:
         """A `GET`."""
-        return self._ask(f"GET {target} HTTP/1.1\r\n{self._head}\r\n".encode())
+        return self.ask(f"GET {target} HTTP/1.1\r\n{self._head}\r\n".encode())
 
     def post(self, path: str, body: bytes, *, prefer: str = "") -> Answered:
         """A `POST` of JSON."""
@@ -52,15 +52,21 @@ class Caller:
             f"POST {path} HTTP/1.1\r\n{self._head}{wish}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        return self._ask(head.encode() + body)
+        return self.ask(head.encode() + body)
 
-    def _ask(self, request: bytes) -> Answered:
+    def ask(self, request: bytes) -> Answered:
+        """Any request, as bytes."""
         begun_s = time.perf_counter()
-        self._connection.sendall(request)
-        body = self._read()
+        self.send(request)
+        body = self.receive()
         return Answered(body, time.perf_counter() - begun_s)
 
-    def _read(self) -> bytes:
+    def send(self, request: bytes) -> None:
+        """Ask without waiting for the answer, which `receive` brings."""
+        self._connection.sendall(request)
+
+    def receive(self) -> bytes:
+        """The body of the answer to what was sent. Raises BenchError where its status is not 200."""
         data = b""
         while b"\r\n\r\n" not in data:
             data += self._received(self._connection.recv(_HEAD_BYTES))

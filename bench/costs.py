@@ -32,26 +32,32 @@ class Spent(msgspec.Struct, frozen=True):
     valkey_s: float
 
 
+class PostgresqlTime:
+    """Reads how much processor time PostgreSQL has used, all its processes together, those that ended too."""
+
+    def __init__(self, database_url: str) -> None:
+        self._postmaster = psutil.Process(asyncio.run(_postmaster(database_url)))
+
+    def cpu_s(self) -> float:
+        """Until now."""
+        own = self._postmaster.cpu_times()
+        # Its children are counted as they run; what they leave is counted by the postmaster.
+        children = sum(_cpu_s(child) for child in self._postmaster.children())
+        return own.user + own.system + own.children_user + own.children_system + children
+
+
 class Meter:
     """Reads how much processor time the server and both stores have used."""
 
     def __init__(self, server: Server, *, database_url: str, limits_url: str) -> None:
         self._server = server
-        self._postgresql = psutil.Process(asyncio.run(_postmaster(database_url)))
+        self._postgresql = PostgresqlTime(database_url)
         with redis.Redis.from_url(limits_url) as client:
             self._valkey = psutil.Process(int(client.info("server")["process_id"]))
 
     def spent(self) -> Spent:
-        """Until now; of PostgreSQL all its processes, those that ended too."""
-        own = self._postgresql.cpu_times()
-        # Its children are counted as they run; what they leave is counted by the postmaster.
-        children = sum(sum(child.cpu_times()[:2]) for child in self._postgresql.children())
-        valkey = self._valkey.cpu_times()
-        return Spent(
-            self._server.cpu_s(),
-            own.user + own.system + own.children_user + own.children_system + children,
-            valkey.user + valkey.system,
-        )
+        """Until now."""
+        return Spent(self._server.cpu_s(), self._postgresql.cpu_s(), _cpu_s(self._valkey))
 
 
 def measure(
@@ -94,6 +100,14 @@ def _verdict(work: str, before: Spent, after: Spent, count: int) -> Verdict:
         target=None,
         detail=f"server {server_us:.0f}, PostgreSQL {postgresql_us:.0f}, Valkey {valkey_us:.0f} µs",
     )
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:  # it ended just now, and is counted by its parent
+        return 0.0
+    return float(times.user + times.system)
 
 
 async def _postmaster(url: str) -> int:

@@ -12,7 +12,7 @@ from bench import chart, markdown
 from bench.machine import Machine
 from bench.server import BenchError
 from bench.suite import BARE, CLIENT_LEAD, Outcome
-from bench.verdict import Verdict, Work, show, target_words, verdict_word
+from bench.verdict import PageTime, Verdict, Work, in_short, show, target_words, verdict_word
 
 _QUIET = 0.2
 
@@ -21,6 +21,8 @@ def table(outcome: Outcome, machine: Machine) -> str:
     """What is printed at the end."""
     ciphers = ", ".join(sorted({work.cipher for work in outcome.works.values()}))
     lines = [note(machine), f"TLS: {ciphers}", "", *_work_lines(outcome.works), ""]
+    for where, times in outcome.pages.items():
+        lines += [*_page_lines(where, times), ""]
     lines += [*_verdict_lines(outcome.verdicts), *_warnings(outcome)]
     return "\n".join(lines)
 
@@ -60,7 +62,7 @@ def is_right(outcome: Outcome) -> bool:
 
 
 def _figures(outcome: Outcome, machine: Machine) -> str:
-    return markdown.tables(outcome.verdicts, outcome.works, note=note(machine))
+    return markdown.tables(outcome.verdicts, outcome.works, outcome.pages, note=note(machine))
 
 
 def _chart(outcome: Outcome, machine: Machine) -> str:
@@ -75,6 +77,7 @@ def _document(outcome: Outcome, machine: Machine) -> dict[str, Any]:
         "machine": machine,
         "verdicts": verdicts,
         "works": outcome.works,
+        "pages": outcome.pages,
     }
 
 
@@ -89,6 +92,16 @@ def _work_line(title: str, work: Work) -> str:
     cores = f"{work.client_cpu_share.median:7.0%} {work.others_cpu_share.median:7.0%}"
     times = f"{work.p50_ms.median:7.2f} {work.p99_ms.median:7.2f}"
     return f"{title:58} {rate:>29} {work.server_cpu_us.median:10.0f} {cores} {times}"
+
+
+def _page_lines(where: str, times: Sequence[PageTime]) -> list[str]:
+    heads = f"{f'pages on {where}':70} {'µs':>7} {'larger : smaller':>24} {'in look-ups':>22}"
+    return [heads, *[_page_line(time) for time in times]]
+
+
+def _page_line(time: PageTime) -> str:
+    slower = "" if time.slower is None else in_short(time.slower, 2)
+    return f"{time.title:70} {time.many_us.median:7.0f} {slower:>24} {in_short(time.look_ups, 1):>22}"
 
 
 def _verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:

@@ -84,6 +84,21 @@ def post(target: str, access_token: str, body: bytes) -> bytes:
     )
 
 
+def page(target: str, cookie: str) -> bytes:
+    """A `GET` by a browser that is signed in."""
+    return _visit("GET", target, cookie) + b"\r\n"
+
+
+def form(target: str, cookie: str, fields: bytes) -> bytes:
+    """A form that such a browser sends from a page of ours."""
+    return (
+        _visit("POST", target, cookie)
+        + b"Sec-Fetch-Site: same-origin\r\n"
+        + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n" % len(fields)
+        + fields
+    )
+
+
 def health() -> bytes:
     """A request that a server answers as soon as it is up."""
     return b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -96,3 +111,10 @@ def _form(fields: bytes, header: bytes = b"") -> bytes:
         + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n" % len(fields)
         + fields
     )
+
+
+def _visit(method: str, target: str, cookie: str) -> bytes:
+    return (
+        f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n"
+        f"User-Agent: Mozilla/5.0 (bench)\r\nCookie: {cookie}\r\n"
+    ).encode()

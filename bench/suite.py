@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import copying, feed, postgresql, product, rounds, scale, seed
+from bench import copying, feed, pages, postgresql, product, rounds, scale, seed
 from bench.feed import Scale
 from bench.product import Deployment
 from bench.rounds import Figures, Pace, Piece
@@ -26,7 +26,7 @@ from bench.rows import (
 )
 from bench.scripts import Partner, Repeat, read
 from bench.server import Server, free_port
-from bench.verdict import Spread, Target, Verdict, Work, round_ratios, spread, sum_up
+from bench.verdict import PageTime, Spread, Target, Verdict, Work, round_ratios, spread, sum_up
 
 BARE, FEW, MANY, POSTGRESQL = "bare", "stoplist", "stoplist, 1M tokens", "stoplist on PostgreSQL"
 PLAIN = "bare ASGI"
@@ -46,16 +46,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     with_tokens: bool = True
     with_opt_outs: bool = True
     with_scale: bool = True
+    with_pages: bool = True
     copies: int = 3
     with_sqlite: bool = True
     with_postgresql: bool = True
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdicts, and by title what each server did at each kind of work."""
+    """The verdicts; by title what each server did at each kind of work; and by database what each page costs."""
 
     verdicts: list[Verdict]
     works: dict[str, Work]
+    pages: dict[str, list[PageTime]] = {}
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,10 +84,23 @@ def run(options: Options, scratch: Path, say: Say) -> Outcome:
         verdicts = scale.measure(options.pace, scratch, say)
         verdicts += copying.measure(options.scale.records, options.copies, scratch, say)
         outcomes.append(Outcome(verdicts=verdicts, works={}))
+    if options.with_pages:
+        outcomes += _pages_on_both(options, scratch, say)
     return Outcome(
         verdicts=[verdict for outcome in outcomes for verdict in outcome.verdicts],
         works={title: work for outcome in outcomes for title, work in outcome.works.items()},
+        pages={where: times for outcome in outcomes for where, times in outcome.pages.items()},
     )
+
+
+def _pages_on_both(options: Options, scratch: Path, say: Say) -> Iterator[Outcome]:
+    pasts = pages.Pasts(scratch, options.scale.records, say)
+    if options.with_sqlite:
+        seen = pages.on_sqlite(options.pace, pasts, say)
+        yield Outcome(verdicts=seen.verdicts, works={}, pages={"SQLite": seen.pages})
+    if options.with_postgresql:
+        seen = pages.on_postgresql(options.pace, pasts, say)
+        yield Outcome(verdicts=seen.verdicts, works={}, pages={"PostgreSQL": seen.pages})
 
 
 def _on_sqlite(options: Options, scratch: Path, say: Say) -> Outcome:

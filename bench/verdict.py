@@ -57,6 +57,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.target is None or self.target.is_met_by(self.figure.median)
 
 
+class PageTime(msgspec.Struct, frozen=True, kw_only=True):
+    """What one page costs in processor time. `few_us` and `slower` are None where only the larger database can tell."""
+
+    title: str
+    many_us: Spread
+    look_ups: Spread
+    few_us: Spread | None = None
+    slower: Spread | None = None
+
+
 def show(figure: float, unit: str) -> str:
     """A figure with its unit, as table and chart write it."""
     if unit == "%":
@@ -64,6 +74,11 @@ def show(figure: float, unit: str) -> str:
     if unit == "x":
         return f"{figure:.2f} x"
     return f"{figure:.2f} s" if unit == "s" else f"{figure:.0f} {unit}"
+
+
+def in_short(figure: Spread, digits: int) -> str:
+    """A ratio as tables of pages write it."""
+    return f"{figure.median:.{digits}f} ({figure.least:.{digits}f}..{figure.greatest:.{digits}f})"
 
 
 def verdict_word(verdict: Verdict) -> str:

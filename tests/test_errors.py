@@ -7,8 +7,8 @@ import pytest
 from stoplist import errors
 from stoplist.errors import ANSWERS, Answer, StoplistError
 
-GROUND_ALONE = {errors.SettingsError, errors.Refused}
-"""What only people at the command line and whoever starts the server meet."""
+GROUND_ALONE = {errors.SettingsError, errors.Refused, errors.Missing, errors.Forbidden, errors.AlreadyMade}
+"""What only people meet, on a page or at the command line, and whoever starts the server."""
 
 
 def classes() -> list[type[StoplistError]]:

@@ -60,7 +60,7 @@ def installed(wheels: dict[Path, Path], tmp_path_factory: pytest.TempPathFactory
 def test_a_wheel_holds_its_whole_package_and_nothing_else(project: Path, wheels: dict[Path, Path]) -> None:
     """Every module, all SQL, the page's parts, the vectors and the type marker; tests and benchmarks are not in it."""
     source = project / "src"
-    kinds = ("*.py", "*.sql", "*.lua", "*.html", "*.css", "*.js", "vectors.json", "py.typed")
+    kinds = ("*.py", "*.sql", "*.lua", "*.html", "*.css", "*.js", "*.svg", "vectors.json", "py.typed")
     expected = {str(path.relative_to(source)) for kind in kinds for path in source.rglob(kind)}
     with zipfile.ZipFile(wheels[project]) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}

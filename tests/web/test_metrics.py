@@ -66,7 +66,7 @@ def test_requests_tokens_refreshes_alarms_and_refusals_are_counted(app: Applicat
         app.issue(key)
     for path in ("/api/v1/x", "/api/v1"):
         app.call(token, path)
-    for path in ("/", "/nowhere", "/healthz", "/readyz"):
+    for path in ("/elsewhere", "/nowhere", "/healthz", "/readyz"):
         app.ask("GET", path)
     found = counts(app)
     assert {name: value for name, value in found.items() if not name.startswith("store_")} == {

@@ -61,10 +61,14 @@ class _Place(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """Along which index a page goes, with the values that the two statements of it take."""
+    """Along which index a page goes, with the values that the two statements of it take.
+
+    `is_exact`: the index holds just what is asked for, so no more rows are examined than a page has.
+    """
 
     name: str
     values: dict[str, Any]
+    is_exact: bool = False
 
     @property
     def floor(self) -> Query:
@@ -177,15 +181,16 @@ async def _ways(actor: Actor, database: Database, filters: dict[str, Any]) -> li
         if filters["target"] is not None:
             return [_Way("of_target", {"sees_all": 0, "mine": mine})]
         return [_Way("of_organization", {"organization_id": number, "mine": mine}) for number in numbers]
+    is_exact = sum(value is not None for value in filters.values()) <= 1
     if filters["target"] is not None:
-        return [_Way("of_target", {"sees_all": 1, "mine": "[]"})]
+        return [_Way("of_target", {"sees_all": 1, "mine": "[]"}, is_exact)]
     if filters["person"] is not None:
-        return [_Way("of_person", {})]
-    return [_Way("of_action" if filters["action"] is not None else "of_all", {})]
+        return [_Way("of_person", {}, is_exact)]
+    return [_Way("of_action" if filters["action"] is not None else "of_all", {}, is_exact)]
 
 
 async def _page(database: Database, wanted: _Wanted, limit: int) -> AuditPage:
-    floors = [row for way in wanted.ways if (row := await _floor(database, wanted, way))]
+    floors = [row for way in wanted.ways if (row := await _floor(database, wanted, way, limit))]
     floor = max([wanted.floor, *floors])
     found: dict[_Place, Row] = {}
     for way in wanted.ways:
@@ -199,10 +204,10 @@ async def _page(database: Database, wanted: _Wanted, limit: int) -> AuditPage:
     return AuditPage(entries=entries, older=older, examined=SCANNED, is_cut=is_cut)
 
 
-async def _floor(database: Database, wanted: _Wanted, way: _Way) -> _Place | None:
+async def _floor(database: Database, wanted: _Wanted, way: _Way, limit: int) -> _Place | None:
     """The place of the last row that may be examined; None if there are fewer."""
     values = _of(way.floor, wanted, way, floor=wanted.floor)
-    row = await database.one(way.floor, **values, scan=SCANNED)
+    row = await database.one(way.floor, **values, scan=limit + 1 if way.is_exact else SCANNED)
     return row and _Place(row["at_ms"], row["audit_id"])
 
 

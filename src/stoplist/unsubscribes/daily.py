@@ -52,25 +52,49 @@ class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
     unsubscribed: int
 
 
-async def opt_outs_by_day(
+class Recent(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed lately.
+
+    `days`, oldest first, have one row a day and channel, be it of noughts; `reasons` the most frequent one first.
+    """
+
+    days: list[DayCount]
+    reasons: list[ReasonCount]
+
+
+async def recent(
     actor: Actor, database: Database, clock: Clock, *, days: int = DEFAULT_DAYS, org_slug: str | None = None
-) -> list[DayCount]:
-    """The last `days` days, today included, oldest first: one row a day and channel, be it of noughts.
+) -> Recent:
+    """What changed in the last `days` days, today included.
 
     Over all that the actor sees, or one organization; Missing for one that they do not see.
     """
-    today = _today(clock)
-    counts = await _changes(actor, database, org_slug, today - days + 1)
-    return [
-        DayCount(
-            day=day,
-            channel=channel,
-            unsubscribed=counts[channel, day, UNSUBSCRIBED],
-            resubscribed=counts[channel, day, RESUBSCRIBED],
-        )
-        for day in range(today - days + 1, today + 1)
-        for channel in CHANNELS
-    ]
+    today = clock.now_ms() // _DAY_MS
+    first = today - days + 1
+    by_day: Counter[tuple[int, str, str]] = Counter()
+    reasons: Counter[str] = Counter()
+    for channel, day, status, reason, changes in await _read(
+        actor, database, org_slug, _CHANGES_BY_DAY, from_day=first
+    ):
+        by_day[day, _NAMES[channel], status] += changes
+        if status == UNSUBSCRIBED:
+            reasons[reason] += changes
+    return Recent(
+        days=[
+            DayCount(
+                day=day,
+                channel=channel,
+                unsubscribed=by_day[day, channel, UNSUBSCRIBED],
+                resubscribed=by_day[day, channel, RESUBSCRIBED],
+            )
+            for day in range(first, today + 1)
+            for channel in CHANNELS
+        ],
+        reasons=[
+            ReasonCount(reason=reason, unsubscribed=changes)
+            for reason, changes in sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+        ],
+    )
 
 
 async def totals(actor: Actor, database: Database, *, org_slug: str | None = None) -> list[Total]:
@@ -82,29 +106,6 @@ async def totals(actor: Actor, database: Database, *, org_slug: str | None = Non
         Total(channel=name, unsubscribed=counts[name, UNSUBSCRIBED], resubscribed=counts[name, RESUBSCRIBED])
         for name in CHANNELS
     ]
-
-
-async def top_reasons(
-    actor: Actor, database: Database, clock: Clock, *, days: int = DEFAULT_DAYS, org_slug: str | None = None
-) -> list[ReasonCount]:
-    """Why people opted out in the last `days` days, today included: the most frequent reason first."""
-    counts: Counter[str] = Counter()
-    from_day = _today(clock) - days + 1
-    for _, _, status, reason, changes in await _read(actor, database, org_slug, _CHANGES_BY_DAY, from_day=from_day):
-        if status == UNSUBSCRIBED:
-            counts[reason] += changes
-    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    return [ReasonCount(reason=reason, unsubscribed=changes) for reason, changes in ordered]
-
-
-async def _changes(
-    actor: Actor, database: Database, org_slug: str | None, from_day: int
-) -> Counter[tuple[str, int, str]]:
-    """By channel, day and status."""
-    counts: Counter[tuple[str, int, str]] = Counter()
-    for channel, day, status, _, changes in await _read(actor, database, org_slug, _CHANGES_BY_DAY, from_day=from_day):
-        counts[_NAMES[channel], day, status] += changes
-    return counts
 
 
 async def _read(
@@ -128,7 +129,3 @@ async def _feeds(actor: Actor, database: Database, org_slug: str | None) -> Sequ
     else:
         organizations = await organizations_seen(actor, database)
     return [feed_id(one.organization_id, channel) for one in organizations for channel in CHANNELS.values()]
-
-
-def _today(clock: Clock) -> int:
-    return clock.now_ms() // _DAY_MS

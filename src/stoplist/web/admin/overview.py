@@ -15,7 +15,7 @@ from stoplist.oauth.trouble import DEFAULT_DAYS as TROUBLE_DAYS
 from stoplist.oauth.trouble import MOST_KEYS, keys_in_trouble
 from stoplist.organizations.target import organizations_seen
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.daily import DEFAULT_DAYS, DayCount, opt_outs_by_day, top_reasons, totals
+from stoplist.unsubscribes.daily import DEFAULT_DAYS, DayCount, recent, totals
 from stoplist.web.admin.keys import write_use
 from stoplist.web.admin.rendering import day
 from stoplist.web.admin.visit import Page, Visit, get
@@ -47,12 +47,13 @@ async def show(visit: Visit) -> Page:
         keys = await list_credentials(visit.actor, visit.database)
         return Page("overview_empty.html", values | {"has_key": bool(keys)})
     await write_use(visit)
+    lately = await recent(visit.actor, visit.database, visit.clock, org_slug=org_slug)
     values |= {
         "totals": sums,
         "words": prose.CHANNELS,
         "series": [prose.CHANNELS[name].tag for name in CHANNELS],
-        "by_day": _stacked(await opt_outs_by_day(visit.actor, visit.database, visit.clock, org_slug=org_slug)),
-        "reasons": await top_reasons(visit.actor, visit.database, visit.clock, org_slug=org_slug),
+        "by_day": _stacked(lately.days),
+        "reasons": lately.reasons,
         "trouble": await keys_in_trouble(visit.actor, visit.database, visit.clock, org_slug=org_slug),
         "trouble_days": TROUBLE_DAYS,
         "most_keys": MOST_KEYS,
