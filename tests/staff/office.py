@@ -121,11 +121,11 @@ class Office:
     async def second_step(self, ticket: str, code: str, *, source: str = HERE) -> SignedIn:
         return await signing_in.second_step(stranger(source), self.stores, ticket=ticket, code=code, user_agent=BROWSER)
 
-    async def set_up_app(self, actor: Actor) -> App:
+    async def set_up_app(self, actor: Actor, password: str = PASSWORD) -> App:
         """The person is asked for codes from now on; the code that the app shows now is used up."""
         secret = two_step.begin(actor.id).secret
         app = App(secret, [])
-        codes = await two_step.turn_on(actor, self.stores, secret=secret, code=app.code(self.clock), password=PASSWORD)
+        codes = await two_step.turn_on(actor, self.stores, secret=secret, code=app.code(self.clock), password=password)
         return App(secret, codes)
 
     async def is_alive(self, session_token: str) -> bool:

@@ -137,7 +137,7 @@ async def test_an_administrator_takes_the_second_step_away_by_a_link(office: Off
     assert isinstance(await office.sign_in(ann.id, NEW), SignedIn)
     # What was written down for the lost app opens nothing when there is another one.
     office.clock.advance(30)
-    await office.set_up_app(ann)
+    await office.set_up_app(ann, NEW)
     answer = await office.sign_in(ann.id, NEW)
     assert isinstance(answer, SecondStep)
     with pytest.raises(Refused):

@@ -257,6 +257,67 @@ async def test_of_two_administrators_who_disable_each_other_one_remains(office: 
 
 
 @in_an_office
+async def test_whom_an_organizations_admin_let_in_gets_no_right_elsewhere_by_his_address_alone(office: Office) -> None:
+    """The admin may have typed an address that is not his, used the link himself, and waited for it to be given more.
+
+    In the organization itself the role may change; a link of an administrator that is used makes the account good.
+    """
+    for slug in ("acme", "bolt", "cord"):
+        await office.organization(slug)
+    admin = await office.hire("admin@example.org", acme="admin", cord="admin")
+    bolt, boss = await office.hire("bolt@example.org", bolt="admin"), await office.administrator()
+    _, link = await _add(office, admin, "chief@example.org")
+    assert link is not None
+    await office.use_link(link.link_token)
+
+    async def more() -> list[Any]:
+        to_all = people.set_administrator(
+            boss, office.database, office.clock, email="chief@example.org", is_administrator=True
+        )
+        by_bolt = people.add_to_organization(
+            bolt, office.database, office.clock, email="chief@example.org", org_slug="bolt", role="viewer"
+        )
+        by_boss = people.set_role(
+            boss, office.database, office.clock, email="chief@example.org", org_slug="bolt", role="admin"
+        )
+        return [by_bolt, by_boss, to_all]
+
+    texts = []
+    for attempt in await more():
+        with pytest.raises(Refused, match="may hold the account") as failure:
+            await attempt
+        texts.append(failure.value.text)
+    assert ["admin@example.org" in text for text in texts] == [False, True, True]
+    assert (await office.person("chief@example.org")).roles == {"acme": "viewer"}
+    await _set_role(office, boss, "chief@example.org", "admin")
+    await people.add_to_organization(
+        admin, office.database, office.clock, email="chief@example.org", org_slug="cord", role="viewer"
+    )
+    again = await people.new_link(boss, office.database, office.clock, email="chief@example.org")
+    await office.use_link(again.link_token)
+    for attempt in await more():
+        await attempt
+    chief = await office.person("chief@example.org")
+    assert (chief.is_administrator, chief.roles) == (True, {"acme": "admin", "bolt": "admin", "cord": "viewer"})
+
+
+@in_an_office
+async def test_whoever_is_no_administrator_any_more_leaves_no_way_back(office: Office) -> None:
+    """Neither an account nor a link: what counts is what he is when the change is made, not when he asked."""
+    await office.administrator("other@example.org")
+    boss = await office.administrator()
+    await people.disable_person(COMMAND, office.database, office.clock, email=boss.id)
+    attempts = [
+        people.create_person(boss, office.database, office.clock, email="back@example.org", is_administrator=True),
+        people.new_link(boss, office.database, office.clock, email="other@example.org"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(Forbidden, match="any more"):
+            await attempt
+    assert await value(office.database, "SELECT COUNT(*) AS n FROM sign_in_links") == 0
+
+
+@in_an_office
 async def test_an_administrator_is_made_and_unmade(office: Office) -> None:
     """In the audit of the deployment, once each."""
     boss = await office.administrator()
@@ -356,7 +417,7 @@ async def test_a_closed_door_holds_at_once(office: Office) -> None:
     for attempt in (office.use_link(link.link_token), office.sign_in("ann@example.org")):
         with pytest.raises(Refused):
             await attempt
-    with pytest.raises(Refused, match="closed"):
+    with pytest.raises(Refused, match="disabled"):
         await people.new_link(boss, office.database, office.clock, email="ann@example.org")
 
 

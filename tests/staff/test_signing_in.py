@@ -359,6 +359,23 @@ async def test_wrong_codes_count_like_wrong_passwords(office: Office) -> None:
 
 
 @in_an_office
+async def test_codes_are_not_guessed_from_many_sources(office: Office) -> None:
+    """Ten wrong codes in 15 minutes for an account, wherever they come from: there are only a million codes."""
+    ann = await office.hire("ann@example.org")
+    app = await office.set_up_app(ann)
+    ticket = await office.ticket(ann.id)
+    for number in range(10):
+        with pytest.raises(Refused):
+            await office.second_step(ticket, "no code", source=f"2001:db8:0:{number:x}::1")
+    office.clock.advance(30)
+    with pytest.raises(RateLimited):
+        await office.second_step(ticket, app.code(office.clock), source="2001:db8:0:ffff::1")
+    assert isinstance(await office.sign_in(ann.id), SecondStep)
+    office.clock.advance(15 * 60)
+    assert await office.second_step(await office.ticket(ann.id), app.code(office.clock), source=ELSEWHERE)
+
+
+@in_an_office
 async def test_a_busy_server_counts_nothing(office: Office) -> None:
     """What was not looked into did not fail."""
     await office.hire("ann@example.org")

@@ -102,8 +102,12 @@ class Application:
         body: bytes = b"",
         peer: str = PARTNER_IP,
         scheme: str = "https",
+        meanwhile: Callable[[], Awaitable[Any]] | None = None,
     ) -> Answer:
-        """The answer to one request, whose head says what the server's protocol would have made of it."""
+        """The answer to one request, whose head says what the server's protocol would have made of it.
+
+        `meanwhile` happens before the last part of the body arrives.
+        """
         path, _, query = target.partition("?")
         scope = {
             "type": "http",
@@ -119,7 +123,7 @@ class Application:
             "query_string": query.encode(),
             "headers": [(name.encode(), _raw(text)) for name, text in headers or []],
         }
-        answer: Answer = self.run(_answered(self._app, scope, body))
+        answer: Answer = self.run(_answered(self._app, scope, body, meanwhile))
         return answer
 
     def ask_token(
@@ -180,7 +184,9 @@ def basic_of(pair: bytes, *, scheme: str = "Basic") -> tuple[str, bytes]:
     return "authorization", f"{scheme} ".encode() + base64.b64encode(pair)
 
 
-async def _answered(app: Any, scope: dict[str, Any], body: bytes) -> Answer:
+async def _answered(
+    app: Any, scope: dict[str, Any], body: bytes, meanwhile: Callable[[], Awaitable[Any]] | None = None
+) -> Answer:
     """The one whole answer; the body arrives in parts, as over a network."""
     parts = [body[start : start + PART_BYTES] for start in range(0, len(body), PART_BYTES)] or [b""]
     incoming = [{"type": "http.request", "body": part, "more_body": n < len(parts)} for n, part in enumerate(parts, 1)]
@@ -189,6 +195,8 @@ async def _answered(app: Any, scope: dict[str, Any], body: bytes) -> Answer:
     async def receive() -> Message:
         if not incoming:
             await asyncio.Event().wait()  # the client waits for its answer
+        if len(incoming) == 1 and meanwhile is not None:
+            await meanwhile()
         return incoming.pop(0)
 
     async def send(message: Message) -> None:

@@ -24,6 +24,7 @@ _ADD = _QUERIES["add_link"]
 _DELETE = _QUERIES["delete_links"]
 _DELETE_OF_OTHERS = _QUERIES["delete_links_of_others"]
 _PERSON_OF_LINK = _QUERIES["person_of_link"]
+_SET_LET_IN_BY = _QUERIES["set_let_in_by"]
 _USE = _QUERIES["use_link"]
 
 DEAD_LINK = "This link was used already, has expired or was replaced by a newer one: ask for a new one."
@@ -60,6 +61,7 @@ async def use_link(
             raise Refused(DEAD_LINK)
         person = msgspec.structs.replace(actor, id=account.email)
         await set_password(transaction, person, account, password_hash, now_ms, by="link")
+        await transaction.run(_SET_LET_IN_BY, person_id=account.person_id, let_in_by=used["made_by"] or None)
         await sessions.end_all(transaction, account.person_id)
         if account.totp_secret is not None and used["without_two_step"]:
             await two_step.take_away(transaction, person, account, now_ms)
@@ -109,6 +111,25 @@ async def delete_links(transaction: Transaction, account: Account) -> None:
 async def delete_links_of_others(transaction: Transaction, actor: Actor, account: Account) -> None:
     """Whoever gives a right ends the links that other organizations' admins made: they would get in with it."""
     await transaction.run(_DELETE_OF_OTHERS, person_id=account.person_id, made_by=_maker(actor))
+
+
+def must_trust(actor: Actor, account: Account) -> None:
+    """Refuse a right beyond those of the organization admin who let the person in: he may have used the link himself.
+
+    He would be whoever's address he typed, in the eyes of everybody who gives that person more.
+    """
+    if account.let_in_by in (None, _maker(actor)):
+        return
+    if not actor.is_administrator:
+        raise Refused(
+            "This person was let in by an admin of another organization, who may hold the account: "
+            "ask an administrator to make a new sign-in link, and give the role once the person has used it."
+        )
+    raise Refused(
+        f"This person was let in by a link that {account.let_in_by} made, who may hold the account: "
+        "make a new sign-in link, and give the right once the person has used it.",
+        command="`stoplist user link` makes one.",
+    )
 
 
 def _maker(actor: Actor) -> str:

@@ -48,10 +48,15 @@ async def create_person(
         raise Refused("An organization and a role in it go together: give both or neither.", field="role")
 
     async def create(transaction: Transaction) -> NewLink:
+        await _hold_administrators(transaction, actor)
         organization = None if org_slug is None else await find_organization(transaction, org_slug)
         account = await _create(transaction, actor, email, now_ms, is_administrator=is_administrator, org_slug=org_slug)
         if account is None:
-            raise Refused("There is a person with this e-mail address already.", field="email")
+            raise Refused(
+                "There is a person with this e-mail address already: give the roles on that person's page.",
+                field="email",
+                command="`stoplist user link` makes a new sign-in link.",
+            )
         if organization is not None and role is not None:
             await _put_role(transaction, actor, account, organization, role, now_ms)
         return await links.add_link(transaction, actor, account, now_ms)
@@ -116,6 +121,8 @@ async def set_administrator(
         if not is_administrator:
             _must_not_be(actor, account)
         if (await find_person(transaction, email)).is_administrator != is_administrator:
+            if is_administrator:
+                links.must_trust(actor, account)
             await transaction.run(
                 _SET_ADMINISTRATOR, person_id=account.person_id, is_administrator=int(is_administrator)
             )
@@ -161,11 +168,13 @@ async def new_link(
     now_ms = clock.now_ms()
 
     async def make(transaction: Transaction) -> NewLink:
+        if actor.is_administrator:
+            await _hold_administrators(transaction, actor)
         account = await lock_account(transaction, email)
         person = await find_person(transaction, email)
         _must_let_in(actor, person, without_two_step=without_two_step)
         if person.is_disabled:
-            raise Refused("The door is closed to this person: enable the account first, then make a link.")
+            raise Refused("The account is disabled: enable it first, then make a link.")
         return await links.add_link(transaction, actor, account, now_ms, without_two_step=without_two_step)
 
     return await database.write(make)
@@ -234,6 +243,8 @@ async def _put_role(
     if before.roles.get(organization.slug) == role:
         return
     _must_not_step_down(actor, before, organization.slug, role)
+    if organization.slug not in before.roles:
+        links.must_trust(actor, account)
     await transaction.run(
         _PUT_ROLE, person_id=account.person_id, organization_id=organization.organization_id, role=role
     )
@@ -258,7 +269,10 @@ async def _record_role(
 
 
 async def _hold_administrators(transaction: Transaction, actor: Actor) -> None:
-    """Of two administrators who close the door to each other at once, the second is none any more, and is refused."""
+    """Of two administrators who close the door to each other at once, the second is none any more, and is refused.
+
+    So he is where he would let somebody in who comes back for him: by a new account, or by a link.
+    """
     administrators = {row["email"] for row in await transaction.all(_LOCK_ADMINISTRATORS)}
     if actor.kind == "person" and actor.id not in administrators:
         raise Forbidden("You are not an administrator any more.")

@@ -10,21 +10,21 @@ RETURNING person_id
 
 -- name: account
 -- The unique address.
-SELECT person_id, email, is_disabled, password_hash, totp_secret, totp_step FROM people WHERE email = :email
+SELECT person_id, email, is_disabled, password_hash, let_in_by, totp_secret, totp_step FROM people WHERE email = :email
 
 -- name: account_by_id
-SELECT person_id, email, is_disabled, password_hash, totp_secret, totp_step FROM people WHERE person_id = :person_id
+SELECT person_id, email, is_disabled, password_hash, let_in_by, totp_secret, totp_step FROM people WHERE person_id = :person_id
 
 -- name: lock_account
 -- Changes to one person go one after the other: the row lock is taken before anything else is read.
 UPDATE people SET email = email WHERE email = :email
-RETURNING person_id, email, is_disabled, password_hash, totp_secret, totp_step
+RETURNING person_id, email, is_disabled, password_hash, let_in_by, totp_secret, totp_step
 
 -- name: lock_account_of_link
 -- The person first, then the link, as everywhere: two at once wait for one another, and never crosswise.
 UPDATE people SET email = email
 WHERE person_id = (SELECT person_id FROM sign_in_links WHERE link_hash = :link_hash AND expires_ms > :now_ms)
-RETURNING person_id, email, is_disabled, password_hash, totp_secret, totp_step
+RETURNING person_id, email, is_disabled, password_hash, let_in_by, totp_secret, totp_step
 
 -- name: lock_administrators
 -- Of two administrators who take each other's right away at the same time, the second waits here.
@@ -85,6 +85,9 @@ UPDATE people SET is_disabled = :is_disabled WHERE person_id = :person_id
 -- name: set_password
 UPDATE people SET password_hash = :password_hash WHERE person_id = :person_id
 
+-- name: set_let_in_by
+UPDATE people SET let_in_by = :let_in_by WHERE person_id = :person_id
+
 -- name: rehash_password
 -- Compare-and-set: a password that was changed meanwhile stays.
 UPDATE people SET password_hash = :password_hash WHERE person_id = :person_id AND password_hash = :was
@@ -120,7 +123,7 @@ VALUES (:link_hash, :person_id, :made_by, :without_two_step, :expires_ms)
 -- name: use_link
 -- Good once: of two that bring the same link, one deletes it.
 DELETE FROM sign_in_links WHERE link_hash = :link_hash AND person_id = :person_id
-RETURNING without_two_step
+RETURNING made_by, without_two_step
 
 -- name: delete_links
 DELETE FROM sign_in_links WHERE person_id = :person_id

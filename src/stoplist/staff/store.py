@@ -28,6 +28,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     email: str
     is_disabled: bool
     password_hash: str | None
+    let_in_by: str | None
     totp_secret: str | None
     totp_step: int | None
 
@@ -96,6 +97,7 @@ def _account(row: Row | None) -> Account | None:
         email=row["email"],
         is_disabled=bool(row["is_disabled"]),
         password_hash=row["password_hash"],
+        let_in_by=row["let_in_by"],
         totp_secret=row["totp_secret"],
         totp_step=row["totp_step"],
     )

@@ -3,9 +3,13 @@
 import pytest
 
 from stoplist import ids
+from stoplist.staff.links import use_link
+from stoplist.staff.model import Stores
+from stoplist.staff.people import create_person, disable_person, new_link
 from stoplist.web.admin.cookies import NAME
 from stoplist.web.exchange import SIGN_IN_PATH
-from tests.web.admin.pages import PASSWORD, Browser, Pages, email
+from tests.builders import ADMINISTRATOR
+from tests.web.admin.pages import PASSWORD, QUICK, SECRET_KEYS, Browser, Pages, email, read
 from tests.web.application import BASE_URL, FORM
 
 A_PAGE = "/settings/keys"
@@ -51,7 +55,15 @@ def test_whoever_is_not_signed_in_is_asked_to_and_comes_back(pages: Pages) -> No
 
 @pytest.mark.parametrize(
     "elsewhere",
-    ["https://evil.example/", "//evil.example/", "/\\evil.example", "evil", "/settings/sign-in", "/\t/evil.example"],
+    [
+        "https://evil.example/",
+        "//evil.example/",
+        "//[",
+        "/\\evil.example",
+        "evil",
+        "/settings/sign-in",
+        "/\t/evil.example",
+    ],
 )
 def test_a_sign_in_never_leads_to_another_site(pages: Pages, elsewhere: str) -> None:
     """What `next` says is a page of ours, or nothing."""
@@ -178,6 +190,38 @@ def test_of_two_sessions_that_a_browser_brings_neither_counts(pages: Pages) -> N
     assert Browser(pages.app, token).get(A_PAGE).status == 200
     assert Browser(pages.app, f"{token}; {NAME}={token}").get(A_PAGE).status == 200
     assert Browser(pages.app, f"{token}; {NAME}={pages.signed_in('admin').token}").get(A_PAGE).status == 303
+
+
+def test_a_session_in_the_value_of_another_cookie_is_none(pages: Pages) -> None:
+    """A sister host may set cookies for this one, of other names: what it hides in them signs nobody in."""
+    planted = pages.signed_in("other").token
+    for hidden in (f"x=1,{NAME}={planted}", f"x=1\x0b;\x0b{NAME}={planted}", f"x={NAME}={planted}"):
+        assert read(pages.stranger().ask("GET", A_PAGE, ("cookie", hidden))).status == 303
+
+
+def test_the_lines_of_a_cookie_field_are_one(pages: Pages) -> None:
+    """HTTP/2 divides the field at its semicolons (RFC 9113 section 8.2.3)."""
+    token = pages.signed_in("viewer").token
+    shown = pages.stranger().get(A_PAGE, ("cookie", "a=b"), ("cookie", f"{NAME}={token}"))
+    assert shown.status == 200
+
+
+def test_whoever_is_shut_out_while_a_form_arrives_does_nothing_with_it(pages: Pages) -> None:
+    """A form may take a minute: what counts are the session and the rights when it is there."""
+    pages.administer(create_person, email="boss@people.example", is_administrator=True)
+    link = pages.administer(new_link, email="boss@people.example")
+    stores = Stores(pages.app.database, pages.app.clock, SECRET_KEYS, QUICK)
+    using = use_link(ADMINISTRATOR, stores, link_token=link.link_token, password=PASSWORD, user_agent="a test")
+    token = pages.app.run(using).session_token
+
+    async def shut_out() -> None:
+        await disable_person(ADMINISTRATOR, pages.app.database, pages.app.clock, email="boss@people.example")
+
+    headers: list[tuple[str, str | bytes]] = [("sec-fetch-site", "same-origin"), ("cookie", f"{NAME}={token}")]
+    body = b"email=back@people.example&role=administrator"
+    answer = pages.app.ask("POST", "/settings/people/new", headers=[FORM, *headers], body=body, meanwhile=shut_out)
+    assert (answer.status, answer.header("location")) == (303, SIGN_IN_PATH)
+    assert pages.app.value("SELECT COUNT(*) AS n FROM people WHERE email = 'back@people.example'") == 0
 
 
 def test_a_form_comes_as_pages_send_it(pages: Pages) -> None:

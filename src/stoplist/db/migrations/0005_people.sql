@@ -3,6 +3,7 @@
 -- Links, sessions and recovery codes are kept as SHA-256 alone, 32 bytes.
 
 -- email: canonical, as docs/interface.md section D7 has it. password_hash: argon2id; NULL until a link was used.
+-- let_in_by: the organization admin by whose link the password was chosen; NULL where an administrator made the link.
 -- totp_secret: base32; NULL: not asked for. totp_step: the last one that was accepted, which is not accepted again.
 CREATE TABLE people (
     person_id INTEGER NOT NULL PRIMARY KEY,  -- only: sqlite
@@ -11,6 +12,7 @@ CREATE TABLE people (
     is_administrator SMALLINT NOT NULL,
     is_disabled SMALLINT NOT NULL,
     password_hash TEXT,
+    let_in_by TEXT,
     totp_secret TEXT,
     totp_step BIGINT,
     created_ms BIGINT NOT NULL,
@@ -65,6 +67,9 @@ CREATE TABLE sign_in_attempts (
 );
 CREATE INDEX sign_in_attempts_source ON sign_in_attempts (source, at_ms);
 CREATE INDEX sign_in_attempts_time ON sign_in_attempts (at_ms);
+
+-- The latest act that was known when the state was superseded; NULL: none, or superseded by an older program.
+ALTER TABLE unsubscribe_versions ADD COLUMN latest_act_ms BIGINT;
 
 -- Which submission took which one back, and when.
 CREATE TABLE reversals (

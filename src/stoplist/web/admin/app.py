@@ -14,7 +14,7 @@ from stoplist.errors import ANSWERS, Forbidden, MethodNotAllowed, Missing, NotFo
 from stoplist.staff.sessions import find_session
 from stoplist.web.admin import cookies
 from stoplist.web.admin.cross_site import refuse_other_sites
-from stoplist.web.admin.fields import MAX_FORM_BYTES, read_fields
+from stoplist.web.admin.fields import MAX_FORM_BYTES, Fields, read_fields
 from stoplist.web.admin.rendering import render
 from stoplist.web.admin.screens import WAYS
 from stoplist.web.admin.visit import TEXT_HTML, Answer, Desk, Download, Page, Redirect, Visit, Way
@@ -92,11 +92,14 @@ class Admin:
             refuse_other_sites(scope["headers"], base_url=self._desk.base_url)
         visit = await self._visit(scope, exchange)
         scope["stoplist.visit"] = visit
+        if way.method == "POST" and (visit.person is not None or way.is_open):
+            form = await self._read_form(scope, receive)
+            # A form may take a minute to arrive, and its sender lose session and rights meanwhile.
+            visit = await self._visit(scope, exchange)
+            visit.form, scope["stoplist.visit"] = form, visit
         if visit.person is None and not way.is_open:
             await _send(send, visit, _to_sign_in(scope))
             return
-        if way.method == "POST":
-            await self._read_form(visit, scope, receive)
         await _send(send, visit, await _handled(way, visit))
 
     async def _visit(self, scope: Scope, exchange: Exchange) -> Visit:
@@ -127,10 +130,10 @@ class Admin:
             query=read_fields(scope["query_string"]),
         )
 
-    async def _read_form(self, visit: Visit, scope: Scope, receive: Receive) -> None:
+    async def _read_form(self, scope: Scope, receive: Receive) -> Fields:
         if not is_form(header_value(scope["headers"], b"content-type")):
             raise Refused("The form came in another format than pages send: go back and try again.")
-        visit.form = read_fields(await read_body(receive, scope["headers"], max_bytes=MAX_FORM_BYTES))
+        return read_fields(await read_body(receive, scope["headers"], max_bytes=MAX_FORM_BYTES))
 
     def _error_page(self, scope: Scope) -> Callable[..., object]:
         async def send_page(send: Send, error: StoplistError, headers: Headers) -> None:

@@ -1,6 +1,6 @@
 """The cookie of a session: `__Host-`, so that no other host and no plain connection can set or see it (RFC 6265bis)."""
 
-from stoplist.web.exchange import Headers, header_value
+from stoplist.web.exchange import Headers
 
 NAME = "__Host-stoplist"
 _LASTS_S = 7 * 86_400
@@ -10,9 +10,10 @@ _ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
 def session_token(headers: Headers) -> str:
     """The token that a browser brings; empty where it brings none, or two that say different things."""
     found = set()
-    # HTTP/2 may split the field, and a proxy joins its lines with commas (RFC 9113 section 8.2.3).
-    for part in header_value(headers, b"cookie").replace(b",", b";").split(b";"):
-        name, _, value = part.strip().partition(b"=")
+    # Several lines, as HTTP/2 splits the field, are joined by semicolons (RFC 9113 section 8.2.3). At anything else, such
+    # as a comma, nothing is divided: a sister host could hide a session of ours in the value of a cookie of its own.
+    for part in b";".join(value for name, value in headers if name == b"cookie").split(b";"):
+        name, _, value = part.strip(b" \t").partition(b"=")
         if name == NAME.encode():
             found.add(value)
     return found.pop().decode("latin-1") if len(found) == 1 else ""

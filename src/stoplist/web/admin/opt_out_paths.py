@@ -8,6 +8,7 @@ from stoplist.unsubscribes.channel import CHANNELS, Channel
 from stoplist.web.admin.visit import Visit
 
 _MOST_DIGITS = 19
+_MOST = 2**63 - 1  # what a database can hold
 
 
 def channel_of(visit: Visit) -> Channel:
@@ -25,7 +26,7 @@ def change_of(visit: Visit) -> int:
 
 def read_change(text: str) -> int:
     """The number of a change; Missing where the text is none."""
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) <= _MOST):
         raise Missing("There is no change of this number.")
     return int(text)
 

@@ -1,7 +1,5 @@
 """Sign in, with a second step where it is turned on; and sign out. Source: docs/interface.md section D11."""
 
-from urllib.parse import urlsplit
-
 from stoplist.staff import sessions, signing_in
 from stoplist.staff.model import SecondStep, SignedIn
 from stoplist.staff.model import Stores as StaffStores
@@ -72,10 +70,9 @@ def staff_stores(visit: Visit) -> StaffStores:
 def _next(visit: Visit) -> str:
     """The page of ours that was asked for before; never another site's."""
     wanted = visit.form.text("next") or visit.query.text("next")
-    parts = urlsplit(wanted)
-    is_ours = wanted.startswith("/") and not parts.scheme and not parts.netloc and "\\" not in wanted
-    is_plain = wanted.isascii() and wanted.isprintable() and not wanted.startswith((SIGN_IN_PATH, "//"))
-    return wanted if is_ours and is_plain else _HOME
+    # One slash begins a path of this host; browsers take a backslash for another, and leave out control characters.
+    is_ours = wanted.startswith("/") and not wanted.startswith(("//", SIGN_IN_PATH)) and "\\" not in wanted
+    return wanted if is_ours and wanted.isascii() and wanted.isprintable() else _HOME
 
 
 WAYS = (
