@@ -1,135 +1,49 @@
-"""The pages in a real browser, before a real server: what people see and do, on a screen, a phone, in the dark."""
+"""The pages in a real browser, before a real server: that each is fit for everybody, on a screen, a phone, in the dark.
 
-import asyncio
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import httpx
-import pytest
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, Page, expect
-
-from tests.e2e.running import Place, Server
-from tests.services.browser import launched
-
-PICTURES = Path(__file__).parents[2] / "build" / "pages"
-PASSWORD = "four words nobody said"
-ADMINISTRATOR = "root@people.example"
-WIDE, PHONE = 1600, 360
-WIDER_THAN_THE_WINDOW = """
-() => {
-  const width = document.documentElement.clientWidth;
-  const wide = [...document.querySelectorAll("body *")].filter((one) =>
-    !one.closest(".skip, .wide, .unseen") && one.checkVisibility() && one.getBoundingClientRect().right > width + 0.5);
-  return [document.documentElement.scrollWidth - width, wide.map((one) => one.outerHTML.slice(0, 160))];
-}
+What people do on them is in test_pages_at_work.py.
 """
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
-class Site(NamedTuple):
-    """A server with the demo in it, a browser, and what a signed-in browser holds."""
+import pytest
+from playwright.async_api import Page, expect
 
-    runner: asyncio.Runner
-    browser: Browser
-    server: Server
-    place: Place
-    state: Any
+from tests.e2e.pages_browser import (
+    Site,
+    bearer,
+    faults,
+    fit,
+    fit_on_paper,
+    get_token,
+    link_of,
+    opened_site,
+    path_of,
+    sign_in,
+)
+from tests.e2e.running import Place
 
-    def visit(self, watch: Callable[[Page], Awaitable[None]], **options: Any) -> None:
-        """Hand a page of a signed-in browser over; nothing may be complained about."""
+SECTIONS = {
+    "/": 1,
+    "/unsubscribes": 7,
+    "/organizations": 9,
+    "/audit": 1,
+    "/settings/keys": 9,
+    "/settings/people": 5,
+    "/settings/account": 2,
+}
+"""Where each part of the pages begins, and how many kinds of page the demo has there at least."""
 
-        async def visited() -> None:
-            async with window(self.browser, self.server, storage_state=self.state, **options) as page:
-                await watch(page)
-
-        self.runner.run(visited())
-
-
-@asynccontextmanager
-async def window(browser: Browser, server: Server, **options: Any) -> AsyncIterator[Page]:
-    """A window of its own; complaints of the browser fail the test."""
-    known: dict[str, Any] = {
-        "ignore_https_errors": True,  # the authority of a development server is in its data folder
-        "viewport": {"width": WIDE, "height": 1000},
-        "base_url": server.base_url,
-    }
-    context: BrowserContext = await browser.new_context(**(known | options))
-    complaints: list[str] = []
-    elsewhere: list[str] = []
-    try:
-        page = await context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on(
-            "request", lambda asked: elsewhere.append(asked.url) if not asked.url.startswith(server.base_url) else None
-        )
-        yield page
-    finally:
-        await context.close()
-    # Chromium says of every answer of 400 and more that it failed; that is what such a test is about.
-    assert [text for text in complaints if "Failed to load resource" not in text] == []
-    assert elsewhere == []
+LINKS = "all => all.map((one) => one.getAttribute('href'))"
 
 
 @pytest.fixture(scope="module")
 def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    place = Place(tmp_path_factory.mktemp("pages"))
-    with place.serving("--demo") as server, asyncio.Runner() as runner:
-        assert server.out.holds("Ctrl+C")
-        link = place.json("user", "create", ADMINISTRATOR, "--administrator")["sign_in_url"]
-        # The command knows the ordinary port; this server took a free one.
-        link = re.sub(r"^https://[^/]*", server.base_url, link)
-        stack = AsyncExitStack()
-        browser = runner.run(stack.enter_async_context(launched(chromium)))
-        state = runner.run(signed_in(browser, server, link))
-        yield Site(runner, browser, server, place, state)
-        runner.run(stack.aclose())
-
-
-async def signed_in(browser: Browser, server: Server, link: str) -> Any:
-    """What a browser holds whose person has followed a link and chosen a password."""
-    async with window(browser, server) as page:
-        await page.goto(link)
-        await page.get_by_label("Password", exact=True).fill(PASSWORD)
-        await page.get_by_label("The same again").fill(PASSWORD)
-        await page.get_by_role("button", name="Set the password").click()
-        await expect(page).to_have_title(re.compile("Overview"))
-        return await page.context.storage_state()
-
-
-async def every_page(page: Page) -> list[tuple[str, str]]:
-    """A name and path of each kind of page that the demo has, found as a person finds them: by links."""
-    found: dict[str, str] = {"overview": "/"}
-    waiting = [
-        "/",
-        "/unsubscribes",
-        "/organizations",
-        "/audit",
-        "/settings/keys",
-        "/settings/people",
-        "/settings/account",
-    ]
-    seen: set[str] = set()
-    while waiting:
-        path = waiting.pop(0)
-        kind = kind_of(path)
-        if path in seen or (kind in found and found[kind] != path):
-            continue
-        seen.add(path)
-        answer = await page.goto(path)
-        assert answer is not None
-        assert answer.status == 200, path
-        found[kind] = path
-        for link in await page.eval_on_selector_all(
-            "a[href^='/']", "all => all.map((one) => one.getAttribute('href'))"
-        ):
-            bare = link.partition("?")[0]
-            if bare not in ("/docs", "/audit/export") and "/assets/" not in bare:
-                waiting.append(bare)
-    return sorted(found.items())
+    """With the demo in it."""
+    with opened_site(chromium, Place(tmp_path_factory.mktemp("pages")), "--demo") as opened:
+        link_of(opened.place, opened.server, "ann@people.example", "--org", "demo", "--role", "viewer")
+        yield opened
 
 
 def kind_of(path: str) -> str:
@@ -137,106 +51,187 @@ def kind_of(path: str) -> str:
     path = re.sub(r"svc_ci_\w+", "KEY", path)
     path = re.sub(r"sub_\w+", "SUBMISSION", path)
     path = re.sub(r"grp_\w+", "GROUP", path)
-    path = re.sub(r"/settings/people/[^/]*(%40|@)[^/]*", "/settings/people/PERSON", path)
-    path = re.sub(
-        r"/(unsubscribes|organizations)/[a-z0-9-]+(?=/|$)",
-        lambda found: f"/{found[1]}/ORG" if found[0] != "/organizations/_new" else found[0],
-        path,
-    )
+    path = re.sub(r"/people/[^/]*(%40|@)[^/]*", "/people/PERSON", path)
+    path = re.sub(r"/(unsubscribes|organizations)/(?!_new)[a-z0-9-]+(?=/|$)", r"/\1/ORG", path)
     path = re.sub(r"/(email|sms|phone)/\d+", r"/\1/SEQ", path)
     path = re.sub(r"/ORG/(email|sms|phone)", "/ORG/CHANNEL", path)
     return path.strip("/").replace("/", "-") or "overview"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [WIDE, PHONE])
-def test_every_page_is_fit_for_everybody(site: Site, scheme: str, width: int) -> None:
-    """axe finds nothing, nothing is wider than the window, and each page names the thing in its title."""
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_page_that_links_lead_to_is_fit_for_everybody(site: Site, section: str) -> None:
+    """In light and dark axe finds nothing, nothing is wider than the window, and each title names the thing."""
 
     async def watch(page: Page) -> None:
         titles: dict[str, str] = {}
-        found = []
-        for name, path in await every_page(page):
-            await page.goto(path)
-            titles[await page.title()] = path
-            if width == WIDE or scheme == "light":
-                results = await Axe().run(page)
-                found += [
-                    (path, one["id"], [node["html"] for node in one["nodes"]][:3])
-                    for one in results.response["violations"]
-                ]
-            found += [(path, wide) for wide in [await page.evaluate(WIDER_THAN_THE_WINDOW)] if wide != [0, []]]
-            assert await page.locator("h1").count() == 1, path
-            PICTURES.mkdir(parents=True, exist_ok=True)
-            await page.screenshot(path=PICTURES / f"{name}-{width}-{scheme}.png", full_page=True)
+        found: list[str] = []
+        waiting = [section]
+        while waiting:
+            path = waiting.pop(0)
+            if (kind := kind_of(path)) in titles:
+                continue
+            answer = await page.goto(path)
+            assert answer is not None
+            assert answer.status == 200, path
+            titles[kind] = await page.title()
+            links = await page.eval_on_selector_all("main a[href^='/']", LINKS)
+            waiting += [bare for link in links if (bare := link.partition("?")[0]).startswith(f"{section}/")]
+            waiting = [bare for bare in waiting if bare != "/audit/export"]
+            found += await faults(page, kind)
         assert found == []
-        assert len(titles) > 12
+        assert len(titles) >= SECTIONS[section], titles
+        assert len(set(titles.values())) == len(titles), titles
 
-    site.visit(watch, color_scheme=scheme, viewport={"width": width, "height": 1000})
+    site.visit(watch)
 
 
-def test_a_key_from_its_making_to_its_end(site: Site) -> None:
-    """Make a key, use it, see Last used fill in, deactivate it, and see the next call refused."""
+def test_signing_in_is_fit_for_everybody(site: Site) -> None:
+    """The form, its refusal, the page of a link, and of a link that is none."""
+    link = link_of(site.place, site.server, "link@people.example", "--org", "demo", "--role", "viewer")
 
     async def watch(page: Page) -> None:
+        await page.goto("/audit")
+        await expect(page).to_have_title(re.compile("Sign in"))
+        await fit(page, "sign-in")
+        await sign_in(page, "somebody@people.example", "not the password")
+        await expect(page.get_by_label("E-mail address")).to_have_value("somebody@people.example")
+        await expect(page.get_by_label("Password")).to_have_value("")
+        await fit(page, "sign-in-refused")
+        await page.goto(link)
+        await expect(page.locator("main")).to_contain_text("link@people.example")
+        await fit(page, "sign-in-link")
+        await page.goto(link[:-6] + "aaaaaa")
+        await fit(page, "sign-in-link-refused")
+
+    site.arrive(watch)
+
+
+def test_a_search_is_fit_for_everybody(site: Site) -> None:
+    """With what was found, without, and of what is no address: that one stays typed, with the problem beside it."""
+
+    async def watch(page: Page) -> None:
+        for address, name in (("Carla@Example.org", "search-found"), ("nobody@example.org", "search-not-found")):
+            await page.goto("/unsubscribes")
+            await page.get_by_label("Why did we not write to her?").fill(address)
+            await page.get_by_role("button", name="Search").click()
+            await expect(page.locator("main")).to_contain_text(address.lower())
+            await fit(page, name)
+        box = page.get_by_label("Why did we not write to her?")
+        await box.fill("not an address")
+        await page.get_by_role("button", name="Search").click()
+        await expect(box).to_have_attribute("aria-invalid", "true")
+        await expect(box).to_have_value("not an address")
+        await expect(box).to_be_focused()
+        await expect(page.locator("#address-problem")).to_be_visible()
+        assert "address-problem" in (await box.get_attribute("aria-describedby") or "")
+        await fit(page, "search-refused")
+
+    site.visit(watch)
+
+
+def test_errors_are_fit_for_everybody(site: Site) -> None:
+    """No page at an address, and one that is for others; both say what can be done."""
+    link = link_of(site.place, site.server, "admin@people.example", "--org", "demo", "--role", "admin")
+
+    async def nothing(page: Page) -> None:
+        answer = await page.goto("/settings/keys/svc_ci_nothing")
+        assert answer is not None
+        assert answer.status == 404
+        await fit(page, "error-404")
+
+    async def others(page: Page) -> None:
+        await page.goto(link)
+        await page.get_by_label("Password", exact=True).fill("one two three four")
+        await page.get_by_label("The same again").fill("one two three four")
+        await page.get_by_role("button", name="Set the password").click()
+        await expect(page.get_by_role("navigation", name="Main")).to_be_visible()
+        answer = await page.goto("/settings/people")
+        assert answer is not None
+        assert answer.status == 403
+        await fit(page, "error-403")
+
+    site.visit(nothing)
+    site.arrive(others)
+
+
+def test_an_alarm_is_fit_for_everybody(site: Site) -> None:
+    """A used refresh token that comes back is a banner on the key's page, and a mark in both lists."""
+    key = site.place.json("key", "create", "--label", "Reused", "--org", "demo")
+    client_id = key["client_id"]
+    with site.server.client() as client:
+        first = get_token(client, client_id, key["client_secret"]).json()["refresh_token"]
+        form = {"grant_type": "refresh_token", "refresh_token": first}
+        for status in (200, 400):
+            answer = client.post("/oauth/token", data=form, auth=(client_id, key["client_secret"]))
+            assert answer.status_code == status
+
+    async def watch(page: Page) -> None:
+        await page.goto(f"/settings/keys/{client_id}")
+        await expect(page.get_by_role("alert")).to_contain_text("A used refresh token was presented again")
+        await fit(page, "key-alarm")
         await page.goto("/settings/keys")
+        await expect(page.get_by_role("row", name="Reused")).to_contain_text("Alarm")
+        await page.goto("/")
+        await expect(page.get_by_role("listitem").filter(has_text="Reused")).to_contain_text("Alarm")
+
+    site.visit(watch)
+
+
+def test_a_record_and_the_sheet_of_a_key_are_printed_whole(site: Site) -> None:
+    """On paper there are no bars and buttons; of a record, that it is evidence, of what, and who printed it when."""
+
+    async def watch(page: Page) -> None:
+        await page.goto("/unsubscribes/demo/email")
+        await page.get_by_role("link", name="carla@example.org").click()
+        await expect(page.locator("main")).to_contain_text("History")
+        await expect(page.locator(".sheet-only")).to_be_hidden()
+        await fit_on_paper(page, "record")
+        await page.emulate_media(media="print")
+        await expect(page.locator(".sheet-only")).to_contain_text("root@people.example")
+        await page.emulate_media(media="screen")
+        await page.goto("/settings/keys")
+        await page.get_by_role("link", name="Demo", exact=True).click()
+        await page.get_by_role("link", name="Send this to your partner").click()
+        assert "svc_cs_" in await page.locator("#sheet").inner_text()
+        await fit_on_paper(page, "key-sheet")
+
+    site.visit(watch)
+
+
+def test_a_deployment_that_holds_nothing_says_what_to_do_next(
+    chromium: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each page names the next step and leads there: an organization, then a key, then the first opt-out."""
+    place = Place(tmp_path_factory.mktemp("nothing"))
+
+    async def watch(page: Page) -> None:
+        for path in ("/unsubscribes", "/organizations", "/settings/keys", "/settings/keys/new", "/"):
+            await page.goto(path)
+            await expect(page.locator(".empty")).to_be_visible()
+            await fit(page, f"empty-{kind_of(path)}")
+        await page.get_by_role("link", name="Create organization").click()
+        await page.get_by_label("Name", exact=True).fill("Acme Shoes")
+        await page.get_by_label("Slug").fill("acme-shoes")
+        await page.get_by_role("button", name="Create organization").click()
+        await expect(page.get_by_role("heading", name="No group yet")).to_be_visible()
+        await fit(page, "empty-organization")
+        await page.goto("/")
         await page.get_by_role("link", name="Create API key").click()
-        await page.get_by_label("Label").fill("Made in a browser")
-        await page.get_by_label("Demo", exact=False).first.check()
-        await page.get_by_role("button", name="Create API key").click()
-        client_id = await page.locator("#client-id").inner_text()
-        secret = await page.locator("#client-secret").inner_text()
-        await page.reload()  # the browser sends the form again
-        assert secret not in await page.content()
-        await page.go_back()
-        assert secret not in await page.content()
-        with site.server.client() as client:
-            token = get_token(client, client_id, secret).json()["access_token"]
-            call = {"headers": {"authorization": f"Bearer {token}"}}
-            assert client.get("/api/v1/unsubscribe/email", **call).status_code == 200
-            await page.goto(f"/settings/keys/{client_id}")
-            last_used = page.locator("dt:text('Last used') + dd")
-            await expect(last_used).to_contain_text("UTC")
-            await page.get_by_role("link", name="Deactivate").click()
-            await expect(page.locator("main")).to_contain_text("every token that it has stops working at once")
-            await page.get_by_role("button", name="Deactivate").click()
-            await expect(page.get_by_role("status")).to_contain_text("was deactivated")
-            assert client.get("/api/v1/unsubscribe/email", **call).status_code == 401
-            assert get_token(client, client_id, secret).json()["error"] == "invalid_client"
+        assert await path_of(page) == "/settings/keys/new"
+        await page.goto("/unsubscribes/acme-shoes/email")
+        await expect(page.get_by_role("heading", name="Nothing recorded yet")).to_be_visible()
+        await fit(page, "empty-feed")
 
-    site.visit(watch)
+    with opened_site(chromium, place) as empty:
+        empty.visit(watch)
+        with empty.server.client() as client:
+            key = place.json("key", "create", "--label", "First", "--org", "acme-shoes")
+            body = {"all_groups": True, "items": [{"address": "first@example.org"}]}
+            call = bearer(client, key["client_id"], key["client_secret"])
+            assert client.post("/api/v1/unsubscribe/email", json=body, headers=call).status_code == 200
 
+        async def first(page: Page) -> None:
+            await page.goto("/")
+            await expect(page.locator("figure").first).to_contain_text("Opt-outs a day")
 
-def test_the_pages_work_without_script(site: Site) -> None:
-    """A browser that runs none can do all: here it makes a key."""
-
-    async def watch(page: Page) -> None:
-        await page.goto("/settings/keys/new")
-        await page.get_by_label("Label").fill("Without script")
-        await page.get_by_label("Demo", exact=False).first.check()
-        await page.get_by_role("button", name="Create API key").click()
-        await expect(page.locator("#client-secret")).to_contain_text("svc_cs_")
-        assert not await page.locator("button[data-copies]").first.is_visible()
-
-    site.visit(watch, java_script_enabled=False)
-
-
-def test_a_secret_is_copied_by_one_press(site: Site) -> None:
-    """The button says that it did."""
-
-    async def watch(page: Page) -> None:
-        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        await page.goto("/settings/keys/new")
-        await page.get_by_label("Label").fill("Copied")
-        await page.get_by_label("Demo", exact=False).first.check()
-        await page.get_by_role("button", name="Create API key").click()
-        await page.get_by_role("button", name="Copy client_secret").click()
-        await expect(page.locator("button[data-copies='client-secret']")).to_contain_text("Copied")
-        copied = await page.evaluate("navigator.clipboard.readText()")
-        assert copied == await page.locator("#client-secret").inner_text()
-
-    site.visit(watch)
-
-
-def get_token(client: httpx.Client, client_id: str, secret: str) -> httpx.Response:
-    return client.post("/oauth/token", data={"grant_type": "client_credentials"}, auth=(client_id, secret))
+        empty.visit(first)

@@ -5,9 +5,11 @@ Without a thought for speed: a record keeps all the states it ever had, and ever
 
 from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 DAY_MS = 24 * 60 * 60 * 1000
+NEVER = -(10**15)
+"""Earlier than any act: the latest one known where none is."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class NaiveState:
     source: str | None
     occurred_ms: int
     recorded_ms: int
+    latest_act_ms: int | None = None
+    """The latest act known when another state followed, but for those of the batch that made that one."""
 
 
 @dataclass
@@ -49,10 +53,19 @@ class NaiveRecord:
     states: list[NaiveState]
     latest_act_ms: int
     is_sent_again: bool = False
+    latest_before_ms: int = NEVER
+    """The latest act known before the present batch."""
 
     @property
     def now(self) -> NaiveState:
         return self.states[-1]
+
+    def follow(self, state: NaiveState) -> None:
+        """This state follows the present one."""
+        is_of_one_batch = state.batch == self.now.batch
+        latest_act_ms = self.latest_act_ms if is_of_one_batch else self.latest_before_ms
+        self.states[-1] = replace(self.now, latest_act_ms=latest_act_ms)
+        self.states.append(state)
 
 
 @dataclass(frozen=True)
@@ -83,10 +96,16 @@ class NaiveFeed:
         self, sender: str, group: str | None, items: list[NaiveItem], now_ms: int
     ) -> tuple[list[NaiveResult], bool]:
         """What becomes of each item, and whether anything had to be stored."""
-        self.batches += 1
+        self.begin_batch()
         before = deepcopy(self.records)
         results = [self._take(sender, group, item, now_ms) for item in items]
         return results, self.records != before
+
+    def begin_batch(self) -> None:
+        """Another batch has begun."""
+        self.batches += 1
+        for record in self.records:
+            record.latest_before_ms = record.latest_act_ms
 
     def in_order(self) -> list[NaiveRecord]:
         """By their latest change."""
@@ -115,7 +134,7 @@ class NaiveFeed:
             return NaiveResult(item.address, "created", item.status)
         occurred_ms = self._occurred(record, item, now_ms)
         if self._flips(record, item, occurred_ms):
-            record.states.append(self._state(sender, item, occurred_ms, now_ms))
+            record.follow(self._state(sender, item, occurred_ms, now_ms))
             record.latest_act_ms = occurred_ms
             record.is_sent_again = False
             return NaiveResult(item.address, "updated", item.status)

@@ -2,10 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tests.unsubscribes.naive import NaiveFeed, NaiveRecord, NaiveState
-
-NEVER = -(10**15)
-"""Earlier than any act: the latest one known of a record of which none is known."""
+from tests.unsubscribes.naive import NEVER, NaiveFeed, NaiveRecord, NaiveState
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class ReversibleFeed(NaiveFeed):
         found = self.would_reverse(batch)
         back = sorted(found.restored + found.corrected, key=lambda each: each.now.seq)
         if back:
-            self.batches += 1
+            self.begin_batch()
             self.reversals.append((batch, self.batches))
         for record in back:
             self._take_back(record, batch, sender, now_ms)
@@ -76,7 +73,7 @@ class ReversibleFeed(NaiveFeed):
     def _take_back(self, record: NaiveRecord, batch: int, sender: str, now_ms: int) -> None:
         before = self._before(record, batch)
         self.seq += 1
-        record.states.append(
+        record.follow(
             NaiveState(
                 seq=self.seq,
                 batch=self.batches,
@@ -89,8 +86,12 @@ class ReversibleFeed(NaiveFeed):
             )
         )
         # Nobody acted where a correction stands, so there is no latest act: any opt-out still wins.
-        is_an_act = before is not None and before.reason != "correction"
-        record.latest_act_ms = before.occurred_ms if before and is_an_act else NEVER
+        if before is None or before.reason == "correction":
+            record.latest_act_ms = NEVER
+        elif before.status == "unsubscribed":
+            record.latest_act_ms = max(before.occurred_ms, before.latest_act_ms or NEVER)
+        else:
+            record.latest_act_ms = before.occurred_ms
         record.is_sent_again = False
 
     def _before(self, record: NaiveRecord, batch: int) -> NaiveState | None:

@@ -174,11 +174,16 @@ async def test_a_page_goes_through_so_many_records_and_says_so(place: InLoop) ->
     organization = await place.new_organization()
     await organization.submit(out("legal@x.org", reason="legal"))
     size = MAX_SCANNED + 1_500
-    await organization.submit(*(out(f"p{n}@x.org") for n in range(size - 1)), is_minimal=True)
+    await organization.submit(*(out(f"p{n}@x.org") for n in range(size - 2)), is_minimal=True)
+    oldest_ms = place.now_ms
+    place.clock.advance(60)
+    await organization.submit(out("last@x.org"))
     first, second = await pages(organization, reason="legal")
     assert (first.records, first.is_cut, first.examined) == ([], True, MAX_SCANNED)
+    assert (first.oldest_ms, first.newest_ms) == (oldest_ms, place.now_ms)
     assert first.older == size - MAX_SCANNED + 1
     assert (seqs(second), second.is_cut, second.examined, second.older) == ([1], False, size - MAX_SCANNED, None)
+    assert (second.oldest_ms, second.newest_ms) == (None, None)
     full = await page(organization, reason="unsubscribe", limit=20)
     assert (len(full.records), full.is_cut, full.examined, full.older) == (20, False, 20, size - 19)
     plain = await page(organization, limit=20)

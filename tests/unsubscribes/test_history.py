@@ -8,6 +8,7 @@ import pytest
 
 from stoplist.db.query import Query
 from stoplist.errors import Missing
+from stoplist.oauth.credentials import Changes, update_credential
 from stoplist.organizations.groups import retire_group
 from stoplist.unsubscribes import history
 from stoplist.unsubscribes.channel import CHANNELS
@@ -96,6 +97,25 @@ async def test_the_history_has_every_state_newest_first_with_who_sent_it(place: 
     assert (record.id, record.address, record.seq) == (first.items[0].id, "ann@x.org", 3)  # type: ignore[index]
     assert (record.org_slug, record.org_name, record.channel) == (organization.slug, organization.slug.title(), "email")
     assert (record.latest_act_ms, record.is_confirmed, record.is_cut) == (place.now_ms, False, False)
+
+
+@in_loop
+async def test_a_key_that_has_left_the_organization_keeps_its_label_for_those_who_see_it(place: InLoop) -> None:
+    """What others call it now, in organizations of their own, is not for the viewers of the one that it left."""
+    organization, other = await place.new_organization(), await place.new_organization()
+    await organization.submit(out("ann@x.org"))
+    left = Changes(label="Secret plan", organizations=[other.slug])
+    await update_credential(ADMINISTRATOR, place.database, place.clock, client_id=organization.partner.id, changes=left)
+    channel = CHANNELS[organization.channel]
+    for actor, label in (
+        (viewer(organization), None),
+        (viewer(organization, other), "Secret plan"),
+        (ADMINISTRATOR, "Secret plan"),
+    ):
+        record = await record_at(actor, place.database, org_slug=organization.slug, channel=channel, seq=1)
+        sender = record.versions[0].sender
+        assert sender is not None
+        assert (sender.actor_id, sender.label) == (organization.partner.id, label)
 
 
 @in_loop

@@ -15,7 +15,7 @@ from stoplist.actor import Actor
 from stoplist.errors import InvalidItem
 from stoplist.unsubscribes.model import ItemResult, Submission
 from stoplist.unsubscribes.precedence import later_act_wins
-from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
+from tests.unsubscribes.naive import NEVER, NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
 from tests.unsubscribes.partner import (
     Deployment,
     InLoop,
@@ -202,7 +202,7 @@ class World:
         assert [
             (row["latest_act_ms"], bool(row["is_confirmed"]), row["submission_id"]) for row in stored["unsubscribes"]
         ] == [
-            (record.latest_act_ms, record.is_sent_again, self.submission_ids[record.now.batch])
+            (_known(record.latest_act_ms), record.is_sent_again, self.submission_ids[record.now.batch])
             for record in self.model.in_order()
         ]
         assert [tuple(row.values()) for row in stored["unsubscribe_versions"]] == [
@@ -217,6 +217,7 @@ class World:
                 state.occurred_ms,
                 state.recorded_ms,
                 self.submission_ids[state.batch],
+                _known(state.latest_act_ms),
             )
             for record, state in self.model.superseded()
         ]
@@ -413,3 +414,8 @@ async def test_a_repeated_batch_changes_nothing_that_can_be_seen(place: InLoop, 
     if has_time:
         place.clock.advance(60)
         assert (await organization.submit(*batch)).submission_id is None
+
+
+def _known(latest_act_ms: int | None) -> int | None:
+    """As the store has it: nothing, where no act is known."""
+    return None if latest_act_ms == NEVER else latest_act_ms

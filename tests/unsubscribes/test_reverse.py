@@ -228,11 +228,18 @@ async def test_what_was_taken_back_counts_as_not_sent_again(place: InLoop) -> No
     mistake = await organization.submit(back("a@x.org", place.ago(20)))
     done = await undone(organization, mistake)
     (row,) = await organization.rows("unsubscribes", "seq")
-    assert (row["is_confirmed"], row["latest_act_ms"], row["submission_id"]) == (
-        0,
-        place.now_ms - 90,
-        done.submission_id,
-    )
+    assert (row["is_confirmed"], row["submission_id"]) == (0, done.submission_id)
+
+
+@in_loop
+async def test_a_second_opt_out_before_the_mistake_is_not_forgotten(place: InLoop) -> None:
+    """The person opted out twice; a consent from between the two does not win after the reversal either."""
+    organization = await place.new_organization()
+    await organization.submit(out("a@x.org", place.ago(90)))
+    await organization.submit(out("a@x.org", place.ago(50)))
+    await undone(organization, await organization.submit(back("a@x.org", place.ago(20))))
+    assert results(await organization.submit(back("a@x.org", place.ago(70)))) == [("outranked", "unsubscribed")]
+    assert results(await organization.submit(back("a@x.org", place.ago(40)))) == [("updated", "resubscribed")]
 
 
 # Once, twice, and back

@@ -16,8 +16,8 @@ from stoplist.unsubscribes.reverse import count_reversal, reverse
 from stoplist.unsubscribes.reversible import Reversal
 from tests.builders import ADMINISTRATOR, execute, value
 from tests.stepping import Order, Played, Step, Work, in_every_order, stage
-from tests.unsubscribes.naive import NaiveFeed
-from tests.unsubscribes.naive_reversal import NEVER, ReversibleFeed
+from tests.unsubscribes.naive import NEVER, NaiveFeed
+from tests.unsubscribes.naive_reversal import ReversibleFeed
 from tests.unsubscribes.partner import Place, placed
 from tests.unsubscribes.test_interleavings import (
     ONE,

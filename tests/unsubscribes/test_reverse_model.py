@@ -14,7 +14,7 @@ from stoplist.unsubscribes.reverse import count_reversal, left_out, reverse
 from stoplist.unsubscribes.reversible import Reversal
 from stoplist.unsubscribes.submissions import find_submission, records_of_submission
 from tests.builders import ADMINISTRATOR
-from tests.unsubscribes.naive_reversal import NEVER, NaiveReversal, ReversibleFeed
+from tests.unsubscribes.naive_reversal import NaiveReversal, ReversibleFeed
 from tests.unsubscribes.partner import Deployment, InLoop, as_shown
 from tests.unsubscribes.test_precedence import BAD_ADDRESS, GROUPS, SPELLINGS, Asked, World, as_dict
 
@@ -145,15 +145,6 @@ class ReversibleWorld(World):
             ]
             assert shown.changes == len(made)
 
-    async def check_store(self) -> None:
-        """As the model has it, and where no act is known there is none."""
-        unknown = [record for record in self.model.records if record.latest_act_ms == NEVER]
-        for record in unknown:
-            record.latest_act_ms = None  # type: ignore[assignment]
-        await super().check_store()
-        for record in unknown:
-            record.latest_act_ms = NEVER
-
     async def follow(self) -> None:
         """What changed since the last time: whoever reads by cursor has everything, reversals too."""
         async for page in self.organization.pages(self.cursor, limit=2):
@@ -181,7 +172,7 @@ def sent(*items: tuple[str, str, int | None], sender: int = 0, group: str | None
     return Asked(sender, group, True, 1, [(*item, None, None) for item in items])
 
 
-OUT, IN, ANN = "unsubscribed", "resubscribed", "ann@example.org"
+OUT, IN, ANN, BOB = "unsubscribed", "resubscribed", "ann@example.org", "bob@example.org"
 UNDO = Undo(0, 0, True, 1)
 
 
@@ -193,6 +184,10 @@ def test_no_submissions_and_reversals_depart_from_the_rules(deployment: Deployme
     @example([sent((ANN, OUT, -3)), UNDO, sent((ANN, OUT, -4)), UNDO, sent((ANN, OUT, -4))])
     @example([sent((ANN, OUT, -3)), UNDO, UNDO, UNDO, Undo(3, 0, True, 1)])
     @example([sent((ANN, OUT, -3)), sent((ANN, IN, -2), (ANN, OUT, -1), sender=1), UNDO, "again"])
+    @example([sent((ANN, OUT, -4)), sent((ANN, OUT, -3), (ANN, IN, -2), sender=1), UNDO, sent((ANN, IN, -3))])
+    @example(
+        [sent((ANN, OUT, -3)), sent((ANN, IN, -2), (BOB, OUT, -3), sender=1), sent((BOB, OUT, -2)), Undo(1, 0, True, 1)]
+    )
     @example([sent((ANN, IN, -3)), sent((ANN, OUT, -2), sender=1), "again", UNDO])
     @example([sent((ANN, IN, -3)), sent((ANN, OUT, -2), sender=1), sent((ANN, IN, -3)), UNDO, Undo(1, 0, True, 1)])
     def any_steps(steps: list[Any]) -> None:

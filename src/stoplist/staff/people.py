@@ -174,7 +174,7 @@ async def new_link(
         person = await find_person(transaction, email)
         _must_let_in(actor, person, without_two_step=without_two_step)
         if person.is_disabled:
-            raise Refused("The account is disabled: enable it first, then make a link.")
+            raise Refused("The account is disabled: enable the account first, then make a link.")
         return await links.add_link(transaction, actor, account, now_ms, without_two_step=without_two_step)
 
     return await database.write(make)

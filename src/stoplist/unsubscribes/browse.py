@@ -23,6 +23,7 @@ from stoplist.unsubscribes.model import ALL_GROUPS, Reason, Status
 _QUERIES = load_queries(__package__)
 _BEFORE = _QUERIES["records_before"]
 _COUNT_BETWEEN = _QUERIES["count_between"]
+_LAST_RECORDED = _QUERIES["last_recorded"]
 _SEQ_AT = _QUERIES["seq_at"]
 _SEQ_BEFORE = _QUERIES["seq_before"]
 
@@ -58,7 +59,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A page of records. `older` is the `before_seq` of the next page, None where there is nothing older.
 
     `examined` is how many records were gone through. With `is_cut` that was as many as a page may, and what was found
-    until then is shown, be it nothing.
+    until then is shown, be it nothing; `newest_ms` and `oldest_ms` then say when the first and the last of those that
+    were gone through were recorded (None where it has changed meanwhile).
     """
 
     org_slug: str
@@ -68,6 +70,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     older: int | None
     examined: int
     is_cut: bool
+    newest_ms: int | None
+    oldest_ms: int | None
 
 
 class _Wanted(NamedTuple):
@@ -127,6 +131,7 @@ async def browse(
     number = feed_id(organization.organization_id, channel)
     low, high = await _bounds(database, number, wanted, before_seq)
     found = await _scan(database, number, wanted, low=low, high=high, limit=limit)
+    cut_at = found.older if len(found.rows) < limit else None
     return Listing(
         org_slug=organization.slug,
         org_name=organization.name,
@@ -134,7 +139,9 @@ async def browse(
         records=[_listed(row, names.get((organization.organization_id, row["group_no"]))) for row in found.rows],
         older=found.older,
         examined=found.examined,
-        is_cut=found.older is not None and len(found.rows) < limit,
+        is_cut=cut_at is not None,
+        newest_ms=None if cut_at is None else await _recorded_ms(database, number, cut_at, high),
+        oldest_ms=None if cut_at is None else await _recorded_ms(database, number, cut_at, cut_at + 1),
     )
 
 
@@ -195,6 +202,12 @@ async def _full(database: Database, bounds: dict[str, Any], rows: list[Row], exa
     older = rows[-1]["seq"]
     counted = await database.one(_COUNT_BETWEEN, **{**bounds, "from_seq": older})
     return _Scan(rows, older, examined + (0 if counted is None else counted["records"]))
+
+
+async def _recorded_ms(database: Database, number: int, from_seq: int, before: int) -> int | None:
+    """When the last record between the two was recorded; None where it has changed meanwhile, and there is no other."""
+    row = await database.one(_LAST_RECORDED, feed_id=number, from_seq=from_seq, before=before)
+    return None if row is None else int(row["recorded_ms"])
 
 
 def _listed(row: Row, group: GroupName | None) -> ListedRecord:

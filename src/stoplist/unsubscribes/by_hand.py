@@ -37,6 +37,8 @@ _OF_ADDRESS = load_queries(__package__)["records_of_address"]
 MANUAL: SentReason = "manual"
 _ACTIONS = {UNSUBSCRIBED: "unsubscribe.by_hand", RESUBSCRIBED: "resubscribe.by_hand"}
 _INPUTS = {"source": "stated_reason"}
+# A batch says what its programs can mend; people are told of the field that they see.
+_NO_TIME = "Give the time at which the person acted, in UTC, and not in the future."
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +158,8 @@ def _check(item: Item, channel: Channel, now_ms: int) -> None:
     except AddressError as error:
         raise Refused(str(error), field="address") from None
     except Unacceptable as error:
-        raise Refused(str(error), field=_INPUTS.get(error.field, error.field)) from None
+        text = _NO_TIME if error.field == "occurred_at" else str(error)
+        raise Refused(text, field=_INPUTS.get(error.field, error.field)) from None
 
 
 async def _seq(database: Database, target: Target, channel: Channel, record_id: str, address: str) -> int:

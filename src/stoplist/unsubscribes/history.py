@@ -28,7 +28,7 @@ _MOST_NUMBERS = 2**63 - 1
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sent a submission, from where and with which request; `label` is that of the key, if it was one.
+    """Who sent a submission, from where and with which request; `label` is that of the key, if it was one that is seen.
 
     `reverses` is the submission that this one took back, if it was a reversal.
     """
@@ -125,7 +125,7 @@ async def record_at(actor: Actor, database: Database, *, org_slug: str, channel:
         _VERSIONS, feed_id=number, address=address, group_no=group_no, before=now["seq"], most=MAX_VERSIONS
     )
     states = [now, *past][:MAX_VERSIONS]
-    senders = await _senders(database, number, {one["submission_id"] for one in states})
+    senders = await _senders(actor, database, number, {one["submission_id"] for one in states})
     group = names.get(group_no)
     return RecordShown(
         id=now["id"],
@@ -153,11 +153,14 @@ async def record_at(actor: Actor, database: Database, *, org_slug: str, channel:
     )
 
 
-async def _senders(database: Database, number: int, submission_ids: Iterable[str]) -> dict[str, Sender]:
-    """Who sent each of these submissions."""
+async def _senders(actor: Actor, database: Database, number: int, submission_ids: Iterable[str]) -> dict[str, Sender]:
+    """Who sent each of these submissions; the labels are those of keys that the actor sees."""
     rows = await database.all(_SENDERS, feed_id=number, submissions=_json(sorted(submission_ids)))
     clients = sorted({row["actor_id"] for row in rows if row["actor_kind"] == "client"})
-    labels = {row["client_id"]: row["label"] for row in await database.all(_LABELS, clients=_json(clients))}
+    keys = await database.all(
+        _LABELS, clients=_json(clients), sees_all=int(actor.is_administrator), slugs=_json(sorted(actor.roles))
+    )
+    labels = {row["client_id"]: row["label"] for row in keys}
     return {
         row["submission_id"]: Sender(
             actor_kind=row["actor_kind"],

@@ -47,16 +47,16 @@ OFFSET 0) u  -- only: postgresql
 -- name: keep_versions
 -- Primary key, once an address. The records as they were, and the states that one batch both made and superseded.
 INSERT INTO unsubscribe_versions (feed_id, address, group_no, seq, status, reason, source, occurred_ms, recorded_ms,
-                                  submission_id)
+                                  submission_id, latest_act_ms)
 SELECT u.feed_id, u.address, u.group_no, u.seq, u.status, u.reason, u.source, u.occurred_ms, u.recorded_ms,
-       u.submission_id
+       u.submission_id, u.latest_act_ms
 FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
 FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
 WHERE u.feed_id = :feed_id AND u.address = j.value AND u.group_no = :group_no
 OFFSET 0) u  -- only: postgresql
 UNION ALL
 SELECT CAST(:feed_id AS BIGINT), value->>0, CAST(:group_no AS INTEGER), CAST(key AS BIGINT), value->>2, value->>3,
-       value->>4, CAST(value->>5 AS BIGINT), CAST(:recorded_ms AS BIGINT), :submission_id
+       value->>4, CAST(value->>5 AS BIGINT), CAST(:recorded_ms AS BIGINT), :submission_id, CAST(value->>6 AS BIGINT)
 FROM json_each(:superseded) changed  -- only: sqlite
 FROM jsonb_each(:superseded) changed  -- only: postgresql
 
@@ -158,10 +158,11 @@ UPDATE feeds SET generation = :generation WHERE feed_id = :feed_id
 
 -- name: records_everywhere
 -- Primary key of unsubscribes, once a feed. Over many feeds, for people alone; an array and no join, so that PostgreSQL
--- takes the key, and nodes of their own can be asked.
+-- takes the key, and nodes of their own can be asked. ARRAY(SELECT …) is made once: a cast of the text, once a row.
 SELECT feed_id, group_no, status, reason, source, occurred_ms, recorded_ms, seq FROM unsubscribes
 WHERE feed_id IN (SELECT value FROM json_each(:feed_ids)) AND address = :address  -- only: sqlite
-WHERE feed_id = ANY (CAST(translate(:feed_ids, '[]', '{}') AS BIGINT[])) AND address = :address  -- only: postgresql
+WHERE feed_id = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:feed_ids)))  -- only: postgresql
+  AND address = :address  -- only: postgresql
 
 -- name: seq_at
 -- unsubscribes_seq, once a halving: at most 64 of them, whatever the size of the feed. From `high` on the records that
@@ -207,6 +208,11 @@ ORDER BY seq DESC LIMIT :most  -- only: postgresql
 -- unsubscribes_seq alone, between two numbers that bound it.
 SELECT COUNT(*) AS records FROM unsubscribes WHERE feed_id = :feed_id AND seq < :before AND seq >= :from_seq
 
+-- name: last_recorded
+-- unsubscribes_seq, its last entry between two numbers.
+SELECT recorded_ms FROM unsubscribes WHERE feed_id = :feed_id AND seq < :before AND seq >= :from_seq
+ORDER BY seq DESC LIMIT 1
+
 -- name: address_at
 -- unsubscribes_seq, then unsubscribe_versions_seq: whose change this was.
 SELECT address, group_no FROM unsubscribes WHERE feed_id = :feed_id AND seq = :seq
@@ -237,11 +243,16 @@ WHERE s.feed_id = :feed_id AND s.submission_id = j.value
 OFFSET 0) s  -- only: postgresql
 
 -- name: labels_of_clients
--- Primary key of clients, once a client.
+-- Primary key of clients, once a client. A key that has left the organization is called by its id, unless it is seen.
 SELECT c.client_id, c.label
 FROM json_each(:clients) j CROSS JOIN clients c  -- only: sqlite
 FROM json_array_elements_text(:clients) j CROSS JOIN LATERAL (SELECT c.* FROM clients c  -- only: postgresql
-WHERE c.client_id = j.value
+WHERE c.client_id = j.value AND (CAST(:sees_all AS integer) = 1 OR EXISTS (
+    SELECT 1 FROM client_organizations co JOIN organizations o ON o.organization_id = co.organization_id
+    WHERE co.client_id = c.client_id
+      AND o.slug IN (SELECT value FROM json_each(:slugs))  -- only: sqlite
+      AND o.slug IN (SELECT value FROM json_array_elements_text(:slugs))  -- only: postgresql
+))
 OFFSET 0) c  -- only: postgresql
 
 -- name: changes_by_day
@@ -251,7 +262,8 @@ SELECT CAST(json_group_array(json_array(channel, day, status, reason, changes)) 
 SELECT CAST(json_agg(json_build_array(channel, day, status, reason, changes)) AS TEXT) AS counts FROM (  -- only: postgresql
     SELECT feed_id % 16 AS channel, day, status, reason, CAST(SUM(changes) AS BIGINT) AS changes FROM feed_days
     WHERE feed_id IN (SELECT value FROM json_each(:feed_ids)) AND day >= :from_day  -- only: sqlite
-    WHERE feed_id = ANY (CAST(translate(:feed_ids, '[]', '{}') AS BIGINT[])) AND day >= :from_day  -- only: postgresql
+    WHERE feed_id = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:feed_ids)))  -- only: postgresql
+      AND day >= :from_day  -- only: postgresql
     GROUP BY feed_id % 16, day, status, reason
 ) counted
 
@@ -261,7 +273,7 @@ SELECT CAST(json_group_array(json_array(channel, status, standing)) AS TEXT) AS 
 SELECT CAST(json_agg(json_build_array(channel, status, standing)) AS TEXT) AS counts FROM (  -- only: postgresql
     SELECT feed_id % 16 AS channel, status, CAST(SUM(standing) AS BIGINT) AS standing FROM feed_days
     WHERE feed_id IN (SELECT value FROM json_each(:feed_ids))  -- only: sqlite
-    WHERE feed_id = ANY (CAST(translate(:feed_ids, '[]', '{}') AS BIGINT[]))  -- only: postgresql
+    WHERE feed_id = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:feed_ids)))  -- only: postgresql
     GROUP BY feed_id % 16, status
 ) counted
 
@@ -322,7 +334,8 @@ FROM (
 -- records where a later change stands, and how many of these are its own reversal's.
 SELECT CAST(json_group_array(json_array(  -- only: sqlite
 SELECT CAST(json_agg(json_build_array(  -- only: postgresql
-    u.seq, u.address, u.id, u.status, u.reason, u.is_confirmed, v.status, v.reason, v.source, v.occurred_ms
+    u.seq, u.address, u.id, u.status, u.reason, u.is_confirmed, v.status, v.reason, v.source, v.occurred_ms,
+    v.latest_act_ms
 )) AS TEXT) AS standing,
 (
     SELECT COUNT(DISTINCT w.address) FROM unsubscribe_versions w
@@ -350,6 +363,39 @@ LEFT JOIN LATERAL (SELECT v.* FROM unsubscribe_versions v  -- only: postgresql
     WHERE v.feed_id = :feed_id AND v.address = u.address AND v.group_no = u.group_no  -- only: postgresql
       AND v.seq + 0 < :first_seq ORDER BY v.seq + 0 DESC LIMIT 1) v ON true  -- only: postgresql
 WHERE u.feed_id = :feed_id AND u.seq >= :first_seq AND u.seq <= :last_seq
+
+-- name: count_reversible
+-- The counts of `reversible` alone: the same indexes, and no record is handed on. What was all created was not there
+-- before, and what was all there before was: records are looked at where the submission did both, each between two
+-- places of the key. (Asked for by equality and a number, PostgreSQL goes through the versions of the whole feed.)
+SELECT COUNT(*) AS standing, CAST(COALESCE(SUM(u.is_confirmed), 0) AS BIGINT) AS confirmed,
+COUNT(CASE WHEN u.is_confirmed = 1 OR CAST(:updated AS INTEGER) = 0 THEN NULL
+      WHEN CAST(:created AS INTEGER) = 0 THEN 1 ELSE (
+    SELECT 1 FROM unsubscribe_versions b
+    WHERE b.feed_id = :feed_id
+      AND b.address = u.address AND b.group_no = u.group_no AND b.seq < :first_seq  -- only: sqlite
+      AND (b.address, b.group_no, b.seq) >= (u.address, u.group_no, 0)  -- only: postgresql
+      AND (b.address, b.group_no, b.seq) < (u.address, u.group_no, :first_seq)  -- only: postgresql
+    ORDER BY b.address, b.group_no, b.seq  -- only: postgresql
+    LIMIT 1
+) END) AS restored,
+(
+    SELECT COUNT(DISTINCT w.address) FROM unsubscribe_versions w
+    CROSS JOIN unsubscribes n  -- only: sqlite
+    CROSS JOIN LATERAL (SELECT n.* FROM unsubscribes n  -- only: postgresql
+    WHERE n.feed_id = :feed_id AND n.address = w.address AND n.group_no = w.group_no
+    OFFSET 0) n WHERE w.feed_id = :feed_id  -- only: postgresql
+    AND w.feed_id = :feed_id AND w.seq >= :first_seq AND w.seq <= :last_seq AND n.seq > :last_seq
+) AS superseded,
+(
+    SELECT COALESCE(SUM(s.updated), 0) FROM reversals r
+    CROSS JOIN submissions s  -- only: sqlite
+    CROSS JOIN LATERAL (SELECT s.* FROM submissions s  -- only: postgresql
+    WHERE s.feed_id = :feed_id AND s.submission_id = r.reversed_by
+    OFFSET 0) s WHERE r.feed_id = :feed_id  -- only: postgresql
+    AND r.feed_id = :feed_id AND r.submission_id = :submission_id
+) AS taken_back
+FROM unsubscribes u WHERE u.feed_id = :feed_id AND u.seq >= :first_seq AND u.seq <= :last_seq
 
 -- name: record_reversal
 -- Behind the feed's lock: of two reversals of one submission the second finds nothing that stands on it.

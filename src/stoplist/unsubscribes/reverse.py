@@ -15,8 +15,8 @@ from stoplist.db.query import load_queries
 from stoplist.errors import Refused
 from stoplist.pace import in_slices
 from stoplist.unsubscribes.model import Stores, sender_of
-from stoplist.unsubscribes.reversible import Reversal, Reversible, look
-from stoplist.unsubscribes.submissions import SubmissionShown, find_submission
+from stoplist.unsubscribes.reversible import One, Reversal, Reversible, count_reversible, look
+from stoplist.unsubscribes.submissions import SubmissionShown, seen_submission
 
 _QUERIES = load_queries(__package__)
 _COUNT_CHANGES = _QUERIES["count_changes"]
@@ -46,13 +46,13 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     now_seq: int
 
 
-async def count_reversal(actor: Actor, stores: Stores, submission_id: str) -> Reversal:
-    """What `reverse` would do at this moment; changes nothing.
+async def count_reversal(actor: Actor, stores: Stores, submission: str | SubmissionShown) -> Reversal:
+    """What `reverse` would do at this moment; changes nothing. The submission by its id, or as it was found.
 
     For administrators: Missing for who does not see the submission, Forbidden for who does.
     """
-    submission = await _of_administrator(actor, stores, submission_id)
-    return (await _look(stores.database, submission)).counts
+    submission = await _of_administrator(actor, stores, submission)
+    return await count_reversible(_reading(stores.database, submission), submission)
 
 
 async def reverse(actor: Actor, stores: Stores, submission_id: str, *, expected: Reversal | None = None) -> Reversal:
@@ -66,7 +66,7 @@ async def reverse(actor: Actor, stores: Stores, submission_id: str, *, expected:
     submission = await _of_administrator(actor, stores, submission_id)
     # The feed's `writes` is read before the records: if anybody writes after this, the lock will show it.
     feed = await stores.database.one(_FEED, feed_id=submission.feed_id)
-    found = await _look(stores.database, submission)
+    found = await look(_reading(stores.database, submission), submission)
     _must_be(expected, found.counts)
     if feed is None or not found.standing:
         return found.counts
@@ -75,19 +75,19 @@ async def reverse(actor: Actor, stores: Stores, submission_id: str, *, expected:
 
 
 async def left_out(
-    actor: Actor, stores: Stores, submission_id: str, *, after_seq: int | None = None, limit: int = 50
+    actor: Actor, stores: Stores, submission: str | SubmissionShown, *, after_seq: int | None = None, limit: int = 50
 ) -> list[LeftOut]:
     """The records that a reversal leaves out, or has left out, and why: by `seq`, after `after_seq`.
 
-    Those that a reversal of the submission took back are not among them. Refusals as `count_reversal`.
+    Those that a reversal of the submission took back are not among them. Given and refused as with `count_reversal`.
     """
-    submission = await _of_administrator(actor, stores, submission_id)
+    submission = await _of_administrator(actor, stores, submission)
     if submission.first_seq is None:
         return []
     rows = await stores.database.all(
         _LEFT_OUT,
         feed_id=submission.feed_id,
-        submission_id=submission_id,
+        submission_id=submission.submission_id,
         after=max(submission.first_seq - 1, after_seq or 0),
         last_seq=submission.last_seq,
         most=limit,
@@ -195,14 +195,14 @@ class _Reversing:
         )
 
 
-async def _of_administrator(actor: Actor, stores: Stores, submission_id: str) -> SubmissionShown:
-    submission = await find_submission(actor, stores.database, submission_id)
+async def _of_administrator(actor: Actor, stores: Stores, submission: str | SubmissionShown) -> SubmissionShown:
+    seen = await seen_submission(actor, stores.database, submission)
     actor.must_be_administrator()
-    return submission
+    return seen
 
 
-async def _look(database: Database, submission: SubmissionShown) -> Reversible:
-    return await look(database.one_heavy if submission.changes > HEAVY_ROWS else database.one, submission)
+def _reading(database: Database, submission: SubmissionShown) -> One:
+    return database.one_heavy if submission.changes > HEAVY_ROWS else database.one
 
 
 def _must_be(expected: Reversal | None, counts: Reversal) -> None:

@@ -1,4 +1,4 @@
-"""What of a submission can be taken back, and to what each record would return: read in one statement, then counted.
+"""What of a submission can be taken back, and to what each record would return: read, or counted, in one statement.
 
 What a submission did is found by number: the changes of a batch are numbered without a gap, and no other's come
 between. Source: docs/interface.md section D11, Reversing.
@@ -6,18 +6,23 @@ between. Source: docs/interface.md section D11, Reversing.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from stoplist.db import Row
-from stoplist.db.query import load_queries
-from stoplist.unsubscribes.model import RESUBSCRIBED
+from stoplist.db.query import Query, load_queries
+from stoplist.unsubscribes.model import RESUBSCRIBED, UNSUBSCRIBED
 from stoplist.unsubscribes.submissions import SubmissionShown
 
-_REVERSIBLE = load_queries(__package__)["reversible"]
+_QUERIES = load_queries(__package__)
+_COUNT_REVERSIBLE = _QUERIES["count_reversible"]
+_REVERSIBLE = _QUERIES["reversible"]
 
 CORRECTION: Final = "correction"
+
+One = Callable[..., Awaitable[Row | None]]
+"""Reads a row, in a transaction or by itself."""
 
 
 class Reversal(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +72,7 @@ class StandingOn(msgspec.Struct, array_like=True, gc=False):
     before_reason: str | None
     before_source: str | None
     before_occurred_ms: int | None
+    before_latest_act_ms: int | None
 
     @property
     def shows(self) -> tuple[str, str]:
@@ -84,9 +90,17 @@ class StandingOn(msgspec.Struct, array_like=True, gc=False):
         """The record as it is taken back, in the order in which `put_records` takes it."""
         status, reason = self.returns_to
         occurred_ms = now_ms if self.before_occurred_ms is None else self.before_occurred_ms
-        # A correction, be it an earlier one, is nobody's act: an opt-out of any time must still win.
-        latest_act_ms = None if reason == CORRECTION else occurred_ms
+        latest_act_ms = self._latest_act_ms(status, reason, occurred_ms)
         return self.address, self.id, status, reason, self.before_source, occurred_ms, latest_act_ms, 0
+
+    def _latest_act_ms(self, status: str, reason: str, occurred_ms: int) -> int | None:
+        if reason == CORRECTION:
+            # Be it an earlier one, it is nobody's act: an opt-out of any time must still win.
+            return None
+        if status == UNSUBSCRIBED and self.before_latest_act_ms is not None:
+            # Somebody who opted out a second time did so: a consent from between the two must not win.
+            return max(occurred_ms, self.before_latest_act_ms)
+        return occurred_ms
 
 
 class Reversible(msgspec.Struct, frozen=True):
@@ -105,28 +119,46 @@ class Reversible(msgspec.Struct, frozen=True):
 _RECORDS = msgspec.json.Decoder(list[StandingOn])
 
 
-async def look(one: Callable[..., Awaitable[Row | None]], submission: SubmissionShown) -> Reversible:
+async def look(one: One, submission: SubmissionShown) -> Reversible:
     """What there is to take back at one moment. `one` reads a row, in a transaction or by itself."""
     if submission.first_seq is None:
         return Reversible([], Reversal())
+    row = await _row(one, _REVERSIBLE, submission)
+    records = [] if row["standing"] is None else _RECORDS.decode(row["standing"])
+    standing = sorted((record for record in records if not record.is_confirmed), key=lambda record: record.seq)
+    restored = sum(record.before_status is not None for record in standing)
+    confirmed = len(records) - len(standing)
+    return Reversible(standing, _counts(row, standing=len(records), confirmed=confirmed, restored=restored))
+
+
+async def count_reversible(one: One, submission: SubmissionShown) -> Reversal:
+    """The counts of `look`, without the records."""
+    if submission.first_seq is None:
+        return Reversal()
+    row = await _row(one, _COUNT_REVERSIBLE, submission, created=submission.created, updated=submission.updated)
+    return _counts(row, standing=row["standing"], confirmed=row["confirmed"], restored=row["restored"])
+
+
+async def _row(one: One, query: Query, submission: SubmissionShown, **more: Any) -> Row:
     row = await one(
-        _REVERSIBLE,
+        query,
         feed_id=submission.feed_id,
         submission_id=submission.submission_id,
         first_seq=submission.first_seq,
         last_seq=submission.last_seq,
+        **more,
     )
     if row is None:
         raise RuntimeError("a count without a row")
-    records = [] if row["standing"] is None else _RECORDS.decode(row["standing"])
-    standing = sorted((record for record in records if not record.is_confirmed), key=lambda record: record.seq)
-    restored = sum(record.before_status is not None for record in standing)
+    return row
+
+
+def _counts(row: Row, *, standing: int, confirmed: int, restored: int) -> Reversal:
     taken_back = int(row["taken_back"])
-    counts = Reversal(
+    return Reversal(
         restored=restored,
-        corrected=len(standing) - restored,
+        corrected=standing - confirmed - restored,
         superseded=row["superseded"] - taken_back,
-        confirmed=len(records) - len(standing),
+        confirmed=confirmed,
         taken_back=taken_back,
     )
-    return Reversible(standing, counts)

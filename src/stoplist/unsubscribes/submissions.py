@@ -96,14 +96,31 @@ async def find_submission(actor: Actor, database: Database, submission_id: str) 
     return _shown(row, names, reversals)
 
 
+async def seen_submission(actor: Actor, database: Database, submission: str | SubmissionShown) -> SubmissionShown:
+    """The submission of that id, or the one that was found before, if the actor sees it. Missing as `find_submission`.
+
+    What it says of reversals is as of when it was found; the rest never changes.
+    """
+    if isinstance(submission, SubmissionShown) and actor.sees(submission.org_slug):
+        return submission
+    submission_id = submission if isinstance(submission, str) else submission.submission_id
+    return await find_submission(actor, database, submission_id)
+
+
 async def records_of_submission(
-    actor: Actor, database: Database, submission_id: str, *, after_seq: int | None = None, limit: int = 50
+    actor: Actor,
+    database: Database,
+    submission: str | SubmissionShown,
+    *,
+    after_seq: int | None = None,
+    limit: int = 50,
 ) -> list[SubmittedRecord]:
     """The states that the submission made, standing or superseded, in the order of their numbers, after `after_seq`.
 
-    A record that it changed several times comes as often. Missing as `find_submission`.
+    A record that it changed several times comes as often. The submission by its id, or as it was found.
+    Missing as `find_submission`.
     """
-    submission = await find_submission(actor, database, submission_id)
+    submission = await seen_submission(actor, database, submission)
     if submission.first_seq is None:
         return []
     rows = await database.all(

@@ -1,5 +1,7 @@
 """The newest changes of an organization and channel, and their filters. docs/interface.md sections D5, D6 and D11."""
 
+import re
+
 import pytest
 
 from stoplist.organizations.groups import create_group, list_groups, retire_group
@@ -127,6 +129,7 @@ def test_a_filter_that_few_records_pass_says_how_far_it_looked(pages: Pages, mon
     browser = pages.signed_in("administrator")
     first = filtered(browser, "rare", reason="legal")
     assert "Looked through 20 records" in first.text
+    assert re.search(r"recorded from [-0-9]{10}.[0-9:]{5}.UTC to [-0-9]{10}.[0-9:]{5}.UTC", first.text)
     assert "Nothing found so far" in first.text
     (older,) = [link for link in first.links if "before=" in link]
     assert listed(browser.get(older), "rare") == ["1"]

@@ -42,7 +42,8 @@ def figures(shown: Shown, caption: str) -> list[list[str]]:
 
 def tiles(shown: Shown) -> dict[str, tuple[str, str]]:
     """What stands now, by channel: barred, and resubscribed."""
-    found = re.findall(r'<div class="tile">\s*<dt>(.*?)</dt>\s*<dd>(.*?)</dd>\s*<dd class="beside">(.*?) ', shown.html)
+    line = r'<div class="tile">\s*<dt>(?:<a [^>]*>)?(.*?)(?:</a>)?</dt>\s*<dd>(.*?)</dd>\s*<dd class="beside">(.*?) '
+    found = re.findall(line, shown.html)
     return {channel: (barred, back) for channel, barred, back in found}
 
 

@@ -1,5 +1,7 @@
 """A submission's page, and taking it back. docs/interface.md sections D6 and D11, Reversing."""
 
+from urllib.parse import urlencode
+
 import pytest
 
 from stoplist.oauth.credentials import Changes, update_credential
@@ -39,6 +41,16 @@ def test_its_records_come_page_by_page(pages: Pages) -> None:
     assert seen == [str(number) for number in range(1, 121)]
 
 
+def test_a_place_that_no_list_has_is_nowhere(pages: Pages) -> None:
+    """A number that no database can hold, and what is none."""
+    sent = new_organization(pages, "places").submit("one@example.com")
+    browser = pages.signed_in("administrator")
+    for page in ("", "/reverse"):
+        for after in ("9223372036854775808", "9" * 19, "-1", "x", "\N{ARABIC-INDIC DIGIT ONE}"):
+            target = f"/unsubscribes/{sent['submission_id']}{page}?{urlencode({'after': after})}"
+            assert browser.get(target).status == 404
+
+
 def test_one_that_changed_nothing_says_so(pages: Pages) -> None:
     """Its items met records that had their status already."""
     partner = new_organization(pages, "quiet")
@@ -72,7 +84,9 @@ def test_an_administrator_reverses_it_after_seeing_the_counts(pages: Pages) -> N
     assert "Nothing is left to take back." in done.text
     assert "new@example.com" not in done.text
     assert "Correction" in browser.get(record_of(browser, "new@example.com")).text
-    assert "Resubscribed" in browser.get(record_of(browser, "before@example.com")).text
+    before = browser.get(record_of(browser, "before@example.com"))
+    assert "Resubscribed" in before.text
+    assert f"took back submission {sent['submission_id']}" in before.text
     shown = browser.get(f"/unsubscribes/{sent['submission_id']}")
     assert "It was reversed" in shown.text
     reversals = [link for link in shown.links if link.startswith("/unsubscribes/sub_") and "/reverse" not in link]
@@ -132,6 +146,7 @@ def test_only_administrators_reverse_and_only_those_who_see_it_look_at_it(pages:
         shown = browser.get(path)
         assert shown.status == looking
         assert not [link for link in shown.links if link.endswith("/reverse")]
+        assert ("An administrator can reverse it." in shown.text) == (looking == 200)
         assert browser.get(f"{path}/reverse").status == reversing
         counts = {"restored": "0", "corrected": "1", "superseded": "0", "confirmed": "0"}
         assert browser.post(f"{path}/reverse", counts).status == reversing

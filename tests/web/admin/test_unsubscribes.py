@@ -121,3 +121,50 @@ def test_somebody_without_an_organization_is_told_whom_to_ask(pages: Pages) -> N
     shown = pages.signed_in("nobody").get(PATH)
     assert "Ask an administrator" in shown.text
     assert not [form for form in shown.forms if form.action == PATH]
+
+
+def test_the_id_of_a_submission_leads_to_it(pages: Pages) -> None:
+    """A partner names its batch by it; one of somebody else's organization is not there."""
+    submission_id = Partner(pages, "bolt").submit("batch@example.com")["submission_id"]
+    browser, viewer = pages.signed_in("other"), pages.signed_in("viewer")
+    shown = browser.follow(browser.post(PATH, {"address": f" {submission_id} "}))
+    assert shown.title.startswith(f"Submission {submission_id}")
+    for text in (submission_id, "sub_none"):
+        refused = viewer.post(PATH, {"address": text})
+        assert (refused.status, 'id="address-problem"' in refused.html) == (422, True)
+        assert "There is no submission of that id" in refused.text
+
+
+def test_a_record_leads_to_the_search_for_its_address_everywhere(pages: Pages) -> None:
+    """The address is posted there, and stands in no address line."""
+    for slug in ("acme", "bolt"):
+        Partner(pages, slug).submit("twofold@example.com")
+    browser = pages.signed_in("both")
+    found = browser.post(PATH, {"address": "twofold@example.com"})
+    (record,) = [link for link in found.links if link.startswith("/unsubscribes/acme/email/")]
+    shown = browser.get(record)
+    everywhere = browser.send(shown.form(PATH))
+    assert "2 records bar messages" in everywhere.text
+    assert not any("twofold" in link for link in shown.links)
+
+
+def test_what_changed_nothing_does_not_look_like_success(pages: Pages) -> None:
+    """Whoever resubscribes somebody who opted out later sees a warning, and why."""
+    partner = Partner(pages)
+    partner.submit({"address": "later@example.com", "occurred_at": "2027-01-10T08:00:00Z"})
+    browser = pages.signed_in("admin")
+    (record,) = [
+        link
+        for link in browser.post(PATH, {"address": "later@example.com"}).links
+        if link.startswith("/unsubscribes/acme/email/")
+    ]
+    form = browser.get(f"{record}/resubscribe")
+    assert "After the last known act, 2027-01-10 08:00:00 UTC" in form.text.replace("\N{NO-BREAK SPACE}", " ")
+    answers = {
+        day: browser.follow(
+            browser.send(form.form(f"{record}/resubscribe"), occurred_at=f"2027-01-{day}T08:00", stated_reason="x")
+        )
+        for day in ("09", "11")
+    }
+    assert '<p class="warning" role="status">Nothing was changed' in answers["09"].html
+    assert '<p class="note" role="status">The resubscription was recorded' in answers["11"].html

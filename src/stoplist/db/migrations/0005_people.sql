@@ -68,7 +68,7 @@ CREATE TABLE sign_in_attempts (
 CREATE INDEX sign_in_attempts_source ON sign_in_attempts (source, at_ms);
 CREATE INDEX sign_in_attempts_time ON sign_in_attempts (at_ms);
 
--- The latest act that was known when the state was superseded; NULL: none, or superseded by an older program.
+-- The latest act that was known before the batch that superseded the state; NULL: none, or an older program did it.
 ALTER TABLE unsubscribe_versions ADD COLUMN latest_act_ms BIGINT;
 
 -- Which submission took which one back, and when.

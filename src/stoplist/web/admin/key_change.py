@@ -101,7 +101,8 @@ async def _replace(visit: Visit) -> Page | Redirect:
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{new_client_id}", note="key-made-already")
-    return Page("key_secret.html", {"key": made.credential, "secret": made.client_secret, "done": "created"})
+    values = {"key": made.credential, "secret": made.client_secret, "done": "created"}
+    return Page("key_secret.html", values | {"old_client_id": visit.path["client_id"]})
 
 
 async def _rotate(visit: Visit) -> Page | Redirect:
@@ -116,7 +117,8 @@ async def _rotate(visit: Visit) -> Page | Redirect:
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{client_id}", note="key-made-already")
-    return Page("key_secret.html", {"key": made.credential, "secret": made.client_secret, "done": "given a new secret"})
+    values = {"key": made.credential, "secret": made.client_secret, "done": "given a new secret"}
+    return Page("key_secret.html", values | {"old_client_id": None})
 
 
 def _switch(operation: Callable[..., Awaitable[Credential]], note: str) -> Handler:

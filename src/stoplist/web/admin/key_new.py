@@ -51,7 +51,8 @@ async def create(visit: Visit) -> Page | Redirect:
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{client_id}", note="key-made-already")
-    return Page("key_secret.html", {"key": created.credential, "secret": created.client_secret, "done": "created"})
+    values = {"key": created.credential, "secret": created.client_secret, "done": "created", "old_client_id": None}
+    return Page("key_secret.html", values)
 
 
 def read_ceiling(visit: Visit, field: str) -> int | None:

@@ -5,19 +5,23 @@ from contextlib import suppress
 from stoplist.errors import StoreUnavailable
 from stoplist.oauth.credentials import list_credentials
 from stoplist.oauth.events import alarms
+from stoplist.organizations.target import organizations_seen
 from stoplist.web.admin.visit import Page, Visit, get
 
 ALARM_SHOWN_MS = 7 * 86_400_000
 
 
 async def show(visit: Visit) -> Page:
-    """The table, oldest key first, and which of them raised an alarm in the last week."""
+    """The table, oldest key first, of one organization or all; and which raised an alarm in the last week."""
     await write_use(visit)
     since_ms = visit.clock.now_ms() - ALARM_SHOWN_MS
+    keys, wanted = await list_credentials(visit.actor, visit.database), visit.query.text("organization")
     return Page(
         "keys.html",
         {
-            "keys": await list_credentials(visit.actor, visit.database),
+            "keys": [key for key in keys if not wanted or wanted in key.organizations],
+            "organizations": await organizations_seen(visit.actor, visit.database),
+            "wanted": wanted,
             "alarmed": {alarm.client_id for alarm in await alarms(visit.actor, visit.database, since_ms=since_ms)},
             "may_create": visit.may_audit,
         },

@@ -2,7 +2,7 @@
 
 NOTES = {
     "key-updated": "The key was changed. Its tokens live on, with the new rights.",
-    "key-limits": "The limits of the key were changed.",
+    "key-limits": "The ceilings of the key were changed, and hold from the next request on.",
     "key-deactivated": "The key was deactivated: it gets no token any more, and all its tokens are revoked.",
     "key-activated": "The key is active again. Tokens that were revoked stay so: the partner's program gets new ones.",
     "key-revoked": "All tokens of the key were revoked. Its secret stays good.",
@@ -16,7 +16,7 @@ NOTES = {
     "resubscribed-updated": "The resubscription was recorded: it takes the place of the opt-out.",
     "resubscribed-unchanged": "The person had resubscribed already: the record keeps its date and source.",
     "resubscribed-outranked": "Nothing was changed: the person did something else at the time you stated, or later, "
-    "and that stands. Last known act says when.",
+    "and that stands. Last known act says when; a resubscription must be later.",
     "submission-reversed": "The submission was reversed. The counts below are those of now.",
     "submission-left": "Nothing was taken back: no record stands on this submission alone any more.",
     "organization-created": "The organization was created.",
@@ -40,3 +40,14 @@ NOTES = {
     "sessions-ended": "All your other sessions have ended.",
     "signed-out": "You have signed out.",
 }
+NOTHING_DONE = frozenset(
+    (
+        "key-made-already",
+        "unsubscribed-unchanged",
+        "unsubscribed-outranked",
+        "resubscribed-unchanged",
+        "resubscribed-outranked",
+        "submission-left",
+    )
+)
+"""Those that say that nothing was changed: they are not to look like success."""

@@ -11,7 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from stoplist.rfc3339 import format_ms
-from stoplist.web.admin.notes import NOTES
+from stoplist.web.admin.notes import NOTES, NOTHING_DONE
 from stoplist.web.admin.visit import Visit
 
 ASSETS_PATH = "/settings/assets"
@@ -20,7 +20,14 @@ _NEVER = "Never"
 
 def render(template: str, visit: Visit, values: dict[str, Any]) -> bytes:
     """The page as HTML in UTF-8."""
-    shared = {"visit": visit, "refusal": visit.refusal, "note": NOTES.get(visit.query.text("note")), "me": visit.person}
+    note = visit.query.text("note")
+    shared = {
+        "visit": visit,
+        "refusal": visit.refusal,
+        "note": NOTES.get(note),
+        "nothing_done": note in NOTHING_DONE,
+        "me": visit.person,
+    }
     # A lone surrogate can be typed nowhere, but be in what a browser reports of itself.
     return _environment().get_template(template).render(shared | values).encode("utf-8", "replace")
 
@@ -74,6 +81,8 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Templates of a newer release, installed under a running server, do not know the values of this one.
+        auto_reload=False,
     )
     environment.filters |= {
         "moment": moment,

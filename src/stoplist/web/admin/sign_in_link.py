@@ -8,8 +8,8 @@ from stoplist.web.admin.visit import Page, Redirect, Visit, get, post
 from stoplist.web.exchange import SIGN_IN_LINK_PATH
 
 _USED = (
-    "This sign-in link was used, replaced by another one, or is older than 24 hours: "
-    "ask an administrator for a new one."
+    "This sign-in link was used, replaced by another one, or is older than 24 hours. If you have chosen a password, "
+    "sign in with it; if not, ask an administrator for a new link."
 )
 
 

@@ -17,11 +17,10 @@ _AT_ONCE = 50
 
 async def show(visit: Visit) -> Page:
     """The submission, and a page of the states that it made."""
-    submission_id = visit.path["submission_id"]
-    submission = await find_submission(visit.actor, visit.database, submission_id)
+    submission = await find_submission(visit.actor, visit.database, visit.path["submission_id"])
     # One more than the page holds tells whether there is another page.
     records = await records_of_submission(
-        visit.actor, visit.database, submission_id, after_seq=after_of(visit), limit=_AT_ONCE + 1
+        visit.actor, visit.database, submission, after_seq=after_of(visit), limit=_AT_ONCE + 1
     )
     return Page(
         "submission.html",

@@ -19,12 +19,12 @@ _COUNTS = ("restored", "corrected", "superseded", "confirmed")
 
 async def form(visit: Visit) -> Page:
     """What would be taken back, and what is left out and why."""
-    submission_id = visit.path["submission_id"]
-    submission = await find_submission(visit.actor, visit.database, submission_id)
-    counts = await count_reversal(visit.actor, visit.desk.opt_outs, submission_id)
-    others = await left_out(
-        visit.actor, visit.desk.opt_outs, submission_id, after_seq=after_of(visit), limit=_AT_ONCE + 1
-    )
+    submission = await find_submission(visit.actor, visit.database, visit.path["submission_id"])
+    counts = await count_reversal(visit.actor, visit.desk.opt_outs, submission)
+    after_seq, others = after_of(visit), []
+    if counts.left_out:
+        # One more than the page holds tells whether there is another page.
+        others = await left_out(visit.actor, visit.desk.opt_outs, submission, after_seq=after_seq, limit=_AT_ONCE + 1)
     return Page(
         "submission_reverse.html",
         {

@@ -4,11 +4,14 @@ The address is posted and answered on the same page, so that it stands in no URL
 Source: docs/interface.md sections D5, D10 and D11.
 """
 
+from stoplist import ids
+from stoplist.errors import Missing, Refused
 from stoplist.organizations.model import Organization
 from stoplist.organizations.target import organizations_seen
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.everywhere import Found, search
-from stoplist.web.admin.visit import Page, Visit, get, post
+from stoplist.unsubscribes.submissions import find_submission
+from stoplist.web.admin.visit import Page, Redirect, Visit, get, post
 from stoplist.web.api.description import prose
 
 _PATH = "/unsubscribes"
@@ -20,9 +23,19 @@ async def show(visit: Visit) -> Page:
     return await _page(visit, None)
 
 
-async def find(visit: Visit) -> Page:
-    """What is recorded of the address, everywhere."""
-    return await _page(visit, await search(visit.actor, visit.database, visit.form.text("address")))
+async def find(visit: Visit) -> Page | Redirect:
+    """What is recorded of the address, everywhere; or to the submission, where its id was typed."""
+    text = visit.form.text("address")
+    if text.startswith(ids.SUBMISSION_ID) and "@" not in text:
+        return Redirect(f"{_PATH}/{await _submission_id(visit, text)}")
+    return await _page(visit, await search(visit.actor, visit.database, text))
+
+
+async def _submission_id(visit: Visit, text: str) -> str:
+    try:
+        return (await find_submission(visit.actor, visit.database, text)).submission_id
+    except Missing as missing:
+        raise Refused(missing.text, field="address") from None
 
 
 async def _page(visit: Visit, found: Found | None) -> Page:
