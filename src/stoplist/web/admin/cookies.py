@@ -10,8 +10,8 @@ _ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
 def session_token(headers: Headers) -> str:
     """The token that a browser brings; empty where it brings none, or two that say different things."""
     found = set()
-    # Several lines, as HTTP/2 splits the field, are joined by semicolons (RFC 9113 section 8.2.3). At nothing else is it
-    # divided, as a comma: a sister host could hide a session of ours in the value of a cookie of its own.
+    # Several lines, as HTTP/2 splits the field, are joined by semicolons (RFC 9113 section 8.2.3). At nothing else is
+    # it divided, as a comma: a sister host could hide a session of ours in the value of a cookie of its own.
     for part in b";".join(value for name, value in headers if name == b"cookie").split(b";"):
         name, _, value = part.strip(b" \t").partition(b"=")
         if name == NAME.encode():
