@@ -24,6 +24,9 @@ from tests.e2e.pages_browser import (
 )
 from tests.e2e.running import Place
 
+# What browsers and pages do is the same whatever the interpreter.
+pytestmark = pytest.mark.slow
+
 SECTIONS = {
     "/": 1,
     "/unsubscribes": 7,

@@ -28,6 +28,9 @@ from tests.e2e.running import Key, Place
 from tests.e2e.test_workers import worker_of
 from tests.web.serving import Connection
 
+# What browsers and pages do is the same whatever the interpreter.
+pytestmark = pytest.mark.slow
+
 EMAIL_PATH = "/api/v1/unsubscribe/email"
 FOCUSED_NAME = """
 () => ((at) => (at.labels?.[0] ?? at).innerText.split(/\\s+/).join(" ").trim())(document.activeElement)

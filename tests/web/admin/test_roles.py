@@ -16,6 +16,9 @@ from stoplist.web.exchange import SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from tests.web.admin.newcomers import groups, new_address, new_name, newcomer, organization
 from tests.web.admin.pages import PASSWORD, Browser, Form, Pages, Shown
 
+# What browsers and pages do is the same whatever the interpreter.
+pytestmark = pytest.mark.slow
+
 WHO = ("administrator", "admin", "viewer", "both", "other", "nobody", "stranger")
 """`admin` and `viewer` are of the organization whose ids are tried; `both` is its admin and viewer of another; `other`
 is admin of another; `nobody` has signed in and has no role; `stranger` has not signed in."""
