@@ -32,6 +32,7 @@ from tests.web.test_edge import Failing
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 CHANNELS = ["email", "sms", "phone"]
 TOKEN = "/oauth/token"
+PAGES = ["/settings", "/unsubscribes", "/organizations", "/audit"]
 ALL = frozenset(PERMISSIONS)
 GOOD = {"email": "ann@example.com", "sms": "+14155550123", "phone": "+14155550123"}
 SEVEN = [
@@ -135,9 +136,9 @@ def test_no_other_route_is_a_partners(app: Application, described: Described) ->
     edge: Any = build_app(parts, trusted_proxies=())
     routes = edge._routes.routes
     assert {route.path for route in routes if isinstance(route, Route)} == {
-        TOKEN, "/api/v1", "/openapi.json", "/docs", "/healthz", "/readyz",
+        TOKEN, "/api/v1", "/openapi.json", "/docs", "/healthz", "/readyz", "/", *PAGES,
     }  # fmt: skip
-    assert {route.path for route in routes if isinstance(route, Mount)} == {"/api/v1"}
+    assert {route.path for route in routes if isinstance(route, Mount)} == {"/api/v1", *PAGES}
     assert {path for path in described.document["paths"] if not path.startswith("/api/v1/")} == {TOKEN}
 
 
