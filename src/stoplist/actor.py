@@ -36,6 +36,10 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
     def is_administrator(self) -> bool:
         return ADMINISTER in self.may
 
+    def is_person(self, email: str) -> bool:
+        """Whether this very person acts; `email` is canonical."""
+        return self.kind == "person" and self.id == email
+
     def sees(self, org_slug: str) -> bool:
         """Whether it may look at what the organization holds."""
         return self.is_administrator or org_slug in self.roles

@@ -87,8 +87,9 @@ def secret_pattern(prefix: str) -> str:
 
 
 def could_be_id(text: str, prefix: str) -> bool:
-    """Whether it is worth looking for as an identifier with this prefix. Never raises, any text will do."""
-    return text.startswith(prefix) and text.isascii() and text[len(prefix) :].isalnum()
+    """Whether this has the form of an identifier with this prefix. Never raises, any text will do."""
+    body = text.removeprefix(prefix)
+    return len(text) == len(prefix) + len(body) == len(prefix) + _ID_CHARS and body.isascii() and body.isalnum()
 
 
 def is_well_formed(secret: str, prefix: str) -> bool:

@@ -86,7 +86,6 @@ OPERATIONS = {
     "target.find_target_of_person": Operation(
         lambda actor, it: target.find_target_of_person(actor, it.database, org_slug=it.slug, group_id=it.group_id)
     ),
-    "target.organizations_seen": Operation(lambda actor, it: target.organizations_seen(actor, it.database)),
     "credentials.create_credential": Operation(
         lambda actor, it: credentials.create_credential(
             actor, it.database, it.clock, label="new", organizations=[it.slug]

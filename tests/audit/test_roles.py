@@ -38,7 +38,6 @@ MAY = {
     "groups.set_default_group": _CHANGE,
     "groups.unset_default_group": _CHANGE,
     "target.find_target_of_person": _CHANGE,
-    "target.organizations_seen": _LIST,
     "credentials.create_credential": _CHANGE,
     "credentials.list_credentials": _LIST,
     "credentials.show_credential": _LOOK,

@@ -172,7 +172,7 @@ COLD = {
     "find_submission",
     # People are some hundred rows, and all of them are looked at, held or changed by hand.
     "create_person", "lock_administrators", "people", "put_role", "remove_role", "set_administrator", "set_disabled",
-    "add_recovery_code", "delete_recovery_codes", "count_recovery_codes",
+    "add_recovery_code", "delete_recovery_codes",
     "add_link", "delete_links", "delete_links_of_others",
     # Once a minute, in the background, through the sessions of a week and the links of a day.
     "delete_ended_sessions", "delete_expired_links",

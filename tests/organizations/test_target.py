@@ -8,7 +8,7 @@ from stoplist.actor import Actor
 from stoplist.db import Database
 from stoplist.errors import Forbidden, Missing, Refused, UnauthorizedOrganization
 from stoplist.organizations.groups import create_group, retire_group
-from stoplist.organizations.organizations import close_organization
+from stoplist.organizations.organizations import close_organization, list_organizations
 from stoplist.organizations.target import (
     GroupName,
     Target,
@@ -16,7 +16,6 @@ from stoplist.organizations.target import (
     find_target_of_person,
     group_ids,
     group_names,
-    organizations_seen,
 )
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database
 from tests.fakes import FakeClock
@@ -203,14 +202,14 @@ async def test_people_see_the_organizations_of_their_roles_and_administrators_al
     person = Actor(kind="person", id="a@x.org", roles={"closed": "viewer", "acme": "admin", "nobody": "viewer"})
     nobody = Actor(kind="person", id="b@x.org")
     for actor, slugs in ((person, ["acme", "closed"]), (nobody, []), (ADMINISTRATOR, sorted(_GROUPS))):
-        assert [one.slug for one in await organizations_seen(actor, database)] == slugs
+        assert [one.slug for one in await list_organizations(actor, database)] == slugs
 
 
 @on_each_database
 async def test_groups_have_their_names_in_each_organization(database: Database, clock: FakeClock) -> None:
     """By organization and number, retired ones too."""
     world = await made(database, clock)
-    seen = {one.slug: one.organization_id for one in await organizations_seen(ADMINISTRATOR, database)}
+    seen = {one.slug: one.organization_id for one in await list_organizations(ADMINISTRATOR, database)}
     names = await group_names(database, [seen["acme"], seen["beta"], seen["acme"]])
     assert names == {
         (seen[slug], number): GroupName(world.groups[name], name)

@@ -50,7 +50,6 @@ _SET_CEILINGS = _QUERIES["set_ceilings"]
 _UPDATE = _QUERIES["update_client"]
 
 DEFAULT_CEILING = "default"
-_CLIENT_ID = re.compile(ids.id_pattern(ids.CLIENT_ID))
 _REPLACEMENT = re.compile(r"^(?P<name>.*?) \(replacement(?: (?P<number>[1-9][0-9]{0,5}))?\)$")
 
 
@@ -405,7 +404,7 @@ def _label_of_replacement(label: str) -> str:
 
 def _new_id(client_id: str | None) -> str:
     """The id that the caller made, or a fresh one."""
-    if client_id is not None and not _CLIENT_ID.fullmatch(client_id):
+    if client_id is not None and not ids.could_be_id(client_id, ids.CLIENT_ID):
         raise Refused("This form is damaged, or was not made here: open it anew.")
     return client_id or ids.new_id(ids.CLIENT_ID)
 

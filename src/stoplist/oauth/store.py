@@ -31,7 +31,7 @@ async def find_seen(source: Database | Transaction, actor: Actor, client_id: str
 
 async def must_see(source: Database | Transaction, actor: Actor, client_id: str) -> None:
     """Missing unless there is a credential of that id which the actor may see."""
-    organizations = await organizations_of(source, client_id) if _could_be(client_id) else []
+    organizations = await organizations_of(source, client_id) if ids.could_be_id(client_id, ids.CLIENT_ID) else []
     if not any(map(actor.sees, organizations)):
         raise _missing()
 
@@ -42,7 +42,7 @@ async def held(transaction: Transaction, actor: Actor, client_id: str) -> Creden
     Missing if there is none that it may see; Forbidden if one of the organizations that it covers now is not the
     actor's to administer, whatever a form said that was filled in before.
     """
-    if _could_be(client_id):
+    if ids.could_be_id(client_id, ids.CLIENT_ID):
         await transaction.one(_LOCK, client_id=client_id)
     credential = await _whole(transaction, client_id)
     as_seen(actor, credential)
@@ -87,14 +87,10 @@ def credential_of(row: Row, organizations: list[str]) -> Credential:
 
 
 async def _whole(source: Database | Transaction, client_id: str) -> Credential:
-    row = await source.one(_CREDENTIAL, client_id=client_id) if _could_be(client_id) else None
+    row = await source.one(_CREDENTIAL, client_id=client_id) if ids.could_be_id(client_id, ids.CLIENT_ID) else None
     if row is None:
         raise _missing()
     return credential_of(row, await organizations_of(source, client_id))
-
-
-def _could_be(client_id: str) -> bool:
-    return ids.could_be_id(client_id, ids.CLIENT_ID)
 
 
 def _missing() -> Missing:

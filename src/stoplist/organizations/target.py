@@ -1,6 +1,5 @@
 """Which organization and group a request means: a client's, or a person's. Source: docs/interface.md section D5."""
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -11,9 +10,7 @@ from stoplist.actor import Actor
 from stoplist.db import Database, Row
 from stoplist.db.query import load_queries
 from stoplist.errors import Refused, UnauthorizedOrganization
-from stoplist.organizations.model import Organization
-from stoplist.organizations.organizations import list_organizations
-from stoplist.organizations.store import find_organization, must_administer, organization_of
+from stoplist.organizations.store import find_organization, must_administer
 
 _QUERIES = load_queries(__package__)
 _BY_GROUP = _QUERIES["target_by_group"]
@@ -21,10 +18,8 @@ _BY_SLUG = _QUERIES["target_by_slug"]
 _DEFAULT = _QUERIES["target_default"]
 _GROUP_NUMBERS = _QUERIES["group_numbers"]
 _GROUPS_OF = _QUERIES["groups_of_organizations"]
-_NAMED = _QUERIES["organizations_named"]
 _OF_PEOPLE = _QUERIES["target_of_people"]
 
-_GROUP_ID = re.compile(ids.id_pattern(ids.GROUP_ID))
 _NO_ORGANIZATION = "This key is not for that organization, or there is none: use the slug of one of its organizations."
 _NO_GROUP = "This key is not for that group, or there is none: use the id of a group of one of its organizations."
 
@@ -79,7 +74,7 @@ async def find_target_of_person(actor: Actor, database: Database, *, org_slug: s
     if (await find_organization(database, org_slug)).is_closed:
         raise Refused(f"The organization {org_slug} is closed: what it holds stays as it is.", field="org_slug")
     # What could be no id of a group is none of its groups: PostgreSQL does not take every text.
-    is_id = group_id is None or _GROUP_ID.fullmatch(group_id) is not None
+    is_id = group_id is None or ids.could_be_id(group_id, ids.GROUP_ID)
     row = await database.one(_OF_PEOPLE, slug=org_slug, group_id=group_id) if is_id else None
     if row is None or (group_id is not None and not _holds_group(row)):
         raise Refused(
@@ -87,14 +82,6 @@ async def find_target_of_person(actor: Actor, database: Database, *, org_slug: s
             field="group_id",
         )
     return _target(row, group_id)
-
-
-async def organizations_seen(actor: Actor, database: Database) -> list[Organization]:
-    """Every organization that the actor may look at, closed ones included, by slug."""
-    if actor.is_administrator:
-        return await list_organizations(actor, database)
-    rows = await database.all(_NAMED, slugs=msgspec.json.encode(sorted(actor.roles)).decode())
-    return [organization_of(row) for row in sorted(rows, key=lambda row: str(row["slug"]))]
 
 
 async def group_ids(database: Database, organization_id: int) -> dict[int, str]:

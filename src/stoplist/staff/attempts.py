@@ -52,20 +52,21 @@ def door_opens_ms(newest_first: Sequence[Earlier], account_hash: bytes) -> int:
     return max(_opens(of_account, MOST_OF_AN_ACCOUNT), _opens(of_source, MOST_OF_A_SOURCE))
 
 
-async def begin(actor: Actor, stores: Stores, account: str) -> Attempt:
-    """An attempt for this account, known or not, has taken its place; RateLimited where there is none."""
+async def begin(stores: Stores, account: str, *, source: str | None) -> Attempt:
+    """An attempt for this account, known or not, has taken its place; RateLimited where there is none.
+
+    `source` is the address that it comes from, or another text under which attempts are counted together.
+    """
     now_ms = stores.clock.now_ms()
-    account_hash, source = ids.hash_secret(account), source_key(actor.source_ip or "")
+    account_hash, key = ids.hash_secret(account), source_key(source or "")
     # First without a lock: whoever goes on knocking at a closed door holds nobody up, and writes nothing.
-    _must_be_open(await _recent(stores.database, source, now_ms), account_hash, now_ms)
-    attempt = Attempt(ids.new_id(""), source)
+    _must_be_open(await _recent(stores.database, key, now_ms), account_hash, now_ms)
+    attempt = Attempt(ids.new_id(""), key)
 
     async def take_place(transaction: Transaction) -> None:
-        await transaction.one(_LOCK_SOURCE, lock=_lock_of(source))
-        _must_be_open(await _recent(transaction, source, now_ms), account_hash, now_ms)
-        await transaction.run(
-            _ADD, attempt_id=attempt.attempt_id, source=source, account_hash=account_hash, at_ms=now_ms
-        )
+        await transaction.one(_LOCK_SOURCE, lock=_lock_of(key))
+        _must_be_open(await _recent(transaction, key, now_ms), account_hash, now_ms)
+        await transaction.run(_ADD, attempt_id=attempt.attempt_id, source=key, account_hash=account_hash, at_ms=now_ms)
 
     await stores.database.write(take_place)
     return attempt

@@ -79,7 +79,7 @@ async def confirm(actor: Actor, stores: Stores, account: Account, password: str,
 
     What is then done forgets the attempt.
     """
-    attempt = await attempts.begin(actor, stores, account.email)
+    attempt = await attempts.begin(stores, account.email, source=actor.source_ip)
     if not await is_right(stores, attempt, account, password):
         await attempts.failed(actor, stores, attempt, email=account.email, what=what)
         raise Refused(WRONG_PASSWORD, field=field)

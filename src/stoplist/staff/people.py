@@ -152,7 +152,7 @@ async def people_of(actor: Actor, database: Database, *, org_slug: str) -> list[
 async def show_person(actor: Actor, database: Database, *, email: str) -> Person:
     """The person, as far as the actor sees him; Missing where he does not."""
     person = await find_person(database, email)
-    if not (actor.is_administrator or _is(actor, person.email) or _is_of_an_organization_of(actor, person)):
+    if not (actor.is_administrator or actor.is_person(person.email) or _is_of_an_organization_of(actor, person)):
         raise nobody()
     return _as_seen_by(actor, person)
 
@@ -291,17 +291,13 @@ def _must_let_in(actor: Actor, person: Person, *, without_two_step: bool) -> Non
 
 
 def _must_not_be(actor: Actor, account: Account) -> None:
-    if _is(actor, account.email):
+    if actor.is_person(account.email):
         raise Forbidden(_NOT_ONESELF)
 
 
 def _must_not_step_down(actor: Actor, before: Person, org_slug: str, role: Role | None) -> None:
-    if _is(actor, before.email) and before.roles.get(org_slug) == ADMIN and role != ADMIN:
+    if actor.is_person(before.email) and before.roles.get(org_slug) == ADMIN and role != ADMIN:
         raise Forbidden(_NOT_ONESELF)
-
-
-def _is(actor: Actor, email: str) -> bool:
-    return actor.kind == "person" and actor.id == email
 
 
 def _is_of_an_organization_of(actor: Actor, person: Person) -> bool:
@@ -309,7 +305,7 @@ def _is_of_an_organization_of(actor: Actor, person: Person) -> bool:
 
 
 def _as_seen_by(actor: Actor, person: Person) -> Person:
-    if _is(actor, person.email):
+    if actor.is_person(person.email):
         return person
     return msgspec.structs.replace(
         person, roles={slug: role for slug, role in person.roles.items() if actor.sees(slug)}

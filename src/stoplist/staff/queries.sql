@@ -113,9 +113,6 @@ DELETE FROM recovery_codes WHERE person_id = :person_id AND code_hash = :code_ha
 -- name: delete_recovery_codes
 DELETE FROM recovery_codes WHERE person_id = :person_id
 
--- name: count_recovery_codes
-SELECT COUNT(*) AS number FROM recovery_codes WHERE person_id = :person_id
-
 -- name: add_link
 INSERT INTO sign_in_links (link_hash, person_id, made_by, without_two_step, expires_ms)
 VALUES (:link_hash, :person_id, :made_by, :without_two_step, :expires_ms)

@@ -94,7 +94,7 @@ async def end_session(actor: Actor, database: Database, clock: Clock, *, session
 
     async def end(transaction: Transaction) -> None:
         owner = await transaction.one(_OWNER, session_id=session_id)
-        if owner is None or not (actor.is_administrator or _is(actor, owner["email"])):
+        if owner is None or not (actor.is_administrator or actor.is_person(owner["email"])):
             raise Missing("There is no such session: it may have ended already.")
         if await transaction.run(_END, session_id=session_id):
             await trail.record(transaction, actor, "session.end", owner["email"], at_ms=now_ms, session_id=session_id)
@@ -129,12 +129,8 @@ async def end_all(transaction: Transaction, person_id: int, *, but: str = "") ->
 
 
 def _must_be_own(actor: Actor, email: str) -> None:
-    if not (actor.is_administrator or _is(actor, email)):
+    if not (actor.is_administrator or actor.is_person(email)):
         raise Forbidden("Sessions are shown to their own person, and to administrators.")
-
-
-def _is(actor: Actor, email: str) -> bool:
-    return actor.kind == "person" and actor.id == email
 
 
 def _printable(user_agent: str) -> str:

@@ -20,7 +20,7 @@ BEGIN_ANEW = "Too much time has passed since the password: sign in anew."
 async def sign_in(actor: Actor, stores: Stores, *, email: str, password: str, user_agent: str) -> SignedIn | SecondStep:
     """Whoever acts is in as this person, or has a ticket for the second step; else Refused, or RateLimited."""
     address = canonical_or_none(email)
-    attempt = await attempts.begin(actor, stores, email if address is None else address)
+    attempt = await attempts.begin(stores, email if address is None else address, source=actor.source_ip)
     known = None if address is None else await find_account(stores.database, address)
     is_right = await passwords.is_right(stores, attempt, known, password)
     if known is None or not is_right:
@@ -48,8 +48,10 @@ async def second_step(actor: Actor, stores: Stores, *, ticket: str, code: str, u
     """
     now_ms = stores.clock.now_ms()
     account = await _account_of(stores, ticket, now_ms)
-    attempt = await attempts.begin(actor, stores, account.email)
-    over_all = await attempts.begin(_from_anywhere(account), stores, account.email)
+    attempt = await attempts.begin(stores, account.email, source=actor.source_ip)
+    # Six digits would not stand up to guesses from many sources: all together are one more, for each account. Whoever
+    # knows the password can close that door; nobody else comes to it.
+    over_all = await attempts.begin(stores, account.email, source=f"codes of {account.email}")
 
     async def enter(transaction: Transaction) -> SignedIn | None:
         held = await _held(transaction, account)
@@ -87,14 +89,6 @@ async def _held(transaction: Transaction, account: Account) -> Account | None:
 
 def _as(actor: Actor, account: Account) -> Actor:
     return msgspec.structs.replace(actor, id=account.email)
-
-
-def _from_anywhere(account: Account) -> Actor:
-    """One source for all who try codes for this account, which six digits would not stand up to from many.
-
-    Whoever knows the password can close that door; nobody else comes to it.
-    """
-    return Actor(kind="system", id="", source_ip=f"codes of {account.email}")
 
 
 def _second_step(stores: Stores, person_id: int, password_hash: str, now_ms: int) -> SecondStep:

@@ -26,7 +26,6 @@ from stoplist.staff.store import Account, lock_account
 
 _QUERIES = load_queries(__package__)
 _ADD_CODE = _QUERIES["add_recovery_code"]
-_COUNT_CODES = _QUERIES["count_recovery_codes"]
 _DELETE_CODES = _QUERIES["delete_recovery_codes"]
 _SET = _QUERIES["set_two_step"]
 _USE_CODE = _QUERIES["use_recovery_code"]
@@ -132,12 +131,6 @@ async def use_code(transaction: Transaction, account: Account, code: str, now_ms
     if step is None:
         return None
     return "code" if await transaction.run(_USE_STEP, person_id=account.person_id, totp_step=step) else None
-
-
-async def count_codes(transaction: Transaction, account: Account) -> int:
-    """How many recovery codes are left."""
-    row = await transaction.one(_COUNT_CODES, person_id=account.person_id)
-    return int(row["number"]) if row is not None else 0
 
 
 def step_of(secret: str, code: str, now_ms: int) -> int | None:

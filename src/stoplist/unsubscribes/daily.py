@@ -13,8 +13,7 @@ from stoplist.actor import Actor
 from stoplist.clock import Clock
 from stoplist.db import Database
 from stoplist.db.query import Query, load_queries
-from stoplist.organizations.organizations import show_organization
-from stoplist.organizations.target import organizations_seen
+from stoplist.organizations.organizations import list_organizations, show_organization
 from stoplist.unsubscribes.channel import CHANNELS, feed_id
 from stoplist.unsubscribes.model import RESUBSCRIBED, UNSUBSCRIBED
 
@@ -127,5 +126,5 @@ async def _feeds(actor: Actor, database: Database, org_slug: str | None) -> Sequ
     if org_slug is not None:
         organizations = [await show_organization(actor, database, org_slug)]
     else:
-        organizations = await organizations_seen(actor, database)
+        organizations = await list_organizations(actor, database)
     return [feed_id(one.organization_id, channel) for one in organizations for channel in CHANNELS.values()]

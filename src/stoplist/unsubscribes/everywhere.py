@@ -13,7 +13,8 @@ from stoplist.db import Database, Row
 from stoplist.db.query import load_queries
 from stoplist.errors import Refused
 from stoplist.organizations.model import Organization
-from stoplist.organizations.target import GroupName, group_names, organizations_seen
+from stoplist.organizations.organizations import list_organizations
+from stoplist.organizations.target import GroupName, group_names
 from stoplist.pace import let_others_run
 from stoplist.unsubscribes.channel import CHANNELS, Channel, feed_id
 from stoplist.unsubscribes.model import ALL_GROUPS, UNSUBSCRIBED, Status
@@ -68,7 +69,7 @@ async def search(actor: Actor, database: Database, text: str) -> Found:
     """
     channels = _OF_MAIL if "@" in text else _OF_NUMBERS
     canonical = _canonical(text, channels[0])
-    seen = await organizations_seen(actor, database)
+    seen = await list_organizations(actor, database)
     feeds = {
         feed_id(organization.organization_id, channel): (organization, channel)
         for organization in seen

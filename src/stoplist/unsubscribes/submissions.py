@@ -3,8 +3,6 @@
 Source: docs/interface.md sections D6 and D11.
 """
 
-import re
-
 import msgspec
 
 from stoplist import ids
@@ -19,8 +17,6 @@ _FIND = _QUERIES["find_submission"]
 _NAMES = _QUERIES["names_of_target"]
 _RECORDS = _QUERIES["records_of_submission"]
 _REVERSALS = _QUERIES["reversals_of"]
-
-_ID = re.compile(ids.id_pattern(ids.SUBMISSION_ID))
 
 
 class SubmissionShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +81,8 @@ async def find_submission(actor: Actor, database: Database, submission_id: str) 
     Source: docs/interface.md section D11.
     """
     # Looked at first: not every text may be a parameter.
-    row = await database.one(_FIND, submission_id=submission_id) if _ID.fullmatch(submission_id) else None
+    is_id = ids.could_be_id(submission_id, ids.SUBMISSION_ID)
+    row = await database.one(_FIND, submission_id=submission_id) if is_id else None
     names = await _names(database, row) if row is not None else None
     if row is None or names is None or not actor.sees(names["slug"]):
         raise Missing(

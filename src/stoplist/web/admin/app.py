@@ -125,7 +125,6 @@ class Admin:
             session_id="" if found is None else found.session_id,
             session_token=token,
             user_agent=header_value(headers, b"user-agent").decode("latin-1"),
-            address=scope["path"],
             path=scope["path_params"],
             query=read_fields(scope["query_string"]),
         )

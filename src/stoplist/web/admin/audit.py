@@ -13,12 +13,12 @@ from stoplist.rfc3339 import format_ms
 from stoplist.staff.model import canonical_or_none
 from stoplist.web.admin import csv_lines
 from stoplist.web.admin.audit_entry import facts_of, path_of, title_of
+from stoplist.web.admin.fields import number_of
 from stoplist.web.admin.times import DAY_MS, read_day_ms
 from stoplist.web.admin.visit import Download, Page, Visit, get
 
 _PATH, _EXPORT_PATH = "/audit", "/audit/export"
 _FILTERS = ("person", "action", "target", "from", "until")
-_MOST_DIGITS = 19
 _COLUMNS = (
     "at",
     "actor_kind",
@@ -122,9 +122,10 @@ def _before(visit: Visit) -> int | None:
     text = visit.query.text("before")
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+    number = number_of(text)
+    if number is None:
         raise Missing("There is no such page of the audit: begin with the newest one.")
-    return int(text)
+    return number
 
 
 def _with(path: str, query: dict[str, str]) -> str:

@@ -7,6 +7,7 @@ from stoplist.errors import BadRequest
 
 MAX_FORM_BYTES = 256 * 1024
 _MOST_FIELDS = 1_000
+_MOST, _MOST_DIGITS = 2**63 - 1, 19
 
 
 class Fields:
@@ -32,6 +33,12 @@ class Fields:
 
 
 NOTHING = Fields({})
+
+
+def number_of(text: str) -> int | None:
+    """The number that the text is, if it is one that a database can hold."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return int(text) if is_number and int(text) <= _MOST else None
 
 
 def read_fields(encoded: bytes) -> Fields:

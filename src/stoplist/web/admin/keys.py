@@ -5,7 +5,7 @@ from contextlib import suppress
 from stoplist.errors import StoreUnavailable
 from stoplist.oauth.credentials import list_credentials
 from stoplist.oauth.events import alarms
-from stoplist.organizations.target import organizations_seen
+from stoplist.organizations.organizations import list_organizations
 from stoplist.web.admin.visit import Page, Visit, get
 
 ALARM_SHOWN_MS = 7 * 86_400_000
@@ -20,7 +20,7 @@ async def show(visit: Visit) -> Page:
         "keys.html",
         {
             "keys": [key for key in keys if not wanted or wanted in key.organizations],
-            "organizations": await organizations_seen(visit.actor, visit.database),
+            "organizations": await list_organizations(visit.actor, visit.database),
             "wanted": wanted,
             "alarmed": {alarm.client_id for alarm in await alarms(visit.actor, visit.database, since_ms=since_ms)},
             "may_create": visit.may_audit,

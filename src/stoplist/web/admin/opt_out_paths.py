@@ -5,10 +5,8 @@ Source: docs/interface.md section D10.
 
 from stoplist.errors import Missing
 from stoplist.unsubscribes.channel import CHANNELS, Channel
+from stoplist.web.admin.fields import number_of
 from stoplist.web.admin.visit import Visit
-
-_MOST_DIGITS = 19
-_MOST = 2**63 - 1  # what a database can hold
 
 
 def channel_of(visit: Visit) -> Channel:
@@ -26,9 +24,10 @@ def change_of(visit: Visit) -> int:
 
 def read_change(text: str) -> int:
     """The number of a change; Missing where the text is none."""
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) <= _MOST):
+    number = number_of(text)
+    if number is None:
         raise Missing("There is no change of this number.")
-    return int(text)
+    return number
 
 
 def after_of(visit: Visit) -> int | None:

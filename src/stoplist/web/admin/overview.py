@@ -13,7 +13,7 @@ from stoplist.db import schema
 from stoplist.oauth.credentials import list_credentials
 from stoplist.oauth.trouble import DEFAULT_DAYS as TROUBLE_DAYS
 from stoplist.oauth.trouble import MOST_KEYS, keys_in_trouble
-from stoplist.organizations.target import organizations_seen
+from stoplist.organizations.organizations import list_organizations
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.daily import DEFAULT_DAYS, DayCount, recent, totals
 from stoplist.web.admin.keys import write_use
@@ -37,7 +37,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 async def show(visit: Visit) -> Page:
     """Over all that the person sees, or one organization of it."""
-    organizations = await organizations_seen(visit.actor, visit.database)
+    organizations = await list_organizations(visit.actor, visit.database)
     org_slug = visit.query.text("organization") or None
     values: dict[str, Any] = {"organizations": organizations, "org_slug": org_slug, "days": DEFAULT_DAYS}
     if not organizations:

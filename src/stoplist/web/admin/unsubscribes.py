@@ -7,7 +7,7 @@ Source: docs/interface.md sections D5, D10 and D11.
 from stoplist import ids
 from stoplist.errors import Missing, Refused
 from stoplist.organizations.model import Organization
-from stoplist.organizations.target import organizations_seen
+from stoplist.organizations.organizations import list_organizations
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.everywhere import Found, search
 from stoplist.unsubscribes.submissions import find_submission
@@ -39,7 +39,7 @@ async def _submission_id(visit: Visit, text: str) -> str:
 
 
 async def _page(visit: Visit, found: Found | None) -> Page:
-    seen = await organizations_seen(visit.actor, visit.database)
+    seen = await list_organizations(visit.actor, visit.database)
     wanted = visit.query.text("organization")
     named = [one for one in seen if _is_named(one, wanted.casefold())]
     return Page(

@@ -46,8 +46,6 @@ class Visit(msgspec.Struct, kw_only=True):
     session_id: str = ""
     session_token: str = ""
     user_agent: str = ""
-    address: str = ""
-    """The path as the browser has it."""
     path: dict[str, str] = {}
     query: Fields = NOTHING
     form: Fields = NOTHING
