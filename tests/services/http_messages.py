@@ -1,0 +1,124 @@
+"""Whole HTTP/1.1 requests and answers, read from a stream and written to one, for a proxy that looks into them."""
+
+import hashlib
+import http
+from asyncio import IncompleteReadError, StreamReader
+from collections.abc import Mapping
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+# Concern one connection, not what it carries; and bodies are passed on whole.
+_OF_ONE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request; names of headers are in lower case, the body is as it was sent. It holds secrets: no repr."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"Request({self.method} {self.path})"
+
+    @property
+    def path(self) -> str:
+        """Without the query."""
+        return urlsplit(self.target).path
+
+    @property
+    def grant_type(self) -> str | None:
+        """Which grant it asks the token endpoint for; None for a request of another kind."""
+        return self._field("grant_type")
+
+    @property
+    def refresh_token(self) -> str | None:
+        """A hash by which the presented refresh token is told from others; None where none is presented."""
+        token = self._field("refresh_token")
+        return token and hashlib.sha256(token.encode()).hexdigest()
+
+    def _field(self, name: str) -> str | None:
+        if self.path != "/oauth/token":
+            return None
+        return parse_qs(self.body.decode()).get(name, [None])[0]
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer, as the server gave it or as a test makes it up."""
+
+    status: int
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"Reply({self.status}, {len(self.body)} bytes)"
+
+
+async def read_request(reader: StreamReader) -> Request | None:
+    """The next one; None where the connection ends first."""
+    try:
+        start, headers = await _read_head(reader)
+    except IncompleteReadError:
+        return None
+    method, target, _ = start.split(" ")
+    body = await _read_body(reader, headers)
+    return Request(method=method, target=target, headers=headers, body=body)
+
+
+async def read_reply(reader: StreamReader, request: Request) -> Reply:
+    """The answer to that request. Raises IncompleteReadError where the connection ends first."""
+    start, headers = await _read_head(reader)
+    body = b"" if request.method == "HEAD" else await _read_body(reader, headers)
+    return Reply(status=int(start.split(" ")[1]), headers=headers, body=body)
+
+
+def request_bytes(request: Request, **headers: str) -> bytes:
+    """As it is sent on, with these headers more; `_` in their names stands for `-`."""
+    more = {name.replace("_", "-"): value for name, value in headers.items()}
+    start = f"{request.method} {request.target} HTTP/1.1"
+    has_length = "content-length" in request.headers or bool(request.body)
+    return _head(start, {**request.headers, **more}, len(request.body) if has_length else None) + request.body
+
+
+def reply_bytes(reply: Reply) -> bytes:
+    """As it is sent on; the length that it announces is that of its body."""
+    start = f"HTTP/1.1 {reply.status} {http.HTTPStatus(reply.status).phrase}"
+    return _head(start, reply.headers, len(reply.body)) + reply.body
+
+
+async def _read_head(reader: StreamReader) -> tuple[str, dict[str, str]]:
+    head = await reader.readuntil(b"\r\n\r\n")
+    start, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
+    fields = (line.partition(":") for line in lines)
+    return start, {name.lower(): value.strip() for name, _, value in fields}
+
+
+async def _read_body(reader: StreamReader, headers: Mapping[str, str]) -> bytes:
+    if headers.get("transfer-encoding") == "chunked":
+        return b"".join([piece async for piece in _Chunks(reader)])
+    return await reader.readexactly(int(headers.get("content-length", "0")))
+
+
+class _Chunks:
+    def __init__(self, reader: StreamReader) -> None:
+        self._reader = reader
+
+    def __aiter__(self) -> "_Chunks":
+        return self
+
+    async def __anext__(self) -> bytes:
+        size = int((await self._reader.readuntil(b"\r\n")).partition(b";")[0], 16)
+        piece = await self._reader.readexactly(size)
+        await self._reader.readexactly(2)
+        if not size:
+            raise StopAsyncIteration
+        return piece
+
+
+def _head(start: str, headers: Mapping[str, str], length: int | None) -> bytes:
+    kept = {name: value for name, value in headers.items() if name.lower() not in _OF_ONE_CONNECTION}
+    if length is not None:
+        kept["content-length"] = str(length)
+    return "\r\n".join([start, *(f"{name}: {value}" for name, value in kept.items()), "", ""]).encode("latin-1")
