@@ -11,13 +11,14 @@ LOCK_TOOL = uv==0.13.8
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --no-emit-package stoplist-addresses --custom-compile-command 'make lock' $(UPGRADE)
+	--no-emit-index-url --no-emit-find-links --no-emit-package stoplist-addresses --no-emit-package stoplist-client \
+	--custom-compile-command 'make lock' $(UPGRADE)
 
 TESTS = .venv/bin/python -m pytest $(PYTEST)
 # The long rounds of concurrency prove what the code does, not what the interpreter does: they run on one Python only.
 TESTS_3_13 = .venv-3.13/bin/python -m pytest -m 'not slow' $(PYTEST)
 
-.PHONY: help install serve test test-3.13 check bench lock clean
+.PHONY: help install serve client test test-3.13 check bench reference lock clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z0-9.-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -27,6 +28,9 @@ install: .venv/.installed  ## make .venv with the stoplist command in it
 
 serve: .venv/.installed  ## run the server over TLS with a demo organization and key (development)
 	@.venv/bin/stoplist serve --demo
+
+client: .venv-client/.client  ## make .venv-client with the stoplist-client command and package in it, for partners
+	@echo 'The client is in .venv-client: . .venv-client/bin/activate'
 
 test: .venv/.development  ## run all tests, and beside them those for Python 3.13 where it is at hand
 	@tools/get-browser .venv/bin/python
@@ -50,28 +54,41 @@ check: .venv/.development  ## format, lint, types, layers, documentation, then a
 bench: .venv/.development  ## measure the real server against bare applications, in the same run
 	.venv/bin/python -m bench $(BENCH)
 
+reference: .venv/.development  ## write docs/client-reference.md anew, from the docstrings
+	.venv/bin/python tools/client_reference.py
+
 lock: .venv-lock/.installed  ## write the lock files anew (UPGRADE=--upgrade takes newer versions)
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
 	$(LOCK) --group build -o requirements/build.txt
-	$(LOCK) pyproject.toml --group build --group development -c requirements/runtime.txt -o requirements/development.txt
+	$(LOCK) client/pyproject.toml -c requirements/runtime.txt -o requirements/client.txt
+	$(LOCK) pyproject.toml --group build --group development -c requirements/runtime.txt -c requirements/client.txt \
+		-o requirements/development.txt
 
 clean:  ## remove what these targets made
-	rm -rf .venv .venv-3.13 .venv-lock build dist src/stoplist.egg-info
+	rm -rf .venv .venv-3.13 .venv-client .venv-lock build dist src/stoplist.egg-info
 	rm -rf addresses/build addresses/dist addresses/src/stoplist_addresses.egg-info
+	rm -rf client/build client/dist client/src/stoplist_client.egg-info
 
 .venv-3.13/.installed: override PYTHON = $(PYTHON_3_13)
 %/.installed: requirements/runtime.txt requirements/build.txt pyproject.toml addresses/pyproject.toml tools/make-venv
 	@echo 'Setting up $* …'
-	@tools/make-venv $* "$(PYTHON)"
+	@tools/make-venv $* "$(PYTHON)" requirements/runtime.txt ./addresses .
 	@touch $@
 
-%/.development: %/.installed requirements/development.txt
+# The client is a partner's: a server runs without it, the tests do not.
+%/.development: %/.installed requirements/development.txt client/pyproject.toml
 	@echo 'Setting up the development tools in $* …'
 	@$*/bin/python $(PIP_INSTALL) --require-hashes -r requirements/development.txt
+	@$*/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable ./client
+	@touch $@
+
+%/.client: requirements/client.txt requirements/build.txt client/pyproject.toml addresses/pyproject.toml tools/make-venv
+	@echo 'Setting up $* …'
+	@tools/make-venv $* "$(PYTHON)" requirements/client.txt ./addresses ./client
 	@touch $@
 
 # Without this make would remove the stamps as intermediate files.
-.PRECIOUS: %/.installed %/.development
+.PRECIOUS: %/.installed %/.development %/.client
 
 .venv-lock/.installed: Makefile
 	@"$(PYTHON)" -m venv --clear .venv-lock

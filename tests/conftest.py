@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import Pooled, pooled
 from tests.fakes import FakeClock
+from tests.house import wheels as built
 from tests.services import browser
 from tests.services import haproxy as balancers
 from tests.services import pgbouncer as poolers
@@ -168,3 +169,16 @@ def module_database_url(request: pytest.FixtureRequest) -> str:
     """An empty database for all the tests of a module, which run once on each kind."""
     url: str = request.getfixturevalue(f"module_{request.param}_url")
     return url
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
+    """The wheels of the server, the addresses and the client, each by the folder of its project."""
+    return {project: built.built_wheel(project, tmp_path_factory.mktemp("source")) for project in built.PROJECTS}
+
+
+@pytest.fixture(scope="session")
+def at_a_partner(wheels: dict[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scripts of an environment in which a partner's program runs: client and addresses, and no server."""
+    folder = tmp_path_factory.mktemp("partner")
+    return built.scripts_of(folder, "client.txt", wheels[built.CLIENT], wheels[built.ADDRESSES])

@@ -16,7 +16,7 @@ _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _CODE_SPAN = re.compile(r"`([^`\n]+)`")
 _MAKE = re.compile(r"(?:^|[\n;&|$(] *)(?:exec +)?make +(?:[A-Z_]+=\S+ +)*([a-z][a-z0-9.-]*)")
 _TARGET = re.compile(r"^([a-z][a-z0-9.-]*):(?!=)", re.MULTILINE)
-_VARIABLE = re.compile(r"STOPLIST_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])")
+_VARIABLE = re.compile(r"(?<![A-Z0-9_])STOPLIST_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])")
 
 # In two halves each, for this file is searched too.
 _UNWANTED = {

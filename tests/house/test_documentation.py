@@ -52,7 +52,7 @@ def test_the_first_two_commands_of_the_readme_serve_and_test() -> None:
     assert checks.make_commands((ROOT / "README.md").read_text())[:2] == ["serve", "test"]
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", ".ci/run"])
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "client/README.md", "docs/client.md", ".ci/run"])
 def test_every_make_command_of_a_document_is_a_target(document: str) -> None:
     """Every `make …` that a reader is told to run works."""
     text = (ROOT / document).read_text()

@@ -31,14 +31,15 @@ def test_calls_go_one_way() -> None:
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
-    """A package with all the rooms of ours, and nothing in them but one module."""
-    layers = tomllib.loads(CONFIGURATION.read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
-    for room in " ".join(layers).replace(":", " ").replace("|", " ").split():
-        folder = tmp_path / "src" / "stoplist" / room
-        folder.mkdir(parents=True)
-        (folder / "__init__.py").touch()
-        (folder / "inside.py").touch()
-    (tmp_path / "src" / "stoplist" / "__init__.py").touch()
+    """Packages with all the rooms of ours, and nothing in them but one module."""
+    for contract in tomllib.loads(CONFIGURATION.read_text())["tool"]["importlinter"]["contracts"]:
+        for package in contract.get("containers", []):
+            for room in " ".join(contract["layers"]).replace(":", " ").replace("|", " ").split():
+                folder = tmp_path / "src" / package / room
+                folder.mkdir(parents=True)
+                (folder / "__init__.py").touch()
+                (folder / "inside.py").touch()
+            (tmp_path / "src" / package / "__init__.py").touch()
     return tmp_path
 
 
@@ -68,21 +69,58 @@ def test_a_call_the_wrong_way_is_found(room: str, imports: str, house: Path) -> 
     assert "BROKEN" in faults(house)
 
 
-def test_addresses_stay_free_of_the_server(house: Path) -> None:
+@pytest.mark.parametrize("imports", ["stoplist.ids", "stoplist_client.model"])
+def test_addresses_stay_free_of_server_and_client(imports: str, house: Path) -> None:
     """A partner's program installs their wheel alone."""
     (house / "src" / "stoplist_addresses").mkdir()
-    (house / "src" / "stoplist_addresses" / "__init__.py").write_text("import stoplist.ids\n")
+    (house / "src" / "stoplist_addresses" / "__init__.py").write_text(f"import {imports}\n")
     assert "What an address is knows nothing of the server BROKEN" in faults(house)
 
 
-def test_a_circle_is_found(house: Path) -> None:
+def test_the_client_stays_free_of_the_server(house: Path) -> None:
+    """A partner has no server; what both must know is said twice, in docs/interface.md and by tests."""
+    (house / "src" / "stoplist_client" / "errors" / "inside.py").write_text("import stoplist.errors\n")
+    assert "Server and client meet on the wire alone BROKEN" in faults(house)
+
+
+def test_the_server_stays_free_of_the_client(house: Path) -> None:
+    """A server is installed without it."""
+    (house / "src" / "stoplist" / "cli" / "inside.py").write_text("import stoplist_client.model\n")
+    assert "Server and client meet on the wire alone BROKEN" in faults(house)
+
+
+@pytest.mark.parametrize(
+    ("room", "imports"),
+    [
+        ("mirror", "stoplist_client.cli"),
+        ("core", "stoplist_client.client"),
+        ("client", "stoplist_client.async_client"),
+        ("submitting", "stoplist_client.driver"),
+        ("following", "stoplist_client.submitting"),
+        ("flow", "stoplist_client.sending"),
+        ("sending", "httpx2"),
+        ("renewal", "asyncio"),
+        ("mirror", "anyio"),
+    ],
+)
+def test_a_call_the_wrong_way_in_the_client_is_found(room: str, imports: str, house: Path) -> None:
+    """Its walls stand too: upwards, sideways, and between a flow and the network."""
+    (house / "src" / "stoplist_client" / room / "inside.py").write_text(f"import {imports}\n")
+    assert "BROKEN" in faults(house)
+
+
+@pytest.mark.parametrize("package", ["stoplist", "stoplist_client"])
+def test_a_circle_is_found(package: str, house: Path) -> None:
     """Two modules that import each other cannot be understood one at a time."""
-    (house / "src" / "stoplist" / "log" / "inside.py").write_text("import stoplist.ids.inside\n")
-    (house / "src" / "stoplist" / "ids" / "inside.py").write_text("import stoplist.log.inside\n")
+    rooms = house / "src" / package
+    one, other = ("log", "ids") if package == "stoplist" else ("tokens", "secret")
+    (rooms / one / "inside.py").write_text(f"import {package}.{other}.inside\n")
+    (rooms / other / "inside.py").write_text(f"import {package}.{one}.inside\n")
     assert "No circular imports BROKEN" in faults(house)
 
 
-def test_a_new_room_without_a_place_is_found(house: Path) -> None:
+@pytest.mark.parametrize("package", ["stoplist", "stoplist_client"])
+def test_a_new_room_without_a_place_is_found(package: str, house: Path) -> None:
     """Who adds a room says where it stands."""
-    (house / "src" / "stoplist" / "attic.py").touch()
+    (house / "src" / package / "attic.py").touch()
     assert "attic" in faults(house)

@@ -1,62 +1,29 @@
-"""The product is two ordinary wheels: pip installs them into an empty environment, and there it runs."""
+"""The product is three ordinary wheels: pip installs them into empty environments, and there they run."""
 
-import os
 import re
-import shutil
-import subprocess
-import sys
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+import stoplist_client
 
 import stoplist
-
-ROOT = Path(__file__).parents[2]
+from tests.house.wheels import ADDRESSES, PROJECTS, ROOT, run, scripts_of
 
 # A wheel is the same whatever interpreter made it, and an environment takes its time: once is enough.
-pytestmark = pytest.mark.slow
-
-
-def run(*command: str | Path, folder: Path) -> str:
-    """What the command prints. It sees no more of this environment than a stranger's shell has."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
-    ran = subprocess.run([str(part) for part in command], cwd=folder, env=environ, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
-
-
-def built_wheel(project: Path, copy: Path) -> Path:
-    """The wheel, built from a copy of its sources, lest the build leave its traces in the checkout."""
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(project / name, copy)
-    shutil.copytree(project / "src", copy / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", copy, folder=copy)
-    (built,) = (copy / "dist").glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    """The wheel of the server and that of the addresses, each by the folder of its project."""
-    projects = (ROOT, ROOT / "addresses")
-    return {project: built_wheel(project, tmp_path_factory.mktemp("source")) for project in projects}
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
 def installed(wheels: dict[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts of an environment that was empty until the locked dependencies and the wheels came in."""
-    folder = tmp_path_factory.mktemp("empty")
-    venv.create(folder, with_pip=True)
-    pip = (folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check")
-    run(*pip, "--require-hashes", "-r", ROOT / "requirements" / "runtime.txt", folder=folder)
-    # Without an index pip refuses the wheels if what is locked does not satisfy what they ask for.
-    run(*pip, "--no-index", *wheels.values(), folder=folder)
-    return folder / "bin"
+    """Where the server runs: nothing else is there but the addresses."""
+    return scripts_of(tmp_path_factory.mktemp("empty"), "runtime.txt", wheels[ROOT], wheels[ADDRESSES])
 
 
-@pytest.mark.parametrize("project", [ROOT, ROOT / "addresses"], ids=["server", "addresses"])
+projects = pytest.mark.parametrize("project", PROJECTS, ids=["server", "addresses", "client"])
+
+
+@projects
 def test_a_wheel_holds_its_whole_package_and_nothing_else(project: Path, wheels: dict[Path, Path]) -> None:
     """Every module, all SQL, the page's parts, the vectors and the type marker; tests and benchmarks are not in it."""
     source = project / "src"
@@ -67,9 +34,9 @@ def test_a_wheel_holds_its_whole_package_and_nothing_else(project: Path, wheels:
     assert held == expected
 
 
-@pytest.mark.parametrize("project", [ROOT, ROOT / "addresses"], ids=["server", "addresses"])
+@projects
 def test_a_wheel_carries_its_license(project: Path, wheels: dict[Path, Path]) -> None:
-    """Who gets the wheel gets the terms, the same for both."""
+    """Who gets the wheel gets the terms, the same for all."""
     with zipfile.ZipFile(wheels[project]) as archive:
         (license_name,) = (name for name in archive.namelist() if name.endswith("/LICENSE"))
         assert archive.read(license_name) == (ROOT / "LICENSE").read_bytes()
@@ -85,9 +52,20 @@ def test_the_installed_command_knows_its_version(installed: Path, tmp_path: Path
     assert stoplist.__version__ in run(installed / "stoplist", "--version", folder=tmp_path)
 
 
-def test_nothing_is_missing_from_what_is_installed(installed: Path, tmp_path: Path) -> None:
+def test_a_partner_has_command_and_package_of_one_version_and_no_server(at_a_partner: Path, tmp_path: Path) -> None:
+    """Their wheel asks for all that it needs, and for nothing of ours but the addresses."""
+    assert stoplist_client.__version__ in run(at_a_partner / "stoplist-client", "--version", folder=tmp_path)
+    program = (
+        "import importlib.util as i, stoplist_client as s; "
+        "assert all(getattr(s, name) for name in s.__all__); print(s.__version__, i.find_spec('stoplist'))"
+    )
+    assert run(at_a_partner / "python", "-c", program, folder=tmp_path) == f"{stoplist_client.__version__} None\n"
+
+
+@pytest.mark.parametrize("where", ["installed", "at_a_partner"])
+def test_nothing_is_missing_from_what_is_installed(where: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The locked packages satisfy one another."""
-    run(installed / "python", "-m", "pip", "check", folder=tmp_path)
+    run(request.getfixturevalue(where) / "python", "-m", "pip", "check", folder=tmp_path)
 
 
 def test_the_installed_addresses_have_their_vectors(installed: Path, tmp_path: Path) -> None:

@@ -1,0 +1,127 @@
+"""Submit opt-outs to Stoplist, follow what others submitted, and know locally whom you may write to."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from stoplist_client.errors import (
+    ApiError,
+    BadRequest,
+    ConfigurationError,
+    DefaultGroupNotConfigured,
+    InsufficientScope,
+    InvalidClient,
+    InvalidCursor,
+    InvalidGrant,
+    InvalidItem,
+    InvalidRequest,
+    InvalidToken,
+    MethodNotAllowed,
+    MirrorError,
+    MirrorTooOld,
+    NotFound,
+    NotMirrored,
+    NotUnderstood,
+    RateLimited,
+    ServerError,
+    StoplistClientError,
+    TemporarilyUnavailable,
+    TokenStoreError,
+    TransportFailed,
+    UnauthorizedOrganization,
+    UnsupportedGrantType,
+)
+from stoplist_client.model import Channel, Item, ItemError, LookedUp, Moment, Page, Record, Submitted
+from stoplist_client.tokens import KeyedStore, Tokens, TokenStore
+
+if TYPE_CHECKING:
+    from stoplist_client.async_client import AsyncChanges, AsyncClient
+    from stoplist_client.client import Changes, Client
+    from stoplist_client.keyring_store import KeyringStore
+    from stoplist_client.mirror import ANY_GROUP, Checked, FeedSynced, Followed, Mirror, Synced
+    from stoplist_client.stores import FileStore, MemoryStore, default_folder
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ANY_GROUP",
+    "ApiError",
+    "AsyncChanges",
+    "AsyncClient",
+    "BadRequest",
+    "Changes",
+    "Channel",
+    "Checked",
+    "Client",
+    "ConfigurationError",
+    "DefaultGroupNotConfigured",
+    "FeedSynced",
+    "FileStore",
+    "Followed",
+    "InsufficientScope",
+    "InvalidClient",
+    "InvalidCursor",
+    "InvalidGrant",
+    "InvalidItem",
+    "InvalidRequest",
+    "InvalidToken",
+    "Item",
+    "ItemError",
+    "KeyedStore",
+    "KeyringStore",
+    "LookedUp",
+    "MemoryStore",
+    "MethodNotAllowed",
+    "Mirror",
+    "MirrorError",
+    "MirrorTooOld",
+    "Moment",
+    "NotFound",
+    "NotMirrored",
+    "NotUnderstood",
+    "Page",
+    "RateLimited",
+    "Record",
+    "ServerError",
+    "StoplistClientError",
+    "Submitted",
+    "Synced",
+    "TemporarilyUnavailable",
+    "TokenStore",
+    "TokenStoreError",
+    "Tokens",
+    "TransportFailed",
+    "UnauthorizedOrganization",
+    "UnsupportedGrantType",
+    "__version__",
+    "default_folder",
+]
+
+# What takes long to import (httpx2, anyio, sqlite3, the address rules) is imported by those who use it.
+_LAZY = {
+    "ANY_GROUP": "mirror",
+    "AsyncChanges": "async_client",
+    "AsyncClient": "async_client",
+    "Changes": "client",
+    "Checked": "mirror",
+    "Client": "client",
+    "FeedSynced": "mirror",
+    "FileStore": "stores",
+    "Followed": "mirror",
+    "KeyringStore": "keyring_store",
+    "MemoryStore": "stores",
+    "Mirror": "mirror",
+    "Synced": "mirror",
+    "default_folder": "stores",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

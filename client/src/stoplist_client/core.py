@@ -1,0 +1,175 @@
+"""What Client and AsyncClient are both: how they are made, and which flow each of their methods runs."""
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any
+
+from stoplist_client import transport
+from stoplist_client.acts import Encoder
+from stoplist_client.batches import MOST_ITEMS
+from stoplist_client.errors import ConfigurationError
+from stoplist_client.flow import Flow
+from stoplist_client.following import Following
+from stoplist_client.looking_up import LookUp
+from stoplist_client.model import Channel, Item, Moment, Status, Submitted
+from stoplist_client.renewal import Renewal
+from stoplist_client.secret import Secret
+from stoplist_client.sending import Session
+from stoplist_client.stores import FileStore
+from stoplist_client.submitting import Progress, Submission
+from stoplist_client.target import Target, path_of
+from stoplist_client.tokens import KeyedStore, TokenStore
+from stoplist_client.world import World
+
+_LIFE_OF_ACCESS_S = 900.0
+_LONGEST_TIMEOUT_S = 86_400.0
+
+
+class Core(ABC):
+    """A key, what it is used for, and where it is used.
+
+    base_url:       the address of the service, `https://` and a host
+    client_id, client_secret:  the key
+    org_slug, group_id:  what calls are about that name nothing else; by default what the key has as its default
+    store:          where tokens are kept: by default FileStore(), which all processes of this user share
+    ca_file:        the certificate of the authority that signed the service's, if it is one of your own
+    timeout_s:      how long to wait for each part of an answer
+    attempts:       how often a request is sent that fails for a reason which may pass (docs/interface.md section 8)
+    renew_ahead_s:  take new tokens when the old have less left than this; by default when they are refused
+    batch_items:    how many items a request submits at most
+    """
+
+    _base_url = _client_id = ""  # until they are known to be good
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        client_id: str,
+        client_secret: str | Secret,
+        org_slug: str | None = None,
+        group_id: str | None = None,
+        store: TokenStore | KeyedStore | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        timeout_s: float = 60.0,
+        attempts: int = 3,
+        renew_ahead_s: float | None = None,
+        batch_items: int = MOST_ITEMS,
+    ) -> None:
+        client_secret = Secret(client_secret)  # at once, so that no traceback shows it
+        if problem := _problem_of_key(client_id, client_secret):
+            client_id = ""  # it may be the secret
+            raise ConfigurationError(problem)
+        self._base_url, self._client_id = transport.checked_base_url(base_url), client_id
+        _check_whole(attempts, "attempts", most=100)
+        _check_whole(batch_items, "batch_items", most=MOST_ITEMS)
+        if not (_is_number(timeout_s) and 0 < timeout_s <= _LONGEST_TIMEOUT_S):
+            raise ConfigurationError("timeout_s must be a number of seconds above 0, and at most a day.")
+        if renew_ahead_s is not None and not (_is_number(renew_ahead_s) and 0 <= renew_ahead_s < _LIFE_OF_ACCESS_S):
+            raise ConfigurationError(
+                "renew_ahead_s must be from 0 to below 900: so many seconds an access token lives."
+            )
+        world = World()
+        self._session = Session(
+            tokens=Renewal(
+                base_url=self._base_url,
+                client_id=client_id,
+                client_secret=client_secret,
+                store=FileStore() if store is None else store,
+                world=world,
+                attempts=attempts,
+                renew_ahead_s=renew_ahead_s,
+            ),
+            target=Target(org_slug, group_id),
+            world=world,
+            attempts=attempts,
+            batch_items=batch_items,
+        )
+        self._connect(transport.options(self._base_url, ca_file=ca_file, timeout_s=timeout_s))
+
+    @property
+    def base_url(self) -> str:
+        """The address of the service, in its one spelling."""
+        return self._base_url
+
+    @property
+    def org_slug(self) -> str | None:
+        """The organization that calls are about which name none; None stands for the default one of the key."""
+        return self._session.target.org_slug
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._base_url!r}, client_id={self._client_id!r})"
+
+    @abstractmethod
+    def _connect(self, options: dict[str, Any]) -> None:
+        """Make the driver."""
+
+    def _submitting(
+        self,
+        status: Status,
+        channel: Channel,
+        items: Any,
+        *,
+        org_slug: str | None,
+        group_id: str | None,
+        all_groups: bool,
+        occurred_at: Moment | None,
+        source: str | None,
+        lenient: bool,
+        on_progress: Progress | None,
+        reason: str | None = None,
+    ) -> Flow[Submitted]:
+        world = self._session.world
+        return Submission(
+            self._session,
+            path_of(channel),
+            items,
+            target=self._session.target.of_call(org_slug, group_id, all_groups=all_groups),
+            encoder=Encoder(world, status=status, occurred_at=occurred_at, reason=reason, source=source),
+            untimed=Encoder(world, status=status, reason=reason, source=source, stamps=False),
+            lenient=lenient,
+        ).flow(on_progress)
+
+    def _looking_up(self, channel: Channel, addresses: Any, target: Target) -> LookUp:
+        return LookUp(self._session, channel, addresses, target=target)
+
+    def _following(self, channel: Channel, target: Target, cursor: str | None, limit: int) -> Following:
+        return Following(self._session, channel, target=target, cursor=cursor, limit=limit)
+
+    def _readable(self, org_slug: str | None, group_id: str | None, every_group: bool) -> Target:
+        target = self._session.target.of_call(org_slug, group_id, all_groups=every_group)
+        return Target(target.org_slug, target.group_id)
+
+
+def gone_through(elements: Any, name: str, *, is_async: bool = False) -> Any:
+    """An iterator, perhaps an asynchronous one; ConfigurationError for a single text, whose letters nobody means.
+
+    Tracebacks show what a function was given, but nothing of what an iterator goes through.
+    """
+    if is_async and hasattr(elements, "__aiter__"):
+        return aiter(elements)
+    if isinstance(elements, str | bytes | Item) or not hasattr(elements, "__iter__"):
+        raise ConfigurationError(f"{name} must be a list or anything else to go through: put a single one into a list.")
+    return iter(elements)
+
+
+def _problem_of_key(client_id: str, client_secret: Secret) -> str | None:
+    for name, is_good in (("client_id", _is_word(client_id)), ("client_secret", _is_word(client_secret.reveal()))):
+        if not is_good:
+            return f"{name} must be the text that you were given, without white space or line ends."
+    if client_id.startswith("svc_cs_") or client_secret.reveal().startswith("svc_ci_"):
+        return "client_id and client_secret seem to be interchanged."
+    return None
+
+
+def _is_word(text: str) -> bool:
+    return isinstance(text, str) and text.isascii() and text.isprintable() and text != "" and " " not in text
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_whole(number: int, name: str, *, most: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+        raise ConfigurationError(f"{name} must be a whole number from 1 to {most}.")

@@ -1,0 +1,105 @@
+"""What goes in and out of the client: items, records, sums, and what a look-up found."""
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Channel: TypeAlias = Literal["email", "sms", "phone"]
+"""The kind of address; a person's opt-outs on different channels are separate."""
+
+Status: TypeAlias = Literal["unsubscribed", "resubscribed"]
+Moment: TypeAlias = datetime | str
+"""A datetime that knows its offset, or the text of one as RFC 3339 has it (`2026-03-01T09:30:00Z`)."""
+
+CHANNELS: tuple[Channel, ...] = ("email", "sms", "phone")
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One act of one person, to be submitted. What is None takes what the call says for all, else the default.
+
+    `occurred_at` is when the person acted. `reason` is one of docs/interface.md section D6; `source` says where it
+    happened, in at most 200 characters.
+    """
+
+    address: str
+    occurred_at: Moment | None = None
+    reason: str | None = None
+    source: str | None = None
+
+    def __repr__(self) -> str:
+        return "Item(…)"  # addresses are somebody's: they stay out of logs
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service knows of one address and one group. `group_id` None means all groups.
+
+    Source: docs/interface.md section D6.
+    """
+
+    id: str
+    org_slug: str
+    group_id: str | None
+    address: str
+    status: Status
+    reason: str
+    source: str | None
+    occurred_at: datetime
+    recorded_at: datetime
+    seq: int
+
+    def __repr__(self) -> str:
+        return f"Record(id={self.id!r}, seq={self.seq}, status={self.status!r})"
+
+
+class ItemError(msgspec.Struct, frozen=True):
+    """An item that was not accepted, and why.
+
+    `item_index` counts from 0 over everything that the call was given; `item` is what was given.
+    """
+
+    item_index: int
+    item: str | Item
+    item_error: str
+
+    def __repr__(self) -> str:
+        return f"ItemError(item_index={self.item_index}, item_error={self.item_error!r})"
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the items so far: sums over all batches that were answered 200.
+
+    `received` = `created` + `updated` + `unchanged` + `outranked` + the number of `item_errors`.
+    `submission_ids` names what was stored, for questions later; a batch that changed nothing has none.
+    """
+
+    batches: int = 0
+    received: int = 0
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    outranked: int = 0
+    submission_ids: tuple[str, ...] = ()
+    item_errors: tuple[ItemError, ...] = ()
+
+
+class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service knows of one address that was asked for: as it was asked, canonical, and its records."""
+
+    address: str
+    canonical: str
+    records: tuple[Record, ...]
+
+    def __repr__(self) -> str:
+        return f"LookedUp({len(self.records)} records)"
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of changes: process `records`, then keep `next_cursor`; `has_more` says whether to go on at once."""
+
+    records: tuple[Record, ...]
+    next_cursor: str
+    has_more: bool
+
+    def __repr__(self) -> str:
+        return f"Page({len(self.records)} records, has_more={self.has_more})"

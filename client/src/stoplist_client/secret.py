@@ -1,0 +1,29 @@
+"""A text that must not be seen: whoever needs it says so."""
+
+
+class Secret:
+    """Holds a secret; repr, str and format show nothing of it, and it can be neither pickled nor copied by accident."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: "str | Secret") -> None:
+        self._text: str = text.reveal() if isinstance(text, Secret) else text
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("A Secret is not pickled: hand its text over where it is needed.")

@@ -1,0 +1,135 @@
+"""Submit opt-outs and resubscriptions, batch by batch. Source: docs/interface.md section D6 (POST)."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from stoplist_client.acts import Encoder
+from stoplist_client.answers import BadItem, item_errors, not_understood, refusal, understood
+from stoplist_client.batches import Batch, Batches
+from stoplist_client.errors import StoplistClientError
+from stoplist_client.flow import Flow, Send
+from stoplist_client.model import ItemError, Submitted
+from stoplist_client.sending import Session, call
+from stoplist_client.target import Target
+
+Progress = Callable[[Submitted], object]
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """The answer to a batch."""
+
+    submission_id: str | None
+    received: int
+    created: int
+    updated: int
+    unchanged: int
+    outranked: int
+    item_errors: list[BadItem] = []
+
+
+_STORED = msgspec.json.Decoder(_Stored)
+
+
+class Submission:
+    """All items of one call on their way."""
+
+    def __init__(
+        self,
+        session: Session,
+        path: str,
+        source: Any,
+        *,
+        target: Target,
+        encoder: Encoder,
+        untimed: Encoder,
+        lenient: bool,
+    ) -> None:
+        """`untimed` encodes once more, without a time, what `encoder` stamped."""
+        self._session, self._path = session, path
+        self._encoder, self._untimed = encoder, untimed
+        self._batches = Batches(source, encoder, target, most_items=session.batch_items)
+        self._prefer = "handling=lenient, return=minimal" if lenient else "return=minimal"
+        self._sums = _Sums()
+
+    def flow(self, on_progress: Progress | None) -> Flow[Submitted]:
+        """What became of all items. An error has in `submitted` what became of those before it."""
+        try:
+            while (batch := (yield from self._batches.further())) is not None:
+                yield from self._submit(batch)
+                if on_progress is not None:
+                    on_progress(self._sums.now())
+        except StoplistClientError as error:
+            error.submitted = self._sums.now()
+            raise
+        return self._sums.now()
+
+    def _submit(self, batch: Batch) -> Flow[None]:
+        stored = yield from self._stored(batch)
+        self._sums.add(stored, item_errors(stored.item_errors, batch.items, batch.indexes))
+        if not stored.outranked:
+            return
+        again = self._stamped(batch, bad={bad.item_index for bad in stored.item_errors})
+        if again.items:
+            # This host's clock may be slow, and no opt-out must be lost to that: without a time it is an act of now.
+            self._sums.correct(stored, again, (yield from self._stored(again)))
+
+    def _stamped(self, batch: Batch, *, bad: set[int]) -> Batch:
+        chosen = [number for number, item in enumerate(batch.items) if number not in bad and self._encoder.stamps(item)]
+        items = [batch.items[number] for number in chosen]
+        return Batch(items, [batch.indexes[number] for number in chosen], self._untimed.encoded(items, 0))
+
+    def _stored(self, batch: Batch) -> Flow[_Stored]:
+        request = Send(
+            method="POST",
+            url=self._path,
+            headers={"Content-Type": "application/json", "Prefer": self._prefer},
+            content=self._batches.body(batch.encoded),
+        )
+        answer = yield from call(
+            self._session, request, refused=partial(refusal, items=batch.items, indexes=batch.indexes)
+        )
+        stored = understood(answer, _STORED)
+        if stored.received != len(batch.items):
+            raise not_understood(answer, "The answer does not count the items that were sent.")
+        return stored
+
+
+class _Sums:
+    """What became of the items so far, each counted once."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(("batches", "received", "created", "updated", "unchanged", "outranked"), 0)
+        self._ids: list[str] = []
+        self._errors: list[ItemError] = []
+
+    def now(self) -> Submitted:
+        return Submitted(**self._counts, submission_ids=tuple(self._ids), item_errors=tuple(self._errors))
+
+    def add(self, stored: _Stored, errors: tuple[ItemError, ...]) -> None:
+        self._errors += errors
+        self._add(
+            stored,
+            batches=1,
+            received=stored.received,
+            created=stored.created,
+            updated=stored.updated,
+            unchanged=stored.unchanged,
+            outranked=stored.outranked,
+        )
+
+    def correct(self, stored: _Stored, again: Batch, stored_again: _Stored) -> None:
+        """Count anew those of the outranked that took effect when they were sent `again`."""
+        updated = min(stored_again.created + stored_again.updated, stored.outranked)
+        # Where all were sent again, what was outranked and is not updated now is an address that the batch has twice.
+        was_all = len(again.items) == stored.received - len(stored.item_errors)
+        unchanged = stored.outranked - updated - stored_again.outranked if was_all else 0
+        self._add(stored_again, updated=updated, unchanged=unchanged, outranked=-updated - unchanged)
+
+    def _add(self, stored: _Stored, **counts: int) -> None:
+        if stored.submission_id is not None:
+            self._ids.append(stored.submission_id)
+        for name, count in counts.items():
+            self._counts[name] += count

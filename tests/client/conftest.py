@@ -1,0 +1,65 @@
+"""One server for all tests of the client, and for each test an organization and a key of its own."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stoplist_client import Client
+
+from tests.client.partners import Blocking, Opener, Partner, Service
+from tests.e2e.running import Place
+
+_numbers = itertools.count(1)
+# A developer's proxy or certificate authority must not reach the tests.
+_FOREIGN = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+@pytest.fixture(autouse=True)
+def client_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where clients keep tokens when they are not told where; empty for each test, which is not yet there."""
+    for name in _FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    folder = tmp_path / "client"
+    monkeypatch.setenv("STOPLISTCLIENT_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server on SQLite that serves until the last test is done."""
+    place = Place(tmp_path_factory.mktemp("service"))
+    with place.serving() as server:
+        yield Service(place, server)
+
+
+@pytest.fixture
+def new_partner(service: Service) -> Callable[..., Partner]:
+    """Makes a partner with an organization of its own; takes the options of `Service.new_partner`."""
+    return lambda **options: service.new_partner(f"org-{next(_numbers)}", **options)
+
+
+@pytest.fixture
+def partner(new_partner: Callable[..., Partner]) -> Partner:
+    """A partner with an organization of its own, every permission, and ceilings that no test reaches."""
+    return new_partner()
+
+
+@pytest.fixture(params=["sync", "async"])
+def both(request: pytest.FixtureRequest) -> Iterator[Opener]:
+    """Opens a client of a partner: `both(partner, org_slug=…)`; all are closed after the test."""
+    opened: list[Client | Blocking] = []
+
+    def open_client(partner: Partner, **options: Any) -> Client | Blocking:
+        kind = Client if request.param == "sync" else Blocking
+        client = kind(**(partner.access | options))
+        opened.append(client)
+        return client
+
+    yield open_client
+    for client in opened:
+        client.close()
+        if isinstance(client, Blocking):
+            client.runner.close()

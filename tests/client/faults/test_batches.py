@@ -1,0 +1,136 @@
+"""Many batches, of which some meet trouble: each item is stored once, and the sums say so."""
+
+import itertools
+
+import pytest
+from stoplist_client import InvalidItem, ServerError, Submitted, TransportFailed
+
+from tests.client.faults.answers import HALF_PACKED, PASSING, posted, records, times_sent
+from tests.client.faults.conftest import HastyOpener
+from tests.client.partners import Partner
+from tests.services.faults import Faults
+from tests.services.mishaps import CUT, DROP, LOSE, Alter, Hold, Mishap, Reply, is_api
+
+PEOPLE = [f"person{number}@batches.test" for number in range(50)]
+
+
+def test_a_submission_of_many_batches_outlives_trouble_in_its_midst(
+    hasty: HastyOpener, partner: Partner, between: Faults
+) -> None:
+    """Dropped, lost, cut and refused for a while: each person is stored once, in order, sent as at first."""
+    client, _ = hasty(partner, batch_items=10)
+    between.next(None, DROP, None, LOSE, DROP, None, CUT, PASSING["502 in HTML"], None, when=is_api)
+    told: list[Submitted] = []
+    submitted = client.unsubscribe("email", PEOPLE, on_progress=told.append)
+    assert [record.address for record in records(partner)] == PEOPLE
+    assert (submitted.batches, submitted.received, submitted.outranked) == (5, 50, 0)
+    assert submitted.created + submitted.unchanged == 50
+    assert [sums.received for sums in told] == [10, 20, 30, 40, 50]
+    by_first = {
+        first: [body for body in posted(between) if body["items"][0]["address"] == first] for first in PEOPLE[::10]
+    }
+    assert [len(bodies) for bodies in by_first.values()] == [1, 2, 3, 3, 1]
+    assert all(body == bodies[0] for bodies in by_first.values() for body in bodies)
+    assert {record.occurred_at for record in records(partner)} == set().union(
+        *(times_sent(bodies[0]) for bodies in by_first.values())
+    )
+
+
+@pytest.mark.parametrize(("mishap", "stored"), [(DROP, 20), (LOSE, 30)])
+def test_where_it_ends_early_the_error_says_what_is_stored(
+    hasty: HastyOpener, partner: Partner, between: Faults, mishap: Mishap, stored: int
+) -> None:
+    """What was answered is in its sums; and the whole call may be repeated, which stores each person once."""
+    client, _ = hasty(partner, batch_items=10, attempts=1)
+    between.next(None, None, mishap, when=is_api)
+    with pytest.raises(TransportFailed) as failed:
+        client.unsubscribe("email", PEOPLE)
+    assert failed.value.submitted is not None
+    assert (failed.value.submitted.batches, failed.value.submitted.created) == (2, 20)
+    assert len(records(partner)) == stored
+    again = client.unsubscribe("email", PEOPLE)
+    assert (again.unchanged, again.created, again.outranked) == (stored, 50 - stored, 0)
+    assert [record.address for record in records(partner)] == PEOPLE
+
+
+def test_items_are_not_read_ahead_of_trouble(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
+    """Who stops at an error has lost none: what was taken beyond the failed batch is less than one slice."""
+    client, _ = hasty(partner, batch_items=10, attempts=1)
+    between.next(None, PASSING["500"], when=is_api)
+    numbers = itertools.count()
+    with pytest.raises(ServerError):
+        client.unsubscribe("email", (f"person{number}@ahead.test" for number in numbers))
+    assert next(numbers) <= 20
+
+
+def test_bad_items_are_named_over_the_whole_call_after_trouble(
+    hasty: HastyOpener, partner: Partner, between: Faults
+) -> None:
+    """A batch that was lost and then refused names its items by where they stand in the call."""
+    client, _ = hasty(partner, batch_items=10)
+    between.next(LOSE, None, PASSING["503"], DROP, when=is_api)
+    with pytest.raises(InvalidItem) as refused:
+        client.unsubscribe("email", [*PEOPLE[:13], "nobody", *PEOPLE[13:]])
+    assert [(error.item_index, error.item) for error in refused.value.item_errors] == [(13, "nobody")]
+    assert refused.value.submitted is not None
+    assert refused.value.submitted.received == 10
+    assert [record.address for record in records(partner)] == PEOPLE[:10]
+
+
+def test_following_page_by_page_outlives_trouble_in_its_midst(
+    hasty: HastyOpener, partner: Partner, between: Faults
+) -> None:
+    """No record is skipped, and none comes twice."""
+    client, _ = hasty(partner)
+    client.unsubscribe("email", PEOPLE)
+    between.next(None, LOSE, CUT, None, DROP, PASSING["500"], None, HALF_PACKED, None, when=is_api)
+    assert [record.address for record in client.changes("email", limit=10)] == PEOPLE
+
+
+def test_a_page_that_fails_for_good_is_read_again_from_the_cursor(
+    hasty: HastyOpener, partner: Partner, between: Faults
+) -> None:
+    """The cursor that the iterator shows is one that loses nothing."""
+    client, _ = hasty(partner, attempts=1)
+    client.unsubscribe("email", PEOPLE)
+    between.next(None, None, CUT, when=is_api)
+    changes = client.changes("email", limit=10)
+    assert [next(changes).address for _ in range(15)] == PEOPLE[:15]
+    in_midst = changes.cursor
+    assert [next(changes).address for _ in range(5)] == PEOPLE[15:20]
+    with pytest.raises(TransportFailed):
+        next(changes)
+    assert [record.address for record in client.changes("email", cursor=in_midst)] == PEOPLE[10:]
+    assert [record.address for record in client.changes("email", cursor=changes.cursor)] == PEOPLE[20:]
+
+
+@pytest.mark.parametrize("size", [5, 20_000])
+def test_an_answer_that_cannot_be_unpacked_is_asked_for_again(
+    hasty: HastyOpener, partner: Partner, between: Faults, size: int
+) -> None:
+    """Broken compression is a broken answer, wherever in it the break is: half of it is never taken for the whole."""
+    client, _ = hasty(partner)
+    client.unsubscribe("email", PEOPLE)
+    between.next(HALF_PACKED, None, not_packed(size), None, when=is_api)
+    assert [record.address for record in client.changes("email")] == PEOPLE
+    assert [record.address for record in client.changes("email")] == PEOPLE
+
+
+def test_an_answer_that_takes_too_long_is_asked_for_again(
+    hasty: HastyOpener, partner: Partner, between: Faults
+) -> None:
+    """The service had stored the batch; the repetition finds it unchanged."""
+    client, pauses_s = hasty(partner, timeout_s=0.5)
+    held = Hold()
+    between.next(held, when=is_api)
+    submitted = client.unsubscribe("email", ["ann@slow.test"])
+    held.release()
+    assert (submitted.unchanged, len(pauses_s)) == (1, 1)
+    first, second = posted(between)
+    assert first == second
+    assert len(records(partner)) == 1
+
+
+def not_packed(size: int) -> Alter:
+    """What claims to be packed, and is not."""
+    return Alter(lambda reply: Reply(status=200, headers={"content-encoding": "gzip"}, body=b"x" * size))

@@ -1,0 +1,222 @@
+"""What is sent again and what never is, how often and after how long. Source: docs/interface.md section 8."""
+
+import pytest
+from stoplist_client import (
+    ApiError,
+    InvalidItem,
+    NotUnderstood,
+    RateLimited,
+    ServerError,
+    TransportFailed,
+    UnauthorizedOrganization,
+)
+
+from tests.client.faults.answers import PASSING, api_statuses, posted, records, refusal
+from tests.client.faults.conftest import HastyOpener, PartnerMaker
+from tests.client.partners import Partner
+from tests.services.faults import Faults
+from tests.services.mishaps import CUT, DROP, LOSE, RESET, Mishap, Reply, is_api
+
+# Which interpreter asks is all the same to them: once is enough.
+pytestmark = pytest.mark.slow
+
+BROKEN = {mishap.name: mishap for mishap in Mishap}
+EVERYTHING_THAT_PASSES = [pytest.param(fault, id=name) for name, fault in (PASSING | BROKEN).items()]
+
+
+@pytest.mark.parametrize("fault", EVERYTHING_THAT_PASSES)
+def test_a_submission_outlives_what_passes(
+    hasty: HastyOpener, partner: Partner, between: Faults, fault: Mishap | Reply
+) -> None:
+    """It is sent once more, the same to the letter, and stored once, with the moment of the first try."""
+    client, pauses_s = hasty(partner)
+    between.next(fault, when=is_api)
+    submitted = client.unsubscribe("email", ["ann@passing.test"])
+    assert (submitted.received, submitted.batches, submitted.outranked) == (1, 1, 0)
+    first, second = posted(between)
+    assert first == second
+    (record,) = records(partner)
+    assert record.occurred_at.isoformat(timespec="milliseconds") == first["items"][0]["occurred_at"].replace(
+        "Z", "+00:00"
+    )
+    assert len(pauses_s) == 1
+
+
+@pytest.mark.parametrize("fault", EVERYTHING_THAT_PASSES)
+def test_reading_outlives_what_passes(
+    hasty: HastyOpener, partner: Partner, between: Faults, fault: Mishap | Reply
+) -> None:
+    """Looking up and following are repeated, and give each record once."""
+    client, _ = hasty(partner)
+    client.unsubscribe("email", ["ann@reading.test", "bob@reading.test"])
+    between.next(fault, when=is_api)
+    (found,) = client.look_up("email", ["ann@reading.test"])
+    assert [record.address for record in found.records] == ["ann@reading.test"]
+    between.next(None, fault, when=is_api)
+    changes = client.changes("email", limit=1)
+    assert [record.seq for record in changes] == [1, 2]
+    assert changes.cursor is not None
+
+
+def test_waits_grow(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
+    """Exponentially, from half a second where chance is 0; all kinds of failure count together."""
+    client, pauses_s = hasty(partner, attempts=6)
+    between.next(DROP, PASSING["500"], LOSE, PASSING["504, empty"], CUT, when=is_api)
+    assert client.unsubscribe("email", ["ann@growing.test"]).received == 1
+    assert pauses_s == [0.5, 1.0, 2.0, 4.0, 8.0]
+
+
+def test_a_503_says_how_long(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
+    """Its Retry-After is heeded."""
+    client, pauses_s = hasty(partner)
+    between.next(PASSING["503"], when=is_api)
+    client.unsubscribe("email", ["ann@told.test"])
+    assert pauses_s == [2.0]
+
+
+@pytest.mark.parametrize(("told", "waited_s"), [("7", 7.0), ("60", 60.0), ("61", 60.0), ("86400", 60.0)])
+def test_a_429_says_how_long(hasty: HastyOpener, partner: Partner, between: Faults, told: str, waited_s: float) -> None:
+    """Its Retry-After is heeded, up to a minute."""
+    client, pauses_s = hasty(partner)
+    between.next(refusal(429, "rate_limited", Retry_After=told), when=is_api)
+    assert client.unsubscribe("email", ["ann@limited.test"]).created == 1
+    assert pauses_s == [waited_s]
+
+
+@pytest.mark.parametrize("told", ["", "soon", "-1", "1.5", "Sun, 22 Nov 2026 08:00:00 GMT", "9" * 400])
+def test_a_retry_after_that_is_no_number_counts_as_none(
+    hasty: HastyOpener, partner: Partner, between: Faults, told: str
+) -> None:
+    """Then it is the backoff that decides; never a long wait, never none at all."""
+    client, pauses_s = hasty(partner)
+    between.next(refusal(429, "rate_limited", Retry_After=told), when=is_api)
+    assert client.unsubscribe("email", ["ann@strange.test"]).created == 1
+    assert pauses_s == [0.5]
+
+
+def test_a_ceiling_that_stays_is_told(hasty: HastyOpener, new_partner: PartnerMaker, between: Faults) -> None:
+    """A real 429, time after time: after the attempts the caller learns of it, and how long it would take."""
+    partner = new_partner(per_minute=1)
+    client, pauses_s = hasty(partner)
+    client.unsubscribe("email", ["ann@ceiling.test"])
+    with pytest.raises(RateLimited) as refused:
+        client.unsubscribe("email", ["bob@ceiling.test"])
+    assert api_statuses(between) == [200, 429, 429, 429]
+    assert refused.value.retry_after_s is not None
+    assert 0 < refused.value.retry_after_s <= 60
+    assert len(pauses_s) == 2
+    assert all(0 < pause_s <= 60 for pause_s in pauses_s)
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (PASSING["500"], ServerError),
+        (PASSING["502 in HTML"], NotUnderstood),
+        (refusal(429, "rate_limited", Retry_After="1"), RateLimited),
+        (DROP, TransportFailed),
+        (LOSE, TransportFailed),
+        (RESET, TransportFailed),
+    ],
+    ids=["500", "502 in HTML", "429", "DROP", "LOSE", "RESET"],
+)
+def test_there_are_no_more_than_the_attempts(
+    hasty: HastyOpener,
+    partner: Partner,
+    between: Faults,
+    attempts: int,
+    fault: Mishap | Reply,
+    error: type[Exception],
+) -> None:
+    """However it fails; and the wait is between them, not after the last."""
+    client, pauses_s = hasty(partner, attempts=attempts)
+    between.otherwise(lambda request: fault if is_api(request) else None)
+    with pytest.raises(error):
+        client.unsubscribe("email", ["ann@again.test"])
+    assert len(posted(between)) == attempts
+    assert len(pauses_s) == attempts - 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "bad_request"),
+        (400, "invalid_item"),
+        (400, "default_group_not_configured"),
+        (403, "unauthorized_organization"),
+        (403, "insufficient_scope"),
+        (404, "not_found"),
+        (405, "method_not_allowed"),
+        (409, "something_new"),
+    ],
+)
+def test_what_cannot_pass_is_not_sent_again(
+    hasty: HastyOpener, partner: Partner, between: Faults, status: int, code: str
+) -> None:
+    """Not even where the answer says when to come back."""
+    client, pauses_s = hasty(partner)
+    between.next(refusal(status, code, Retry_After="1"), when=is_api)
+    with pytest.raises(ApiError) as refused:
+        client.unsubscribe("email", ["ann@refused.test"])
+    assert (refused.value.status, refused.value.code) == (status, code)
+    assert (len(posted(between)), pauses_s) == (1, [])
+    assert records(partner) == []
+
+
+def test_refusals_of_the_service_are_not_sent_again(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
+    """Real ones."""
+    client, pauses_s = hasty(partner)
+    with pytest.raises(InvalidItem):
+        client.unsubscribe("email", ["nobody"])
+    with pytest.raises(UnauthorizedOrganization):
+        client.unsubscribe("email", ["ann@real.test"], org_slug="somebody-elses")
+    assert api_statuses(between) == [400, 403]
+    assert pauses_s == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reply(status=200, headers={"Content-Type": "text/html"}, body=b"<html>Please sign in to this network</html>"),
+        Reply(status=200, headers={"Content-Type": "application/json"}, body=b"[]"),
+        Reply(
+            status=200,
+            headers={"Content-Type": "application/json"},
+            body=b'{"submission_id":null,"received":0,"created":0,"updated":0,"unchanged":0,"outranked":0}',
+        ),
+        Reply(status=200),
+        Reply(status=204),
+        Reply(status=302, headers={"Location": "https://localhost:1/elsewhere"}),
+        Reply(status=308, headers={"Location": "/oauth/token"}),
+        Reply(status=404, headers={"Content-Type": "text/html"}, body=b"<html>nothing here</html>"),
+        Reply(status=401, body=b"a proxy wants to know who you are"),
+    ],
+    ids=["page", "list", "another count", "empty", "204", "302", "308", "404 in HTML", "401 of a proxy"],
+)
+def test_an_answer_that_is_none_of_the_services_is_told(
+    hasty: HastyOpener, partner: Partner, between: Faults, answer: Reply
+) -> None:
+    """Once, as what it is; nothing counts as stored, no redirect is followed, and no token is given up for it."""
+    client, pauses_s = hasty(partner)
+    client.unsubscribe("email", ["bob@elsewhere.test"])
+    between.next(answer, when=is_api)
+    with pytest.raises(NotUnderstood) as error:
+        client.unsubscribe("email", ["ann@elsewhere.test"])
+    assert error.value.status == answer.status
+    assert [(seen.path, seen.told) for seen in between.seen] == [
+        ("/oauth/token", 200),
+        ("/api/v1/unsubscribe/email", 200),
+        ("/api/v1/unsubscribe/email", answer.status),
+    ]
+    assert pauses_s == []
+
+
+def test_the_proxy_was_not_tried_in_vain(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
+    """A connection that is reset leaves nothing behind, and one that is lost leaves a record."""
+    client, _ = hasty(partner, attempts=1)
+    for mishap, stored in ((RESET, 0), (LOSE, 1)):
+        between.next(mishap, when=is_api)
+        with pytest.raises(TransportFailed):
+            client.unsubscribe("email", ["ann@vain.test"])
+        assert len(records(partner)) == stored

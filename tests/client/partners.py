@@ -1,0 +1,163 @@
+"""Partners of a real server: an organization with two groups and a key each, and their clients of either kind.
+
+A test that takes the fixture `both` runs twice: with Client, and with AsyncClient behind the same synchronous face.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from stoplist_client import AsyncChanges, AsyncClient, Client, LookedUp, Page, Record, Submitted
+
+from stoplist.clock import Clock
+from stoplist.oauth.credentials import create_credential
+from stoplist.organizations.groups import create_group
+from stoplist.organizations.organizations import create_organization
+from tests.builders import ADMINISTRATOR, opened
+from tests.e2e.running import Key, Place, Server
+
+T = TypeVar("T")
+
+EVERY_PERMISSION = frozenset(("read", "unsubscribe", "resubscribe"))
+PLENTY = 100_000
+
+
+class Service(NamedTuple):
+    """A server that runs, and the place with its database."""
+
+    place: Place
+    server: Server
+
+    @property
+    def base_url(self) -> str:
+        return self.server.base_url
+
+    @property
+    def ca_file(self) -> str:
+        return str(self.server.ca)
+
+    def new_partner(
+        self,
+        org_slug: str,
+        *,
+        may: frozenset[str] = EVERY_PERMISSION,
+        per_minute: int = PLENTY,
+        has_default_group: bool = True,
+    ) -> "Partner":
+        """A new organization with a default group and another one, and a new key for it with these ceilings."""
+        return asyncio.run(_new_partner(self, org_slug, may, per_minute, has_default_group))
+
+
+class Partner(NamedTuple):
+    """All that a partner is given."""
+
+    service: Service
+    org_slug: str
+    group_id: str
+    other_group_id: str
+    key: Key
+
+    @property
+    def access(self) -> dict[str, Any]:
+        """What a client of either kind is made with."""
+        return {
+            "base_url": self.service.base_url,
+            "client_id": self.key.client_id,
+            "client_secret": self.key.secret,
+            "ca_file": self.service.ca_file,
+        }
+
+    def client(self, **options: Any) -> Client:
+        """A client of this partner, to be closed by whoever asked for it."""
+        return Client(**(self.access | options))
+
+
+class BlockingChanges:
+    """AsyncChanges, as Changes are used."""
+
+    def __init__(self, runner: asyncio.Runner, changes: AsyncChanges) -> None:
+        self._runner, self._changes = runner, changes
+
+    @property
+    def cursor(self) -> str | None:
+        return self._changes.cursor
+
+    def __iter__(self) -> Iterator[Record]:
+        return iterated(self._runner, aiter(self._changes))
+
+    def __next__(self) -> Record:
+        try:
+            return self._runner.run(_next(self._changes))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def pages(self) -> Iterator[Page]:
+        return iterated(self._runner, self._changes.pages())
+
+
+class Blocking:
+    """An AsyncClient with the face of Client; it has an event loop to itself."""
+
+    def __init__(self, **options: Any) -> None:
+        self.runner = asyncio.Runner()
+        self.client = AsyncClient(**options)
+
+    def unsubscribe(self, *arguments: Any, **options: Any) -> Submitted:
+        return self.runner.run(self.client.unsubscribe(*arguments, **options))
+
+    def resubscribe(self, *arguments: Any, **options: Any) -> Submitted:
+        return self.runner.run(self.client.resubscribe(*arguments, **options))
+
+    def look_up(self, *arguments: Any, **options: Any) -> Iterator[LookedUp]:
+        return iterated(self.runner, aiter(self.client.look_up(*arguments, **options)))
+
+    def changes(self, *arguments: Any, **options: Any) -> BlockingChanges:
+        return BlockingChanges(self.runner, self.client.changes(*arguments, **options))
+
+    def close(self) -> None:
+        self.runner.run(self.client.aclose())
+
+    def __repr__(self) -> str:
+        return repr(self.client)
+
+
+Face = Client | Blocking
+Opener = Callable[..., Any]  # of a Face; Any, so that one text of a test fits both
+
+
+def iterated(runner: asyncio.Runner, elements: AsyncIterator[T]) -> Iterator[T]:
+    """The same elements, one turn of the loop each."""
+    while True:
+        try:
+            element = runner.run(_next(elements))
+        except StopAsyncIteration:
+            return
+        yield element
+
+
+async def _next(elements: AsyncIterator[T]) -> T:
+    return await anext(elements)
+
+
+async def _new_partner(
+    service: Service, org_slug: str, may: frozenset[str], per_minute: int, has_default_group: bool
+) -> Partner:
+    clock = Clock()
+    async with opened(service.place.database_url) as database:
+        await create_organization(ADMINISTRATOR, database, clock, slug=org_slug, name=org_slug.title())
+        group, other = [
+            await create_group(ADMINISTRATOR, database, clock, org_slug=org_slug, name=name, is_default=is_default)
+            for name, is_default in (("Newsletter", has_default_group), ("Reminders", False))
+        ]
+        made = await create_credential(
+            ADMINISTRATOR,
+            database,
+            clock,
+            label=org_slug,
+            organizations=[org_slug],
+            permissions=may,
+            token_per_minute=per_minute,
+            api_per_minute=per_minute,
+        )
+    key = Key(made.credential.client_id, made.client_secret)
+    return Partner(service, org_slug, group.group_id, other.group_id, key)

@@ -1,0 +1,40 @@
+"""The wheels of the checkout, and environments that they are installed into."""
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ADDRESSES, CLIENT = ROOT / "addresses", ROOT / "client"
+PROJECTS = (ROOT, ADDRESSES, CLIENT)
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    """What the command prints. It sees no more of this environment than a stranger's shell has."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+    ran = subprocess.run([str(part) for part in command], cwd=folder, env=environ, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def built_wheel(project: Path, copy: Path) -> Path:
+    """The wheel, built from a copy of its sources, lest the build leave its traces in the checkout."""
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(project / name, copy)
+    shutil.copytree(project / "src", copy / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", copy, folder=copy)
+    (built,) = (copy / "dist").glob("*.whl")
+    return built
+
+
+def scripts_of(folder: Path, lock: str, *wheels: Path) -> Path:
+    """The scripts of an environment that was empty until these locked dependencies and these wheels came in."""
+    venv.create(folder, with_pip=True)
+    pip = (folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check")
+    run(*pip, "--require-hashes", "-r", ROOT / "requirements" / lock, folder=folder)
+    # Without an index pip refuses the wheels if what is locked does not satisfy what they ask for.
+    run(*pip, "--no-index", *wheels, folder=folder)
+    return folder / "bin"
