@@ -1,0 +1,69 @@
+"""Commands typed in this process, or as a process, by a partner of the real server."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stoplist_client.cli.main import main
+from stoplist_client.cli.profile import Profile, store
+from stoplist_client.secret import Secret
+
+from tests.client.cli.typing_commands import Done, Logged, Typed, variables_of
+from tests.client.partners import Partner
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch, client_folder: Path) -> None:
+    """Nothing but the folder is set: what the developer has set must not reach the tests."""
+    for name in ("BASE_URL", "CLIENT_ID", "CLIENT_SECRET", "CLIENT_SECRET_FILE"):
+        monkeypatch.delenv(f"STOPLISTCLIENT_{name}", raising=False)
+    for name in ("ORG", "GROUP", "CA_FILE", "MIRROR", "PROFILE"):
+        monkeypatch.delenv(f"STOPLISTCLIENT_{name}", raising=False)
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Typed:
+    """Types a command in this process: `typed("check", "email", stdin=b"…")`."""
+
+    def type_command(*arguments: str, stdin: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        capsysbinary.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        out, err = capsysbinary.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, out, err)
+
+    return type_command
+
+
+@pytest.fixture
+def log_in(client_folder: Path) -> Logged:
+    """Stores a profile of a partner, as `login` does: `log_in(partner, name="other", group_id=…)`."""
+
+    def stored(partner: Partner, *, name: str = "default", group_id: str | None = None) -> Path:
+        profile = Profile(
+            name=name,
+            base_url=partner.service.base_url,
+            client_id=partner.key.client_id,
+            client_secret=Secret(partner.key.secret),
+            org_slug=partner.org_slug,
+            group_id=group_id,
+            ca_file=partner.service.ca_file,
+        )
+        return store(name, profile)
+
+    return stored
+
+
+@pytest.fixture
+def set_variables(monkeypatch: pytest.MonkeyPatch) -> Callable[[Partner], None]:
+    """Sets the variables that replace a profile."""
+
+    def set_all(partner: Partner) -> None:
+        for name, value in variables_of(partner).items():
+            monkeypatch.setenv(name, value)
+
+    return set_all

@@ -1,0 +1,208 @@
+"""sync."""
+
+import json
+import re
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from stoplist_client.cli.sync import backoff_s
+from stoplist_client.mirror import Mirror
+from stoplist_client.model import Item
+
+from tests.client.cli.typing_commands import COMMAND, PATIENCE_S, Logged, Typed, environment, run, variables_of
+from tests.client.mirror.restoring import Restorable
+from tests.client.partners import Partner, Service
+from tests.e2e.running import Lines, Place, free_port
+
+NewPartner = Callable[..., Partner]
+
+
+def _followed(path: Path) -> set[tuple[str, str]]:
+    with Mirror(path) as mirror:
+        return {(feed.org_slug, feed.channel) for feed in mirror.feeds()}
+
+
+def test_the_first_run_follows_the_three_channels(
+    typed: Typed, partner: Partner, log_in: Logged, client_folder: Path
+) -> None:
+    """Of the organization of the profile; the next one tells what changed. The mirror is for its owner alone."""
+    log_in(partner)
+    with partner.client() as client:
+        client.unsubscribe("email", ["ann@example.com", "bob@example.com"])
+    done = typed("sync")
+    assert (done.status, done.told) == (0, "")
+    org = partner.org_slug
+    assert done.text == f"{org} email: 2 changes\n{org} sms: 0 changes\n{org} phone: 0 changes\n"
+    path = client_folder / "mirror-default.db"
+    assert _followed(path) == {(org, "email"), (org, "sms"), (org, "phone")}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with partner.client() as client:
+        client.unsubscribe("sms", ["+14155550100"])
+    assert [(feed["channel"], feed["records"]) for feed in typed("sync", "--json").json["feeds"]] == [
+        ("email", 0),
+        ("sms", 1),
+        ("phone", 0),
+    ]
+
+
+def test_options_say_what_is_followed_and_add_to_it(
+    typed: Typed, partner: Partner, log_in: Logged, tmp_path: Path
+) -> None:
+    """--channel and --org narrow the first run; later they add; without them all that is followed is read."""
+    log_in(partner)
+    path = tmp_path / "own.db"
+    assert typed("sync", "--mirror", str(path), "--channel", "email").status == 0
+    assert _followed(path) == {(partner.org_slug, "email")}
+    done = typed("sync", "--mirror", str(path), "--channel", "sms", "--org", partner.org_slug)
+    assert len(done.text.splitlines()) == 2
+    assert _followed(path) == {(partner.org_slug, "email"), (partner.org_slug, "sms")}
+    typed("sync", "--mirror", str(path), "--channel", "fax").failed(2, "email, sms and phone")
+    typed("sync", "--every", "0").failed(2, "--every")
+
+
+def test_the_folder_is_for_its_owner_alone(
+    typed: Typed, partner: Partner, set_variables: Callable[[Partner], None], client_folder: Path
+) -> None:
+    """Also where sync is what makes it."""
+    set_variables(partner)
+    assert typed("sync").status == 0
+    assert stat.S_IMODE(client_folder.stat().st_mode) == 0o700
+
+
+def test_the_organization_must_be_known(
+    typed: Typed, partner: Partner, set_variables: Callable[[Partner], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where neither profile nor option names one, and one that the key is not for, are refused."""
+    set_variables(partner)
+    monkeypatch.delenv("STOPLISTCLIENT_ORG")
+    typed("sync").failed(1, "--org")
+    typed("sync", "--org", "nobody").failed(1, "403 unauthorized_organization")
+
+
+def test_a_file_that_is_no_mirror_is_left_alone(typed: Typed, partner: Partner, log_in: Logged, tmp_path: Path) -> None:
+    """A misspelt --mirror destroys nothing."""
+    log_in(partner)
+    path = tmp_path / "letters.txt"
+    path.write_text("Dear all")
+    typed("sync", "--mirror", str(path)).failed(1, str(path))
+    assert path.read_text() == "Dear all"
+
+
+@pytest.fixture(scope="module")
+def restorable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restorable]:
+    """A server of the module's own, whose database can be put back to an earlier state."""
+    place = Place(tmp_path_factory.mktemp("restorable"))
+    with place.serving() as server:
+        yield Restorable(Service(place, server))
+
+
+def test_what_the_service_lost_is_submitted_again(typed: Typed, restorable: Restorable, log_in: Logged) -> None:
+    """It is told, stays barred, and with --submit-missing the service has it again: time, group, reason and source."""
+    partner = restorable.new_partner()
+    log_in(partner)
+    when = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+    lost = [Item(f"{name}@example.com", when, "complaint", "hotline") for name in ("ann", "bob")]
+    backup = restorable.backup()
+    with partner.client() as client:
+        client.unsubscribe("email", lost[:1], group_id=partner.other_group_id)
+        client.unsubscribe("email", lost[1:], all_groups=True)
+    assert typed("sync", "--channel", "email").status == 0
+    restorable.restore(backup)
+    done = typed("sync")
+    assert (done.status, done.text.count("read anew")) == (0, 1)
+    assert "lost 2 opt-outs" in done.told
+    assert "--submit-missing" in done.told
+    assert typed("check", "email", "--any-group", stdin=b"ann@example.com\nbob@example.com\n").out == b""
+    assert "2 opt-outs that the service had lost: submitted again." in typed("sync", "--submit-missing").text
+    again = typed("sync", "--submit-missing", "--json").json
+    assert (again["feeds"][0]["missing"], again["submitted_again"]) == (0, 0)
+    with partner.client() as client:
+        found = [(r.address, r.group_id, r.occurred_at, r.reason, r.source) for r in client.changes("email")]
+    assert sorted(found) == [
+        ("ann@example.com", partner.other_group_id, when, "complaint", "hotline"),
+        ("bob@example.com", None, when, "complaint", "hotline"),
+    ]
+
+
+@contextmanager
+def _watching(*more: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], Lines, Lines]]:
+    """`sync --watch` as a process, with what it prints and tells; it is killed if the test has not ended it."""
+    process = subprocess.Popen(
+        [COMMAND, "sync", "--watch", *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(PYTHONUNBUFFERED="1", **variables),
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out, err = Lines(process.stdout), Lines(process.stderr)
+    try:
+        yield process, out, err
+    finally:
+        process.kill()
+        process.wait(PATIENCE_S)
+        out.finish()
+        err.finish()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_watching_goes_on_until_a_signal(
+    typed: Typed, partner: Partner, log_in: Logged, ending: signal.Signals
+) -> None:
+    """What is submitted while it runs comes in; SIGTERM and SIGINT end it with 0 and without a word."""
+    log_in(partner)
+    with _watching("--every", "1") as (process, out, err):
+        assert out.holds(f"{partner.org_slug} phone: 0 changes")
+        with partner.client() as client:
+            client.unsubscribe("email", ["ann@example.com"])
+        assert out.holds(f"{partner.org_slug} email: 1 change\n")
+        process.send_signal(ending)
+        assert process.wait(PATIENCE_S) == 0
+        err.finish()
+        assert err.text == ""
+    assert typed("check", "email", "--any-group", "--fail-if-barred", stdin=b"ann@example.com\n").status == 3
+
+
+def test_watching_survives_a_service_that_is_away(partner: Partner) -> None:
+    """It says what is wrong and when it tries again, and can be ended while it waits."""
+    variables = variables_of(partner) | {"STOPLISTCLIENT_BASE_URL": f"https://localhost:{free_port()}"}
+    with _watching("--every", "1h", **variables) as (process, out, err):
+        assert err.holds("Trying again in")
+        assert re.search(r"No answer from the service.*Trying again in [5-8] s\.\n", err.text)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+        assert out.text == ""
+
+
+def test_watching_ends_where_waiting_cannot_help(partner: Partner) -> None:
+    """A key that is refused is told, with 1, so that whoever runs it learns of it."""
+    variables = variables_of(partner) | {"STOPLISTCLIENT_CLIENT_SECRET": "svc_cs_" + "x" * 43}
+    done = run("sync", "--watch", variables=variables)
+    done.failed(1, "401 invalid_client")
+
+
+def test_watching_prints_an_object_a_line(partner: Partner, log_in: Logged) -> None:
+    """With --json each round is one line."""
+    log_in(partner)
+    with _watching("--every", "1", "--json") as (process, out, _):
+        assert out.holds("}\n{")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+        out.finish()
+        first, second = map(json.loads, out.text.splitlines()[:2])
+        assert len(first["feeds"]) == len(second["feeds"]) == 3
+
+
+def test_waits_grow_and_stay_bounded() -> None:
+    """5 s at first, doubled each time, at most five minutes or what --every says; always a bit apart by chance."""
+    assert [backoff_s(failures, 60, 0) for failures in (1, 2, 3, 7, 100)] == [5, 10, 20, 300, 300]
+    assert backoff_s(1, 1, 0) == 1
+    assert backoff_s(100, 3600, 0) == 3600
+    assert backoff_s(1, 60, 0.5) == 6.25
