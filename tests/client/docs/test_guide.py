@@ -1,0 +1,84 @@
+"""What the client's quick start and guide tell a partner to type is typed here, from top to bottom, in one shell.
+
+The reader is in an environment like that of `make client`, in a copy of the checkout, beside a server with the demo.
+"""
+
+import os
+import re
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from stoplist_client import errors
+from stoplist_client.cli.main import COMMANDS
+from stoplist_client.errors import BY_CODE, ApiError, StoplistClientError
+
+from tests.e2e.reader import Reader, Shell
+from tests.e2e.running import Place, Server
+
+ROOT = Path(__file__).parents[3]
+QUICK_START, GUIDE = ROOT / "client" / "README.md", ROOT / "docs" / "client.md"
+# What `make client` needs of a checkout.
+PARTS = ("tools", "requirements", "addresses", "client")
+PROGRAMS = ("bash", "make", "python3", "seq", "sort", "uniq")
+MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
+needs_programs = pytest.mark.skipif(bool(MISSING) and not os.environ.get("CI"), reason=f"not installed: {MISSING}")
+
+_EXAMPLE = {
+    "client_id": "svc_ci_Example1Example2Example3",
+    "client_secret": "svc_cs_Example1Example2Example3Example4Example5Example6E",
+}
+
+
+def demo_key(server: Server) -> dict[str, str]:
+    """The key that `make serve` prints, by what stands for it in the documents."""
+    assert server.out.holds("Stop with Ctrl+C.")
+    return {example: re.findall(rf"{name} +(svc_\w+)", server.out.text)[0] for name, example in _EXAMPLE.items()}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, at_a_partner: Path) -> Place:
+    """A place that is a copy of the checkout, as far as partners need it, where `make client` was made already."""
+    shutil.copy2(ROOT / "Makefile", tmp_path)
+    for part in PARTS:
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    # From the wheels, where `make client` takes the checkout: the same packages, and one environment for all tests.
+    environment = tmp_path / ".venv-client"
+    environment.symlink_to(at_a_partner.parent)
+    (environment / ".client").touch()
+    place = Place(tmp_path)
+    place.variables["STOPLISTCLIENT_DIR"] = str(tmp_path / "of-the-client")
+    return place
+
+
+# To set up that environment takes its time, and what is typed there is the same on every Python.
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@needs_programs
+def test_all_that_quick_start_and_guide_say_is_so(checkout: Place) -> None:
+    """A partner's engineer who types all of it, in order, meets nothing else. (This is the test of every command.)"""
+    with checkout.serving("--demo") as server, closing(Shell(checkout)) as shell:
+        reader = Reader(checkout, server, shell, demo_key(server))
+        for document in (QUICK_START, GUIDE):
+            reader.follow(document)
+
+
+def first_cells(heading: str, cells: int) -> list[tuple[str, ...]]:
+    """What stands in code in the first cells of the rows of the table with this heading, in order."""
+    rows = GUIDE.read_text().split(f"\n{heading}", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
+    return [tuple(re.findall(r"`([^`]+)`", "|".join(row.split("|")[1 : cells + 1]))) for row in rows]
+
+
+def test_the_guide_has_every_error_with_its_code() -> None:
+    """What the service refuses, and what does not come from it; and nothing else."""
+    refusals = [(kind.__name__, code) for code, kind in BY_CODE.items()]
+    assert sorted(first_cells("| Class | `code` |", 2)) == sorted(refusals)
+    known = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)}
+    others = [(kind.__name__,) for kind in known - {StoplistClientError} if not issubclass(kind, ApiError)]
+    assert sorted(first_cells("| Class | When |", 1)) == sorted(others)
+
+
+def test_the_guide_has_every_command() -> None:
+    """In the order in which the program lists them."""
+    assert first_cells("| Command | What", 1) == [(name,) for name in COMMANDS]

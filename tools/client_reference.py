@@ -1,0 +1,157 @@
+"""Writes docs/client-reference.md: each public name of `stoplist_client` with its signature and docstring.
+
+usage: tools/client_reference.py. griffe reads the source. What griffe2md makes of that shows the inner modules, and its
+links lead nowhere in ordinary Markdown; so the page is made here.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import griffe
+import stoplist_client
+
+ROOT = Path(__file__).parents[1]
+TARGET = ROOT / "docs" / "client-reference.md"
+INTRODUCTION = """# Reference of stoplist_client
+
+Made of the docstrings by `make reference`. [client.md](client.md) explains how the parts work together;
+[interface.md](interface.md), whose sections are named here, is the contract of the service.
+"""
+# By the module, or the folder of modules, that defines a name. Whoever adds one with public names gives it a line.
+SECTIONS = {
+    "client": "Clients",
+    "async_client": "Clients",
+    "model": "What goes in and comes out",
+    "tokens": "Tokens, and where they are kept",
+    "stores": "Tokens, and where they are kept",
+    "keyring_store": "Tokens, and where they are kept",
+    "private_file": "Tokens, and where they are kept",
+    "mirror": "The mirror",
+    "errors": "Errors",
+}
+GIVEN_OUT = ("Changes", "AsyncChanges")
+WIDTH = 100
+
+
+def reference() -> str:
+    """The whole document."""
+    parts = [INTRODUCTION]
+    for title in dict.fromkeys(SECTIONS.values()):
+        parts.append(f"## {title}\n")
+        parts += [part for name, found in public() if section(found) == title for part in entry(name, found)]
+    return "\n".join(parts)
+
+
+def public() -> list[tuple[str, griffe.Object]]:
+    """What a partner imports, and its definition, in the order of the source."""
+    package = griffe.load("stoplist_client", search_paths=[ROOT / "client" / "src"])
+    if not isinstance(package, griffe.Module):
+        raise TypeError("stoplist_client is no package")
+    modules = list(SECTIONS)
+    names = [name for name in stoplist_client.__all__ if not name.startswith("_")]
+    found = [(name, definition) for name in names for definition in definitions(package, name)]
+    return sorted(found, key=lambda pair: (modules.index(module_of(pair[1])), pair[1].lineno or 0))
+
+
+def definitions(module: griffe.Module, name: str) -> Iterator[griffe.Object]:
+    """Where a module, or one within it, says what a name is; not where it is imported."""
+    if (member := module.members.get(name)) and not isinstance(member, griffe.Alias):
+        yield member
+    for inner in module.modules.values():
+        if isinstance(inner, griffe.Module):
+            yield from definitions(inner, name)
+
+
+def section(found: griffe.Object) -> str:
+    """Where it belongs."""
+    return SECTIONS[module_of(found)]
+
+
+def module_of(found: griffe.Object) -> str:
+    """The module, or the folder of modules, that defines it."""
+    return found.path.split(".")[1]
+
+
+def entry(name: str, found: griffe.Object) -> Iterator[str]:
+    """Heading, signature and docstring; then those of each public method and property, inherited ones too."""
+    yield described(f"### {name}", head(found), found)
+    if not isinstance(found, griffe.Class):
+        return
+    for member in map(resolved, found.all_members.values()):
+        if isinstance(member, griffe.Function) and not member.name.startswith("_"):
+            yield described(f"#### {name}.{member.name}", call(member), member)
+        elif isinstance(member, griffe.Attribute) and "property" in member.labels:
+            yield described(f"#### {name}.{member.name}", f"{member.name}: {member.annotation}", member)
+
+
+def resolved(member: griffe.Object | griffe.Alias) -> griffe.Object:
+    """What is inherited, as it was defined."""
+    found = member.final_target if isinstance(member, griffe.Alias) else member
+    if not isinstance(found, griffe.Object):
+        raise TypeError(f"{member.path} is nowhere defined")
+    return found
+
+
+def described(heading: str, code: str, found: griffe.Object) -> str:
+    texts = [found.docstring.value if found.docstring else ""]
+    made = maker(found)
+    if made and made.parent and made.parent.name not in stoplist_client.__all__ and made.parent.docstring:
+        texts.append(made.parent.docstring.value)
+    # `name:  what it means` becomes an entry of a list.
+    text = re.sub(r"^((?:\w+, )*\w+): {2,}(?=\S)", r"- `\1`: ", "\n\n".join(texts), flags=re.MULTILINE)
+    return f"{heading}\n\n```python\n{code}\n```\n\n{text}\n"
+
+
+def maker(found: griffe.Object) -> griffe.Function | None:
+    """The `__init__` that partners call: nobody makes an error, or what a client gives out."""
+    if not isinstance(found, griffe.Class) or section(found) == "Errors" or found.name in GIVEN_OUT:
+        return None
+    made = found.all_members.get("__init__")
+    function = resolved(made) if made else None
+    return function if isinstance(function, griffe.Function) else None
+
+
+def head(found: griffe.Object) -> str:
+    """How a thing is made, or what it is."""
+    if isinstance(found, griffe.Attribute):
+        return f"{found.name} = {found.value}".replace("'", '"')
+    if isinstance(found, griffe.Function):
+        return call(found)
+    if not isinstance(found, griffe.Class):
+        raise TypeError(f"{found.path} is of no kind that has an entry")
+    if made := maker(found):
+        return call(made, f"class {found.name}")
+    bases = ", ".join(str(base) for base in found.bases)
+    if "Struct" not in bases:
+        return f"class {found.name}({bases})"
+    fields = [field for field in found.attributes.values() if "instance-attribute" in field.labels and field.annotation]
+    shown = [f"{field.name}: {field.annotation}" + f" = {field.value}" * bool(field.value) for field in fields]
+    return on_lines(f"class {found.name}({', '.join(shown)})")
+
+
+def call(found: griffe.Function, name: str = "") -> str:
+    """The signature, without the argument that stands for the object itself."""
+    shown = on_lines(found.signature(name=name or found.name, return_type=not name))
+    return f"async {shown}" if "async" in found.labels else shown
+
+
+def on_lines(signature: str) -> str:
+    """One argument a line, where one line for all would be too long."""
+    if len(signature) <= WIDTH:
+        return signature
+    name, _, rest = signature.partition("(")
+    arguments, depth = [""], 0
+    for at, sign in enumerate(rest):
+        depth += (sign in "([{") - (sign in ")]}")
+        if depth < 0:
+            return "\n    ".join([f"{name}(", *(f"{argument.strip()}," for argument in arguments)]) + f"\n{rest[at:]}"
+        if depth == 0 and sign == ",":
+            arguments.append("")
+        else:
+            arguments[-1] += sign
+    return signature
+
+
+if __name__ == "__main__":
+    TARGET.write_text(reference())
