@@ -1,0 +1,104 @@
+"""Which organizations and channels a mirror follows, and of which service."""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from stoplist_client.errors import ConfigurationError, NotMirrored
+from stoplist_client.mirror.file import transaction
+from stoplist_client.mirror.model import Followed
+from stoplist_client.model import CHANNELS
+
+_SLUG = re.compile("[a-z0-9][a-z0-9-]{0,62}")
+
+_FOLLOW = """
+INSERT INTO feeds (org_slug, channel, is_only) VALUES (:org_slug, :channel, 1)
+ON CONFLICT (org_slug, channel) DO NOTHING
+"""
+_RECOUNT = "UPDATE feeds SET is_only = (SELECT count(*) = 1 FROM feeds other WHERE other.channel = feeds.channel)"
+_BOUND = "SELECT base_url FROM about"
+_ALL = """
+SELECT feeds.org_slug, feeds.channel, feeds.synced_s, feeds.copy_no IS NOT NULL, feeds.building_no IS NOT NULL,
+  coalesce((SELECT records FROM copies WHERE copies.copy_no = coalesce(feeds.copy_no, feeds.building_no)), 0),
+  (SELECT count(*) FROM missing WHERE missing.feed_no = feeds.feed_no)
+FROM feeds ORDER BY feeds.feed_no
+"""
+
+
+class Feed(msgspec.Struct, frozen=True):
+    """A feed's number in this file."""
+
+    feed_no: int
+    org_slug: str
+    channel: str
+
+
+def follow(connection: sqlite3.Connection, channels: Iterable[str], org_slug: str) -> None:
+    """These channels of the organization are followed, if they were not before."""
+    with transaction(connection):
+        for channel in channels:
+            connection.execute(_FOLLOW, {"org_slug": org_slug, "channel": channel})
+        connection.execute(_RECOUNT)
+
+
+def bind(connection: sqlite3.Connection, base_url: str) -> None:
+    """The mirror is one of this service, and stays so; ConfigurationError if it is one of another."""
+    (bound,) = connection.execute(_BOUND).fetchone()
+    if bound is None:
+        with transaction(connection):
+            connection.execute("UPDATE about SET base_url = ? WHERE base_url IS NULL", (base_url,))
+            (bound,) = connection.execute(_BOUND).fetchone()
+    if bound != base_url:
+        raise ConfigurationError(f"This is a mirror of {bound}, and the client's service is {base_url}.")
+
+
+def all_feeds(connection: sqlite3.Connection) -> list[Feed]:
+    """In the order in which they were followed."""
+    return [Feed(*row) for row in connection.execute("SELECT feed_no, org_slug, channel FROM feeds ORDER BY feed_no")]
+
+
+def described(connection: sqlite3.Connection, now_s: Callable[[], float]) -> tuple[Followed, ...]:
+    """The same, for people."""
+    return tuple(
+        Followed(
+            org_slug=org_slug,
+            channel=channel,
+            records=records,
+            age_s=now_s() - synced_s if answers else None,
+            is_rebuilding=bool(answers and is_building),
+            missing=missing,
+        )
+        for org_slug, channel, synced_s, answers, is_building, records, missing in connection.execute(_ALL)
+    )
+
+
+def find(connection: sqlite3.Connection, channel: str, org_slug: str | None) -> Feed:
+    """The feed that is meant: where no organization is named, the only one on this channel."""
+    found = [feed for feed in all_feeds(connection) if feed.channel == channel and org_slug in (None, feed.org_slug)]
+    if not found:
+        whose = "" if org_slug is None else f" of {org_slug}"
+        raise NotMirrored(f"The mirror does not follow the channel {channel}{whose}: follow it, and synchronise.")
+    if len(found) > 1:
+        raise several(channel)
+    return found[0]
+
+
+def several(channel: str) -> ConfigurationError:
+    """What whoever named no organization is told where there are several."""
+    return ConfigurationError(f"The mirror follows several organizations on the channel {channel}: name the org_slug.")
+
+
+def checked_channel(channel: str) -> str:
+    """The same; ConfigurationError for a channel that there is none of."""
+    if channel not in CHANNELS:
+        raise ConfigurationError(f"There is no such channel: it is one of {', '.join(CHANNELS)}.")
+    return channel
+
+
+def checked_slug(org_slug: str) -> str:
+    """The same; ConfigurationError for what no organization can be called."""
+    if not isinstance(org_slug, str) or not _SLUG.fullmatch(org_slug):
+        raise ConfigurationError("org_slug must be up to 63 lower-case letters, digits and hyphens, as in `acme`.")
+    return org_slug

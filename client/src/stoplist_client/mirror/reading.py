@@ -1,0 +1,110 @@
+"""Pages of changes as a mirror reads them: the next one is under way while one is being stored.
+
+Source: docs/interface.md section D6 (GET).
+"""
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from stoplist_client.answers import understood
+from stoplist_client.flow import Answer, Flow, Send
+from stoplist_client.model import Status
+from stoplist_client.sending import Session, call
+from stoplist_client.target import encoded, path_of
+
+if TYPE_CHECKING:  # who only asks needs no network
+    from stoplist_client.client import Client
+
+T = TypeVar("T")
+
+
+class Change(msgspec.Struct, gc=False):
+    """A record of a page. Times stay texts: they are stored, and hardly ever read."""
+
+    seq: int
+    address: str
+    group_id: str | None
+    id: str
+    status: Status
+    reason: str
+    source: str | None
+    occurred_at: str
+    recorded_at: str
+
+
+class _Changes(msgspec.Struct, gc=False):
+    items: list[Change]
+
+
+class _Ends(msgspec.Struct):
+    next_cursor: str
+    has_more: bool
+
+
+_CHANGES = msgspec.json.Decoder(_Changes)
+# What is skipped costs a quarter of what is kept: so the next page can be asked for before this one is looked at.
+_ENDS = msgspec.json.Decoder(_Ends)
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """A page, its changes not yet looked at. `asked_s` is the moment before it was asked for."""
+
+    answer: Answer
+    next_cursor: str
+    has_more: bool
+    asked_s: float
+
+    def changes(self) -> list[Change]:
+        """What it holds, by `seq`."""
+        return understood(self.answer, _CHANGES).items
+
+
+class Ahead(Generic[T]):
+    """Something that is being brought by a thread of its own while the others go on."""
+
+    def __init__(self, bring: Callable[[], T]) -> None:
+        self._bring = bring
+        self._is_there = threading.Event()
+        self._outcome: T
+        self._error: BaseException | None = None
+        # A daemon: nobody who was interrupted waits for an answer that he does not want any more.
+        threading.Thread(target=self._run, name="stoplist-mirror-page", daemon=True).start()
+
+    def result(self) -> T:
+        """What was brought, or the error that prevented it."""
+        self._is_there.wait()
+        if self._error is not None:
+            raise self._error
+        return self._outcome
+
+    def _run(self) -> None:
+        try:
+            self._outcome = self._bring()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._is_there.set()
+
+
+def fetch(
+    client: "Client", now_s: Callable[[], float], place: Any, *, cursor: str | None, limit: int
+) -> Ahead[Fetched]:
+    """The page after `cursor` of the place's organization and channel, under way."""
+
+    def bring() -> Fetched:
+        asked_s = now_s()
+        answer = client._driver.run(_answer(client._session, place.channel, place.org_slug, cursor, limit))
+        ends = understood(answer, _ENDS)
+        return Fetched(answer=answer, next_cursor=ends.next_cursor, has_more=ends.has_more, asked_s=asked_s)
+
+    return Ahead(bring)
+
+
+def _answer(session: Session, channel: str, org_slug: str, cursor: str | None, limit: int) -> Flow[Answer]:
+    query = f"org_slug={encoded(org_slug)}&limit={limit}"
+    if cursor is not None:
+        query += f"&cursor={encoded(cursor)}"
+    return (yield from call(session, Send(method="GET", url=f"{path_of(channel)}?{query}", headers={})))

@@ -1,0 +1,49 @@
+"""A client of an organization, mirrors that are closed after the test, and a service that can go back in time."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stoplist_client import Client, MemoryStore, Mirror
+
+from tests.client.mirror.restoring import Restorable
+from tests.client.partners import Partner, Service
+from tests.e2e.running import Place
+
+
+@pytest.fixture
+def client(partner: Partner) -> Iterator[Client]:
+    """A client of the partner's organization, and of no group."""
+    with partner.client(org_slug=partner.org_slug, store=MemoryStore()) as client:
+        yield client
+
+
+@pytest.fixture
+def new_mirror(tmp_path: Path) -> Iterator[Callable[..., Mirror]]:
+    """Makes a mirror of this name in the test's folder."""
+    made: list[Mirror] = []
+
+    def make(client: Client | None = None, *, name: str = "mirror.db", **options: Any) -> Mirror:
+        made.append(Mirror(tmp_path / name, client, **options))
+        return made[-1]
+
+    yield make
+    for mirror in made:
+        mirror.close()
+
+
+@pytest.fixture
+def mirror(client: Client, new_mirror: Callable[..., Mirror]) -> Mirror:
+    """A mirror of the partner's e-mail list with small pages; it was not synchronised yet."""
+    mirror = new_mirror(client, page_records=3)
+    mirror.follow("email")
+    return mirror
+
+
+@pytest.fixture(scope="module")
+def restorable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restorable]:
+    """A server of the module's own, whose database can be put back to an earlier state."""
+    place = Place(tmp_path_factory.mktemp("restorable"))
+    with place.serving() as server:
+        yield Restorable(Service(place, server))

@@ -1,0 +1,48 @@
+"""A service whose database goes back in time under it, as after a restore."""
+
+import asyncio
+import itertools
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from stoplist.clock import Clock
+from stoplist.restored import after_restore
+from tests.builders import ADMINISTRATOR, opened
+from tests.client.partners import Partner, Service
+
+
+class Restorable:
+    """A running server, and copies of its database."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._database = service.place.data_dir / "stoplist.db"
+        self._numbers = itertools.count(1)
+
+    def new_partner(self) -> Partner:
+        """A partner with an organization of its own."""
+        return self.service.new_partner(f"restored-{next(self._numbers)}")
+
+    def backup(self) -> Path:
+        """A copy of the database as it is now."""
+        path = self.service.place.folder / f"backup-{next(self._numbers)}.db"
+        _copy(self._database, path)
+        return path
+
+    def restore(self, backup: Path | None = None) -> None:
+        """The database is what it was at the backup, or lost nothing; all cursors and tokens are refused."""
+        if backup is not None:
+            _copy(backup, self._database)
+        asyncio.run(_after_restore(self.service.place.database_url))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """In one transaction, so that the server goes on meanwhile."""
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target, timeout=20)) as new:
+        old.backup(new)
+
+
+async def _after_restore(database_url: str) -> None:
+    async with opened(database_url) as database:
+        await after_restore(ADMINISTRATOR, database, Clock())

@@ -1,0 +1,24 @@
+"""A process that synchronises a mirror again and again, with small pages, until somebody ends it.
+
+Its arguments are the file, and the client's options as JSON. It writes a line at each page.
+"""
+
+import json
+import sys
+
+from stoplist_client import Client, MemoryStore, Mirror, StoplistClientError
+
+
+def main(path: str, access: str) -> None:
+    """Never returns."""
+    with Client(**json.loads(access), store=MemoryStore()) as client:
+        mirror = Mirror(path, client, page_records=20)
+        while True:
+            try:
+                mirror.sync(lambda progress: print(progress.records, flush=True))  # noqa: T201
+            except StoplistClientError as error:
+                print(type(error).__name__, error, flush=True)  # noqa: T201 - a restore may take its new tokens, too
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,287 @@
+"""What a mirror answers is what the records say (docs/interface.md sections D5 and D7), or it does not answer."""
+
+import contextlib
+import itertools
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stoplist_addresses import AddressError, load_vectors
+from stoplist_client import (
+    ANY_GROUP,
+    Client,
+    ConfigurationError,
+    Item,
+    MemoryStore,
+    Mirror,
+    MirrorTooOld,
+    NotMirrored,
+    UnauthorizedOrganization,
+)
+
+from tests.client.partners import Partner
+
+NOBODYS_GROUP = "grp_" + "0" * 22
+DAY_S = 86_400.0
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+
+_examples = itertools.count(1)
+_moments = itertools.count(1)
+
+people = st.sampled_from(["ann", "bob", "Eve"])
+groups = st.sampled_from(["newsletter", "reminders", "all"])
+acts = st.lists(st.tuples(people, groups, st.booleans()), max_size=7)
+
+
+class Clock:
+    """Stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_the_mirror_answers_by_the_rule(partner: Partner, mirror: Mirror, client: Client) -> None:
+    """Barred is who left the group or everything; of no named group, who left everything; of any, who left anything."""
+    ids = {"newsletter": partner.group_id, "reminders": partner.other_group_id}
+
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    @given(acts=acts)
+    def answers(acts: list[tuple[str, str, bool]]) -> None:
+        example = next(_examples)
+        left: dict[tuple[str, str], bool] = {}
+        for person, group, leaves in acts:
+            submit = client.unsubscribe if leaves else client.resubscribe
+            target: dict[str, Any] = {"all_groups": True} if group == "all" else {"group_id": ids[group]}
+            at = LONG_AGO + timedelta(seconds=next(_moments))
+            submit("email", [Item(f"{person}-{example}@example.org", at)], **target)
+            left[person, group] = leaves
+        mirror.sync()
+        for person in ("ann", "bob", "Eve"):
+            asked_as = f" {person.upper()}-{example}@Example.ORG "
+            of = {group: left.get((person, group), False) for group in ("newsletter", "reminders", "all")}
+            expected = {
+                ids["newsletter"]: of["newsletter"] or of["all"],
+                ids["reminders"]: of["reminders"] or of["all"],
+                NOBODYS_GROUP: of["all"],
+                None: of["all"],
+                ANY_GROUP: any(of.values()),
+            }
+            found = {group: mirror.is_barred("email", asked_as, group_id=group) for group in expected}
+            assert found == expected
+            in_bulk = {
+                group: not list(mirror.filter_allowed("email", [asked_as], group_id=group)) for group in expected
+            }
+            assert in_bulk == expected
+
+    answers()
+
+
+def test_the_vectors_are_barred_in_every_spelling(
+    partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
+) -> None:
+    """Whoever opted out by the canonical address is barred under each; what is no address is never allowed."""
+    mirror = new_mirror(client)
+    vectors = load_vectors()
+    for channel in ("email", "sms", "phone"):
+        good = {vector.canonical for vector in vectors if vector.channel == channel and vector.canonical is not None}
+        client.unsubscribe(channel, sorted(good), group_id=partner.group_id)
+    mirror.follow("email", "sms", "phone")
+    mirror.sync()
+    asked: dict[str, Any] = {"group_id": partner.group_id}
+    for channel, typed, canonical, _ in vectors:
+        if canonical is None:
+            with pytest.raises(AddressError):
+                mirror.is_barred(channel, typed, **asked)  # type: ignore[arg-type]
+        else:
+            assert mirror.is_barred(channel, typed, **asked), typed  # type: ignore[arg-type]
+        (checked,) = mirror.check(channel, [typed], **asked)  # type: ignore[arg-type]
+        assert (checked.canonical, checked.address) == (canonical, typed)
+        assert checked.verdict == ("invalid" if canonical is None else "barred")
+        assert bool(checked.problem) == (canonical is None)
+        assert not list(mirror.filter_allowed(channel, [typed], **asked))  # type: ignore[arg-type]
+
+
+def test_many_addresses_keep_their_order_and_spelling(partner: Partner, mirror: Mirror, client: Client) -> None:
+    """Each of more than one slice gets the verdict that it gets alone; the allowed come back as they were given."""
+    client.unsubscribe("email", [f"p{number}@example.org" for number in range(0, 4500, 3)])
+    mirror.sync()
+    given = [f"P{number}@Example.org" if number % 5 else f"nobody-{number}" for number in range(4500)]
+    verdicts = [one.verdict for one in mirror.check("email", given, group_id=partner.group_id)]
+    alone = ["invalid" if n % 5 == 0 else "barred" if n % 3 == 0 else "allowed" for n in range(4500)]
+    assert verdicts == alone
+    allowed = list(mirror.filter_allowed("email", iter(given), group_id=partner.group_id))
+    assert allowed == [address for address, verdict in zip(given, alone, strict=True) if verdict == "allowed"]
+
+
+def test_addresses_are_read_as_they_are_needed(partner: Partner, mirror: Mirror) -> None:
+    """An endless supply of addresses is filtered as far as anybody asks."""
+    mirror.sync()
+    endless = (f"p{number}@example.org" for number in itertools.count())
+    allowed = mirror.filter_allowed("email", endless, group_id=None)
+    assert list(itertools.islice(allowed, 3)) == ["p0@example.org", "p1@example.org", "p2@example.org"]
+
+
+def test_nothing_is_answered_before_the_first_read_is_over(partner: Partner, mirror: Mirror, client: Client) -> None:
+    """Neither about what is not followed, nor about what was read in part: the address may be on a later page."""
+    client.unsubscribe("email", [f"p{number}@example.org" for number in range(10)])
+    everything = (
+        lambda: mirror.is_barred("email", "p9@example.org", group_id=None, max_age_s=math.inf),
+        lambda: list(mirror.filter_allowed("email", ["p9@example.org"], group_id=None, max_age_s=math.inf)),
+        lambda: list(mirror.check("email", ["p9@example.org"], group_id=None, max_age_s=math.inf)),
+        lambda: list(mirror.records("email")),
+    )
+    for ask in everything:
+        with pytest.raises(NotMirrored):
+            ask()
+    with pytest.raises(NotMirrored, match="phone"):
+        mirror.is_barred("phone", "+14155550123", group_id=None)
+
+    with pytest.raises(_Interrupted):
+        mirror.sync(on_progress=_interrupt)
+    assert [(feed.records, feed.age_s) for feed in mirror.feeds()] == [(3, None)]
+    for ask in everything:
+        with pytest.raises(NotMirrored):
+            ask()
+    mirror.sync()
+    assert mirror.is_barred("email", "p9@example.org", group_id=partner.group_id)
+
+
+def test_a_mirror_that_is_too_old_does_not_answer(
+    partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
+) -> None:
+    """It says how old it is; a question may allow more, or any age; a synchronisation makes it young again."""
+    clock = Clock()
+    mirror = new_mirror(client, clock=clock)
+    mirror.follow("email")
+    mirror.sync()
+    clock.now_s += DAY_S
+    assert not mirror.is_barred("email", "ann@example.org", group_id=None)
+    clock.now_s += 1
+    for ask in (
+        lambda: mirror.is_barred("email", "ann@example.org", group_id=None),
+        lambda: list(mirror.filter_allowed("email", ["ann@example.org"], group_id=None)),
+        lambda: list(mirror.check("email", ["ann@example.org"], group_id=None)),
+        lambda: mirror.is_barred("email", "ann@example.org", group_id=None, max_age_s=DAY_S + 0.5),
+    ):
+        with pytest.raises(MirrorTooOld) as refused:
+            ask()
+        assert refused.value.age_s == DAY_S + 1
+    assert not mirror.is_barred("email", "ann@example.org", group_id=None, max_age_s=DAY_S + 1)
+    assert not mirror.is_barred("email", "ann@example.org", group_id=None, max_age_s=math.inf)
+    assert list(mirror.filter_allowed("email", ["a@example.org"], group_id=None, max_age_s=math.inf))
+    mirror.sync()
+    assert not mirror.is_barred("email", "ann@example.org", group_id=None)
+
+
+def test_a_mirror_out_of_the_future_is_too_old(
+    partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
+) -> None:
+    """A clock that was ahead must not make a mirror young for years; one that is put right by seconds does no harm."""
+    clock = Clock()
+    mirror = new_mirror(client, clock=clock)
+    mirror.follow("email")
+    mirror.sync()
+    clock.now_s -= 59
+    assert not mirror.is_barred("email", "ann@example.org", group_id=None)
+    clock.now_s -= 3_600
+    with pytest.raises(MirrorTooOld, match="future"):
+        mirror.is_barred("email", "ann@example.org", group_id=None)
+    assert not mirror.is_barred("email", "ann@example.org", group_id=None, max_age_s=math.inf)
+
+
+def test_the_age_counts_from_before_the_last_page_was_asked_for(
+    client: Client, new_mirror: Callable[..., Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What happens while the answer is under way is not in it: it must not count as known."""
+    clock = Clock()
+    run = client._driver.run
+
+    def run_slowly(flow: Any) -> Any:
+        answer = run(flow)
+        clock.now_s += 100
+        return answer
+
+    monkeypatch.setattr(client._driver, "run", run_slowly)
+    mirror = new_mirror(client, clock=clock)
+    mirror.follow("email")
+    mirror.sync()
+    assert [feed.age_s for feed in mirror.feeds()] == [100]
+
+
+def test_a_group_that_cannot_be_meant_is_refused(
+    new_partner: Callable[..., Partner], new_mirror: Callable[..., Mirror]
+) -> None:
+    """No id, and the id of another organization's group, would silently bar too few."""
+    ours, theirs = new_partner(), new_partner()
+    for partner in (ours, theirs):
+        with partner.client(org_slug=partner.org_slug, store=MemoryStore()) as client:
+            client.unsubscribe("email", ["ann@example.org"])
+            mirror = new_mirror(client)
+            mirror.follow("email")
+            with contextlib.suppress(UnauthorizedOrganization):  # the second key is not for the first organization
+                mirror.sync()
+    assert mirror.is_barred("email", "ann@example.org", org_slug=ours.org_slug, group_id=ours.group_id)
+    for group in ("newsletter", "grp_1", ours.group_id + "x", ""):
+        with pytest.raises(ConfigurationError, match="group_id"):
+            mirror.is_barred("email", "ann@example.org", org_slug=ours.org_slug, group_id=group)
+        with pytest.raises(ConfigurationError, match="group_id"):
+            mirror.filter_allowed("email", [], org_slug=ours.org_slug, group_id=group)
+    for ask in (mirror.check, mirror.filter_allowed):
+        with pytest.raises(ConfigurationError, match=theirs.org_slug):
+            list(ask("email", ["a@example.org"], org_slug=ours.org_slug, group_id=theirs.group_id))
+    with pytest.raises(ConfigurationError, match=theirs.org_slug):
+        mirror.is_barred("email", "ann@example.org", org_slug=ours.org_slug, group_id=theirs.group_id)
+
+
+def test_the_organization_may_be_left_out_where_there_is_one(
+    partner: Partner, mirror: Mirror, client: Client, new_mirror: Callable[..., Mirror]
+) -> None:
+    """And not any more from the moment in which a second one is followed on that channel, by whatever process."""
+    client.unsubscribe("email", ["ann@example.org"])
+    mirror.sync()
+    assert mirror.is_barred("email", "ann@example.org", group_id=partner.group_id)
+    new_mirror().follow("phone", org_slug="another")
+    assert mirror.is_barred("email", "ann@example.org", group_id=partner.group_id)
+    new_mirror().follow("email", org_slug="another")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="org_slug"):
+            mirror.is_barred("email", "ann@example.org", group_id=partner.group_id)
+    with pytest.raises(ConfigurationError, match="org_slug"):
+        list(mirror.filter_allowed("email", ["ann@example.org"], group_id=partner.group_id))
+    assert mirror.is_barred("email", "ann@example.org", org_slug=partner.org_slug, group_id=partner.group_id)
+
+
+def test_a_channel_that_there_is_none_of_is_refused(mirror: Mirror) -> None:
+    """With the names of those that there are."""
+    for ask in (
+        lambda: mirror.is_barred("fax", "ann@example.org", group_id=None),  # type: ignore[arg-type]
+        lambda: mirror.filter_allowed("fax", [], group_id=None),  # type: ignore[arg-type]
+        lambda: mirror.records("fax"),  # type: ignore[arg-type]
+        lambda: mirror.follow("fax"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ConfigurationError, match="email"):
+            ask()
+
+
+def test_nothing_shows_an_address(partner: Partner, mirror: Mirror) -> None:
+    """Neither the verdict on it nor the refusal to answer."""
+    mirror.sync()
+    (checked,) = mirror.check("email", ["ann@example.org"], group_id=None)
+    with pytest.raises(MirrorTooOld) as refused:
+        mirror.is_barred("email", "ann@example.org", group_id=None, max_age_s=0)
+    assert "ann" not in repr(checked) + str(refused.value) + repr(mirror)
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def _interrupt(_progress: object) -> None:
+    raise _Interrupted

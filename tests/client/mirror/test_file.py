@@ -1,0 +1,250 @@
+"""The file of a mirror: private, known by its head, never harmed, and never silently wrong."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stoplist_client import Client, Mirror, MirrorError, MirrorTooOld
+from stoplist_client.mirror import FeedSynced
+
+from tests.client.partners import Partner
+
+ROOT = Path(__file__).parents[3]
+PEOPLE = [f"p{number}@example.org" for number in range(2_000)]
+
+
+def test_only_its_user_can_read_it(client: Client, mirror: Mirror, tmp_path: Path) -> None:
+    """Nor what lies beside it; nothing else is left in the folder."""
+    client.unsubscribe("email", ["ann@example.org"])
+    mirror.sync()
+    files = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("*mirror*")}
+    assert files == {"mirror.db": 0o600, "mirror.db-wal": 0o600, "mirror.db-shm": 0o600}
+
+
+@pytest.mark.parametrize("is_database", [True, False])
+def test_what_is_no_mirror_is_refused_and_not_touched(
+    client: Client, new_mirror: Callable[..., Mirror], tmp_path: Path, is_database: bool
+) -> None:
+    """Another program's database keeps its bytes, and gets no files beside it."""
+    path = tmp_path / "mirror.db"
+    if is_database:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("CREATE TABLE feeds (org_slug)")
+    else:
+        path.write_bytes(b"a letter to a friend")
+    before = path.read_bytes()
+    for its_client in (client, None):
+        with pytest.raises(MirrorError, match="no mirror"):
+            new_mirror(its_client)
+    assert path.read_bytes() == before
+    assert list(tmp_path.glob("mirror.db*")) == [path]
+
+
+@pytest.mark.parametrize("content", [b"", None])
+def test_an_empty_file_and_a_folder_are_no_mirrors(
+    new_mirror: Callable[..., Mirror], tmp_path: Path, content: bytes | None
+) -> None:
+    """Each is refused with words."""
+    path = tmp_path / "mirror.db"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(MirrorError, match=r"mirror\.db"):
+        new_mirror()
+
+
+def test_a_mirror_of_a_newer_version_is_refused(
+    mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
+) -> None:
+    """With what to do about it."""
+    with closing(sqlite3.connect(tmp_path / "mirror.db")) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    with pytest.raises(MirrorError, match=r"version 2.*newer stoplist-client"):
+        new_mirror()
+
+
+def test_a_damaged_mirror_says_what_to_do(
+    partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
+) -> None:
+    """No answer comes out of it; deleted and read anew it answers, also those who have it open."""
+    client.unsubscribe("email", PEOPLE)
+    quick = new_mirror(client)
+    quick.sync()
+    quick.close()
+    mirror.close()
+    with closing(sqlite3.connect(tmp_path / "mirror.db")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    path = tmp_path / "mirror.db"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(size - 4096))
+    with pytest.raises(MirrorError, match=r"damaged.*Delete"):
+        new_mirror(client).sync()
+    with pytest.raises(MirrorError, match=r"damaged.*Delete"):
+        new_mirror().is_barred("email", PEOPLE[0], group_id=partner.group_id)
+
+
+def test_a_mirror_that_was_made_anew_is_found_by_those_who_have_the_old_one_open(
+    partner: Partner, client: Client, new_mirror: Callable[..., Mirror], tmp_path: Path
+) -> None:
+    """Once the old one is too old for them: no program needs to be started again."""
+    now_s = [1_800_000_000.0]
+    options: dict[str, Any] = {"page_records": 500, "clock": lambda: now_s[0]}
+    first = new_mirror(client, **options)
+    first.follow("email")
+    first.sync()
+    reader = new_mirror(**options)
+    asked: dict[str, Any] = {"group_id": partner.group_id}
+    assert not reader.is_barred("email", PEOPLE[0], **asked)
+    first.close()
+    for path in tmp_path.glob("mirror.db*"):
+        path.unlink()
+    client.unsubscribe("email", PEOPLE)
+    now_s[0] += 100_000
+    for ask in (
+        lambda: reader.is_barred("email", PEOPLE[0], **asked),
+        lambda: list(reader.filter_allowed("email", PEOPLE[:1], **asked)),
+    ):
+        with pytest.raises(MirrorTooOld):
+            ask()
+    second = new_mirror(client, **options)
+    # Other numbers than before: what was learnt from the old file must not be asked of the new one.
+    second.follow("sms", org_slug=partner.org_slug)
+    second.follow("email")
+    second.sync()
+    assert reader.is_barred("email", PEOPLE[0], **asked)
+    assert not list(reader.filter_allowed("email", PEOPLE[:1], **asked))
+
+
+def test_a_full_disk_loses_nothing(
+    partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
+) -> None:
+    """The synchronisation says so, the mirror goes on answering, and goes on where it stood once there is room."""
+    client.unsubscribe("email", ["ann@example.org"])
+    mirror.sync()
+    client.unsubscribe("email", PEOPLE)
+    quick = new_mirror(client, page_records=500)
+    whole = sqlite3.connect
+    told: list[FeedSynced] = []
+
+    def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        """As if the disk had room for 40 pages more."""
+        connection: sqlite3.Connection = whole(*arguments, **options)
+        if "rw" in str(arguments[0]):
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages + 40}").fetchone()
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect)
+        with pytest.raises(MirrorError, match="room"):
+            quick.sync(told.append)
+        assert mirror.is_barred("email", "ann@example.org", group_id=partner.group_id)
+    (feed,) = quick.sync().feeds
+    assert feed.records == len(PEOPLE) - (told[-1].records if told else 0)
+    assert list(quick.records("email")) == list(client.changes("email"))
+
+
+def test_a_closed_mirror_says_so(client: Client, mirror: Mirror) -> None:
+    """Whatever it is asked; and it may be closed again."""
+    mirror.sync()
+    mirror.close()
+    mirror.close()
+    for ask in (
+        lambda: mirror.is_barred("email", "ann@example.org", group_id=None),
+        lambda: list(mirror.filter_allowed("email", ["ann@example.org"], group_id=None)),
+        lambda: list(mirror.records("email")),
+        mirror.sync,
+        mirror.feeds,
+        lambda: mirror.follow("sms"),
+    ):
+        with pytest.raises(MirrorError, match="closed"):
+            ask()
+
+
+def test_many_threads_ask_one_mirror_while_it_changes(
+    partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
+) -> None:
+    """Each gets right answers, at the same time as changes are stored."""
+    client.unsubscribe("email", PEOPLE[:100])
+    mirror.sync()
+    errors: list[BaseException] = []
+    is_over = threading.Event()
+
+    def ask() -> None:
+        try:
+            while not is_over.is_set():
+                for person in PEOPLE[:100:25]:
+                    assert mirror.is_barred("email", person, group_id=partner.group_id)
+                assert not list(mirror.filter_allowed("email", PEOPLE[:100], group_id=partner.group_id))
+                assert not mirror.is_barred("email", "nobody@example.org", group_id=partner.group_id)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(100, 105):
+        client.unsubscribe("email", [PEOPLE[number]])
+        mirror.sync()
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+
+
+def test_who_only_asks_imports_no_network() -> None:
+    """A mirror is at hand in a fraction of the time that a client takes."""
+    loaded = "import sys, stoplist_client.mirror; print('httpx2' in sys.modules, 'sqlite3' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout == "False True\n"
+
+
+_FORKING = """
+import os, sys
+from stoplist_client import Mirror
+
+def ask(expected):
+    assert mirror.is_barred("email", "p0@example.org", group_id=sys.argv[2]) is expected
+
+with Mirror(sys.argv[1]) as mirror:
+    ask(True)
+    inherited = {os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if int(name) > 2
+                 and os.path.exists(f"/proc/self/fd/{name}")}
+    assert any("mirror.db" in path for path in inherited), inherited
+    child = os.fork()
+    if not child:
+        held = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")
+                if os.path.exists(f"/proc/self/fd/{name}")]
+        assert not any("mirror.db" in path for path in held), held
+        ask(True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    ask(True)
+print("asked")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="It looks at open files by /proc.")
+def test_a_process_that_forks_takes_no_connection_along(
+    partner: Partner, client: Client, mirror: Mirror, tmp_path: Path
+) -> None:
+    """SQLite's would hold no locks there: parent and child open their own, and both answer."""
+    client.unsubscribe("email", PEOPLE[:1])
+    mirror.sync()
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKING, str(tmp_path / "mirror.db"), partner.group_id],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("asked\n", "")

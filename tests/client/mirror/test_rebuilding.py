@@ -1,0 +1,216 @@
+"""After a restore of the service the mirror reads all anew, and meanwhile and afterwards bars whoever it barred.
+
+Source: docs/interface.md sections D1 (After a restore) and D6; docs/partner-guide.md, section 6.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stoplist_client import Client, Item, MemoryStore, Mirror, Record
+from stoplist_client.mirror import FeedSynced
+
+from tests.client.mirror.restoring import Restorable
+from tests.client.partners import Partner
+
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def partner(restorable: Restorable) -> Partner:
+    """A partner of the service that can go back."""
+    return restorable.new_partner()
+
+
+@pytest.fixture
+def client(partner: Partner) -> Iterator[Client]:
+    """Its client; its tokens die with each restore."""
+    with partner.client(org_slug=partner.org_slug, store=MemoryStore()) as client:
+        yield client
+
+
+def test_a_restore_that_lost_nothing_changes_nothing(restorable: Restorable, client: Client, mirror: Mirror) -> None:
+    """All is read anew, nothing is missing, and the old copy leaves nothing behind."""
+    client.unsubscribe("email", [_of(number) for number in range(10)])
+    mirror.sync()
+    restorable.restore()
+    client.unsubscribe("email", [_of(10)])
+    (feed,) = mirror.sync().feeds
+    assert (feed.records, feed.was_rebuilt, feed.missing) == (11, True, 0)
+    assert list(mirror.records("email")) == list(client.changes("email"))
+    assert not list(mirror.missing("email"))
+    (feed,) = mirror.sync().feeds
+    assert (feed.records, feed.was_rebuilt) == (0, False)
+
+
+def test_the_old_copy_answers_until_the_new_one_is_read(
+    restorable: Restorable, partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
+) -> None:
+    """In every moment of a rebuild, as others see it; an interrupted one goes on where it stood."""
+    client.unsubscribe("email", [_of(number) for number in range(10)])
+    mirror.sync()
+    restorable.restore()
+    client.unsubscribe("email", [_of(10)])
+    reader = new_mirror()
+    old = list(reader.records("email"))
+
+    def look(progress: FeedSynced) -> None:
+        if progress.pages < 4:
+            assert list(reader.records("email")) == old
+            assert [feed.is_rebuilding for feed in reader.feeds()] == [True]
+            assert _barred(reader, range(11), partner) == set(range(10))
+        if progress.pages == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mirror.sync(look)
+    assert _barred(reader, range(11), partner) == set(range(10))
+    (feed,) = mirror.sync().feeds
+    assert (feed.pages, feed.was_rebuilt) == (2, True)
+    assert _barred(reader, range(11), partner) == set(range(11))
+    assert [feed.is_rebuilding for feed in reader.feeds()] == [False]
+    assert list(reader.records("email")) == list(client.changes("email"))
+
+
+def test_opt_outs_that_the_service_lost_are_told_and_go_on_barring(
+    restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
+) -> None:
+    """Until they are submitted again, with all that is known of them; what the person did later is respected."""
+    client.unsubscribe("email", [Item(_of(number), LONG_AGO) for number in range(5)])
+    client.resubscribe("email", [Item(_of(number), _day(1)) for number in (2, 3)])
+    client.unsubscribe("email", [Item(_of(4), LONG_AGO)], all_groups=True)
+    backup = restorable.backup()
+    client.unsubscribe("email", [Item(_of(5), _day(2), reason="stop_keyword", source="shop"), Item(_of(2), _day(2))])
+    client.unsubscribe("email", [Item(_of(3), _day(2))])
+    client.unsubscribe("email", [Item(_of(6), _day(2))], all_groups=True)
+    client.unsubscribe("email", [Item(_of(7), _day(2))])
+    client.resubscribe("email", [Item(_of(0), _day(2))])
+    mirror.sync()
+    lost = {(one.address, one.group_id, one.occurred_at, one.reason, one.source) for one in mirror.records("email")}
+    barred_before = _barred(mirror, range(8), partner)
+
+    restorable.restore(backup)
+    client.unsubscribe("email", [Item(_of(3), _day(3))])
+    client.resubscribe("email", [Item(_of(3), _day(4))])  # later than the opt-out that was lost
+    assert mirror.sync().missing == 4
+    missing = list(mirror.missing("email"))
+    assert {one.address for one in missing} == {_of(2), _of(5), _of(6), _of(7)}
+    assert {(one.address, one.group_id, one.occurred_at, one.reason, one.source) for one in missing} < lost
+    assert all(one.status == "unsubscribed" for one in missing)
+    # Not 3, which came back by an act of its own; and 0 again, since the service lost the consent.
+    assert _barred(mirror, range(8), partner) == (barred_before | {0}) - {3}
+    assert list(mirror.records("email")) == list(client.changes("email"))
+    assert not mirror.is_barred("email", _of(5), group_id=None)
+    assert mirror.is_barred("email", _of(6), group_id=None)
+
+    client.resubscribe("email", [Item(_of(7), _day(1))])  # earlier than what the mirror knows
+    assert mirror.sync().missing == 4
+    assert 7 in _barred(mirror, range(8), partner)
+    _submit_again(client, missing)
+    assert mirror.sync().missing == 0
+    assert _barred(mirror, range(8), partner) == (barred_before | {0}) - {3}
+    assert list(mirror.records("email")) == list(client.changes("email"))
+    client.resubscribe("email", [Item(_of(5), _day(9))])
+    mirror.sync()
+    assert 5 not in _barred(mirror, range(8), partner)
+
+
+def test_what_was_settled_is_for_the_service_to_decide(
+    restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
+) -> None:
+    """A later act that the service knew of all along shows nothing in the feed; and nobody need want all of it back."""
+    client.resubscribe("email", [Item(_of(0), _day(1))])
+    backup = restorable.backup()
+    client.unsubscribe("email", [Item(_of(number), _day(2)) for number in range(3)], group_id=partner.group_id)
+    client.unsubscribe("email", [Item(_of(3), _day(2))], all_groups=True)
+    mirror.sync()
+    restorable.restore(backup)
+    client.resubscribe("email", [Item(_of(0), _day(3))])  # the record keeps its time: it had that status
+    assert mirror.sync().missing == 4
+    missing = {one.address: one for one in mirror.missing("email")}
+    _submit_again(client, [missing[_of(0)], missing[_of(1)]])
+    mirror.settle("email", [missing[_of(number)] for number in (0, 1, 3)])
+    assert _barred(mirror, range(4), partner) == {0, 1, 2, 3}, "until the service was asked"
+    assert mirror.sync().missing == 1
+    assert _barred(mirror, range(4), partner) == {1, 2}
+    assert list(mirror.records("email")) == list(client.changes("email"))
+
+
+def test_a_restore_during_a_rebuild_begins_it_again(
+    restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
+) -> None:
+    """And what was missing after the first is still missing after the second."""
+    client.unsubscribe("email", [Item(_of(number), LONG_AGO) for number in range(10)])
+    backup = restorable.backup()
+    client.unsubscribe("email", [Item(_of(10), LONG_AGO)])
+    mirror.sync()
+    restorable.restore(backup)
+    times = []
+
+    def restore_again(progress: FeedSynced) -> None:
+        times.append(progress.pages)
+        if len(times) == 2:
+            restorable.restore()
+
+    assert mirror.sync(restore_again).missing == 1
+    assert len(times) > 4
+    assert _barred(mirror, range(11), partner) == set(range(11))
+    restorable.restore(backup)
+    assert mirror.sync().missing == 1
+    assert [one.address for one in mirror.missing("email")] == [_of(10)]
+    assert _barred(mirror, range(11), partner) == set(range(11))
+    assert list(mirror.records("email")) == list(client.changes("email"))
+
+
+def test_a_restore_during_the_first_read_begins_it_again(
+    restorable: Restorable, client: Client, mirror: Mirror
+) -> None:
+    """Nothing was answered before, so nothing is missing."""
+    client.unsubscribe("email", [_of(number) for number in range(10)])
+
+    def restore(progress: FeedSynced) -> None:
+        if (progress.pages, progress.records) == (1, 3):
+            restorable.restore()
+
+    assert mirror.sync(restore).missing == 0
+    assert list(mirror.records("email")) == list(client.changes("email"))
+
+
+def test_old_copies_leave_nothing_behind(
+    restorable: Restorable, client: Client, mirror: Mirror, tmp_path: Path
+) -> None:
+    """More than one slice of rows is thrown away; what a killed process left is thrown away by the next."""
+    people = [_of(number) for number in range(10_500)]
+    client.unsubscribe("email", people)
+    quick = Mirror(tmp_path / "mirror.db", client)
+    quick.sync()
+    restorable.restore()
+    quick.sync()
+    quick.close()
+    with closing(sqlite3.connect(tmp_path / "mirror.db")) as connection:
+        for table in ("records", "states"):
+            counted = connection.execute(f"SELECT copy_no, count(*) FROM {table} GROUP BY copy_no").fetchall()  # noqa: S608
+            assert [count for _, count in counted] == [len(people)], table
+        assert connection.execute("SELECT count(*) FROM copies").fetchall() == [(1,)]
+
+
+def _submit_again(client: Client, missing: list[Record]) -> None:
+    for one in missing:
+        item = Item(one.address, one.occurred_at, one.reason, one.source)
+        client.unsubscribe("email", [item], group_id=one.group_id, all_groups=one.group_id is None)
+
+
+def _barred(mirror: Mirror, numbers: Any, partner: Partner) -> set[int]:
+    return {number for number in numbers if mirror.is_barred("email", _of(number), group_id=partner.group_id)}
+
+
+def _day(number: int) -> datetime:
+    return LONG_AGO + timedelta(days=number)
+
+
+def _of(number: int) -> str:
+    return f"p{number}@example.org"
