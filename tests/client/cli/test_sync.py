@@ -130,6 +130,25 @@ def test_what_the_service_lost_is_submitted_again(typed: Typed, restorable: Rest
     ]
 
 
+def test_what_the_service_outranks_bars_no_longer_than_until_then(
+    typed: Typed, restorable: Restorable, log_in: Logged
+) -> None:
+    """A consent said twice shows its first moment; the second is what stands against the opt-out that is sent again."""
+    partner = restorable.new_partner()
+    log_in(partner)
+    consents, lost = ("2026-03-01T10:00:00Z", "2026-03-01T14:00:00Z"), "2026-03-01T12:00:00Z"
+    with partner.client() as client:
+        client.resubscribe("email", ["ann@example.com"], occurred_at=consents[0])
+        backup = restorable.backup()
+        client.unsubscribe("email", ["ann@example.com"], occurred_at=lost)
+        assert typed("sync", "--channel", "email").status == 0
+        restorable.restore(backup)
+        client.resubscribe("email", ["ann@example.com"], occurred_at=consents[1])
+        assert "submitted again" in typed("sync", "--submit-missing").text
+        assert typed("sync").status == 0
+    assert typed("check", "email", "--any-group", stdin=b"ann@example.com\n").out == b"ann@example.com\n"
+
+
 @contextmanager
 def _watching(*more: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], Lines, Lines]]:
     """`sync --watch` as a process, with what it prints and tells; it is killed if the test has not ended it."""

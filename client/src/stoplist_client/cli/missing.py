@@ -1,6 +1,6 @@
 """Opt-outs that the service lost when it was put back to an earlier state, submitted again out of the mirror."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from stoplist_client.client import Client
 from stoplist_client.mirror import FeedSynced, Mirror
@@ -13,24 +13,25 @@ _NOT_OURS = ("correction",)
 def submit_missing(client: Client, mirror: Mirror, feeds: Iterable[FeedSynced]) -> int:
     """All that the mirror has of these feeds and the service lost was submitted again; how many there were.
 
-    With the time, group, reason and source that they had, so that nothing newer is undone. They are missing no more
-    once the next synchronisation has read them. May be repeated. Source: docs/interface.md section D1.
+    With the time, group, reason and source that they had, so that nothing newer is undone. From the next
+    synchronisation on the service alone decides about them. May be repeated. Source: docs/interface.md section D1.
     """
     submitted = 0
     for feed in feeds:
+        if not feed.missing:
+            continue
+        lost = list(mirror.missing(feed.channel, org_slug=feed.org_slug))
         by_group: dict[str | None, list[Item]] = {}
-        for record in _missing(mirror, feed):
+        for record in lost:
             by_group.setdefault(record.group_id, []).append(_item(record))
         for group_id, items in by_group.items():
             client.unsubscribe(
                 feed.channel, items, org_slug=feed.org_slug, group_id=group_id, all_groups=group_id is None
             )
-            submitted += len(items)
+        # One that is outranked over there changes nothing, so the feed would never say that it was seen.
+        mirror.settle(feed.channel, lost, org_slug=feed.org_slug)
+        submitted += len(lost)
     return submitted
-
-
-def _missing(mirror: Mirror, feed: FeedSynced) -> Iterator[Record]:
-    return mirror.missing(feed.channel, org_slug=feed.org_slug) if feed.missing else iter(())
 
 
 def _item(record: Record) -> Item:
