@@ -46,6 +46,7 @@ def _arguments() -> argparse.Namespace:
     parts.add_argument("--opt-outs", action="store_true", help="measure the opt-outs alone")
     parts.add_argument("--scale", action="store_true", help="measure PostgreSQL with Valkey, workers and copy alone")
     parts.add_argument("--pages", action="store_true", help="measure the admin pages alone")
+    parts.add_argument("--partner", action="store_true", help="measure stoplist-client alone")
     databases = parser.add_mutually_exclusive_group()
     databases.add_argument("--sqlite", action="store_true", help="leave PostgreSQL out")
     databases.add_argument("--postgresql", action="store_true", help="measure on PostgreSQL alone")
@@ -60,6 +61,7 @@ def _arguments() -> argparse.Namespace:
         or given.opt_outs
         or given.scale
         or given.pages
+        or given.partner
     ):
         parser.error("only the figures of a whole run are kept")
     return given
@@ -68,6 +70,8 @@ def _arguments() -> argparse.Namespace:
 def _options(given: argparse.Namespace) -> Options:
     pace = _QUICK if given.quick else _THOROUGH
     pace = Pace(rounds=given.rounds or pace.rounds, duration_s=pace.duration_s, warm_up_s=pace.warm_up_s)
+    parts = (given.tokens, given.opt_outs, given.scale, given.pages, given.partner)
+    is_whole = not any(parts) and not given.only
     return Options(
         pace=pace,
         scale=Scale(
@@ -77,10 +81,11 @@ def _options(given: argparse.Namespace) -> Options:
             pages=10 if given.quick else 100,
             waits_s=5.0 if given.quick else 15.0,
         ),
-        with_tokens=not (given.opt_outs or given.scale or given.pages),
-        with_opt_outs=not (given.tokens or given.only or given.scale or given.pages),
-        with_scale=not (given.tokens or given.only or given.opt_outs or given.pages),
-        with_pages=not (given.tokens or given.only or given.opt_outs or given.scale),
+        with_tokens=is_whole or given.tokens or bool(given.only),
+        with_opt_outs=is_whole or given.opt_outs,
+        with_scale=is_whole or given.scale,
+        with_pages=is_whole or given.pages,
+        with_partner=is_whole or given.partner,
         starts=3 if given.quick else 7,
         copies=1 if given.quick else 3,
         rows=tuple(row for row in ROWS if given.only in (None, row.key)),

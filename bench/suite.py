@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import copying, feed, pages, postgresql, product, rounds, scale, seed
+from bench import copying, feed, pages, partner, postgresql, product, rounds, scale, seed
 from bench.feed import Scale
 from bench.product import Deployment
 from bench.rounds import Figures, Pace, Piece
@@ -47,6 +47,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     with_opt_outs: bool = True
     with_scale: bool = True
     with_pages: bool = True
+    with_partner: bool = True
     copies: int = 3
     with_sqlite: bool = True
     with_postgresql: bool = True
@@ -86,6 +87,9 @@ def run(options: Options, scratch: Path, say: Say) -> Outcome:
         outcomes.append(Outcome(verdicts=verdicts, works={}))
     if options.with_pages:
         outcomes += _pages_on_both(options, scratch, say)
+    if options.with_sqlite and options.with_partner:
+        verdicts = list(partner.measure(options.scale.records, options.pace.rounds, scratch, say))
+        outcomes.append(Outcome(verdicts=verdicts, works={}))
     return Outcome(
         verdicts=[verdict for outcome in outcomes for verdict in outcome.verdicts],
         works={title: work for outcome in outcomes for title, work in outcome.works.items()},

@@ -32,8 +32,9 @@ SELECT feeds.synced_s, feeds.copy_no, feeds.is_only, (SELECT json_group_array(gi
 FROM feeds WHERE feeds.feed_no = ?
 """
 # Each takes one value. A group that has no number yet may get one, and a record, before the question is answered.
-_KNOWN = "(states.group_no = 0 OR states.group_no = ?)"
-_UNKNOWN = "(states.group_no = 0 OR states.group_no = (SELECT group_no FROM groups WHERE group_id = ?))"
+# The + keeps SQLite from looking the address up once for each side of the OR, which takes a third longer.
+_KNOWN = "(+states.group_no = 0 OR +states.group_no = ?)"
+_UNKNOWN = "(+states.group_no = 0 OR +states.group_no = (SELECT group_no FROM groups WHERE group_id = ?))"
 _ANY = "states.group_no >= ?"
 _NO_GROUP_NO = -1
 
