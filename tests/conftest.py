@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,7 +29,11 @@ hypothesis.settings.load_profile("ci" if _IS_CI else "desk")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The developer's own settings of Stoplist, and of PostgreSQL's clients, must not reach the tests."""
+    """The developer's own settings of Stoplist, and of PostgreSQL's clients, must not reach the tests.
+
+    Nor may it that a command in the background does not hear Ctrl+C, for its children inherit that.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_LEFT_OUT] = {}
     for name in list(os.environ):
         if name.startswith(("STOPLIST_", "PG")):
