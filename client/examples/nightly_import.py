@@ -10,11 +10,13 @@ again, and it goes on where it stopped.
 """
 
 import csv
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TextIO
 
 from stoplist_client import Client, Item, StoplistClientError, Submitted
 
@@ -24,9 +26,12 @@ def main(path: Path) -> int:
         progress = Progress(path)
         with path.open(newline="", encoding="utf-8-sig") as file, a_client() as client:
             # A file of any size: it is read while it is sent, up to 10 000 rows a request.
-            items = islice(items_of(csv.DictReader(file)), progress.answered_before, None)
+            items = islice(items_of(rows_of(path, file)), progress.answered_before, None)
             sums = client.unsubscribe("email", items, lenient=True, on_progress=progress.note)
-    except (StoplistClientError, OSError, UnicodeError, csv.Error, KeyError) as error:
+    except NotCsv as error:
+        print(f"nightly import: {error}", file=sys.stderr)
+        return 1
+    except (StoplistClientError, OSError, UnicodeError, KeyError) as error:
         print(f"nightly import: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     progress.forget()
@@ -46,6 +51,20 @@ def a_client() -> Client:
     )
 
 
+class NotCsv(Exception):
+    """The file cannot be read any further."""
+
+
+def rows_of(path: Path, file: TextIO) -> Iterator[dict[str, str]]:
+    # strict, since a quote that is never closed would otherwise swallow the rows after it.
+    number = 0
+    try:
+        for number, row in enumerate(csv.DictReader(file, strict=True), 1):  # noqa: B007 - for the error
+            yield row
+    except csv.Error as error:
+        raise NotCsv(f"{path} is not CSV from row {number + 1} on ({error}): mend it, and run this again") from None
+
+
 def items_of(rows: Iterable[dict[str, str]]) -> Iterator[Item]:
     for row in rows:
         yield Item(
@@ -57,20 +76,24 @@ def items_of(rows: Iterable[dict[str, str]]) -> Iterator[Item]:
 
 
 class Progress:
-    """How many rows were answered, in a file beside the CSV, for exactly that content of the CSV.
+    """How many rows were answered, in a file beside the CSV, for exactly that content of the CSV, service and key.
 
     It saves time, and nothing hangs on it: rows that are sent again change nothing, since each has its `occurred_at`.
     """
 
     def __init__(self, path: Path) -> None:
-        state = path.stat()
-        self._file, self._content = path.with_name(f"{path.name}.progress"), f"{state.st_size} {state.st_mtime_ns}"
-        self.answered_before = self._refused_before = 0
-        if self._file.exists():
-            content, answered, refused = self._file.read_text().rsplit(" ", 2)
-            if content == self._content:
-                self.answered_before, self._refused_before = int(answered), int(refused)
+        state, variables = path.stat(), ("STOPLISTCLIENT_BASE_URL", "STOPLISTCLIENT_CLIENT_ID")
+        self._file = path.with_name(f"{path.name}.progress")
+        self._of = [state.st_size, state.st_mtime_ns, *(os.environ[name] for name in variables)]
+        self.answered_before, self._refused_before = self._noted()
         self.refused = self._refused_before
+
+    def _noted(self) -> tuple[int, int]:
+        try:
+            of, answered, refused = json.loads(self._file.read_bytes())
+        except (FileNotFoundError, ValueError, TypeError):  # none, or one that a crash left unfinished
+            return 0, 0
+        return (answered, refused) if of == self._of else (0, 0)
 
     def note(self, sums: Submitted) -> None:
         """Called after each batch that was answered, with the sums so far."""
@@ -78,7 +101,9 @@ class Progress:
             row = self.answered_before + error.item_index + 1
             print(f"row {row}: {error.item_error}", file=sys.stderr)
         self.refused = self._refused_before + len(sums.item_errors)
-        self._file.write_text(f"{self._content} {self.answered_before + sums.received} {self.refused}")
+        unfinished = self._file.with_name(f"{self._file.name}.unfinished")
+        unfinished.write_text(json.dumps([self._of, self.answered_before + sums.received, self.refused]))
+        unfinished.replace(self._file)  # a crash leaves the old notes or the new ones
 
     def forget(self) -> None:
         self._file.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from socketserver import ThreadingMixIn
 from typing import Any, Literal
@@ -44,7 +44,8 @@ RETRY_S = 30.0
 
 
 def from_sms(message: dict[str, Any]) -> tuple[Channel, Item] | None:
-    if str(message["text"]).strip().upper() not in STOP_WORDS:
+    # People write "Stop." and "STOP!", too.
+    if "".join(filter(str.isalnum, str(message["text"]))).upper() not in STOP_WORDS:
         return None
     return "sms", Item(str(message["from"]), moment(None), "stop_keyword", "SMS")
 
@@ -57,7 +58,10 @@ SENDERS = {"/sms": from_sms, "/complaint": from_complaint}
 
 
 def moment(stated: str | None) -> str:
-    """When the person acted, as far as we know; now at the latest. It is written down, so that no retry changes it."""
+    """When the person acted, as far as we know; now at the latest. It is written down, so that no retry changes it.
+
+    OverflowError: out of the calendar.
+    """
     now = datetime.now(UTC)
     acted = datetime.fromisoformat(stated) if stated else now
     if acted.tzinfo is None:
@@ -86,7 +90,7 @@ def answer(environ: dict[str, Any]) -> str:
         return "401 Unauthorized"
     try:
         opt_out = read(json.loads(body))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return "400 Bad Request"
     if opt_out is not None:
         put_on_disk(*opt_out)
@@ -122,22 +126,38 @@ CHANNELS: tuple[Channel, ...] = ("email", "sms")
 
 
 def submit_for_ever(client: Client) -> None:
-    while True:
-        is_something_queued.clear()
-        for channel in CHANNELS:
-            try:
-                while submit_some(client, channel):
-                    pass
-            except (StoplistClientError, sqlite3.Error) as error:
-                print(f"The queue waits: {error}", file=sys.stderr, flush=True)
-        is_something_queued.wait(RETRY_S)
-        time.sleep(COLLECT_S)
+    try:
+        while True:
+            is_something_queued.clear()
+            for channel in CHANNELS:
+                submit_all(client, channel)
+            is_something_queued.wait(RETRY_S)
+            time.sleep(COLLECT_S)
+    finally:
+        os._exit(1)  # rather no receiver, which somebody notices, than one that takes opt-outs and submits none
+
+
+def submit_all(client: Client, channel: Channel) -> None:
+    try:
+        while submit_some(client, channel):
+            pass
+    except (StoplistClientError, sqlite3.Error) as error:
+        log(f"The queue waits: {error}")
+    except Exception as error:  # a defect; its text may show an address
+        log(f"The queue waits: {type(error).__name__}")
+
+
+def log(line: str) -> None:
+    with suppress(OSError, ValueError):  # that nobody listens any more ends nothing
+        print(line, file=sys.stderr, flush=True)
 
 
 def submit_some(client: Client, channel: Channel) -> bool:
     """The oldest rows of the queue were answered, and are gone from it; False where there are none.
 
-    What the service does not accept, such as an address that is none, stays with the reason, for somebody to look at.
+    What the service does not accept is sent once more without its moment, and so counts from now on: perhaps our clock
+    or the sender's was wrong. What is refused then too, such as an address that is none, stays with the reason, for
+    somebody to look at.
     """
     with queue() as connection:
         rows = connection.execute(
@@ -151,11 +171,13 @@ def submit_some(client: Client, channel: Channel) -> bool:
         # If we are killed here all of these are sent again, which changes nothing: each has its moment.
         refused = {error.item_index: error.item_error for error in sums.item_errors}
         with connection:
-            for index, (number, *_) in enumerate(rows):
-                if index in refused:
-                    connection.execute("UPDATE queue SET refused = ? WHERE id = ?", (refused[index], number))
-                else:
+            for index, (number, _address, occurred_at, *_) in enumerate(rows):
+                if index not in refused:
                     connection.execute("DELETE FROM queue WHERE id = ?", (number,))
+                elif occurred_at is not None:
+                    connection.execute("UPDATE queue SET occurred_at = NULL WHERE id = ?", (number,))
+                else:
+                    connection.execute("UPDATE queue SET refused = ? WHERE id = ?", (refused[index], number))
     return True
 
 
@@ -171,6 +193,7 @@ class Handler(WSGIRequestHandler):
 
 
 def main(port: int) -> None:
+    os.umask(0o077)  # the queue holds addresses: it is for this user alone
     with queue():
         pass  # or fail now, not at the first webhook
     client = Client(

@@ -255,6 +255,20 @@ def test_tasks_share_a_client(partner: Partner) -> None:
     assert asyncio.run(work_at_once()) == [[f"p{number}@example.com"] for number in range(40)]
 
 
+def test_a_second_event_loop_is_refused(partner: Partner) -> None:
+    """Connections are of one loop: in another one the client says what would be right, also to whoever closes it."""
+    client = AsyncClient(**partner.access)
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        assert first.run(client.unsubscribe("email", [ANN])).created == 1
+        with pytest.raises(ConfigurationError, match="event loop"):
+            second.run(client.unsubscribe("email", [ANN]))
+        assert first.run(client.unsubscribe("email", [ANN])).received == 1
+        with pytest.raises(ConfigurationError, match="event loop"):
+            second.run(client.aclose())
+        first.run(client.aclose())
+    assert AsyncClient(**partner.access)  # made outside of any
+
+
 def test_the_event_loop_gets_its_turn(partner: Partner) -> None:
     """While a batch of many items is read and encoded, others run: at least once for every thousand."""
     turns: list[int] = []

@@ -4,10 +4,11 @@ Sources: docs/interface.md sections 5, 7, 8 and D4.
 """
 
 import asyncio
+import copy
+import inspect
 import logging
-import traceback
-from collections.abc import Callable, Iterator
-from types import FrameType
+import pickle
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -22,16 +23,20 @@ from stoplist_client import (
     InvalidItem,
     InvalidToken,
     Item,
+    ItemError,
     MethodNotAllowed,
     NotFound,
     NotUnderstood,
     RateLimited,
     ServerError,
     StoplistClientError,
+    Submitted,
     TemporarilyUnavailable,
     TransportFailed,
     UnauthorizedOrganization,
+    errors,
 )
+from stoplist_client.core import gone_through
 from stoplist_client.flow import Send
 from stoplist_client.sending import call
 from stoplist_client.target import Target
@@ -40,6 +45,7 @@ from stoplist.clock import Clock
 from stoplist.oauth.credentials import deactivate_credential
 from tests.builders import ADMINISTRATOR, opened
 from tests.client.partners import Blocking, Opener, Partner
+from tests.client.telling import told_by
 from tests.services.faults import Faults, faults
 from tests.services.mishaps import DROP, Fault, Reply, is_any, is_api
 
@@ -75,6 +81,11 @@ def without_waiting(client: Any) -> list[float]:
 
     core._driver.sleep = pass_by if isinstance(client, Blocking) else waited_s.append
     return waited_s
+
+
+def _classes() -> list[type[StoplistClientError]]:
+    """Every class of errors.py."""
+    return [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, StoplistClientError)]
 
 
 def test_what_is_wrong_in_itself(both: Opener, partner: Partner) -> None:
@@ -254,8 +265,107 @@ def test_no_repr_tells_an_address(partner: Partner) -> None:
             list(changes),
             changes,
         ]
-        shown += [client.look_up("email", [ANN]), client._looking_up("email", iter([ANN]), Target())]
+        shown += [client.look_up("email", [ANN]), client._looking_up("email", gone_through([ANN]), Target())]
     assert "needle" not in repr(shown)
+
+
+class Showing(list[str]):
+    """Goes on by itself, and shows what it has."""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if not self:
+            raise StopIteration
+        return self.pop(0)
+
+
+class Revealing(list[str]):
+    """A list that shows what it has, and breaks when it is gone through; so do query sets of databases."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise LookupError("the table is gone")
+
+
+def _broken() -> Iterator[str]:
+    yield ANN
+    yield from (f"needle{number}@example.com" for number in range(1_500))
+    raise LookupError("the file ended")
+
+
+async def _broken_later() -> AsyncIterator[str]:
+    yield ANN
+    for number in range(1_500):
+        yield f"needle{number}@example.com"
+    raise LookupError("the stream ended")
+
+
+@pytest.mark.parametrize("method", ["unsubscribe", "resubscribe", "look_up"])
+def test_what_the_callers_items_raise_shows_none_of_them(both: Opener, partner: Partner, method: str) -> None:
+    """Of an error of the caller's own the frames in between, which are ours, show no address and no token."""
+    client = both(partner)
+    options = {"occurred_at": "2026-03-01T09:30:00Z"} if method == "resubscribe" else {}
+
+    def attempt(items: Any) -> None:
+        done = getattr(client, method)("email", items, **options)
+        assert method == "look_up"
+        list(done)
+
+    sources: list[Callable[[], Any]] = [_broken, lambda: Revealing([ANN])]
+    if isinstance(client, Blocking):
+        sources.append(_broken_later)
+    for source in sources:
+        with pytest.raises(LookupError) as caught:
+            attempt(source())
+        _assert_tells_nothing(told_by(caught.value), partner)
+
+
+@pytest.mark.parametrize("kind", [list, iter, Showing])
+def test_what_a_callback_raises_shows_nothing(both: Opener, partner: Partner, kind: Callable[..., Any]) -> None:
+    """As little do the frames below a callback that fails, strict and lenient."""
+    client = both(partner, batch_items=2)
+
+    def fail(sums: Submitted) -> None:
+        raise OSError("disk full")
+
+    for lenient in (False, True):
+        with pytest.raises(OSError, match="disk full") as caught:
+            client.unsubscribe("email", kind([ANN, "needle@example.org", BAD]), lenient=lenient, on_progress=fail)
+        _assert_tells_nothing(told_by(caught.value), partner)
+
+
+def _assert_tells_nothing(told: str, partner: Partner) -> None:
+    assert "needle" not in told
+    assert partner.key.secret[7:] not in told
+    if tokens := FileStore().of(partner.service.base_url, partner.key.client_id).read():
+        assert tokens.access_token[7:] not in told
+        assert tokens.refresh_token[7:] not in told
+
+
+def _filled(kind: type[StoplistClientError]) -> StoplistClientError:
+    """One with every field that its class has, and what any may have."""
+    parameters = list(inspect.signature(kind.__init__).parameters.values())
+    fields = {each.name: f"some {each.name}" for each in parameters if each.kind is each.KEYWORD_ONLY}
+    given: dict[str, Any] = {"item_errors": (ItemError(3, Item(ANN, reason="complaint"), "No."),), "age_s": 7.5}
+    error = kind("What is wrong.", **{name: given.get(name, value) for name, value in fields.items()})
+    error.submitted = Submitted(batches=2, received=5, submission_ids=("sub_1",))
+    error.add_note("of the second file")
+    return error
+
+
+@pytest.mark.parametrize("kind", _classes(), ids=lambda kind: kind.__name__)
+def test_errors_travel_between_processes(kind: type[StoplistClientError]) -> None:
+    """Pickled or copied, as pools of processes and queues of tasks do, an error is the same with all of its fields."""
+    error = _filled(kind)
+    again = [
+        pickle.loads(pickle.dumps(error, protocol))  # noqa: S301
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
+    ]
+    for one in (*again, copy.copy(error), copy.deepcopy(error)):
+        assert type(one) is kind
+        assert (str(one), one.args, vars(one)) == (str(error), error.args, vars(error))
+        assert one.submitted == error.submitted
 
 
 def _errors(both: Opener, client: Any, partner: Partner, between: Faults) -> Iterator[str]:
@@ -294,17 +404,7 @@ def _errors(both: Opener, client: Any, partner: Partner, between: Faults) -> Ite
 def _told_by(kind: type[Exception], attempt: Callable[[], Any]) -> Iterator[str]:
     with pytest.raises(kind) as caught:
         attempt()
-    error: BaseException | None = caught.value
-    while error is not None:
-        yield f"{error!r} {error} {error.args}"
-        # The frames of this test know all; those of the client, and of what is underneath, may not.
-        frames = ((frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_below(frame))
-        yield from traceback.StackSummary.extract(frames, capture_locals=True).format()
-        error = error.__cause__ or error.__context__
-
-
-def _is_below(frame: FrameType) -> bool:
-    return str(frame.f_globals["__name__"]).partition(".")[0] in ("stoplist_client", "httpx2", "httpcore2", "msgspec")
+    yield told_by(caught.value)
 
 
 def _needles(partner: Partner, between: Faults) -> Iterator[str]:

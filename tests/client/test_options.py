@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import stoplist_client
-from stoplist_client import ConfigurationError, transport
+from stoplist_client import AsyncClient, Client, ConfigurationError, transport
 
 from tests.client.partners import Blocking, Opener, Partner
+from tests.client.telling import told_by
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,19 @@ def test_any_other_base_address_is_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="base_url must be https://") as caught:
         transport.checked_base_url(given)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"client_id": ""}, {"attempts": 0}])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_password_in_the_base_address_is_in_no_frame(
+    kind: type[Client | AsyncClient], options: dict[str, Any]
+) -> None:
+    """Whatever else is wrong: a traceback with the locals of our frames does not have it."""
+    known: dict[str, Any] = {"client_id": "svc_ci_x", "client_secret": "svc_cs_x"}
+    for base_url in ("https://user:hunter2@localhost", b"https://user:hunter2@localhost", "http://user:hunter2@["):
+        with pytest.raises(ConfigurationError) as caught:
+            kind(base_url, **(known | options))  # type: ignore[arg-type]
+        assert "hunter2" not in told_by(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,71 @@ def test_the_owner_alone_can_read_file_and_folder(store: TokenFile) -> None:
     assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize("umask", [0, 0o027, 0o377])
+def test_folders_on_the_way_are_the_owners_too(tmp_path: Path, umask: int) -> None:
+    """Those that are made have mode 0700 whatever the umask; those that are there stay as they are."""
+    (tmp_path / "there").mkdir(mode=0o755)
+    store = FileStore(folder=tmp_path / "there" / "one" / "two").of(BASE_URL, CLIENT_ID)
+    before = os.umask(umask)
+    try:
+        store.write(tokens())
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("there", "there/one", "there/one/two")]
+    assert modes == [0o755, 0o700, 0o700]
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o770, 0o720, 0o702])
+@pytest.mark.parametrize("act", ["read", "write", "try_lock"])
+def test_a_folder_that_others_may_write_to_is_refused(store: TokenFile, mode: int, act: str) -> None:
+    """Whoever may rename there can put old tokens in place of new ones, or take the lock away; the text has the way."""
+    store.write(tokens())
+    store.path.parent.chmod(mode)
+    with pytest.raises(TokenStoreError, match=r"chmod go-w.*STOPLISTCLIENT_DIR"):
+        getattr(store, act)(*([tokens(2)] if act == "write" else []))
+    store.path.parent.chmod(0o755)
+    assert store.read() == tokens()
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner may write to it; one of the system's is fine, since root may do everything anyway."""
+    store = FileStore(folder=tmp_path).of(BASE_URL, CLIENT_ID)
+    owner = tmp_path.stat().st_uid
+    assert store.read() is None
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    stat_of, monkeypatched = os.stat, {"uid": owner or 7}
+
+    def owned(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        found = stat_of(path, *arguments, **options)
+        return os.stat_result((*found[:4], monkeypatched["uid"], *found[5:]))
+
+    monkeypatch.setattr(os, "stat", owned)
+    with pytest.raises(TokenStoreError, match="belongs to another user"):
+        store.read()
+    monkeypatched["uid"] = 0
+    assert store.read() is None
+
+
+@pytest.mark.parametrize("of_what", ["file", "folder"])
+def test_a_link_shares_file_and_lock_with_what_it_leads_to(tmp_path: Path, of_what: str) -> None:
+    """By whichever name: what one marks as presented the other sees, one lock is for both, and the link stays one."""
+    (tmp_path / "real").mkdir()
+    target = TokenFile(tmp_path / "real" / "tokens.json")
+    if of_what == "file":
+        (tmp_path / "links").mkdir()
+        (tmp_path / "links" / "tokens.json").symlink_to(target.path)
+    else:
+        (tmp_path / "links").symlink_to(tmp_path / "real")
+    link = TokenFile(tmp_path / "links" / "tokens.json")
+    for number, (one, other) in enumerate([(link, target), (target, link)]):
+        unlock = locked(one)
+        assert other.try_lock() is None
+        one.write(tokens(number, is_presented=True))
+        assert other.read() == tokens(number, is_presented=True)
+        unlock()
+    assert (tmp_path / "links" if of_what == "folder" else tmp_path / "links" / "tokens.json").is_symlink()
+
+
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o620, 0o610])
 def test_a_file_that_others_may_read_is_refused(store: TokenFile, mode: int) -> None:
     """The text says how to mend it, and nothing of the content."""

@@ -5,9 +5,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from stoplist_client import Client, ConfigurationError, InsufficientScope, InvalidItem, Item, Submitted
+from stoplist_client import (
+    Client,
+    ConfigurationError,
+    InsufficientScope,
+    InvalidItem,
+    Item,
+    Submitted,
+    TransportFailed,
+)
 
 from tests.client.partners import Blocking, Opener, Partner
+from tests.services.faults import faults
+from tests.services.mishaps import DROP, is_api
 
 ANN, BOB, CLEO = "ann@example.com", "bob@example.org", "cleo@example.net"
 MORNING, NOON = datetime(2026, 3, 1, 9, 30, tzinfo=UTC), datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -197,6 +207,64 @@ def test_no_opt_out_is_lost_to_a_slow_clock(both: Opener, partner: Partner) -> N
     assert statuses(client) == {ANN: "unsubscribed", BOB: "resubscribed", CLEO: "unsubscribed"}
     assert (done.batches, done.received, len(done.submission_ids)) == (1, 3, 2)
     assert (done.created, done.updated, done.unchanged, done.outranked) == (1, 1, 1, 0)
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_no_opt_out_is_lost_to_a_fast_clock(both: Opener, partner: Partner, lenient: bool) -> None:
+    """A stamp that the service refuses as of the future is given up: the item is sent once more, as an act of now.
+
+    The sums count each item once, and each item of the caller keeps the time that it came with.
+    """
+    client = both(partner, batch_items=3)
+    set_clock_off(client, 3600)
+    done = client.unsubscribe("email", [ANN, Item(BOB, MORNING), Item(CLEO), "dan@example.com"], lenient=lenient)
+    assert (done.batches, done.received, done.created, done.item_errors) == (2, 4, 4, ())
+    assert (done.updated, done.unchanged, done.outranked) == (0, 0, 0)
+    times = {record.address: record.occurred_at for record in client.changes("email")}
+    assert times.pop(BOB) == MORNING
+    assert len(times) == 3
+    assert max(times.values()) <= datetime.now(UTC)
+
+
+def test_a_fast_clock_hides_no_other_fault(both: Opener, partner: Partner) -> None:
+    """What is refused without a time too is told once, in the order of the call; what only had our stamp is stored."""
+    client = both(partner, batch_items=4)
+    set_clock_off(client, 3600)
+    future = Item(BOB, datetime.now(UTC) + timedelta(hours=1))
+    done = client.unsubscribe("email", [ANN, future, "nobody", CLEO, "eve@example.com"], lenient=True)
+    assert [(bad.item_index, bad.item) for bad in done.item_errors] == [(1, future), (2, "nobody")]
+    assert "future" in done.item_errors[0].item_error
+    assert "@" in done.item_errors[1].item_error
+    assert (done.batches, done.received, done.created, len(done.submission_ids)) == (2, 5, 3, 2)
+    with pytest.raises(InvalidItem) as caught:
+        client.unsubscribe("email", ["flo@example.com", "nobody"])
+    assert [(bad.item_index, bad.item) for bad in caught.value.item_errors] == [(1, "nobody")]
+    assert "@" in caught.value.item_errors[0].item_error
+
+
+def test_a_time_in_the_future_that_was_given_is_refused(both: Opener, partner: Partner) -> None:
+    """It is the caller's word, and nobody else's to change: on the item, or on the call, beside a stamp of ours too."""
+    client = both(partner)
+    future = datetime.now(UTC) + timedelta(hours=1)
+    set_clock_off(client, 3600)
+    for items, options in (([ANN, Item(BOB, future)], {}), ([ANN], {"occurred_at": future})):
+        with pytest.raises(InvalidItem) as caught:
+            client.unsubscribe("email", items, **options)
+        assert all("future" in bad.item_error for bad in caught.value.item_errors)
+    assert statuses(client) == {}
+
+
+def test_what_a_failure_after_a_fast_clock_leaves_is_told(both: Opener, partner: Partner) -> None:
+    """If the second request fails the sums are those of the first: each item is counted once in these too."""
+    with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
+        client = both(partner, base_url=between.base_url, attempts=1)
+        set_clock_off(client, 3600)
+        between.next(None, DROP, when=is_api)
+        with pytest.raises(TransportFailed) as caught:
+            client.unsubscribe("email", [ANN, Item(BOB, MORNING)], lenient=True)
+    sums = caught.value.submitted
+    assert sums is not None
+    assert (sums.received, sums.created, [bad.item_index for bad in sums.item_errors]) == (2, 1, [0])
 
 
 def test_a_time_that_was_given_is_taken_at_its_word(both: Opener, partner: Partner) -> None:

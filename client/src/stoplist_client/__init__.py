@@ -31,19 +31,21 @@ from stoplist_client.errors import (
     UnsupportedGrantType,
 )
 from stoplist_client.model import Channel, Item, ItemError, LookedUp, Moment, Page, Record, Submitted
+from stoplist_client.secret import Secret
 from stoplist_client.tokens import KeyedStore, Tokens, TokenStore
 
 if TYPE_CHECKING:
     from stoplist_client.async_client import AsyncChanges, AsyncClient
     from stoplist_client.client import Changes, Client
     from stoplist_client.keyring_store import KeyringStore
-    from stoplist_client.mirror import ANY_GROUP, Checked, FeedSynced, Followed, Mirror, Synced
+    from stoplist_client.mirror import ANY_GROUP, AnyGroup, Checked, FeedSynced, Followed, Mirror, Synced
     from stoplist_client.stores import FileStore, MemoryStore, default_folder
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ANY_GROUP",
+    "AnyGroup",
     "ApiError",
     "AsyncChanges",
     "AsyncClient",
@@ -81,6 +83,7 @@ __all__ = [
     "Page",
     "RateLimited",
     "Record",
+    "Secret",
     "ServerError",
     "StoplistClientError",
     "Submitted",
@@ -99,6 +102,7 @@ __all__ = [
 # What takes long to import (httpx2, anyio, sqlite3, the address rules) is imported by those who use it.
 _LAZY = {
     "ANY_GROUP": "mirror",
+    "AnyGroup": "mirror",
     "AsyncChanges": "async_client",
     "AsyncClient": "async_client",
     "Changes": "client",

@@ -8,12 +8,13 @@ import msgspec
 
 from stoplist_client.errors import ConfigurationError
 from stoplist_client.model import Item, Moment, Status
+from stoplist_client.shape import Shape
 from stoplist_client.world import World
 
 _ENCODE = msgspec.json.Encoder().encode
 
 
-class Act(msgspec.Struct, frozen=True, omit_defaults=True):
+class Act(Shape, msgspec.Struct, frozen=True, omit_defaults=True):
     """An item of a body."""
 
     address: str
@@ -21,9 +22,6 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
     source: str | None = None
     status: Status | None = None
-
-    def __repr__(self) -> str:
-        return "Act(…)"
 
 
 class Encoder:

@@ -11,6 +11,7 @@ import msgspec
 from stoplist_client.errors import BY_CODE, ApiError, NotUnderstood
 from stoplist_client.flow import Answer
 from stoplist_client.model import Item, ItemError
+from stoplist_client.shape import Shape
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ class BadItem(msgspec.Struct, frozen=True):
     item_error: str
 
 
-class _Envelope(msgspec.Struct, frozen=True):
+class _Envelope(Shape, msgspec.Struct, frozen=True):
     """Both envelopes in one: that of the API and that of the token endpoint."""
 
     error: str

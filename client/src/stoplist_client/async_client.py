@@ -39,9 +39,7 @@ class AsyncClient(Core):
         others are stored. `on_progress` is called after each batch with the sums so far. The call may be repeated.
         Source: docs/interface.md section D6.
         """
-        items = gone_through(
-            items, "items", is_async=True
-        )  # a traceback shows what it is given, but not an iterator's rest
+        items = gone_through(items)  # a traceback shows what a method was given
         return await self._driver.run(
             self._submitting(
                 "unsubscribed",
@@ -76,7 +74,7 @@ class AsyncClient(Core):
         As `unsubscribe`, but each item needs an `occurred_at`, its own or that of the call: the moment of a consent
         that can be proved. The key needs the permission `resubscribe`.
         """
-        items = gone_through(items, "items", is_async=True)
+        items = gone_through(items)
         return await self._driver.run(
             self._submitting(
                 "resubscribed",
@@ -107,7 +105,7 @@ class AsyncClient(Core):
         organization. BadRequest for an address that is none, in `item_errors`. Addresses stand in the query, which
         proxies may write down: for many of them use a Mirror.
         """
-        addresses = gone_through(addresses, "addresses", is_async=True)
+        addresses = gone_through(addresses)
         look_up = self._looking_up(channel, addresses, self._readable(org_slug, group_id, every_group))
         return _each(self._driver.each(look_up.further))
 

@@ -7,16 +7,23 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 import httpx2
+from anyio.lowlevel import RunVar
 
 from stoplist_client import transport
-from stoplist_client.errors import StoplistClientError
+from stoplist_client.errors import ConfigurationError, StoplistClientError
 from stoplist_client.flow import Answer, Effect, Flow, NoAnswer, Pause, Send, Take
+from stoplist_client.shape import Shape
 
 T = TypeVar("T")
+
+_loop: RunVar[object] = RunVar("stoplist_client.async_driver")
 
 
 class AsyncDriver:
     """The network and the passing of time. Any number of tasks of one event loop may share it."""
+
+    _own: httpx2.AsyncClient | None = None
+    _own_loop: object = None
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._connections = transport.Connections(httpx2.AsyncClient, options)
@@ -47,8 +54,20 @@ class AsyncDriver:
 
     async def aclose(self) -> None:
         """All connections are closed, and no request is sent any more. May be repeated."""
+        if self._own is not None:
+            self._check_loop(self._own)
         if (http := self._connections.given_up()) is not None:
             await http.aclose()
+
+    def _check_loop(self, http: httpx2.AsyncClient) -> None:
+        """Connections are of the event loop in which they were first used; ConfigurationError in any other."""
+        if http is not self._own:  # at first, or in a process that was forked off
+            self._own, self._own_loop = http, _this_loop()
+        elif self._own_loop is not _this_loop():
+            raise ConfigurationError(
+                "This AsyncClient was used in another event loop, which its connections are of: use and close it in "
+                "that one, and make another AsyncClient for each further loop."
+            )
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
@@ -61,6 +80,7 @@ class AsyncDriver:
 
     async def _sent(self, request: Send) -> Answer:
         http = self._connections.own()
+        self._check_loop(http)
         body = bytearray()
         try:
             response = await http.send(http.build_request(**transport.arguments(request)), stream=True)
@@ -79,14 +99,27 @@ class AsyncDriver:
         raise failure
 
 
+def _this_loop() -> object:
+    """The same object each time in one event loop, and in no other."""
+    try:
+        return _loop.get()
+    except LookupError:
+        _loop.set(object())
+    return _loop.get()
+
+
+class _Taken(Shape, list[Any]):
+    """Elements that no traceback shows, if the next one cannot be read."""
+
+
 async def _taken(effect: Take) -> list[Any]:
-    if not hasattr(effect.source, "__anext__"):
+    if not hasattr(effect.source, "__aiter__"):
         await anyio.lowlevel.checkpoint()  # a million items must not keep others from their turn
         return list(islice(effect.source, effect.most))
-    taken: list[Any] = []
+    taken = _Taken()
     while len(taken) < effect.most:
         try:
-            taken.append(await anext(effect.source))
+            taken.append(await anext(aiter(effect.source)))
         except StopAsyncIteration:
             break
     return taken

@@ -11,6 +11,7 @@ from stoplist_client.acts import Encoder
 from stoplist_client.errors import ConfigurationError
 from stoplist_client.flow import Flow, take
 from stoplist_client.model import Item
+from stoplist_client.shape import Shape
 from stoplist_client.target import Target
 
 MOST_ITEMS = 10_000
@@ -19,7 +20,7 @@ MOST_BYTES = 8 * 1024 * 1024
 _AT_ONCE = 1_000
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(Shape, msgspec.Struct, frozen=True):
     """What one request holds: the items as they were given, where each stood in the whole call, and their JSON."""
 
     items: list[str | Item]
@@ -50,10 +51,9 @@ class Batches:
         most = self._most_items
         most_bytes = MOST_BYTES - len(self._head) - len(b"]}") + len(b",")  # no comma after the last one
         while len(self._items) < most and self._size <= most_bytes:
-            items = yield from take(self._source, min(_AT_ONCE, most - len(self._items)))
-            if not items:
+            # What is taken gets no name here: if the next ones cannot be read, tracebacks show what has one.
+            if not self._add((yield from take(self._source, min(_AT_ONCE, most - len(self._items))))):
                 break
-            self._add(items)
         if not self._items:
             return None
         return self._cut(len(self._items) if self._size <= most_bytes else self._fitting(most_bytes))
@@ -62,12 +62,14 @@ class Batches:
         """The body of a request with these items."""
         return b"%b%b]}" % (self._head, b",".join(encoded))
 
-    def _add(self, items: list[str | Item]) -> None:
+    def _add(self, items: list[str | Item]) -> bool:
+        """Whether there were any."""
         encoded = self._encoder.encoded(items, self._read)
         self._items += items
         self._encoded += encoded
         self._size += sum(map(len, encoded)) + len(encoded)  # each with its comma
         self._read += len(items)
+        return bool(items)
 
     def _fitting(self, most_bytes: int) -> int:
         sizes = accumulate(len(piece) + 1 for piece in self._encoded)

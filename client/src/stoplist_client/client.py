@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from stoplist_client.core import Core, gone_through
+from stoplist_client.core import Core, Elements
 from stoplist_client.driver import Driver
 from stoplist_client.following import MOST_RECORDS, Following
 from stoplist_client.model import Channel, Item, LookedUp, Moment, Page, Record, Submitted
@@ -39,7 +39,7 @@ class Client(Core):
         others are stored. `on_progress` is called after each batch with the sums so far. The call may be repeated.
         Source: docs/interface.md section D6.
         """
-        items = gone_through(items, "items")
+        items = Elements(items)  # a traceback shows what a method was given
         return self._driver.run(
             self._submitting(
                 "unsubscribed",
@@ -74,7 +74,7 @@ class Client(Core):
         As `unsubscribe`, but each item needs an `occurred_at`, its own or that of the call: the moment of a consent
         that can be proved. The key needs the permission `resubscribe`.
         """
-        items = gone_through(items, "items")
+        items = Elements(items)
         return self._driver.run(
             self._submitting(
                 "resubscribed",
@@ -105,7 +105,7 @@ class Client(Core):
         organization. BadRequest for an address that is none, in `item_errors`. Addresses stand in the query, which
         proxies may write down: for many of them use a Mirror.
         """
-        addresses = gone_through(addresses, "addresses")
+        addresses = Elements(addresses)
         look_up = self._looking_up(channel, addresses, self._readable(org_slug, group_id, every_group))
         return (found for some in self._driver.each(look_up.further) for found in some)
 

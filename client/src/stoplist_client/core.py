@@ -2,6 +2,8 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator
+from functools import cached_property
 from typing import Any
 
 from stoplist_client import transport
@@ -56,7 +58,8 @@ class Core(ABC):
         renew_ahead_s: float | None = None,
         batch_items: int = MOST_ITEMS,
     ) -> None:
-        client_secret = Secret(client_secret)  # at once, so that no traceback shows it
+        # At once, so that no traceback shows the secret, or a password in an address.
+        client_secret, base_url = Secret(client_secret), transport.spelled_base_url(base_url) or ""
         if problem := _problem_of_key(client_id, client_secret):
             client_id = ""  # it may be the secret
             raise ConfigurationError(problem)
@@ -78,6 +81,7 @@ class Core(ABC):
                 store=FileStore() if store is None else store,
                 world=world,
                 attempts=attempts,
+                timeout_s=timeout_s,
                 renew_ahead_s=renew_ahead_s,
             ),
             target=Target(org_slug, group_id),
@@ -108,7 +112,7 @@ class Core(ABC):
         self,
         status: Status,
         channel: Channel,
-        items: Any,
+        items: "Elements",
         *,
         org_slug: str | None,
         group_id: str | None,
@@ -119,6 +123,7 @@ class Core(ABC):
         on_progress: Progress | None,
         reason: str | None = None,
     ) -> Flow[Submitted]:
+        items.check("items")
         world = self._session.world
         return Submission(
             self._session,
@@ -130,7 +135,8 @@ class Core(ABC):
             lenient=lenient,
         ).flow(on_progress)
 
-    def _looking_up(self, channel: Channel, addresses: Any, target: Target) -> LookUp:
+    def _looking_up(self, channel: Channel, addresses: "Elements", target: Target) -> LookUp:
+        addresses.check("addresses")
         return LookUp(self._session, channel, addresses, target=target)
 
     def _following(self, channel: Channel, target: Target, cursor: str | None, limit: int) -> Following:
@@ -141,16 +147,50 @@ class Core(ABC):
         return Target(target.org_slug, target.group_id)
 
 
-def gone_through(elements: Any, name: str, *, is_async: bool = False) -> Any:
-    """An iterator, perhaps an asynchronous one; ConfigurationError for a single text, whose letters nobody means.
+class Elements:
+    """What the caller gave to be gone through, each time from where the last time ended. Tracebacks show none of it."""
 
-    Tracebacks show what a function was given, but nothing of what an iterator goes through.
-    """
-    if is_async and hasattr(elements, "__aiter__"):
-        return aiter(elements)
-    if isinstance(elements, str | bytes | Item) or not hasattr(elements, "__iter__"):
-        raise ConfigurationError(f"{name} must be a list or anything else to go through: put a single one into a list.")
-    return iter(elements)
+    def __init__(self, elements: Any) -> None:
+        self._elements = elements
+
+    def check(self, name: str) -> None:
+        """ConfigurationError for a single text, whose letters nobody means, and what cannot be gone through."""
+        if isinstance(self._elements, str | bytes | Item) or not self._can_be_gone_through():
+            raise ConfigurationError(
+                f"{name} must be a list or anything else to go through: put a single one into a list."
+            )
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._iterator
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+    @cached_property
+    def _iterator(self) -> Iterator[Any]:
+        return iter(self._elements)
+
+    def _can_be_gone_through(self) -> bool:
+        return hasattr(self._elements, "__iter__")
+
+
+class AsyncElements(Elements):
+    """The same, for `async for`."""
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._async_iterator
+
+    @cached_property
+    def _async_iterator(self) -> AsyncIterator[Any]:
+        return aiter(self._elements)
+
+    def _can_be_gone_through(self) -> bool:
+        return True
+
+
+def gone_through(elements: Any) -> Elements:
+    """Elements of either kind."""
+    return AsyncElements(elements) if hasattr(elements, "__aiter__") else Elements(elements)
 
 
 def _problem_of_key(client_id: str, client_secret: Secret) -> str | None:

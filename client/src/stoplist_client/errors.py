@@ -4,6 +4,8 @@ No text, repr or traceback of these holds a secret, a token or an address; `item
 Sources: docs/interface.md sections 7, D2 and D4.
 """
 
+from typing import Any
+
 from stoplist_client.model import ItemError, Submitted
 
 
@@ -11,6 +13,14 @@ class StoplistClientError(Exception):
     """All of the below. `submitted` says what earlier batches of the same call had stored, if it submits anything."""
 
     submitted: Submitted | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled and copied without __init__, whose named arguments nobody would give.
+        return _made_again, (type(self), self.args), vars(self)
+
+
+def _made_again(kind: type[StoplistClientError], args: tuple[Any, ...]) -> StoplistClientError:
+    return kind.__new__(kind, *args)
 
 
 class ConfigurationError(StoplistClientError, ValueError):

@@ -7,12 +7,13 @@ from stoplist_client.errors import ConfigurationError
 from stoplist_client.flow import Flow, Send
 from stoplist_client.model import Page, Record
 from stoplist_client.sending import Session, call
+from stoplist_client.shape import Shape
 from stoplist_client.target import Target, encoded, path_of
 
 MOST_RECORDS = 10_000
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _Read(Shape, msgspec.Struct, frozen=True):
     items: tuple[Record, ...]
     next_cursor: str
     has_more: bool

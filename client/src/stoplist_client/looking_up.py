@@ -10,6 +10,7 @@ from stoplist_client.errors import BadRequest, ConfigurationError
 from stoplist_client.flow import Flow, Send, take
 from stoplist_client.model import Channel, ItemError, LookedUp, Record
 from stoplist_client.sending import Session, call
+from stoplist_client.shape import Shape
 from stoplist_client.target import Target, encoded, path_of
 
 MOST_ADDRESSES = 100
@@ -19,7 +20,7 @@ MOST_URL_BYTES = 32 * 1024
 _LONGEST_ADDRESS = 1024
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _Found(Shape, msgspec.Struct, frozen=True):
     items: list[Record]
     looked_up: list[str]
 

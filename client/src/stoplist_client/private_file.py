@@ -34,7 +34,9 @@ class PrivateFile:
     """One such file. Its folder is made where there is none."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()  # so that no chdir makes another file of it
+        # So that no chdir makes another file of it, and a link and what it leads to are one, with one lock: a rename
+        # would replace the link, and leave a refresh token without its mark where it leads to.
+        self.path = Path(os.path.realpath(path))
 
     def __repr__(self) -> str:
         return f"PrivateFile({os.fspath(self.path)!r})"
@@ -43,6 +45,7 @@ class PrivateFile:
         """What was written last; None where there is nothing. A file that others may read is refused."""
         with self._errors("read"):
             try:
+                self._check_folder()
                 descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
             except FileNotFoundError:
                 return None
@@ -101,10 +104,31 @@ class PrivateFile:
         return f".{self.path.name}."
 
     def _make_folder(self) -> None:
+        folder, missing = self.path.parent, []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for folder in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+                folder.chmod(0o700)  # whatever the umask has taken away
+        self._check_folder()
+
+    def _check_folder(self) -> None:
+        """Whoever may rename in it can put old tokens in place of new ones, or take the lock away."""
         folder = self.path.parent
-        if not folder.is_dir():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)
+        found = os.stat(folder)
+        if not _IS_POSIX or not stat.S_ISDIR(found.st_mode):
+            return
+        if found.st_uid not in (os.geteuid(), 0):
+            raise TokenStoreError(
+                f"{folder} belongs to another user: run as that user, or name another folder with {FOLDER_VARIABLE}."
+            )
+        if found.st_mode & 0o022:
+            raise TokenStoreError(
+                f"{folder} is to hold tokens, and others may write to it: chmod go-w it, or name another folder with "
+                f"{FOLDER_VARIABLE}."
+            )
 
     def _remove_leftovers(self) -> None:
         for name in os.listdir(self.path.parent):

@@ -29,18 +29,20 @@ from stoplist_client.errors import (
     TransportFailed,
 )
 from stoplist_client.flow import Answer, Flow, NoAnswer, Send, pause, send
-from stoplist_client.retries import patiently, wait_s
+from stoplist_client.retries import LONGEST_WAIT_S, patiently, wait_s, waited
 from stoplist_client.secret import Secret
+from stoplist_client.shape import Shape
 from stoplist_client.tokens import KeyedStore, Printed, Tokens, TokenStore, store_of
 from stoplist_client.world import World
 
-LONGEST_LOCK_WAIT_S = 300.0
+SHORTEST_LOCK_WAIT_S = 300.0
+_LONG_WAIT_S = 3.0  # from then on whoever waits may want to know what for
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.05
 
 _log = logging.getLogger("stoplist_client")
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(Shape, msgspec.Struct, frozen=True):
     """An access token to send; if it is refused too, a fresh one cannot be helped by asking for another.
 
     It is fresh if the service gave it out just now, in place of one that it refused or where there was none.
@@ -56,7 +58,8 @@ class Held(msgspec.Struct, frozen=True):
 class Renewal:
     """The tokens of one key. Any number of flows may run at once, in any threads.
 
-    `base_url` is the service's address in one fixed spelling. `attempts` are those of one `client_credentials`.
+    `base_url` is the service's address in one fixed spelling. `attempts` are those of one `client_credentials`, and
+    `timeout_s` is how long the driver waits for a connection, and for an answer.
     `renew_ahead_s`: renew when an access token has less left; None leaves it to the service to refuse it.
     """
 
@@ -69,12 +72,17 @@ class Renewal:
         store: TokenStore | KeyedStore,
         world: World,
         attempts: int,
+        timeout_s: float = 60.0,
         renew_ahead_s: float | None = None,
     ) -> None:
         self._base_url, self._client_id, self._client_secret = base_url, client_id, Secret(client_secret)
         self._store = store_of(store, base_url, client_id)
         self._world, self._attempts, self._renew_ahead_s = world, attempts, renew_ahead_s
         self._access: _Access | None = None
+        # All that a holder of the lock does, if nothing goes well: a refresh, then each attempt with the secret, every
+        # one with a connection and an answer that take their time, and the longest wait after it.
+        longest_s = (1 + attempts) * (2 * timeout_s + LONGEST_WAIT_S)
+        self._longest_lock_wait_s = max(SHORTEST_LOCK_WAIT_S, longest_s)
 
     def current(self) -> Flow[Held]:
         """An access token that nobody has refused yet, as far as is known here; asks where there is none."""
@@ -108,10 +116,15 @@ class Renewal:
         """Another token than `refused`: what somebody else has got meanwhile, else asked for, by one at a time."""
         unlock, waited_s = self._store.try_lock(), 0.0
         while unlock is None:
-            if waited_s >= LONGEST_LOCK_WAIT_S:
-                raise TokenStoreError(_LOCKED_FOR_TOO_LONG)
+            if waited_s >= self._longest_lock_wait_s:
+                raise TokenStoreError(
+                    f"Another worker has been getting tokens for {self._longest_lock_wait_s:.0f} s, which is longer "
+                    "than that can take: find out which process holds the lock beside the tokens, and end it."
+                )
             # Counted, not measured, so that a clock that is set meanwhile neither ends the wait nor prolongs it.
-            waited_s += yield from self._pause_for_lock()
+            waited_before_s, waited_s = waited_s, waited_s + (yield from self._pause_for_lock())
+            if waited_before_s < _LONG_WAIT_S <= waited_s:
+                _log.info("Waiting for another worker, which is getting tokens", extra={"wait_s": waited_s})
             if held := self._held_by_others(refused):
                 return held
             unlock = self._store.try_lock()
@@ -167,7 +180,7 @@ class Renewal:
             return None
         if answer.status == 429:
             # The budget is one for both grants.
-            yield from pause(wait_s(answer, self._world))
+            yield from waited(wait_s(answer, self._world), "the service answered 429")
         if answer.status != 200:
             return None
         try:
@@ -219,15 +232,12 @@ class Renewal:
         return self._renew_ahead_s is not None and access.ends_s - self._world.now_s() < self._renew_ahead_s
 
 
-class _Access(msgspec.Struct, frozen=True):
+class _Access(Shape, msgspec.Struct, frozen=True):
     token: str
     ends_s: float
 
-    def __repr__(self) -> str:
-        return "_Access(…)"
 
-
-class _Given(msgspec.Struct, frozen=True):
+class _Given(Shape, msgspec.Struct, frozen=True):
     """Source: docs/interface.md section 2.2."""
 
     access_token: Printed
@@ -235,16 +245,8 @@ class _Given(msgspec.Struct, frozen=True):
     refresh_token: Printed
     refresh_expires_in: Annotated[int, msgspec.Meta(ge=0)]
 
-    def __repr__(self) -> str:
-        return "_Given(…)"
-
 
 _GIVEN = msgspec.json.Decoder(_Given)
-
-_LOCKED_FOR_TOO_LONG = (
-    f"Another worker has been getting tokens for {LONGEST_LOCK_WAIT_S:.0f} s: find out which process holds the lock "
-    "beside the tokens, and end it."
-)
 
 
 def _token_request(headers: dict[str, str] | None = None, **form: str) -> Send:

@@ -1,5 +1,6 @@
 """When a request is sent again, and after how long. Source: docs/interface.md section 8."""
 
+import logging
 from collections.abc import Callable
 
 from stoplist_client.answers import retry_after_s
@@ -9,6 +10,8 @@ from stoplist_client.world import World
 
 LONGEST_WAIT_S = 60.0
 _FIRST_WAIT_S = 1.0
+
+_log = logging.getLogger("stoplist_client")
 
 
 def patiently(send_once: Callable[[], Flow[Answer]], *, world: World, attempts: int) -> Flow[Answer]:
@@ -21,17 +24,23 @@ def patiently(send_once: Callable[[], Flow[Answer]], *, world: World, attempts: 
         try:
             answer = yield from send_once()
         except NoAnswer:
-            yield from pause(_backoff_s(world, attempt))
+            yield from waited(_backoff_s(world, attempt), "no answer")
             continue
         if not is_worth_repeating(answer):
             return answer
-        yield from pause(wait_s(answer, world, attempt))
+        yield from waited(wait_s(answer, world, attempt), f"the service answered {answer.status}")
     try:
         return (yield from send_once())
     except NoAnswer as failure:
         kind = str(failure)
     # Outside of the handler, so that nothing hangs on to what failed.
     raise TransportFailed(f"No answer from the service, {_times(attempts)} tried: {kind}")
+
+
+def waited(seconds: float, why: str) -> Flow[None]:
+    """So many seconds are over; the log says at their beginning what for."""
+    _log.info("Waiting %.0f s: %s", seconds, why, extra={"wait_s": seconds})
+    yield from pause(seconds)
 
 
 def is_worth_repeating(answer: Answer) -> bool:
@@ -42,13 +51,14 @@ def is_worth_repeating(answer: Answer) -> bool:
 def wait_s(answer: Answer, world: World, attempt: int = 1) -> float:
     """How long to wait after this answer to attempt number `attempt`: as long as it says and a random bit more.
 
-    Never over 60 s. Where it says nothing, exponentially longer each time.
+    That bit is up to a tenth of it, or a second if that is more. Never over 60 s in all. Where it says nothing,
+    exponentially longer each time.
     """
     told_s = retry_after_s(answer)
     if told_s is None:
         return _backoff_s(world, attempt)
     # Of many workers that were told the same second only the first would get through.
-    return min(told_s + world.chance() * max(1.0, told_s / 2), LONGEST_WAIT_S)
+    return min(told_s + world.chance() * max(1.0, told_s / 10), LONGEST_WAIT_S)
 
 
 def _backoff_s(world: World, attempt: int) -> float:

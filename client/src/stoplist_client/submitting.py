@@ -1,6 +1,6 @@
 """Submit opt-outs and resubscriptions, batch by batch. Source: docs/interface.md section D6 (POST)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,16 +9,17 @@ import msgspec
 from stoplist_client.acts import Encoder
 from stoplist_client.answers import BadItem, item_errors, not_understood, refusal, understood
 from stoplist_client.batches import Batch, Batches
-from stoplist_client.errors import StoplistClientError
+from stoplist_client.errors import InvalidItem, StoplistClientError
 from stoplist_client.flow import Flow, Send
 from stoplist_client.model import ItemError, Submitted
 from stoplist_client.sending import Session, call
+from stoplist_client.shape import Shape
 from stoplist_client.target import Target
 
 Progress = Callable[[Submitted], object]
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _Stored(Shape, msgspec.Struct, frozen=True):
     """The answer to a batch."""
 
     submission_id: str | None
@@ -67,19 +68,42 @@ class Submission:
         return self._sums.now()
 
     def _submit(self, batch: Batch) -> Flow[None]:
-        stored = yield from self._stored(batch)
-        self._sums.add(stored, item_errors(stored.item_errors, batch.items, batch.indexes))
-        if not stored.outranked:
-            return
-        again = self._stamped(batch, bad={bad.item_index for bad in stored.item_errors})
-        if again.items:
-            # This host's clock may be slow, and no opt-out must be lost to that: without a time it is an act of now.
-            self._sums.correct(stored, again, (yield from self._stored(again)))
+        """This host's clock may be fast or slow, and no opt-out must be lost to that: what it stamped, and the service
+        refuses or finds outranked, is sent once more without a time, and so is an act of now.
+        """
+        stored = yield from self._accepted(batch)
+        self._sums.add(stored, _errors(stored, batch))
+        bad = {bad.item_index for bad in stored.item_errors}
+        refused = self._stamped(batch, sorted(bad))
+        if refused.items:
+            stored_again = yield from self._stored(refused)
+            self._sums.accept(refused, stored_again, _errors(stored_again, refused))
+        if stored.outranked:
+            again = self._stamped(batch, [number for number in range(len(batch.items)) if number not in bad])
+            if again.items:
+                self._sums.correct(stored, again, (yield from self._stored(again)))
 
-    def _stamped(self, batch: Batch, *, bad: set[int]) -> Batch:
-        chosen = [number for number, item in enumerate(batch.items) if number not in bad and self._encoder.stamps(item)]
+    def _accepted(self, batch: Batch) -> Flow[_Stored]:
+        """The answer to a batch; if its only fault may be our stamp, that to the batch without it."""
+        try:
+            return (yield from self._stored(batch))
+        except InvalidItem as error:
+            if not error.item_errors or not all(self._encoder.stamps(bad.item) for bad in error.item_errors):
+                raise
+        return (yield from self._stored(self._without_stamps(batch)))
+
+    def _stamped(self, batch: Batch, numbers: Sequence[int]) -> Batch:
+        """Of these items of the batch those that were stamped, now without a time."""
+        chosen = [number for number in numbers if self._encoder.stamps(batch.items[number])]
         items = [batch.items[number] for number in chosen]
         return Batch(items, [batch.indexes[number] for number in chosen], self._untimed.encoded(items, 0))
+
+    def _without_stamps(self, batch: Batch) -> Batch:
+        untimed = self._untimed.encoded(batch.items, 0)
+        pairs = zip(batch.items, batch.encoded, untimed, strict=True)
+        return Batch(
+            batch.items, batch.indexes, [new if self._encoder.stamps(item) else old for item, old, new in pairs]
+        )
 
     def _stored(self, batch: Batch) -> Flow[_Stored]:
         request = Send(
@@ -97,6 +121,10 @@ class Submission:
         return stored
 
 
+def _errors(stored: _Stored, batch: Batch) -> tuple[ItemError, ...]:
+    return item_errors(stored.item_errors, batch.items, batch.indexes)
+
+
 class _Sums:
     """What became of the items so far, each counted once."""
 
@@ -104,11 +132,13 @@ class _Sums:
         self._counts = dict.fromkeys(("batches", "received", "created", "updated", "unchanged", "outranked"), 0)
         self._ids: list[str] = []
         self._errors: list[ItemError] = []
+        self._first_error = 0  # of the last batch
 
     def now(self) -> Submitted:
         return Submitted(**self._counts, submission_ids=tuple(self._ids), item_errors=tuple(self._errors))
 
     def add(self, stored: _Stored, errors: tuple[ItemError, ...]) -> None:
+        self._first_error = len(self._errors)
         self._errors += errors
         self._add(
             stored,
@@ -118,6 +148,19 @@ class _Sums:
             updated=stored.updated,
             unchanged=stored.unchanged,
             outranked=stored.outranked,
+        )
+
+    def accept(self, again: Batch, stored_again: _Stored, errors: tuple[ItemError, ...]) -> None:
+        """Count what became of the refused that were sent `again` in place of their errors; the batch was the last."""
+        were_sent = set(again.indexes)
+        stay = [error for error in self._errors[self._first_error :] if error.item_index not in were_sent]
+        self._errors[self._first_error :] = sorted([*stay, *errors], key=lambda error: error.item_index)
+        self._add(
+            stored_again,
+            created=stored_again.created,
+            updated=stored_again.updated,
+            unchanged=stored_again.unchanged,
+            outranked=stored_again.outranked,
         )
 
     def correct(self, stored: _Stored, again: Batch, stored_again: _Stored) -> None:

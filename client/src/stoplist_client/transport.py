@@ -62,11 +62,20 @@ class Connections(Generic[Http]):
 
 def checked_base_url(base_url: str) -> str:
     """The base address in the one spelling in which tokens are kept by it; ConfigurationError where it is none."""
+    spelled = spelled_base_url(base_url)
+    base_url = ""  # there may be a password in it, and tracebacks show what has a name
+    if spelled is None:
+        raise ConfigurationError("base_url must be https:// and a host, perhaps with a port, and nothing else.")
+    return spelled
+
+
+def spelled_base_url(base_url: str) -> str | None:
+    """The same, or None where it is none."""
     url = _parsed(base_url)
     host = "" if url is None else url.raw_host.decode("ascii").lower()
     is_bare = url is not None and url.path in ("", "/") and not url.userinfo and _HOST.fullmatch(host)
     if url is None or not is_bare or url.scheme.lower() != "https" or "?" in base_url or "#" in base_url:
-        raise ConfigurationError("base_url must be https:// and a host, perhaps with a port, and nothing else.")
+        return None
     port = "" if url.port in (None, 443) else f":{url.port}"
     return f"https://[{host}]{port}" if ":" in host else f"https://{host}{port}"
 

@@ -105,6 +105,17 @@ def test_a_malformed_group_is_wrong_usage(typed: Typed, mirrored: Partner) -> No
     typed("check", "email", "--group", "newsletter", stdin=_ALL).failed(2, "grp_")
 
 
+def test_a_group_without_any_record_is_told(typed: Typed, mirrored: Partner, log_in: Logged) -> None:
+    """An id that is well-formed and wrong would let everybody through who left that group, and nothing else said so."""
+    unknown, text = "grp_" + "0" * 22, f"No record of the group grp_{'0' * 22} is here: is the id right?"
+    done = typed("check", "email", "--group", unknown, stdin=b"ann@example.com\n")
+    assert (done.status, done.out) == (0, b"ann@example.com\n")
+    assert done.told == f"stoplist-client: {text}\n"
+    assert typed("check", "email", "--group", mirrored.group_id, stdin=b"dan@example.com\n").told == ""
+    log_in(mirrored, group_id=unknown)
+    assert text in typed("check", "email", stdin=b"").told
+
+
 @pytest.mark.parametrize("options", [["--org", "other"], ["--mirror", "nowhere.db"]])
 def test_what_is_not_mirrored_lets_nobody_through(typed: Typed, mirrored: Partner, options: list[str]) -> None:
     """Nothing is known of it, so nothing is on stdout."""

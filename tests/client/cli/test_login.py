@@ -14,6 +14,7 @@ import keyring.backends.fail
 import keyring.backends.null
 import keyring.errors
 import pytest
+from stoplist_client.cli import chosen
 from stoplist_client.cli.chosen import load
 from stoplist_client.cli.profile import Profile
 
@@ -68,11 +69,28 @@ def test_a_relative_ca_file_is_stored_as_an_absolute_one(
 
 
 def test_the_organization_is_learnt_from_a_record(typed: Typed, partner: Partner) -> None:
-    """Where no organization is named, and the default one has records, the profile names it."""
+    """Where no organization is named, and the default one has records of whichever channel, the profile names it."""
     with partner.client() as client:
-        client.unsubscribe("email", ["ann@example.com"])
+        client.unsubscribe("phone", ["+14155550100"])
     assert typed(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
     assert load(None).org_slug == partner.org_slug
+
+
+def test_an_organization_that_no_record_shows_is_told(typed: Typed, partner: Partner) -> None:
+    """Without a terminal it is said what will need it, and what to say then; with --org nothing is."""
+    done = typed(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode())
+    assert done.status == 0
+    assert "sync will need it" in done.told
+    assert "--org" in done.told
+    assert load(None).org_slug is None
+    done = typed(*_login(partner, "--secret-stdin", "--org", partner.org_slug), stdin=partner.key.secret.encode())
+    assert (done.status, done.told) == (0, "")
+
+
+def test_a_key_without_a_default_group_is_tried_out_all_the_same(typed: Typed, new_partner: NewPartner) -> None:
+    """A key that may not read is tried out by a submission, which needs a group that login does not."""
+    partner = new_partner(may=frozenset(("unsubscribe",)), has_default_group=False)
+    assert typed(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
 
 
 def test_a_wrong_secret_is_told_and_not_stored(typed: Typed, partner: Partner, client_folder: Path) -> None:
@@ -146,6 +164,7 @@ def test_a_file_that_holds_no_secret_is_refused(typed: Typed, tmp_path: Path, co
     """It must be the one line of the file, and its content is not repeated."""
     path = tmp_path / "secret"
     path.write_text(content, encoding="latin-1")
+    path.chmod(0o600)
     done = typed("login", "--base-url", "https://localhost", "--client-id", "x", "--secret-file", str(path))
     done.failed(1, "does not hold a secret")
     assert "two" not in done.told
@@ -157,9 +176,8 @@ def test_a_server_that_is_not_trusted_is_told(typed: Typed, partner: Partner) ->
     typed(*arguments, "--secret-stdin", stdin=partner.key.secret.encode()).failed(1, "certificate")
 
 
-@pytest.mark.parametrize("options", [[], ["--secret-stdin"]])
-def test_the_secret_is_typed_without_echo(partner: Partner, options: list[str]) -> None:
-    """On a terminal login asks for everything; what is typed as secret is not shown, with --secret-stdin neither."""
+def _typed_at_a_terminal(answers: list[tuple[str, str]], *options: str) -> str:
+    """Everything that a login showed on its terminal, where each question was answered, in this order."""
     main_end, terminal = pty.openpty()
     process = subprocess.Popen(
         [COMMAND, "login", *options],
@@ -170,22 +188,14 @@ def test_the_secret_is_typed_without_echo(partner: Partner, options: list[str]) 
         start_new_session=True,
     )
     os.close(terminal)
-    answers = [
-        ("Base address", partner.service.base_url),
-        ("client_id", partner.key.client_id),
-        ("client_secret", partner.key.secret),
-        ("Organization", partner.org_slug),
-        ("Group", ""),
-        ("certificates", partner.service.ca_file),
-    ]
     shown = ""
-    for question, answer in answers:
-        asked = ""
-        while question not in asked or not asked.rstrip(" ").endswith(":"):
-            asked += os.read(main_end, 1024).decode()
-        shown += asked
-        os.write(main_end, answer.encode() + b"\n")
     try:
+        for question, answer in answers:
+            asked = ""
+            while question not in asked or not asked.rstrip(" ").endswith(":"):
+                asked += os.read(main_end, 1024).decode()
+            shown += asked
+            os.write(main_end, answer.encode() + b"\n")
         while more := os.read(main_end, 1024):
             shown += more.decode()
     except OSError:  # its last writer is gone
@@ -193,9 +203,43 @@ def test_the_secret_is_typed_without_echo(partner: Partner, options: list[str]) 
     os.close(main_end)
     assert process.wait(PATIENCE_S) == 0, shown
     assert "Logged in as" in shown
+    return shown
+
+
+@pytest.mark.parametrize("options", [[], ["--secret-stdin"]])
+def test_the_secret_is_typed_without_echo(partner: Partner, options: list[str]) -> None:
+    """On a terminal login asks for everything; what is typed as secret is not shown, with --secret-stdin neither.
+
+    A base address that cannot be one is asked for again before the secret is typed.
+    """
+    answers = [
+        ("Base address", partner.service.base_url.replace("https", "http")),
+        ("must be https", partner.service.base_url),
+        ("client_id", partner.key.client_id),
+        ("client_secret", partner.key.secret),
+        ("Organization", partner.org_slug),
+        ("Group", ""),
+        ("certificates", partner.service.ca_file),
+    ]
+    shown = _typed_at_a_terminal(answers, *options)
     assert partner.org_slug in shown
     assert partner.key.secret not in shown
     assert load(None).org_slug == partner.org_slug
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_organization_that_no_record_shows_is_asked_for(partner: Partner, is_named: bool) -> None:
+    """The service looks at what is typed: what is wrong is asked again, and nothing may be left empty."""
+    answers = [
+        ("client_secret", partner.key.secret),
+        ("Organization", ""),
+        ("Group", ""),
+        ("key's default", "nobody"),
+        ("403 unauthorized_organization", partner.org_slug if is_named else ""),
+    ]
+    shown = _typed_at_a_terminal(answers, *_login(partner)[1:])
+    assert load(None).org_slug == (partner.org_slug if is_named else None)
+    assert ("log in again with --org" in shown) is not is_named
 
 
 def test_variables_alone_do(typed: Typed, partner: Partner, set_variables: Callable[[Partner], None]) -> None:
@@ -217,10 +261,40 @@ def test_the_secret_may_lie_in_a_file(
     set_variables(partner)
     path = tmp_path / "secret"
     path.write_text(f"{partner.key.secret}\n")
+    path.chmod(0o600)
     monkeypatch.setenv("STOPLISTCLIENT_CLIENT_SECRET_FILE", str(path))
     typed("look-up", "email", "ann@example.com").failed(2, "both set")
     monkeypatch.delenv("STOPLISTCLIENT_CLIENT_SECRET")
     assert typed("look-up", "email", "ann@example.com").status == 0
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
+def test_a_secret_that_others_may_read_is_refused(
+    typed: Typed,
+    partner: Partner,
+    set_variables: Callable[[Partner], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    mode: int,
+) -> None:
+    """As a profile is, with the remedy; a file that another user put there has the mode that was chosen for it."""
+    path = tmp_path / "secret"
+    path.write_text(partner.key.secret)
+    path.chmod(mode)
+    done = typed(*_login(partner, "--secret-file", str(path)))
+    done.failed(1, f"{path} holds a secret and others may read it: chmod 600 it")
+    set_variables(partner)
+    monkeypatch.delenv("STOPLISTCLIENT_CLIENT_SECRET")
+    monkeypatch.setenv("STOPLISTCLIENT_CLIENT_SECRET_FILE", str(path))
+    typed("look-up", "email", "ann@example.com").failed(1, "chmod 600")
+    monkeypatch.setattr(chosen, "_this_user", lambda: os.geteuid() + 1)
+    assert typed("look-up", "email", "ann@example.com").status == 0
+
+
+def test_a_secret_may_come_out_of_a_pipe(partner: Partner, client_folder: Path) -> None:
+    """As from a shell's <(…) or as /dev/stdin, whatever mode the pipe shows."""
+    done = run(*_login(partner, "--secret-file", "/dev/stdin"), stdin=partner.key.secret.encode())
+    assert done.status == 0, done
 
 
 @pytest.mark.parametrize("missing", ["BASE_URL", "CLIENT_ID", "CLIENT_SECRET"])
@@ -275,7 +349,24 @@ def test_another_organization_takes_the_group_of_the_profile_away(
 def test_a_profile_that_others_may_read_is_refused(typed: Typed, partner: Partner, log_in: Logged) -> None:
     """Whoever could read it may hold the secret: the text says how to mend that."""
     log_in(partner).chmod(0o644)
-    typed("look-up", "email", "ann@example.com").failed(1, "chmod 600")
+    done = typed("look-up", "email", "ann@example.com")
+    done.failed(1, "The profile", "is for its owner alone, and others may read it: chmod 600 it")
+    assert "token" not in done.told
+    assert "MemoryStore" not in done.told
+
+
+def test_a_profile_that_cannot_be_read_or_written_is_told_as_such(
+    typed: Typed, partner: Partner, client_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the place and what the system says, in words that fit a profile."""
+    (tmp_path / "occupied").write_text("")
+    monkeypatch.setenv("STOPLISTCLIENT_DIR", str(tmp_path / "occupied"))
+    done = typed(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode())
+    done.failed(1, "The profile", "STOPLISTCLIENT_DIR")
+    assert "MemoryStore" not in done.told
+    monkeypatch.setenv("STOPLISTCLIENT_DIR", str(client_folder))
+    (client_folder / "profile-default.json").mkdir(parents=True)
+    typed("look-up", "email", "ann@example.com").failed(1, "The profile", "is not a file")
 
 
 def test_a_broken_profile_is_refused_without_its_content(typed: Typed, partner: Partner, log_in: Logged) -> None:
@@ -390,7 +481,8 @@ def test_login_as_a_process(partner: Partner, client_folder: Path, tmp_path: Pat
     """The command itself, with the secret in a file, and then without it."""
     path = tmp_path / "secret"
     path.write_text(partner.key.secret)
-    done = run(*_login(partner, "--secret-file", str(path)))
+    path.chmod(0o600)
+    done = run(*_login(partner, "--secret-file", str(path), "--org", partner.org_slug))
     assert (done.status, done.err) == (0, b""), done
     assert run("logout").status == 0
     run("logout").failed(1, "no profile")

@@ -67,6 +67,7 @@ def test_what_is_no_address_is_told_by_its_line(typed: Typed, partner: Partner, 
     assert [one["canonical"] for one in done.json] == ["ann@example.com", "bob@example.com"]
     assert [line.partition(":")[0] for line in done.told.splitlines()] == ["line 2", "line 3"]
     assert "no-address" not in done.told
+    assert done.told.splitlines()[1] == "line 3: This is not UTF-8: save the file as UTF-8."
 
 
 def test_look_up_as_a_process(partner: Partner, log_in: Logged) -> None:

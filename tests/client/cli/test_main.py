@@ -40,7 +40,8 @@ def test_the_help_says_how_it_ends(typed: Typed) -> None:
     text = typed("--help").text
     for status in ("0  ", "1  ", "2  ", "3  ", "130"):
         assert f"\n    {status}" in text
-    assert typed().status == 2
+    done = typed()
+    assert (done.status, done.told, done.text) == (2, text, "")
 
 
 def test_the_version_is_told() -> None:
@@ -56,12 +57,25 @@ def test_the_version_is_told() -> None:
         (["check", "email", "--frobnicate"], "--frobnicate"),
         (["look-up", "email", "ann@example.com", "--profile", "a/b"], "--profile"),
         (["completion", "powershell"], "powershell"),
+        (["completion"], "Missing argument 'SHELL'. Choose from: bash, zsh, fish. See"),
+        (["lookup", "email"], "There is no command 'lookup': did you mean look-up?"),
+        (["ann@example.com"], "That is no command. See `stoplist-client --help`."),
+        (["sync", "--channel", "fax"], "'--channel': A channel is one of email, sms and phone. See"),
+        (["look-up", "email", "--json", "--json-lines"], "not both"),
         (["check", "email", "\udcff"], "UTF-8"),
     ],
 )
 def test_wrong_usage_is_one_line_and_2(typed: Typed, arguments: list[str], text: str) -> None:
     """It names what is wrong and where help is."""
-    typed(*arguments).failed(2, text)
+    done = typed(*arguments)
+    done.failed(2, text)
+    assert "@" not in done.told
+
+
+def test_separators_are_named_where_options_are_listed(typed: Typed) -> None:
+    """By a word each, which is what one can type without quotes."""
+    text = " ".join(typed("scrub", "--help").text.split())
+    assert "--delimiter NAME What separates the columns: comma, semicolon, tab or bar" in text
 
 
 def test_a_service_that_is_away_is_told(

@@ -55,6 +55,14 @@ def test_a_line_without_end_is_refused() -> None:
         list(slices_of_lines(io.BytesIO(b"a\n" + b"x" * (3 << 20))))
 
 
+@pytest.mark.parametrize("content", [b"ann\rbob\r", b"ann\rbob", b"ann\r" * 400_000])
+def test_carriage_returns_alone_end_no_line(content: bytes) -> None:
+    """They are told before the whole file counts as one address, or as too long a line."""
+    with pytest.raises(Failed, match="carriage return alone"):
+        list(slices_of_lines(io.BytesIO(content)))
+    assert list(slices_of_lines(io.BytesIO(b"ann\r"))) == [[b"ann\r"]]
+
+
 def test_line_numbers_skip_what_is_left_out() -> None:
     """The number of each element is that of its line, before and after a gap."""
     numbered = Numbered([(1, "a"), (2, "b"), (5, "c"), (6, "d"), (9, "e")])
@@ -109,6 +117,7 @@ def test_the_header_shows_the_delimiter(delimiter: str) -> None:
     [
         ("email", "id,E-Mail", None, 1),
         ("email", "id,Address", None, 1),
+        ("email", "id,E-Mail_Address", None, 1),
         ("sms", "email,Mobile", None, 1),
         ("phone", "email,phone", None, 1),
         ("email", "email,other mail", "other mail", 1),

@@ -170,6 +170,31 @@ def test_no_answer_is_no_file(
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["list.csv"]
 
 
+@pytest.mark.parametrize(
+    "options", [["--max-age", "0"], ["--org", "other"], ["--column", "nothing"], ["--profile", "no"]]
+)
+def test_with_force_no_old_list_outlives_a_failure(
+    typed: Typed, mirrored: Partner, list_csv: Path, tmp_path: Path, options: list[str]
+) -> None:
+    """Whoever goes on with what lies there would write to those who opted out since."""
+    out, others = tmp_path / "out.csv", tmp_path / "others.csv"
+    out.write_text("old")
+    others.write_text("old")
+    done = typed("scrub", "email", str(list_csv), str(out), "--any-group", "--force", "--barred", str(others), *options)
+    assert done.status == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["list.csv"]
+
+
+def test_wrong_usage_removes_nothing(typed: Typed, mirrored: Partner, list_csv: Path, tmp_path: Path) -> None:
+    """Neither the list itself, nor what only --force may replace."""
+    out = tmp_path / "out.csv"
+    out.write_text("old")
+    assert typed("scrub", "email", str(list_csv), str(list_csv), "--any-group", "--force").status == 2
+    assert typed("scrub", "email", str(list_csv), str(out), "--any-group", "--max-age", "0").status == 1
+    assert typed("scrub", "email", str(list_csv), str(out), "--any-group", "--max-age", "soon", "--force").status == 2
+    assert (list_csv.read_bytes(), out.read_text()) == (_CSV, "old")
+
+
 def test_a_missing_folder_is_named(typed: Typed, mirrored: Partner, list_csv: Path, tmp_path: Path) -> None:
     """So that it can be made."""
     typed("scrub", "email", str(list_csv), str(tmp_path / "no" / "out.csv"), "--any-group").failed(1, "no folder")

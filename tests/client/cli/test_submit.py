@@ -77,11 +77,13 @@ def test_a_bad_item_is_told_by_its_line(typed: Typed, partner: Partner, log_in: 
     log_in(partner)
     path = tmp_path / "list.csv"
     path.write_bytes(b'email,note\n"ann@example.com","two\nlines"\n\nno address,x\n')
-    done = typed("unsubscribe", "email", "--csv", str(path))
+    done = typed("unsubscribe", "email", "--csv", str(path), "--occurred-at", "2026-03-01T09:30:00Z")
     assert (done.status, done.text) == (1, "")
     assert done.told.splitlines()[0].startswith("line 5: The e-mail address has no @")
     assert "no address" not in done.told
-    assert "400 invalid_item" in done.told.splitlines()[1]
+    assert "400 invalid_item: 1 item of this batch cannot be accepted" in done.told.splitlines()[1]
+    assert "--lenient" in done.told
+    assert "Prefer" not in done.told
     assert _stored(partner) == []
 
 
@@ -100,7 +102,9 @@ def test_lenient_stores_the_good_items_and_ends_with_3(typed: Typed, partner: Pa
     done = typed("unsubscribe", "email", "--lenient", stdin=b"nobody\nann@example.com\n\nb\xf6b@example.com\n")
     assert done.status == 3
     assert done.text.startswith("3 items: 1 created, 0 updated, 0 unchanged, 0 outranked, 2 refused.\n")
-    assert [line.partition(":")[0] for line in done.told.splitlines()] == ["line 1", "line 4"]
+    first, second = done.told.splitlines()
+    assert first.startswith("line 1: The e-mail address has no @")
+    assert second == "line 4: This is not UTF-8: save the file as UTF-8."
     assert [record.address for record in _stored(partner)] == ["ann@example.com"]
 
 
@@ -124,6 +128,7 @@ def test_what_was_stored_before_is_told(typed: Typed, partner: Partner, log_in: 
     lines = done.told.splitlines()
     assert lines[0].startswith("line 10002: ")
     assert "Stored before this: the first 10,000 items" in lines[1]
+    assert "nothing of the batch was stored" in lines[2]
     shown = done.json
     assert (shown["received"], shown["is_complete"], shown["item_errors"][0]["line"]) == (10_000, False, 10_002)
     assert len(_stored(partner)) == 10_000
@@ -132,10 +137,12 @@ def test_what_was_stored_before_is_told(typed: Typed, partner: Partner, log_in: 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"name,town\nAnn,Aix\n", "No column may hold the addresses"),
+        (b"name,town\nAnn,Aix\n", "No column has a usual name for addresses"),
         (b"email,e-mail\n", "Several columns may hold the addresses"),
         (b"ann@example.com\nbob@example.com\n", "The first row looks like an address"),
         (b"", "empty"),
+        (b"email,name\rann@example.com,Ann\r", "end with a carriage return alone"),
+        (b"email,name\rann@example.com,Ann\r\n", "end with a carriage return alone"),
         (b'email,name\na@example.com,"Ann\nb@example.com,Bob\n', "line 2 is not CSV"),
         (b'email\n"a@example.com"x\n', "line 2 is not CSV"),
         ("email\nann@example.com\n".encode("utf-16"), "UTF-16"),
@@ -153,6 +160,54 @@ def test_a_file_that_is_no_such_table_is_refused(
     done.failed(1, text)
     assert "example" not in done.told
     assert _stored(partner) == []
+
+
+@pytest.mark.parametrize("name", ["Occurred At", "occurred-at", "OCCURRED_AT", " occurredAt "])
+def test_the_case_and_the_blanks_of_a_column_make_no_difference(
+    typed: Typed, partner: Partner, log_in: Logged, name: str
+) -> None:
+    """An opt-out of March must not become one of today, and so win over a consent of April."""
+    log_in(partner)
+    stdin = f"E_Mail Address,{name},Reason,Source\nann@example.com,2026-03-01T09:30:00Z,bounce,mailer\n".encode()
+    done = typed("unsubscribe", "email", "--csv", "-", stdin=stdin)
+    assert (done.status, done.told) == (0, "")
+    assert [(f"{r.occurred_at:%m-%d %H:%M}", r.reason, r.source) for r in _stored(partner)] == [
+        ("03-01 09:30", "bounce", "mailer")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("occured_at", "'occured_at' has almost the name occurred_at: call it occurred_at"),
+        ("Occurred on", "'Occurred on' has almost the name occurred_at"),
+        ("reasons", "'reasons' has almost the name reason"),
+        ("sorce", "'sorce' has almost the name source"),
+        ("occurred_at@x", "A column has almost the name occurred_at"),
+    ],
+)
+def test_a_column_of_almost_a_known_name_is_refused(
+    typed: Typed, partner: Partner, log_in: Logged, name: str, text: str
+) -> None:
+    """Whoever misspells it is told; --occurred-at, which is for all rows, does not stand in for it."""
+    log_in(partner)
+    for options in ([], ["--occurred-at", "2026-03-01T09:30:00Z"]):
+        done = typed(
+            "unsubscribe", "email", "--csv", "-", *options, stdin=f"email,{name}\nann@example.com,x\n".encode()
+        )
+        done.failed(1, text)
+        assert "@" not in done.told
+    assert _stored(partner) == []
+
+
+def test_rows_without_any_moment_are_told_once(typed: Typed, partner: Partner, log_in: Logged) -> None:
+    """On stderr; not where an option or a column says the moment, and other columns do not matter."""
+    log_in(partner)
+    stdin = b"email,resource,timestamp\nann@example.com,x,y\nbob@example.com,x,y\n"
+    done = typed("unsubscribe", "email", "--csv", "-", stdin=stdin)
+    assert (done.status, done.told) == (0, "stoplist-client: No occurred_at: all count as of now.\n")
+    done = typed("unsubscribe", "email", "--csv", "-", "--occurred-at", "2026-03-01T09:30:00Z", stdin=stdin)
+    assert (done.status, done.told) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -226,11 +281,19 @@ def test_a_consent_without_its_moment_is_refused(
     assert _stored(partner) == []
 
 
-def test_nothing_given_is_nothing_submitted(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """An empty file is no error: a nightly export may have nothing to tell."""
+@pytest.mark.parametrize(
+    ("options", "stdin"),
+    [([], b""), ([], b"\n \n"), (["--csv", "-"], b"email,occurred_at\n"), (["--csv", "-"], b"email,occurred_at")],
+)
+def test_nothing_given_is_nothing_submitted(
+    typed: Typed, partner: Partner, log_in: Logged, options: list[str], stdin: bytes
+) -> None:
+    """An empty list is no error: a nightly export may have nothing to tell. A CSV file needs its header even so."""
     log_in(partner)
-    done = typed("unsubscribe", "email", stdin=b"")
-    assert (done.status, done.text) == (0, "0 items: 0 created, 0 updated, 0 unchanged, 0 outranked, 0 refused.\n")
+    done = typed("unsubscribe", "email", *options, stdin=stdin)
+    assert (done.status, done.told) == (0, "")
+    assert done.text == "0 items: 0 created, 0 updated, 0 unchanged, 0 outranked, 0 refused.\n"
+    typed("unsubscribe", "email", "--csv", "-", stdin=b"").failed(1, "needs a header row")
 
 
 def test_a_missing_file_is_named(typed: Typed, partner: Partner, log_in: Logged, tmp_path: Path) -> None:

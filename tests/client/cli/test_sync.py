@@ -3,15 +3,16 @@
 import json
 import re
 import signal
+import sqlite3
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from stoplist_client.cli.sync import backoff_s
+from stoplist_client.cli.watching import backoff_s
 from stoplist_client.mirror import Mirror
 from stoplist_client.model import Item
 
@@ -149,6 +150,87 @@ def test_what_the_service_outranks_bars_no_longer_than_until_then(
     assert typed("check", "email", "--any-group", stdin=b"ann@example.com\n").out == b"ann@example.com\n"
 
 
+def test_what_the_service_refuses_holds_up_no_other_opt_out(
+    typed: Typed, restorable: Restorable, log_in: Logged, client_folder: Path
+) -> None:
+    """A group that was retired meanwhile, and an address that is none any more: they are counted, and stay barred.
+
+    All else is submitted again, and so the next time only these are left. Addresses are not told.
+    """
+    partner = restorable.new_partner()
+    log_in(partner)
+    backup = restorable.backup()
+    with partner.client() as client:
+        client.unsubscribe("email", ["ann@example.com"], group_id=partner.other_group_id)
+        client.unsubscribe("email", ["bob@example.com", "eve@example.com"], group_id=partner.group_id)
+        client.unsubscribe("email", ["dan@example.com"], all_groups=True)
+        assert typed("sync", "--channel", "email").status == 0
+        restorable.restore(backup)
+        restorable.service.place.run("group", "retire", partner.other_group_id)
+        assert typed("sync").status == 0
+        with closing(sqlite3.connect(client_folder / "mirror-default.db")) as connection, connection:
+            connection.execute("UPDATE missing SET address = 'eve' WHERE address = 'eve@example.com'")
+        done = typed("sync", "--submit-missing")
+        assert done.status == 1
+        assert "2 opt-outs that the service had lost: submitted again." in done.text
+        retired, invalid = sorted(done.told.splitlines(), key=lambda line: "no @" in line)
+        feed = f"{partner.org_slug} email"
+        assert f"{feed}, {partner.other_group_id}: 1 opt-out that the service had lost" in retired
+        assert "403 unauthorized_organization" in retired
+        assert f"{feed}, {partner.group_id}: 1 opt-out that the service had lost" in invalid
+        assert "example.com" not in done.told
+        again = typed("sync", "--submit-missing", "--json")
+        assert (again.status, again.json["submitted_again"]) == (1, 0)
+        assert [one["opt_outs"] for one in again.json["refused_again"]] == [1, 1]
+        assert again.json["feeds"][0]["missing"] == 2
+        people = ["ann@example.com", "bob@example.com", "eve@example.com", "dan@example.com"]
+        found = list(client.look_up("email", people, every_group=True))
+        assert [len(one.records) for one in found] == [0, 1, 0, 1]
+    assert typed("check", "email", "--any-group", stdin=b"ann@example.com\n").out == b""
+
+
+def test_an_organization_that_the_key_may_not_read_holds_up_nothing(
+    typed: Typed, restorable: Restorable, log_in: Logged
+) -> None:
+    """The others are read, and what they lost is submitted again; it ends with 1, and says the way out."""
+    partner = restorable.new_partner()
+    log_in(partner)
+    backup = restorable.backup()
+    with partner.client() as client:
+        client.unsubscribe("email", ["ann@example.com"])
+        assert typed("sync", "--channel", "email").status == 0
+        restorable.restore(backup)
+        done = typed("sync", "--org", "nobody", "--channel", "email", "--submit-missing")
+        assert done.status == 1
+        assert f"{partner.org_slug} email: 0 changes, read anew" in done.text
+        assert "1 opt-out that the service had lost: submitted again." in done.text
+        assert "403 unauthorized_organization" in done.told
+        assert "`stoplist-client sync --unfollow --org nobody --channel email`" in done.told
+        assert len(next(client.look_up("email", ["ann@example.com"])).records) == 1
+    done = typed("sync", "--unfollow", "--org", "nobody", "--channel", "email")
+    assert (done.status, done.text) == (0, "nobody email: not followed any more.\n")
+    assert typed("sync").status == 0
+
+
+def test_what_is_not_followed_cannot_be_unfollowed(
+    typed: Typed, partner: Partner, log_in: Logged, client_folder: Path
+) -> None:
+    """It is told with what is; and --unfollow alone, or with what reads, is wrong usage."""
+    log_in(partner)
+    typed("sync", "--unfollow", "--org", partner.org_slug).failed(1, "There is no mirror")
+    assert typed("sync", "--channel", "email", "--channel", "sms").status == 0
+    for options in (["--org", "nobody"], ["--channel", "phone"], ["--channel", "phone", "--channel", "email"]):
+        typed("sync", "--unfollow", *options).failed(1, "does not follow", f"email of {partner.org_slug}")
+    for options in ([], ["--channel", "email", "--watch"], ["--channel", "email", "--submit-missing"]):
+        typed("sync", "--unfollow", *options).failed(2, "--unfollow")
+    path = client_folder / "mirror-default.db"
+    assert _followed(path) == {(partner.org_slug, "email"), (partner.org_slug, "sms")}
+    assert typed("sync", "--unfollow", "--channel", "sms").status == 0
+    assert _followed(path) == {(partner.org_slug, "email")}
+    assert typed("sync", "--unfollow", "--org", partner.org_slug).status == 0
+    assert _followed(path) == set()
+
+
 @contextmanager
 def _watching(*more: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], Lines, Lines]]:
     """`sync --watch` as a process, with what it prints and tells; it is killed if the test has not ended it."""
@@ -205,6 +287,26 @@ def test_watching_ends_where_waiting_cannot_help(partner: Partner) -> None:
     variables = variables_of(partner) | {"STOPLISTCLIENT_CLIENT_SECRET": "svc_cs_" + "x" * 43}
     done = run("sync", "--watch", variables=variables)
     done.failed(1, "401 invalid_client")
+
+
+def test_watching_goes_on_without_an_organization_that_the_key_may_not_read(
+    partner: Partner, log_in: Logged, client_folder: Path
+) -> None:
+    """It is told once, with the way out; the others are read and told as ever."""
+    log_in(partner)
+    with Mirror(client_folder / "mirror-default.db") as mirror:
+        mirror.follow("email", org_slug="nobody")
+        mirror.follow("email", org_slug=partner.org_slug)
+    with _watching("--every", "1") as (process, out, err):
+        assert out.holds(f"{partner.org_slug} email: 0 changes")
+        assert err.holds("--unfollow --org nobody")
+        with partner.client() as client:
+            client.unsubscribe("email", ["ann@example.com"])
+        assert out.holds(f"{partner.org_slug} email: 1 change\n")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+        err.finish()
+        assert err.text.count("\n") == 1
 
 
 def test_watching_prints_an_object_a_line(partner: Partner, log_in: Logged) -> None:

@@ -6,8 +6,10 @@ import importlib.util
 import json
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -20,9 +22,9 @@ import pytest
 import stoplist_client
 
 from tests.client.partners import Partner
-from tests.e2e.running import PATIENCE_S, Lines
+from tests.e2e.running import PATIENCE_S, Lines, free_port
 from tests.services.faults import Faults, faults
-from tests.services.mishaps import RESET, Hold, is_api
+from tests.services.mishaps import RESET, Hold, Reply, is_api
 
 EXAMPLES = Path(stoplist_client.__file__).parents[2] / "examples"
 WEBHOOK_SECRET = "shared with those who send"
@@ -53,21 +55,25 @@ def variables(partner: Partner, between: Faults, tmp_path: Path) -> dict[str, st
 
 
 @contextmanager
-def program(name: str, *arguments: str | Path, folder: Path, variables: dict[str, str]) -> Iterator[Any]:
+def program(
+    name: str, *arguments: str | Path, folder: Path, variables: dict[str, str], stderr: int = subprocess.PIPE
+) -> Iterator[Any]:
     """An example as a process, in this folder; it is killed at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, EXAMPLES / name, *arguments],
         cwd=folder,
         env=variables,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
     try:
         yield process
     finally:
         process.kill()
-        sys.stderr.write(process.communicate()[1] or "")
+        process.wait()
+        if process.stderr is not None:
+            sys.stderr.write(process.communicate()[1] or "")
 
 
 def ended(name: str, *arguments: str | Path, folder: Path, variables: dict[str, str]) -> tuple[int, str, str]:
@@ -134,16 +140,82 @@ def test_a_nightly_import_that_was_killed_goes_on_where_it_was(
     assert sum(map(is_api, between.arrived)) == asked + 1
 
 
+def killed_after_a_batch(between: Faults, variables: dict[str, str], folder: Path) -> Path:
+    """A file of 10 001 rows, whose import was killed when the first 10 000 were answered and noted."""
+    file = folder / "shop.csv"
+    people = (f"n{number}@example.com" for number in range(10_001))
+    file.write_text("address,occurred_at\n" + "".join(f"{person},2026-03-01T09:30:00Z\n" for person in people))
+    held = Hold()
+    between.next(None, held, when=is_api)
+    with program("nightly_import.py", file, folder=folder, variables=variables) as process:
+        held.wait()
+        process.kill()
+        held.release()
+    return file
+
+
 def test_a_nightly_import_begins_anew_with_another_file_of_the_same_name(
-    partner: Partner, variables: dict[str, str], tmp_path: Path
+    partner: Partner, between: Faults, variables: dict[str, str], tmp_path: Path
 ) -> None:
     """What was noted of one night's file does not skip rows of the next."""
-    file = tmp_path / "shop.csv"
+    file = killed_after_a_batch(between, variables, tmp_path)
     file.write_text("address,occurred_at\nann@example.com,2026-03-01T09:30:00Z\n")
-    (tmp_path / "shop.csv.progress").write_text("10 123456789 1 0")
     status, _, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, err) == (0, "")
     assert statuses(partner, "email", "ann@example.com") == ["unsubscribed"]
+
+
+def test_a_nightly_import_begins_anew_for_another_key(
+    partner: Partner, new_partner: Callable[..., Partner], between: Faults, variables: dict[str, str], tmp_path: Path
+) -> None:
+    """What a service got under one key, as in a rehearsal, is not taken for what it got under another."""
+    file = killed_after_a_batch(between, variables, tmp_path)
+    other = new_partner()
+    variables |= {
+        "STOPLISTCLIENT_CLIENT_ID": other.key.client_id,
+        "STOPLISTCLIENT_CLIENT_SECRET": other.key.secret,
+    }
+    status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    assert (status, err) == (0, "")
+    assert out.startswith("10001 rows: 10001 new, ")
+
+
+def test_a_nightly_import_begins_anew_for_another_service(
+    between: Faults, variables: dict[str, str], tmp_path: Path
+) -> None:
+    """The same key at another base address. (Here it is the same service after all, so that all is known to it.)"""
+    file = killed_after_a_batch(between, variables, tmp_path)
+    variables["STOPLISTCLIENT_BASE_URL"] = between.base_url.replace("localhost", "LOCALHOST")
+    assert variables["STOPLISTCLIENT_BASE_URL"] != between.base_url
+    status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    assert (status, err) == (0, "")
+    assert out.startswith("10001 rows: ")
+
+
+@pytest.mark.parametrize("left", ["", "[[", "[[1, 2], 1", "3", "\x00\x00\x00"])
+def test_a_nightly_import_begins_anew_where_a_crash_left_half_of_its_notes(
+    partner: Partner, variables: dict[str, str], tmp_path: Path, left: str
+) -> None:
+    """Nothing in the file, or what is none of ours, is no progress and no obstacle."""
+    file = tmp_path / "shop.csv"
+    file.write_text("address,occurred_at\nann@example.com,2026-03-01T09:30:00Z\n")
+    (tmp_path / "shop.csv.progress").write_text(left)
+    status, _, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    assert (status, err) == (0, "")
+    assert statuses(partner, "email", "ann@example.com") == ["unsubscribed"]
+    assert sorted(path.name for path in tmp_path.glob("shop.csv*")) == ["shop.csv"]
+
+
+def test_a_quote_that_is_never_closed_swallows_no_rows(variables: dict[str, str], tmp_path: Path) -> None:
+    """It is an error that says so, and not one row with a bad address."""
+    file = tmp_path / "shop.csv"
+    file.write_text(
+        'address,occurred_at\n"ann@example.com,2026-03-01T09:30:00Z\nbob@example.com,2026-03-01T09:30:00Z\n'
+    )
+    status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    assert (status, out) == (1, "")
+    assert err.startswith(f"nightly import: {file} is not CSV from row 1 on")
+    assert err.count("\n") == 1
 
 
 def test_a_nightly_import_that_fails_says_so_in_a_line(variables: dict[str, str], tmp_path: Path) -> None:
@@ -163,9 +235,9 @@ def test_a_nightly_import_that_fails_says_so_in_a_line(variables: dict[str, str]
 
 
 @contextmanager
-def receiver(folder: Path, variables: dict[str, str]) -> Iterator[Callable[..., int]]:
+def receiver(folder: Path, variables: dict[str, str], stderr: int = subprocess.PIPE) -> Iterator[Callable[..., int]]:
     """A receiver that listens; what is yielded posts a webhook to it and tells the status of its answer."""
-    with program("webhook_receiver.py", "0", folder=folder, variables=variables) as process:
+    with program("webhook_receiver.py", "0", folder=folder, variables=variables, stderr=stderr) as process:
         output = Lines(process.stdout)
         assert output.holds("Listening on port ")
         url = f"http://127.0.0.1:{output.text.split()[-1]}"
@@ -242,6 +314,101 @@ def test_webhooks_of_strangers_and_those_that_say_nothing_are_not_queued(
         assert queued(tmp_path) == []
 
 
+@pytest.mark.parametrize("text", ["STOP.", "Stop!", "stop\n", "\u201cSTOP\u201d", "Stop all", "\u00a0stop\u2026"])
+def test_an_sms_may_say_stop_as_people_write_it(variables: dict[str, str], tmp_path: Path, text: str) -> None:
+    """Punctuation and white space are no part of it."""
+    variables["STOPLISTCLIENT_BASE_URL"] = f"https://localhost:{free_port()}"
+    with receiver(tmp_path, variables) as post:
+        assert post("/sms", {"from": "+14155550123", "text": text}) == 204
+        assert [address for address, _ in queued(tmp_path)] == ["+14155550123"]
+
+
+@pytest.mark.parametrize("timestamp", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
+def test_a_moment_out_of_the_calendar_is_not_understood(
+    variables: dict[str, str], tmp_path: Path, timestamp: str
+) -> None:
+    """It is answered, and not met with a broken connection."""
+    with receiver(tmp_path, variables) as post:
+        assert post("/complaint", {"recipient": "ann@example.com", "timestamp": timestamp}) in (204, 400)
+
+
+def test_an_opt_out_whose_moment_is_refused_counts_from_now(
+    partner: Partner, variables: dict[str, str], tmp_path: Path
+) -> None:
+    """As one that was stamped while this host's clock was wrong; it does not lie there as if it were no opt-out."""
+    with receiver(tmp_path, variables) as post:
+        with closing(sqlite3.connect(tmp_path / "opt-outs.db")) as connection, connection:
+            connection.execute(
+                "INSERT INTO queue (channel, address, occurred_at) VALUES ('sms', '+14155550123', ?)",
+                ("2990-01-01T00:00:00.000+00:00",),
+            )
+        assert post("/sms", {"from": "+14155550124", "text": "STOP"}) == 204
+        until(lambda: queued(tmp_path) == [])
+    assert statuses(partner, "sms", "+14155550123", "+14155550124") == ["unsubscribed"] * 2
+
+
+def test_the_queue_is_for_its_owner_alone(variables: dict[str, str], tmp_path: Path) -> None:
+    """It holds addresses."""
+    with receiver(tmp_path, variables):
+        assert stat.S_IMODE((tmp_path / "opt-outs.db").stat().st_mode) == 0o600
+
+
+def test_a_receiver_whose_log_is_closed_goes_on(
+    partner: Partner, between: Faults, variables: dict[str, str], tmp_path: Path
+) -> None:
+    """What it cannot tell anybody does not end what submits."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    refused = threading.Event()
+
+    def refuse(request: object) -> Reply:
+        refused.set()
+        return Reply(status=405)
+
+    between.otherwise(refuse)
+    try:
+        with receiver(tmp_path, variables, stderr=writing) as post:
+            assert post("/sms", {"from": "+14155550123", "text": "STOP"}) == 204
+            assert refused.wait(PATIENCE_S)
+            between.forget()
+            assert post("/sms", {"from": "+14155550124", "text": "STOP"}) == 204
+            until(lambda: queued(tmp_path) == [])
+    finally:
+        os.close(writing)
+    assert statuses(partner, "sms", "+14155550123", "+14155550124") == ["unsubscribed"] * 2
+
+
+@pytest.mark.parametrize(("what", "ends"), [("ZeroDivisionError", False), ("SystemExit", True)])
+def test_no_receiver_answers_while_nothing_submits(
+    variables: dict[str, str], tmp_path: Path, what: str, ends: bool
+) -> None:
+    """An error of any kind is told, and the queue waits; if the thread is ended nevertheless, so is the process."""
+    script = f"""
+import sys
+import webhook_receiver
+
+def broken(*_):
+    raise {what}("ann@example.com")
+
+webhook_receiver.submit_some = broken
+webhook_receiver.main(0)
+"""
+    variables["PYTHONPATH"] += os.pathsep + str(EXAMPLES)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    try:
+        if ends:
+            assert process.wait(PATIENCE_S) == 1
+        else:
+            assert process.stderr.readline() == b"The queue waits: ZeroDivisionError\n"
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
 # scrub_before_campaign.py
 
 
@@ -294,6 +461,46 @@ def test_no_list_is_written_from_a_mirror_that_is_too_old(
     assert scrub.main(*campaign) == 1
     assert not campaign[1].exists()
     assert "No list was written: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["recipients.txt", "linked.txt", "recipients", "missing.txt"])
+def test_the_list_of_the_recipients_is_never_written_over(
+    campaign: tuple[Path, Path, str], variables: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    """By its own name, by a link, by the name in between, or where it is not there: nothing is touched."""
+    recipients, allowed, group_id = campaign
+    content = recipients.read_bytes()
+    allowed.write_text("of the last campaign\n")
+    target = tmp_path / name
+    if name == "linked.txt":
+        target.symlink_to(recipients)
+    if name == "recipients":
+        recipients = recipients.rename(tmp_path / "recipients.unfinished")
+    given = (target, allowed) if name == "missing.txt" else (recipients, target)
+    status, out, _ = ended("scrub_before_campaign.py", *given, group_id, folder=tmp_path, variables=variables)
+    assert (status, out) == (2, "")
+    assert recipients.read_bytes() == content
+    assert allowed.exists()
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_recipient(
+    campaign: tuple[Path, Path, str], variables: dict[str, str], tmp_path: Path
+) -> None:
+    """As spreadsheets write it."""
+    campaign[0].write_text("Bob@Example.com\n", encoding="utf-8-sig")
+    assert ended("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)[0] == 0
+    assert campaign[1].read_bytes() == b"Bob@Example.com\n"
+
+
+def test_half_a_list_is_not_left_behind(
+    campaign: tuple[Path, Path, str], variables: dict[str, str], tmp_path: Path
+) -> None:
+    """Where the list ends in what cannot be read: neither a list, nor its beginning, nor an address in the text."""
+    campaign[0].write_bytes(b"Bob@Example.com\n" * 10_000 + b"j\xf6rg@example.com\n")
+    status, out, err = ended("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)
+    assert (status, out) == (1, "")
+    assert "not in UTF-8" in err
+    assert sorted(path.name for path in tmp_path.glob("*.txt*")) == ["recipients.txt"]
 
 
 def loaded(name: str) -> ModuleType:

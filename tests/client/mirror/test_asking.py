@@ -3,8 +3,13 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Callable
+import sqlite3
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +25,7 @@ from stoplist_client import (
     Mirror,
     MirrorTooOld,
     NotMirrored,
+    StoplistClientError,
     UnauthorizedOrganization,
 )
 
@@ -277,6 +283,76 @@ def test_nothing_shows_an_address(partner: Partner, mirror: Mirror) -> None:
     with pytest.raises(MirrorTooOld) as refused:
         mirror.is_barred("email", "ann@example.org", group_id=None, max_age_s=0)
     assert "ann" not in repr(checked) + str(refused.value) + repr(mirror)
+
+
+def test_no_traceback_shows_an_address(
+    partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
+) -> None:
+    """Some programs log the names and values of each frame. Ours hold none when something is refused."""
+    client.unsubscribe("email", ["needle@example.org"])
+    mirror.sync()
+    address, bad = "".join(["nee", "dle@example.org"]), "".join(["nee", "dle"])
+    many = [f"{bad}{number}@example.org" for number in range(3_000)]
+    questions: list[dict[str, Any]] = [
+        {"group_id": None, "max_age_s": 0},
+        {"group_id": "newsletter"},
+        {"group_id": None, "org_slug": "another"},
+    ]
+    asks: list[Callable[[], object]] = []
+    for question in questions:
+        asks += [
+            partial(mirror.is_barred, "email", address, **question),
+            partial(_all, mirror.check, "email", many, **question),
+            partial(_all, mirror.filter_allowed, "email", many, **question),
+        ]
+    absent = new_mirror(name="absent.db")
+    damaged = new_mirror(client, name="damaged.db")
+    damaged.follow("email")
+    damaged.sync()
+    with closing(sqlite3.connect(tmp_path / "damaged.db")) as connection:
+        connection.execute("DROP TABLE states")
+    for asked in (absent, damaged):
+        asks += [
+            partial(asked.is_barred, "email", address, group_id=None),
+            partial(_all, asked.check, "email", many, group_id=None),
+            partial(_all, asked.filter_allowed, "email", many, group_id=None),
+        ]
+    asks += [
+        partial(mirror.is_barred, "fax", address, group_id=None),  # type: ignore[arg-type]
+        partial(mirror.is_barred, "email", bad, group_id=None),
+        partial(_all, mirror.filter_allowed, "fax", many, group_id=None),
+        partial(_all, mirror.filter_allowed, "email", address, group_id=None),
+    ]
+    for ask in asks:
+        with pytest.raises((StoplistClientError, AddressError)) as refused:
+            ask()
+        # From the first frame that is ours; those before it are the test's, whose values are its own affair.
+        frames = refused.value.__traceback__
+        while frames is not None and "stoplist_client" not in frames.tb_frame.f_code.co_filename:
+            frames = frames.tb_next
+        assert frames is not None
+        error = refused.value
+        shown = traceback.TracebackException(type(error), error, frames, capture_locals=True)
+        text = "".join(shown.format())
+        assert "needle" not in text, text
+
+
+def test_a_source_that_breaks_does_not_end_quietly(mirror: Mirror) -> None:
+    """Its error comes through, after what was answered so far."""
+    mirror.sync()
+
+    def broken() -> Iterator[str]:
+        yield from (f"p{number}@example.org" for number in range(2_500))
+        raise RuntimeError
+
+    allowed = mirror.filter_allowed("email", broken(), group_id=None)
+    assert len(list(itertools.islice(allowed, 2_000))) == 2_000
+    with pytest.raises(RuntimeError):
+        next(allowed)
+
+
+def _all(ask: Callable[..., Iterator[object]], *arguments: Any, **named: Any) -> list[object]:
+    return list(ask(*arguments, **named))
 
 
 class _Interrupted(Exception):

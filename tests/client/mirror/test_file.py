@@ -1,22 +1,27 @@
 """The file of a mirror: private, known by its head, never harmed, and never silently wrong."""
 
+import json
+import math
 import os
 import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stoplist_client import Client, Mirror, MirrorError, MirrorTooOld
+from stoplist_client import AsyncClient, Client, ConfigurationError, MemoryStore, Mirror, MirrorError, MirrorTooOld
 from stoplist_client.mirror import FeedSynced
 
 from tests.client.partners import Partner
 
 ROOT = Path(__file__).parents[3]
+PATIENCE_S = 20.0
 PEOPLE = [f"p{number}@example.org" for number in range(2_000)]
 
 
@@ -121,6 +126,106 @@ def test_a_mirror_that_was_made_anew_is_found_by_those_who_have_the_old_one_open
     second.sync()
     assert reader.is_barred("email", PEOPLE[0], **asked)
     assert not list(reader.filter_allowed("email", PEOPLE[:1], **asked))
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_mirror_that_was_removed_in_part_is_refused(
+    partner: Partner, client: Client, new_mirror: Callable[..., Mirror], tmp_path: Path, asks: bool
+) -> None:
+    """What a killed process left beside it would become part of a new one, which then knew half and answered."""
+    client.unsubscribe("email", PEOPLE[:100])
+    path = tmp_path / "mirror.db"
+    asked: dict[str, Any] = {"group_id": partner.group_id}
+    first, reader = new_mirror(client), None
+    first.follow("email")
+    first.close()
+    if asks:
+        reader = new_mirror()
+    _synchronise_and_be_killed(path, partner)
+    if reader is not None:
+        assert reader.is_barred("email", PEOPLE[0], **asked)
+    assert (tmp_path / "mirror.db-wal").stat().st_size > 0
+    path.unlink()
+    makings: list[Callable[[], object]] = [lambda: new_mirror(client), new_mirror]
+    if reader is not None:
+        makings += [partial(reader.follow, "sms", org_slug="acme"), lambda: list(reader.records("email"))]
+    for making in makings:
+        with pytest.raises(MirrorError, match=r"mirror\.db-wal"):
+            making()
+    if reader is not None:
+        assert reader.is_barred("email", PEOPLE[0], **asked)
+        assert not list(reader.filter_allowed("email", PEOPLE[:100], **asked))
+    assert sorted(tmp_path.glob("*mirror*")) == [tmp_path / "mirror.db-shm", tmp_path / "mirror.db-wal"]
+    for rest in tmp_path.glob("mirror.db*"):
+        rest.unlink()
+    second = new_mirror(client)
+    second.follow("email")
+    assert second.sync().records == 100
+    if reader is not None:
+        reader.close()  # it has the files open that were removed, and leaves those alone that are there
+    assert not list(second.filter_allowed("email", PEOPLE[:100], **asked))
+    assert not list(new_mirror().filter_allowed("email", PEOPLE[:100], **asked))
+
+
+def test_whoever_answers_at_any_age_finds_a_new_mirror(
+    partner: Partner, client: Client, new_mirror: Callable[..., Mirror], tmp_path: Path
+) -> None:
+    """Nobody would ever tell such a program that the file it has open was removed."""
+    first = new_mirror(client)
+    first.follow("email")
+    first.sync()
+    asked: dict[str, Any] = {"group_id": partner.group_id, "max_age_s": math.inf}
+    readers = [new_mirror(), new_mirror()]
+    for reader in readers:
+        assert not reader.is_barred("email", PEOPLE[0], **asked)
+    first.close()
+    for path in tmp_path.glob("mirror.db*"):
+        path.unlink()
+    client.unsubscribe("email", PEOPLE[:1])
+    second = new_mirror(client)
+    second.follow("email")
+    second.sync()
+    deadline_s = time.monotonic() + PATIENCE_S
+    one, many = readers
+    while not one.is_barred("email", PEOPLE[0], **asked) or list(many.filter_allowed("email", PEOPLE[:1], **asked)):
+        assert time.monotonic() < deadline_s, "it still answers out of the old one"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="There are no modes.")
+@pytest.mark.parametrize("ending", ["", "-wal"])
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_mirror_that_others_may_write_to_is_refused(
+    client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path, ending: str, mode: int
+) -> None:
+    """They would decide whom this user sends to; the text says what to do, and then it answers."""
+    mirror.sync()
+    path = tmp_path / f"mirror.db{ending}"
+    path.chmod(mode)
+    for its_client in (client, None):
+        with pytest.raises(MirrorError, match=f"Others may write.*mirror.db{ending}, .*chmod 600"):
+            new_mirror(its_client)
+    path.chmod(0o600)
+    assert not new_mirror().is_barred("email", PEOPLE[0], group_id=None)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="Files are given away by root alone.")
+def test_a_mirror_of_another_user_is_refused(
+    client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
+) -> None:
+    """That user decides what is in it."""
+    mirror.sync()
+    os.chown(tmp_path / "mirror.db", 65_534, -1)
+    for its_client in (client, None):
+        with pytest.raises(MirrorError, match="another user"):
+            new_mirror(its_client)
+
+
+def test_a_client_for_event_loops_is_refused(partner: Partner, tmp_path: Path) -> None:
+    """With the name of the one that is needed; no file is made."""
+    for wrong in (AsyncClient(**partner.access, store=MemoryStore()), "https://localhost"):
+        with pytest.raises(ConfigurationError, match="with a Client"):
+            Mirror(tmp_path / "mirror.db", wrong)  # type: ignore[arg-type]
+    assert not list(tmp_path.glob("*mirror*"))
 
 
 def test_a_full_disk_loses_nothing(
@@ -248,3 +353,14 @@ def test_a_process_that_forks_takes_no_connection_along(
         check=False,
     )
     assert (done.stdout, done.stderr) == ("asked\n", "")
+
+
+def _synchronise_and_be_killed(path: Path, partner: Partner) -> None:
+    """The process ends while it has the file open."""
+    access = json.dumps(partner.access | {"org_slug": partner.org_slug})
+    command = [sys.executable, "-m", "tests.client.mirror.syncer", str(path), access]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(7):  # once round, and on with it
+            assert process.stdout.readline()
+        process.kill()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stoplist_client import Client, Item, MemoryStore, Mirror, Record
+from stoplist_client import Client, Item, MemoryStore, Mirror, MirrorError, Record
 from stoplist_client.mirror import FeedSynced
 
 from tests.client.mirror.restoring import Restorable
@@ -138,6 +138,52 @@ def test_what_was_settled_is_for_the_service_to_decide(
     assert mirror.sync().missing == 1
     assert _barred(mirror, range(4), partner) == {1, 2}
     assert list(mirror.records("email")) == list(client.changes("email"))
+
+
+def test_a_second_restore_makes_what_was_settled_missing_again(
+    restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
+) -> None:
+    """It was submitted and settled, and lost again before the next synchronisation: it must not be let go of."""
+    backup = restorable.backup()
+    client.unsubscribe("email", [Item(_of(number), LONG_AGO) for number in range(2)])
+    mirror.sync()
+    restorable.restore(backup)
+    assert mirror.sync().missing == 2
+    missing = list(mirror.missing("email"))
+    _submit_again(client, missing)
+    mirror.settle("email", missing)
+    restorable.restore(backup)
+    _submit_again(client, missing[:1])
+    assert mirror.sync().missing == 1
+    assert list(mirror.missing("email")) == missing[1:]
+    assert mirror.sync().missing == 1
+    assert _barred(mirror, range(2), partner) == {0, 1}
+    _submit_again(client, missing)
+    mirror.settle("email", missing)
+    assert mirror.sync().missing == 0
+    assert _barred(mirror, range(2), partner) == {0, 1}
+
+
+def test_what_is_missing_is_not_thrown_away_with_its_feed(
+    restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
+) -> None:
+    """It is here alone. Nothing is unfollowed until it is settled; then nothing of it is left."""
+    backup = restorable.backup()
+    client.unsubscribe("email", [Item(_of(0), LONG_AGO)])
+    mirror.sync()
+    restorable.restore(backup)
+    mirror.follow("sms")
+    mirror.sync()
+    with pytest.raises(MirrorError, match=r"lost 1 .*settle"):
+        mirror.unfollow("sms", "email")
+    assert _barred(mirror, range(1), partner) == {0}
+    assert len(mirror.feeds()) == 2
+    mirror.settle("email", mirror.missing("email"))
+    mirror.unfollow("sms", "email")
+    mirror.follow("email")
+    mirror.sync()
+    assert [feed.missing for feed in mirror.feeds()] == [0]
+    assert _barred(mirror, range(1), partner) == set()
 
 
 def test_a_restore_during_a_rebuild_begins_it_again(

@@ -1,8 +1,11 @@
 """A synchronised mirror is what the service has, whatever happened on the way (docs/interface.md section D6)."""
 
+import json
 import random
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,12 +18,16 @@ from stoplist_client import (
     MemoryStore,
     Mirror,
     NotMirrored,
+    NotUnderstood,
     StoplistClientError,
     UnauthorizedOrganization,
 )
 from stoplist_client.mirror import FeedSynced
 
-from tests.client.partners import Partner
+from tests.client.partners import Partner, Service
+from tests.services.faults import faults
+from tests.services.http_messages import Reply
+from tests.services.mishaps import is_api
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -143,7 +150,9 @@ def test_organizations_and_channels_share_a_file(
             client.unsubscribe("sms", ["+14155550123"] if partner is partners[0] else ["+14155550124"])
             with pytest.raises(UnauthorizedOrganization) as refused:
                 new_mirror(client).sync()
-            assert refused.value.__notes__, "which of them it was is told"
+            theirs = next(one for one in partners if one is not partner)
+            assert f"email of {theirs.org_slug}" in str(refused.value), "people are told which of them it was"
+            assert refused.value.code == "unauthorized_organization"
     one, other = partners
     assert [(feed.org_slug, feed.channel, feed.records) for feed in mirror.feeds()] == [
         (partner.org_slug, channel, 1) for partner in partners for channel in ("email", "sms")
@@ -154,6 +163,96 @@ def test_organizations_and_channels_share_a_file(
         assert not mirror.is_barred("email", f"{theirs.org_slug}@example.org", **asked)
     assert mirror.is_barred("sms", "+14155550123", org_slug=one.org_slug, group_id=one.group_id)
     assert not mirror.is_barred("sms", "+14155550123", org_slug=other.org_slug, group_id=other.group_id)
+
+
+def test_what_is_unfollowed_is_gone_and_not_answered_about(
+    partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
+) -> None:
+    """Also not by those who asked before; and what is followed next is never asked in its place."""
+    client.unsubscribe("email", ["ann@example.org"])
+    client.unsubscribe("sms", ["+14155550123"])
+    mirror.sync()
+    mirror.follow("sms")
+    mirror.sync()
+    reader = new_mirror()
+    asked: dict[str, Any] = {"org_slug": partner.org_slug, "group_id": partner.group_id}
+    assert reader.is_barred("sms", "+14155550123", **asked)
+    assert not list(reader.filter_allowed("sms", ["+14155550123"], **asked))
+    with pytest.raises(NotMirrored, match="phone"):
+        mirror.unfollow("sms", "phone")
+    with pytest.raises(ConfigurationError, match="channel"):
+        mirror.unfollow()
+    assert reader.is_barred("sms", "+14155550123", **asked)
+    mirror.unfollow("sms")
+    assert [feed.channel for feed in reader.feeds()] == ["email"]
+    with closing(sqlite3.connect(tmp_path / "mirror.db")) as connection:
+        for table in ("records", "states", "copies"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (1,), table  # noqa: S608
+    mirror.follow("phone")
+    mirror.sync()  # an empty list
+    for ask in (
+        lambda: reader.is_barred("sms", "+14155550123", **asked),
+        lambda: list(reader.filter_allowed("sms", ["+14155550123"], **asked)),
+    ):
+        with pytest.raises(NotMirrored):
+            ask()
+    mirror.follow("sms")
+    mirror.sync()
+    assert reader.is_barred("sms", "+14155550123", **asked)
+    assert reader.is_barred("email", "ann@example.org", **asked)
+
+
+def test_an_organization_that_was_unfollowed_leaves_the_other_the_only_one(
+    partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
+) -> None:
+    """A name in error is taken back, and all is as before."""
+    client.unsubscribe("email", ["ann@example.org"])
+    mirror.sync()
+    reader = new_mirror()
+    mirror.follow("email", org_slug="another")
+    with pytest.raises(ConfigurationError, match="org_slug"):
+        reader.is_barred("email", "ann@example.org", group_id=partner.group_id)
+    with pytest.raises(ConfigurationError, match="org_slug"):
+        reader.unfollow("email")
+    reader.unfollow("email", org_slug="another")
+    mirror.sync()
+    assert reader.is_barred("email", "ann@example.org", group_id=partner.group_id)
+    reader.unfollow("email")
+    assert reader.feeds() == ()
+
+
+def test_a_feed_may_be_unfollowed_while_it_is_read(
+    client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
+) -> None:
+    """By another process: the synchronisation goes on with the others."""
+    client.unsubscribe("email", [_of(number) for number in range(10)])
+    client.unsubscribe("sms", ["+14155550123"])
+    mirror.follow("sms")
+    other = new_mirror(client)
+
+    def stop(progress: FeedSynced) -> None:
+        if progress.channel == "email":
+            other.unfollow("email")
+
+    assert [(feed.channel, feed.records) for feed in mirror.sync(stop).feeds] == [("sms", 1)]
+    assert [feed.channel for feed in mirror.feeds()] == ["sms"]
+
+
+def test_a_page_that_leads_to_itself_ends_the_synchronisation(
+    service: Service, partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
+) -> None:
+    """Something in between that gives the same answer for ever is not asked for ever."""
+    client.unsubscribe("email", [_of(number) for number in range(5)])
+    page = next(client.changes("email", limit=2).pages())
+    body = json.dumps({"items": [], "next_cursor": page.next_cursor, "has_more": True}).encode()
+    with faults(service.base_url, service.server.ca.parent) as proxy:
+        options: dict[str, Any] = {"base_url": proxy.base_url, "ca_file": str(proxy.ca), "store": MemoryStore()}
+        proxy.next(*[Reply(status=200, body=body)] * 20, when=is_api)
+        with partner.client(org_slug=partner.org_slug, **options) as cached:
+            mirror = new_mirror(cached)
+            mirror.follow("email")
+            with pytest.raises(NotUnderstood, match="leads to itself"):
+                mirror.sync()
 
 
 def test_a_mirror_stays_one_of_its_service(client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]) -> None:

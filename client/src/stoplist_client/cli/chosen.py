@@ -1,7 +1,8 @@
 """Which profile a command works with: the one that was named, or what variables say, or the one by default."""
 
 import os
-from pathlib import Path
+import stat
+import sys
 
 import msgspec
 
@@ -56,14 +57,35 @@ def variable(name: str) -> str | None:
 
 
 def secret_in(path: str | os.PathLike[str]) -> Secret:
-    """The secret that a file holds, without the white space around it."""
+    """The secret that a file holds, without the white space around it. Failed where others may read it, too.
+
+    A file of another user, or where nothing can be written, was put there by whoever runs this host or container: its
+    mode is theirs to choose. A pipe, as /dev/stdin or of a shell's <(…), has none that counts.
+    """
     try:
-        text = Path(path).read_text(encoding="utf-8").strip()
+        with open(path, encoding="utf-8") as file:
+            if _may_be_read_by_others(file.fileno()):
+                raise Failed(f"{os.fspath(path)} holds a secret and others may read it: chmod 600 it.")
+            text = file.read().strip()
     except UnicodeDecodeError:
         text = ""
     if not text or len(text.splitlines()) != 1:
         raise Failed(f"{os.fspath(path)} does not hold a secret: it must be the one line of that file.")
     return Secret(text)
+
+
+def _may_be_read_by_others(descriptor: int) -> bool:
+    """Whether this is a file of this user, who could mend its mode, and has not."""
+    if sys.platform == "win32":
+        return False
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != _this_user():
+        return False
+    return bool(found.st_mode & 0o077) and not os.fstatvfs(descriptor).f_flag & os.ST_RDONLY
+
+
+def _this_user() -> int:
+    return os.geteuid()
 
 
 def _known() -> str:

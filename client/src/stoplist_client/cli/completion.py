@@ -11,7 +11,7 @@ _VARIABLE = "_STOPLIST_CLIENT_COMPLETE"
 
 
 @click.command("completion", cls=Command)
-@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")), metavar="SHELL")
 @debug_option
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

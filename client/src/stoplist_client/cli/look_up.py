@@ -7,10 +7,11 @@ import click
 import msgspec
 from stoplist_addresses import RULES, AddressError
 
+from stoplist_client.acts import ms_text
 from stoplist_client.cli.chosen import load
 from stoplist_client.cli.opened import client_of
-from stoplist_client.cli.printing import print_line, print_table, rfc3339, standard_output
-from stoplist_client.cli.reading import numbered_addresses, standard_input
+from stoplist_client.cli.printing import print_line, print_table, standard_output
+from stoplist_client.cli.reading import NOT_UTF_8, is_utf_8, numbered_addresses, standard_input
 from stoplist_client.cli.trouble import end_not_all
 from stoplist_client.cli.words import Command, channel_argument, common_options, group_option, json_option, org_option
 from stoplist_client.model import Channel, LookedUp, Record
@@ -46,6 +47,8 @@ def command(
       stoplist-client look-up email ann@example.com
       stoplist-client look-up sms --json < numbers.txt
     """
+    if as_json and json_lines:
+        raise click.UsageError("Say --json or --json-lines, not both.")
     given = enumerate(addresses, 1) if addresses else numbered_addresses(standard_input("an address a line"))
     good = _Good(channel, given, "argument" if addresses else "line")
     with client_of(load(profile_name)) as client:
@@ -73,7 +76,7 @@ class _Good:
                 self._rule(address)
             except AddressError as error:
                 self.refused += 1
-                click.echo(f"{self._word} {number}: {error}", err=True)
+                click.echo(f"{self._word} {number}: {error if is_utf_8(address) else NOT_UTF_8}", err=True)
                 continue
             yield address
 
@@ -86,7 +89,7 @@ def _rows(one: LookedUp) -> Iterator[tuple[str, ...]]:
             one.canonical,
             record.group_id or "all groups",
             record.status,
-            rfc3339(record.occurred_at),
+            ms_text(record.occurred_at),
             record.reason,
             record.source or "-",
             record.org_slug,
@@ -123,4 +126,4 @@ def _shown(one: LookedUp) -> dict[str, Any]:
 
 def _shown_record(record: Record) -> dict[str, Any]:
     fields = msgspec.structs.asdict(record)
-    return fields | {"occurred_at": rfc3339(record.occurred_at), "recorded_at": rfc3339(record.recorded_at)}
+    return fields | {"occurred_at": ms_text(record.occurred_at), "recorded_at": ms_text(record.recorded_at)}

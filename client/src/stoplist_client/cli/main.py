@@ -3,6 +3,8 @@
 Exit status 0, 1, 2 and 3 as the help says; 130 after Ctrl+C.
 """
 
+import difflib
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,9 +12,12 @@ from importlib import import_module
 import click
 
 from stoplist_client import __version__
+from stoplist_client.cli.reading import is_utf_8
+from stoplist_client.cli.telling import notes_told
 from stoplist_client.cli.trouble import Wishes, ended
 
 PROGRAM = "stoplist-client"
+_MAY_BE_AN_ADDRESS = re.compile(r"@|\d{4}")
 
 # Name, one line of help, module: the module is loaded when the command is used, so that none waits for all.
 COMMANDS = {
@@ -32,9 +37,20 @@ class _Commands(click.Group):
     """A group whose commands are loaded from the table."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not all(map(_is_text, args)):
+        if not all(map(is_utf_8, args)):
             raise click.UsageError("The command line holds bytes that are not UTF-8.", ctx)
         return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        # Whoever forgot the command may have typed an address.
+        what = "That is no command" if _MAY_BE_AN_ADDRESS.search(name) else f"There is no command {name!r}"
+        near = difflib.get_close_matches(name.lower().replace("_", "-"), COMMANDS, n=1)
+        raise click.UsageError(f"{what}: did you mean {near[0]}?" if near else what, ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -75,18 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The `stoplist-client` command: SystemExit with its status, whatever happened."""
     wishes = Wishes()
     try:
-        status = stoplist_client(arguments, prog_name=PROGRAM, standalone_mode=False, obj=wishes)
+        with notes_told():
+            status = stoplist_client(arguments, prog_name=PROGRAM, standalone_mode=False, obj=wishes)
         # What is left to be written is written here, where somebody can still be told that it could not be.
         if sys.stdout is not None:
             sys.stdout.flush()
     except BaseException as error:
         status = ended(error, wishes)
     sys.exit(status if isinstance(status, int) else 0)
-
-
-def _is_text(argument: str) -> bool:
-    try:
-        argument.encode()
-    except UnicodeEncodeError:  # Python stands surrogates in for such bytes
-        return False
-    return True

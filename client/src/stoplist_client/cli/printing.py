@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any, BinaryIO
 
 import click
@@ -40,11 +39,6 @@ def standard_output() -> BinaryIO:
 def standard_error() -> BinaryIO | None:
     """The bytes of stderr; None where it is closed."""
     return None if sys.stderr is None else sys.stderr.buffer
-
-
-def rfc3339(at: datetime) -> str:
-    """A time as the API writes it: `2026-03-01T09:30:00.000Z`. It is in UTC."""
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z"
 
 
 def counted(number: int, noun: str) -> str:

@@ -4,11 +4,15 @@ Each is one file of mode 0600 in the client's folder. With the keyring the secre
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
+from stoplist_client.cli.spoken import spoken
 from stoplist_client.cli.trouble import Failed
+from stoplist_client.errors import TokenStoreError
 from stoplist_client.private_file import PrivateFile, default_folder
 from stoplist_client.secret import Secret
 from stoplist_client.stores import name_of
@@ -56,7 +60,8 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 def stored_if_any(name: str) -> Profile | None:
     """The profile of that name, as it is stored; None where there is none."""
-    content = _file(name).read()
+    with _of_profiles():
+        content = _file(name).read()
     if content is None:
         return None
     try:
@@ -88,13 +93,15 @@ def store(name: str, profile: Profile) -> Path:
         ca_file=profile.ca_file,
     )
     file = _file(name)
-    file.write(msgspec.json.format(msgspec.json.encode(stored)) + b"\n")
+    with _of_profiles():
+        file.write(msgspec.json.format(msgspec.json.encode(stored)) + b"\n")
     return file.path
 
 
 def remove(name: str) -> None:
     """There is no profile of that name."""
-    _file(name).remove()
+    with _of_profiles():
+        _file(name).remove()
 
 
 def profile_names() -> list[str]:
@@ -110,6 +117,16 @@ def make_folder() -> None:
     folder = default_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def _of_profiles() -> Iterator[None]:
+    """Where the file is trouble, Failed speaks of a profile, and not of tokens."""
+    try:
+        yield
+    except TokenStoreError as error:
+        text = spoken(error).replace(" holds tokens and others", " is for its owner alone, and others")
+        raise Failed(f"The profile {text}") from None
 
 
 def _file(name: str) -> PrivateFile:

@@ -14,6 +14,9 @@ _CHUNK = 1 << 18
 _BOM = b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
+CR_ALONE = "The lines end with a carriage return alone: save the file with LF, or CR LF, at the end of its lines."
+NOT_UTF_8 = "This is not UTF-8: save the file as UTF-8."
+
 
 def standard_input(what: str) -> BinaryIO:
     """The bytes of stdin; whoever sits before it is told what to type."""
@@ -35,11 +38,13 @@ def slices_of_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()
         if len(rest) > _MOST_BYTES:
+            _refuse_cr_alone(rest, lines_before + len(lines))
             raise Failed(f"Line {lines_before + len(lines) + 1} is longer than 1 MiB: is this a list of addresses?")
         if lines:
             lines_before += len(lines)
             yield [line + b"\n" for line in lines]
     if rest:
+        _refuse_cr_alone(rest, lines_before)
         yield [rest]
 
 
@@ -47,6 +52,21 @@ def refuse_utf_16(beginning: bytes) -> None:
     """Failed where a text begins with the byte order mark of UTF-16."""
     if beginning.startswith(_UTF_16):
         raise Failed("The input is in UTF-16: save it as UTF-8.")
+
+
+def _refuse_cr_alone(rest: bytes, lines_before: int) -> None:
+    """Failed where the whole input has no line feed, and carriage returns within it."""
+    if not lines_before and b"\r" in rest.rstrip(b"\r"):
+        raise Failed(CR_ALONE)
+
+
+def is_utf_8(text: str) -> bool:
+    """Whether a text of `texts_of` was one, and not bytes of another encoding."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def texts_of(lines: list[bytes]) -> list[str]:

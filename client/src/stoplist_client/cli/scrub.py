@@ -14,7 +14,7 @@ from stoplist_client.cli.printing import counted, print_json
 from stoplist_client.cli.progress import Bar, share_read
 from stoplist_client.cli.table import Row, Table, delimiter_option
 from stoplist_client.cli.trouble import end_not_all, tell
-from stoplist_client.cli.unfinished import Unfinished, check_apart
+from stoplist_client.cli.unfinished import Unfinished, check_apart, clear
 from stoplist_client.cli.words import A_FILE, Command, channel_argument
 from stoplist_client.mirror import Mirror
 from stoplist_client.model import Channel
@@ -29,7 +29,7 @@ _AT_ONCE = 2_000
 @click.option("--column", metavar="NAME", help="The column with the addresses: its name, or number from 1.")
 @delimiter_option
 @click.option("--barred", "barred_file", type=A_FILE, metavar="FILE", help="Write the rows that are left out to this.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--force", is_flag=True, help="Replace files that are there; they are removed first.")
 @asking_options
 def command(
     channel: Channel,
@@ -46,7 +46,8 @@ def command(
 
     The header row and the other rows are copied byte for byte. A row without an acceptable address is left out as well,
     counted apart, and makes the command end with 3. OUT.CSV appears when it is complete, and never in the place of
-    another file without --force. For --group, --no-group, --any-group and --max-age see `stoplist-client check`.
+    another file without --force. With it the files that are there are removed first: if the command fails, no old list
+    is left that may be used by mistake. For --group, --no-group, --any-group and --max-age see `stoplist-client check`.
 
     \b
     Example:
@@ -54,6 +55,8 @@ def command(
     """
     targets = [target] if barred_file is None else [target, barred_file]
     check_apart([source, *targets])
+    if force:
+        clear(targets)
     with asked(channel, **options) as (mirror, question), ExitStack() as stack:
         stream = stack.enter_context(open(source, "rb"))
         table = Table(stream, delimiter=delimiter)

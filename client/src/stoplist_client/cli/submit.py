@@ -12,7 +12,7 @@ from stoplist_client.cli.chosen import load
 from stoplist_client.cli.opened import client_of
 from stoplist_client.cli.printing import counted, print_json, print_line
 from stoplist_client.cli.progress import Bar, share_read
-from stoplist_client.cli.reading import Numbered, numbered_addresses, standard_input
+from stoplist_client.cli.reading import NOT_UTF_8, Numbered, is_utf_8, numbered_addresses, standard_input
 from stoplist_client.cli.table import Table
 from stoplist_client.cli.trouble import Failed, end_not_all, tell
 from stoplist_client.cli.wanted import Wanted
@@ -104,12 +104,17 @@ def items_of_table(table: Table, wanted: Wanted, *, needs_time: bool, has_reason
     reason_at = table.column("reason") if has_reason else None
     if needs_time and occurred_at_at is None:
         raise Failed("The file has no column occurred_at: add it, or give --occurred-at for all rows.")
+    is_now = occurred_at_at is None and wanted.occurred_at is None
 
     def cell(cells: list[str], at: int | None) -> str | None:
         return None if at is None or at >= len(cells) else cells[at].strip() or None
 
     def rows() -> Numbers:
+        is_told = False
         for line, cells, _raw in table:
+            if is_now and not is_told:
+                tell("No occurred_at: all count as of now.")
+                is_told = True
             occurred_at = cell(cells, occurred_at_at)
             if needs_time and occurred_at is None:
                 raise Failed(f"Line {line} has no occurred_at: to resubscribe somebody takes the moment of a consent.")
@@ -139,7 +144,13 @@ def _tell_how_far(wanted: Wanted, submitted: Submitted, error: BaseException, gi
 
 def _tell_refused(errors: tuple[ItemError, ...], given: Numbered[Any], word: str) -> None:
     for error in errors:
-        click.echo(f"{word} {given.line_of(error.item_index)}: {error.item_error}", err=True)
+        click.echo(f"{word} {given.line_of(error.item_index)}: {_problem(error)}", err=True)
+
+
+def _problem(error: ItemError) -> str:
+    """What is wrong with an item. The service does not know what bytes there were."""
+    texts = [error.item] if isinstance(error.item, str) else [error.item.address, error.item.source or ""]
+    return error.item_error if all(map(is_utf_8, texts)) else NOT_UTF_8
 
 
 def _print(submitted: Submitted, given: Numbered[Any], word: str, *, as_json: bool) -> None:
@@ -160,5 +171,5 @@ def _print(submitted: Submitted, given: Numbered[Any], word: str, *, as_json: bo
 
 def _shown(submitted: Submitted, given: Numbered[Any], word: str) -> dict[str, Any]:
     fields = msgspec.structs.asdict(submitted)
-    errors = [{word: given.line_of(each.item_index), "item_error": each.item_error} for each in submitted.item_errors]
+    errors = [{word: given.line_of(each.item_index), "item_error": _problem(each)} for each in submitted.item_errors]
     return fields | {"item_errors": errors}

@@ -1,28 +1,19 @@
 """`stoplist-client sync`: keep the mirror up to date."""
 
-import random
-import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import msgspec
 
-from stoplist_client.cli.chosen import load
-from stoplist_client.cli.missing import submit_missing
+from stoplist_client.cli.chosen import load, load_if_any
 from stoplist_client.cli.opened import client_of
-from stoplist_client.cli.printing import counted, print_json, print_line
+from stoplist_client.cli.printing import print_line
 from stoplist_client.cli.profile import Profile, make_folder
-from stoplist_client.cli.progress import Bar
-from stoplist_client.cli.trouble import Failed, tell
+from stoplist_client.cli.rounds import Shown, one_round
+from stoplist_client.cli.trouble import FAILED, Failed
+from stoplist_client.cli.watching import watch as watch_on
 from stoplist_client.cli.words import Command, as_channels, as_seconds, common_options, json_option, mirror_option
-from stoplist_client.errors import ApiError, ConfigurationError, InvalidToken, StoplistClientError
-from stoplist_client.mirror import FeedSynced, Mirror, Synced
+from stoplist_client.mirror import Mirror
 from stoplist_client.model import CHANNELS, Channel
-
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
 
 
 @click.command("sync", cls=Command)
@@ -46,6 +37,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
     is_flag=True,
     help="Submit again what the service lost when it was put back to an earlier state.",
 )
+@click.option("--unfollow", "unfollows", is_flag=True, help="Take what --org and --channel name out of the mirror.")
 @mirror_option
 @json_option
 @common_options
@@ -55,6 +47,7 @@ def command(
     orgs: tuple[str, ...],
     channels: tuple[Channel, ...],
     submits: bool,
+    unfollows: bool,
     mirror: Path | None,
     as_json: bool,
     profile_name: str | None,
@@ -66,29 +59,43 @@ def command(
     moment and run again, also twice at once. With --watch what passes by itself, as a service that is away, is told on
     stderr and tried again later.
 
+    An organization that the key may not read, or no longer, is told on stderr, and holds up no other; without --watch
+    the command ends with 1 then. --unfollow takes it out of the mirror, with all that is known of it; nothing is read.
+    With --submit-missing what the service does not take again is counted on stderr, and the command ends with 1, too.
+
     \b
     Examples:
       stoplist-client sync
       stoplist-client sync --watch --every 5m
       stoplist-client sync --mirror /var/lib/app/opt-outs.db --org acme --channel email
+      stoplist-client sync --unfollow --org acme
     """
     if every_s < 1:
         raise click.UsageError("--every must be a second at least: all processes of a key share its requests a minute.")
+    if unfollows:
+        if watch or submits or not (orgs or channels):
+            raise click.UsageError("--unfollow goes with --org, --channel or both, and nothing is read then.")
+        _unfollow(load_if_any(profile_name), mirror, orgs, channels)
+        return
     profile = load(profile_name)
     if mirror is None:
         make_folder()
     with client_of(profile) as client, Mirror(mirror or profile.mirror, client) as opened:
         _follow(opened, profile, orgs, channels)
-        shown = _Shown(as_json=as_json, watches=watch)
+        shown = Shown(as_json=as_json, watches=watch)
 
-        def synchronise() -> None:
-            synced = _synced(opened)
-            shown.show(synced, submit_missing(client, opened, synced.feeds) if submits else None)
+        def synchronise() -> bool:
+            done = one_round(client, opened, submits=submits)
+            shown.show(done)
+            # Where nothing at all may be read it is not that one organization went away.
+            if done.refusal and not (watch and done.feeds):
+                raise done.refusal
+            return not (done.again and done.again.refused)
 
         if watch:
-            _watch(synchronise, every_s)
-        else:
-            synchronise()
+            watch_on(synchronise, every_s)
+        elif not synchronise():
+            raise click.exceptions.Exit(FAILED)
 
 
 def _follow(mirror: Mirror, profile: Profile, orgs: tuple[str, ...], channels: tuple[Channel, ...]) -> None:
@@ -101,86 +108,20 @@ def _follow(mirror: Mirror, profile: Profile, orgs: tuple[str, ...], channels: t
         mirror.follow(*(channels or CHANNELS), org_slug=slug)
 
 
-def _synced(mirror: Mirror) -> Synced:
-    with Bar("Reading", lambda: None) as bar:
-        return mirror.sync(lambda feed: bar.show(f"{feed.org_slug} {feed.channel} {counted(feed.records, 'change')}"))
-
-
-def _watch(synchronise: Callable[[], None], every_s: float) -> None:
-    """Goes on until a signal; what cannot pass by itself is raised."""
-    failures = 0
-    with _ended_by_signals():
-        while True:
-            wait_s = every_s
-            try:
-                synchronise()
-                failures = 0
-            except StoplistClientError as error:
-                if not _may_pass(error):
-                    raise
-                failures += 1
-                wait_s = backoff_s(failures, every_s, random.random())  # noqa: S311 - spreads them, and is no secret
-                tell(f"{error} Trying again in {wait_s:.0f} s.")
-            time.sleep(wait_s)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and Ctrl+C end what is within, wherever it is, and are no error."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        pass
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _may_pass(error: StoplistClientError) -> bool:
-    """Whether the same may go well later without anybody doing anything."""
-    if isinstance(error, ApiError) and not isinstance(error, InvalidToken):
-        return error.status == 429 or error.status >= 500
-    return not isinstance(error, ConfigurationError)
-
-
-def backoff_s(failures: int, every_s: float, chance: float) -> float:
-    """How long to wait after so many failures in a row; never much longer than usual, nor than five minutes."""
-    longest_s = max(every_s, _LONGEST_WAIT_S)
-    return float(min(min(every_s, _FIRST_WAIT_S) * 2.0 ** min(failures - 1, 16), longest_s) * (1 + chance / 2))
-
-
-class _Shown:
-    """Prints what each round did: all feeds at first, and those that changed later; or, for programs, always all."""
-
-    def __init__(self, *, as_json: bool, watches: bool) -> None:
-        self._as_json, self._watches, self._is_first = as_json, watches, True
-
-    def show(self, synced: Synced, submitted: int | None) -> None:
-        """Show one round; `submitted` again were so many of those that are missing, None where nobody wanted that."""
-        if self._as_json:
-            feeds = [msgspec.structs.asdict(feed) for feed in synced.feeds]
-            # Of many rounds each has a line to itself.
-            print_json({"feeds": feeds, "submitted_again": submitted or 0}, is_indented=not self._watches)
-        else:
-            for feed in synced.feeds:
-                if feed.records or feed.was_rebuilt or self._is_first:
-                    print_line(_line(feed))
-            if submitted:
-                print_line(f"{counted(submitted, 'opt-out')} that the service had lost: submitted again.")
-        for feed in synced.feeds:
-            if submitted is None and feed.missing and (feed.was_rebuilt or self._is_first):
-                tell(_missing(feed))
-        self._is_first = False
-
-
-def _line(feed: FeedSynced) -> str:
-    anew = ", read anew since the service was put back to an earlier state" if feed.was_rebuilt else ""
-    return f"{feed.org_slug} {feed.channel}: {counted(feed.records, 'change')}{anew}"
-
-
-def _missing(feed: FeedSynced) -> str:
-    return (
-        f"{feed.org_slug} {feed.channel}: the service was put back to an earlier state and lost "
-        f"{counted(feed.missing, 'opt-out')} that this mirror has. "
-        "They stay barred here; --submit-missing submits them again."
-    )
+def _unfollow(profile: Profile | None, path: Path | None, orgs: tuple[str, ...], channels: tuple[Channel, ...]) -> None:
+    path = path or (profile.mirror if profile else None)
+    slugs = orgs or ((profile.org_slug,) if profile and profile.org_slug else ())
+    if path is None or not slugs:
+        raise Failed("Of which mirror and organization? Name them with --mirror and --org, or log in.")
+    if not path.is_file():
+        raise Failed(f"There is no mirror at {path}.")
+    with Mirror(path) as opened:
+        followed = [(feed.org_slug, feed.channel) for feed in opened.feeds()]
+        for slug in slugs:
+            its = [channel for org, channel in followed if org == slug and channel in (channels or CHANNELS)]
+            if len(its) < max(1, len(set(channels))):
+                known = ", ".join(f"{channel} of {org}" for org, channel in followed) or "nothing"
+                raise Failed(f"The mirror does not follow that of {slug}. It follows {known}.")
+            opened.unfollow(*its, org_slug=slug)
+            for channel in its:
+                print_line(f"{slug} {channel}: not followed any more.")

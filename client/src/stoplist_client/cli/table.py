@@ -4,6 +4,7 @@ Texts here never repeat a cell: in a file without a header the first row holds s
 """
 
 import csv
+import difflib
 import re
 from collections.abc import Iterator
 from itertools import chain
@@ -11,24 +12,29 @@ from typing import BinaryIO, TypeAlias
 
 import click
 
-from stoplist_client.cli.reading import slices_of_lines, texts_of
+from stoplist_client.cli.reading import CR_ALONE, slices_of_lines, texts_of
 from stoplist_client.cli.trouble import Failed
 
 _MAY_BE_AN_ADDRESS = re.compile(r"@|\d{4}")
 _WORDS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
 _MOST_TAKEN = 10_000
+# As `_plain` makes them.
 _NAMES = {
-    "email": ("address", "email", "e-mail", "mail", "email address", "e-mail address", "email_address"),
-    "sms": ("address", "phone", "mobile", "sms", "number", "phone number", "phone_number", "mobile_number"),
-    "phone": ("address", "phone", "mobile", "number", "telephone", "phone number", "phone_number", "mobile_number"),
+    "email": ("address", "email", "mail", "emailaddress"),
+    "sms": ("address", "phone", "mobile", "sms", "number", "phonenumber", "mobilenumber"),
+    "phone": ("address", "phone", "mobile", "number", "telephone", "phonenumber", "mobilenumber"),
 }
+# From how alike a name is refused. A moment that is not read would count as now, and win over later acts; so it takes
+# less there than elsewhere, where `resource` is no misspelt `source`.
+_TOO_ALIKE = {"occurred_at": 0.8, "reason": 0.88, "source": 0.88}
 
 
 delimiter_option = click.option(
     "--delimiter",
     type=click.Choice((*_WORDS, ",", ";", "|")),
     callback=lambda _ctx, _param, value: _WORDS.get(value, value),
-    help="What separates the columns; if it is not said, the header row shows it.",
+    metavar="NAME",
+    help="What separates the columns: comma, semicolon, tab or bar; if it is not said, the header row shows it.",
 )
 
 
@@ -56,20 +62,30 @@ class Table:
         """The number of the column with the addresses, from 0: the named one, or the one of a usual name."""
         if named is not None:
             return self._named(named)
-        found = [at for at, name in enumerate(self.names) if name.lower() in _NAMES[channel]]
+        found = [at for at, name in enumerate(self.names) if _plain(name) in _NAMES[channel]]
         if len(found) == 1:
             return found[0]
-        raise Failed(
-            f"{'Several columns' if found else 'No column'} may hold the addresses: say which with --column. "
-            f"{self._told_names()}"
-        )
+        what = "Several columns may hold the addresses" if found else "No column has a usual name for addresses"
+        raise Failed(f"{what}: say which with --column. {self._told_names()}")
 
     def column(self, name: str) -> int | None:
-        """The number of the column of that name, from 0, if there is one."""
-        found = [at for at, other in enumerate(self.names) if other.lower() == name]
+        """The number of the column of that name, from 0, if there is one. Case, blanks, - and _ make no difference.
+
+        Failed where another is called almost so: nobody would see that it is not read.
+        """
+        found = [at for at, other in enumerate(self.names) if _plain(other) == _plain(name)]
         if len(found) > 1:
             raise Failed(f"Several columns are called {name}: leave one.")
+        if not found:
+            self._refuse_almost(name)
         return found[0] if found else None
+
+    def _refuse_almost(self, name: str) -> None:
+        by_plain = {_plain(other): other for other in self.names}
+        for almost in difflib.get_close_matches(_plain(name), by_plain, n=1, cutoff=_TOO_ALIKE[name]):
+            other = by_plain[almost]
+            which = "A column" if _MAY_BE_AN_ADDRESS.search(other) else f"The column {_printable(other)!r}"
+            raise Failed(f"{which} has almost the name {name}: call it {name}, or something quite different.")
 
     def _named(self, named: str) -> int:
         found = [at for at, name in enumerate(self.names) if name == named]
@@ -83,7 +99,7 @@ class Table:
     def _told_names(self) -> str:
         if any(map(_MAY_BE_AN_ADDRESS.search, self.names)):
             return "The first row looks like an address: a header row is needed, which names the columns."
-        return f"The columns are: {', '.join(self.names).encode(errors='replace').decode()}."
+        return f"The columns are: {_printable(', '.join(self.names))}."
 
     def _read(self, first: list[bytes]) -> Iterator[Row]:
         taken: list[bytes] = []
@@ -94,6 +110,8 @@ class Table:
             try:
                 cells = next(reader, None)
             except csv.Error as error:
+                if "new-line character" in str(error):
+                    raise Failed(CR_ALONE) from None
                 where = f"What begins on line {before + begin + 1} is not CSV"
                 raise Failed(f"{where} ({error}): mend it, or name another --delimiter.") from None
             if cells is None:
@@ -111,10 +129,21 @@ class Table:
             yield [f"{text}\n" for text in texts_of(lines)]
 
 
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).lower()
+
+
+def _printable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
 def _sniffed(header: str) -> str:
     """The delimiter that makes the most columns of the header; a comma where there is one column."""
 
     def columns(delimiter: str) -> int:
-        return len(next(csv.reader([header], delimiter=delimiter), []))
+        try:
+            return len(next(csv.reader([header], delimiter=delimiter), []))
+        except csv.Error:
+            return 0  # whoever reads the rows says what is wrong
 
     return max(_WORDS.values(), key=columns)

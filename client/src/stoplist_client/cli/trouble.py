@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TextIO, TypeVar
 
 import click
 
+from stoplist_client.cli.spoken import spoken
 from stoplist_client.errors import ConfigurationError, StoplistClientError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,7 +64,10 @@ def ended(error: BaseException, wishes: Wishes) -> int:
     if wishes.debug:
         _print_way(error)
     text, status = _text_and_status(error)
-    tell(text)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+    else:
+        tell(text)
     return status
 
 
@@ -79,15 +83,16 @@ def _text_and_status(error: BaseException) -> tuple[str, int]:
     match error:
         case click.UsageError():
             where = f" See `{error.ctx.command_path} --help`." if error.ctx else ""
-            return f"{_sentence(error.format_message())}{where}", WRONG_USAGE
+            # click puts the choices on lines of their own.
+            return f"{_sentence(' '.join(error.format_message().split()))}{where}", WRONG_USAGE
         case click.ClickException():
             return error.format_message(), error.exit_code
         case click.Abort() | KeyboardInterrupt():
             return "Interrupted.", INTERRUPTED
         case ConfigurationError():
-            return str(error), WRONG_USAGE
+            return spoken(error), WRONG_USAGE
         case StoplistClientError():
-            return str(error), FAILED
+            return spoken(error), FAILED
         case OSError():
             return _of_the_system(error), FAILED
     return f"This is a defect of the program ({_place(error)}): please report what --debug prints.", FAILED

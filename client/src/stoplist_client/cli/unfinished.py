@@ -22,6 +22,13 @@ def check_apart(paths: Sequence[Path]) -> None:
                 raise click.UsageError(f"{other} and {path} are the same file: name another.")
 
 
+def clear(paths: Sequence[Path]) -> None:
+    """None of these files is there, lest an old one be used by mistake where no new one comes about."""
+    for path in paths:
+        if path.is_file():
+            os.unlink(os.path.realpath(path))
+
+
 class Unfinished:
     """Written beside its path; `finish` gives it its name. Left without that, it is removed.
 

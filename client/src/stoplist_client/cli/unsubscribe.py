@@ -21,7 +21,8 @@ def command(reason: str | None, **options: Any) -> None:
 
     The addresses are arguments; or lines of stdin, one an address; or a column of a CSV file with a header row. In CSV
     the column is called address, email or phone, or --column says which; columns occurred_at, reason and source are
-    read where they are there. A program that others can watch should not put addresses into arguments.
+    read where they are there. An empty list is no error; a CSV file without its header row is one. A program that
+    others can watch should not put addresses into arguments.
 
     occurred_at is when the person acted, and decides who wins: the later act. Where nothing says it, it is now. It may
     all be sent twice. A batch of up to 10,000 items with a bad one among them is refused as a whole and ends the

@@ -53,9 +53,11 @@ def as_group(_ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return value
 
 
-def as_channels(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[Channel, ...]:
+def as_channels(_ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[Channel, ...]:
     """Some of the three channels."""
-    return tuple(as_channel(ctx, param, each) for each in value)
+    if not set(value) <= set(CHANNELS):
+        raise click.BadParameter("A channel is one of email, sms and phone.", param=param)
+    return tuple(channel for each in value for channel in CHANNELS if channel == each)
 
 
 def as_seconds(_ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

@@ -41,8 +41,8 @@ _NO_GROUP_NO = -1
 _PLACES = msgspec.json.Decoder(list[int])
 
 
-class Question(msgspec.Struct, frozen=True):
-    """Statements for one address and for many, and what they take beside the addresses."""
+class Statements(msgspec.Struct, frozen=True):
+    """Those for one address and for many of a feed and group, and what they take beside the addresses."""
 
     one: str
     many: str
@@ -52,15 +52,15 @@ class Question(msgspec.Struct, frozen=True):
     names_organization: bool
 
 
-def question(connection: Opened, channel: str, org_slug: str | None, group_id: Group) -> Question:
-    """What to ask this connection. Refused is a group that is known as another organization's."""
+def prepared(connection: Opened, channel: str, org_slug: str | None, group_id: Group) -> Statements:
+    """What to ask this connection with. Refused is a group that is known as another organization's."""
     key = (channel, org_slug, group_id)
-    known: Question | None = connection.questions.get(key)
+    known: Statements | None = connection.prepared.get(key)
     if known is not None:
         return known
     feed = find(connection, channel, org_slug)
     text, group, is_lasting = _condition(connection, feed.org_slug, group_id)
-    asked = Question(
+    statements = Statements(
         one=_ONE.format(group=text),
         many=_MANY.format(group=text),
         group=group,
@@ -69,40 +69,50 @@ def question(connection: Opened, channel: str, org_slug: str | None, group_id: G
         names_organization=org_slug is not None,
     )
     if is_lasting:
-        connection.questions[key] = asked
-    return asked
+        connection.prepared[key] = statements
+    return statements
 
 
-def is_barred(connection: Opened, asked: Question, canonical: str, max_age_s: float, now_s: float) -> bool:
+def is_barred(connection: Opened, statements: Statements, canonical: str, max_age_s: float, now_s: float) -> bool:
     """The answer on one address."""
-    row = connection.execute(asked.one, (canonical, asked.group, asked.feed_no)).fetchone()
+    row = connection.execute(statements.one, (canonical, statements.group, statements.feed_no)).fetchone()
+    if row is None:
+        raise _unfollowed(connection, statements)
     synced_s, copy_no, is_only, is_barred = row
     # Every message asks this: what is wrong is looked into only once something is.
     if copy_no is None or not is_only or not -_AHEAD_S <= now_s - synced_s <= max_age_s:
-        check(row, asked, max_age_s, now_s)
+        check(row, statements, max_age_s, now_s)
     return bool(is_barred)
 
 
 def barred_places(
-    connection: Opened, asked: Question, canonical: Sequence[str | None], *, max_age_s: float, now_s: float
+    connection: Opened, statements: Statements, canonical: Sequence[str | None], *, max_age_s: float, now_s: float
 ) -> list[int]:
     """Where in the list the barred ones stand."""
     given = msgspec.json.encode(canonical).decode()
-    row = connection.execute(asked.many, (given, asked.group, asked.feed_no)).fetchone()
-    check(row, asked, max_age_s, now_s)
+    row = connection.execute(statements.many, (given, statements.group, statements.feed_no)).fetchone()
+    if row is None:
+        raise _unfollowed(connection, statements)
+    check(row, statements, max_age_s, now_s)
     return _PLACES.decode(row[3])
 
 
-def check(row: Sequence[Any], asked: Question, max_age_s: float, now_s: float) -> None:
+def check(row: Sequence[Any], statements: Statements, max_age_s: float, now_s: float) -> None:
     """Raises where nothing may be answered: what the row says is not known to the end, or is too old."""
     synced_s, copy_no, is_only = row[0], row[1], row[2]
     if copy_no is None:
         raise NotMirrored("The mirror was not yet read to its end: synchronise until it is.")
-    if not (asked.names_organization or is_only):
-        raise several(asked.channel)
+    if not (statements.names_organization or is_only):
+        raise several(statements.channel)
     age_s = now_s - synced_s
     if not -_AHEAD_S <= age_s <= max_age_s and max_age_s != math.inf:
         raise _too_old(age_s, max_age_s)
+
+
+def _unfollowed(connection: Opened, statements: Statements) -> NotMirrored:
+    """Somebody else stopped following it; perhaps it is followed again by now, with another number."""
+    connection.is_outdated = True
+    return NotMirrored(f"The mirror does not follow the channel {statements.channel} any more.")
 
 
 def _condition(connection: Opened, org_slug: str, group_id: Group) -> tuple[str, int | str, bool]:

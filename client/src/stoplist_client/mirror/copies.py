@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from stoplist_client.mirror.feeds import Feed
-from stoplist_client.mirror.reading import Change
+from stoplist_client.mirror.reading import Change, Place
 
 Row = tuple[int, int, str, int, str, bool, str, str | None, str, str]
 
@@ -25,6 +25,7 @@ _PLACE = """
 SELECT copies.copy_no, copies.cursor, copies.copy_no = feeds.building_no, feeds.copy_no FROM feeds
 JOIN copies ON copies.copy_no = coalesce(feeds.building_no, feeds.copy_no) WHERE feeds.feed_no = ?
 """
+_IS_FOLLOWED = "SELECT 1 FROM feeds WHERE feed_no = ?"
 _NEW_COPY = "INSERT INTO copies (feed_no) VALUES (?)"
 _BUILD = "UPDATE feeds SET building_no = ? WHERE feed_no = ?"
 # Takes effect if nobody else moved the cursor meanwhile, completed the copy, or threw it away.
@@ -105,24 +106,13 @@ WHERE copy_no = :copy_no AND (address, group_no) IN (
   SELECT address, group_no FROM missing WHERE feed_no = :feed_no AND settled_s <= :synced_s)
 """
 _SETTLED = "DELETE FROM missing WHERE feed_no = :feed_no AND settled_s <= :synced_s"
+# What was submitted before a restore may be lost by it once more.
+_UNSETTLE = "UPDATE missing SET settled_s = NULL WHERE feed_no = :feed_no"
 _MISSES = "SELECT EXISTS (SELECT 1 FROM missing WHERE feed_no = ?)"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to read on: a copy and its cursor. `old_no` is the copy that answers meanwhile, if it is another one."""
-
-    feed_no: int
-    org_slug: str
-    channel: str
-    copy_no: int
-    cursor: str | None
-    is_building: bool
-    old_no: int | None
-
-    @property
-    def is_rebuilding(self) -> bool:
-        """Whether another copy answers until this one is read."""
-        return self.is_building and self.old_no is not None
+class FeedGone(Exception):
+    """The feed is followed no more."""
 
 
 class Groups:
@@ -144,7 +134,9 @@ class Groups:
 
 
 def place_of(connection: sqlite3.Connection, feed: Feed) -> Place:
-    """Where to read on; the first copy is begun where there is none."""
+    """Where to read on; the first copy is begun where there is none. FeedGone where it is followed no more."""
+    if connection.execute(_IS_FOLLOWED, (feed.feed_no,)).fetchone() is None:
+        raise FeedGone
     row = connection.execute(_PLACE, (feed.feed_no,)).fetchone()
     if row is None:
         _begin(connection, feed.feed_no)
@@ -266,6 +258,7 @@ def _complete(connection: sqlite3.Connection, place: Place) -> None:
     connection.execute(_RECOUNT, (records, copy_no))
     if place.old_no is not None:
         both = {"feed_no": place.feed_no, "copy_no": copy_no, "old_no": place.old_no}
+        connection.execute(_UNSETTLE, both)
         connection.execute(_LOST, both)
         connection.execute(_FOUND, both | {"first": 0, "last": 2**63 - 1})
         connection.execute(_ALL_BARRED, both)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from stoplist_client.errors import ConfigurationError, NotMirrored
+from stoplist_client.errors import ConfigurationError, MirrorError, NotMirrored
 from stoplist_client.mirror.file import transaction
 from stoplist_client.mirror.model import Followed
 from stoplist_client.model import CHANNELS
@@ -18,6 +18,7 @@ INSERT INTO feeds (org_slug, channel, is_only) VALUES (:org_slug, :channel, 1)
 ON CONFLICT (org_slug, channel) DO NOTHING
 """
 _RECOUNT = "UPDATE feeds SET is_only = (SELECT count(*) = 1 FROM feeds other WHERE other.channel = feeds.channel)"
+_LOST = "SELECT count(*) FROM missing WHERE feed_no = ? AND settled_s IS NULL"
 _BOUND = "SELECT base_url FROM about"
 _ALL = """
 SELECT feeds.org_slug, feeds.channel, feeds.synced_s, feeds.copy_no IS NOT NULL, feeds.building_no IS NOT NULL,
@@ -40,6 +41,21 @@ def follow(connection: sqlite3.Connection, channels: Iterable[str], org_slug: st
     with transaction(connection):
         for channel in channels:
             connection.execute(_FOLLOW, {"org_slug": org_slug, "channel": channel})
+        connection.execute(_RECOUNT)
+
+
+def unfollow(connection: sqlite3.Connection, channels: Iterable[str], org_slug: str | None) -> None:
+    """These channels are followed no more, and their copies are rubbish; none of them, if one cannot be given up."""
+    with transaction(connection):
+        for feed in [find(connection, channel, org_slug) for channel in channels]:
+            (lost,) = connection.execute(_LOST, (feed.feed_no,)).fetchone()
+            if lost:
+                raise MirrorError(
+                    f"The service lost {lost} opt-outs on the channel {feed.channel} of {feed.org_slug}, and they are "
+                    "here alone: submit them again (Mirror.missing) or settle them (Mirror.settle) before you unfollow."
+                )
+            for table in ("missing", "feeds"):
+                connection.execute(f"DELETE FROM {table} WHERE feed_no = ?", (feed.feed_no,))  # noqa: S608 - ours
         connection.execute(_RECOUNT)
 
 
@@ -93,8 +109,13 @@ def several(channel: str) -> ConfigurationError:
 def checked_channel(channel: str) -> str:
     """The same; ConfigurationError for a channel that there is none of."""
     if channel not in CHANNELS:
-        raise ConfigurationError(f"There is no such channel: it is one of {', '.join(CHANNELS)}.")
+        raise no_channel()
     return channel
+
+
+def no_channel() -> ConfigurationError:
+    """What whoever named a channel that there is none of is told."""
+    return ConfigurationError(f"There is no such channel: it is one of {', '.join(CHANNELS)}.")
 
 
 def checked_slug(org_slug: str) -> str:

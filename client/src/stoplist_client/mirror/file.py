@@ -1,26 +1,25 @@
-"""The file of a mirror: made whole or not at all, known by its head, and opened once for each thread that asks."""
+"""The file of a mirror, opened once for each thread that asks, and never another file than the one that lies there."""
 
 import contextlib
 import os
-import secrets
 import sqlite3
+import time
 import weakref
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from stoplist_client.errors import MirrorError, NotMirrored
-from stoplist_client.mirror.trouble import as_mirror_error, told
+from stoplist_client.mirror import on_disk
+from stoplist_client.mirror.on_disk import SCHEMA_VERSION
+from stoplist_client.mirror.trouble import told
 
-SCHEMA_VERSION = 1
-
-# "Stpl", by which a mirror is told from any other database.
-_APPLICATION_ID = 0x5374706C
 _PATIENCE_S = 60.0
 # At most, and for each thread that asks at the same time: it holds what is asked of a million records.
 _CACHE_KIB = 64 * 1024
 _MOST_WAL_BYTES = 64 * 1024 * 1024
+# So often somebody who asks looks whether another file lies there by now: it costs a microsecond.
+_LOOKS_EVERY_S = 1.0
 
 
 class Opened(sqlite3.Connection):
@@ -28,7 +27,7 @@ class Opened(sqlite3.Connection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.questions: dict[Any, Any] = {}
+        self.prepared: dict[Any, Any] = {}
         self.identity: tuple[int, int] | None = None
         self.is_outdated = False
 
@@ -41,34 +40,23 @@ class MirrorFile:
         self.path = Path(path).absolute()
         self._idle: list[Opened] = []
         self._is_closed = False
+        self._looks_at_s = 0.0
         _files.add(self)
 
     def make(self) -> None:
         """There is a mirror, readable by this user alone; an existing one is left as it is."""
         self._check_open()
         if not self.exists():
-            with _os_errors(self.path):
-                _make(self.path)
+            on_disk.make(self.path)
 
     def exists(self) -> bool:
         """Whether there is a mirror; MirrorError, and nothing was touched, if there is something else."""
-        if not self.path.exists():
-            return False
-        # By SQLite, and as if it never changed: nothing is written beside it. To open and close it by any other means
-        # would take from this process the locks that its other connections hold.
-        try:
-            with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro&immutable=1", uri=True)) as look:
-                (found,) = look.execute("PRAGMA application_id").fetchone()
-        except sqlite3.OperationalError as error:
-            raise as_mirror_error(error, self.path) from None
-        except sqlite3.DatabaseError:
-            found = None
-        if found != _APPLICATION_ID:
-            raise MirrorError(f"{self.path} is no mirror, and was left as it is: name another file.")
-        return True
+        return on_disk.identity(self.path) is not None
 
     def take(self) -> Opened:
         """A connection that nobody else uses until it is given back."""
+        if time.monotonic() >= self._looks_at_s:
+            self._look()
         try:
             return self._idle.pop()
         except IndexError:
@@ -105,12 +93,8 @@ class MirrorFile:
 
     def was_replaced(self, connection: Opened) -> bool:
         """Whether another file lies there than the connection's, as after a repair; if so, that one is opened next."""
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            return False
-        connection.is_outdated = connection.identity != (found.st_dev, found.st_ino)
-        if connection.is_outdated:
+        if not connection.is_outdated and self._is_other(connection):
+            connection.is_outdated = True
             self.close_idle()
         return connection.is_outdated
 
@@ -125,13 +109,36 @@ class MirrorFile:
             while True:
                 self._idle.pop().close()
 
+    def _look(self) -> None:
+        """However old the mirror may be: what was replaced is asked for a second more, and not for ever."""
+        self._looks_at_s = time.monotonic() + _LOOKS_EVERY_S
+        if any(self._is_other(connection) for connection in list(self._idle)):
+            self.close_idle()
+
+    def _is_other(self, connection: Opened) -> bool:
+        """A file that was only removed goes on answering until there is another one, or it is too old."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return False
+        return connection.identity != (found.st_dev, found.st_ino)
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise MirrorError("This Mirror was closed: make another one.")
 
     def _open(self) -> Opened:
+        """One whose file was there before SQLite looked for its -wal, and is still: so the two belong together."""
+        while True:
+            connection = self._connected()
+            if not self.was_replaced(connection):
+                return connection
+            connection.close()
+
+    def _connected(self) -> Opened:
         self._check_open()
-        if not self.exists():
+        identity = on_disk.identity(self.path)
+        if identity is None:
             raise NotMirrored(f"There is no mirror at {self.path} yet: follow something, and synchronise.")
         with told(self.path):
             connection = sqlite3.connect(
@@ -143,6 +150,7 @@ class MirrorFile:
                 check_same_thread=False,
                 factory=Opened,
             )
+            connection.identity = identity
             try:
                 self._prepare(connection)
             except BaseException:
@@ -162,8 +170,6 @@ class MirrorFile:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute(f"PRAGMA journal_size_limit = {_MOST_WAL_BYTES}").fetchone()
-        found = os.stat(self.path)
-        connection.identity = (found.st_dev, found.st_ino)
 
 
 @contextlib.contextmanager
@@ -178,41 +184,6 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _make(path: Path) -> None:
-    """Made under another name, and given its own when it is whole: whoever finds it finds all of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    try:
-        with told(path):
-            _fill(draft)
-        with contextlib.suppress(FileExistsError):  # another process was quicker: its mirror is as good
-            os.link(draft, path)
-    finally:
-        for ending in ("", "-wal", "-shm", "-journal"):
-            draft.with_name(draft.name + ending).unlink(missing_ok=True)
-
-
-def _fill(draft: Path) -> None:
-    schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
-    connection = sqlite3.connect(draft, isolation_level=None)
-    try:
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.executescript(schema)
-        connection.execute("PRAGMA journal_mode = WAL").fetchone()
-    finally:
-        connection.close()
-
-
-@contextlib.contextmanager
-def _os_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise MirrorError(f"No mirror can be made at {path}: {error.strerror}.") from None
 
 
 # SQLite's connections must not be carried into a child by fork: there they hold none of the locks that they believe to

@@ -5,26 +5,31 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from stoplist_addresses import RULES, AddressError
 
-from stoplist_client.errors import ConfigurationError, MirrorTooOld, NotMirrored
+import stoplist_client
+from stoplist_client.errors import ConfigurationError, MirrorTooOld, NotMirrored, StoplistClientError
 from stoplist_client.following import MOST_RECORDS
 from stoplist_client.mirror import asking, feeds, listing
 from stoplist_client.mirror.file import MirrorFile
 from stoplist_client.mirror.group import Group, checked_group
 from stoplist_client.mirror.model import Checked, Followed, Synced
+from stoplist_client.mirror.sweeping import sweep
 from stoplist_client.mirror.syncing import Progress, Syncing
-from stoplist_client.mirror.trouble import as_mirror_error
+from stoplist_client.mirror.trouble import as_mirror_error, bare, shows_nothing
 from stoplist_client.model import Channel, Record
 
 if TYPE_CHECKING:  # who only asks needs no network
     from stoplist_client.client import Client
 
 T = TypeVar("T")
+# What a question is about.
+_About: TypeAlias = tuple[Channel, str | None, Group]
 
 _DAY_S = 86_400.0
 # What one statement is asked: more is hardly quicker, and who pipes addresses in waits for the first answer longer.
@@ -58,6 +63,9 @@ class Mirror:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._max_age_s = _checked_age(max_age_s)
+        # Looked up by the package when it is needed: a client brings httpx2 along, and who only asks has none.
+        if client is not None and not isinstance(client, stoplist_client.Client):
+            raise ConfigurationError("A Mirror is synchronised with a Client, also where others are AsyncClients.")
         if not 1 <= page_records <= MOST_RECORDS:
             raise ConfigurationError(f"page_records must be from 1 to {MOST_RECORDS}.")
         self._file, self._client, self._page_records, self._now_s = MirrorFile(path), client, page_records, clock
@@ -74,16 +82,25 @@ class Mirror:
 
         It answers about them once `sync` has read them. May be repeated.
         """
-        if org_slug is None and self._client is not None:
-            org_slug = self._client.org_slug
+        named, org_slug = _checked_channels(channels), self._org_of(org_slug)
         if org_slug is None:
             raise ConfigurationError("Name the org_slug whose list is to be followed, here or in the client.")
-        if not channels:
-            raise ConfigurationError("Name at least one channel: email, sms or phone.")
-        named, slug = [feeds.checked_channel(channel) for channel in channels], feeds.checked_slug(org_slug)
+        slug = feeds.checked_slug(org_slug)
         self._file.make()
         with self._file.reading() as connection:
             feeds.follow(connection, named, slug)
+
+    def unfollow(self, *channels: Channel, org_slug: str | None = None) -> None:
+        """The mirror follows these channels of the organization no more, has nothing of them, and does not answer.
+
+        `org_slug` as in `follow`, or left out where the mirror follows one organization on these channels. Errors, and
+        nothing was changed: NotMirrored for what is not followed; MirrorError while there are `missing` opt-outs, which
+        would be lost for good: submit them again, or `settle` them.
+        """
+        named = _checked_channels(channels)
+        with self._file.opened() as connection:
+            feeds.unfollow(connection, named, self._org_of(org_slug))
+            sweep(connection)
 
     def feeds(self) -> tuple[Followed, ...]:
         """What is followed, how much of it is here, and how old it is."""
@@ -123,29 +140,37 @@ class Mirror:
         organization on this channel. stoplist_addresses.AddressError for what is no address: never send to it.
         Source: docs/interface.md section D5.
         """
-        try:
-            canonical = RULES[channel](address)
-        except KeyError:
-            raise ConfigurationError(_no_channel()) from None
-        if max_age_s is None:
-            max_age_s = self._max_age_s
         file = self._file
-        connection = file.take()
+        # Tracebacks may show what has a name in these frames: so refusals leave without them, and the names without
+        # the address.
         try:
-            asked = connection.questions.get((channel, org_slug, group_id))
-            if asked is None:
-                asked = asking.question(connection, channel, org_slug, checked_group(group_id))
-            return asking.is_barred(connection, asked, canonical, max_age_s, self._now_s())
-        except (NotMirrored, MirrorTooOld):
-            # Somebody may have put another file in its place.
-            if not file.was_replaced(connection):
-                raise
+            rule = RULES.get(channel)
+            if rule is None:
+                raise feeds.no_channel()
+            canonical = rule(address)
+            if max_age_s is None:
+                max_age_s = self._max_age_s
+            connection = file.take()
+            try:
+                statements = connection.prepared.get((channel, org_slug, group_id))
+                if statements is None:
+                    statements = asking.prepared(connection, channel, org_slug, checked_group(group_id))
+                return asking.is_barred(connection, statements, canonical, max_age_s, self._now_s())
+            except (NotMirrored, MirrorTooOld):
+                # Somebody may have put another file in its place.
+                if not file.was_replaced(connection):
+                    raise
+            finally:
+                file.give_back(connection)
+            return self.is_barred(channel, address, org_slug=org_slug, group_id=group_id, max_age_s=max_age_s)
+        except (StoplistClientError, AddressError) as error:
+            refusal: Exception = bare(error)
         except sqlite3.Error as error:
-            raise as_mirror_error(error, file.path) from None
-        finally:
-            file.give_back(connection)
-        return self.is_barred(channel, address, org_slug=org_slug, group_id=group_id, max_age_s=max_age_s)
+            refusal = as_mirror_error(error, file.path)
+        address = canonical = ""
+        raise refusal
 
+    @shows_nothing
     def check(
         self,
         channel: Channel,
@@ -159,9 +184,10 @@ class Mirror:
 
         They are read two thousand at a time; the mirror must be young enough for each lot.
         """
-        rule, questions = self._prepared(channel, addresses, group_id), (channel, org_slug, group_id)
-        return self._each_checked(rule, iter(addresses), questions, self._age_of(max_age_s))
+        rule, about = self._subject(channel, addresses, org_slug, group_id)
+        return _each(partial(self._checked, rule, about, self._age_of(max_age_s)), addresses)
 
+    @shows_nothing
     def filter_allowed(
         self,
         channel: Channel,
@@ -175,8 +201,8 @@ class Mirror:
 
         Arguments and slices as in `check`.
         """
-        rule, questions = self._prepared(channel, addresses, group_id), (channel, org_slug, group_id)
-        return self._each_allowed(rule, iter(addresses), questions, self._age_of(max_age_s))
+        rule, about = self._subject(channel, addresses, org_slug, group_id)
+        return _each(partial(self._allowed, rule, about, self._age_of(max_age_s)), addresses)
 
     def records(self, channel: Channel, *, org_slug: str | None = None) -> Iterator[Record]:
         """All records as the service told them, by `seq`, as of the moment when the first one is asked for.
@@ -198,6 +224,7 @@ class Mirror:
 
         For those that were submitted again: if the service knows that the person came back later, nothing comes in the
         feed. Also for those that nobody wants back, as those of an import in error that was the reason of the restore.
+        If the service is restored once more before that `sync`, what it lost again is `missing` again.
         """
         listing.settle(self._file, feeds.checked_channel(channel), org_slug, records, now_s=self._now_s)
 
@@ -219,48 +246,59 @@ class Mirror:
     def _age_of(self, max_age_s: float | None) -> float:
         return self._max_age_s if max_age_s is None else _checked_age(max_age_s)
 
-    def _prepared(self, channel: str, addresses: Iterable[str], group_id: Group) -> Callable[[str], str]:
-        """The rule of the channel, once all that can be wrong in a call was looked at."""
+    def _org_of(self, org_slug: str | None) -> str | None:
+        return self._client.org_slug if org_slug is None and self._client is not None else org_slug
+
+    def _subject(
+        self, channel: Channel, addresses: Iterable[str], org_slug: str | None, group_id: Group
+    ) -> tuple[Callable[[str], str], _About]:
+        """The rule of the channel and what is asked about, once all that can be wrong in a call was looked at."""
         checked_group(group_id)
         if isinstance(addresses, str | bytes):
             raise ConfigurationError("addresses must be a list or anything else to go through.")
-        return RULES[feeds.checked_channel(channel)]
+        return RULES[feeds.checked_channel(channel)], (channel, org_slug, group_id)
 
-    def _each_allowed(
-        self, rule: Callable[[str], str], addresses: Iterator[str], questions: "_Asked", max_age_s: float
-    ) -> Iterator[str]:
-        for some in iter(lambda: list(islice(addresses, _SLICE)), []):
-            canonical = _canonical(rule, some)
-            barred = set(self._barred(canonical, questions, max_age_s))
-            for place, address in enumerate(some):
-                if place not in barred and canonical[place] is not None:
-                    yield address
+    @shows_nothing
+    def _allowed(self, rule: Callable[[str], str], about: _About, max_age_s: float, addresses: list[str]) -> list[str]:
+        forms = _canonical(rule, addresses)
+        barred = self._barred(forms, about, max_age_s)
+        return [
+            address
+            for place, (address, form) in enumerate(zip(addresses, forms, strict=True))
+            if form is not None and place not in barred
+        ]
 
-    def _each_checked(
-        self, rule: Callable[[str], str], addresses: Iterator[str], questions: "_Asked", max_age_s: float
-    ) -> Iterator[Checked]:
-        for some in iter(lambda: list(islice(addresses, _SLICE)), []):
-            problems: dict[int, str] = {}
-            canonical = _canonical(rule, some, problems)
-            barred = set(self._barred(canonical, questions, max_age_s))
-            for place, (address, form) in enumerate(zip(some, canonical, strict=True)):
-                if form is None:
-                    yield Checked(address, None, "invalid", problems[place])
-                else:
-                    yield Checked(address, form, "barred" if place in barred else "allowed")
+    @shows_nothing
+    def _checked(
+        self, rule: Callable[[str], str], about: _About, max_age_s: float, addresses: list[str]
+    ) -> list[Checked]:
+        problems: dict[int, str] = {}
+        forms = _canonical(rule, addresses, problems)
+        barred = self._barred(forms, about, max_age_s)
+        return [
+            Checked(address, None, "invalid", problems[place])
+            if form is None
+            else Checked(address, form, "barred" if place in barred else "allowed")
+            for place, (address, form) in enumerate(zip(addresses, forms, strict=True))
+        ]
 
-    def _barred(self, canonical: list[str | None], questions: "_Asked", max_age_s: float) -> list[int]:
+    def _barred(self, forms: list[str | None], about: _About, max_age_s: float) -> set[int]:
+        """The places of those that are."""
         with self._file.reading() as connection:
             try:
-                asked = asking.question(connection, *questions)
-                return asking.barred_places(connection, asked, canonical, max_age_s=max_age_s, now_s=self._now_s())
+                statements = asking.prepared(connection, *about)
+                places = asking.barred_places(connection, statements, forms, max_age_s=max_age_s, now_s=self._now_s())
+                return set(places)
             except (NotMirrored, MirrorTooOld):
                 if not self._file.was_replaced(connection):
                     raise
-        return self._barred(canonical, questions, max_age_s)
+        return self._barred(forms, about, max_age_s)
 
 
-_Asked = tuple[str, str | None, Group]
+def _each(verdicts: Callable[[list[str]], list[T]], addresses: Iterable[str]) -> Iterator[T]:
+    """Slice by slice. There is no frame here that could hold addresses when something is raised."""
+    left = iter(addresses)
+    return chain.from_iterable(map(verdicts, iter(lambda: list(islice(left, _SLICE)), [])))
 
 
 def _canonical(
@@ -278,8 +316,10 @@ def _canonical(
     return forms
 
 
-def _no_channel() -> str:
-    return "There is no such channel: it is one of email, sms, phone."
+def _checked_channels(channels: tuple[Channel, ...]) -> list[str]:
+    if not channels:
+        raise ConfigurationError("Name at least one channel: email, sms or phone.")
+    return [feeds.checked_channel(channel) for channel in channels]
 
 
 def _checked_age(max_age_s: float) -> float:

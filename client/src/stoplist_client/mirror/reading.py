@@ -5,14 +5,17 @@ Source: docs/interface.md section D6 (GET).
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from stoplist_client.answers import understood
+from stoplist_client.answers import not_understood, understood
+from stoplist_client.errors import StoplistClientError
 from stoplist_client.flow import Answer, Flow, Send
+from stoplist_client.mirror.trouble import bare
 from stoplist_client.model import Status
 from stoplist_client.sending import Session, call
+from stoplist_client.shape import Shape
 from stoplist_client.target import encoded, path_of
 
 if TYPE_CHECKING:  # who only asks needs no network
@@ -21,7 +24,24 @@ if TYPE_CHECKING:  # who only asks needs no network
 T = TypeVar("T")
 
 
-class Change(msgspec.Struct, gc=False):
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to read on: a copy and its cursor. `old_no` is the copy that answers meanwhile, if it is another one."""
+
+    feed_no: int
+    org_slug: str
+    channel: str
+    copy_no: int
+    cursor: str | None
+    is_building: bool
+    old_no: int | None
+
+    @property
+    def is_rebuilding(self) -> bool:
+        """Whether another copy answers until this one is read."""
+        return self.is_building and self.old_no is not None
+
+
+class Change(Shape, msgspec.Struct, gc=False):
     """A record of a page. Times stay texts: they are stored, and hardly ever read."""
 
     seq: int
@@ -35,7 +55,7 @@ class Change(msgspec.Struct, gc=False):
     recorded_at: str
 
 
-class _Changes(msgspec.Struct, gc=False):
+class _Changes(Shape, msgspec.Struct, gc=False):
     items: list[Change]
 
 
@@ -49,7 +69,7 @@ _CHANGES = msgspec.json.Decoder(_Changes)
 _ENDS = msgspec.json.Decoder(_Ends)
 
 
-class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+class Fetched(Shape, msgspec.Struct, frozen=True, kw_only=True):
     """A page, its changes not yet looked at. `asked_s` is the moment before it was asked for."""
 
     answer: Answer
@@ -83,6 +103,8 @@ class Ahead(Generic[T]):
     def _run(self) -> None:
         try:
             self._outcome = self._bring()
+        except StoplistClientError as error:
+            self._error = bare(error)
         except BaseException as error:
             self._error = error
         finally:
@@ -90,7 +112,7 @@ class Ahead(Generic[T]):
 
 
 def fetch(
-    client: "Client", now_s: Callable[[], float], place: Any, *, cursor: str | None, limit: int
+    client: "Client", now_s: Callable[[], float], place: Place, *, cursor: str | None, limit: int
 ) -> Ahead[Fetched]:
     """The page after `cursor` of the place's organization and channel, under way."""
 
@@ -98,6 +120,8 @@ def fetch(
         asked_s = now_s()
         answer = client._driver.run(_answer(client._session, place.channel, place.org_slug, cursor, limit))
         ends = understood(answer, _ENDS)
+        if ends.has_more and ends.next_cursor == cursor:
+            raise not_understood(answer, "The answer says that there is more, and leads to itself.")
         return Fetched(answer=answer, next_cursor=ends.next_cursor, has_more=ends.has_more, asked_s=asked_s)
 
     return Ahead(bring)

@@ -3,9 +3,10 @@ CREATE TABLE about (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), base_url 
 INSERT INTO about VALUES (1, NULL);
 
 -- What is followed. copy_no answers; it is NULL until the first read has come to its end. building_no is the copy that is
--- being read: the first one, or one that is to take the place of the other.
+-- being read: the first one, or one that is to take the place of the other. Numbers are never given twice: whoever learnt
+-- one asks with it for as long as the file is open.
 CREATE TABLE feeds (
-    feed_no INTEGER PRIMARY KEY,
+    feed_no INTEGER PRIMARY KEY AUTOINCREMENT,
     org_slug TEXT NOT NULL,
     channel TEXT NOT NULL,
     is_only INTEGER NOT NULL, -- whether no other organization is followed on this channel

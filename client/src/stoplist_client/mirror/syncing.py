@@ -8,11 +8,11 @@ import msgspec
 
 from stoplist_client.errors import ApiError, InsufficientScope, InvalidCursor, UnauthorizedOrganization
 from stoplist_client.mirror import copies
-from stoplist_client.mirror.copies import Groups, Place
+from stoplist_client.mirror.copies import FeedGone, Groups
 from stoplist_client.mirror.feeds import Feed, all_feeds
 from stoplist_client.mirror.file import transaction
 from stoplist_client.mirror.model import FeedSynced, Synced
-from stoplist_client.mirror.reading import Ahead, Fetched, fetch
+from stoplist_client.mirror.reading import Ahead, Fetched, Place, fetch
 from stoplist_client.mirror.sweeping import sweep
 
 if TYPE_CHECKING:  # who only asks needs no network
@@ -46,6 +46,8 @@ class Syncing:
         for feed in all_feeds(self._connection):
             try:
                 done.append(self._feed(feed))
+            except FeedGone:
+                continue  # another process stopped following it meanwhile
             except (UnauthorizedOrganization, InsufficientScope) as refusal:
                 refusals.append(_named(refusal, feed))
         sweep(self._connection)
@@ -118,5 +120,8 @@ class Syncing:
 
 
 def _named(refusal: ApiError, feed: Feed) -> ApiError:
-    refusal.add_note(f"This was about {feed.channel} of {feed.org_slug}.")
+    """The same, telling people of which feed it speaks: a key that may read one may not read another."""
+    refusal.text = (
+        f"{refusal.text} This was about {feed.channel} of {feed.org_slug}; Mirror.unfollow stops following it."
+    )
     return refusal

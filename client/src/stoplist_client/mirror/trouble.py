@@ -1,11 +1,17 @@
 """What SQLite says, as a MirrorError that tells its reader what to do."""
 
+import functools
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
-from stoplist_client.errors import MirrorError
+from stoplist_client.errors import MirrorError, StoplistClientError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Refusal = TypeVar("Refusal", bound=Exception)
 
 _DAMAGED = (
     "The mirror {path} is damaged. Delete it, and the files of the same name that end in -wal and -shm; follow again "
@@ -37,3 +43,24 @@ def as_mirror_error(error: sqlite3.Error, path: Path) -> MirrorError:
     # The low byte is the kind; the rest says where it was met.
     kind = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return MirrorError(_TEXTS.get(kind, _OTHER).format(path=path, error=error))
+
+
+def bare(error: Refusal) -> Refusal:
+    """The same error, without the way that it came: the frames there hold addresses, and some programs log them."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def shows_nothing(function: Callable[P, T]) -> Callable[P, T]:
+    """Errors of ours come out of the function with none of the frames that hold what it was given."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*args, **named)
+        except StoplistClientError as error:
+            refusal = bare(error)
+        del args, named
+        raise refusal
+
+    return call
