@@ -25,10 +25,16 @@ SECTIONS = {
     "model": "What goes in and comes out",
     "tokens": "Tokens, and where they are kept",
     "stores": "Tokens, and where they are kept",
+    "secret": "Tokens, and where they are kept",
     "keyring_store": "Tokens, and where they are kept",
     "private_file": "Tokens, and where they are kept",
     "mirror": "The mirror",
     "errors": "Errors",
+}
+# What is of the inside, by what a partner uses of it, or gives.
+SHOWN_AS = dict.fromkeys(("TokenFile", "TokenKeyring", "TokenMemory"), "TokenStore") | {
+    "Keyring": "keyring.backend.KeyringBackend",
+    "Printed": "str",
 }
 GIVEN_OUT = ("Changes", "AsyncChanges")
 WIDTH = 100
@@ -94,12 +100,13 @@ def resolved(member: griffe.Object | griffe.Alias) -> griffe.Object:
 
 
 def described(heading: str, code: str, found: griffe.Object) -> str:
+    code = spelled_out(code, found.module)
     texts = [found.docstring.value if found.docstring else ""]
     made = maker(found)
     if made and made.parent and made.parent.name not in stoplist_client.__all__ and made.parent.docstring:
         texts.append(made.parent.docstring.value)
     # `name:  what it means` becomes an entry of a list.
-    text = re.sub(r"^((?:\w+, )*\w+): {2,}(?=\S)", r"- `\1`: ", "\n\n".join(texts), flags=re.MULTILINE)
+    text = re.sub(r"^((?:\w+, )*[a-z]\w*): +(?=\S)", r"- `\1`: ", "\n\n".join(texts), flags=re.MULTILINE)
     return f"{heading}\n\n```python\n{code}\n```\n\n{text}\n"
 
 
@@ -123,16 +130,55 @@ def head(found: griffe.Object) -> str:
     if made := maker(found):
         return call(made, f"class {found.name}")
     bases = ", ".join(str(base) for base in found.bases)
+    if section(found) == "Errors":
+        return "\n    ".join([f"class {found.name}({bases})", *attributes(found)])
     if "Struct" not in bases:
         return f"class {found.name}({bases})"
     fields = [field for field in found.attributes.values() if "instance-attribute" in field.labels and field.annotation]
     shown = [f"{field.name}: {field.annotation}" + f" = {field.value}" * bool(field.value) for field in fields]
-    return on_lines(f"class {found.name}({', '.join(shown)})")
+    return on_lines(spelled_out(f"class {found.name}({', '.join(shown)})", found.module))
+
+
+def attributes(found: griffe.Class) -> Iterator[str]:
+    """What an error tells beside its text: what its class says, and what its `__init__` keeps."""
+    made = found.members.get("__init__")
+    if isinstance(made, griffe.Function) and made.source:
+        kept = set(re.findall(r"self\.(\w+)", made.source))
+        yield from (f"{each.name}: {each.annotation}" for each in made.parameters if each.name in kept)
+        return
+    for each in found.members.values():
+        if not isinstance(each, griffe.Attribute):
+            continue
+        yield f"{each.name}: {each.annotation}" if each.annotation else f"{each.name} = {each.value}".replace("'", '"')
+
+
+def spelled_out(code: str, module: griffe.Module) -> str:
+    """A signature without names that nobody can import: constants and aliases are replaced by what they stand for."""
+
+    def meant(name: re.Match[str]) -> str:
+        return SHOWN_AS.get(name[0]) or value_of(name[0], module) or name[0]
+
+    return re.sub(r"\b_?[A-Z]\w*\b", meant, code)
+
+
+def value_of(name: str, module: griffe.Module) -> str | None:
+    """What a name of this module stands for; None for what is public, or not defined in this package, or a class."""
+    member = module.members.get(name)
+    if name in stoplist_client.__all__ or member is None:
+        return None
+    try:
+        found = resolved(member)
+    except griffe.AliasResolutionError:
+        return None
+    if not isinstance(found, griffe.Attribute):
+        return None
+    return spelled_out(str(found.value), found.module).replace("'", '"')
 
 
 def call(found: griffe.Function, name: str = "") -> str:
     """The signature, without the argument that stands for the object itself."""
-    shown = on_lines(found.signature(name=name or found.name, return_type=not name))
+    signature = found.signature(name=name or found.name, return_type=not name)
+    shown = on_lines(spelled_out(signature, found.module))
     return f"async {shown}" if "async" in found.labels else shown
 
 
