@@ -154,18 +154,19 @@ class Process:
     def has_made_its_call(self) -> None:
         """Returns once that was answered."""
         self._hear("called")
-        self._hear("made 1")
+        self._hear("made 1 0")
 
     def kill(self) -> None:
         """kill -9. May be repeated."""
         self._process.kill()
         self._process.communicate()
 
-    def stop(self) -> int:
-        """Told to stop, it ends without an error; how many calls it made since `go`, of which each was answered."""
+    def stop(self) -> tuple[int, int]:
+        """Told to stop, it ends without an error; how many calls since `go` were answered, and how many refused."""
         out, err = self._process.communicate(timeout=PATIENCE_S)
         assert self._process.returncode == 0, err
-        return int(out.rpartition("made ")[2])
+        answered, refused = out.rpartition("made ")[2].split()
+        return int(answered), int(refused)
 
     def _hear(self, word: str) -> None:
         assert self._process.stdout is not None

@@ -1,16 +1,18 @@
 """A process with a client that asks for tokens all the time; started by renewing.py, and killed at any moment.
 
 Its first line of input says what client to make, and each further one how many calls to make, `null` for: until the
-input ends. It says when it is ready, when the first call was answered, and how many were in the end.
+input ends. It says when it is ready, when the first call was answered, and in the end how many were, and how many were
+refused because even tokens that the service had just given out were ended at once.
 """
 
 import asyncio
 import json
 import select
 import sys
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
-from stoplist_client import AsyncClient, Client, FileStore
+from stoplist_client import AsyncClient, Client, FileStore, InvalidToken
 
 ADDRESS = "ann@example.com"
 
@@ -27,40 +29,42 @@ def say(word: str) -> None:
     sys.stdout.flush()
 
 
-def work(options: dict[str, Any]) -> None:
-    with Client(**options) as client:
-        say("ready")
-        while line := sys.stdin.readline():
-            wanted, calls = json.loads(line), 0
-            while not is_over(calls, wanted):
-                list(client.look_up("email", [ADDRESS]))
-                calls += 1
-                if calls == 1:
-                    say("called")
-            say(f"made {calls}")
+def work(look_up: Callable[[], object]) -> None:
+    say("ready")
+    while line := sys.stdin.readline():
+        wanted, calls, refused = json.loads(line), 0, 0
+        while not is_over(calls, wanted):
+            try:
+                look_up()
+            except InvalidToken:
+                refused += 1
+                continue
+            calls += 1
+            if calls == 1:
+                say("called")
+        say(f"made {calls} {refused}")
 
 
-async def work_on_a_loop(options: dict[str, Any]) -> None:
-    async with AsyncClient(**options) as client:
-        say("ready")
-        while line := sys.stdin.readline():
-            wanted, calls = json.loads(line), 0
-            while not is_over(calls, wanted):
-                async for _ in client.look_up("email", [ADDRESS]):
-                    pass
-                calls += 1
-                if calls == 1:
-                    say("called")
-            say(f"made {calls}")
+def look_up(client: Client) -> None:
+    list(client.look_up("email", [ADDRESS]))
+
+
+async def look_up_on_a_loop(client: AsyncClient) -> None:
+    async for _ in client.look_up("email", [ADDRESS]):
+        pass
 
 
 def main() -> None:
     told = json.loads(sys.stdin.readline())
     options = told["access"] | told["options"] | {"store": FileStore(folder=told["folder"])}
     if told["kind"] == "async":
-        asyncio.run(work_on_a_loop(options))
+        client = AsyncClient(**options)
+        with asyncio.Runner() as runner:
+            work(lambda: runner.run(look_up_on_a_loop(client)))
+            runner.run(client.aclose())
     else:
-        work(options)
+        with Client(**options) as own:
+            work(partial(look_up, own))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from stoplist_client import Mirror
 from stoplist_client.mirror import copies
-from stoplist_client.mirror.copies import Groups, Place
+from stoplist_client.mirror.copies import Groups
 from stoplist_client.mirror.feeds import Feed, all_feeds
 from stoplist_client.mirror.file import transaction
-from stoplist_client.mirror.reading import Change
+from stoplist_client.mirror.reading import Change, Place
 
 from tests.client.partners import Partner
 

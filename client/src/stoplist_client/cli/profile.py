@@ -15,6 +15,7 @@ from stoplist_client.cli.trouble import Failed
 from stoplist_client.errors import TokenStoreError
 from stoplist_client.private_file import PrivateFile, default_folder
 from stoplist_client.secret import Secret
+from stoplist_client.shape import Shape
 from stoplist_client.stores import name_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -44,7 +45,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return default_folder() / f"mirror-{self.name or name_of(self.base_url, self.client_id)}.db"
 
 
-class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+class _Stored(Shape, msgspec.Struct, frozen=True, kw_only=True):
     """The file of a profile."""
 
     base_url: str
@@ -53,9 +54,6 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     org_slug: str | None = None
     group_id: str | None = None
     ca_file: str | None = None
-
-    def __repr__(self) -> str:
-        return "_Stored(…)"
 
 
 def stored_if_any(name: str) -> Profile | None:

@@ -18,11 +18,12 @@ from stoplist_client.cli.words import (
     org_option,
 )
 from stoplist_client.model import Channel
+from stoplist_client.shape import Shape
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class Wanted(Shape, msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says, in the names of its options."""
 
     channel: Channel
@@ -38,9 +39,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     lenient: bool
     as_json: bool
     profile_name: str | None
-
-    def __repr__(self) -> str:
-        return "Wanted(…)"
 
     def check(self) -> None:
         """Wrong usage where the options are at odds."""

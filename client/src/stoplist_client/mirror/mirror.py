@@ -69,13 +69,11 @@ class Mirror:
         if not 1 <= page_records <= MOST_RECORDS:
             raise ConfigurationError(f"page_records must be from 1 to {MOST_RECORDS}.")
         self._file, self._client, self._page_records, self._now_s = MirrorFile(path), client, page_records, clock
-        if client is not None:
-            self._file.make()
-            with self._file.reading() as connection:
-                feeds.bind(connection, client.base_url)
-        elif self._file.exists():
-            with self._file.reading():
-                pass  # so that a file that is none of ours is refused here, and not at the first message
+        try:
+            self._open()
+        except BaseException:
+            self._file.close()
+            raise
 
     def follow(self, *channels: Channel, org_slug: str | None = None) -> None:
         """The mirror follows these channels of the organization (that of the client, if none is named) from now on.
@@ -245,6 +243,16 @@ class Mirror:
 
     def _age_of(self, max_age_s: float | None) -> float:
         return self._max_age_s if max_age_s is None else _checked_age(max_age_s)
+
+    def _open(self) -> None:
+        """A file that is none of ours, or another service's, is refused here, and not at the first message."""
+        if self._client is not None:
+            self._file.make()
+            with self._file.reading() as connection:
+                feeds.bind(connection, self._client.base_url)
+        elif self._file.exists():
+            with self._file.reading():
+                pass
 
     def _org_of(self, org_slug: str | None) -> str | None:
         return self._client.org_slug if org_slug is None and self._client is not None else org_slug
