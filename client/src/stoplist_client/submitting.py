@@ -130,7 +130,7 @@ class Submission:
         return refusal(answer, items=batch.items, indexes=batch.indexes)
 
     def _is_fast(self, answer: Answer) -> bool:
-        """Whether what this host stamps may lie in the future for the service; it may where the answer does not tell."""
+        """Whether what this host stamps may lie in the future there; it may where the answer does not tell."""
         try:
             there = parsedate_to_datetime(answer.headers["date"]).timestamp()
         except (KeyError, ValueError, OverflowError):

@@ -60,6 +60,7 @@ def test_what_is_no_address_is_marked_and_ends_with_3(typed: Typed, mirrored: Pa
     lines = done.err.splitlines()
     assert [line.partition(b"\tinvalid: ")[0] for line in lines] == [b"nobody", b"b\xf6b@example.com"]
     assert b"has no @" in lines[0]
+    assert b"save the file as UTF-8" in lines[1]
 
 
 def test_json_has_a_verdict_for_every_line(typed: Typed, mirrored: Partner) -> None:
@@ -72,7 +73,7 @@ def test_json_has_a_verdict_for_every_line(typed: Typed, mirrored: Partner) -> N
         {"address": "dan@example.com", "canonical": "dan@example.com", "verdict": "allowed", "problem": None},
     ]
     assert (shown[2]["address"], shown[2]["canonical"], shown[2]["verdict"]) == ("x\\xf6", None, "invalid")
-    assert shown[2]["problem"]
+    assert "save the file as UTF-8" in shown[2]["problem"]
 
 
 @pytest.mark.parametrize(("stdin", "status"), [(b"ann@example.com\n", 3), (b"dan@example.com\n", 0), (b"", 0)])

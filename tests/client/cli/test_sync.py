@@ -212,6 +212,26 @@ def test_an_organization_that_the_key_may_not_read_holds_up_nothing(
     assert typed("sync").status == 0
 
 
+def test_what_stands_here_alone_is_given_up_on_purpose_only(
+    typed: Typed, restorable: Restorable, log_in: Logged, client_folder: Path
+) -> None:
+    """Where an organization was closed, nobody takes its opt-outs again: it goes when that is said in so many words."""
+    partner = restorable.new_partner()
+    log_in(partner)
+    backup = restorable.backup()
+    with partner.client() as client:
+        client.unsubscribe("email", ["ann@example.com"])
+        assert typed("sync", "--channel", "email").status == 0
+    restorable.restore(backup)
+    assert typed("sync").status == 0
+    path = client_folder / "mirror-default.db"
+    unfollow = ("sync", "--unfollow", "--org", partner.org_slug)
+    typed(*unfollow).failed(1, "counts 1", "--submit-missing", "--forget-missing")
+    assert _followed(path) == {(partner.org_slug, "email")}
+    assert typed(*unfollow, "--forget-missing").status == 0
+    assert _followed(path) == set()
+
+
 def test_what_is_not_followed_cannot_be_unfollowed(
     typed: Typed, partner: Partner, log_in: Logged, client_folder: Path
 ) -> None:
@@ -223,6 +243,7 @@ def test_what_is_not_followed_cannot_be_unfollowed(
         typed("sync", "--unfollow", *options).failed(1, "does not follow", f"email of {partner.org_slug}")
     for options in ([], ["--channel", "email", "--watch"], ["--channel", "email", "--submit-missing"]):
         typed("sync", "--unfollow", *options).failed(2, "--unfollow")
+    typed("sync", "--forget-missing").failed(2, "--unfollow")
     path = client_folder / "mirror-default.db"
     assert _followed(path) == {(partner.org_slug, "email"), (partner.org_slug, "sms")}
     assert typed("sync", "--unfollow", "--channel", "sms").status == 0

@@ -323,13 +323,15 @@ def test_an_sms_may_say_stop_as_people_write_it(variables: dict[str, str], tmp_p
         assert [address for address, _ in queued(tmp_path)] == ["+14155550123"]
 
 
-@pytest.mark.parametrize("timestamp", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
-def test_a_moment_out_of_the_calendar_is_not_understood(
-    variables: dict[str, str], tmp_path: Path, timestamp: str
+@pytest.mark.parametrize(
+    ("timestamp", "status"), [("0001-01-01T00:00:00+05:00", 400), ("9999-12-31T23:59:59-05:00", 204)]
+)
+def test_a_moment_out_of_the_calendar_is_answered(
+    variables: dict[str, str], tmp_path: Path, timestamp: str, status: int
 ) -> None:
-    """It is answered, and not met with a broken connection."""
+    """And not met with a broken connection: one before it is not understood, one that lies ahead counts as now."""
     with receiver(tmp_path, variables) as post:
-        assert post("/complaint", {"recipient": "ann@example.com", "timestamp": timestamp}) in (204, 400)
+        assert post("/complaint", {"recipient": "ann@example.com", "timestamp": timestamp}) == status
 
 
 def test_an_opt_out_whose_moment_is_refused_counts_from_now(

@@ -246,6 +246,18 @@ def test_a_group_that_cannot_be_meant_is_refused(
         mirror.is_barred("email", "ann@example.org", org_slug=ours.org_slug, group_id=theirs.group_id)
 
 
+def test_a_group_is_known_from_its_first_record_on(partner: Partner, client: Client, mirror: Mirror) -> None:
+    """A well-formed id that nothing is known of may be a wrong one."""
+    mirror.sync()
+    assert not mirror.knows_group("email", partner.group_id)
+    client.unsubscribe("email", ["ann@example.org"], group_id=partner.group_id)
+    mirror.sync()
+    assert mirror.knows_group("email", partner.group_id)
+    assert not mirror.knows_group("email", "grp_" + "0" * 22)
+    with pytest.raises(ConfigurationError, match="group_id"):
+        mirror.knows_group("email", "newsletter")
+
+
 def test_the_organization_may_be_left_out_where_there_is_one(
     partner: Partner, mirror: Mirror, client: Client, new_mirror: Callable[..., Mirror]
 ) -> None:

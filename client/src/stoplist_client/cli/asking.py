@@ -1,7 +1,7 @@
 """What `check` and `scrub` share: which mirror is asked, and about a message of which group."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,8 +14,7 @@ from stoplist_client.cli.profile import Profile
 from stoplist_client.cli.trouble import Failed, tell
 from stoplist_client.cli.words import as_age, as_group, common_options, json_option, mirror_option, org_option
 from stoplist_client.errors import MirrorTooOld, NotMirrored
-from stoplist_client.mirror import ANY_GROUP, Mirror, asking
-from stoplist_client.mirror.file import MirrorFile
+from stoplist_client.mirror import ANY_GROUP, Mirror
 from stoplist_client.model import Channel
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,7 +85,7 @@ def asked(
     org_slug = org or (profile.org_slug if profile else None)
     with Mirror(path) as opened:
         try:
-            if isinstance(group_id, str) and not _is_known(path, channel, org_slug, group_id):
+            if isinstance(group_id, str) and not opened.knows_group(channel, group_id, org_slug=org_slug):
                 tell(f"No record of the group {group_id} is here: is the id right?")
             yield opened, Question(channel=channel, org_slug=org_slug, group_id=group_id, max_age_s=max_age_s)
         except MirrorTooOld as error:
@@ -114,12 +113,6 @@ def _group(profile: Profile | None, group: str | None, no_group: bool, any_group
         "Say what the message is: of a group, --group ID (barred is who left that group, or everything); of no named "
         "group, --no-group (barred is who left everything); or --any-group (barred is who left anything at all)."
     )
-
-
-def _is_known(path: Path, channel: Channel, org_slug: str | None, group_id: str) -> bool:
-    with closing(MirrorFile(path)) as file, file.reading() as connection:
-        # A group that no record had yet has no number.
-        return isinstance(asking.prepared(connection, channel, org_slug, group_id).group, int)
 
 
 def _too_old(age_s: float) -> str:

@@ -8,9 +8,10 @@ import msgspec
 
 from stoplist_client.cli.asking import asked, asking_options
 from stoplist_client.cli.printing import standard_error, standard_output
-from stoplist_client.cli.reading import slices_of_lines, standard_input, texts_of
+from stoplist_client.cli.reading import NOT_UTF_8, is_utf_8, slices_of_lines, standard_input, texts_of
 from stoplist_client.cli.trouble import end_not_all
 from stoplist_client.cli.words import Command, channel_argument
+from stoplist_client.mirror import Checked
 from stoplist_client.model import Channel
 
 
@@ -60,7 +61,7 @@ class _AsLines:
                 others.append(line)
             else:
                 self.invalid += 1
-                others.append(b"%b\tinvalid: %b\n" % (line.rstrip(b"\r\n"), one.problem.encode()))
+                others.append(b"%b\tinvalid: %b\n" % (line.rstrip(b"\r\n"), (_problem(one) or "").encode()))
         _write(self._out, allowed)
         if self._err is not None:
             _write(self._err, others)
@@ -89,10 +90,14 @@ class _AsJson:
                     "address": _unicode(one.address),
                     "canonical": one.canonical,
                     "verdict": one.verdict,
-                    "problem": one.problem,
+                    "problem": _problem(one),
                 }
             )
         return shown
+
+
+def _problem(one: Checked) -> str | None:
+    return one.problem if is_utf_8(one.address) else NOT_UTF_8
 
 
 def _write(stream: BinaryIO, lines: list[bytes]) -> None:

@@ -40,7 +40,8 @@ _CLASSES = (
     ),
     (
         re.compile(r"submit them again \(Mirror\.missing\) or settle them \(Mirror\.settle\) before you unfollow"),
-        "`stoplist-client sync --submit-missing` submits them again, which is to be done first",
+        "`stoplist-client sync --submit-missing` submits them again, which is to be done first; "
+        "where it takes them no more, --forget-missing gives them up",
     ),
 )
 

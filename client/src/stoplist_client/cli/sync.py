@@ -38,6 +38,12 @@ from stoplist_client.model import CHANNELS, Channel
     help="Submit again what the service lost when it was put back to an earlier state.",
 )
 @click.option("--unfollow", "unfollows", is_flag=True, help="Take what --org and --channel name out of the mirror.")
+@click.option(
+    "--forget-missing",
+    "forgets",
+    is_flag=True,
+    help="With --unfollow: give up opt-outs, too, that the service lost and that stand in this mirror alone.",
+)
 @mirror_option
 @json_option
 @common_options
@@ -48,6 +54,7 @@ def command(
     channels: tuple[Channel, ...],
     submits: bool,
     unfollows: bool,
+    forgets: bool,
     mirror: Path | None,
     as_json: bool,
     profile_name: str | None,
@@ -60,8 +67,9 @@ def command(
     stderr and tried again later.
 
     An organization that the key may not read, or no longer, is told on stderr, and holds up no other; without --watch
-    the command ends with 1 then. --unfollow takes it out of the mirror, with all that is known of it; nothing is read.
-    With --submit-missing what the service does not take again is counted on stderr, and the command ends with 1, too.
+    the command ends with 1 then. With --submit-missing what the service does not take again is counted on stderr, and
+    the command ends with 1, too. --unfollow takes an organization out of the mirror, with all that is known of it;
+    nothing is read. It is refused while opt-outs of it stand here alone, unless --forget-missing gives those up.
 
     \b
     Examples:
@@ -75,8 +83,10 @@ def command(
     if unfollows:
         if watch or submits or not (orgs or channels):
             raise click.UsageError("--unfollow goes with --org, --channel or both, and nothing is read then.")
-        _unfollow(load_if_any(profile_name), mirror, orgs, channels)
+        _unfollow(load_if_any(profile_name), mirror, orgs, channels, forgets=forgets)
         return
+    if forgets:
+        raise click.UsageError("--forget-missing goes with --unfollow: opt-outs are given up with what they belong to.")
     profile = load(profile_name)
     if mirror is None:
         make_folder()
@@ -108,7 +118,9 @@ def _follow(mirror: Mirror, profile: Profile, orgs: tuple[str, ...], channels: t
         mirror.follow(*(channels or CHANNELS), org_slug=slug)
 
 
-def _unfollow(profile: Profile | None, path: Path | None, orgs: tuple[str, ...], channels: tuple[Channel, ...]) -> None:
+def _unfollow(
+    profile: Profile | None, path: Path | None, orgs: tuple[str, ...], channels: tuple[Channel, ...], *, forgets: bool
+) -> None:
     path = path or (profile.mirror if profile else None)
     slugs = orgs or ((profile.org_slug,) if profile and profile.org_slug else ())
     if path is None or not slugs:
@@ -122,6 +134,9 @@ def _unfollow(profile: Profile | None, path: Path | None, orgs: tuple[str, ...],
             if len(its) < max(1, len(set(channels))):
                 known = ", ".join(f"{channel} of {org}" for org, channel in followed) or "nothing"
                 raise Failed(f"The mirror does not follow that of {slug}. It follows {known}.")
+            if forgets:
+                for channel in its:
+                    opened.settle(channel, opened.missing(channel, org_slug=slug), org_slug=slug)
             opened.unfollow(*its, org_slug=slug)
             for channel in its:
                 print_line(f"{slug} {channel}: not followed any more.")

@@ -51,8 +51,8 @@ def unfollow(connection: sqlite3.Connection, channels: Iterable[str], org_slug: 
             (lost,) = connection.execute(_LOST, (feed.feed_no,)).fetchone()
             if lost:
                 raise MirrorError(
-                    f"The service lost {lost} opt-outs on the channel {feed.channel} of {feed.org_slug}, and they are "
-                    "here alone: submit them again (Mirror.missing) or settle them (Mirror.settle) before you unfollow."
+                    f"What the service lost on the channel {feed.channel} of {feed.org_slug} is here alone, and counts "
+                    f"{lost}: submit them again (Mirror.missing) or settle them (Mirror.settle) before you unfollow."
                 )
             for table in ("missing", "feeds"):
                 connection.execute(f"DELETE FROM {table} WHERE feed_no = ?", (feed.feed_no,))  # noqa: S608 - ours

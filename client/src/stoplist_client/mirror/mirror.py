@@ -202,6 +202,16 @@ class Mirror:
         rule, about = self._subject(channel, addresses, org_slug, group_id)
         return _each(partial(self._allowed, rule, about, self._age_of(max_age_s)), addresses)
 
+    def knows_group(self, channel: Channel, group_id: str, *, org_slug: str | None = None) -> bool:
+        """Whether there ever was a record of this group here; a group that is not known may be one that nobody left.
+
+        For a program that asks its user once whether an id is right: with a wrong one the mirror bars too few. Errors
+        as in is_barred; however old the mirror is.
+        """
+        with self._file.reading() as connection:
+            statements = asking.prepared(connection, feeds.checked_channel(channel), org_slug, checked_group(group_id))
+            return isinstance(statements.group, int)
+
     def records(self, channel: Channel, *, org_slug: str | None = None) -> Iterator[Record]:
         """All records as the service told them, by `seq`, as of the moment when the first one is asked for.
 
