@@ -76,12 +76,12 @@ def canonical_email(text: str) -> str:
 
     The canonical form of a canonical form is itself. Source: docs/interface.md section D7.
     """
-    text = text.strip(WHITE_SPACE)
     if len(text) <= _MOST_OCTETS and _PLAIN.fullmatch(text):
         lowered = text.lower()
         if "xn--" not in lowered:
             return lowered
-    return _by_the_whole_rule(text)
+    stripped = text.strip(WHITE_SPACE)
+    return _by_the_whole_rule(text) if stripped == text else canonical_email(stripped)
 
 
 def _by_the_whole_rule(text: str) -> str:

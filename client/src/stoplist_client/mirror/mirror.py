@@ -5,6 +5,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from types import TracebackType
@@ -305,8 +306,7 @@ class Mirror:
         with self._file.reading() as connection:
             try:
                 statements = asking.prepared(connection, *about)
-                places = asking.barred_places(connection, statements, forms, max_age_s=max_age_s, now_s=self._now_s())
-                return set(places)
+                return asking.barred_places(connection, statements, forms, max_age_s=max_age_s, now_s=self._now_s())
             except (NotMirrored, MirrorTooOld):
                 if not self._file.was_replaced(connection):
                     raise
@@ -323,6 +323,8 @@ def _canonical(
     rule: Callable[[str], str], addresses: list[str], problems: dict[int, str] | None = None
 ) -> list[str | None]:
     """The canonical form of each, None where there is none; `problems` takes in why."""
+    with suppress(AddressError):
+        return list(map(rule, addresses))  # as nearly always: each has one
     forms: list[str | None] = []
     for place, address in enumerate(addresses):
         try:
