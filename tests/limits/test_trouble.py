@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stoplist.clock import Clock
+from stoplist.limits import store as limit_store
 from stoplist.limits.limiter import Health
 from stoplist.limits.opening import open_limiter
 from stoplist.limits.shared import SharedLimiter
@@ -78,6 +79,14 @@ TROUBLES: dict[str, tuple[Step, Step]] = {
 
 
 @contextmanager
+def patience() -> Iterator[None]:
+    """The store may take its time: a machine that is busy is no trouble of the store."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(limit_store, "ANSWER_WITHIN_S", 30.0)
+        yield
+
+
+@contextmanager
 def trouble(place: Place, name: str) -> Iterator[None]:
     """The store is lost in this way until the block ends."""
     begin, end = TROUBLES[name]
@@ -123,7 +132,8 @@ def test_a_lost_store_leaves_n_a_process_and_comes_back(
 
     async def main() -> None:
         async with limiter_at(place.url) as limiter:
-            assert await accepted_at_once(limiter, one, 2) == 2
+            with patience():
+                assert await accepted_at_once(limiter, one, 2) == 2
             assert limiter.health() == Health(is_lost=False, decided_alone=0)
             with trouble(place, name):
                 assert await accepted_at_once(limiter, one, 20) == N - 2
@@ -136,8 +146,9 @@ def test_a_lost_store_leaves_n_a_process_and_comes_back(
                 assert N - 2 + N <= alone <= 40
                 assert len(warnings_in(caplog)) == 1
             await returned(limiter)
-            assert await accepted_at_once(limiter, one, 20) == await accepted_at_once(limiter, other, 20) == 0
-            assert (await limiter.api(fresh, limit=N)).remaining == N - 1
+            with patience():
+                assert await accepted_at_once(limiter, one, 20) == await accepted_at_once(limiter, other, 20) == 0
+                assert (await limiter.api(fresh, limit=N)).remaining == N - 1
             assert limiter.health() == Health(is_lost=False, decided_alone=alone)
             assert len(warnings_in(caplog)) == 1
 

@@ -244,8 +244,13 @@ def _wait_for(folder: Path, is_far_enough: Callable[[Path], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_ctrl_c_leaves_nothing(mirrored: Partner, tmp_path: Path) -> None:
-    """Not even the unfinished file; and it ends with 130."""
+@pytest.mark.parametrize(
+    ("ending", "status", "told"), [(signal.SIGINT, 130, b"Interrupted."), (signal.SIGTERM, 143, b"Ended by SIGTERM.")]
+)
+def test_a_signal_leaves_nothing(
+    mirrored: Partner, tmp_path: Path, ending: signal.Signals, status: int, told: bytes
+) -> None:
+    """Not even the unfinished file; and it ends with 128 and the number of the signal."""
     source, out = tmp_path / "list.csv", tmp_path / "out.csv"
     os.mkfifo(source)
     process = subprocess.Popen(
@@ -255,7 +260,7 @@ def test_ctrl_c_leaves_nothing(mirrored: Partner, tmp_path: Path) -> None:
         pipe.write(b"email\n" + b"dan@example.com\n" * 10_000)
         pipe.flush()
         _wait_for(tmp_path, lambda _part: True)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         _, err = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, err.strip()) == (130, b"stoplist-client: Interrupted.")
+    assert (process.returncode, err.strip()) == (status, b"stoplist-client: " + told)
     assert sorted(path.name for path in tmp_path.iterdir() if not path.is_dir()) == ["list.csv"]

@@ -1,6 +1,6 @@
 """`stoplist-client`: the commands, and how each ends.
 
-Exit status 0, 1, 2 and 3 as the help says; 130 after Ctrl+C.
+Exit status 0, 1, 2 and 3 as the help says; 130 after Ctrl+C, 143 after SIGTERM.
 """
 
 import difflib
@@ -14,7 +14,7 @@ import click
 from stoplist_client import __version__
 from stoplist_client.cli.reading import is_utf_8
 from stoplist_client.cli.telling import notes_told
-from stoplist_client.cli.trouble import Wishes, ended
+from stoplist_client.cli.trouble import Wishes, ended, hearing_sigterm
 
 PROGRAM = "stoplist-client"
 _MAY_BE_AN_ADDRESS = re.compile(r"@|\d{4}")
@@ -83,7 +83,7 @@ def stoplist_client() -> None:
       2    wrong usage: options, arguments or variables
       3    done, but some of the addresses were not acceptable
            (with check --fail-if-barred also: somebody is barred)
-      130  interrupted by Ctrl+C
+      130  interrupted by Ctrl+C; 143 ended by SIGTERM
     """
 
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The `stoplist-client` command: SystemExit with its status, whatever happened."""
     wishes = Wishes()
     try:
-        with notes_told():
+        with hearing_sigterm(), notes_told():
             status = stoplist_client(arguments, prog_name=PROGRAM, standalone_mode=False, obj=wishes)
         # What is left to be written is written here, where somebody can still be told that it could not be.
         if sys.stdout is not None:

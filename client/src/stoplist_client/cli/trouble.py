@@ -6,9 +6,11 @@ texts of libraries, since they may hold addresses, tokens or secrets.
 
 import errno
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, TextIO, TypeVar
 
 import click
@@ -18,13 +20,31 @@ from stoplist_client.errors import ConfigurationError, StoplistClientError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FAILED, WRONG_USAGE, NOT_ALL, INTERRUPTED = 1, 2, 3, 130
+FAILED, WRONG_USAGE, NOT_ALL, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 
 
 class Wishes:
     """What a command line asks for beside its command."""
 
     debug = False
+
+
+class Terminated(BaseException):
+    """SIGTERM came."""
+
+
+@contextmanager
+def hearing_sigterm() -> Iterator[None]:
+    """Within, SIGTERM is Terminated, wherever it comes: so unfinished files are removed, and locks let go."""
+
+    def end(_signal: int, _frame: object) -> NoReturn:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Failed(click.ClickException):
@@ -89,6 +109,8 @@ def _text_and_status(error: BaseException) -> tuple[str, int]:
             return error.format_message(), error.exit_code
         case click.Abort() | KeyboardInterrupt():
             return "Interrupted.", INTERRUPTED
+        case Terminated():
+            return "Ended by SIGTERM.", TERMINATED
         case ConfigurationError():
             return spoken(error), WRONG_USAGE
         case StoplistClientError():

@@ -1,22 +1,21 @@
 """`sync --watch`: the same again and again, for as long as it may help."""
 
 import random
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 
 from stoplist_client.cli.spoken import spoken
-from stoplist_client.cli.trouble import tell
+from stoplist_client.cli.trouble import Terminated, tell
 from stoplist_client.errors import ApiError, ConfigurationError, InvalidToken, StoplistClientError
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
 
 
 def watch(synchronise: Callable[[], object], every_s: float) -> None:
-    """Goes on until a signal; what cannot pass by itself is raised."""
+    """Goes on until SIGTERM or Ctrl+C, wherever it is; what cannot pass by itself is raised."""
     failures = 0
-    with _ended_by_signals():
+    with suppress(KeyboardInterrupt, Terminated):
         while True:
             wait_s = every_s
             try:
@@ -29,18 +28,6 @@ def watch(synchronise: Callable[[], object], every_s: float) -> None:
                 wait_s = backoff_s(failures, every_s, random.random())  # noqa: S311 - spreads them, and is no secret
                 tell(f"{spoken(error)} Trying again in {wait_s:.0f} s.")
             time.sleep(wait_s)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and Ctrl+C end what is within, wherever it is, and are no error."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        pass
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _may_pass(error: StoplistClientError) -> bool:
