@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from stoplist.db import Database, Transaction, connecting, pools, postgresql
+from stoplist.db import Database, SchemaChange, Transaction, connecting, pools, postgresql
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import Pooled, direct, execute, migrated, on_postgresql, opened, pooled, sql, value
@@ -213,6 +213,45 @@ async def test_a_deadlock_that_comes_again_and_again_is_the_store_s_trouble(data
         await database.write(deadlocks)
     assert tries == postgresql.TRIES
     assert await numbers(database) == []
+
+
+@on_postgresql
+@pytest.mark.parametrize("how", ["one", "one_heavy", "all", "write_one"])
+async def test_a_single_statement_that_deadlocks_is_made_again(database: Database, how: str) -> None:
+    """A read takes locks too, and a migration the same ones in its own order. The tries have an end."""
+    await _make_deadlocks(database)
+    ask, query = getattr(database, how), sql("SELECT deadlocks(CAST(:times AS BIGINT)) AS tries")
+    answer = await ask(query, times=postgresql.TRIES - 1)
+    assert (answer[0] if how == "all" else answer)["tries"] == postgresql.TRIES
+    with pytest.raises(StoreUnavailable):
+        await ask(query, times=100)
+    assert await value(database, "SELECT last_value FROM tries") == 2 * postgresql.TRIES
+
+
+@on_postgresql
+async def test_a_migration_that_deadlocks_is_made_again(database: Database) -> None:
+    """Servers that work meanwhile take the same locks; whoever migrates hears nothing of it, nor is anything done twice."""
+    await _make_deadlocks(database)
+
+    async def change(change: SchemaChange) -> None:
+        await change.script(MAKE)
+        await change.script("SELECT deadlocks(2)")
+        await change.run(ADD, number=1, content="")
+
+    await database.under_schema_lock(change)
+    assert await numbers(database) == [1]
+
+
+async def _make_deadlocks(database: Database) -> None:
+    """deadlocks(N) says that it met one, N times; then it answers."""
+    await execute(database, "CREATE SEQUENCE tries")
+    await execute(
+        database,
+        """CREATE FUNCTION deadlocks(times BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$ BEGIN
+             IF nextval('tries') <= times THEN RAISE EXCEPTION 'again' USING ERRCODE = 'deadlock_detected'; END IF;
+             RETURN currval('tries');
+           END $$""",
+    )
 
 
 @on_postgresql

@@ -90,7 +90,7 @@ class Database(Protocol):
         ...
 
     async def under_schema_lock(self, change: Callable[["SchemaChange"], Awaitable[T]]) -> T:
-        """Run `change` in one transaction that no other migration can enter at the same time."""
+        """Run `change` in one transaction that no other migration can enter meanwhile; again after a deadlock."""
         ...
 
     async def close(self) -> None:

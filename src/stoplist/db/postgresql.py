@@ -77,19 +77,28 @@ class Postgresql:
         return cls(connector, small, lines, room_for_heavy=max(1, for_lines // 2))
 
     async def one(self, query: Query, **values: Any) -> Row | None:
-        with translated():
-            async with self._small.one() as connection:
-                return await connection.fetchrow(query.postgresql, *_in_order(query, values))
+        async def attempt() -> Row | None:
+            with translated():
+                async with self._small.one() as connection:
+                    return await connection.fetchrow(query.postgresql, *_in_order(query, values))
+
+        return await _again_after_deadlock(attempt)
 
     async def one_heavy(self, query: Query, **values: Any) -> Row | None:
-        with translated():
-            async with self._heavy.taken(), self._for_lines.one() as connection:
-                return await connection.fetchrow(query.postgresql, *_in_order(query, values))
+        async def attempt() -> Row | None:
+            with translated():
+                async with self._heavy.taken(), self._for_lines.one() as connection:
+                    return await connection.fetchrow(query.postgresql, *_in_order(query, values))
+
+        return await _again_after_deadlock(attempt)
 
     async def all(self, query: Query, **values: Any) -> list[Row]:
-        with translated():
-            async with self._small.one() as connection:
-                return await connection.fetch(query.postgresql, *_in_order(query, values))  # type: ignore[no-any-return]
+        async def attempt() -> list[Row]:
+            with translated():
+                async with self._small.one() as connection:
+                    return await connection.fetch(query.postgresql, *_in_order(query, values))  # type: ignore[no-any-return]
+
+        return await _again_after_deadlock(attempt)
 
     async def slices(self, query: Query, **values: Any) -> AsyncGenerator[list[Row], None]:
         # The rows are decoded as they arrive from the socket, which is in slices by itself.
@@ -105,7 +114,7 @@ class Postgresql:
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:
         # Sent without BEGIN and COMMIT: one round trip, atomic and durable by itself.
-        return await self._counted(self._again_after_deadlock(lambda: self.one(query, **values)))
+        return await self._counted(self._one_written(query, values))
 
     async def clock_ms(self) -> int | None:
         with translated():
@@ -118,10 +127,14 @@ class Postgresql:
         return int(row["ms"])
 
     async def under_schema_lock(self, change: Callable[[SchemaChange], Awaitable[T]]) -> T:
-        with translated():
-            async with self._small.one() as connection, _begun(connection, **_FOR_MIGRATION):
-                await connection.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})", timeout=MIGRATION_TIMEOUT_S)
-                return await change(_SchemaChange(connection))
+        async def attempt() -> T:
+            with translated():
+                async with self._small.one() as connection, _begun(connection, **_FOR_MIGRATION):
+                    lock = f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"
+                    await connection.execute(lock, timeout=MIGRATION_TIMEOUT_S)
+                    return await change(_SchemaChange(connection))
+
+        return await _again_after_deadlock(attempt)
 
     async def close(self) -> None:
         # A pool that is closing refuses those who wait for a connection.
@@ -142,13 +155,20 @@ class Postgresql:
             self.counts.writes += 1
             self.counts.write_wait_ns += time.monotonic_ns() - asked_ns
 
+    async def _one_written(self, query: Query, values: dict[str, Any]) -> Row | None:
+        row = await self.one(query, **values)
+        self.counts.commits += 1
+        return row
+
     async def _write(self, unit: Unit[T]) -> T:
         async def attempt() -> T:
             with translated():
                 async with self._small.one() as connection, _begun(connection):
                     return await unit(_Transaction(connection))
 
-        return await self._again_after_deadlock(attempt)
+        result = await _again_after_deadlock(attempt)
+        self.counts.commits += 1
+        return result
 
     async def _commit_together(self, group: list[Job]) -> None:
         """One transaction for the units of `group`; one that fails harms no other, unless the store itself fails."""
@@ -161,25 +181,25 @@ class Postgresql:
                         await job.run(transaction, is_alone=len(group) == 1)
 
         try:
-            await self._again_after_deadlock(attempt)
+            await _again_after_deadlock(attempt)
         except Exception as failure:
             for job in group:
                 job.refuse(failure)
         else:
+            self.counts.commits += 1
             for job in group:
                 job.deliver()
 
-    async def _again_after_deadlock(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        for _ in range(TRIES):
-            try:
-                result = await attempt()
-            except asyncpg.PostgresError as error:
-                if not is_worth_another_try(error):
-                    raise
-            else:
-                self.counts.commits += 1
-                return result
-        raise StoreUnavailable("The database is too busy with changes to the same rows: try again shortly.")
+
+async def _again_after_deadlock(attempt: Callable[[], Awaitable[T]]) -> T:
+    """What the attempt returns, made again where what others did undid it: a migration's locks undo reads, too."""
+    for _ in range(TRIES):
+        try:
+            return await attempt()
+        except asyncpg.PostgresError as error:
+            if not is_worth_another_try(error):
+                raise
+    raise StoreUnavailable("The database is too busy with changes to the same rows: try again shortly.")
 
 
 class _Transaction:
