@@ -230,7 +230,7 @@ async def test_a_single_statement_that_deadlocks_is_made_again(database: Databas
 
 @on_postgresql
 async def test_a_migration_that_deadlocks_is_made_again(database: Database) -> None:
-    """Servers that work meanwhile take the same locks; whoever migrates hears nothing of it, nor is anything done twice."""
+    """Servers that work meanwhile take the same locks; whoever migrates hears nothing of it, and nothing is doubled."""
     await _make_deadlocks(database)
 
     async def change(change: SchemaChange) -> None:
