@@ -13,7 +13,8 @@ from stoplist.web.protocol import Bounds
 from stoplist.web.server import serve_http
 
 Scope = dict[str, Any]
-PATIENCE_S = 20.0
+# More than an answer may take: a heavy unit waits 15 s for its turn, then as long for a database that stands still.
+PATIENCE_S = 60.0
 
 
 class Answer(NamedTuple):
