@@ -7,9 +7,10 @@ batches take can never be missing where a token is asked for.
 
 import asyncio
 import contextlib
+import functools
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 import asyncpg
 
@@ -22,6 +23,7 @@ from stoplist.db.trouble import is_worth_another_try, translated
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.pace import let_others_run
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 LOCK_TIMEOUT_S = 5.0
@@ -36,6 +38,22 @@ TRIES = 5
 
 _SCHEMA_LOCK = 0x53544F50  # "STOP": the advisory lock that migrations take
 _CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS ms, pg_is_in_recovery() AS is_standby"
+
+
+def _again_after_deadlock(attempt: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The same, made again where what others did undid it: a migration's locks undo reads, too."""
+
+    @functools.wraps(attempt)
+    async def attempts(*args: P.args, **named: P.kwargs) -> T:
+        for _ in range(TRIES):
+            try:
+                return await attempt(*args, **named)
+            except asyncpg.PostgresError as error:
+                if not is_worth_another_try(error):
+                    raise
+        raise StoreUnavailable("The database is too busy with changes to the same rows: try again shortly.")
+
+    return attempts
 
 
 class Postgresql:
@@ -76,29 +94,23 @@ class Postgresql:
         # Of the connections for lines, half are kept free of heavy units, so that small ones of other feeds go on.
         return cls(connector, small, lines, room_for_heavy=max(1, for_lines // 2))
 
+    @_again_after_deadlock
     async def one(self, query: Query, **values: Any) -> Row | None:
-        async def attempt() -> Row | None:
-            with translated():
-                async with self._small.one() as connection:
-                    return await connection.fetchrow(query.postgresql, *_in_order(query, values))
+        with translated():
+            async with self._small.one() as connection:
+                return await connection.fetchrow(query.postgresql, *_in_order(query, values))
 
-        return await _again_after_deadlock(attempt)
-
+    @_again_after_deadlock
     async def one_heavy(self, query: Query, **values: Any) -> Row | None:
-        async def attempt() -> Row | None:
-            with translated():
-                async with self._heavy.taken(), self._for_lines.one() as connection:
-                    return await connection.fetchrow(query.postgresql, *_in_order(query, values))
+        with translated():
+            async with self._heavy.taken(), self._for_lines.one() as connection:
+                return await connection.fetchrow(query.postgresql, *_in_order(query, values))
 
-        return await _again_after_deadlock(attempt)
-
+    @_again_after_deadlock
     async def all(self, query: Query, **values: Any) -> list[Row]:
-        async def attempt() -> list[Row]:
-            with translated():
-                async with self._small.one() as connection:
-                    return await connection.fetch(query.postgresql, *_in_order(query, values))  # type: ignore[no-any-return]
-
-        return await _again_after_deadlock(attempt)
+        with translated():
+            async with self._small.one() as connection:
+                return await connection.fetch(query.postgresql, *_in_order(query, values))  # type: ignore[no-any-return]
 
     async def slices(self, query: Query, **values: Any) -> AsyncGenerator[list[Row], None]:
         # The rows are decoded as they arrive from the socket, which is in slices by itself.
@@ -126,15 +138,12 @@ class Postgresql:
             raise StoreUnavailable("The database has become a standby: try again shortly.")
         return int(row["ms"])
 
+    @_again_after_deadlock
     async def under_schema_lock(self, change: Callable[[SchemaChange], Awaitable[T]]) -> T:
-        async def attempt() -> T:
-            with translated():
-                async with self._small.one() as connection, _begun(connection, **_FOR_MIGRATION):
-                    lock = f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"
-                    await connection.execute(lock, timeout=MIGRATION_TIMEOUT_S)
-                    return await change(_SchemaChange(connection))
-
-        return await _again_after_deadlock(attempt)
+        with translated():
+            async with self._small.one() as connection, _begun(connection, **_FOR_MIGRATION):
+                await connection.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})", timeout=MIGRATION_TIMEOUT_S)
+                return await change(_SchemaChange(connection))
 
     async def close(self) -> None:
         # A pool that is closing refuses those who wait for a connection.
@@ -160,19 +169,18 @@ class Postgresql:
         self.counts.commits += 1
         return row
 
+    @_again_after_deadlock
     async def _write(self, unit: Unit[T]) -> T:
-        async def attempt() -> T:
-            with translated():
-                async with self._small.one() as connection, _begun(connection):
-                    return await unit(_Transaction(connection))
-
-        result = await _again_after_deadlock(attempt)
+        with translated():
+            async with self._small.one() as connection, _begun(connection):
+                result = await unit(_Transaction(connection))
         self.counts.commits += 1
         return result
 
     async def _commit_together(self, group: list[Job]) -> None:
         """One transaction for the units of `group`; one that fails harms no other, unless the store itself fails."""
 
+        @_again_after_deadlock
         async def attempt() -> None:
             with translated():
                 async with self._for_lines.one() as connection, _begun(connection):
@@ -181,7 +189,7 @@ class Postgresql:
                         await job.run(transaction, is_alone=len(group) == 1)
 
         try:
-            await _again_after_deadlock(attempt)
+            await attempt()
         except Exception as failure:
             for job in group:
                 job.refuse(failure)
@@ -189,17 +197,6 @@ class Postgresql:
             self.counts.commits += 1
             for job in group:
                 job.deliver()
-
-
-async def _again_after_deadlock(attempt: Callable[[], Awaitable[T]]) -> T:
-    """What the attempt returns, made again where what others did undid it: a migration's locks undo reads, too."""
-    for _ in range(TRIES):
-        try:
-            return await attempt()
-        except asyncpg.PostgresError as error:
-            if not is_worth_another_try(error):
-                raise
-    raise StoreUnavailable("The database is too busy with changes to the same rows: try again shortly.")
 
 
 class _Transaction:

@@ -189,23 +189,30 @@ def test_what_the_service_refuses_holds_up_no_other_opt_out(
     assert typed("check", "email", "--any-group", stdin=b"ann@example.com\n").out == b""
 
 
-def test_an_organization_that_the_key_may_not_read_holds_up_nothing(
-    typed: Typed, restorable: Restorable, log_in: Logged
-) -> None:
-    """The others are read, and what they lost is submitted again; it ends with 1, and says the way out."""
+def _partner_of_a_lost_opt_out(typed: Typed, restorable: Restorable, log_in: Logged) -> Partner:
+    """Logged in, with a mirror of e-mail that has ann's opt-out, which the service was then put back before."""
     partner = restorable.new_partner()
     log_in(partner)
     backup = restorable.backup()
     with partner.client() as client:
         client.unsubscribe("email", ["ann@example.com"])
         assert typed("sync", "--channel", "email").status == 0
-        restorable.restore(backup)
-        done = typed("sync", "--org", "nobody", "--channel", "email", "--submit-missing")
-        assert done.status == 1
-        assert f"{partner.org_slug} email: 0 changes, read anew" in done.text
-        assert "1 opt-out that the service had lost: submitted again." in done.text
-        assert "403 unauthorized_organization" in done.told
-        assert "`stoplist-client sync --unfollow --org nobody --channel email`" in done.told
+    restorable.restore(backup)
+    return partner
+
+
+def test_an_organization_that_the_key_may_not_read_holds_up_nothing(
+    typed: Typed, restorable: Restorable, log_in: Logged
+) -> None:
+    """The others are read, and what they lost is submitted again; it ends with 1, and says the way out."""
+    partner = _partner_of_a_lost_opt_out(typed, restorable, log_in)
+    done = typed("sync", "--org", "nobody", "--channel", "email", "--submit-missing")
+    assert done.status == 1
+    assert f"{partner.org_slug} email: 0 changes, read anew" in done.text
+    assert "1 opt-out that the service had lost: submitted again." in done.text
+    assert "403 unauthorized_organization" in done.told
+    assert "`stoplist-client sync --unfollow --org nobody --channel email`" in done.told
+    with partner.client() as client:
         assert len(next(client.look_up("email", ["ann@example.com"])).records) == 1
     done = typed("sync", "--unfollow", "--org", "nobody", "--channel", "email")
     assert (done.status, done.text) == (0, "nobody email: not followed any more.\n")
@@ -216,13 +223,7 @@ def test_what_stands_here_alone_is_given_up_on_purpose_only(
     typed: Typed, restorable: Restorable, log_in: Logged, client_folder: Path
 ) -> None:
     """Where an organization was closed, nobody takes its opt-outs again: it goes when that is said in so many words."""
-    partner = restorable.new_partner()
-    log_in(partner)
-    backup = restorable.backup()
-    with partner.client() as client:
-        client.unsubscribe("email", ["ann@example.com"])
-        assert typed("sync", "--channel", "email").status == 0
-    restorable.restore(backup)
+    partner = _partner_of_a_lost_opt_out(typed, restorable, log_in)
     assert typed("sync").status == 0
     path = client_folder / "mirror-default.db"
     unfollow = ("sync", "--unfollow", "--org", partner.org_slug)
