@@ -4,7 +4,6 @@ Exit status 0, 1, 2 and 3 as the help says; 130 after Ctrl+C, 143 after SIGTERM.
 """
 
 import difflib
-import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,12 +11,11 @@ from importlib import import_module
 import click
 
 from stoplist_client import __version__
-from stoplist_client.cli.reading import is_utf_8
+from stoplist_client.cli.reading import is_utf_8, may_be_an_address
 from stoplist_client.cli.telling import notes_told
 from stoplist_client.cli.trouble import Wishes, ended, hearing_sigterm
 
 PROGRAM = "stoplist-client"
-_MAY_BE_AN_ADDRESS = re.compile(r"@|\d{4}")
 
 # Name, one line of help, module: the module is loaded when the command is used, so that none waits for all.
 COMMANDS = {
@@ -48,7 +46,7 @@ class _Commands(click.Group):
         if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         # Whoever forgot the command may have typed an address.
-        what = "That is no command" if _MAY_BE_AN_ADDRESS.search(name) else f"There is no command {name!r}"
+        what = "That is no command" if may_be_an_address(name) else f"There is no command {name!r}"
         near = difflib.get_close_matches(name.lower().replace("_", "-"), COMMANDS, n=1)
         raise click.UsageError(f"{what}: did you mean {near[0]}?" if near else what, ctx)
 

@@ -1,5 +1,6 @@
 """Lines of addresses, read as they come and never all at once."""
 
+import re
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ T = TypeVar("T")
 _MOST_BYTES = 1 << 20
 _CHUNK = 1 << 18
 _BOM = b"\xef\xbb\xbf"
+_MAY_BE_AN_ADDRESS = re.compile(r"@|\d{4}")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 CR_ALONE = "The lines end with a carriage return alone: save the file with LF, or CR LF, at the end of its lines."
@@ -67,6 +69,11 @@ def is_utf_8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def may_be_an_address(text: str) -> bool:
+    """Whether a text that was meant for something else is better not repeated."""
+    return _MAY_BE_AN_ADDRESS.search(text) is not None
 
 
 def texts_of(lines: list[bytes]) -> list[str]:

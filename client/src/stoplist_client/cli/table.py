@@ -12,10 +12,9 @@ from typing import BinaryIO, TypeAlias
 
 import click
 
-from stoplist_client.cli.reading import CR_ALONE, slices_of_lines, texts_of
+from stoplist_client.cli.reading import CR_ALONE, may_be_an_address, slices_of_lines, texts_of
 from stoplist_client.cli.trouble import Failed
 
-_MAY_BE_AN_ADDRESS = re.compile(r"@|\d{4}")
 _WORDS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
 _MOST_TAKEN = 10_000
 # As `_plain` makes them.
@@ -84,7 +83,7 @@ class Table:
         by_plain = {_plain(other): other for other in self.names}
         for almost in difflib.get_close_matches(_plain(name), by_plain, n=1, cutoff=_TOO_ALIKE[name]):
             other = by_plain[almost]
-            which = "A column" if _MAY_BE_AN_ADDRESS.search(other) else f"The column {_printable(other)!r}"
+            which = "A column" if may_be_an_address(other) else f"The column {_printable(other)!r}"
             raise Failed(f"{which} has almost the name {name}: call it {name}, or something quite different.")
 
     def _named(self, named: str) -> int:
@@ -97,7 +96,7 @@ class Table:
         raise Failed(f"{'Several columns have' if found else 'No column has'} that name. {self._told_names()}")
 
     def _told_names(self) -> str:
-        if any(map(_MAY_BE_AN_ADDRESS.search, self.names)):
+        if any(map(may_be_an_address, self.names)):
             return "The first row looks like an address: a header row is needed, which names the columns."
         return f"The columns are: {_printable(', '.join(self.names))}."
 
