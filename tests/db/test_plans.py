@@ -561,9 +561,10 @@ def test_on_postgresql_a_time_is_found_by_halving(request: pytest.FixtureRequest
 
     The feed has a thousand, and each of 16 looks is a way down an index of three floors, and a record.
     """
+    url = request.getfixturevalue(size)  # no loop may run yet: the first who asks makes it, in one of its own
 
     async def pages() -> int:
-        connection = await asyncpg.connect(request.getfixturevalue(size))
+        connection = await asyncpg.connect(url)
         await connection.execute(f"SET plan_cache_mode = {mode}")
         await connection.execute(f"PREPARE it AS {QUERIES['seq_at'].postgresql}")
         plan = await connection.fetchval("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE it (17, 3000)")
