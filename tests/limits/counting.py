@@ -121,10 +121,17 @@ class AtStore:
 
 
 @contextmanager
+def patience(answer_within_s: float = 30.0) -> Iterator[None]:
+    """The store may take its time: a machine that is busy is no trouble of the store."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(limit_store, "ANSWER_WITHIN_S", answer_within_s)
+        yield
+
+
+@contextmanager
 def at_store(server: Valkey, *, is_alone: bool = False) -> Iterator[AtStore]:
-    """A limiter at an empty database of this server. What is decided is at stake, not how soon a busy machine does."""
-    with asyncio.Runner() as runner, pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(limit_store, "ANSWER_WITHIN_S", 30.0)
+    """A limiter at an empty database of this server."""
+    with asyncio.Runner() as runner, patience():
         counting = AtStore(own_url(server), runner, is_alone=is_alone)
         try:
             yield counting

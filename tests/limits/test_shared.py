@@ -16,12 +16,19 @@ from stoplist.limits.limiter import Health, Log
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import LimitStore, StoreLost
 from tests.fakes import FakeClock
-from tests.limits.counting import at_store, own_url
+from tests.limits.counting import at_store, own_url, patience
 from tests.limits.naive_model import SECOND_NS
 from tests.services.proxy import ANSWERS, Proxy, proxy
 from tests.services.valkey import Valkey
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(autouse=True)
+def patient() -> Iterator[None]:
+    """What is decided is at stake here, not how soon."""
+    with patience():
+        yield
 
 
 @pytest.fixture
@@ -189,7 +196,7 @@ def test_an_answer_that_comes_too_late_is_nobody_elses(run: Run, url: str, betwe
             ).accepted  # so that its next answer is like no other
             seen = Requests(between)
             between.hold(ANSWERS)
-            with pytest.raises(StoreLost, match="no answer within 250 ms"):
+            with patience(0.25), pytest.raises(StoreLost, match="no answer within 250 ms"):
                 await store.ask(("api", "late"), None, limit=2)
             asked = len(seen.pieces)
             task = asyncio.create_task(store.ask(("api", "a"), None, limit=7))

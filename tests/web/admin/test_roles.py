@@ -314,7 +314,8 @@ def form_of(browser: Browser, sample: Sample, page: str, path: str) -> Form:
 
 def said(answer: Shown) -> str:
     """The status, or `in` where the answer is to sign in."""
-    if answer.status == 303 and (answer.location or "").startswith(SIGN_IN_PATH) and "note" not in answer.location:  # type: ignore[operator]
+    path, _, query = (answer.location or "").partition("?")
+    if answer.status == 303 and path == SIGN_IN_PATH and not query.startswith("note="):
         return "in"
     return str(answer.status)
 
