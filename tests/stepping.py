@@ -24,7 +24,8 @@ Work = Callable[[Postgresql], Awaitable[Any]]
 
 _PID = sql("SELECT pg_backend_pid() AS pid")
 _IS_BLOCKED = sql(
-    "SELECT bool_or(cardinality(pg_blocking_pids(pid)) > 0) AS is_blocked FROM unnest(CAST(:pids AS integer[])) pid"
+    "SELECT bool_or(pg_blocking_pids(pid) && CAST(:others AS integer[])) AS is_blocked "
+    "FROM unnest(CAST(:pids AS integer[])) pid"
 )
 _NO_LINE = -1
 
@@ -135,7 +136,9 @@ class Stage:
                 return
 
     async def _is_blocked(self, player: "_Player") -> bool:
-        row = await self.observer.one(_IS_BLOCKED, pids=player.pids)
+        # Whoever waits for somebody else, as for a vacuum, goes on by himself.
+        others = [pid for other in self._players.values() for pid in other.pids]
+        row = await self.observer.one(_IS_BLOCKED, pids=player.pids, others=others)
         return row is not None and bool(row["is_blocked"])
 
 

@@ -19,7 +19,7 @@ from tests.web.serving import Answer, Connection
 
 # How soon a program asks again: after an answer, and after a refusal.
 PACE_S, BACK_OFF_S = 0.03, 0.1
-HEALED_WITHIN_S = 30.0
+HEALED_WITHIN_S = 60.0
 # So many connections of the hasty program at first; more, until each worker has one.
 HASTY = 4
 # Alone, together with others, and heavy, as the drivers tell them apart.

@@ -1,6 +1,7 @@
 """Deployments on either kind of database, and servers that run for all the tests of a module."""
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,16 @@ from tests.services.valkey import Valkey
 
 SECRET_KEY = "0123456789abcdefghijklmnopqrstuvwxyz"
 
+
+# A busy machine is no trouble of the limit store: a server that counts alone would accept more.
+_PATIENT = """
+import sys
+
+if {"serve", "--multiprocessing-fork"} & set(sys.orig_argv):
+    from stoplist.limits import store
+
+    store.ANSWER_WITHIN_S = 30.0
+"""
 
 # Each deployment has a database of the limit store to itself: attempts without a known client count by source alone.
 _limit_databases = itertools.cycle(range(1, 16))
@@ -39,8 +50,17 @@ def postgresql_place(folder: Path, url: str, **variables: str) -> Place:
 
 
 def scaled_place(folder: Path, url: str, valkey: Valkey) -> Place:
-    """A place on PostgreSQL and Valkey, where a server has two workers."""
-    return postgresql_place(folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2")
+    """A place on PostgreSQL and Valkey, where a server has two workers, which wait for Valkey however long it takes."""
+    return doing_first(_PATIENT, postgresql_place(folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2"))
+
+
+def doing_first(program: str, place: Place) -> Place:
+    """The place, where each process of `stoplist` runs this program before anything else."""
+    start = place.folder / "start"
+    start.mkdir(exist_ok=True)
+    (start / "sitecustomize.py").write_text(program)
+    place.variables["PYTHONPATH"] = f"{start}{os.pathsep}{place.variables['PYTHONPATH']}"
+    return place
 
 
 def own_limits_url(valkey: Valkey) -> str:

@@ -40,6 +40,22 @@ _WIDER_THAN_THE_WINDOW = """
 }
 """
 
+_LISTEN = """
+() => {
+  window.heard = new Set();
+  const hear = ({target}) =>
+    window.heard.add(`${target.localName ?? target.parentElement.localName}: ${target.textContent}`);
+  const observer = new MutationObserver((changes) => changes.forEach(hear));
+  observer.observe(document, {characterData: true, childList: true, subtree: true});
+}
+"""
+_HEARD = """
+async (words) => {
+  while (!words.every((text) => window.heard.has(text))) await new Promise(requestAnimationFrame);
+  window.heard.clear();
+}
+"""
+
 Watch = Callable[[Page], Awaitable[None]]
 
 
@@ -103,6 +119,7 @@ async def window(browser: Browser, server: Server, **options: Any) -> AsyncItera
         "base_url": server.base_url,
     }
     context: BrowserContext = await browser.new_context(**(known | options))
+    context.set_default_timeout(PATIENCE_S * 1000)
     complaints: list[str] = []
     asked_for: list[str] = []
     try:
@@ -152,6 +169,19 @@ async def fit_on_paper(page: Page, name: str) -> None:
     await page.set_viewport_size({"width": WIDE, "height": _HEIGHT})
 
 
+async def listen(page: Page) -> None:
+    """From here on it is noted what elements come to say, for `heard`."""
+    await page.evaluate(_LISTEN)
+
+
+async def heard(page: Page, *words: str) -> None:
+    """The page has said all of this since it was last asked, each by an element and its text.
+
+    Some of it disappears after two seconds, and those may be over before anybody looks.
+    """
+    await page.evaluate(_HEARD, words)
+
+
 async def set_password(page: Page) -> None:
     """Whoever opened a link chooses the password of these tests, and is in."""
     await page.get_by_label("Password", exact=True).fill(PASSWORD)
@@ -166,11 +196,6 @@ async def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
     await page.get_by_label("E-mail address").fill(email)
     await page.get_by_label("Password").fill(password)
     await page.get_by_role("button", name="Sign in").click()
-
-
-async def path_of(page: Page) -> str:
-    """Where the window is, without its host."""
-    return str(await page.evaluate("location.pathname"))
 
 
 def get_token(client: httpx.Client, client_id: str, secret: str) -> httpx.Response:

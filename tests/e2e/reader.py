@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.e2e.running import STOPLIST, Lines, Place, Server
+from tests.e2e.running import PATIENCE_S, STOPLIST, Lines, Place, Server
 
 BASE_URL = "https://localhost:8443"
 """That of a server for development, as documents name it."""
@@ -125,8 +125,11 @@ class Shell:
 
     def close(self) -> None:
         """It is gone, with what it may still be doing."""
+        assert self._process.stdin is not None
         self._process.kill()
-        self._process.communicate()
+        self._process.stdin.close()
+        self._process.wait(PATIENCE_S)
+        self._output.finish()
 
 
 def documents(text: str) -> Iterator[Any]:

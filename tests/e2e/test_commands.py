@@ -89,7 +89,8 @@ def test_under_load_no_request_begun_after_a_revocation_succeeds(deployment: Dep
 async def _hammered(servers: list[Server], key: Key, revoke: Callable[[], object], stays_good: set[str]) -> None:
     loop = asyncio.get_running_loop()
     ended_s = float("inf")
-    succeeded = itertools.count()
+    succeeded = itertools.count(1)
+    is_under_load = asyncio.Event()
     late: list[int] = []
 
     async def hammer(line: Connection, kind: str, pair: dict[str, Any]) -> dict[str, Any]:
@@ -103,8 +104,8 @@ async def _hammered(servers: list[Server], key: Key, revoke: Callable[[], object
                 late_left -= 1
                 if is_success and kind not in stays_good:
                     late.append(answer.status)
-            elif is_success:
-                next(succeeded)
+            elif is_success and next(succeeded) == 100:
+                is_under_load.set()
             if answer.status == 200:
                 pair = answer.json()
         return pair
@@ -116,10 +117,10 @@ async def _hammered(servers: list[Server], key: Key, revoke: Callable[[], object
             asyncio.create_task(hammer(line, kind, answer.json()))
             for line, kind, answer in zip(lines, kinds, answers, strict=True)
         ]
+        await is_under_load.wait()
         await loop.run_in_executor(None, revoke)
         ended_s = loop.time()
         pairs = await asyncio.gather(*hammering)
-        assert next(succeeded) > 100
         assert late == []
         for kind, pair in zip(kinds, pairs, strict=True):
             left = [(await load.ask(line, _request(use, key, pair))).status for line in lines[:2] for use in _USES]

@@ -20,7 +20,7 @@ from tests.e2e.running import Key, Place, Server
 from tests.e2e.stored import check_stored
 from tests.web.serving import Connection
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 MANY = 1_000_000
 ROUNDS = 20

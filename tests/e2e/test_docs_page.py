@@ -10,7 +10,8 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.e2e.running import Place, Server
+from tests.e2e.pages_browser import heard, listen
+from tests.e2e.running import PATIENCE_S, Place, Server
 from tests.services.browser import launched
 
 DOCS = "/docs"
@@ -92,6 +93,7 @@ class Window:
         # The authority of a development server is in its data folder, not in the browser.
         known: dict[str, Any] = {"ignore_https_errors": True, "viewport": {"width": WIDE, "height": 900}}
         context = await self._browser.new_context(**(known | options))
+        context.set_default_timeout(PATIENCE_S * 1000)
         try:
             if init:
                 await context.add_init_script(init)
@@ -150,7 +152,8 @@ def test_the_policy_keeps_everything_else_out(window: Window) -> None:
               document.body.append(script, style, image);
               document.body.click();
               await fetch("/openapi.json").catch(() => {});
-              await new Promise((done) => setTimeout(done));
+              const enough = performance.now() + 60_000;
+              while (new Set(kept).size < 5 && performance.now() < enough) await new Promise(requestAnimationFrame);
               return [[...new Set(kept)].sort(), window.gotIn ?? false, getComputedStyle(document.body).display];
             }"""
         )
@@ -171,15 +174,7 @@ def test_a_button_copies_what_stands_beside_it(window: Window) -> None:
 
     async def watch(shown: Shown) -> None:
         page = shown.page
-        # What is said disappears after two seconds, and those may be over before anybody looks.
-        await page.evaluate(
-            """() => {
-              window.heard = new Set();
-              const hear = ({target}) => window.heard.add(`${target.localName}: ${target.textContent}`);
-              const observer = new MutationObserver((changes) => changes.forEach(hear));
-              observer.observe(document, {childList: true, subtree: true});
-            }"""
-        )
+        await listen(page)
         assert await page.locator(".code").count() == await page.get_by_role("button", name="Copy: ").count() + (
             await page.locator("details:not([open]) .code").count()
         )
@@ -189,13 +184,7 @@ def test_a_button_copies_what_stands_beside_it(window: Window) -> None:
                 for sample in operation["x-codeSamples"]:
                     button = article.get_by_role("button", name=f"Copy: {sample['label']}", exact=True)
                     await button.click()
-                    await page.evaluate(
-                        """async () => {
-                          const isSaid = () => ["button: Copied", "p: Copied"].every((text) => window.heard.has(text));
-                          while (!isSaid()) await new Promise(requestAnimationFrame);
-                          window.heard.clear();
-                        }"""
-                    )
+                    await heard(page, "button: Copied", "p: Copied")
                     assert await page.evaluate("navigator.clipboard.readText()") == sample["source"].rstrip()
         assert shown.complaints == []
 
@@ -206,9 +195,9 @@ def test_where_nothing_may_be_copied_it_is_selected(window: Window) -> None:
     """So that the reader's own keys can copy it."""
 
     async def watch(shown: Shown) -> None:
-        button = shown.page.get_by_role("button", name="Copy: Base address")
-        await button.click()
-        await expect(button).to_have_text("Selected")
+        await listen(shown.page)
+        await shown.page.get_by_role("button", name="Copy: Base address").click()
+        await heard(shown.page, "button: Selected", "p: Selected")
         assert await shown.page.evaluate("getSelection().toString().trim()") == window.server.base_url
 
     window.look(watch, init="navigator.clipboard.writeText = () => Promise.reject(new Error('no'));")
@@ -250,6 +239,7 @@ def test_a_link_to_a_heading_shows_it(window: Window) -> None:
 
     async def watch(shown: Shown) -> None:
         heading = shown.page.locator("#submitSmsUnsubscribes")
+        await expect(heading).to_be_in_viewport()
         box = await heading.bounding_box()
         bar = await shown.page.locator(".top").bounding_box()
         assert box is not None

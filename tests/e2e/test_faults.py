@@ -33,7 +33,7 @@ from tests.services import valkey as limit_stores
 from tests.services.proxy import Proxy, proxy
 from tests.services.valkey import Valkey
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROLE = "server"
 FROZEN_S = 20.0

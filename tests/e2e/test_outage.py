@@ -1,5 +1,6 @@
 """A database that goes away and comes back under a running server."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from tests.conftest import leave_out
 from tests.e2e.conftest import postgresql_place
 from tests.e2e.running import PATIENCE_S
 from tests.services import postgresql as services
@@ -16,13 +18,14 @@ CC = {"grant_type": "client_credentials"}
 
 
 @pytest.fixture
-def own_cluster() -> Iterator[services.Cluster]:
+def own_cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
     """A PostgreSQL that may be stopped: other tests do not use it."""
-    try:
-        with services.cluster(settings={"fsync": "off"}) as cluster:
-            yield cluster
-    except services.Unavailable as error:
-        pytest.skip(str(error))
+    with contextlib.ExitStack() as running:
+        try:
+            cluster = running.enter_context(services.cluster(settings={"fsync": "off"}))
+        except services.Unavailable as error:
+            leave_out(pytestconfig, "on a PostgreSQL of their own", str(error))
+        yield cluster
 
 
 def test_without_its_database_a_server_says_503_and_heals_by_itself(

@@ -16,7 +16,7 @@ CC = {"grant_type": "client_credentials"}
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_request_in_flight_is_finished(place: Place, number: signal.Signals) -> None:
     """Its body still comes in after the signal, when no new connection is accepted; then the process ends with 0."""
-    with place.serving() as server:
+    with place.serving(DRAIN_S="60") as server:
         key = place.new_key()
         answer = asyncio.run(_answer_across(server, key, number))
         assert (answer.status, answer.headers["connection"]) == (200, "close")

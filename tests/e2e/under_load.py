@@ -19,7 +19,7 @@ from tests.e2e import load
 from tests.e2e.at_work import Partners
 from tests.e2e.conftest import postgresql_place
 from tests.e2e.partners import Follower
-from tests.e2e.running import PATIENCE_S, Key, Place, Server, free_port
+from tests.e2e.running import PATIENCE_S, Key, Place, Server, reserved_address
 from tests.e2e.stored import check_stored, check_tokens
 from tests.web.serving import Connection
 
@@ -53,11 +53,8 @@ def deployed(folder: Path, direct_url: str, url: str, limits_url: str, **variabl
     """A server of two workers that reaches its stores at these addresses."""
     direct = postgresql_place(folder, direct_url)
     direct.ok("migrate")
-    metrics = f"127.0.0.1:{free_port()}"
-    place = postgresql_place(
-        folder, url, LIMITS_URL=limits_url, WORKERS=str(WORKERS), METRICS_LISTEN=metrics, DATABASE_POOL=str(POOL)
-    )
-    with place.serving(**variables) as server:
+    place = postgresql_place(folder, url, LIMITS_URL=limits_url, WORKERS=str(WORKERS), DATABASE_POOL=str(POOL))
+    with reserved_address() as metrics, place.serving(METRICS_LISTEN=metrics, **variables) as server:
         yield Deployment(server, direct, metrics)
 
 

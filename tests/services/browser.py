@@ -24,7 +24,7 @@ _NAMES = (
     "google-chrome",
     "chrome",
 )
-_PATIENCE_S = 30
+_PATIENCE_S = 60.0
 _INSTALLED = Path.home() / ".cache" / "ms-playwright"
 
 
@@ -53,7 +53,7 @@ async def launched(program: Path) -> AsyncIterator[Browser]:
     # Nobody but root needs this: in a container the account is root, and Chromium's own sandbox refuses it.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=arguments)
+        browser = await playwright.chromium.launch(executable_path=program, args=arguments, timeout=_PATIENCE_S * 1000)
         try:
             yield browser
         finally:

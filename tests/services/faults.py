@@ -37,7 +37,7 @@ from tests.services.http_messages import Reply, Request, read_reply, read_reques
 from tests.services.keeping import reserve_port
 from tests.services.mishaps import CUT, DROP, LOSE, RESET, Alter, Fault, Hold, Which, is_any
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 # As much as one page or batch may be: the reader never waits for somebody to take what it has.
 _BUFFER_BYTES = 1 << 25
 
@@ -153,7 +153,7 @@ class Faults:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", self.port))
         self._listener = await asyncio.start_server(
-            self._accept, sock=listener, ssl=self._context, limit=_BUFFER_BYTES, ssl_shutdown_timeout=1
+            self._accept, sock=listener, ssl=self._context, limit=_BUFFER_BYTES, ssl_shutdown_timeout=_PATIENCE_S
         )
 
     async def _close_idle(self) -> None:
@@ -163,7 +163,10 @@ class Faults:
     async def _end(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        broken = [task for task in self._tasks if task.cancel()]
+        await asyncio.sleep(0)  # Who was accepted just now is begun with, so that his socket is closed, too.
+        broken = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in broken:
+            task.cancel()
         await asyncio.gather(*broken, return_exceptions=True)
         await asyncio.sleep(0)  # The loop closes the sockets in its next round.
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
 
 # The keeper reads which process group runs now, an empty line for none. Its input ends when ours does, also by

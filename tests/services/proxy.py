@@ -73,6 +73,7 @@ class Proxy:
     def close(self) -> None:
         """Break all connections for good."""
         self.cut()
+        self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -97,6 +98,14 @@ class Proxy:
         broken = [task for task in self._connections if task.cancel()]
         await asyncio.gather(*broken, return_exceptions=True)
         await asyncio.sleep(0)  # The loop closes the sockets in its next round.
+
+    async def _end(self) -> None:
+        """Nobody is left who was accepted just before the listener was closed."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.sleep(0)
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         if self._listener is None:

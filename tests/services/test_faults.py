@@ -34,7 +34,7 @@ from tests.services.mishaps import (
 # Which interpreter asks is all the same to it: once is enough.
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 _numbers = itertools.count(1)
 PATH = "/api/v1/unsubscribe/email"
 

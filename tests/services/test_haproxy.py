@@ -18,9 +18,9 @@ global
     daemon
 defaults
     mode http
-    timeout connect 5s
-    timeout client 5s
-    timeout server 5s
+    timeout connect 60s
+    timeout client 60s
+    timeout server 60s
 frontend here
     bind 127.0.0.1:{port}
     default_backend there
@@ -68,7 +68,7 @@ def target() -> Iterator[int]:
 
 def answer(port: int) -> bytes:
     """What a client is answered."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", "/asked")
         return connection.getresponse().read()

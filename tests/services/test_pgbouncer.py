@@ -32,16 +32,18 @@ def test_many_clients_share_few_connections(
     """Four clients to each connection of the database: each has one for the length of a transaction."""
     url = pgbouncer.url(postgresql_url)
 
-    async def backend(connection: asyncpg.Connection) -> int:
+    async def backend(connection: asyncpg.Connection, all_at_once: asyncio.Barrier) -> int:
         async with connection.transaction():
-            await connection.execute("SELECT pg_sleep(0.01)")
-            return int(await connection.fetchval("SELECT pg_backend_pid()"))
+            pid = int(await connection.fetchval("SELECT pg_backend_pid()"))
+            await all_at_once.wait()
+            return pid
 
     async def backends() -> list[int]:
         async with connections(url, CLIENTS) as clients:
-            return await asyncio.gather(*map(backend, clients))
+            all_at_once = asyncio.Barrier(services.POOL_SIZE)
+            return await asyncio.gather(*(backend(client, all_at_once) for client in clients))
 
-    assert 1 < len(set(asyncio.run(backends()))) <= services.POOL_SIZE
+    assert len(set(asyncio.run(backends()))) == services.POOL_SIZE
 
 
 def test_state_of_a_session_is_found_by_another_client(

@@ -116,7 +116,7 @@ def test_no_end_of_a_run_leaves_a_server_behind(how: signal.Signals) -> None:
     assert (folder / "data" / "postmaster.pid").exists()
     holder.send_signal(how)
     holder.communicate()
-    keeper.wait(timeout=30)
+    keeper.wait(timeout=60)
     assert not folder.exists()
 
 

@@ -54,7 +54,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[services.Valkey]:
 
 def ping(url: str) -> bool:
     """Whether a client with that URL is answered."""
-    with redis.Redis.from_url(url, socket_timeout=10, retry=services.NO_RETRY) as client:
+    with redis.Redis.from_url(url, socket_timeout=60, retry=services.NO_RETRY) as client:
         return bool(client.ping())
 
 

@@ -30,6 +30,7 @@ _NAMES = ("valkey-server", "redis-server")
 # Each node of a cluster also listens this much above its port, and 6.2 knows no other way.
 _BUS_OFFSET = 10_000
 NO_RETRY = Retry(NoBackoff(), 0)
+_PATIENCE_S = 60.0
 
 
 class Valkey(Kept):
@@ -67,7 +68,7 @@ class Valkey(Kept):
 
     def execute(self, *command: str | int) -> Any:
         """The answer to one command, over the Unix socket. Raises redis.RedisError."""
-        client = redis.Redis.from_url(self.unix_url, socket_timeout=2, decode_responses=True, retry=NO_RETRY)
+        client = redis.Redis.from_url(self.unix_url, socket_timeout=_PATIENCE_S, decode_responses=True, retry=NO_RETRY)
         with client:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]
 
