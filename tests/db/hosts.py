@@ -14,6 +14,7 @@ from tests.services.postgresql import Cluster, cluster
 
 # Nothing here outlives a power cut. Whoever commits waits for the standby, once there is one.
 _SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB", "shared_buffers": "16MB"}
+_PATIENCE_S = 60.0
 _CAUGHT_UP = "SELECT COUNT(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND replay_lsn >= sent_lsn"
 
 
@@ -39,11 +40,14 @@ def thaw(cluster: Cluster) -> None:
 
 
 def crash(cluster: Cluster) -> None:
-    """The postmaster is killed, and with it go all its processes; `start` recovers what was committed."""
-    postmaster = _processes(cluster)[0]
-    postmaster.kill()
-    data = str(cluster.folder / "data")
-    wait_until(lambda: not any(data in " ".join(_command(it)) for it in psutil.process_iter()), "the server to end")
+    """The postmaster is killed, and with it go all its processes; `start` recovers what was committed.
+
+    It refuses to while one of them still has the memory that they share.
+    """
+    _processes(cluster)[0].suspend()  # it makes no more of them
+    processes = _processes(cluster)
+    processes[0].kill()
+    wait_until(lambda: all(map(_has_ended, processes)), "the server to end", seconds=_PATIENCE_S)
 
 
 class Standby(Kept):
@@ -58,7 +62,7 @@ class Standby(Kept):
             self.start()
             primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             primary.execute("SELECT pg_reload_conf()")
-            wait_until(lambda: bool(primary.value(_CAUGHT_UP)), "the standby to have caught up")
+            wait_until(lambda: bool(primary.value(_CAUGHT_UP)), "the standby to have caught up", seconds=_PATIENCE_S)
         except BaseException:
             self.close()
             raise
@@ -116,8 +120,9 @@ def _processes(cluster: Cluster) -> list[psutil.Process]:
     return [postmaster, *postmaster.children(recursive=True)]
 
 
-def _command(process: psutil.Process) -> list[str]:
+def _has_ended(process: psutil.Process) -> bool:
+    """Whether it runs no more, even where nobody has asked after its end yet."""
     try:
-        return list(process.cmdline())
-    except psutil.Error:
-        return []
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

@@ -50,17 +50,22 @@ class Relay:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        if (opening := asyncio.current_task()) is not None:
+            self._keep(opening)
         try:
             server_reader, server = await asyncio.open_connection(self._host, self._port)
         except OSError:
             writer.transport.abort()
             return
-        self._writers |= {writer, server}
+        self._writers.add(server)
         loses = asyncio.Event()
         for work in (self._up(reader, server, writer, loses), self._down(server_reader, writer, loses)):
-            task = asyncio.create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._keep(asyncio.create_task(work))
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _up(
         self,

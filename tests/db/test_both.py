@@ -14,6 +14,8 @@ CHANGE = sql("UPDATE things SET content = :content WHERE number >= :number")
 FIND = sql("SELECT number, content FROM things WHERE number = :number")
 ALL = sql("SELECT number, content FROM things ORDER BY number")
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 
 @pytest.fixture(params=["sqlite", "postgresql", "pooled"])
 def database_url(request: pytest.FixtureRequest) -> str:

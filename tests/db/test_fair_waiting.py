@@ -16,6 +16,8 @@ from tests.db.waiting import ADD, HEAVY, LINE, ONE, numbers, prepared, queued
 
 DRIVERS = {"sqlite": sqlite, "postgresql": lines}
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 
 @on_each_database
 async def test_a_small_unit_goes_ahead_of_the_heavy_ones_that_wait(database: Database) -> None:
@@ -90,7 +92,7 @@ async def test_nobody_who_reads_waits_for_a_heavy_unit(database: Database) -> No
     units = await prepared(database)
     await units.small(5)
     writing = await units.held(1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await value(database, "SELECT COUNT(*) AS count FROM things") == 1
         assert (await database.one_heavy(ONE))["count"] == 1  # type: ignore[index]
         assert await numbers(database) == [5]

@@ -14,7 +14,7 @@ import pytest
 from tests.builders import execute
 from tests.unsubscribes.partner import Organization, Sent, back, out, placed, records
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("patient")]
 
 BATCHES, BATCH = 40, 10_000
 # Of every fourth batch: people who opt out once more, and people who come back.
@@ -97,7 +97,7 @@ async def _counted(url: str) -> Counted:
     """What PostgreSQL counted, when all connections of the deployment are gone and have handed in their counts."""
     connection: Any = await asyncpg.connect(url)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await connection.fetchval(_OTHERS):
                 pass
         tables, indexes = await connection.fetch(_SCANNED), await connection.fetch(_OF_INDEXES)

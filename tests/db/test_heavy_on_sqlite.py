@@ -17,7 +17,7 @@ from tests.db.waiting import ADD, HEAVY, MAKE, ONE, numbers, prepared, queued
 
 FILL = sql("INSERT INTO things (number, content) VALUES (:number, :content)")
 HOLD = sql("SELECT hold() AS went_on")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Held:

@@ -18,13 +18,12 @@ from tests.db.waiting import ADD, LINE, MAKE, numbers
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 
+pytestmark = pytest.mark.usefixtures("patient")
 
-def test_a_standby_is_never_read_from(
-    primary: services.Cluster, impatient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+def test_a_standby_is_never_read_from(primary: services.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone it is refused at the start; among several hosts the one that takes writes is found, before and after."""
-    monkeypatch.setattr(pools, "ACQUIRE_TIMEOUT_S", 4.0)
-    monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 4.0)
     url = primary.fresh_database()
 
     async def body(standby: hosts.Standby) -> None:
@@ -34,6 +33,7 @@ def test_a_standby_is_never_read_from(
             await has_all_connections(database)
             # The primary's host is cut off: nothing answers there, neither to those connected nor to those who come.
             hosts.freeze(primary)
+            monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_S", 8.0)
             try:
                 promoting = await asyncpg.connect(standby.url(url))
                 assert await promoting.fetchval("SELECT pg_promote()")
@@ -55,7 +55,7 @@ def test_a_standby_is_never_read_from(
         asyncio.run(body(standby))
 
 
-def test_a_pooler_that_leads_to_a_standby_is_noticed(primary: services.Cluster, impatient: None) -> None:
+def test_a_pooler_that_leads_to_a_standby_is_noticed(primary: services.Cluster) -> None:
     """Connections to the pooler outlive the change: the clock, asked every 30 s, tells, and so does a write."""
     url = primary.fresh_database()
 
@@ -90,8 +90,10 @@ async def leads_to_a_standby(url: str) -> None:
         while not is_standby:
             with contextlib.suppress(OSError, asyncpg.PostgresError):
                 client = await asyncpg.connect(url, statement_cache_size=0)
-                is_standby = await client.fetchval("SELECT pg_is_in_recovery()")
-                await client.close()
+                try:
+                    is_standby = await client.fetchval("SELECT pg_is_in_recovery()")
+                finally:
+                    await client.close()
 
 
 def test_connections_that_may_only_read_are_replaced(postgresql: services.Server, postgresql_url: str) -> None:

@@ -16,6 +16,8 @@ TRANSACTION = sql("SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) AS 
 FAIL = "DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '{}'; END $$"
 MANY = 51
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 Work = Callable[[Transaction], Awaitable[Any]]
 
 
@@ -261,7 +263,7 @@ async def test_when_every_line_is_stuck_readers_and_tokens_are_served(database: 
     stuck = [asked(database, changes(number), line=number) for number in range(1, 9)]
     stuck += [asked(database, changes(number), line=number, rows=HEAVY) for number in range(1, 9)]
     await other.until_waiting(3)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(database.all(ALL) for _ in range(10)))
         await asyncio.gather(*(database.write(adds(number)) for number in range(10, 20)))
         await asyncio.gather(*(database.write_one(ADD, number=number) for number in range(20, 30)))
@@ -278,7 +280,7 @@ async def test_heavy_units_that_are_stuck_leave_room_for_small_ones_of_other_fee
     await other.lock(*range(1, 9))
     stuck = [asked(database, changes(number), line=number, rows=HEAVY) for number in range(1, 9)]
     await other.until_waiting(2)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(asked(database, adds(number), line=number) for number in range(10, 30)))
     assert await other.waiting() == 2
     await other.let_go()
@@ -305,7 +307,7 @@ async def test_a_small_unit_goes_ahead_of_a_heavy_one_that_waits_for_a_connectio
     await other.until_waiting(1)
     waiting = asked(database, adds(20), line=2, rows=HEAVY)
     await queued()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asked(database, adds(10), line=2)
         await asked(database, adds(11), line=2)
     assert not waiting.done()

@@ -77,6 +77,7 @@ def test_a_prepared_statement_that_is_not_there_is_the_store_s_trouble(postgresq
 # Many clients, few servers
 
 
+@pytest.mark.usefixtures("patient")
 def test_many_clients_share_few_servers_and_lose_nothing(pooled_url: Pooled) -> None:
     """Four processes of 20 connections each on five: units of all kinds, some of which fail, and reads in between."""
 
@@ -119,7 +120,9 @@ def test_many_clients_share_few_servers_and_lose_nothing(pooled_url: Pooled) -> 
             assert len(await numbers(processes[1])) == FEEDS + PROCESSES * ROUNDS * 3
             servers = await value(
                 processes[2],
-                "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()",
+                # PostgreSQL may look after the table meanwhile, in a process of its own.
+                "SELECT COUNT(*) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND backend_type = 'client backend'",
             )
             assert servers <= poolers.POOL_SIZE
 
@@ -129,6 +132,7 @@ def test_many_clients_share_few_servers_and_lose_nothing(pooled_url: Pooled) -> 
 # Nothing is left to the next client
 
 
+@pytest.mark.usefixtures("patient")
 def test_nothing_of_a_client_is_left_to_the_next_one(narrow: Pooled, clock: FakeClock) -> None:
     """No setting, no statement, no lock: after migrating, tokens, submissions, reads, failures, and a deadlock."""
 
@@ -180,12 +184,12 @@ def test_a_unit_has_its_timeouts_and_takes_them_along(narrow: Pooled) -> None:
     asyncio.run(body())
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("steps", [2, 4, 8, 16, "described"])
 def test_an_asker_that_hangs_up_lets_go_of_the_server(
     narrow: Pooled, steps: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At whichever step: also between the description of a statement and its run, where nothing tells the pooler."""
-    monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 2.0)
     describe = asyncpg.Connection._get_statement  # type: ignore[attr-defined]
 
     async def described(*given: Any, **named: Any) -> None:
@@ -211,23 +215,25 @@ def test_an_asker_that_hangs_up_lets_go_of_the_server(
     asyncio.run(body())
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_statement_that_is_given_up_is_ended_and_no_other_client_s(
     pooled_url: Pooled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The order to cancel goes through the pooler to the server that runs the statement."""
-    monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 0.5)
+    # Of its next statement, too: it must do for a machine that stalls.
+    monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 2.0)
 
     async def body() -> None:
         async with opened(pooled_url) as impatient:
-            monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 20.0)
+            monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 60.0)
             async with opened(pooled_url) as patient:
-                sleeps = asyncio.create_task(patient.one(sql("SELECT 'mine', pg_sleep(1.5)")))
+                sleeps = asyncio.create_task(patient.one(sql("SELECT 'mine', pg_sleep(4)")))
                 answers = await asyncio.gather(
                     *(impatient.one(sql("SELECT pg_sleep(30)")) for _ in range(3)), return_exceptions=True
                 )
                 assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
                 observer = await asyncpg.connect(direct(pooled_url))
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while await observer.fetchval(RUNNING.format("state = 'active' AND query LIKE '%(30)%'")) > 1:
                         pass
                 await observer.close()

@@ -1,6 +1,7 @@
 """Who waits for PostgreSQL's connections and in a line: in turn, not too many, and not too long."""
 
 import asyncio
+import gc
 from collections import Counter
 
 import pytest
@@ -10,6 +11,8 @@ from stoplist.errors import StoreUnavailable
 from tests.builders import execute, opened
 from tests.db.trouble import PATIENCE_S, PID, POOL, adds
 from tests.db.waiting import ADD, ALL, HEAVY, LINE, MAKE, numbers, queued
+
+pytestmark = pytest.mark.usefixtures("patient")
 
 
 def test_whoever_waits_for_a_connection_is_served_in_turn(postgresql_url: str) -> None:
@@ -37,6 +40,8 @@ def test_a_unit_waits_in_its_line_for_so_long_and_no_longer(
     """Behind one that takes its time; that one is stored, and what was given up is not, also later."""
     monkeypatch.setattr(lines, "SMALL_WAIT_S", 0.1)
     monkeypatch.setattr(lines, "HEAVY_WAIT_S", 0.1)
+    gc.collect()  # what others left behind is told of here, and not later
+    caplog.clear()
 
     async def body() -> None:
         async with opened(postgresql_url) as database:

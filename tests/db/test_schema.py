@@ -42,8 +42,10 @@ FAILS = Migration(NEWEST + 1, "CREATE TABLE later (name TEXT);\nINSERT INTO nowh
 # Waits for the word, then migrates: several of these begin as nearly at once as processes can.
 MIGRATES = """
 import asyncio, sys
-from stoplist.db import schema
+from stoplist.db import schema, sqlite
 from tests.builders import opened
+
+sqlite.LOCK_WAIT_S = 60.0  # each waits for those before it, on however slow a disk
 
 async def migrate():
     async with opened(sys.argv[1]) as database:
@@ -109,6 +111,7 @@ def test_migrating_again_changes_nothing(database_url: str) -> None:
     asyncio.run(body())
 
 
+@pytest.mark.usefixtures("patient")
 def test_two_that_migrate_at_once_take_turns(database_url: str) -> None:
     """One makes the schema, the others find it made; nobody sees half of it."""
 

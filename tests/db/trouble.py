@@ -11,7 +11,7 @@ from tests.db.waiting import ADD
 
 POOL = 4
 MAY_WAIT = 50
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 PID = sql("SELECT pg_backend_pid() AS pid")
 
 Work = Callable[[Transaction], Awaitable[Any]]

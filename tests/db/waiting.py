@@ -113,7 +113,7 @@ class Other:
 
     async def until_waiting(self, count: int) -> None:
         """So many connections wait for a lock."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await self.waiting() < count:
                 pass
 

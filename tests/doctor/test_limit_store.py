@@ -8,11 +8,21 @@ import pytest
 
 from stoplist.doctor.finding import Finding
 from stoplist.doctor.limit_store import limit_store
+from stoplist.limits import facts
 from tests.doctor.installation import settings
+from tests.limits.counting import patience
 from tests.services.valkey import Valkey
 
 Run = Callable[[Awaitable[Any]], Any]
 PG = "postgresql://stoplist@127.0.0.1/stoplist"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """How a store is set up is at stake here, not how soon it answers."""
+    monkeypatch.setattr(facts, "_PATIENCE_S", 30.0)
+    with patience():
+        yield
 
 
 def found(run: Run, folder: Path, url: str) -> Finding:

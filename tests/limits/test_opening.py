@@ -15,6 +15,7 @@ from stoplist.limits.limiter import Health
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.limits.opening import open_limiter
 from stoplist.limits.store import LimitStore, StoreLost
+from tests.limits.counting import patience
 from tests.limits.lying import lying_store
 from tests.services import valkey as services
 from tests.services.keeping import reserve_port
@@ -24,6 +25,13 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 PASSWORD = "not-to-be-repeated"
 # All that the remedy names, and nothing else.
 RIGHTS = ["+evalsha", "+script|load", "+time", "+zadd", "+zcard", "+zrange", "+zremrangebyscore", "+del", "+pexpire"]
+
+
+@pytest.fixture(autouse=True)
+def patient() -> Iterator[None]:
+    """What the store says is at stake here, not how soon."""
+    with patience():
+        yield
 
 
 async def opened(url: str) -> Health:
@@ -101,7 +109,7 @@ def test_a_store_that_is_away_does_not_stop_the_start(
 
 def test_a_store_that_does_not_answer_does_not_stop_the_start(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     """It accepts, and says nothing: a frozen server, or a firewall."""
-    with socket.create_server(("127.0.0.1", 0)) as mute:
+    with socket.create_server(("127.0.0.1", 0)) as mute, patience(0.25):
         assert run(opened(f"redis://127.0.0.1:{mute.getsockname()[1]}/0")) == Health(is_lost=True, decided_alone=1)
     (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert record.__dict__["fields"] == {"why": "no answer within 250 ms"}
@@ -200,7 +208,7 @@ def test_closing_answers_those_who_wait(run: Run, caplog: pytest.LogCaptureFixtu
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             await store.close()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 answers = await asyncio.gather(*asked, return_exceptions=True)
         assert {str(answer) for answer in answers} == {"CancelledError"}
         assert all(isinstance(answer, StoreLost) for answer in answers)

@@ -1,5 +1,6 @@
 """What the script at the store does besides deciding: ties, its clock set anew, its keys."""
 
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from stoplist.limits.decision import Decision
 from stoplist.limits.limiter import Log
 from stoplist.limits.store import LimitStore, key_of
-from tests.limits.counting import AtStore, StoreAlone, at_store, own_url
+from tests.limits.counting import AtStore, StoreAlone, at_store, own_url, patience
 from tests.limits.naive_model import SECOND_NS, Asked, request
 from tests.services.valkey import Valkey
 from tests.services.valkey import valkey as throw_away
@@ -142,12 +143,14 @@ def test_keys_expire_by_themselves_a_second_after_their_newest_entry_leaves(
 ) -> None:
     """A flood of unknown sources leaves nothing that stays for longer than 61 s."""
     flood = [Asked("unknown", "", f"2001:db8:{number}::/64") for number in range(300)]
+    begun_s = time.monotonic()
     for asked in (*all_kinds("192.0.2.1"), *flood):
         assert script.ask(request(script.limiter, asked, 300)).accepted
     keys = client.keys("stoplist:*")
     assert len(keys) == 4 + 300
-    assert all(0 < client.pttl(key) <= 61_000 for key in keys)
-    assert all(client.pttl(key) > 59_000 for key in keys)
+    left_ms = [client.pttl(key) for key in keys]
+    passed_ms = (time.monotonic() - begun_s) * 1000
+    assert all(60_999 - passed_ms <= left <= 61_000 for left in left_ms)
 
 
 def test_nothing_is_written_for_a_refused_request(script: AtStore, client: "redis.Redis") -> None:
@@ -204,7 +207,7 @@ def test_a_cluster_accepts_every_kind(run: Run) -> None:
         finally:
             await limiter.close()
 
-    with throw_away(cluster=True) as cluster:
+    with throw_away(cluster=True) as cluster, patience():
         decisions = run(ask_all(cluster.url))
     assert all(decision.accepted for decision in decisions)
     assert len(decisions) == 4 * len(ODD)

@@ -1,6 +1,7 @@
 """How a process and the store talk: round trips, those who hang up, several processes at once; in real time."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -67,7 +68,7 @@ async def limiter_at(url: str) -> AsyncIterator[SharedLimiter]:
 
 async def until(is_true: Callable[[], bool], what: str) -> None:
     """Give way until it is so."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not is_true():  # noqa: ASYNC110 - what is waited for happens in another thread
             await asyncio.sleep(0.001)
     assert is_true(), what
@@ -196,8 +197,10 @@ def test_an_answer_that_comes_too_late_is_nobody_elses(run: Run, url: str, betwe
             ).accepted  # so that its next answer is like no other
             seen = Requests(between)
             between.hold(ANSWERS)
-            with patience(0.25), pytest.raises(StoreLost, match="no answer within 250 ms"):
+            # Long enough for the request to be sent, whatever else the machine does.
+            with patience(2.0), pytest.raises(StoreLost, match="no answer within 250 ms"):
                 await store.ask(("api", "late"), None, limit=2)
+            await until(lambda: seen.decisions == 1, "the late one to be under way")
             asked = len(seen.pieces)
             task = asyncio.create_task(store.ask(("api", "a"), None, limit=7))
             await until(lambda: len(seen.pieces) > asked, "the next to be under way while the late answer is")
@@ -263,6 +266,7 @@ def test_a_refusal_tells_what_the_store_says_and_not_what_is_yet_to_be_decided(r
         clock = FakeClock()
         async with store_at(url) as store, limiter_at(url) as other:
             limiter = SharedLimiter(store, clock)
+            begun_s = time.monotonic()
             assert (await other.api("a", limit=1)).accepted
             with redis.Redis.from_url(url) as direct:
                 # As if the other had asked 50 s ago.
@@ -270,7 +274,8 @@ def test_a_refusal_tells_what_the_store_says_and_not_what_is_yet_to_be_decided(r
                 direct.zrem("stoplist:api:{a}", member)
                 direct.zadd("stoplist:api:{a}", {str(int(score) - 50_000_000): int(score) - 50_000_000})
             decisions = await asyncio.gather(*(limiter.api("a", limit=1) for _ in range(5)))
-            assert {decision.retry_after_s for decision in decisions} <= {9, 10}
+            waited_s = time.monotonic() - begun_s
+            assert all(10 - waited_s <= decision.retry_after_s <= 10 for decision in decisions)
 
     run(main())
 

@@ -14,7 +14,7 @@ from stoplist.limits.decision import Decision
 from stoplist.limits.limiter import Health
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import LimitStore
-from tests.limits.counting import CLOCKED_SCRIPT, StoreClock, own_url
+from tests.limits.counting import CLOCKED_SCRIPT, StoreClock, own_url, patience
 from tests.limits.naive_model import MINUTE_NS, SECOND_NS, Asked, NaiveLimits, ceilings, gaps_ns, request, requests
 from tests.services.proxy import Proxy, proxy
 from tests.services.valkey import Valkey
@@ -63,7 +63,8 @@ class Deployment:
 @contextmanager
 def deployment(server: Valkey) -> Iterator[Deployment]:
     url = own_url(server)
-    with proxy(url) as between, asyncio.Runner() as runner:
+    # A store that is away refuses at once: only one that is there may take its time.
+    with proxy(url) as between, asyncio.Runner() as runner, patience():
         own = Deployment(url, between, runner)
         try:
             yield own

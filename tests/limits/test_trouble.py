@@ -102,7 +102,7 @@ async def limiter_at(url: str) -> AsyncIterator[SharedLimiter]:
 
 async def returned(limiter: SharedLimiter) -> None:
     """What the chore of every second does, until the store is back."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while limiter.health().is_lost:
             await limiter.look_for_store()
 
@@ -172,7 +172,7 @@ def test_the_warning_says_why_and_not_where(run: Run, place: Place, caplog: pyte
 
     async def main() -> None:
         async with limiter_at(place.url) as limiter:
-            with trouble(place, "cut"):
+            with trouble(place, "cut"), patience():
                 await limiter.api("said", limit=N)
 
     run(main())
