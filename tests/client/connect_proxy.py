@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 class ConnectProxy:

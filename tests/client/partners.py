@@ -5,6 +5,7 @@ A test that takes the fixture `both` runs twice: with Client, and with AsyncClie
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from stoplist_client import AsyncChanges, AsyncClient, Client, LookedUp, Page, Record, Submitted
@@ -123,6 +124,18 @@ class Blocking:
 
 Face = Client | Blocking
 Opener = Callable[..., Any]  # of a Face; Any, so that one text of a test fits both
+
+
+@contextmanager
+def patience(client: Face) -> Iterator[None]:
+    """Meanwhile what the client sends may take its time, whatever its `timeout_s`: a busy machine needs more."""
+    core: Any = client.client if isinstance(client, Blocking) else client
+    http = core._driver._connections.own()
+    told, http.timeout = http.timeout, None
+    try:
+        yield
+    finally:
+        http.timeout = told
 
 
 def iterated(runner: asyncio.Runner, elements: AsyncIterator[T]) -> Iterator[T]:

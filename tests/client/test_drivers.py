@@ -13,7 +13,7 @@ from stoplist_client import AsyncClient, ConfigurationError, NotUnderstood, Tran
 from stoplist_client.flow import Flow, NoAnswer, Send, pause, send
 
 from tests.client.connect_proxy import ConnectProxy, connect_proxy
-from tests.client.partners import Blocking, Opener, Partner
+from tests.client.partners import Blocking, Opener, Partner, patience
 from tests.services.faults import faults
 from tests.services.mishaps import DROP, Hold, Reply, is_any, is_api
 
@@ -145,7 +145,8 @@ def test_an_answer_that_does_not_come_is_not_waited_for(both: Opener, partner: P
     held = Hold()
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         client = both(partner, base_url=between.base_url, timeout_s=0.5, attempts=1)
-        list(client.changes("email"))
+        with patience(client):
+            list(client.changes("email"))  # from here on it has tokens and a connection
         between.next(held, when=is_api)
         with pytest.raises(TransportFailed, match="timeout_s"):
             list(client.changes("email"))

@@ -20,7 +20,7 @@ from tests.client.test_stores import BASE_URL, CLIENT_ID, locked, tokens
 class Entries(KeyringBackend):
     """A keyring that works."""
 
-    priority = 1
+    priority = -1  # nobody else takes it for the system's
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

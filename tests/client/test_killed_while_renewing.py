@@ -75,6 +75,8 @@ def test_killed_at_any_moment(partner: Partner, tmp_path: Path) -> None:
             victim.kill()
             workers.append(new(number))
             workers[-1].go()
+        for worker in workers:
+            worker.has_called()
         assert all(answered > 0 == refused for answered, refused in [worker.stop() for worker in workers])
     assert rows.refreshed > KILLS
     assert rows.alarms == 0

@@ -22,6 +22,7 @@ from stoplist_client.stores import FileStore, MemoryStore, TokenFile, TokenMemor
 from stoplist_client.tokens import Tokens, TokenStore, store_of
 
 BASE_URL, CLIENT_ID = "https://localhost:8443", "svc_ci_Example1Example2Exam"
+PATIENCE_S = 60.0
 _FORKED = multiprocessing.get_context("fork")
 # Newer Pythons warn of forks beside threads, such as those that read a server's log: these children need none.
 _forks = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -315,7 +316,7 @@ def test_a_writer_killed_at_any_step_leaves_whole_tokens(store: TokenFile) -> No
         for call in (1, 2):
             process = _FORKED.Process(target=_write_and_die, args=(store, step, call))
             process.start()
-            process.join(20)
+            process.join(PATIENCE_S)
             assert process.exitcode == (-signal.SIGKILL if (step, call) != ("replace", 2) else 0)
             assert store.read() in (tokens(1), tokens(2))
             store.write(tokens(1))
@@ -420,7 +421,7 @@ def test_threads_exclude_each_other(either: TokenStore) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert most == 1
 
 
@@ -467,18 +468,18 @@ def test_a_child_that_was_forked_while_the_lock_was_held_does_not_keep_it(store:
     ends, has_ended = _FORKED.Event(), _FORKED.Event()
     child = _FORKED.Process(target=_outlive, args=(unlock, has_ended, ends))
     child.start()
-    assert has_ended.wait(20)
+    assert has_ended.wait(PATIENCE_S)
     assert store.try_lock() is None  # the child's call changed nothing
     unlock()
     locked(store)()  # although the child lives
     ends.set()
-    child.join(20)
+    child.join(PATIENCE_S)
 
 
 def _outlive(unlock: Callable[[], None], has_ended: Any, ends: Any) -> None:
     unlock()
     has_ended.set()
-    ends.wait(20)
+    ends.wait(PATIENCE_S)
 
 
 def test_a_file_system_without_locks_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -502,7 +503,7 @@ def test_memory_does_not_outlive_a_fork() -> None:
     found = _FORKED.SimpleQueue()
     child = _FORKED.Process(target=_look, args=(memory, found))
     child.start()
-    child.join(20)
+    child.join(PATIENCE_S)
     assert found.get() == (True, True)
     assert memory.read() == tokens()
     unlock()

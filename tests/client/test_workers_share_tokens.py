@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.client.partners import Partner
-from tests.client.renewing import Process, Rows, processes
+from tests.client.renewing import PATIENCE_S, Process, Rows, processes
+from tests.services.keeping import wait_until
 
 ROUND_S = float(os.environ.get("TEST_SHARED_TOKENS_S", "60"))
 # An access token has less than this left as soon as it is there: each call renews it, if nobody else just did.
@@ -24,6 +25,7 @@ def kind(number: int) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_twenty_processes_that_start_together_need_one_token_request(partner: Partner, tmp_path: Path) -> None:
     """And again one when all have been refused."""
     rows = Rows(partner)
@@ -38,7 +40,7 @@ def test_twenty_processes_that_start_together_need_one_token_request(partner: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(ROUND_S + 120)
+@pytest.mark.timeout(ROUND_S + 240)
 def test_eight_processes_that_renew_all_the_time_raise_no_alarm(partner: Partner, tmp_path: Path) -> None:
     """Each call of each worker renews ahead; now and then all tokens expire or are revoked. None is presented twice."""
     rows = Rows(partner)
@@ -54,6 +56,8 @@ def test_eight_processes_that_renew_all_the_time_raise_no_alarm(partner: Partner
             time.sleep(min(ROUND_S / 20, 3.0))  # not waiting for anything: this long they work undisturbed
             rows.expire() if mishaps % 2 else rows.revoke()
             mishaps += 1
+        # However slow the machine is: the round was long enough to tell of.
+        wait_until(lambda: rows.refreshed > 10 * mishaps, "ten refreshes for each mishap", seconds=2 * PATIENCE_S)
         calls, refused = zip(*[worker.stop() for worker in workers], strict=True)
     assert rows.alarms == 0
     assert min(calls) > 0
@@ -61,5 +65,4 @@ def test_eight_processes_that_renew_all_the_time_raise_no_alarm(partner: Partner
     assert sum(refused) < mishaps
     # All but the first session and those after a revocation came by refreshing.
     assert rows.given - rows.refreshed <= 1 + mishaps
-    assert rows.refreshed > 10 * mishaps
     print(f"{sum(calls)} calls, {rows.refreshed} refreshes, {rows.given - rows.refreshed} sessions")  # noqa: T201

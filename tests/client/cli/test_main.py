@@ -12,7 +12,7 @@ from stoplist_client.cli.trouble import Wishes, ended
 
 from tests.client.cli.typing_commands import COMMAND, PATIENCE_S, Logged, Typed, environment, run
 from tests.client.partners import Partner
-from tests.e2e.running import free_port
+from tests.services.keeping import reserve_port
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -83,16 +83,17 @@ def test_a_service_that_is_away_is_told(
 ) -> None:
     """After the attempts, in one line, with 1."""
     monkeypatch.setattr("stoplist_client.retries._FIRST_WAIT_S", 0.001)
-    away = partner._replace(service=partner.service._replace(server=_Away(partner)))  # type: ignore[arg-type]
-    log_in(away)
-    typed("look-up", "email", "ann@example.com").failed(1, "No answer from the service")
+    with reserve_port() as closed:
+        server = _Away(closed.getsockname()[1], partner.service.ca_file)
+        log_in(partner._replace(service=partner.service._replace(server=server)))  # type: ignore[arg-type]
+        typed("look-up", "email", "ann@example.com").failed(1, "No answer from the service")
 
 
 class _Away:
     """A server that nobody runs."""
 
-    def __init__(self, partner: Partner) -> None:
-        self.base_url, self.ca = f"https://localhost:{free_port()}", partner.service.ca_file
+    def __init__(self, port: int, ca: str) -> None:
+        self.base_url, self.ca = f"https://localhost:{port}", ca
 
 
 def test_debug_shows_the_way_and_no_secret(typed: Typed, partner: Partner, log_in: Logged) -> None:
@@ -156,7 +157,9 @@ def test_ctrl_c_ends_with_130(partner: Partner, log_in: Logged) -> None:
     assert process.stdout is not None
     process.stdin.write(b"ann@example.com\n" * 100)
     process.stdin.flush()
-    assert process.stdout.readline()  # so it runs, and waits for the next hundred
+    for _ in range(100):
+        assert process.stdout.readline()
+    # So it runs, and waits for the next hundred.
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err.strip()) == (130, b"stoplist-client: Interrupted.")

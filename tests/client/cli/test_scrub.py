@@ -5,7 +5,6 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -208,7 +207,7 @@ def test_kill_9_leaves_no_half_file(mirrored: Partner, tmp_path: Path) -> None:
     with open(source, "wb") as pipe:
         pipe.write(b"email\n" + b"dan@example.com\n" * 100_000)
         pipe.flush()
-        _wait_for(tmp_path, lambda part: part.stat().st_size > 0)
+        _wait_for_rows(tmp_path)
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE_S)
     assert not out.exists()
@@ -228,7 +227,7 @@ def test_a_file_that_came_meanwhile_stays(mirrored: Partner, tmp_path: Path) -> 
     with open(source, "wb") as pipe:
         pipe.write(b"email\n" + b"dan@example.com\n" * 10_000)
         pipe.flush()
-        _wait_for(tmp_path, lambda _part: True)
+        _wait_for_rows(tmp_path)
         out.write_text("mine")
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
@@ -237,9 +236,10 @@ def test_a_file_that_came_meanwhile_stays(mirrored: Partner, tmp_path: Path) -> 
     assert list(tmp_path.glob(".*")) == []
 
 
-def _wait_for(folder: Path, is_far_enough: Callable[[Path], bool]) -> None:
+def _wait_for_rows(folder: Path) -> None:
+    """Returns once the unfinished file holds some, and so is one that is taken away."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while not any(map(is_far_enough, folder.glob(".out.csv.*.part"))):
+    while not any(part.stat().st_size for part in folder.glob(".out.csv.*.part")):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
 
@@ -259,7 +259,7 @@ def test_a_signal_leaves_nothing(
     with open(source, "wb") as pipe:
         pipe.write(b"email\n" + b"dan@example.com\n" * 10_000)
         pipe.flush()
-        _wait_for(tmp_path, lambda _part: True)
+        _wait_for_rows(tmp_path)
         process.send_signal(ending)
         _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err.strip()) == (status, b"stoplist-client: " + told)

@@ -19,7 +19,8 @@ from stoplist_client.model import Item
 from tests.client.cli.typing_commands import COMMAND, PATIENCE_S, Logged, Typed, environment, run, variables_of
 from tests.client.mirror.restoring import Restorable
 from tests.client.partners import Partner, Service
-from tests.e2e.running import Lines, Place, free_port
+from tests.e2e.running import Lines, Place
+from tests.services.keeping import reserve_port
 
 NewPartner = Callable[..., Partner]
 
@@ -295,13 +296,15 @@ def test_watching_goes_on_until_a_signal(
 
 def test_watching_survives_a_service_that_is_away(partner: Partner) -> None:
     """It says what is wrong and when it tries again, and can be ended while it waits."""
-    variables = variables_of(partner) | {"STOPLISTCLIENT_BASE_URL": f"https://localhost:{free_port()}"}
-    with _watching("--every", "1h", **variables) as (process, out, err):
-        assert err.holds("Trying again in")
-        assert re.search(r"No answer from the service.*Trying again in [5-8] s\.\n", err.text)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
-        assert out.text == ""
+    with reserve_port() as closed:
+        port = closed.getsockname()[1]
+        variables = variables_of(partner) | {"STOPLISTCLIENT_BASE_URL": f"https://localhost:{port}"}
+        with _watching("--every", "1h", **variables) as (process, out, err):
+            assert err.holds("Trying again in")
+            assert re.search(r"No answer from the service.*Trying again in [5-8] s\.\n", err.text)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+            assert out.text == ""
 
 
 def test_watching_ends_where_waiting_cannot_help(partner: Partner) -> None:

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from stoplist_client import FileStore
+from stoplist_client import FileStore, renewal
 
 from tests.client.cli.typing_commands import Logged, Typed
 from tests.client.faults.answers import refusal
@@ -63,6 +63,9 @@ def test_a_wait_for_another_worker_is_told_once(
 ) -> None:
     """Where another process holds the lock beside the tokens."""
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    # It counts how long it has waited: with long pauses a few hundred tries are enough.
+    monkeypatch.setattr(renewal, "_SHORTEST_PAUSE_S", 1.0)
+    monkeypatch.setattr(renewal, "_LONGEST_PAUSE_S", 2.0)
     log_in(partner)
     unlock = FileStore().of(partner.service.base_url, partner.key.client_id).try_lock()
     assert unlock is not None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tests.client.partners import Partner
 
 COMMAND = Path(sys.executable).with_name("stoplist-client")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Done(NamedTuple):

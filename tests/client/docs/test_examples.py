@@ -22,12 +22,14 @@ import pytest
 import stoplist_client
 
 from tests.client.partners import Partner
-from tests.e2e.running import PATIENCE_S, Lines, free_port
+from tests.e2e.running import Lines
 from tests.services.faults import Faults, faults
+from tests.services.keeping import reserve_port
 from tests.services.mishaps import RESET, Hold, Reply, is_api
 
 EXAMPLES = Path(stoplist_client.__file__).parents[2] / "examples"
 WEBHOOK_SECRET = "shared with those who send"
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -245,7 +247,10 @@ def receiver(folder: Path, variables: dict[str, str], stderr: int = subprocess.P
         def post(path: str, message: Any, *, secret: str = WEBHOOK_SECRET) -> int:
             body = json.dumps(message).encode()
             signature = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-            return httpx.post(url + path, content=body, headers={"X-Signature": signature}, trust_env=False).status_code
+            headers = {"X-Signature": signature}
+            return httpx.post(
+                url + path, content=body, headers=headers, timeout=PATIENCE_S, trust_env=False
+            ).status_code
 
         yield post
         process.kill()
@@ -254,7 +259,7 @@ def receiver(folder: Path, variables: dict[str, str], stderr: int = subprocess.P
 
 def queued(folder: Path) -> list[tuple[str, str | None]]:
     """Address and refusal of what is in the receiver's queue."""
-    with closing(sqlite3.connect(folder / "opt-outs.db")) as connection:
+    with closing(sqlite3.connect(folder / "opt-outs.db", timeout=PATIENCE_S)) as connection:
         return connection.execute("SELECT address, refused FROM queue ORDER BY id").fetchall()
 
 
@@ -317,9 +322,10 @@ def test_webhooks_of_strangers_and_those_that_say_nothing_are_not_queued(
 @pytest.mark.parametrize("text", ["STOP.", "Stop!", "stop\n", "\u201cSTOP\u201d", "Stop all", "\u00a0stop\u2026"])
 def test_an_sms_may_say_stop_as_people_write_it(variables: dict[str, str], tmp_path: Path, text: str) -> None:
     """Punctuation and white space are no part of it."""
-    variables["STOPLISTCLIENT_BASE_URL"] = f"https://localhost:{free_port()}"
-    with receiver(tmp_path, variables) as post:
-        assert post("/sms", {"from": "+14155550123", "text": text}) == 204
+    with reserve_port() as closed:
+        variables["STOPLISTCLIENT_BASE_URL"] = f"https://localhost:{closed.getsockname()[1]}"
+        with receiver(tmp_path, variables) as post:
+            assert post("/sms", {"from": "+14155550123", "text": text}) == 204
         assert [address for address, _ in queued(tmp_path)] == ["+14155550123"]
 
 
@@ -339,7 +345,7 @@ def test_an_opt_out_whose_moment_is_refused_counts_from_now(
 ) -> None:
     """As one that was stamped while this host's clock was wrong; it does not lie there as if it were no opt-out."""
     with receiver(tmp_path, variables) as post:
-        with closing(sqlite3.connect(tmp_path / "opt-outs.db")) as connection, connection:
+        with closing(sqlite3.connect(tmp_path / "opt-outs.db", timeout=PATIENCE_S)) as connection, connection:
             connection.execute(
                 "INSERT INTO queue (channel, address, occurred_at) VALUES ('sms', '+14155550123', ?)",
                 ("2990-01-01T00:00:00.000+00:00",),

@@ -1,13 +1,15 @@
 """Many batches, of which some meet trouble: each item is stored once, and the sums say so."""
 
 import itertools
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from stoplist_client import InvalidItem, ServerError, Submitted, TransportFailed
 
 from tests.client.faults.answers import HALF_PACKED, PASSING, posted, records, times_sent
 from tests.client.faults.conftest import HastyOpener
-from tests.client.partners import Partner
+from tests.client.partners import Blocking, Partner, patience
 from tests.services.faults import Faults
 from tests.services.mishaps import CUT, DROP, LOSE, Alter, Hold, Mishap, Reply, is_api
 
@@ -121,9 +123,20 @@ def test_an_answer_that_takes_too_long_is_asked_for_again(
 ) -> None:
     """The service had stored the batch; the repetition finds it unchanged."""
     client, pauses_s = hasty(partner, timeout_s=0.5)
-    held = Hold()
+    driver: Any = (client.client if isinstance(client, Blocking) else client)._driver
+    held, sleep = Hold(), driver.sleep
+    with patience(client):
+        assert list(client.changes("email")) == []  # from here on it has tokens and a connection
     between.next(held, when=is_api)
-    submitted = client.unsubscribe("email", ["ann@slow.test"])
+    with ExitStack() as stack:
+
+        def wait_for_the_service(seconds: float) -> Any:
+            held.wait()
+            stack.enter_context(patience(client))
+            return sleep(seconds)
+
+        driver.sleep = wait_for_the_service
+        submitted = client.unsubscribe("email", ["ann@slow.test"])
     held.release()
     assert (submitted.unchanged, len(pauses_s)) == (1, 1)
     first, second = posted(between)

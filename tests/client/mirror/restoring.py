@@ -39,7 +39,7 @@ class Restorable:
 
 def _copy(source: Path, target: Path) -> None:
     """In one transaction, so that the server goes on meanwhile."""
-    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target, timeout=20)) as new:
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target, timeout=60)) as new:
         old.backup(new)
 
 
