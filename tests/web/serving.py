@@ -108,7 +108,7 @@ async def serving(
     app: Callable[..., Any],
     *,
     tls: ssl.SSLContext | None = None,
-    drain_s: float = 10.0,
+    drain_s: float = 600.0,
     notice_s: float = 0.0,
     bounds: Bounds | None = None,
 ) -> AsyncIterator[Running]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stoplist.errors import BadRequest, RateLimited
 from stoplist.web.body import ClientGone, Room, read_body
+from tests.web.serving import PATIENCE_S
 
 Message = dict[str, Any]
 
@@ -87,7 +88,7 @@ def test_the_deadline_is_for_the_whole_body() -> None:
         return {"type": "http.request", "body": b"x", "more_body": True}
 
     async def main() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(BadRequest, match="did not arrive"):
                 await read_body(trickle, [], max_bytes=1 << 20, deadline_s=0.1)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:

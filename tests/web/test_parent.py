@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ from stoplist.settings import Settings, load
 from stoplist.web import parent
 from stoplist.web.control import Line
 from stoplist.web.parent import next_pause_s, serve_workers
+from tests.services.keeping import reserve_port
 from tests.web import odd_workers
 from tests.web.serving import PATIENCE_S, on_uvloop
 
@@ -26,13 +27,12 @@ REPLACED = "A worker has ended and is replaced"
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path) -> Iterator[Settings]:
     """Of a server that ends by itself after ten minutes at the earliest; the workers here open no database."""
     variables = {"DATA_DIR": str(tmp_path), "TRUSTED_PROXIES": "127.0.0.1", "WORKERS": "2", "DRAIN_S": "600"}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        variables["PORT"] = str(free.getsockname()[1])
-    return load({f"STOPLIST_{name}": text for name, text in variables.items()}, env_file=tmp_path / "none")
+    with reserve_port() as reserved:
+        variables["PORT"] = str(reserved.getsockname()[1])
+        yield load({f"STOPLIST_{name}": text for name, text in variables.items()}, env_file=tmp_path / "none")
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_a_worker_that_ends_in_the_middle_of_a_word_is_replaced(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Again and again, as long as the server lives."""
-    use(monkeypatch, odd_workers.ending, _LONGEST_PAUSE_S=0.01)
+    use(monkeypatch, odd_workers.ending, _END_WITHIN_S=PATIENCE_S, _LONGEST_PAUSE_S=0.01)
     served(settings, seen(caplog, REPLACED, times=4))
     assert set(whys(caplog)) == {"exit status 0"}
 

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.web.tls import CertificateWatch, ensure_development_certificate, server_context
-from tests.web.serving import Running, on_uvloop, respond, serving
+from tests.web.serving import PATIENCE_S, Running, on_uvloop, respond, serving
 
 DAY_MS = 24 * 3600 * 1000
 NOW_MS = 1_800_000_000_000
@@ -55,7 +55,7 @@ def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
 
 
 def openssl(*arguments: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, timeout=20, check=False)
+    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, timeout=PATIENCE_S, check=False)
 
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="the openssl command is not installed")
@@ -123,7 +123,7 @@ from stoplist.web.tls import ensure_development_certificate, server_context
 server_context(*ensure_development_certificate(Path({str(tmp_path)!r}), {HOSTS!r}, {NOW_MS}))
 assert "stoplist.web.devcert" not in sys.modules and "cryptography" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("days", [336, 400])
@@ -194,7 +194,7 @@ server_context(certificate, key)
 print(hashlib.sha256(certificate.read_bytes()).hexdigest())
 """
     starts = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    outputs = {start.communicate(timeout=30)[0] for start in starts}
+    outputs = {start.communicate(timeout=PATIENCE_S)[0] for start in starts}
     assert len(outputs) == 1
     assert all(start.returncode == 0 for start in starts)
 
@@ -387,5 +387,5 @@ async def s_client(server: Running, data_dir: Path, *options: str) -> bytes:
         "openssl", "s_client", *target, *options,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         return (await process.communicate())[0]

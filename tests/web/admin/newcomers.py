@@ -1,11 +1,11 @@
 """People and organizations of a test's own, since the database is shared by all tests of a module."""
 
+import itertools
 import re
 from typing import NamedTuple
 
 import pyotp
 
-from stoplist import ids
 from stoplist.actor import Role
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.model import Group
@@ -18,6 +18,7 @@ from tests.builders import ADMINISTRATOR
 from tests.web.admin.pages import PASSWORD, QUICK, SECRET_KEYS, Browser, Pages, Shown
 
 TWO_STEP_PATH = "/settings/account/two-step"
+_NUMBERS = itertools.count(1)
 
 
 class Newcomer(NamedTuple):
@@ -37,8 +38,8 @@ class Newcomer(NamedTuple):
 
 
 def new_name() -> str:
-    """A name that nothing else has: good for slugs and addresses."""
-    return ids.new_id("x").lower()
+    """A name that nothing else has and no other is a part of: good for slugs and addresses. No word is in it either."""
+    return f"x{next(_NUMBERS):08}"
 
 
 def new_address() -> str:

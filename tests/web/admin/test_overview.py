@@ -18,6 +18,7 @@ from stoplist.organizations.organizations import create_organization
 from stoplist.web.app import Parts, build_app
 from tests.builders import execute, in_a_loop, migrated
 from tests.fakes import FakeClock
+from tests.limits.counting import patience
 from tests.services.valkey import Valkey
 from tests.web.admin.newcomers import new_name, newcomer
 from tests.web.admin.opt_outs import DAY_S, Partner, clock_of, new_organization
@@ -211,7 +212,8 @@ def with_limiter(pages: Pages, limiter: Limiter) -> Browser:
 
 def test_a_limit_store_that_is_reached_is_said_to_be(pages: Pages, valkey: Valkey) -> None:
     """All processes count together."""
-    limiter = pages.app.run(open_limiter(valkey.url, pages.app.clock))
+    with patience():
+        limiter = pages.app.run(open_limiter(valkey.url, pages.app.clock))
     try:
         assert "Limit store Reached All processes count together." in with_limiter(pages, limiter).get("/").text
     finally:
