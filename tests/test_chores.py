@@ -11,12 +11,12 @@ import pytest
 from stoplist import log
 from stoplist.chores import Chore, chores, delete_all_expired, follow_clock, running
 from stoplist.clock import Clock
-from stoplist.db import Database
+from stoplist.db import Database, Transaction
 from stoplist.errors import StoreUnavailable
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.oauth.tokens import BITE_ROWS
 from stoplist.oauth.usage import Usage, use_by_day
-from tests.builders import ADMINISTRATOR, execute, make_key, make_organization, on_each_database, value
+from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database, sql, value
 from tests.fakes import FakeClock
 from tests.staff.office import Office
 from tests.test_log import configured
@@ -107,9 +107,10 @@ async def test_the_clock_follows_the_databases(database: Database) -> None:
         assert fast.now_ms() == before_ms
         return
     theirs_ms = await value(database, "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS ms")
-    assert abs(fast.now_ms() - theirs_ms) < 5_000
+    # It was half a year off; a minute is more than lies between the questions.
+    assert abs(fast.now_ms() - theirs_ms) < 60_000
     await follow_clock(right, database)
-    assert abs(right.now_ms() - theirs_ms) < 5_000
+    assert abs(right.now_ms() - theirs_ms) < 60_000
 
 
 @on_each_database
@@ -126,19 +127,19 @@ async def test_all_expired_pairs_go_and_no_others(database: Database) -> None:
 
 
 async def add_pairs(database: Database, count: int, *, expires_ms: int) -> None:
-    """So many token pairs whose refresh tokens expire at that moment."""
+    """So many token pairs whose refresh tokens expire at that moment: one unit, for nobody waits long for a turn."""
     added = await pairs(database)
-    insert = """
+    insert = sql("""
         INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
         VALUES ('x', 1, :access_hash, :refresh_hash, :access_ms, :refresh_ms)
-    """
-    hashes = [number.to_bytes(32) for number in range(added, added + count)]
-    await asyncio.gather(
-        *(
-            execute(database, insert, access_hash=it, refresh_hash=it, access_ms=expires_ms, refresh_ms=expires_ms)
-            for it in hashes
-        )
-    )
+    """)
+
+    async def unit(transaction: Transaction) -> None:
+        for number in range(added, added + count):
+            it = number.to_bytes(32)
+            await transaction.run(insert, access_hash=it, refresh_hash=it, access_ms=expires_ms, refresh_ms=expires_ms)
+
+    await database.write(unit)
 
 
 async def pairs(database: Database) -> int:

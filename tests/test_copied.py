@@ -37,16 +37,25 @@ from tests.unsubscribes.partner import Organization, Place, addresses, out
 ROOT = Path(__file__).parents[1]
 LAST = ("clients", "client_organizations")
 
-# Copies in small chunks and says after each slice how far it is, to be killed at any moment.
+# Copies in small chunks and says after each slice how far it is, to be killed at any moment. For that it waits when it
+# has said so many lines as its third argument: the whole copy takes less time than its killer may be held up.
 COPIES = """
-import asyncio, sys
+import asyncio, signal, sys
 from stoplist.copied import copy_deployment
 from tests.builders import ADMINISTRATOR
 from stoplist.clock import Clock
 
+left = int(sys.argv[3])
+
+def report(step):
+    global left
+    print(step.doing, step.rows, flush=True)
+    left -= 1
+    if left == 0:
+        signal.pause()
+
 asyncio.run(copy_deployment(
-    ADMINISTRATOR, Clock(), source_url=sys.argv[1], target_url=sys.argv[2], chunk_rows=5,
-    report=lambda step: print(step.doing, step.rows, flush=True),
+    ADMINISTRATOR, Clock(), source_url=sys.argv[1], target_url=sys.argv[2], chunk_rows=5, report=report,
 ))
 print("done", flush=True)
 """
@@ -288,11 +297,13 @@ def test_killed_at_any_moment_it_goes_on(move: Move) -> None:
     """By kill -9, in the middle of whatever it does: of a chunk too."""
     chance = random.Random(20)  # noqa: S311
     for _ in range(4):
-        with _copying(move) as process:
+        lines = chance.randint(1, 25)
+        with _copying(move, most_lines=lines + 3) as process:
             assert process.stdout is not None
-            for _ in range(chance.randint(1, 25)):
-                process.stdout.readline()
+            for _ in range(lines):
+                assert process.stdout.readline()
             process.kill()
+    assert not move.target_is_served()
     with _copying(move) as process:
         assert process.stdout is not None
         assert process.stdout.readlines()[-1] == "done\n"
@@ -327,14 +338,15 @@ def test_a_killed_copy_s_commit_that_is_still_under_way_is_waited_for(move: Move
 async def _are_waiting(connection: Any, number: int) -> None:
     """So many wait for a lock, within a while."""
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await connection.fetchval(waiting) != number:
             pass
 
 
-def _copying(move: Move) -> "subprocess.Popen[str]":
+def _copying(move: Move, *, most_lines: int = 0) -> "subprocess.Popen[str]":
+    """A process that copies, to the end or until it has said so many lines."""
     return subprocess.Popen(
-        [sys.executable, "-c", COPIES, move.source_url, move.target_url],
+        [sys.executable, "-c", COPIES, move.source_url, move.target_url, str(most_lines)],
         cwd=ROOT,
         env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
         stdout=subprocess.PIPE,

@@ -61,6 +61,8 @@ def outcome(file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         str(ROOT / "pyproject.toml"),
         "-p",
         "tests.conftest",
+        "-p",
+        "no:cacheprovider",  # else it makes one in the checkout, where other tests may look around meanwhile
         str(file),
     ]
     return subprocess.run(command, cwd=ROOT, env=environ | variables, capture_output=True, text=True)

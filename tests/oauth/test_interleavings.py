@@ -26,7 +26,8 @@ from tests.fakes import FakeClock
 from tests.oauth.partner import NOTHING, Key, Service, answer_of, deployed, pair_of
 from tests.stepping import Order, Stage, Step, Work, stage
 
-pytestmark = pytest.mark.slow
+# Hundreds of orders each, which on a machine that does much else take their time.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROUNDS = 20
 AT_ONCE = 32

@@ -20,7 +20,7 @@ from tests.builders import opened
 from tests.fakes import FakeClock
 from tests.oauth.partner import Key, Service, deployed, pair_of
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 ROUNDS = 10
 ARRIVES, STORED, UNDER_WAY = "before it arrives", "when it is stored", "while it is under way"
 

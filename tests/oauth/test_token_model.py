@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -162,6 +163,7 @@ class TokenMachine(RuleBasedStateMachine):
 EXAMPLES = {"sqlite": 100, "postgresql": 30}
 
 
+@pytest.mark.timeout(300)  # thousands of acts, on a machine that may do much else
 def test_no_sequence_of_acts_departs_from_the_rules(deployment: Deployment) -> None:
     """Answers, alarms, and which tokens are alive after each act, are those of the naive model."""
     run_state_machine_as_test(

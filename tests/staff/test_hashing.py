@@ -48,7 +48,8 @@ def test_nothing_is_right_without_a_hash(kept: str | None) -> None:
 
 def test_a_few_at_a_time_and_no_more_wait_than_a_second_can_do() -> None:
     """Whoever comes then is told to come again."""
-    running, most_at_once, lock, go = 0, 0, threading.Lock(), threading.Event()
+    running, most_at_once, lock = 0, 0, threading.Lock()
+    all_are_at_it, go = threading.Event(), threading.Event()
 
     class Watched(Hashing):
         def _verify(self, password: bytes, password_hash: str | None) -> bool:
@@ -56,6 +57,8 @@ def test_a_few_at_a_time_and_no_more_wait_than_a_second_can_do() -> None:
             with lock:
                 running += 1
                 most_at_once = max(most_at_once, running)
+                if running == AT_A_TIME:
+                    all_are_at_it.set()
             go.wait()
             with lock:
                 running -= 1
@@ -68,6 +71,8 @@ def test_a_few_at_a_time_and_no_more_wait_than_a_second_can_do() -> None:
         with pytest.raises(RateLimited) as failure:
             await hashing.is_right(PASSWORD, None)
         assert failure.value.retry_after_s == 1
+        # Let go before, the first could be through before the second thread has begun.
+        assert await asyncio.to_thread(all_are_at_it.wait, 60)
         go.set()
         await asyncio.gather(*waiting)
         assert not await hashing.is_right(PASSWORD, None)

@@ -268,6 +268,8 @@ def listening(database: Database) -> Iterator[Statements]:
     """What reaches the database meanwhile, as its own driver sees it: of SQLite's connections, the writing one."""
     heard = Statements()
     if isinstance(database, Sqlite):
+        # A checkpoint after what was written before may still be under way in the writer's thread.
+        database._thread.submit(int).result()
         database._writer.set_trace_callback(lambda text: heard.append(text.strip()))
         try:
             yield heard

@@ -89,7 +89,7 @@ async def test_the_audit_has_who_did_it_and_never_to_whom(place: InLoop) -> None
     for row in rows:
         assert (row.actor, row.source_ip, row.request_id) == (f"person {actor.id}", actor.source_ip, actor.request_id)
         assert row.detail["record_id"] == first.id
-        assert "7946" not in repr(row)
+        assert not any(number in repr(row) for number in ("79460018", "7946 0018"))
     concerned = "SELECT COUNT(*) FROM audit_organizations WHERE organization_id = :id AND audit_id IN (SELECT audit_id FROM audit WHERE target IN (:a, :b))"  # noqa: E501
     targets = {"a": first.submission_id, "b": second.submission_id}
     assert await value(place.database, concerned, id=organization.organization_id, **targets) == 2

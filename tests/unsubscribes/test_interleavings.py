@@ -26,7 +26,8 @@ from tests.stepping import Order, Played, Stage, Step, Work, in_every_order, sta
 from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
 from tests.unsubscribes.partner import Organization, Place, Sent, addresses, placed, records, written
 
-pytestmark = pytest.mark.slow
+# Hundreds of orders each, which on a machine that does much else take their time.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FORGET = """DO $$ BEGIN
     DELETE FROM unsubscribes; DELETE FROM unsubscribe_versions; DELETE FROM submissions; DELETE FROM feed_days;

@@ -33,7 +33,8 @@ from tests.unsubscribes.test_interleavings import (
     out,
 )
 
-pytestmark = pytest.mark.slow
+# Hundreds of orders each, which on a machine that does much else take their time.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 MISTAKE = batch(out("a", -60), back("b", -60), out("c", -60), out("d", -60))
 BEFORE = batch(back("a", -100), out("b", -100))

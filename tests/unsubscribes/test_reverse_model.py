@@ -5,6 +5,7 @@ Source: docs/interface.md sections D6 and D11.
 
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -176,6 +177,7 @@ OUT, IN, ANN, BOB = "unsubscribed", "resubscribed", "ann@example.org", "bob@exam
 UNDO = Undo(0, 0, True, 1)
 
 
+@pytest.mark.timeout(300)  # thousands of steps, on a machine that may do much else
 def test_no_submissions_and_reversals_depart_from_the_rules(deployment: Deployment) -> None:
     """After each step records, versions, numbers, counts and the reckoning are those of the naive model."""
 
