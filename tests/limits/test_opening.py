@@ -15,6 +15,7 @@ from stoplist.limits.limiter import Health
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.limits.opening import open_limiter
 from stoplist.limits.store import LimitStore, StoreLost
+from tests.conftest import leave_out
 from tests.limits.counting import patience
 from tests.limits.lying import lying_store
 from tests.services import valkey as services
@@ -137,13 +138,13 @@ def test_what_is_no_primary_with_scripts_stops_the_start(run: Run, answer: bytes
 
 
 @pytest.fixture(scope="module")
-def tls() -> Iterator[Valkey]:
+def tls(pytestconfig: pytest.Config) -> Iterator[Valkey]:
     """A server that speaks TLS alone, where the machine's own does."""
     try:
         with services.valkey(tls=True) as own:
             yield own
     except services.Unavailable as error:
-        pytest.skip(str(error))
+        leave_out(pytestconfig, "on a limit store over TLS", str(error))
 
 
 def test_over_tls_the_store_counts(run: Run, tls: Valkey) -> None:
