@@ -2,7 +2,7 @@
 
 from stoplist.clock import Clock
 
-_START_MS = 1_800_000_000_000  # 2027-01-15 08:00 UTC: later than any real time that a test run mixes in.
+_START_MS = 2_431_152_000_000  # 2047-01-15 08:00 UTC: later than any real time that a test run mixes in.
 
 
 class FakeClock(Clock):

@@ -100,7 +100,7 @@ def test_show_tells_what_became_of_it(prompt: Prompt, mistake: str) -> None:
         "actor_kind": "client",
         "request_id": None,
         "source_ip": None,
-        "received_at": "2027-01-15T08:02:00.000Z",
+        "received_at": "2047-01-15T08:02:00.000Z",
         "received": 4,
         "created": 3,
         "updated": 1,

@@ -6,10 +6,11 @@ import pytest
 
 from stoplist.errors import InvalidItem
 from stoplist.unsubscribes.model import SentReason
+from tests.fakes import FakeClock
 from tests.unsubscribes.partner import InLoop, Sent, back, in_loop, out, written
 
 ANN = "ann@x.org"
-NOW_MS = 1_800_000_000_000
+NOW_MS = FakeClock().now_ms()
 REASONS = {
     "unsubscribe", "stop_keyword", "complaint", "bounce", "invalid_address", "manual", "legal", "import", "consent",
 }  # fmt: skip

@@ -132,7 +132,7 @@ def test_filters_by_person_action_target_and_day(pages: Pages) -> None:
     admin = newcomer(pages, roles={slug: "admin"})
     form = admin.browser.get("/settings/keys/new").form("/settings/keys/new")
     assert admin.browser.send(form, label="Mine", organizations=[slug], permissions=["read"]).status == 200
-    first_day = "2028-02-19"
+    first_day = "2048-02-19"
     clock_of(pages).advance(2 * DAY_S)
     pages.administer(rename_organization, slug=slug, name="Renamed")
     browser = newcomer(pages, is_administrator=True).browser
@@ -147,8 +147,8 @@ def test_filters_by_person_action_target_and_day(pages: Pages) -> None:
     on_first = rows_of(filtered(browser, target=slug, **{"from": first_day, "until": first_day}))
     assert len(on_first) == 1
     assert "Organization created" in on_first[0]
-    assert len(rows_of(filtered(browser, target=slug, **{"from": "2028-02-20"}))) == 1
-    assert len(rows_of(filtered(browser, target=slug, until="2028-02-20"))) == 1
+    assert len(rows_of(filtered(browser, target=slug, **{"from": "2048-02-20"}))) == 1
+    assert len(rows_of(filtered(browser, target=slug, until="2048-02-20"))) == 1
     assert "No entry passes the filters" in filtered(browser, target=slug, action="group.create").text
 
 
@@ -249,7 +249,7 @@ def test_the_file_holds_what_the_filters_say(pages: Pages) -> None:
     assert len(rows) == 1_101
     assert list(rows[0]) == COLUMNS
     assert rows[0] == {
-        "at": "2027-01-15T08:00:01.000Z",
+        "at": "2047-01-15T08:00:01.000Z",
         "actor_kind": "command",
         "actor": "tester",
         "action": "group.rename",

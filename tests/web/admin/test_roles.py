@@ -202,7 +202,7 @@ ROWS: dict[str, Row] = {
     f"GET {FEED}/{{seq}}/unsubscribe": Row(ADMINS),
     f"POST {FEED}/{{seq}}/unsubscribe": does(ADMINS, stated_reason="She called."),
     f"GET {FEED}/{{seq}}/resubscribe": Row(ADMINS),
-    f"POST {FEED}/{{seq}}/resubscribe": does(ADMINS, stated_reason="She wrote.", occurred_at="2027-01-15T07:00"),
+    f"POST {FEED}/{{seq}}/resubscribe": does(ADMINS, stated_reason="She wrote.", occurred_at="2047-01-15T07:00"),
     "GET /organizations": Row(SIGNED_IN),
     "GET /organizations/_new": Row(OPERATORS),
     "POST /organizations/_new": does(OPERATORS, slug=lambda sample: new_name(), name="New", default_group=""),

@@ -22,7 +22,7 @@ def test_it_says_who_sent_it_when_from_where_and_what_it_did(pages: Pages) -> No
     partner.submit("known@example.com")
     sent = partner.submit("one@example.com", "two@example.com", "known@example.com")
     shown = pages.signed_in("administrator").get(f"/unsubscribes/{sent['submission_id']}")
-    for text in ("Received3", "Created2", "Updated0", "Unchanged1", "192.0.2.1", "2027-01-15 08:00:00 UTC"):
+    for text in ("Received3", "Created2", "Updated0", "Unchanged1", "192.0.2.1", "2047-01-15 08:00:00 UTC"):
         assert text in shown.text
     assert f"/settings/keys/{partner.key.client_id}" in shown.links
     assert {"/unsubscribes/batch/email/2", "/unsubscribes/batch/email/3"} <= set(shown.links)
@@ -54,7 +54,7 @@ def test_a_place_that_no_list_has_is_nowhere(pages: Pages) -> None:
 def test_one_that_changed_nothing_says_so(pages: Pages) -> None:
     """Its items met records that had their status already."""
     partner = new_organization(pages, "quiet")
-    partner.submit({"address": "same@example.com", "occurred_at": "2027-01-10T00:00:00Z"})
+    partner.submit({"address": "same@example.com", "occurred_at": "2047-01-10T00:00:00Z"})
     sent = partner.submit("same@example.com")
     shown = pages.signed_in("administrator").get(f"/unsubscribes/{sent['submission_id']}")
     assert "Nothing that can be seen" in shown.text
@@ -64,7 +64,7 @@ def test_one_that_changed_nothing_says_so(pages: Pages) -> None:
 def test_an_administrator_reverses_it_after_seeing_the_counts(pages: Pages) -> None:
     """What returns to what, what is left out and why; then exactly that is done, and both submissions say so."""
     partner = new_organization(pages, "mistake")
-    partner.submit({"address": "before@example.com", "status": "resubscribed", "occurred_at": "2027-01-10T00:00:00Z"})
+    partner.submit({"address": "before@example.com", "status": "resubscribed", "occurred_at": "2047-01-10T00:00:00Z"})
     sent = partner.submit("new@example.com", "before@example.com", "again@example.com", "changed@example.com")
     clock_of(pages).advance(60)
     Partner(pages, "mistake").submit("again@example.com")

@@ -15,10 +15,10 @@ def test_a_day_begins_at_midnight_utc() -> None:
 @pytest.mark.parametrize(
     ("typed", "read"),
     [
-        ("2027-01-15T08:00", "2027-01-15T08:00:00.000Z"),
-        ("2027-01-15 08:00", "2027-01-15T08:00:00.000Z"),
-        ("2027-01-15T08:00:15", "2027-01-15T08:00:15.000Z"),
-        ("2027-01-15T08:00:15.25", "2027-01-15T08:00:15.250Z"),
+        ("2047-01-15T08:00", "2047-01-15T08:00:00.000Z"),
+        ("2047-01-15 08:00", "2047-01-15T08:00:00.000Z"),
+        ("2047-01-15T08:00:15", "2047-01-15T08:00:15.000Z"),
+        ("2047-01-15T08:00:15.25", "2047-01-15T08:00:15.250Z"),
         ("", None),
     ],
 )
@@ -29,7 +29,7 @@ def test_a_time_is_read_as_browsers_send_it(typed: str, read: str | None) -> Non
 
 @pytest.mark.parametrize(
     "typed",
-    ["today", "20270115", "2027-02-29", "0000-01-01", "2027-1-1", "2027-W01-1", "\u0662027-01-01", "2027-01-01Z"],
+    ["today", "20470115", "2047-02-29", "0000-01-01", "2047-1-1", "2047-W01-1", "\u0662047-01-01", "2047-01-01Z"],
 )
 def test_what_is_no_day_is_refused_at_its_field(typed: str) -> None:
     """Nothing is guessed."""
@@ -39,7 +39,7 @@ def test_what_is_no_day_is_refused_at_its_field(typed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "typed", ["now", "2027-01-15", "2027-01-15T24:00", "2027-01-15T08:60", "2027-01-15T08:00+01:00", "2027-02-29T08:00"]
+    "typed", ["now", "2047-01-15", "2047-01-15T24:00", "2047-01-15T08:60", "2047-01-15T08:00+01:00", "2047-02-29T08:00"]
 )
 def test_what_is_no_time_is_refused_at_its_field(typed: str) -> None:
     """An offset too: the field says UTC."""

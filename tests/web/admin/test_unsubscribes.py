@@ -151,7 +151,7 @@ def test_a_record_leads_to_the_search_for_its_address_everywhere(pages: Pages) -
 def test_what_changed_nothing_does_not_look_like_success(pages: Pages) -> None:
     """Whoever resubscribes somebody who opted out later sees a warning, and why."""
     partner = Partner(pages)
-    partner.submit({"address": "later@example.com", "occurred_at": "2027-01-10T08:00:00Z"})
+    partner.submit({"address": "later@example.com", "occurred_at": "2047-01-10T08:00:00Z"})
     browser = pages.signed_in("admin")
     (record,) = [
         link
@@ -159,10 +159,10 @@ def test_what_changed_nothing_does_not_look_like_success(pages: Pages) -> None:
         if link.startswith("/unsubscribes/acme/email/")
     ]
     form = browser.get(f"{record}/resubscribe")
-    assert "After the last known act, 2027-01-10 08:00:00 UTC" in form.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "After the last known act, 2047-01-10 08:00:00 UTC" in form.text.replace("\N{NO-BREAK SPACE}", " ")
     answers = {
         day: browser.follow(
-            browser.send(form.form(f"{record}/resubscribe"), occurred_at=f"2027-01-{day}T08:00", stated_reason="x")
+            browser.send(form.form(f"{record}/resubscribe"), occurred_at=f"2047-01-{day}T08:00", stated_reason="x")
         )
         for day in ("09", "11")
     }
