@@ -98,13 +98,12 @@ async def recent(
 
 async def totals(actor: Actor, database: Database, *, org_slug: str | None = None) -> list[Total]:
     """What stands now: one row a channel, be it of noughts. An address counts once for each of its groups."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for channel, status, standing in await _read(actor, database, org_slug, _STANDING_NOW):
-        counts[_NAMES[channel], status] += standing
-    return [
-        Total(channel=name, unsubscribed=counts[name, UNSUBSCRIBED], resubscribed=counts[name, RESUBSCRIBED])
-        for name in CHANNELS
-    ]
+    barred: Counter[str] = Counter()
+    back: Counter[str] = Counter()
+    for channel, unsubscribed, resubscribed in await _read(actor, database, org_slug, _STANDING_NOW):
+        barred[_NAMES[channel]] += unsubscribed
+        back[_NAMES[channel]] += resubscribed
+    return [Total(channel=name, unsubscribed=barred[name], resubscribed=back[name]) for name in CHANNELS]
 
 
 async def _read(

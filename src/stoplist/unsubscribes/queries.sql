@@ -268,13 +268,17 @@ SELECT CAST(json_agg(json_build_array(channel, day, status, reason, changes)) AS
 ) counted
 
 -- name: standing_now
--- The same over all days: how many records show a status.
-SELECT CAST(json_group_array(json_array(channel, status, standing)) AS TEXT) AS counts FROM (  -- only: sqlite
-SELECT CAST(json_agg(json_build_array(channel, status, standing)) AS TEXT) AS counts FROM (  -- only: postgresql
-    SELECT feed_id % 16 AS channel, status, CAST(SUM(standing) AS BIGINT) AS standing FROM feed_days
+-- The same over all days: how many records show each status. A row a feed, for the key has them together: by channel and
+-- status SQLite would sort all days of all feeds.
+SELECT CAST(json_group_array(json_array(channel, unsubscribed, resubscribed)) AS TEXT) AS counts FROM (  -- only: sqlite
+SELECT CAST(json_agg(json_build_array(channel, unsubscribed, resubscribed)) AS TEXT) AS counts FROM (  -- only: postgresql
+    SELECT feed_id % 16 AS channel,
+           CAST(SUM(CASE status WHEN 'unsubscribed' THEN standing ELSE 0 END) AS BIGINT) AS unsubscribed,
+           CAST(SUM(CASE status WHEN 'resubscribed' THEN standing ELSE 0 END) AS BIGINT) AS resubscribed
+    FROM feed_days
     WHERE feed_id IN (SELECT value FROM json_each(:feed_ids))  -- only: sqlite
     WHERE feed_id = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:feed_ids)))  -- only: postgresql
-    GROUP BY feed_id % 16, status
+    GROUP BY feed_id
 ) counted
 
 -- A submission, and its reversal. A submission's changes are all numbers from its first_seq to its last_seq, and those of
