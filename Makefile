@@ -14,7 +14,9 @@ LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 	--no-emit-index-url --no-emit-find-links --no-emit-package stoplist-addresses --no-emit-package stoplist-client \
 	--custom-compile-command 'make lock' $(UPGRADE)
 
-TESTS = .venv/bin/python -m pytest $(PYTEST)
+TESTS = .venv/bin/python -m pytest
+QUICK_TESTS = $(TESTS) -m 'not slow' $(PYTEST)
+SLOW_TESTS = $(TESTS) -m slow $(PYTEST)
 # The long rounds of concurrency prove what the code does, not what the interpreter does: they run on one Python only. So
 # do the second runs on PostgreSQL, whose driver is tested below tests/db.
 TESTS_3_13 = .venv-3.13/bin/python -m pytest -m 'not slow' -k 'db or not postgresql' $(PYTEST)
@@ -36,10 +38,13 @@ client: .venv-client/.client  ## make .venv-client with the stoplist-client comm
 test: .venv/.development  ## run all tests, and beside them those for Python 3.13 where it is at hand
 	@tools/get-browser .venv/bin/python
 	@tools/get-services
-	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then $(TESTS); \
+	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then \
+		tools/side-by-side "$(QUICK_TESTS)" "$(SLOW_TESTS)"; \
 	elif [ -n "$(PYTHON_3_13)" ]; then \
-		$(MAKE) --silent .venv-3.13/.development && tools/side-by-side "$(TESTS)" "$(TESTS_3_13)"; \
-	else $(TESTS) && echo 'Python 3.13 is not at hand: the tests ran on one Python only.'; fi
+		$(MAKE) --silent .venv-3.13/.development && \
+		tools/side-by-side "$(QUICK_TESTS)" "$(SLOW_TESTS)" "$(TESTS_3_13)"; \
+	else tools/side-by-side "$(QUICK_TESTS)" "$(SLOW_TESTS)" && \
+		echo 'Python 3.13 is not at hand: the tests ran on one Python only.'; fi
 
 test-3.13: .venv-3.13/.development  ## run the tests on Python 3.13, without those marked slow
 	$(TESTS_3_13)
