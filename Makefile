@@ -14,12 +14,15 @@ LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 	--no-emit-index-url --no-emit-find-links --no-emit-package stoplist-addresses --no-emit-package stoplist-client \
 	--custom-compile-command 'make lock' $(UPGRADE)
 
-TESTS = .venv/bin/python -m pytest
-QUICK_TESTS = $(TESTS) -m 'not slow' $(PYTEST)
-SLOW_TESTS = $(TESTS) -m slow $(PYTEST)
+QUICK_TESTS = .venv/bin/python -m pytest -m 'not slow' $(PYTEST)
+SLOW_TESTS = .venv/bin/python -m pytest -m slow $(PYTEST)
 # The long rounds of concurrency prove what the code does, not what the interpreter does: they run on one Python only. So
 # do the second runs on PostgreSQL, whose driver is tested below tests/db.
-TESTS_3_13 = .venv-3.13/bin/python -m pytest -m 'not slow' -k 'db or not postgresql' $(PYTEST)
+TESTS_3_13 = .venv-3.13/bin/python -m pytest -m 'not slow'
+ALL_3_13 = $(TESTS_3_13) -k 'db or not postgresql' $(PYTEST)
+# Two halves, by how long they take.
+SOME_3_13 = $(TESTS_3_13) -k '(db or not postgresql) and not (e2e or client)' $(PYTEST)
+OTHERS_3_13 = $(TESTS_3_13) -k '(db or not postgresql) and (e2e or client)' $(PYTEST)
 
 .PHONY: help install serve client test test-3.13 check bench reference lock clean
 
@@ -39,15 +42,15 @@ test: .venv/.development  ## run all tests, and beside them those for Python 3.1
 	@tools/get-browser .venv/bin/python
 	@tools/get-services
 	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then \
-		tools/side-by-side "$(QUICK_TESTS)" "$(SLOW_TESTS)"; \
+		tools/side-by-side "$(QUICK_TESTS)" -- "$(SLOW_TESTS)"; \
 	elif [ -n "$(PYTHON_3_13)" ]; then \
 		$(MAKE) --silent .venv-3.13/.development && \
-		tools/side-by-side "$(QUICK_TESTS)" "$(SLOW_TESTS)" "$(TESTS_3_13)"; \
-	else tools/side-by-side "$(QUICK_TESTS)" "$(SLOW_TESTS)" && \
+		tools/side-by-side "$(QUICK_TESTS)" "$(SOME_3_13)" -- "$(SLOW_TESTS)" "$(OTHERS_3_13)"; \
+	else tools/side-by-side "$(QUICK_TESTS)" -- "$(SLOW_TESTS)" && \
 		echo 'Python 3.13 is not at hand: the tests ran on one Python only.'; fi
 
 test-3.13: .venv-3.13/.development  ## run the tests on Python 3.13, without those marked slow
-	$(TESTS_3_13)
+	$(ALL_3_13)
 
 check: .venv/.development  ## format, lint, types, layers, documentation, then all tests
 	.venv/bin/ruff format --check .
