@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import ModuleType
 
 import pytest
 
@@ -36,19 +37,40 @@ def _own_cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
         leave_out(pytestconfig, "on a PostgreSQL of their own", str(error))
 
 
+Waits = dict[tuple[ModuleType, str], float]
+# In seconds. What only a server in trouble makes anybody wait for (SETTLE_TIMEOUT_S) is never long.
+_LONG: Waits = {
+    (pools, "ACQUIRE_TIMEOUT_S"): 60.0,
+    (pools, "STATEMENT_TIMEOUT_S"): 60.0,
+    (postgresql, "STATEMENT_TIMEOUT_S"): 60.0,
+    (postgresql, "SERVER_STATEMENT_TIMEOUT_S"): 60.0,
+    (postgresql, "LOCK_TIMEOUT_S"): 60.0,
+    (postgresql, "IDLE_TIMEOUT_S"): 60.0,
+    (connecting, "CONNECT_TIMEOUT_S"): 60.0,
+    (lines, "SMALL_WAIT_S"): 60.0,
+    (lines, "HEAVY_WAIT_S"): 60.0,
+    (sqlite, "LOCK_WAIT_S"): 60.0,
+}
+_SHORT: Waits = {
+    (pools, "ACQUIRE_TIMEOUT_S"): 0.5,
+    (pools, "SETTLE_TIMEOUT_S"): 0.2,
+    (postgresql, "SETTLE_TIMEOUT_S"): 0.2,
+    (postgresql, "STATEMENT_TIMEOUT_S"): 1.0,
+    (connecting, "CONNECT_TIMEOUT_S"): 0.5,
+    (lines, "SMALL_WAIT_S"): 0.5,
+    (lines, "HEAVY_WAIT_S"): 1.0,
+}
+
+
+def _set(patch: pytest.MonkeyPatch, waits: Waits) -> None:
+    for (module, name), seconds in waits.items():
+        patch.setattr(module, name, seconds)
+
+
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody waits much longer than in the product: a machine that is busy is no trouble of the database."""
-    monkeypatch.setattr(pools, "ACQUIRE_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(postgresql, "STATEMENT_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(postgresql, "SERVER_STATEMENT_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(postgresql, "IDLE_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(lines, "SMALL_WAIT_S", 60.0)
-    monkeypatch.setattr(lines, "HEAVY_WAIT_S", 60.0)
-    monkeypatch.setattr(sqlite, "LOCK_WAIT_S", 60.0)
+    _set(monkeypatch, _LONG)
 
 
 @pytest.fixture
@@ -64,13 +86,7 @@ def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Ab
     @contextlib.contextmanager
     def in_trouble() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            patch.setattr(pools, "ACQUIRE_TIMEOUT_S", 0.5)
-            patch.setattr(pools, "SETTLE_TIMEOUT_S", 0.2)
-            patch.setattr(postgresql, "SETTLE_TIMEOUT_S", 0.2)
-            patch.setattr(postgresql, "STATEMENT_TIMEOUT_S", 1.0)
-            patch.setattr(connecting, "CONNECT_TIMEOUT_S", 0.5)
-            patch.setattr(lines, "SMALL_WAIT_S", 0.5)
-            patch.setattr(lines, "HEAVY_WAIT_S", 1.0)
+            _set(patch, _SHORT)
             yield
 
     return in_trouble

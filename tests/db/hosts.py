@@ -14,7 +14,6 @@ from tests.services.postgresql import Cluster, cluster
 
 # Nothing here outlives a power cut. Whoever commits waits for the standby, once there is one.
 _SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB", "shared_buffers": "16MB"}
-_PATIENCE_S = 60.0
 _CAUGHT_UP = "SELECT COUNT(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND replay_lsn >= sent_lsn"
 
 
@@ -47,7 +46,7 @@ def crash(cluster: Cluster) -> None:
     _processes(cluster)[0].suspend()  # it makes no more of them
     processes = _processes(cluster)
     processes[0].kill()
-    wait_until(lambda: all(map(_has_ended, processes)), "the server to end", seconds=_PATIENCE_S)
+    wait_until(lambda: all(map(_has_ended, processes)), "the server to end")
 
 
 class Standby(Kept):
@@ -62,7 +61,7 @@ class Standby(Kept):
             self.start()
             primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             primary.execute("SELECT pg_reload_conf()")
-            wait_until(lambda: bool(primary.value(_CAUGHT_UP)), "the standby to have caught up", seconds=_PATIENCE_S)
+            wait_until(lambda: bool(primary.value(_CAUGHT_UP)), "the standby to have caught up")
         except BaseException:
             self.close()
             raise

@@ -289,26 +289,22 @@ async def test_what_is_asked_beyond_the_queue_is_refused_at_once(
 
 
 @pytest.mark.usefixtures("patient")
-def test_another_process_that_writes_holds_up_no_reader_and_no_timer(sqlite_url: str) -> None:
+@on_sqlite
+async def test_another_process_that_writes_holds_up_no_reader_and_no_timer(database: Database) -> None:
     """The write waits without holding the loop, and succeeds once the lock is let go."""
-
-    @on_sqlite
-    async def body(database: Database) -> None:
-        await execute(database, MAKE)
-        began_s = time.monotonic()
-        with another_process_writes(database) as other:
-            writing = asyncio.create_task(add(database, 1))
-            for _ in range(20):
-                await asyncio.sleep(0)
-                assert await database.one(FIND, number=1) is None
-            done, _ = await asyncio.wait({writing}, timeout=0.03)
-            assert not done
-            other.execute("COMMIT")
-            await writing
-        assert time.monotonic() - began_s < sqlite.LOCK_WAIT_S / 2
-        assert await numbers(database) == [1]
-
-    body(sqlite_url=sqlite_url)
+    await execute(database, MAKE)
+    began_s = time.monotonic()
+    with another_process_writes(database) as other:
+        writing = asyncio.create_task(add(database, 1))
+        for _ in range(20):
+            await asyncio.sleep(0)
+            assert await database.one(FIND, number=1) is None
+        done, _ = await asyncio.wait({writing}, timeout=0.03)
+        assert not done
+        other.execute("COMMIT")
+        await writing
+    assert time.monotonic() - began_s < sqlite.LOCK_WAIT_S / 2
+    assert await numbers(database) == [1]
 
 
 @on_sqlite

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -250,13 +249,6 @@ def reserved_address() -> Iterator[str]:
     """An address for the metrics of a server, which nobody else gets meanwhile."""
     with reserve_port() as reserved:
         yield f"127.0.0.1:{reserved.getsockname()[1]}"
-
-
-def free_port() -> int:
-    """One that nobody has now; another process may take it at any moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _prefixed(variables: dict[str, str]) -> dict[str, str]:

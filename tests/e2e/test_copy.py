@@ -6,8 +6,9 @@ from typing import Any
 import httpx
 
 from tests.e2e.conftest import SECRET_KEY
-from tests.e2e.running import Key, Place, Server, free_port
+from tests.e2e.running import Key, Place, Server
 from tests.moving import make_move
+from tests.services.keeping import reserve_port
 from tests.web.application import basic
 
 EMAIL = "/api/v1/unsubscribe/email"
@@ -110,5 +111,6 @@ def test_no_server_starts_on_a_target_that_is_not_finished(tmp_path: Path, postg
     place = Place(tmp_path, LIMITS_URL="memory:", SECRET_KEY=SECRET_KEY, DATABASE_URL=postgresql_url)
     move = make_move(f"sqlite:///{tmp_path / 'source.db'}", postgresql_url)
     move.interrupted()
-    refusal = place.refused("serve", "--port", str(free_port()))
+    with reserve_port() as free:
+        refusal = place.refused("serve", "--port", str(free.getsockname()[1]))
     assert "`stoplist copy` has not finished filling this database" in refusal

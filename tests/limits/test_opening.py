@@ -22,17 +22,12 @@ from tests.services import valkey as services
 from tests.services.keeping import reserve_port
 from tests.services.valkey import Valkey
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 PASSWORD = "not-to-be-repeated"
 # All that the remedy names, and nothing else.
 RIGHTS = ["+evalsha", "+script|load", "+time", "+zadd", "+zcard", "+zrange", "+zremrangebyscore", "+del", "+pexpire"]
-
-
-@pytest.fixture(autouse=True)
-def patient() -> Iterator[None]:
-    """What the store says is at stake here, not how soon."""
-    with patience():
-        yield
 
 
 async def opened(url: str) -> Health:

@@ -22,14 +22,9 @@ from tests.limits.naive_model import SECOND_NS
 from tests.services.proxy import ANSWERS, Proxy, proxy
 from tests.services.valkey import Valkey
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-@pytest.fixture(autouse=True)
-def patient() -> Iterator[None]:
-    """What is decided is at stake here, not how soon."""
-    with patience():
-        yield
 
 
 @pytest.fixture

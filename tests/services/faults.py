@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tests.services.http_messages import Reply, Request, read_reply, read_request, reply_bytes, request_bytes
-from tests.services.keeping import reserve_port
+from tests.services.keeping import end_other_tasks, reserve_port
 from tests.services.mishaps import CUT, DROP, LOSE, RESET, Alter, Fault, Hold, Which, is_any
 
 _PATIENCE_S = 60.0
@@ -163,12 +163,7 @@ class Faults:
     async def _end(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        await asyncio.sleep(0)  # Who was accepted just now is begun with, so that his socket is closed, too.
-        broken = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in broken:
-            task.cancel()
-        await asyncio.gather(*broken, return_exceptions=True)
-        await asyncio.sleep(0)  # The loop closes the sockets in its next round.
+        await end_other_tasks()
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         self.connections += 1

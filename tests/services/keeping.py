@@ -4,6 +4,7 @@ Ended, frozen, killed and started again as a test wishes. When our own process e
 program is killed and its folder removed.
 """
 
+import asyncio
 import os
 import pwd
 import shutil
@@ -163,6 +164,16 @@ class Kept:
     def _log_tail(self) -> str:
         logs = sorted(self.folder.glob("*.log"))
         return " ".join(line for log in logs for line in log.read_text(errors="replace").splitlines()[-5:])
+
+
+async def end_other_tasks() -> None:
+    """Nothing but the caller runs on this loop any more, and the sockets of what ran are closed."""
+    await asyncio.sleep(0)  # Who was accepted just now is begun with, so that his socket is closed, too.
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.sleep(0)  # The loop closes the sockets in its next round.
 
 
 def wait_until(is_true: Callable[[], bool], what: str, *, seconds: float = _PATIENCE_S) -> None:

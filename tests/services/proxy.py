@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from tests.services.keeping import reserve_port
+from tests.services.keeping import end_other_tasks, reserve_port
 
 REQUESTS, ANSWERS = "requests", "answers"
 _PIECE_BYTES = 1 << 16
@@ -101,11 +101,7 @@ class Proxy:
 
     async def _end(self) -> None:
         """Nobody is left who was accepted just before the listener was closed."""
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await asyncio.sleep(0)
+        await end_other_tasks()
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         if self._listener is None:

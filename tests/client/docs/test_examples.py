@@ -22,14 +22,13 @@ import pytest
 import stoplist_client
 
 from tests.client.partners import Partner
-from tests.e2e.running import Lines
+from tests.e2e.running import PATIENCE_S, Lines
 from tests.services.faults import Faults, faults
 from tests.services.keeping import reserve_port
 from tests.services.mishaps import RESET, Hold, Reply, is_api
 
 EXAMPLES = Path(stoplist_client.__file__).parents[2] / "examples"
 WEBHOOK_SECRET = "shared with those who send"
-PATIENCE_S = 60.0
 
 
 @pytest.fixture
