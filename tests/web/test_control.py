@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from stoplist.web.control import Family, Line, Word
+from stoplist.web.control import Line, Word
+from stoplist.web.metrics import Family
 from tests.web.serving import PATIENCE_S, on_uvloop
 
 METRICS = [Family("x", "counter", "Xs.", [("x_total", {"route": "/ä\n\"'"}, 1.5), ("x_total", {}, float(2**60))])]

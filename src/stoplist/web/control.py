@@ -14,17 +14,9 @@ from typing import Literal
 
 import msgspec
 
-Sample = tuple[str, dict[str, str], float]
+from stoplist.web.metrics import Family
+
 _MAX_BYTES = 16 * 1024 * 1024
-
-
-class Family(msgspec.Struct, frozen=True):
-    """A metric with its samples: their names, labels and values."""
-
-    name: str
-    kind: str
-    text: str
-    samples: list[Sample]
 
 
 class Word(msgspec.Struct, frozen=True, omit_defaults=True):

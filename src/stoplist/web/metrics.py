@@ -5,6 +5,7 @@ Source: docs/interface.md section D10.
 
 from collections.abc import Iterable
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, samples
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -13,10 +14,20 @@ from prometheus_client.registry import Collector
 from stoplist import ids
 from stoplist.db import Database
 from stoplist.limits.limiter import Limiter
-from stoplist.web.control import Family, Sample
 from stoplist.web.exchange import Exchange, Receive, Scope, Send
 
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
+
+Sample = tuple[str, dict[str, str], float]
+
+
+class Family(msgspec.Struct, frozen=True):
+    """A metric with its samples: their names, labels and values."""
+
+    name: str
+    kind: str
+    text: str
+    samples: list[Sample]
 
 
 class Metrics:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from stoplist.web.control import Family
+from stoplist.web.metrics import Family
 
 _GAUGE = "gauge"
 _Key = tuple[str, tuple[tuple[str, str], ...]]
