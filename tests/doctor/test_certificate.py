@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 
 from stoplist.doctor.certificate import certificate
-from stoplist.web import devcert
+from stoplist.server import development_ca
 from tests.doctor.installation import settings
 
 NOW_S = 1_800_000_000
@@ -18,7 +18,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate, its key, and the key of another one."""
     folder = tmp_path_factory.mktemp("tls")
     for name in ("cert", "other"):
-        issued = devcert.issue(["localhost"], now_s=NOW_S, known_authority=None)
+        issued = development_ca.issue(["localhost"], now_s=NOW_S, known_authority=None)
         (folder / f"{name}.pem").write_bytes(issued.server.certificate + issued.authority.certificate)
         (folder / f"{name}-key.pem").write_bytes(issued.server.key)
     return folder

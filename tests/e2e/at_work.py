@@ -15,7 +15,7 @@ import psutil
 from tests.e2e import load
 from tests.e2e.partners import Acts, Follower, Writer
 from tests.e2e.running import Key, Server
-from tests.web.serving import Answer, Connection
+from tests.server.serving import Answer, Connection
 
 # How soon a program asks again: after an answer, and after a refusal.
 PACE_S, BACK_OFF_S = 0.03, 0.1

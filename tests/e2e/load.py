@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tests.e2e.running import PATIENCE_S, Key, Server
-from tests.web.serving import Answer, Connection
+from tests.server.serving import Answer, Connection
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.e2e import load
-from tests.web.serving import Answer, Connection
+from tests.server.serving import Answer, Connection
 
 Record = dict[str, Any]
 

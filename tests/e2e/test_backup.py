@@ -15,7 +15,7 @@ from stoplist.oauth.model import PERMISSIONS
 from tests.e2e import load
 from tests.e2e.partners import Follower, new_token
 from tests.e2e.running import STOPLIST, Key, Place, Server
-from tests.web.serving import Connection
+from tests.server.serving import Connection
 
 MANY = 1_000_000
 WRITERS = 4

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from stoplist.web import devcert
+from stoplist.server import development_ca
 from tests.e2e import load
 from tests.e2e.conftest import own_limits_url, postgresql_place
 from tests.e2e.partners import new_token
 from tests.e2e.running import PATIENCE_S, Key, Place, Server
+from tests.server.serving import Answer, Connection
 from tests.services import haproxy as balancers
 from tests.services.valkey import Valkey
-from tests.web.serving import Answer, Connection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -152,7 +152,7 @@ def _balanced(name: balancers.Name, servers: list[Server]) -> Iterator[Behind]:
         text = _replaced(text, f"10.0.0.{number}:8080", f"127.0.0.1:{server.port}")
     for folder in ("/etc/haproxy/", "/etc/nginx/", "/var/log/nginx/"):
         text = text.replace(folder, "")
-    issued = devcert.issue(["localhost"], now_s=int(time.time()), known_authority=None)
+    issued = development_ca.issue(["localhost"], now_s=int(time.time()), known_authority=None)
     own, private_key = issued.server.certificate, issued.server.key
     files = {
         "stoplist.pem": own + private_key if name == "haproxy" else own,

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e import load
 from tests.e2e.conftest import Deployment
 from tests.e2e.running import Key, Server
-from tests.web.serving import Connection
+from tests.server.serving import Connection
 
 MANY = 1_000_000
 CC = {"grant_type": "client_credentials"}

@@ -8,7 +8,7 @@ from tests.builders import opened, value
 from tests.e2e import load
 from tests.e2e.conftest import Deployment
 from tests.e2e.running import Key
-from tests.web.serving import Connection
+from tests.server.serving import Connection
 
 AT_ONCE = 32
 MANY = 1_000_000

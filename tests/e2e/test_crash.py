@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.e2e import load
 from tests.e2e.running import Key, Place, Server
-from tests.web.serving import Connection
+from tests.server.serving import Connection
 
 MANY = 1_000_000
 ENOUGH = 50

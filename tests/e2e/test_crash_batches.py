@@ -18,7 +18,7 @@ from tests.e2e import load
 from tests.e2e.partners import Acts, Follower, Writer, new_token
 from tests.e2e.running import Key, Place, Server
 from tests.e2e.stored import check_stored
-from tests.web.serving import Connection
+from tests.server.serving import Connection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -9,7 +9,7 @@ from tests.e2e import load
 from tests.e2e.conftest import Deployment
 from tests.e2e.partners import Acts, Follower, new_token
 from tests.e2e.running import Key, Server
-from tests.web.serving import Connection
+from tests.server.serving import Connection
 
 MANY = 1_000_000
 WRITERS = 8

@@ -28,7 +28,7 @@ from tests.e2e.pages_browser import (
 )
 from tests.e2e.running import Key, Place
 from tests.e2e.test_workers import worker_of
-from tests.web.serving import Connection
+from tests.server.serving import Connection
 
 # What browsers and pages do is the same whatever the interpreter.
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from tests.e2e import load
 from tests.e2e.conftest import postgresql_place
 from tests.e2e.partners import Follower, new_token
 from tests.e2e.running import Key, Place, Server
-from tests.web.serving import Connection
+from tests.server.serving import Connection
 
 MANY = 1_000_000
 PARTNERS = 4

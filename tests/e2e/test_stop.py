@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e import load
 from tests.e2e.running import Key, Place, Server
-from tests.web.serving import Answer
+from tests.server.serving import Answer
 
 CC = {"grant_type": "client_credentials"}
 

@@ -16,14 +16,14 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stoplist.web.server import listen
+from stoplist.server.http_server import listen
 from tests.e2e import load
 from tests.e2e.conftest import SECRET_KEY, doing_first, own_limits_url, postgresql_place, scaled_place
 from tests.e2e.running import PATIENCE_S, Key, Place, Server, reserved_address
+from tests.server.serving import Answer, Connection
 from tests.services.keeping import reserve_port, wait_until
 from tests.services.proxy import Proxy, proxy
 from tests.services.valkey import Valkey
-from tests.web.serving import Answer, Connection
 
 MANY = 1_000_000
 READYZ = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -507,6 +507,6 @@ def test_a_server_of_one_process_loads_nothing_of_this(place: Place) -> None:
     place.variables["PYTHONPROFILEIMPORTTIME"] = "1"
     with place.serving() as server:
         imported = {line.rpartition("|")[2].strip() for line in server.log.text.splitlines() if "|" in line}
-        assert "stoplist.web.running" in imported
-        unwanted = {"stoplist.web.parent", "multiprocessing.resource_tracker", "stoplist.limits.shared", "redis"}
+        assert "stoplist.server.lifecycle" in imported
+        unwanted = {"stoplist.server.supervisor", "multiprocessing.resource_tracker", "stoplist.limits.shared", "redis"}
         assert imported & unwanted == set()

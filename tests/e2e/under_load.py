@@ -21,7 +21,7 @@ from tests.e2e.conftest import postgresql_place
 from tests.e2e.partners import Follower
 from tests.e2e.running import PATIENCE_S, Key, Place, Server, reserved_address
 from tests.e2e.stored import check_stored, check_tokens
-from tests.web.serving import Connection
+from tests.server.serving import Connection
 
 MANY = 1_000_000
 FEW = 8

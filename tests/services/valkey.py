@@ -19,7 +19,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from stoplist.web import devcert
+from stoplist.server import development_ca
 from tests.services.keeping import Kept, find_programs, wait_until
 from tests.services.keeping import Unavailable as Unavailable
 
@@ -93,7 +93,7 @@ class Valkey(Kept):
         yield from ["cluster-enabled yes", "cluster-announce-ip 127.0.0.1"] if self._cluster else []
 
     def _tls_settings(self) -> Iterator[str]:
-        issued = devcert.issue(["127.0.0.1", "localhost"], now_s=int(time.time()), known_authority=None)
+        issued = development_ca.issue(["127.0.0.1", "localhost"], now_s=int(time.time()), known_authority=None)
         yield "port 0"
         yield f"tls-port {self.port}"
         yield f"tls-ca-cert-file {self._write('ca.pem', issued.authority.certificate)}"

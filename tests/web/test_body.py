@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stoplist.errors import BadRequest, RateLimited
 from stoplist.web.body import ClientGone, Room, read_body
-from tests.web.serving import PATIENCE_S
+from tests.server.serving import PATIENCE_S
 
 Message = dict[str, Any]
 

@@ -7,9 +7,9 @@ import click
 
 from stoplist.cli.opened import as_setting, data_dir_option, settings_of
 from stoplist.errors import SettingsError
+from stoplist.server.lifecycle import run_loop
+from stoplist.server.lifecycle import serve as serve_alone
 from stoplist.settings import check_serve
-from stoplist.web.running import run_loop
-from stoplist.web.running import serve as serve_alone
 
 _NO_DEMO = "--demo is for development: in production create organizations and keys with their commands."
 
@@ -42,5 +42,5 @@ def command(
     check_serve(settings)
     # Loaded by name, so that a server spends no time on what it does not need: a demo, other processes.
     after_start = partial(import_module("stoplist.cli.demo").show, settings) if is_demo else None
-    serve = import_module("stoplist.web.parent").serve_workers if settings.workers > 1 else serve_alone
+    serve = import_module("stoplist.server.supervisor").serve_workers if settings.workers > 1 else serve_alone
     run_loop(settings, serve(settings, after_start=after_start))

@@ -1,6 +1,6 @@
 """Submissions over a real socket whose bodies are not what their heads say: refused, and the server is unharmed.
 
-The bytes of HTTP in general are in tests/web/test_protocol.py.
+The bytes of HTTP in general are in tests/server/test_http_protocol.py.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from stoplist.db import Database
+from stoplist.server.http_protocol import Bounds
 from stoplist.web.api import unsubscribe
 from stoplist.web.body import read_body
-from stoplist.web.protocol import Bounds
 from tests.builders import contents, execute, make_key, make_organization, make_token, migrated
 from tests.fakes import FakeClock
+from tests.server.serving import Answer, Connection, Running, on_uvloop, serving
 from tests.web.api.partner import FEED_TABLES, NOTHING
 from tests.web.application import Application
-from tests.web.serving import Answer, Connection, Running, on_uvloop, serving
 
 BODY = json.dumps({"items": [{"address": "ann@x.org"}]}).encode()
 MIB = 1 << 20

@@ -26,13 +26,13 @@ from stoplist.limits.limiter import Limiter
 from stoplist.limits.opening import open_limiter
 from stoplist.oauth.usage import Usage
 from stoplist.secret_key import secret_keys
+from stoplist.server.http_server import serve_http, serve_plain, stop_on_signals
+from stoplist.server.tls import CertificateWatch, ensure_development_certificate, server_context
 from stoplist.settings import Settings
 from stoplist.web.app import Parts, build_app
 from stoplist.web.exchange import AsgiApp, bad_request_code
 from stoplist.web.metrics import Metrics
 from stoplist.web.readiness import Readiness
-from stoplist.web.server import serve_http, serve_plain, stop_on_signals
-from stoplist.web.tls import CertificateWatch, ensure_development_certificate, server_context
 
 _LOG = logging.getLogger(__name__)
 

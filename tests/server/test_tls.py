@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
-from stoplist.web.tls import CertificateWatch, ensure_development_certificate, server_context
-from tests.web.serving import PATIENCE_S, Running, on_uvloop, respond, serving
+from stoplist.server.tls import CertificateWatch, ensure_development_certificate, server_context
+from tests.server.serving import PATIENCE_S, Running, on_uvloop, respond, serving
 
 DAY_MS = 24 * 3600 * 1000
 NOW_MS = 1_800_000_000_000
@@ -119,9 +119,9 @@ def test_a_start_that_makes_nothing_does_not_load_what_makes(tmp_path: Path) -> 
     script = f"""
 import sys
 from pathlib import Path
-from stoplist.web.tls import ensure_development_certificate, server_context
+from stoplist.server.tls import ensure_development_certificate, server_context
 server_context(*ensure_development_certificate(Path({str(tmp_path)!r}), {HOSTS!r}, {NOW_MS}))
-assert "stoplist.web.devcert" not in sys.modules and "cryptography" not in sys.modules
+assert "stoplist.server.development_ca" not in sys.modules and "cryptography" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S)
 
@@ -188,7 +188,7 @@ def test_processes_that_start_together_agree(tmp_path: Path) -> None:
     script = f"""
 import hashlib
 from pathlib import Path
-from stoplist.web.tls import ensure_development_certificate, server_context
+from stoplist.server.tls import ensure_development_certificate, server_context
 certificate, key = ensure_development_certificate(Path({str(tmp_path)!r}), {HOSTS!r}, {NOW_MS})
 server_context(certificate, key)
 print(hashlib.sha256(certificate.read_bytes()).hexdigest())

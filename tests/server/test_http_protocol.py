@@ -16,11 +16,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stoplist.errors import BadRequest
-from stoplist.web import protocol
+from stoplist.server import http_protocol
+from stoplist.server.http_protocol import Bounds, WireProtocol
+from stoplist.server.http_server import _Server, serve_http
 from stoplist.web.body import ClientGone, read_body
-from stoplist.web.protocol import Bounds, WireProtocol
-from stoplist.web.server import _Server, serve_http
-from tests.web.serving import PATIENCE_S, Answer, on_uvloop, respond, serving
+from tests.server.serving import PATIENCE_S, Answer, on_uvloop, respond, serving
 
 HEAD_BYTES = 64 * 1024
 NEVER = Bounds(head_s=600, request_s=600, idle_s=600, untaken_s=600, sweep_s=600)
@@ -53,7 +53,7 @@ def wait_for_bytes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     enforce = WireProtocol.enforce_bounds
 
     def enforce_then(connection: WireProtocol, now_s: float) -> None:
-        is_in_head = connection._phase in (protocol._NEW, protocol._HEAD)
+        is_in_head = connection._phase in (http_protocol._NEW, http_protocol._HEAD)
         if not is_in_head or connection._overhead_bytes >= count:
             enforce(connection, now_s)
 

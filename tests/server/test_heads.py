@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.serving import on_uvloop, respond, serving
+from tests.server.serving import on_uvloop, respond, serving
 
 CHUNKS = b"1\r\nx\r\n0\r\n\r\n"
 # What would be answered if the bytes behind a head were taken for the next request.

@@ -1,4 +1,4 @@
-"""Worker processes that do not do what workers do: each takes the place of `stoplist.web.worker.main`.
+"""Worker processes that do not do what workers do: each takes the place of `stoplist.server.worker.main`.
 
 They load next to nothing, so that they are there at once.
 """

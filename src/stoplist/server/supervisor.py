@@ -25,14 +25,14 @@ from stoplist import chores
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.secret_key import secret_keys
+from stoplist.server import worker
+from stoplist.server.aggregated_metrics import Totals
+from stoplist.server.control_channel import Line, Word
+from stoplist.server.http_server import listen, stop_on_signals
+from stoplist.server.lifecycle import AfterStart, check_limiter, metrics_listener, open_checked, server_tls
 from stoplist.settings import Settings
-from stoplist.web import worker
-from stoplist.web.control import Line, Word
 from stoplist.web.exchange import Receive, Scope, Send
 from stoplist.web.metrics import send_page
-from stoplist.web.running import AfterStart, check_limiter, metrics_listener, open_checked, server_tls
-from stoplist.web.server import listen, stop_on_signals
-from stoplist.web.totals import Totals
 
 _LOG = logging.getLogger(__name__)
 _METRICS_WITHIN_S = 1.0

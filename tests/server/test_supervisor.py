@@ -15,13 +15,13 @@ import msgspec
 import pytest
 
 from stoplist.errors import SettingsError
+from stoplist.server import supervisor
+from stoplist.server.control_channel import Line
+from stoplist.server.supervisor import next_pause_s, serve_workers
 from stoplist.settings import Settings, load
-from stoplist.web import parent
-from stoplist.web.control import Line
-from stoplist.web.parent import next_pause_s, serve_workers
+from tests.server import odd_workers
+from tests.server.serving import PATIENCE_S, on_uvloop
 from tests.services.keeping import reserve_port
-from tests.web import odd_workers
-from tests.web.serving import PATIENCE_S, on_uvloop
 
 REPLACED = "A worker has ended and is replaced"
 
@@ -44,9 +44,9 @@ def nobody_is_left() -> Any:
 
 def use(monkeypatch: pytest.MonkeyPatch, main: Callable[..., None], **constants: float) -> None:
     """Workers do this, and the parent's patience is so short."""
-    monkeypatch.setattr(parent, "worker", SimpleNamespace(main=main))
+    monkeypatch.setattr(supervisor, "worker", SimpleNamespace(main=main))
     for name, seconds in constants.items():
-        monkeypatch.setattr(parent, name, seconds)
+        monkeypatch.setattr(supervisor, name, seconds)
 
 
 def served(settings: Settings, meanwhile: Coroutine[Any, Any, None]) -> None:
@@ -92,8 +92,8 @@ def test_a_worker_that_serves_is_not_given_up(
     """However long it serves."""
     caplog.set_level("INFO")
     use(monkeypatch, odd_workers.serving, _START_WITHIN_S=0)
-    times_up, waiting = parent._give_up_unless_started, list[Any]()
-    monkeypatch.setattr(parent, "_give_up_unless_started", waiting.append)
+    times_up, waiting = supervisor._give_up_unless_started, list[Any]()
+    monkeypatch.setattr(supervisor, "_give_up_unless_started", waiting.append)
 
     async def wait() -> None:
         await seen(caplog, "Serving")
@@ -128,7 +128,7 @@ def test_a_system_that_starts_no_process_is_asked_again(
 ) -> None:
     """The other workers serve on meanwhile."""
     refusals = iter((False, False, True, True))
-    start = parent._spawn.Process.start
+    start = supervisor._spawn.Process.start
 
     def refused_now_and_then(process: Any) -> None:
         if next(refusals, False):
@@ -137,7 +137,7 @@ def test_a_system_that_starts_no_process_is_asked_again(
 
     caplog.set_level("INFO")
     use(monkeypatch, odd_workers.serving, _LONGEST_PAUSE_S=0.01)
-    monkeypatch.setattr(parent._spawn.Process, "start", refused_now_and_then)
+    monkeypatch.setattr(supervisor._spawn.Process, "start", refused_now_and_then)
 
     async def kill_one() -> None:
         await seen(caplog, "Serving")

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from stoplist.web.control import Line, Word
+from stoplist.server.control_channel import Line, Word
 from stoplist.web.metrics import Family
-from tests.web.serving import PATIENCE_S, on_uvloop
+from tests.server.serving import PATIENCE_S, on_uvloop
 
 METRICS = [Family("x", "counter", "Xs.", [("x_total", {"route": "/ä\n\"'"}, 1.5), ("x_total", {}, float(2**60))])]
 WORDS = [Word("started"), Word("failed", text="Nö:\nno"), Word("asked"), Word("metrics", metrics=METRICS)]

@@ -15,12 +15,12 @@ import pytest
 
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
-from stoplist.web import server as server_module
+from stoplist.server import http_server as server_module
+from stoplist.server.http_protocol import Bounds
+from stoplist.server.http_server import serve_http, serve_plain, stop_on_signals
+from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body
-from stoplist.web.protocol import Bounds
-from stoplist.web.server import serve_http, serve_plain, stop_on_signals
-from stoplist.web.tls import ensure_development_certificate, server_context
-from tests.web.serving import PATIENCE_S, Connection, on_uvloop, respond, serving
+from tests.server.serving import PATIENCE_S, Connection, on_uvloop, respond, serving
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -470,7 +470,7 @@ def test_the_date_of_answers_moves_on() -> None:
 
 SCRIPT = """
 import asyncio, sys, uvloop
-from stoplist.web.server import serve_http, stop_on_signals
+from stoplist.server.http_server import serve_http, stop_on_signals
 
 async def app(scope, receive, send):
     print("begun", flush=True)

@@ -10,11 +10,11 @@ import socket
 from collections.abc import Iterator
 
 from stoplist.errors import StoplistError
+from stoplist.server.control_channel import Line, Word
+from stoplist.server.http_server import stop_on_signals
+from stoplist.server.lifecycle import Process, run_loop, serve_in
 from stoplist.settings import Settings
-from stoplist.web.control import Line, Word
 from stoplist.web.metrics import families_of
-from stoplist.web.running import Process, run_loop, serve_in
-from stoplist.web.server import stop_on_signals
 
 _LOG = logging.getLogger(__name__)
 

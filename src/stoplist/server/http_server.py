@@ -19,7 +19,7 @@ from typing import Any, cast
 from uvicorn import Config
 
 from stoplist.errors import SettingsError
-from stoplist.web.protocol import Bounds, OnOwnAnswer, WireProtocol, WireState
+from stoplist.server.http_protocol import Bounds, OnOwnAnswer, WireProtocol, WireState
 
 _LOG = logging.getLogger(__name__)
 LISTEN_SETTINGS = "STOPLIST_HOST and STOPLIST_PORT"

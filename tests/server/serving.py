@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from stoplist.web.protocol import Bounds
-from stoplist.web.server import serve_http
+from stoplist.server.http_protocol import Bounds
+from stoplist.server.http_server import serve_http
 
 Scope = dict[str, Any]
 # More than an answer may take: a heavy unit waits 15 s for its turn, then as long for a database that stands still.

@@ -135,7 +135,7 @@ def _is_good(data_dir: Path, names: list[str], now_s: int) -> bool:
 
 def _make(data_dir: Path, names: list[str], now_s: int) -> None:
     # The one import that is not at the top of a file: it takes 55 ms, and most starts make nothing.
-    devcert: Any = importlib.import_module("stoplist.web.devcert")
+    devcert: Any = importlib.import_module("stoplist.server.development_ca")
     issued = devcert.issue(names, now_s=now_s, known_authority=_known_authority(data_dir, devcert.Pair))
     _write(data_dir / _AUTHORITY_KEY, issued.authority.key, mode=0o600)
     _write(data_dir / _AUTHORITY, issued.authority.certificate)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from stoplist.server.aggregated_metrics import Totals
 from stoplist.web.metrics import Family, families_of, send_page
-from stoplist.web.totals import Totals
 
 
 class Process:

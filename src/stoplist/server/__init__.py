@@ -1,0 +1,1 @@
+"""The server process: HTTP on the wire, TLS, start and stop, workers."""
