@@ -80,7 +80,7 @@ def test_the_installed_server_has_its_description_and_its_page(installed: Path, 
     assert '"openapi": "3.0.3"' in described
     (tmp_path / "openapi.json").write_text(described)
     program = (
-        "import asyncio, json; from stoplist.web.api.docs.page import make_page; "
+        "import asyncio, json; from stoplist.web.reference.page import make_page; "
         "print(asyncio.run(make_page(json.load(open('openapi.json')))).html.decode())"
     )
     assert 'id="submitEmailUnsubscribes"' in run(installed / "python", "-c", program, folder=tmp_path)

@@ -4,7 +4,7 @@ import click
 
 from stoplist.cli.opened import data_dir_option, settings_of
 from stoplist.cli.printing import json_option, print_line
-from stoplist.web.api.openapi import encoded
+from stoplist.web.reference.openapi import encoded
 
 
 @click.command("openapi")

@@ -13,8 +13,7 @@ from stoplist.oauth.outcome import TokenStores
 from stoplist.oauth.usage import Usage
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import MAX_BODY_BYTES, Stores
-from stoplist.web import health
-from stoplist.web.api import published
+from stoplist.web import health, static_files
 from stoplist.web.api.unsubscribe import ChannelEndpoint
 from stoplist.web.bearer import BearerGate
 from stoplist.web.body import Room
@@ -61,8 +60,8 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
             Mount(API_PATH, app=api),
             Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics, crowd)),
             Route(API_PATH, api),
-            Route(published.OPENAPI_PATH, published.description(parts.base_url)),
-            Route(DOCS_PATH, published.reference(parts.base_url)),
+            Route(static_files.OPENAPI_PATH, static_files.description(parts.base_url)),
+            Route(DOCS_PATH, static_files.reference(parts.base_url)),
             *(Route(path, pages) for path in ("/", *_PAGES)),
             *(Mount(path, app=pages) for path in _PAGES),
             Route(health.HEALTHZ, _Plain(health.healthz)),

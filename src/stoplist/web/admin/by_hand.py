@@ -13,7 +13,7 @@ from stoplist.unsubscribes.model import CONSENT, MAX_SOURCE_CHARS, UNSUBSCRIBED,
 from stoplist.web.admin.opt_out_paths import channel_of, feed_path
 from stoplist.web.admin.times import read_moment
 from stoplist.web.admin.visit import Page, Redirect, Visit, get, post
-from stoplist.web.api.description import prose
+from stoplist.web.reference import prose
 
 _PATH = "/unsubscribes/{org_slug}/{channel}/add"
 _EVERY_GROUP = "all"

@@ -15,7 +15,7 @@ from stoplist.unsubscribes.model import Reason, Status
 from stoplist.web.admin.opt_out_paths import channel_of, feed_path, read_change
 from stoplist.web.admin.times import DAY_MS, read_day_ms
 from stoplist.web.admin.visit import Page, Visit, get
-from stoplist.web.api.description import prose
+from stoplist.web.reference import prose
 
 _FILTERS = ("group", "status", "reason", "from", "until")
 

@@ -6,7 +6,7 @@ from stoplist.organizations.organizations import show_organization
 from stoplist.staff.people import people_of
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.web.admin.visit import Page, Visit, get
-from stoplist.web.api.description import prose
+from stoplist.web.reference import prose
 
 
 async def show(visit: Visit) -> Page:

@@ -19,7 +19,7 @@ from stoplist.unsubscribes.daily import DEFAULT_DAYS, DayCount, recent, totals
 from stoplist.web.admin.keys import write_use
 from stoplist.web.admin.rendering import day
 from stoplist.web.admin.visit import Page, Visit, get
-from stoplist.web.api.description import prose
+from stoplist.web.reference import prose
 
 _SLOW_MS = 100.0
 

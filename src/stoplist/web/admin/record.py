@@ -7,7 +7,7 @@ from stoplist.organizations.groups import list_groups
 from stoplist.unsubscribes.history import RecordShown, record_at
 from stoplist.web.admin.opt_out_paths import change_of, channel_of, feed_path
 from stoplist.web.admin.visit import Page, Visit, get
-from stoplist.web.api.description import prose
+from stoplist.web.reference import prose
 
 
 async def show(visit: Visit) -> Page:

@@ -13,7 +13,7 @@ from stoplist.web.admin.by_hand import OPT_OUT_REASONS, recorded
 from stoplist.web.admin.opt_out_paths import change_of, channel_of, feed_path
 from stoplist.web.admin.times import read_moment
 from stoplist.web.admin.visit import Handler, Page, Redirect, Visit, Way, get, post
-from stoplist.web.api.description import prose
+from stoplist.web.reference import prose
 
 
 class _Change(NamedTuple):

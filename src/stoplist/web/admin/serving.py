@@ -7,9 +7,9 @@ from starlette.routing import Route, Router
 from stoplist.web.admin.app import Admin
 from stoplist.web.admin.rendering import asset, asset_path
 from stoplist.web.admin.visit import Desk
-from stoplist.web.api.published import Asset
 from stoplist.web.crowd import Crowd
 from stoplist.web.exchange import AsgiApp
+from stoplist.web.static_files import Asset
 
 _ASSETS = {
     "stoplist.css": "text/css; charset=utf-8",

@@ -10,7 +10,7 @@ from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.submissions import SubmissionShown, find_submission, records_of_submission
 from stoplist.web.admin.opt_out_paths import after_of, feed_path
 from stoplist.web.admin.visit import Page, Visit, get
-from stoplist.web.api.description import prose
+from stoplist.web.reference import prose
 
 _AT_ONCE = 50
 

@@ -12,7 +12,7 @@ from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.everywhere import Found, search
 from stoplist.unsubscribes.submissions import find_submission
 from stoplist.web.admin.visit import Page, Redirect, Visit, get, post
-from stoplist.web.api.description import prose
+from stoplist.web.reference import prose
 
 _PATH = "/unsubscribes"
 _MOST_SHOWN = 50

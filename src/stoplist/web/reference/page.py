@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import jinja2
 
 from stoplist.pace import let_others_run
-from stoplist.web.api.description.prose import spaced
-from stoplist.web.api.description.schemas import Json
-from stoplist.web.api.docs.commonmark import headings, render, slug, unbroken
+from stoplist.web.reference.commonmark import headings, render, slug, unbroken
+from stoplist.web.reference.prose import spaced
+from stoplist.web.reference.schemas import Json
 
 
 class Page(NamedTuple):

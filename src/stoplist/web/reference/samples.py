@@ -7,7 +7,7 @@ import json
 from textwrap import dedent
 
 from stoplist.unsubscribes.channel import Channel
-from stoplist.web.api.description.examples import PEOPLE, batches
+from stoplist.web.reference.examples import PEOPLE, batches
 
 Samples = list[dict[str, str]]
 

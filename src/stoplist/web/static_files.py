@@ -56,7 +56,7 @@ def description(base_url: str) -> Published:
     """The OpenAPI document, as a file to download."""
 
     async def make() -> File:
-        openapi = await _loaded("stoplist.web.api.openapi")
+        openapi = await _loaded("stoplist.web.reference.openapi")
         name = b'attachment; filename="stoplist-openapi.json"'
         return _file(openapi.encoded(base_url), b"application/json", (b"content-disposition", name))
 
@@ -67,7 +67,7 @@ def reference(base_url: str) -> Published:
     """The page for people."""
 
     async def make() -> File:
-        openapi, page = await _loaded("stoplist.web.api.openapi"), await _loaded("stoplist.web.api.docs.page")
+        openapi, page = await _loaded("stoplist.web.reference.openapi"), await _loaded("stoplist.web.reference.page")
         made = await page.make_page(openapi.document(base_url))
         policy = (b"content-security-policy", made.content_security_policy.encode())
         return _file(made.html, b"text/html; charset=utf-8", policy)

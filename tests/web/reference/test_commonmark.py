@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from stoplist.web.api import openapi
-from stoplist.web.api.docs.commonmark import headings, render, slug, unbroken
+from stoplist.web.reference import openapi
+from stoplist.web.reference.commonmark import headings, render, slug, unbroken
 
 
 @pytest.mark.parametrize(

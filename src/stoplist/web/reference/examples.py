@@ -40,7 +40,7 @@ from stoplist.unsubscribes.model import (
     SentReason,
     Submission,
 )
-from stoplist.web.api.description.schemas import Json
+from stoplist.web.reference.schemas import Json
 
 ORGANIZATION = "acme"
 GROUP = f"{ids.GROUP_ID}5QkTz0vBn8Yw3RgLx1JmHc"

@@ -18,9 +18,9 @@ from stoplist.errors import StoreUnavailable
 from stoplist.oauth import credentials
 from stoplist.oauth.model import PERMISSIONS
 from stoplist.organizations.organizations import create_organization
-from stoplist.web.api.description.examples import CURSOR, GROUP
 from stoplist.web.app import Parts, build_app
 from stoplist.web.readiness import Readiness
+from stoplist.web.reference.examples import CURSOR, GROUP
 from tests.builders import make_organization, migrated
 from tests.cli.command_line import Prompt
 from tests.fakes import FakeClock

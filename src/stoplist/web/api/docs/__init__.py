@@ -1,1 +1,0 @@
-"""The reference for people: a page made of the description alone, so that both say the same."""
