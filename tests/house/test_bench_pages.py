@@ -8,8 +8,8 @@ from bench.past import Past
 from bench.scripts import Partner
 from bench.server import BenchError
 from bench.verdict import PageTime, Spread
+from stoplist.web.admin.page_request import Way, get
 from stoplist.web.admin.screens import WAYS
-from stoplist.web.admin.visit import Way, get
 
 PAST = Past(
     partner=Partner("svc_ci_bench", "svc_cs_bench"),

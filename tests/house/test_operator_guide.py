@@ -10,7 +10,8 @@ from stoplist.cli.main import COMMANDS
 
 REPOSITORY = Path(__file__).parents[2]
 GUIDE = (REPOSITORY / "docs" / "operate.md").read_text()
-CODE = "\n".join((REPOSITORY / "src" / "stoplist" / "web" / name).read_text() for name in ("metrics.py", "parent.py"))
+SOURCE = REPOSITORY / "src" / "stoplist"
+CODE = "\n".join((SOURCE / name).read_text() for name in ("web/metrics.py", "server/supervisor.py"))
 
 
 def test_every_metric_is_explained_and_every_explained_metric_exists() -> None:

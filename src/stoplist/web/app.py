@@ -98,7 +98,7 @@ class _Pages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._app is None:
-            self._app = import_module("stoplist.web.admin.serving").pages(
+            self._app = import_module("stoplist.web.admin.pages").pages(
                 self._crowd,
                 database=self._parts.database,
                 clock=self._parts.clock,

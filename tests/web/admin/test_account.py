@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stoplist.web.admin.account_two_step import qr_picture
+from stoplist.web.admin.account.account_two_step import qr_picture
 from tests.web.admin.newcomers import (
     TWO_STEP_PATH,
     Newcomer,

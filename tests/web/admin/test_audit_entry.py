@@ -7,7 +7,7 @@ import pytest
 from stoplist.actor import ADMIN, ADMINISTER, Actor
 from stoplist.audit.actions import ACTIONS
 from stoplist.audit.reading import AuditEntry
-from stoplist.web.admin.audit_entry import Fact, facts_of, path_of, title_of
+from stoplist.web.admin.audit.audit_entry import Fact, facts_of, path_of, title_of
 
 ADMINISTRATOR = Actor(kind="person", id="root@example.org", may=frozenset((ADMINISTER,)))
 ADMIN_OF_ACME = Actor(kind="person", id="ann@example.org", roles={"acme": ADMIN})

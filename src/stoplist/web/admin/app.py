@@ -15,9 +15,9 @@ from stoplist.staff.sessions import find_session
 from stoplist.web.admin import cookies
 from stoplist.web.admin.cross_site import refuse_other_sites
 from stoplist.web.admin.fields import MAX_FORM_BYTES, Fields, read_fields
+from stoplist.web.admin.page_request import TEXT_HTML, Answer, Desk, Download, Page, Redirect, Visit, Way
 from stoplist.web.admin.rendering import render
 from stoplist.web.admin.screens import WAYS
-from stoplist.web.admin.visit import TEXT_HTML, Answer, Desk, Download, Page, Redirect, Visit, Way
 from stoplist.web.body import read_body
 from stoplist.web.crowd import Crowd
 from stoplist.web.exchange import (

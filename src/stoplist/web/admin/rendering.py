@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from stoplist.rfc3339 import format_ms
 from stoplist.web.admin.notes import NOTES, NOTHING_DONE
-from stoplist.web.admin.visit import Visit
+from stoplist.web.admin.page_request import Visit
 
 ASSETS_PATH = "/settings/assets"
 _NEVER = "Never"

@@ -1,21 +1,22 @@
 """Every screen: a new one is a file with its WAYS, and a line here."""
 
-from stoplist.web.admin import (
-    account,
-    account_change,
-    account_two_step,
-    audit,
-    by_hand,
+from stoplist.web.admin.account import account, account_change, account_two_step, sign_in, sign_in_link
+from stoplist.web.admin.audit import audit
+from stoplist.web.admin.keys import key, key_change, key_edit, key_new, key_sheet, keys
+from stoplist.web.admin.opt_outs import (
     feed,
+    manual_entry,
+    overview,
+    record,
+    record_change,
+    submission,
+    submission_reverse,
+    unsubscribes,
+)
+from stoplist.web.admin.organizations import (
     group_change,
     group_edit,
     group_new,
-    key,
-    key_change,
-    key_edit,
-    key_new,
-    key_sheet,
-    keys,
     organization,
     organization_close,
     organization_edit,
@@ -23,20 +24,8 @@ from stoplist.web.admin import (
     organization_person,
     organization_person_new,
     organizations,
-    overview,
-    people,
-    person,
-    person_change,
-    person_link,
-    person_new,
-    record,
-    record_change,
-    sign_in,
-    sign_in_link,
-    submission,
-    submission_reverse,
-    unsubscribes,
 )
+from stoplist.web.admin.people import people, person, person_change, person_link, person_new
 
 # Of two paths that match, the first counts: `new` before any name.
 _SCREENS = (
@@ -54,7 +43,7 @@ _SCREENS = (
     submission,
     submission_reverse,
     feed,
-    by_hand,
+    manual_entry,
     record,
     record_change,
     organizations,

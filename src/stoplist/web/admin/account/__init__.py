@@ -1,0 +1,1 @@
+"""Signing in, and the pages of one's own account."""

@@ -1,0 +1,41 @@
+"""What is done with two-step sign-in once it is on, against the password: new recovery codes, and turning it off.
+
+Source: docs/interface.md section D11.
+"""
+
+from stoplist.staff import two_step
+from stoplist.web.admin.account.paths import ACCOUNT_PATH
+from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
+
+_OFF_PATH = f"{ACCOUNT_PATH}/two-step-off"
+_CODES_PATH = f"{ACCOUNT_PATH}/recovery-codes"
+
+
+async def off_form(visit: Visit) -> Page:
+    """What is given up."""
+    return Page("account/account_change.html", {"what": "two-step-off"})
+
+
+async def turn_off(visit: Visit) -> Redirect:
+    """No code is asked for any more."""
+    await two_step.turn_off(visit.actor, visit.desk.staff, password=visit.form.exact("password"))
+    return Redirect(ACCOUNT_PATH, note="two-step-off")
+
+
+async def codes_form(visit: Visit) -> Page:
+    """What becomes of the codes from before."""
+    return Page("account/account_change.html", {"what": "recovery-codes"})
+
+
+async def renew_codes(visit: Visit) -> Page:
+    """There are ten new codes, which are shown this once."""
+    codes = await two_step.new_recovery_codes(visit.actor, visit.desk.staff, password=visit.form.exact("password"))
+    return Page("account/account_codes.html", {"codes": codes, "is_new": False})
+
+
+WAYS = (
+    get(_OFF_PATH, off_form),
+    post(_OFF_PATH, turn_off, again=off_form),
+    get(_CODES_PATH, codes_form),
+    post(_CODES_PATH, renew_codes, again=codes_form),
+)

@@ -1,0 +1,135 @@
+"""Audit: who did what to what, from where; page by page, or as one file. Source: docs/interface.md section D11."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from stoplist.audit.actions import ACTIONS
+from stoplist.audit.reading import AuditEntry, export_audit, list_audit
+from stoplist.errors import Forbidden, Missing, Refused
+from stoplist.pace import in_slices
+from stoplist.rfc3339 import format_ms
+from stoplist.staff.model import canonical_or_none
+from stoplist.web.admin import csv_lines
+from stoplist.web.admin.audit.audit_entry import facts_of, path_of, title_of
+from stoplist.web.admin.fields import number_of
+from stoplist.web.admin.page_request import Download, Page, Visit, get
+from stoplist.web.admin.times import DAY_MS, read_day_ms
+
+_PATH, _EXPORT_PATH = "/audit", "/audit/export"
+_FILTERS = ("person", "action", "target", "from", "until")
+_COLUMNS = (
+    "at",
+    "actor_kind",
+    "actor",
+    "action",
+    "what",
+    "target",
+    "organizations",
+    "details",
+    "source_ip",
+    "request_id",
+)
+
+
+async def show(visit: Visit) -> Page:
+    """The newest entries that pass the filters; the form once more where a filter is none."""
+    status, page = 200, None
+    try:
+        page = await list_audit(visit.actor, visit.database, **_wanted(visit), before_id=_before(visit))
+    except (Missing, Forbidden):
+        raise
+    except Refused as refusal:
+        visit.refusal, status = refusal, 422
+    filters = {name: visit.query.text(name) for name in _FILTERS}
+    given = {name: text for name, text in filters.items() if text}
+    entries = [] if page is None else page.entries
+    return Page(
+        "audit/audit.html",
+        {
+            "page": page,
+            "rows": [(entry, title_of(entry), path_of(visit.actor, entry), facts_of(entry)) for entry in entries],
+            "actions": ACTIONS,
+            "filters": filters,
+            "is_filtered": bool(given),
+            "is_first": not visit.query.text("before"),
+            "newest": _with(_PATH, given),
+            "older": None if page is None else _with(_PATH, given | {"before": str(page.older)}),
+            "export": _with(_EXPORT_PATH, given),
+        },
+        status,
+    )
+
+
+async def export(visit: Visit) -> Download:
+    """All entries that pass the filters, newest first, as CSV."""
+    slices = export_audit(visit.actor, visit.database, **_wanted(visit))
+    today = datetime.fromtimestamp(visit.clock.now_ms() / 1000, UTC).date().isoformat()
+    return Download(f"stoplist-audit-{today}.csv", csv_lines.CONTENT_TYPE, _file(slices))
+
+
+async def _file(slices: AsyncIterator[list[AuditEntry]]) -> AsyncIterator[bytes]:
+    text = csv_lines.line(_COLUMNS)
+    async for entries in slices:
+        async for some in in_slices(entries):
+            text += "".join(csv_lines.line(_cells(entry)) for entry in some)
+        yield text.encode("utf-8", "replace")
+        text = ""
+    if text:
+        yield text.encode()
+
+
+def _cells(entry: AuditEntry) -> tuple[str, ...]:
+    """As _COLUMNS has them; the time is UTC."""
+    return (
+        format_ms(entry.at_ms),
+        entry.actor_kind,
+        entry.actor_id,
+        entry.action,
+        title_of(entry),
+        entry.target,
+        ", ".join(entry.organizations),
+        "; ".join(map(str, facts_of(entry))),
+        entry.source_ip or "",
+        entry.request_id or "",
+    )
+
+
+def _wanted(visit: Visit) -> dict[str, Any]:
+    """The filters as the operations take them. Raises Refused."""
+    first_ms = read_day_ms(visit.query.text("from"), field="from")
+    last_ms = read_day_ms(visit.query.text("until"), field="until")
+    if first_ms is not None and last_ms is not None and last_ms < first_ms:
+        raise Refused("This day is before the first one.", field="until")
+    return {
+        "person": _named(visit.query.text("person")),
+        "action": visit.query.text("action") or None,
+        "target": _named(visit.query.text("target")),
+        "from_ms": first_ms,
+        "until_ms": None if last_ms is None else last_ms + DAY_MS,
+    }
+
+
+def _named(text: str) -> str | None:
+    """People are known by the canonical form of their address, whatever was typed."""
+    if not text:
+        return None
+    return (canonical_or_none(text) if "@" in text else None) or text
+
+
+def _before(visit: Visit) -> int | None:
+    text = visit.query.text("before")
+    if not text:
+        return None
+    number = number_of(text)
+    if number is None:
+        raise Missing("There is no such page of the audit: begin with the newest one.")
+    return number
+
+
+def _with(path: str, query: dict[str, str]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+WAYS = (get(_PATH, show), get(_EXPORT_PATH, export))

@@ -1,0 +1,104 @@
+"""A row of the audit as people read it: what it concerns, and its details by name; on the page and in the file."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from stoplist.actor import Actor
+from stoplist.audit.actions import ACTIONS
+from stoplist.audit.reading import AuditEntry
+from stoplist.web.admin.sign_in_links import person_path
+
+_WAS = "was"
+_NAMES = {
+    "api_per_minute": "API requests in 60 s",
+    "are_codes_new": "new recovery codes",
+    "confirmed": "left out, as sent again since",
+    "corrected": "taken back, with nothing before them",
+    "covers": "organizations",
+    "group_id": "group",
+    "is_administrator": "administrator",
+    "is_default": "default group",
+    "is_on": "turned on",
+    "org_slug": "organization",
+    "others": "sessions ended",
+    "record_id": "record",
+    "restored": "returned to what they were",
+    "session_id": "session",
+    "superseded": "left out, as changed since",
+    "token_per_minute": "token requests in 60 s",
+    "two_step": "second step",
+    "was_default": "was the default group",
+    "without_two_step": "without second step",
+}
+
+
+class Fact(NamedTuple):
+    """A name and its value; `before` is what it was, where that was another."""
+
+    name: str
+    value: str
+    before: str | None = None
+
+    def __str__(self) -> str:
+        was = "" if self.before is None else f" (before: {self.before})"
+        return f"{self.name}: {self.value}{was}"
+
+
+def title_of(entry: AuditEntry) -> str:
+    """What was done, in words."""
+    return ACTIONS.get(entry.action, entry.action)
+
+
+def facts_of(entry: AuditEntry) -> list[Fact]:
+    """The details. Where a whole state was replaced, only what differs."""
+    return list(_facts(entry.detail))
+
+
+def path_of(actor: Actor, entry: AuditEntry) -> str | None:
+    """The page of what it was done to, where there is one that the actor may open."""
+    noun, target = entry.action.partition(".")[0], quote(entry.target, safe="")
+    if noun in ("key", "client"):
+        return f"/settings/keys/{target}"
+    if noun == "organization":
+        return f"/organizations/{target}"
+    if noun == "group" and entry.organizations:
+        return f"/organizations/{quote(entry.organizations[0], safe='')}"
+    if noun in ("submission", "unsubscribe", "resubscribe"):
+        return f"/unsubscribes/{target}"
+    if noun in ("person", "session") and actor.is_administrator and "@" in entry.target:
+        return person_path(entry.target)
+    return None
+
+
+def _facts(detail: dict[str, Any]) -> Iterator[Fact]:
+    was = detail.get(_WAS)
+    old = was if isinstance(was, dict) else {}
+    for name, value in detail.items():
+        if name == _WAS or (name in old and old[name] == value):
+            continue
+        if isinstance(value, dict):
+            yield from (Fact(f"{_name(name)}, {one.name}", one.value, one.before) for one in _facts(value))
+        else:
+            yield Fact(_name(name), _text(value), _text(old[name]) if name in old else None)
+    if _WAS in detail and not isinstance(was, dict):
+        yield Fact("before", _text(was))
+    yield from (Fact(f"{_name(name)} before", _text(value)) for name, value in old.items() if name not in detail)
+
+
+def _name(name: str) -> str:
+    return _NAMES.get(name, name.replace("_", " "))
+
+
+def _text(value: Any) -> str:
+    if value is None or value in ([], {}):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{_name(name)} {_text(one)}" for name, one in value.items())
+    return str(value)

@@ -1,0 +1,84 @@
+"""The changes of one organization and channel, newest first, with filters.
+
+Source: docs/interface.md sections D5 and D6.
+"""
+
+from typing import get_args
+from urllib.parse import urlencode
+
+from stoplist.errors import Forbidden, Missing, Refused
+from stoplist.organizations.groups import list_groups
+from stoplist.organizations.organizations import show_organization
+from stoplist.unsubscribes.browse import EVERY_GROUP, Listing, browse
+from stoplist.unsubscribes.channel import CHANNELS
+from stoplist.unsubscribes.model import Reason, Status
+from stoplist.web.admin.opt_outs.paths import channel_of, feed_path, read_change
+from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.admin.times import DAY_MS, read_day_ms
+from stoplist.web.reference import prose
+
+_FILTERS = ("group", "status", "reason", "from", "until")
+
+
+async def show(visit: Visit) -> Page:
+    """A page of the records that pass the filters; the form once more where a filter is none."""
+    channel, org_slug = channel_of(visit), visit.path["org_slug"]
+    organization = await show_organization(visit.actor, visit.database, org_slug)
+    status, listing = 200, None
+    try:
+        listing = await _listing(visit)
+    except (Missing, Forbidden):
+        raise
+    except Refused as refusal:
+        visit.refusal, status = refusal, 422
+    filters = {name: visit.query.text(name) for name in _FILTERS}
+    here, set_filters = feed_path(org_slug, channel), {name: text for name, text in filters.items() if text}
+    return Page(
+        "opt_outs/feed.html",
+        {
+            "organization": organization,
+            "channel": channel.name,
+            "channels": CHANNELS,
+            "words": prose.CHANNELS,
+            "groups": await list_groups(visit.actor, visit.database, org_slug=org_slug),
+            "every_group": EVERY_GROUP,
+            "statuses": get_args(Status),
+            "reasons": get_args(Reason),
+            "filters": filters,
+            "is_filtered": bool(set_filters),
+            "is_first": not visit.query.text("before"),
+            "listing": listing,
+            "here": here,
+            "newest": _with(here, set_filters),
+            "older": None if listing is None else _with(here, set_filters | {"before": str(listing.older)}),
+            "may_add": not organization.is_closed and visit.actor.administers([org_slug]),
+        },
+        status,
+    )
+
+
+async def _listing(visit: Visit) -> Listing:
+    first_ms = read_day_ms(visit.query.text("from"), field="from")
+    last_ms = read_day_ms(visit.query.text("until"), field="until")
+    if first_ms is not None and last_ms is not None and last_ms < first_ms:
+        raise Refused("This day is before the first one.", field="until")
+    before = visit.query.text("before")
+    return await browse(
+        visit.actor,
+        visit.database,
+        org_slug=visit.path["org_slug"],
+        channel=channel_of(visit),
+        group=visit.query.text("group") or None,
+        status=visit.query.text("status") or None,
+        reason=visit.query.text("reason") or None,
+        recorded_from_ms=first_ms,
+        recorded_until_ms=None if last_ms is None else last_ms + DAY_MS,
+        before_seq=read_change(before) if before else None,
+    )
+
+
+def _with(here: str, query: dict[str, str]) -> str:
+    return f"{here}?{urlencode(query)}" if query else here
+
+
+WAYS = (get("/unsubscribes/{org_slug}/{channel}", show),)

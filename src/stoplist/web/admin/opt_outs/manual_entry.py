@@ -1,0 +1,60 @@
+"""Record an opt-out by hand: somebody called, wrote, or asked at the desk.
+
+Source: docs/interface.md sections D6 and D11.
+"""
+
+from stoplist.organizations.groups import list_groups
+from stoplist.organizations.organizations import show_organization
+from stoplist.organizations.target import find_target_of_person
+from stoplist.unsubscribes.by_hand import record_by_hand
+from stoplist.unsubscribes.model import MAX_SOURCE_CHARS, UNSUBSCRIBED
+from stoplist.web.admin.opt_outs.paths import channel_of, feed_path
+from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, recorded
+from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
+from stoplist.web.admin.times import read_moment
+from stoplist.web.reference import prose
+
+_PATH = "/unsubscribes/{org_slug}/{channel}/add"
+_EVERY_GROUP = "all"
+
+
+async def form(visit: Visit) -> Page:
+    """What an opt-out needs."""
+    channel, org_slug = channel_of(visit), visit.path["org_slug"]
+    await find_target_of_person(visit.actor, visit.database, org_slug=org_slug, group_id=None)
+    groups = await list_groups(visit.actor, visit.database, org_slug=org_slug)
+    return Page(
+        "opt_outs/manual_entry.html",
+        {
+            "organization": await show_organization(visit.actor, visit.database, org_slug),
+            "groups": [group for group in groups if group.retired_ms is None],
+            "every_group": _EVERY_GROUP,
+            "reasons": OPT_OUT_REASONS,
+            "channel": channel.name,
+            "words": prose.CHANNELS[channel.name],
+            "feed": feed_path(org_slug, channel),
+            "most_chars": MAX_SOURCE_CHARS,
+        },
+    )
+
+
+async def add(visit: Visit) -> Redirect:
+    """The opt-out is recorded; the record's page says what became of it."""
+    group_id = visit.form.text("group_id")
+    done = await record_by_hand(
+        visit.actor,
+        visit.desk.opt_outs,
+        channel_of(visit),
+        org_slug=visit.path["org_slug"],
+        group_id=group_id if group_id not in ("", _EVERY_GROUP) else None,
+        all_groups=group_id == _EVERY_GROUP,
+        address=visit.form.text("address"),
+        status=UNSUBSCRIBED,
+        occurred_at=read_moment(visit.form.text("occurred_at"), field="occurred_at"),
+        reason=visit.form.text("reason") or None,
+        stated_reason=visit.form.text("stated_reason"),
+    )
+    return recorded(visit, done, UNSUBSCRIBED)
+
+
+WAYS = (get(_PATH, form), post(_PATH, add, again=form))

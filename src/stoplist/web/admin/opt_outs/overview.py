@@ -1,0 +1,85 @@
+"""Overview: how many opt out and why, which keys need somebody, and whether the stores answer.
+
+From daily counts alone, so that it costs the same with ten million records. Source: docs/interface.md section D11.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from stoplist.db import schema
+from stoplist.oauth.credentials import list_credentials
+from stoplist.oauth.trouble import DEFAULT_DAYS as TROUBLE_DAYS
+from stoplist.oauth.trouble import MOST_KEYS, keys_in_trouble
+from stoplist.organizations.organizations import list_organizations
+from stoplist.unsubscribes.channel import CHANNELS
+from stoplist.unsubscribes.daily import DEFAULT_DAYS, DayCount, recent, totals
+from stoplist.web.admin.key_use import write_use
+from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.admin.rendering import day
+from stoplist.web.reference import prose
+
+_SLOW_MS = 100.0
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """How the stores stand, as this process sees them."""
+
+    database_kind: str
+    database_ms: float
+    is_slow: bool
+    has_limit_store: bool
+    is_limit_store_lost: bool
+    decided_alone: int
+
+
+async def show(visit: Visit) -> Page:
+    """Over all that the person sees, or one organization of it."""
+    organizations = await list_organizations(visit.actor, visit.database)
+    org_slug = visit.query.text("organization") or None
+    values: dict[str, Any] = {"organizations": organizations, "org_slug": org_slug, "days": DEFAULT_DAYS}
+    if not organizations:
+        return Page("opt_outs/overview_empty.html", values | {"has_key": False})
+    sums = await totals(visit.actor, visit.database, org_slug=org_slug)
+    if org_slug is None and not any(one.unsubscribed or one.resubscribed for one in sums):
+        keys = await list_credentials(visit.actor, visit.database)
+        return Page("opt_outs/overview_empty.html", values | {"has_key": bool(keys)})
+    await write_use(visit)
+    lately = await recent(visit.actor, visit.database, visit.clock, org_slug=org_slug)
+    values |= {
+        "totals": sums,
+        "words": prose.CHANNELS,
+        "series": [prose.CHANNELS[name].tag for name in CHANNELS],
+        "by_day": _stacked(lately.days),
+        "reasons": lately.reasons,
+        "trouble": await keys_in_trouble(visit.actor, visit.database, visit.clock, org_slug=org_slug),
+        "trouble_days": TROUBLE_DAYS,
+        "most_keys": MOST_KEYS,
+        "health": await _health(visit) if visit.actor.is_administrator else None,
+    }
+    return Page("opt_outs/overview.html", values)
+
+
+def _stacked(counts: Iterable[DayCount]) -> list[tuple[str, list[int]]]:
+    """As the chart takes them: a day, and the opt-outs of each channel."""
+    return [(day(one), [count.unsubscribed for count in of_day]) for one, of_day in groupby(counts, lambda it: it.day)]
+
+
+async def _health(visit: Visit) -> Health:
+    began_ns = visit.clock.monotonic_ns()
+    await schema.read(visit.database)
+    took_ms = (visit.clock.monotonic_ns() - began_ns) / 1_000_000
+    limits = visit.desk.limiter.health()
+    return Health(
+        database_kind=visit.database.kind,
+        database_ms=took_ms,
+        is_slow=took_ms > _SLOW_MS,
+        has_limit_store=visit.desk.limiter.is_shared,
+        is_limit_store_lost=limits.is_lost,
+        decided_alone=limits.decided_alone,
+    )
+
+
+WAYS = (get("/", show),)

@@ -1,0 +1,40 @@
+"""A record: what it bars, and everything that it ever was; printed it is a sheet of evidence.
+
+Source: docs/interface.md sections D5 and D11.
+"""
+
+from stoplist.organizations.groups import list_groups
+from stoplist.unsubscribes.history import RecordShown, record_at
+from stoplist.web.admin.opt_outs.paths import change_of, channel_of, feed_path
+from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.reference import prose
+
+
+async def show(visit: Visit) -> Page:
+    """The record that a change made or changed, as it is now."""
+    channel, org_slug = channel_of(visit), visit.path["org_slug"]
+    record = await record_at(visit.actor, visit.database, org_slug=org_slug, channel=channel, seq=change_of(visit))
+    return Page(
+        "opt_outs/record.html",
+        {
+            "record": record,
+            "words": prose.CHANNELS[channel.name],
+            "here": f"{feed_path(org_slug, channel)}/{record.seq}",
+            "feed": feed_path(org_slug, channel),
+            "now_ms": visit.clock.now_ms(),
+            "may_change": await _may_change(visit, record),
+        },
+    )
+
+
+async def _may_change(visit: Visit, record: RecordShown) -> bool:
+    """Whether the page offers it: what a closed organization or a retired group holds stays as it is."""
+    if record.is_closed or not visit.actor.administers([record.org_slug]):
+        return False
+    if record.group_id is None:
+        return True
+    groups = await list_groups(visit.actor, visit.database, org_slug=record.org_slug)
+    return any(group.group_id == record.group_id and group.retired_ms is None for group in groups)
+
+
+WAYS = (get("/unsubscribes/{org_slug}/{channel}/{seq}", show),)

@@ -1,0 +1,91 @@
+"""Opt an address out, or resubscribe it, by hand, from its record: so nobody types the address again.
+
+Source: docs/interface.md sections D6 and D11.
+"""
+
+from typing import NamedTuple
+
+from stoplist.organizations.target import find_target_of_person
+from stoplist.unsubscribes.by_hand import record_by_hand
+from stoplist.unsubscribes.history import RecordShown, record_at
+from stoplist.unsubscribes.model import MAX_SOURCE_CHARS, RESUBSCRIBED, UNSUBSCRIBED, Status
+from stoplist.web.admin.opt_outs.paths import change_of, channel_of, feed_path
+from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, recorded
+from stoplist.web.admin.page_request import Handler, Page, Redirect, Visit, Way, get, post
+from stoplist.web.admin.times import read_moment
+from stoplist.web.reference import prose
+
+
+class _Change(NamedTuple):
+    """How the page names it, and to which status it leads."""
+
+    name: str
+    title: str
+    status: Status
+    button: str
+
+
+_CHANGES = (
+    _Change("unsubscribe", "Opt out by hand", UNSUBSCRIBED, "Record the opt-out"),
+    _Change("resubscribe", "Resubscribe by hand", RESUBSCRIBED, "Resubscribe"),
+)
+
+
+def _form(change: _Change) -> Handler:
+    async def form(visit: Visit) -> Page:
+        record = await _record(visit)
+        await find_target_of_person(visit.actor, visit.database, org_slug=record.org_slug, group_id=record.group_id)
+        channel = channel_of(visit)
+        return Page(
+            "opt_outs/record_change.html",
+            {
+                "record": record,
+                "change": change,
+                "reasons": OPT_OUT_REASONS,
+                "words": prose.CHANNELS[channel.name],
+                "here": f"{feed_path(record.org_slug, channel)}/{record.seq}",
+                "feed": feed_path(record.org_slug, channel),
+                "most_chars": MAX_SOURCE_CHARS,
+            },
+        )
+
+    return form
+
+
+def _doing(change: _Change) -> Handler:
+    async def do(visit: Visit) -> Redirect:
+        record = await _record(visit)
+        done = await record_by_hand(
+            visit.actor,
+            visit.desk.opt_outs,
+            channel_of(visit),
+            org_slug=record.org_slug,
+            group_id=record.group_id,
+            all_groups=record.group_id is None,
+            address=record.address,
+            status=change.status,
+            occurred_at=read_moment(visit.form.text("occurred_at"), field="occurred_at"),
+            reason=visit.form.text("reason") or None,
+            stated_reason=visit.form.text("stated_reason"),
+        )
+        return recorded(visit, done, change.status)
+
+    return do
+
+
+async def _record(visit: Visit) -> RecordShown:
+    return await record_at(
+        visit.actor,
+        visit.database,
+        org_slug=visit.path["org_slug"],
+        channel=channel_of(visit),
+        seq=change_of(visit),
+    )
+
+
+def _ways(change: _Change) -> tuple[Way, Way]:
+    path, form = f"/unsubscribes/{{org_slug}}/{{channel}}/{{seq}}/{change.name}", _form(change)
+    return get(path, form), post(path, _doing(change), again=form)
+
+
+WAYS = tuple(way for change in _CHANGES for way in _ways(change))

@@ -1,0 +1,39 @@
+"""A submission: who sent it, when and from where, what it changed, and whether it was reversed.
+
+Source: docs/interface.md sections D6 and D11.
+"""
+
+from stoplist.organizations.organizations import show_organization
+from stoplist.unsubscribes.channel import CHANNELS
+from stoplist.unsubscribes.submissions import find_submission, records_of_submission
+from stoplist.web.admin.opt_outs.paths import after_of, feed_path
+from stoplist.web.admin.opt_outs.senders import label_of_sender
+from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.reference import prose
+
+_AT_ONCE = 50
+
+
+async def show(visit: Visit) -> Page:
+    """The submission, and a page of the states that it made."""
+    submission = await find_submission(visit.actor, visit.database, visit.path["submission_id"])
+    # One more than the page holds tells whether there is another page.
+    records = await records_of_submission(
+        visit.actor, visit.database, submission, after_seq=after_of(visit), limit=_AT_ONCE + 1
+    )
+    return Page(
+        "opt_outs/submission.html",
+        {
+            "submission": submission,
+            "organization": await show_organization(visit.actor, visit.database, submission.org_slug),
+            "label": await label_of_sender(visit, submission),
+            "records": records[:_AT_ONCE],
+            "next_after": records[_AT_ONCE - 1].seq if len(records) > _AT_ONCE else None,
+            "is_first": not visit.query.text("after"),
+            "words": prose.CHANNELS[submission.channel],
+            "feed": feed_path(submission.org_slug, CHANNELS[submission.channel]),
+        },
+    )
+
+
+WAYS = (get("/unsubscribes/{submission_id}", show),)

@@ -1,0 +1,65 @@
+"""Why did we not write to her? One address, looked for everywhere; and the organizations with their channels.
+
+The address is posted and answered on the same page, so that it stands in no URL, no log and no history of a browser.
+Source: docs/interface.md sections D5, D10 and D11.
+"""
+
+from stoplist import ids
+from stoplist.errors import Missing, Refused
+from stoplist.organizations.model import Organization
+from stoplist.organizations.organizations import list_organizations
+from stoplist.unsubscribes.channel import CHANNELS
+from stoplist.unsubscribes.everywhere import Found, search
+from stoplist.unsubscribes.submissions import find_submission
+from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
+from stoplist.web.reference import prose
+
+_PATH = "/unsubscribes"
+_MOST_SHOWN = 50
+
+
+async def show(visit: Visit) -> Page:
+    """The search, and the organizations that the person sees."""
+    return await _page(visit, None)
+
+
+async def find(visit: Visit) -> Page | Redirect:
+    """What is recorded of the address, everywhere; or to the submission, where its id was typed."""
+    text = visit.form.text("address")
+    if text.startswith(ids.SUBMISSION_ID) and "@" not in text:
+        return Redirect(f"{_PATH}/{await _submission_id(visit, text)}")
+    return await _page(visit, await search(visit.actor, visit.database, text))
+
+
+async def _submission_id(visit: Visit, text: str) -> str:
+    try:
+        return (await find_submission(visit.actor, visit.database, text)).submission_id
+    except Missing as missing:
+        raise Refused(missing.text, field="address") from None
+
+
+async def _page(visit: Visit, found: Found | None) -> Page:
+    seen = await list_organizations(visit.actor, visit.database)
+    wanted = visit.query.text("organization")
+    named = [one for one in seen if _is_named(one, wanted.casefold())]
+    return Page(
+        "opt_outs/unsubscribes.html",
+        {
+            "found": found,
+            "wanted": wanted,
+            "organizations": named[:_MOST_SHOWN],
+            "hidden": len(named[_MOST_SHOWN:]),
+            "has_many": len(seen) > _MOST_SHOWN,
+            "has_any": bool(seen),
+            "may_add": any(not one.is_closed and visit.actor.administers([one.slug]) for one in seen),
+            "channels": CHANNELS,
+            "words": prose.CHANNELS,
+        },
+    )
+
+
+def _is_named(organization: Organization, wanted: str) -> bool:
+    return wanted in organization.slug or wanted in organization.name.casefold()
+
+
+WAYS = (get(_PATH, show), post(_PATH, find, again=show))

@@ -1,0 +1,1 @@
+"""The pages of organizations, their groups and their people."""

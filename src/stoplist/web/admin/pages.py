@@ -1,0 +1,24 @@
+"""The pages and the files that they are made with, as one application."""
+
+from typing import Any
+
+from starlette.routing import Route, Router
+
+from stoplist.web.admin.app import Admin
+from stoplist.web.admin.page_request import Desk
+from stoplist.web.admin.rendering import asset, asset_path
+from stoplist.web.crowd import Crowd
+from stoplist.web.exchange import AsgiApp
+from stoplist.web.static_files import Asset
+
+_ASSETS = {
+    "stoplist.css": "text/css; charset=utf-8",
+    "stoplist.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+
+
+def pages(crowd: Crowd, **parts: Any) -> AsgiApp:
+    """The ASGI application; `parts` are the fields of Desk."""
+    files = [Route(asset_path(name), Asset(asset(name), kind)) for name, kind in _ASSETS.items()]
+    return Router(files, redirect_slashes=False, default=Admin(Desk(**parts), crowd))
