@@ -23,10 +23,10 @@ from stoplist.db import Database
 from stoplist.db.opening import open_database
 from stoplist.oauth.model import PERMISSIONS
 from stoplist.organizations.groups import list_groups
+from stoplist.records.listing import browse
+from stoplist.records.search import search
 from stoplist.rfc3339 import format_ms
-from stoplist.unsubscribes.browse import browse
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.everywhere import search
 from stoplist.unsubscribes.model import MAX_ITEMS, RESUBSCRIBED, Item, Named, SentReason, Stores
 from stoplist.unsubscribes.submit import submit
 

@@ -18,8 +18,8 @@ from stoplist.oauth.tokens import issue_pair, rotate_pair
 from stoplist.oauth.usage import Usage
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization
+from stoplist.records.reversal import reverse
 from stoplist.staff.people import set_role
-from stoplist.unsubscribes.reverse import reverse
 from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, opened
 from tests.fakes import FakeClock
 from tests.staff.office import Office

@@ -8,7 +8,7 @@ from stoplist.cli import demo_past
 from stoplist.db import Database
 from stoplist.oauth.trouble import keys_in_trouble
 from stoplist.organizations.groups import list_groups
-from stoplist.unsubscribes.daily import recent, totals
+from stoplist.records.daily_counts import recent, totals
 from tests.builders import ADMINISTRATOR, on_each_database, on_sqlite, sql
 from tests.fakes import FakeClock
 

@@ -21,7 +21,7 @@ from tests.builders import migrated
 from tests.services.postgresql import Server
 
 QUERIES: dict[str, Query] = {}
-for _room in ("db", "audit", "organizations", "oauth", "unsubscribes", "staff"):
+for _room in ("db", "audit", "organizations", "oauth", "unsubscribes", "records", "staff"):
     QUERIES |= load_queries(f"stoplist.{_room}")
 
 PRIMARY_KEY = "clients_pkey"

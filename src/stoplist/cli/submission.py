@@ -9,10 +9,10 @@ import msgspec
 from stoplist.cli.opened import Opened, data_dir_option, run
 from stoplist.cli.printing import json_option, print_line, print_record, print_records, rfc3339
 from stoplist.errors import Refused
+from stoplist.records.reversal import LeftOut, count_reversal, left_out, reverse
+from stoplist.records.reversal_plan import Reversal
+from stoplist.records.submissions import SubmissionShown, find_submission
 from stoplist.unsubscribes.model import Stores
-from stoplist.unsubscribes.reverse import LeftOut, count_reversal, left_out, reverse
-from stoplist.unsubscribes.reversible import Reversal
-from stoplist.unsubscribes.submissions import SubmissionShown, find_submission
 
 _AT_ONCE = 1_000
 

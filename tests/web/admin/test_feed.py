@@ -5,7 +5,7 @@ import re
 import pytest
 
 from stoplist.organizations.groups import create_group, list_groups, retire_group
-from stoplist.unsubscribes import browse
+from stoplist.records import listing
 from tests.builders import ADMINISTRATOR
 from tests.web.admin.opt_outs import DAY_S, clock_of, group_id, new_organization
 from tests.web.admin.pages import Browser, Pages, Shown
@@ -121,8 +121,8 @@ def test_a_filter_that_is_none_is_refused_beside_its_field(pages: Pages, filters
 
 def test_a_filter_that_few_records_pass_says_how_far_it_looked(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page goes through so many records and no more; it says so, and the next one goes on from there."""
-    monkeypatch.setattr(browse, "MAX_SCANNED", 20)
-    monkeypatch.setattr(browse, "_SCANNED_AT_ONCE", 10)
+    monkeypatch.setattr(listing, "MAX_SCANNED", 20)
+    monkeypatch.setattr(listing, "_SCANNED_AT_ONCE", 10)
     partner = new_organization(pages, "rare")
     partner.submit({"address": "rare@example.com", "reason": "legal"})
     partner.submit(*(f"person{number}@example.com" for number in range(30)))

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import show_organization
-from stoplist.unsubscribes.browse import EVERY_GROUP, Listing, browse
+from stoplist.records.listing import EVERY_GROUP, Listing, browse
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import Reason, Status
 from stoplist.web.admin.opt_outs.paths import channel_of, feed_path, read_change

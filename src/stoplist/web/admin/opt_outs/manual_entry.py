@@ -6,7 +6,7 @@ Source: docs/interface.md sections D6 and D11.
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import show_organization
 from stoplist.organizations.target import find_target_of_person
-from stoplist.unsubscribes.by_hand import record_by_hand
+from stoplist.records.manual_entry import record_by_hand
 from stoplist.unsubscribes.model import MAX_SOURCE_CHARS, UNSUBSCRIBED
 from stoplist.web.admin.opt_outs.paths import channel_of, feed_path
 from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, recorded

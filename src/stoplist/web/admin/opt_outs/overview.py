@@ -14,8 +14,8 @@ from stoplist.oauth.credentials import list_credentials
 from stoplist.oauth.trouble import DEFAULT_DAYS as TROUBLE_DAYS
 from stoplist.oauth.trouble import MOST_KEYS, keys_in_trouble
 from stoplist.organizations.organizations import list_organizations
+from stoplist.records.daily_counts import DEFAULT_DAYS, DayCount, recent, totals
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.daily import DEFAULT_DAYS, DayCount, recent, totals
 from stoplist.web.admin.key_use import write_use
 from stoplist.web.admin.page_request import Page, Visit, get
 from stoplist.web.admin.rendering import day

@@ -4,7 +4,7 @@ Source: docs/interface.md sections D5 and D11.
 """
 
 from stoplist.organizations.groups import list_groups
-from stoplist.unsubscribes.history import RecordShown, record_at
+from stoplist.records.history import RecordShown, record_at
 from stoplist.web.admin.opt_outs.paths import change_of, channel_of, feed_path
 from stoplist.web.admin.page_request import Page, Visit, get
 from stoplist.web.reference import prose

@@ -6,8 +6,8 @@ Source: docs/interface.md sections D6 and D11.
 from typing import NamedTuple
 
 from stoplist.organizations.target import find_target_of_person
-from stoplist.unsubscribes.by_hand import record_by_hand
-from stoplist.unsubscribes.history import RecordShown, record_at
+from stoplist.records.history import RecordShown, record_at
+from stoplist.records.manual_entry import record_by_hand
 from stoplist.unsubscribes.model import MAX_SOURCE_CHARS, RESUBSCRIBED, UNSUBSCRIBED, Status
 from stoplist.web.admin.opt_outs.paths import change_of, channel_of, feed_path
 from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, recorded

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from stoplist.unsubscribes.by_hand import MANUAL, Recorded
+from stoplist.records.manual_entry import MANUAL, Recorded
 from stoplist.unsubscribes.model import CONSENT, SentReason, Status
 from stoplist.web.admin.opt_outs.paths import channel_of, feed_path
 from stoplist.web.admin.page_request import Redirect, Visit

@@ -2,7 +2,7 @@
 
 from stoplist.errors import Missing
 from stoplist.oauth.credentials import show_credential
-from stoplist.unsubscribes.submissions import SubmissionShown
+from stoplist.records.submissions import SubmissionShown
 from stoplist.web.admin.page_request import Visit
 
 

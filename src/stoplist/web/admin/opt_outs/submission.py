@@ -4,8 +4,8 @@ Source: docs/interface.md sections D6 and D11.
 """
 
 from stoplist.organizations.organizations import show_organization
+from stoplist.records.submissions import find_submission, records_of_submission
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.submissions import find_submission, records_of_submission
 from stoplist.web.admin.opt_outs.paths import after_of, feed_path
 from stoplist.web.admin.opt_outs.senders import label_of_sender
 from stoplist.web.admin.page_request import Page, Visit, get

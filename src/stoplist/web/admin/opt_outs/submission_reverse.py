@@ -4,10 +4,10 @@ Source: docs/interface.md section D11, Reversing.
 """
 
 from stoplist.errors import Refused
+from stoplist.records.reversal import count_reversal, left_out, reverse
+from stoplist.records.reversal_plan import Reversal
+from stoplist.records.submissions import find_submission
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.reverse import count_reversal, left_out, reverse
-from stoplist.unsubscribes.reversible import Reversal
-from stoplist.unsubscribes.submissions import find_submission
 from stoplist.web.admin.opt_outs.paths import after_of, feed_path
 from stoplist.web.admin.opt_outs.senders import label_of_sender
 from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post

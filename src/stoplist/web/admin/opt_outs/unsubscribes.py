@@ -8,9 +8,9 @@ from stoplist import ids
 from stoplist.errors import Missing, Refused
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import list_organizations
+from stoplist.records.search import Found, search
+from stoplist.records.submissions import find_submission
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.everywhere import Found, search
-from stoplist.unsubscribes.submissions import find_submission
 from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
 from stoplist.web.reference import prose
 

@@ -10,9 +10,9 @@ from stoplist.db.query import Query
 from stoplist.errors import Missing
 from stoplist.oauth.credentials import Changes, update_credential
 from stoplist.organizations.groups import retire_group
-from stoplist.unsubscribes import history
+from stoplist.records import history
+from stoplist.records.history import RecordShown, Sender, record_at
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.history import RecordShown, Sender, record_at
 from tests.builders import ADMINISTRATOR, make_key
 from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import viewer

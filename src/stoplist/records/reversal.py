@@ -14,20 +14,21 @@ from stoplist.db import HEAVY_ROWS, Database, Row, Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import Refused
 from stoplist.pace import in_slices
+from stoplist.records.reversal_plan import One, Reversal, Reversible, count_reversible, look
+from stoplist.records.submissions import SubmissionShown, seen_submission
 from stoplist.unsubscribes.model import Stores, sender_of
-from stoplist.unsubscribes.reversible import One, Reversal, Reversible, count_reversible, look
-from stoplist.unsubscribes.submissions import SubmissionShown, seen_submission
 
 _QUERIES = load_queries(__package__)
-_COUNT_CHANGES = _QUERIES["count_changes"]
-_FEED = _QUERIES["feed"]
-_GIVE_BACK_NUMBERS = _QUERIES["give_back_numbers"]
-_KEEP_VERSIONS = _QUERIES["keep_versions"]
+_FEED_QUERIES = load_queries("stoplist.unsubscribes")
+_COUNT_CHANGES = _FEED_QUERIES["count_changes"]
+_FEED = _FEED_QUERIES["feed"]
+_GIVE_BACK_NUMBERS = _FEED_QUERIES["give_back_numbers"]
+_KEEP_VERSIONS = _FEED_QUERIES["keep_versions"]
 _LEFT_OUT = _QUERIES["left_out_of_reversal"]
-_LOCK_FEED = _QUERIES["lock_feed"]
-_PUT_RECORDS = _QUERIES["put_records"]
+_LOCK_FEED = _FEED_QUERIES["lock_feed"]
+_PUT_RECORDS = _FEED_QUERIES["put_records"]
 _RECORD_REVERSAL = _QUERIES["record_reversal"]
-_RECORD_SUBMISSION = _QUERIES["record_submission"]
+_RECORD_SUBMISSION = _FEED_QUERIES["record_submission"]
 
 _DAY_MS = 86_400_000
 

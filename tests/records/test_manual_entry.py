@@ -9,7 +9,7 @@ from stoplist.db.postgresql import Postgresql
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization
-from stoplist.unsubscribes.by_hand import Recorded, record_by_hand
+from stoplist.records.manual_entry import Recorded, record_by_hand
 from stoplist.unsubscribes.channel import CHANNELS
 from tests.builders import ADMINISTRATOR, AuditRow, audit_rows, execute, sql, value
 from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out

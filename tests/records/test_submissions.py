@@ -6,7 +6,7 @@ from msgspec.structs import asdict
 from stoplist.errors import Missing
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization
-from stoplist.unsubscribes.submissions import find_submission, records_of_submission
+from stoplist.records.submissions import find_submission, records_of_submission
 from tests.builders import ADMINISTRATOR, STRANGER, audit_rows, value
 from tests.unsubscribes.partner import InLoop, Organization, Sent, back, in_loop, out
 from tests.unsubscribes.people import admin, viewer

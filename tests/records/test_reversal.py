@@ -10,10 +10,10 @@ from stoplist.db import lines
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization
+from stoplist.records.reversal import count_reversal, left_out, reverse
+from stoplist.records.reversal_plan import Reversal
+from stoplist.records.submissions import find_submission
 from stoplist.unsubscribes.model import Record, Submission
-from stoplist.unsubscribes.reverse import count_reversal, left_out, reverse
-from stoplist.unsubscribes.reversible import Reversal
-from stoplist.unsubscribes.submissions import find_submission
 from tests.builders import ADMINISTRATOR, STRANGER, audit_rows, value
 from tests.unsubscribes.agreement import disagreements
 from tests.unsubscribes.partner import (

@@ -8,8 +8,8 @@ import pytest
 
 from stoplist.actor import Actor
 from stoplist.errors import Missing
-from stoplist.unsubscribes import daily
-from stoplist.unsubscribes.daily import DayCount, ReasonCount, Total, recent, totals
+from stoplist.records import daily_counts
+from stoplist.records.daily_counts import DayCount, ReasonCount, Total, recent, totals
 from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import BOSS, viewer
 
@@ -124,7 +124,7 @@ async def test_an_administrator_counts_every_organization_in_slices(
     for one in organizations:
         await one.submit(out("a@x.org", reason="legal"))
     for at_once in (1, 2, 3, 1_000):
-        monkeypatch.setattr(daily, "_FEEDS_AT_ONCE", at_once)
+        monkeypatch.setattr(daily_counts, "_FEEDS_AT_ONCE", at_once)
         assert (await totals(BOSS, place.database))[0].unsubscribed == before + 5
         assert (await totals(viewer(*organizations), place.database))[0].unsubscribed == 5
         reasons = (await recent(viewer(*organizations), place.database, place.clock)).reasons

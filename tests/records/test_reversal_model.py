@@ -10,12 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stoplist.actor import ADMINISTER, Actor
+from stoplist.records.reversal import count_reversal, left_out, reverse
+from stoplist.records.reversal_plan import Reversal
+from stoplist.records.submissions import find_submission, records_of_submission
 from stoplist.unsubscribes.model import Record
-from stoplist.unsubscribes.reverse import count_reversal, left_out, reverse
-from stoplist.unsubscribes.reversible import Reversal
-from stoplist.unsubscribes.submissions import find_submission, records_of_submission
 from tests.builders import ADMINISTRATOR
-from tests.unsubscribes.naive_reversal import NaiveReversal, ReversibleFeed
+from tests.records.naive_reversal import NaiveReversal, ReversibleFeed
 from tests.unsubscribes.partner import Deployment, InLoop, as_shown
 from tests.unsubscribes.test_precedence import BAD_ADDRESS, GROUPS, SPELLINGS, Asked, World, as_dict
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stoplist.errors import Missing, Refused
-from stoplist.unsubscribes import browse as browsing
-from stoplist.unsubscribes.browse import DISORDER_MS, EVERY_GROUP, MAX_SCANNED, ListedRecord, Listing, browse
+from stoplist.records import listing as browsing
+from stoplist.records.listing import DISORDER_MS, EVERY_GROUP, MAX_SCANNED, ListedRecord, Listing, browse
 from stoplist.unsubscribes.channel import CHANNELS
 from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import BOSS, viewer

@@ -12,8 +12,8 @@ import msgspec
 
 from stoplist.db import Row
 from stoplist.db.query import Query, load_queries
+from stoplist.records.submissions import SubmissionShown
 from stoplist.unsubscribes.model import RESUBSCRIBED, UNSUBSCRIBED
-from stoplist.unsubscribes.submissions import SubmissionShown
 
 _QUERIES = load_queries(__package__)
 _COUNT_REVERSIBLE = _QUERIES["count_reversible"]

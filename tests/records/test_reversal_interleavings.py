@@ -11,13 +11,13 @@ import pytest
 
 from stoplist.db.postgresql import Postgresql
 from stoplist.errors import Refused
+from stoplist.records.reversal import count_reversal, reverse
+from stoplist.records.reversal_plan import Reversal
 from stoplist.unsubscribes.model import Submission
-from stoplist.unsubscribes.reverse import count_reversal, reverse
-from stoplist.unsubscribes.reversible import Reversal
 from tests.builders import ADMINISTRATOR, execute, value
+from tests.records.naive_reversal import ReversibleFeed
 from tests.stepping import Order, Played, Step, Work, in_every_order, stage
 from tests.unsubscribes.naive import NEVER, NaiveFeed
-from tests.unsubscribes.naive_reversal import ReversibleFeed
 from tests.unsubscribes.partner import Place, placed
 from tests.unsubscribes.test_interleavings import (
     ONE,

@@ -6,8 +6,8 @@ from stoplist.actor import Actor
 from stoplist.errors import Refused
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization
-from stoplist.unsubscribes import everywhere
-from stoplist.unsubscribes.everywhere import Found, search
+from stoplist.records import search as searching
+from stoplist.records.search import Found, search
 from tests.builders import ADMINISTRATOR, make_organization
 from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import BOSS, admin, viewer
@@ -56,7 +56,7 @@ async def test_everything_that_is_known_of_a_record_is_found(place: InLoop) -> N
     place.clock.advance(1)
     await organization.submit(back("ann@x.org", place.ago(500), source="a call"))
     (record,) = (await found_by(place, viewer(organization), "ann@x.org")).records
-    assert record == everywhere.FoundRecord(
+    assert record == searching.FoundRecord(
         org_slug=organization.slug,
         org_name=organization.slug.title(),
         is_closed=False,
@@ -164,12 +164,12 @@ async def test_many_feeds_are_gone_through_in_slices(place: InLoop, monkeypatch:
         for channel, group in (("sms", "Newsletter"), ("phone", None))
     ]
     for at_once in (1, 2, 3, 5, 500):
-        monkeypatch.setattr(everywhere, "_FEEDS_AT_ONCE", at_once)
+        monkeypatch.setattr(searching, "_FEEDS_AT_ONCE", at_once)
         found = await found_by(place, viewer(*organizations), number)
         assert (places(found), found.is_cut) == (expected, False)
-    monkeypatch.setattr(everywhere, "_FEEDS_AT_ONCE", 2)
-    monkeypatch.setattr(everywhere, "MAX_FOUND", 4)
+    monkeypatch.setattr(searching, "_FEEDS_AT_ONCE", 2)
+    monkeypatch.setattr(searching, "MAX_FOUND", 4)
     cut = await found_by(place, viewer(*organizations), number)
     assert (places(cut), cut.is_cut) == (expected[:4], True)
-    monkeypatch.setattr(everywhere, "MAX_FOUND", 14)
+    monkeypatch.setattr(searching, "MAX_FOUND", 14)
     assert not (await found_by(place, viewer(*organizations), number)).is_cut

@@ -1,0 +1,287 @@
+-- Records as people see them. Each statement is led by feed_id, as in unsubscribes/queries.sql, which says why they are
+-- written as they are; tests hold the plan of each on tables without statistics.
+
+-- name: records_everywhere
+-- Primary key of unsubscribes, once a feed. Over many feeds, for people alone; an array and no join, so that PostgreSQL
+-- takes the key, and nodes of their own can be asked. ARRAY(SELECT …) is made once: a cast of the text, once a row.
+SELECT feed_id, group_no, status, reason, source, occurred_ms, recorded_ms, seq FROM unsubscribes
+WHERE feed_id IN (SELECT value FROM json_each(:feed_ids)) AND address = :address  -- only: sqlite
+WHERE feed_id = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:feed_ids)))  -- only: postgresql
+  AND address = :address  -- only: postgresql
+
+-- name: seq_at
+-- unsubscribes_seq, once a halving: at most 64 of them, whatever the size of the feed. From `high` on the records that
+-- were looked at were recorded at :at_ms or later, that at `low` before; between the two there is none. No row without
+-- the feed. before: the first record of the upper half, if it was recorded before. (The first row is twice as wide as
+-- the feed, so that its upper half is empty: SQLite takes the name of a recursive table in one place alone.)
+WITH RECURSIVE halving (low, high, before) AS (
+    SELECT CAST(0 AS BIGINT), 2 * (head_seq + 1), CAST(NULL AS BIGINT) FROM feeds WHERE feed_id = :feed_id
+    UNION ALL
+    SELECT COALESCE(before, low), CASE WHEN before IS NULL THEN (low + high) / 2 ELSE high END, (
+        SELECT CASE WHEN u.recorded_ms < :at_ms THEN u.seq END FROM unsubscribes u
+        WHERE u.feed_id = :feed_id
+          AND u.seq >= (COALESCE(before, low) + CASE WHEN before IS NULL THEN (low + high) / 2 ELSE high END) / 2
+          AND u.seq < CASE WHEN before IS NULL THEN (low + high) / 2 ELSE high END
+        ORDER BY u.seq LIMIT 1
+    )
+    FROM halving WHERE high - low > 1
+)
+SELECT low, high FROM halving WHERE high - low <= 1
+
+-- name: seq_before
+-- unsubscribes_seq alone: the number of the :examined-th record before :before, or of the last one that is not before
+-- :from_seq, and how many these are.
+SELECT MIN(seq) AS seq, COUNT(*) AS examined FROM (
+SELECT seq FROM (  -- only: postgresql
+SELECT seq FROM unsubscribes WHERE feed_id = :feed_id AND seq < :before AND seq >= :from_seq ORDER BY seq DESC
+LIMIT :examined
+) page ORDER BY seq DESC LIMIT (SELECT CAST(:examined AS BIGINT))  -- only: postgresql
+) stretch
+
+-- name: records_before
+-- unsubscribes_seq, between two numbers that bound how many are gone through. (Upwards and sorted then, SQLite takes half
+-- the time: the next record lies where it stands.)
+SELECT id, group_no, address, status, reason, source, occurred_ms, recorded_ms, seq FROM unsubscribes
+WHERE feed_id = :feed_id AND seq < :before AND seq >= :from_seq
+  AND recorded_ms >= :recorded_from_ms AND recorded_ms < :recorded_until_ms
+  AND (CAST(:group_no AS INTEGER) IS NULL OR group_no = :group_no)
+  AND (CAST(:status AS TEXT) IS NULL OR status = :status) AND (CAST(:reason AS TEXT) IS NULL OR reason = :reason)
+ORDER BY +seq DESC LIMIT :most  -- only: sqlite
+ORDER BY seq DESC LIMIT :most  -- only: postgresql
+
+-- name: count_between
+-- unsubscribes_seq alone, between two numbers that bound it.
+SELECT COUNT(*) AS records FROM unsubscribes WHERE feed_id = :feed_id AND seq < :before AND seq >= :from_seq
+
+-- name: last_recorded
+-- unsubscribes_seq, its last entry between two numbers.
+SELECT recorded_ms FROM unsubscribes WHERE feed_id = :feed_id AND seq < :before AND seq >= :from_seq
+ORDER BY seq DESC LIMIT 1
+
+-- name: address_at
+-- unsubscribes_seq, then unsubscribe_versions_seq: whose change this was.
+SELECT address, group_no FROM unsubscribes WHERE feed_id = :feed_id AND seq = :seq
+UNION ALL
+SELECT address, group_no FROM unsubscribe_versions WHERE feed_id = :feed_id AND seq = :seq
+
+-- name: records_of_address
+-- Primary key of unsubscribes: its records for every group.
+SELECT group_no, id, seq, status, reason, source, occurred_ms, recorded_ms, submission_id, latest_act_ms, is_confirmed
+FROM unsubscribes WHERE feed_id = :feed_id AND address = :address ORDER BY group_no
+
+-- name: versions_of_record
+-- Primary key of unsubscribe_versions. PostgreSQL is to find the versions first and order them then: in the order that
+-- the other index gives it would walk through those of the whole feed.
+SELECT seq, status, reason, source, occurred_ms, recorded_ms, submission_id FROM (
+SELECT * FROM unsubscribe_versions WHERE feed_id = :feed_id AND address = :address AND group_no = :group_no
+OFFSET 0  -- only: postgresql
+) version WHERE seq < :before ORDER BY seq DESC LIMIT :most
+
+-- name: senders_of_submissions
+-- Primary key of submissions, once a submission; then reversals_by: what it took back, if it was a reversal.
+SELECT s.submission_id, s.actor_kind, s.actor_id, s.source_ip, s.request_id, (
+    SELECT MIN(r.submission_id) FROM reversals r WHERE r.feed_id = :feed_id AND r.reversed_by = s.submission_id
+) AS reverses
+FROM json_each(:submissions) j CROSS JOIN submissions s  -- only: sqlite
+FROM json_array_elements_text(:submissions) j CROSS JOIN LATERAL (SELECT s.* FROM submissions s  -- only: postgresql
+WHERE s.feed_id = :feed_id AND s.submission_id = j.value
+OFFSET 0) s  -- only: postgresql
+
+-- name: labels_of_clients
+-- Primary key of clients, once a client. A key that has left the organization is called by its id, unless it is seen.
+SELECT c.client_id, c.label
+FROM json_each(:clients) j CROSS JOIN clients c  -- only: sqlite
+FROM json_array_elements_text(:clients) j CROSS JOIN LATERAL (SELECT c.* FROM clients c  -- only: postgresql
+WHERE c.client_id = j.value AND (CAST(:sees_all AS integer) = 1 OR EXISTS (
+    SELECT 1 FROM client_organizations co JOIN organizations o ON o.organization_id = co.organization_id
+    WHERE co.client_id = c.client_id
+      AND o.slug IN (SELECT value FROM json_each(:slugs))  -- only: sqlite
+      AND o.slug IN (SELECT value FROM json_array_elements_text(:slugs))  -- only: postgresql
+))
+OFFSET 0) c  -- only: postgresql
+
+-- name: changes_by_day
+-- Primary key of feed_days, once a feed, from a day on. 16: how many channels the numbers of feeds have room for. One row
+-- with one text, so that a thread reads it in one C call.
+SELECT CAST(json_group_array(json_array(channel, day, status, reason, changes)) AS TEXT) AS counts FROM (  -- only: sqlite
+SELECT CAST(json_agg(json_build_array(channel, day, status, reason, changes)) AS TEXT) AS counts FROM (  -- only: postgresql
+    SELECT feed_id % 16 AS channel, day, status, reason, CAST(SUM(changes) AS BIGINT) AS changes FROM feed_days
+    WHERE feed_id IN (SELECT value FROM json_each(:feed_ids)) AND day >= :from_day  -- only: sqlite
+    WHERE feed_id = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:feed_ids)))  -- only: postgresql
+      AND day >= :from_day  -- only: postgresql
+    GROUP BY feed_id % 16, day, status, reason
+) counted
+
+-- name: standing_now
+-- The same over all days: how many records show each status. A row a feed, for the key has them together: by channel and
+-- status SQLite would sort all days of all feeds.
+SELECT CAST(json_group_array(json_array(channel, unsubscribed, resubscribed)) AS TEXT) AS counts FROM (  -- only: sqlite
+SELECT CAST(json_agg(json_build_array(channel, unsubscribed, resubscribed)) AS TEXT) AS counts FROM (  -- only: postgresql
+    SELECT feed_id % 16 AS channel,
+           CAST(SUM(CASE status WHEN 'unsubscribed' THEN standing ELSE 0 END) AS BIGINT) AS unsubscribed,
+           CAST(SUM(CASE status WHEN 'resubscribed' THEN standing ELSE 0 END) AS BIGINT) AS resubscribed
+    FROM feed_days
+    WHERE feed_id IN (SELECT value FROM json_each(:feed_ids))  -- only: sqlite
+    WHERE feed_id = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:feed_ids)))  -- only: postgresql
+    GROUP BY feed_id
+) counted
+
+-- A submission, and its reversal. A submission's changes are all numbers from its first_seq to its last_seq, and those of
+-- nobody else: so what it did is found by number, and no index on submission_id is needed.
+-- seq + 0: of the versions of one record PostgreSQL would go through those of the whole feed, in the order of their
+-- numbers, were it to look for the last of them by the index on (feed_id, seq).
+
+-- name: find_submission
+-- Primary key of submissions, once a feed: the id does not tell which. For people; there are three feeds an organization.
+SELECT f.organization_id, f.channel, s.feed_id, s.submission_id, s.group_no, s.actor_kind, s.actor_id, s.request_id,
+       s.source_ip, s.received_ms, s.received, s.created, s.updated, s.unchanged, s.outranked, s.rejected, s.first_seq,
+       s.last_seq
+FROM submissions s CROSS JOIN feeds f
+WHERE s.feed_id IN (SELECT feed_id FROM feeds)  -- only: sqlite
+WHERE s.feed_id = ANY (ARRAY(SELECT feed_id FROM feeds))  -- only: postgresql
+  AND s.submission_id = :submission_id AND f.feed_id = s.feed_id
+
+-- name: names_of_target
+-- Primary key of organizations, and the unique number of the group in it; 0, all groups, has none.
+SELECT o.slug, g.group_id, g.name FROM organizations o
+LEFT JOIN groups g ON g.organization_id = o.organization_id AND g.group_no = :group_no
+WHERE o.organization_id = :organization_id
+
+-- name: reversals_of
+-- Primary key, and reversals_by: what took it back, and what it took back itself.
+SELECT submission_id, reversed_by, reversed_ms FROM reversals
+WHERE feed_id = :feed_id AND submission_id = :submission_id
+UNION ALL
+SELECT submission_id, reversed_by, reversed_ms FROM reversals
+WHERE feed_id = :feed_id AND reversed_by = :submission_id
+
+-- name: records_of_submission
+-- unsubscribes_seq and unsubscribe_versions_seq between two numbers that one batch lies between; then, once a row of the
+-- page, the primary key of unsubscribe_versions.
+SELECT page.*, CASE WHEN EXISTS (
+    SELECT 1 FROM unsubscribe_versions b
+    WHERE b.feed_id = :feed_id AND b.address = page.address AND b.group_no = page.group_no AND b.seq + 0 < page.seq
+) THEN 1 ELSE 0 END AS has_earlier
+FROM (
+    SELECT * FROM (
+        SELECT seq, address, group_no, status, reason, source, occurred_ms, recorded_ms, is_confirmed, 1 AS is_current
+        FROM unsubscribes WHERE feed_id = :feed_id AND seq > :after AND seq <= :last_seq ORDER BY seq LIMIT :most
+    ) standing
+    UNION ALL
+    SELECT * FROM (
+        SELECT seq, address, group_no, status, reason, source, occurred_ms, recorded_ms, 0 AS is_confirmed,
+               0 AS is_current
+        FROM unsubscribe_versions WHERE feed_id = :feed_id AND seq > :after AND seq <= :last_seq
+        ORDER BY seq LIMIT :most
+    ) superseded
+    ORDER BY seq LIMIT :most
+) page ORDER BY page.seq
+
+-- name: reversible
+-- unsubscribes_seq between the numbers of one batch, then once a record the primary key of unsubscribe_versions: the
+-- records that stand on a submission, each with the state before it. Beside them two counts of the same moment: the
+-- records where a later change stands, and how many of these are its own reversal's.
+SELECT CAST(json_group_array(json_array(  -- only: sqlite
+SELECT CAST(json_agg(json_build_array(  -- only: postgresql
+    u.seq, u.address, u.id, u.status, u.reason, u.is_confirmed, v.status, v.reason, v.source, v.occurred_ms,
+    v.latest_act_ms
+)) AS TEXT) AS standing,
+(
+    SELECT COUNT(DISTINCT w.address) FROM unsubscribe_versions w
+    CROSS JOIN unsubscribes n  -- only: sqlite
+    CROSS JOIN LATERAL (SELECT n.* FROM unsubscribes n  -- only: postgresql
+    WHERE n.feed_id = :feed_id AND n.address = w.address AND n.group_no = w.group_no
+    OFFSET 0) n WHERE w.feed_id = :feed_id  -- only: postgresql
+    AND w.feed_id = :feed_id AND w.seq >= :first_seq AND w.seq <= :last_seq AND n.seq > :last_seq
+) AS superseded,
+(
+    SELECT COALESCE(SUM(s.updated), 0) FROM reversals r
+    CROSS JOIN submissions s  -- only: sqlite
+    CROSS JOIN LATERAL (SELECT s.* FROM submissions s  -- only: postgresql
+    WHERE s.feed_id = :feed_id AND s.submission_id = r.reversed_by
+    OFFSET 0) s WHERE r.feed_id = :feed_id  -- only: postgresql
+    AND r.feed_id = :feed_id AND r.submission_id = :submission_id
+) AS taken_back
+FROM unsubscribes u
+LEFT JOIN unsubscribe_versions v  -- only: sqlite
+    ON v.feed_id = :feed_id AND v.address = u.address AND v.group_no = u.group_no AND v.seq = (  -- only: sqlite
+        SELECT MAX(b.seq) FROM unsubscribe_versions b  -- only: sqlite
+        WHERE b.feed_id = :feed_id AND b.address = u.address AND b.group_no = u.group_no  -- only: sqlite
+          AND b.seq < :first_seq)  -- only: sqlite
+LEFT JOIN LATERAL (SELECT v.* FROM unsubscribe_versions v  -- only: postgresql
+    WHERE v.feed_id = :feed_id AND v.address = u.address AND v.group_no = u.group_no  -- only: postgresql
+      AND v.seq + 0 < :first_seq ORDER BY v.seq + 0 DESC LIMIT 1) v ON true  -- only: postgresql
+WHERE u.feed_id = :feed_id AND u.seq >= :first_seq AND u.seq <= :last_seq
+
+-- name: count_reversible
+-- The counts of `reversible` alone: the same indexes, and no record is handed on. What was all created was not there
+-- before, and what was all there before was: records are looked at where the submission did both, each between two
+-- places of the key. (Asked for by equality and a number, PostgreSQL goes through the versions of the whole feed.)
+SELECT COUNT(*) AS standing, CAST(COALESCE(SUM(u.is_confirmed), 0) AS BIGINT) AS confirmed,
+COUNT(CASE WHEN u.is_confirmed = 1 OR CAST(:updated AS INTEGER) = 0 THEN NULL
+      WHEN CAST(:created AS INTEGER) = 0 THEN 1 ELSE (
+    SELECT 1 FROM unsubscribe_versions b
+    WHERE b.feed_id = :feed_id
+      AND b.address = u.address AND b.group_no = u.group_no AND b.seq < :first_seq  -- only: sqlite
+      AND (b.address, b.group_no, b.seq) >= (u.address, u.group_no, 0)  -- only: postgresql
+      AND (b.address, b.group_no, b.seq) < (u.address, u.group_no, :first_seq)  -- only: postgresql
+    ORDER BY b.address, b.group_no, b.seq  -- only: postgresql
+    LIMIT 1
+) END) AS restored,
+(
+    SELECT COUNT(DISTINCT w.address) FROM unsubscribe_versions w
+    CROSS JOIN unsubscribes n  -- only: sqlite
+    CROSS JOIN LATERAL (SELECT n.* FROM unsubscribes n  -- only: postgresql
+    WHERE n.feed_id = :feed_id AND n.address = w.address AND n.group_no = w.group_no
+    OFFSET 0) n WHERE w.feed_id = :feed_id  -- only: postgresql
+    AND w.feed_id = :feed_id AND w.seq >= :first_seq AND w.seq <= :last_seq AND n.seq > :last_seq
+) AS superseded,
+(
+    SELECT COALESCE(SUM(s.updated), 0) FROM reversals r
+    CROSS JOIN submissions s  -- only: sqlite
+    CROSS JOIN LATERAL (SELECT s.* FROM submissions s  -- only: postgresql
+    WHERE s.feed_id = :feed_id AND s.submission_id = r.reversed_by
+    OFFSET 0) s WHERE r.feed_id = :feed_id  -- only: postgresql
+    AND r.feed_id = :feed_id AND r.submission_id = :submission_id
+) AS taken_back
+FROM unsubscribes u WHERE u.feed_id = :feed_id AND u.seq >= :first_seq AND u.seq <= :last_seq
+
+-- name: record_reversal
+-- Behind the feed's lock: of two reversals of one submission the second finds nothing that stands on it.
+INSERT INTO reversals (feed_id, submission_id, reversed_by, reversed_ms)
+VALUES (:feed_id, :submission_id, :reversed_by, :reversed_ms)
+
+-- name: left_out_of_reversal
+-- unsubscribes_seq and unsubscribe_versions_seq between two numbers that one batch lies between, then primary keys once a
+-- record: those sent again, and the last state that the submission made of each where a later change stands, unless that
+-- change was its own reversal. Scalar subqueries: PostgreSQL does not turn them into joins by hash.
+SELECT * FROM (
+    SELECT * FROM (
+        SELECT u.seq, u.address, u.group_no, 1 AS is_confirmed, u.seq AS now_seq, u.status AS now_status,
+               u.reason AS now_reason
+        FROM unsubscribes u
+        WHERE u.feed_id = :feed_id AND u.seq > :after AND u.seq <= :last_seq AND u.is_confirmed = 1
+        ORDER BY u.seq LIMIT :most
+    ) confirmed
+    UNION ALL
+    SELECT * FROM (
+        SELECT w.seq, w.address, w.group_no, 0 AS is_confirmed, n.seq AS now_seq, n.status AS now_status,
+               n.reason AS now_reason
+        FROM unsubscribe_versions w
+        CROSS JOIN unsubscribes n  -- only: sqlite
+        CROSS JOIN LATERAL (SELECT n.* FROM unsubscribes n  -- only: postgresql
+        WHERE n.feed_id = :feed_id AND n.address = w.address AND n.group_no = w.group_no
+        OFFSET 0) n WHERE w.feed_id = :feed_id  -- only: postgresql
+          AND w.feed_id = :feed_id AND w.seq > :after AND w.seq <= :last_seq AND n.seq > :last_seq
+          AND w.seq = (SELECT MAX(b.seq + 0) FROM unsubscribe_versions b
+                       WHERE b.feed_id = :feed_id AND b.address = w.address AND b.group_no = w.group_no
+                         AND b.seq + 0 <= :last_seq)
+          AND COALESCE((SELECT b.submission_id FROM unsubscribe_versions b
+                        WHERE b.feed_id = :feed_id AND b.address = w.address AND b.group_no = w.group_no
+                          AND b.seq + 0 > :last_seq ORDER BY b.seq + 0 LIMIT 1), n.submission_id)
+              NOT IN (SELECT r.reversed_by FROM reversals r
+                      WHERE r.feed_id = :feed_id AND r.submission_id = :submission_id)
+        ORDER BY w.seq LIMIT :most
+    ) superseded
+    ORDER BY seq LIMIT :most
+) page ORDER BY seq
