@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from stoplist.copied import Copied, Report, Step, copy_deployment
 from stoplist.db import Database, schema
 from stoplist.db.opening import sqlite_path
 from stoplist.errors import Refused
+from stoplist.maintenance.copy.copy import Copied, Report, Step, copy_deployment
 from stoplist.oauth.authentication import find_client
 from stoplist.oauth.tokens import issue_pair, rotate_pair
 from stoplist.oauth.usage import Usage

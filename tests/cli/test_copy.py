@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import pytest
 
 from stoplist.cli.copy import Shown, progress_line
-from stoplist.copied import Step
+from stoplist.maintenance.copy.copy import Step
 from tests.cli.command_line import Prompt
 from tests.fakes import FakeClock
 from tests.moving import Move, make_move

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from stoplist.doctor import files
+from stoplist.maintenance.doctor import files
 from tests.cli.command_line import Prompt
 
 GIB = 1 << 30

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stoplist.errors import InvalidCursor
-from stoplist.restored import after_restore
+from stoplist.maintenance.after_restore import after_restore
 from stoplist.unsubscribes.cursor import make_cursor, read_cursor
 from tests.builders import ADMINISTRATOR, execute
 from tests.unsubscribes.partner import SECRET_KEY, InLoop, Organization, addresses, in_loop, out

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from stoplist.db import Database, Row, Transaction, Unit
 from stoplist.db.query import Query
 from stoplist.db.sharding import FEED_TABLES
-from stoplist.restored import after_restore
+from stoplist.maintenance.after_restore import after_restore
 from stoplist.unsubscribes.changed_addresses import changed_addresses
 from tests.builders import ADMINISTRATOR, migrated
 from tests.fakes import FakeClock

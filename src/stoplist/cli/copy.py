@@ -13,9 +13,9 @@ import click
 from stoplist.cli.opened import command_actor, data_dir_option, settings_of
 from stoplist.cli.printing import json_option, print_json, print_line
 from stoplist.clock import Clock
-from stoplist.copied import Copied, Step, copy_deployment
 from stoplist.db.opening import sqlite_path
 from stoplist.errors import Refused, SettingsError
+from stoplist.maintenance.copy.copy import Copied, Step, copy_deployment
 from stoplist.secret_key import FILE_NAME
 from stoplist.settings import parse
 

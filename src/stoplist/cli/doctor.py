@@ -9,8 +9,8 @@ import msgspec
 
 from stoplist.cli.opened import ENV_FILE, data_dir_option
 from stoplist.cli.printing import json_option, print_json, print_line
-from stoplist.doctor.examination import examine
-from stoplist.doctor.finding import WRONG, Finding
+from stoplist.maintenance.doctor.checks import examine
+from stoplist.maintenance.doctor.finding import WRONG, Finding
 
 
 @click.command("doctor")

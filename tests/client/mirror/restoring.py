@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from stoplist.clock import Clock
-from stoplist.restored import after_restore
+from stoplist.maintenance.after_restore import after_restore
 from tests.builders import ADMINISTRATOR, opened
 from tests.client.partners import Partner, Service
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoplist.errors import BadRequest
-from stoplist.restored import after_restore
+from stoplist.maintenance.after_restore import after_restore
 from stoplist.web.api.query import read_query
 from tests.unsubscribes.partner import back, out
 from tests.web.api.partner import NOTHING, Partner, Query, refusal, text_of

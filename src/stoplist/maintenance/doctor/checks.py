@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from stoplist.clock import Clock
-from stoplist.doctor.certificate import certificate
-from stoplist.doctor.database import database
-from stoplist.doctor.files import SECRETS, disk_room, file_modes, file_system, open_files
-from stoplist.doctor.finding import Finding, not_checked, ok, wrong
-from stoplist.doctor.key import secret_key
-from stoplist.doctor.limit_store import limit_store
 from stoplist.errors import SettingsError
+from stoplist.maintenance.doctor.certificate import certificate
+from stoplist.maintenance.doctor.database import database
+from stoplist.maintenance.doctor.files import SECRETS, disk_room, file_modes, file_system, open_files
+from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, wrong
+from stoplist.maintenance.doctor.key import secret_key
+from stoplist.maintenance.doctor.limit_store import limit_store
 from stoplist.settings import Settings, given, load, mistakes, serve_mistakes
 
 

@@ -7,7 +7,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from stoplist.doctor.finding import Finding, not_checked, ok, wrong
+from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, wrong
 from stoplist.settings import Settings
 
 CHECK = "certificate"

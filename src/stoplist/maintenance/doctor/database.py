@@ -10,9 +10,9 @@ from stoplist.db.opening import open_database, sqlite_path
 from stoplist.db.query import load_queries
 from stoplist.db.reading import examined, is_in_wal_mode
 from stoplist.db.schema import Deployment
-from stoplist.doctor.finding import Finding, not_checked, ok, warning, wrong
-from stoplist.doctor.judging import of_connections, of_deployment, of_durability, of_offset, of_role
 from stoplist.errors import SettingsError, StoreUnavailable
+from stoplist.maintenance.doctor.assessments import of_connections, of_deployment, of_durability, of_offset, of_role
+from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, warning, wrong
 from stoplist.settings import Settings
 
 _QUERIES = load_queries(__package__)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from stoplist.doctor.finding import Finding
+from stoplist.maintenance.doctor.finding import Finding
 from stoplist.settings import Settings, load
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stoplist.db.copying.contents import Column, Table
-from stoplist.db.copying.tables import differing, in_order, with_referrers
+from stoplist.maintenance.copy.contents import Column, Table
+from stoplist.maintenance.copy.tables import differing, in_order, with_referrers
 
 
 def table(name: str, *refers_to: str, columns: str = "a") -> Table:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from stoplist.doctor.certificate import certificate
+from stoplist.maintenance.doctor.certificate import certificate
 from stoplist.server import development_ca
-from tests.doctor.installation import settings
+from tests.maintenance.doctor.installation import settings
 
 NOW_S = 1_800_000_000
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from stoplist.doctor.finding import Finding
-from stoplist.doctor.limit_store import limit_store
 from stoplist.limits import facts
-from tests.doctor.installation import settings
+from stoplist.maintenance.doctor.finding import Finding
+from stoplist.maintenance.doctor.limit_store import limit_store
 from tests.limits.counting import patience
+from tests.maintenance.doctor.installation import settings
 from tests.services.valkey import Valkey
 
 Run = Callable[[Awaitable[Any]], Any]

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import asyncpg
 import pytest
 
-from stoplist import copied
 from stoplist.clock import Clock
-from stoplist.copied import Step
 from stoplist.db import schema
-from stoplist.db.copying.target import Target
 from stoplist.db.opening import served_alone
 from stoplist.db.schema import load_migrations
 from stoplist.errors import Refused, SettingsError, StoplistError
+from stoplist.maintenance.copy import copy
+from stoplist.maintenance.copy.copy import Step
+from stoplist.maintenance.copy.target import Target
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.tokens import State, find_refresh_token, rotate_pair
 from tests.builders import STRANGER, audit_rows, opened
@@ -34,14 +34,14 @@ from tests.services.pgbouncer import PgBouncer
 from tests.services.postgresql import Server
 from tests.unsubscribes.partner import Organization, Place, addresses, out
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LAST = ("clients", "client_organizations")
 
 # Copies in small chunks and says after each slice how far it is, to be killed at any moment. For that it waits when it
 # has said so many lines as its third argument: the whole copy takes less time than its killer may be held up.
 COPIES = """
 import asyncio, signal, sys
-from stoplist.copied import copy_deployment
+from stoplist.maintenance.copy.copy import copy_deployment
 from tests.builders import ADMINISTRATOR
 from stoplist.clock import Clock
 
@@ -126,7 +126,7 @@ def test_every_row_of_every_table_arrives(move: Move) -> None:
 
 def test_a_whole_table_in_one_chunk_arrives_too(move: Move) -> None:
     """As the command does it."""
-    move.copy(chunk_rows=copied.CHUNK_ROWS)
+    move.copy(chunk_rows=copy.CHUNK_ROWS)
     moved(move)
 
 
@@ -535,7 +535,7 @@ def test_a_source_that_a_server_runs_on_is_refused(move: Move) -> None:
 
 def test_a_source_that_a_command_writes_to_is_refused(move: Move, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it has finished."""
-    monkeypatch.setattr("stoplist.db.copying.source._LOCK_WAIT_MS", 10)
+    monkeypatch.setattr("stoplist.maintenance.copy.source._LOCK_WAIT_MS", 10)
     with closing(sqlite3.connect(move.path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(Refused, match="Another command writes"):
@@ -626,4 +626,4 @@ def meanwhile(work: Callable[..., Any], *values: Any) -> None:
 
 def test_each_database_keeps_what_is_its_own() -> None:
     """Nothing but the two tables that say so is left out."""
-    assert set(OWN) == copied._OWN
+    assert set(OWN) == copy._OWN

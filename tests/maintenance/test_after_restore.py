@@ -5,9 +5,9 @@ import pytest
 from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.db import Database, Transaction
+from stoplist.maintenance.after_restore import Restored, after_restore
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.credentials import deactivate_credential
-from stoplist.restored import Restored, after_restore
 from stoplist.staff.links import look_at_link
 from tests.builders import (
     ADMINISTRATOR,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stoplist.doctor.key import secret_key
-from tests.doctor.installation import settings
+from stoplist.maintenance.doctor.key import secret_key
+from tests.maintenance.doctor.installation import settings
 
 KEY = "0123456789abcdefghijklmnopqrstuvwxyz"
 

@@ -2,8 +2,8 @@
 
 from stoplist.db import Row, schema
 from stoplist.db.schema import Deployment
-from stoplist.doctor.finding import Finding, not_checked, ok, warning, wrong
 from stoplist.errors import SettingsError
+from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, warning, wrong
 from stoplist.settings import Settings
 
 OFFSET_WARNING_MS = 1_000

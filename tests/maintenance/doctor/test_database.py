@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from stoplist.db.schema import Deployment, load_migrations, migrate
-from stoplist.doctor.database import Examined, database
-from stoplist.doctor.judging import of_connections, of_deployment, of_durability, of_offset, of_role
+from stoplist.maintenance.doctor.assessments import of_connections, of_deployment, of_durability, of_offset, of_role
+from stoplist.maintenance.doctor.database import Examined, database
 from tests.builders import execute, migrated, opened
-from tests.doctor.installation import settings, statuses, texts
+from tests.maintenance.doctor.installation import settings, statuses, texts
 
 NEWEST = load_migrations()[-1].number
 REST = ("schema", "environment", "copy", "role", "durability", "clock", "connections")

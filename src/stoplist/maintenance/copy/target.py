@@ -8,7 +8,10 @@ import asyncpg
 
 from stoplist.db import Row
 from stoplist.db.connecting import Connection, Connector
-from stoplist.db.copying.contents import (
+from stoplist.db.query import Query, load_queries
+from stoplist.db.trouble import translated
+from stoplist.errors import Refused, StoreUnavailable
+from stoplist.maintenance.copy.contents import (
     FIRST_ROWID,
     Column,
     Progress,
@@ -16,10 +19,7 @@ from stoplist.db.copying.contents import (
     digest_in_postgresql,
     quoted,
 )
-from stoplist.db.copying.source import Reading
-from stoplist.db.query import Query, load_queries
-from stoplist.db.trouble import translated
-from stoplist.errors import Refused, StoreUnavailable
+from stoplist.maintenance.copy.source import Reading
 
 _QUERIES = load_queries(__package__)
 _COLUMNS = _QUERIES["columns_of_target"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from stoplist.db.copying.contents import Table
+from stoplist.maintenance.copy.contents import Table
 
 
 def in_order(tables: Iterable[Table]) -> list[Table]:

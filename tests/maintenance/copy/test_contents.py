@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stoplist.db.copying.contents import Column, Progress, Table, first_unfit, unknown_kinds
-from stoplist.db.copying.target import connected
+from stoplist.maintenance.copy.contents import Column, Progress, Table, first_unfit, unknown_kinds
+from stoplist.maintenance.copy.target import connected
 from tests.moving import executed
 
 KINDS = ("smallint", "integer", "bigint", "text", "bytea")

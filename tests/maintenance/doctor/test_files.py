@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from stoplist.doctor import files
-from stoplist.doctor.files import disk_room, file_modes, file_system, file_system_of, open_files, room
-from tests.doctor.installation import settings, texts
+from stoplist.maintenance.doctor import files
+from stoplist.maintenance.doctor.files import disk_room, file_modes, file_system, file_system_of, open_files, room
+from tests.maintenance.doctor.installation import settings, texts
 
 GIB = 1 << 30
 PG = "postgresql://stoplist@127.0.0.1/stoplist"

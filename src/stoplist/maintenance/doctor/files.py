@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from stoplist.db.opening import sqlite_path
-from stoplist.doctor.finding import Finding, not_checked, ok, wrong
+from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, wrong
 from stoplist.secret_key import FILE_NAME
 from stoplist.settings import Settings
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
-from stoplist.db.copying.contents import Progress, Table, Values, first_unfit, quoted
 from stoplist.db.query import load_queries
 from stoplist.db.sqlite import connect
 from stoplist.errors import Refused
+from stoplist.maintenance.copy.contents import Progress, Table, Values, first_unfit, quoted
 
 _TABLES = load_queries(__package__)["tables_of_source"]
 

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from stoplist.doctor.finding import Finding, ok, wrong
+from stoplist.maintenance.doctor.finding import Finding, ok, wrong
 from stoplist.secret_key import FILE_NAME
 from stoplist.settings import Settings
 

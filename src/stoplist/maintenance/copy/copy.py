@@ -14,12 +14,12 @@ from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.clock import Clock
 from stoplist.db import Database, schema
-from stoplist.db.copying.contents import Progress, Table, unknown_kinds
-from stoplist.db.copying.source import Source, held
-from stoplist.db.copying.tables import differing, in_order, with_referrers
-from stoplist.db.copying.target import Target, connected
 from stoplist.db.opening import open_database, served_alone, sqlite_path
 from stoplist.errors import Refused, SettingsError
+from stoplist.maintenance.copy.contents import Progress, Table, unknown_kinds
+from stoplist.maintenance.copy.source import Source, held
+from stoplist.maintenance.copy.tables import differing, in_order, with_referrers
+from stoplist.maintenance.copy.target import Target, connected
 
 # Two seconds' work. At the end of each chunk reading waits until PostgreSQL has stored it: with 50 000 rows a tenth of
 # the time. Memory holds a slice of it.
