@@ -11,8 +11,8 @@ from pathlib import Path
 import asyncpg
 
 from bench import postgresql
-from bench.people import COLUMNS, INSERT_ROW, People, rows
 from bench.product import Deployment
+from bench.sample_people import COLUMNS, INSERT_ROW, People, rows
 from bench.server import BenchError
 from bench.verdict import Target, Verdict, spread
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 
 from bench import postgresql, product, rounds
+from bench.baselines import PlainPostgresql, PlainSqlite, Yardstick
 from bench.caller import Caller
+from bench.latency import Wait, during_batches
 from bench.load import Load
-from bench.people import Act, People, batch_body, rows
 from bench.product import Deployment
 from bench.rounds import Pace, Piece
+from bench.sample_people import Act, People, batch_body, rows
 from bench.scripts import Partner, Repeat, get
 from bench.server import BenchError, Server, ask, free_port
 from bench.verdict import Spread, Target, Verdict, round_ratios, spread
-from bench.waits import Wait, during_batches
-from bench.yardstick import PlainPostgresql, PlainSqlite, Yardstick
 
 CHANNELS = {"email": 1, "phone": 3}
 _ORGANIZATION_ID, _CHANNELS_AN_ORGANIZATION = 1, 16

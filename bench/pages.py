@@ -14,17 +14,17 @@ from time import perf_counter
 
 import msgspec
 
-from bench import past, postgresql
+from bench import history, postgresql
 from bench.caller import Caller
-from bench.costs import PostgresqlTime
-from bench.past import CHANNEL, Past
-from bench.people import People
+from bench.cpu_costs import PostgresqlTime
+from bench.history import CHANNEL, Past
 from bench.product import Deployment
+from bench.requests import Ask, asks
 from bench.rounds import Pace
+from bench.sample_people import People
 from bench.scripts import client_credentials, get
 from bench.server import BenchError, Server, ask
 from bench.verdict import PageTime, Spread, Target, Verdict, spread
-from bench.visits import Ask, asks
 
 FEW = 10_000
 MAX_SLOWER, MAX_LOOK_UPS = 1.5, 40.0
@@ -60,7 +60,7 @@ class Pasts:
             deployment = Deployment(self._scratch / f"pages-{records}")
             deployment.folder.mkdir()
             deployment.run("migrate")
-            self._made[records] = deployment, past.fill(deployment.database, records)
+            self._made[records] = deployment, history.fill(deployment.database, records)
         return self._made[records]
 
     def on_postgresql(self, records: int, running: ExitStack) -> tuple[Deployment, Past]:

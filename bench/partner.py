@@ -21,8 +21,8 @@ import msgspec
 from stoplist_client import Client, MemoryStore, Mirror, Submitted
 
 from bench import product
-from bench.people import People
 from bench.product import Deployment
+from bench.sample_people import People
 from bench.scripts import Partner
 from bench.server import BenchError, Server
 from bench.verdict import Target, Verdict, spread

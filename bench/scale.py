@@ -12,11 +12,11 @@ import msgspec
 import redis.asyncio as redis
 import uvloop
 
-from bench import costs, postgresql, product, rounds
+from bench import cpu_costs, postgresql, product, rounds
 from bench.load import Load, run
-from bench.people import People, batch_body
 from bench.product import Deployment
 from bench.rounds import Pace, Piece
+from bench.sample_people import People, batch_body
 from bench.scripts import Partner, RefreshChain, Repeat, client_credentials, get, post
 from bench.server import BenchError, Server, ask, free_port
 from bench.verdict import Target, Verdict, round_ratios, spread
@@ -107,8 +107,8 @@ def _against_bare(
 
 def _costs(deployment: Deployment, partners: list[Partner], stores: _Stores, say: Say) -> list[Verdict]:
     with deployment.server() as server:
-        meter = costs.Meter(server, database_url=stores.database_url, limits_url=stores.limits_url)
-        return list(costs.measure(meter, server, partners, _look_ups(partners), say))
+        meter = cpu_costs.Meter(server, database_url=stores.database_url, limits_url=stores.limits_url)
+        return list(cpu_costs.measure(meter, server, partners, _look_ups(partners), say))
 
 
 def _more_workers(work: str, one: Sequence[Load], two: Sequence[Load]) -> Verdict:

@@ -18,7 +18,7 @@ from stoplist.oauth.tokens import BITE_ROWS
 from stoplist.oauth.usage import Usage, use_by_day
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database, sql, value
 from tests.fakes import FakeClock
-from tests.staff.office import Office
+from tests.staff.staff_fixture import Office
 from tests.test_log import configured
 
 AT_ONCE_S = 0.0

@@ -15,7 +15,7 @@ from stoplist.errors import StoreUnavailable
 from stoplist.limits.limiter import Limiter
 from stoplist.oauth.tokens import delete_expired
 from stoplist.oauth.usage import Usage
-from stoplist.staff.ended import delete_ended
+from stoplist.staff.cleanup import delete_ended
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S = 0.05

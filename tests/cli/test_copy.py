@@ -12,7 +12,7 @@ from stoplist.cli.copy import Shown, progress_line
 from stoplist.maintenance.copy.copy import Step
 from tests.cli.command_line import Prompt
 from tests.fakes import FakeClock
-from tests.moving import Move, make_move
+from tests.migration_fixture import Move, make_move
 from tests.services.postgresql import Server
 
 HUSH = "hush-hush"

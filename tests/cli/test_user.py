@@ -9,7 +9,7 @@ import pytest
 from stoplist import ids
 from stoplist.clock import Clock
 from stoplist.staff import links
-from stoplist.web.exchange import SIGN_IN_LINK_PATH
+from stoplist.web.request_context import SIGN_IN_LINK_PATH
 from tests.builders import audit_rows, opened
 from tests.cli.command_line import Prompt
 

@@ -7,10 +7,10 @@ from types import ModuleType
 
 import pytest
 
-from stoplist.db import connecting, lines, pools, postgresql, sqlite
+from stoplist.db import feed_queues, host_selection, pools, postgresql, sqlite
 from tests.conftest import leave_out
 from tests.db import hosts
-from tests.db.trouble import MAY_WAIT
+from tests.db.failing_databases import MAY_WAIT
 from tests.services import postgresql as services
 
 
@@ -46,9 +46,9 @@ _LONG: Waits = {
     (postgresql, "SERVER_STATEMENT_TIMEOUT_S"): 60.0,
     (postgresql, "LOCK_TIMEOUT_S"): 60.0,
     (postgresql, "IDLE_TIMEOUT_S"): 60.0,
-    (connecting, "CONNECT_TIMEOUT_S"): 60.0,
-    (lines, "SMALL_WAIT_S"): 60.0,
-    (lines, "HEAVY_WAIT_S"): 60.0,
+    (host_selection, "CONNECT_TIMEOUT_S"): 60.0,
+    (feed_queues, "SMALL_WAIT_S"): 60.0,
+    (feed_queues, "HEAVY_WAIT_S"): 60.0,
     (sqlite, "LOCK_WAIT_S"): 60.0,
 }
 _SHORT: Waits = {
@@ -56,9 +56,9 @@ _SHORT: Waits = {
     (pools, "SETTLE_TIMEOUT_S"): 0.2,
     (postgresql, "SETTLE_TIMEOUT_S"): 0.2,
     (postgresql, "STATEMENT_TIMEOUT_S"): 1.0,
-    (connecting, "CONNECT_TIMEOUT_S"): 0.5,
-    (lines, "SMALL_WAIT_S"): 0.5,
-    (lines, "HEAVY_WAIT_S"): 1.0,
+    (host_selection, "CONNECT_TIMEOUT_S"): 0.5,
+    (feed_queues, "SMALL_WAIT_S"): 0.5,
+    (feed_queues, "HEAVY_WAIT_S"): 1.0,
 }
 
 
@@ -81,7 +81,7 @@ def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Ab
     """
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 4.0)
     monkeypatch.setattr(pools, "WAITING_ASKERS", MAY_WAIT)
-    monkeypatch.setattr(lines, "WAITING_UNITS", MAY_WAIT)
+    monkeypatch.setattr(feed_queues, "WAITING_UNITS", MAY_WAIT)
 
     @contextlib.contextmanager
     def in_trouble() -> Iterator[None]:

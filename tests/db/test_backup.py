@@ -18,8 +18,8 @@ import pytest
 
 from stoplist.db import backup
 from stoplist.db.backup import back_up
-from stoplist.db.reading import read_only, schema_of
 from stoplist.db.schema import load_migrations
+from stoplist.db.sqlite_file import read_only, schema_of
 from stoplist.errors import Refused
 from tests.builders import execute, migrated
 

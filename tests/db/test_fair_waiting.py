@@ -9,12 +9,12 @@ import sqlite3
 import asyncpg
 import pytest
 
-from stoplist.db import Database, Transaction, lines, sqlite
+from stoplist.db import Database, Transaction, feed_queues, sqlite
 from stoplist.errors import StoreUnavailable
 from tests.builders import on_each_database, opened, value
 from tests.db.waiting import ADD, HEAVY, LINE, ONE, numbers, prepared, queued
 
-DRIVERS = {"sqlite": sqlite, "postgresql": lines}
+DRIVERS = {"sqlite": sqlite, "postgresql": feed_queues}
 
 pytestmark = pytest.mark.usefixtures("patient")
 

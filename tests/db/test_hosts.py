@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from stoplist.db import connecting, pools
+from stoplist.db import host_selection, pools
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, opened, pooled, value
 from tests.db import hosts
+from tests.db.failing_databases import PATIENCE_S, POOL, adds, has_all_connections, healed
 from tests.db.relay import relayed
-from tests.db.trouble import PATIENCE_S, POOL, adds, has_all_connections, healed
 from tests.db.waiting import ADD, LINE, MAKE, numbers
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
@@ -33,7 +33,7 @@ def test_a_standby_is_never_read_from(primary: services.Cluster, monkeypatch: py
             await has_all_connections(database)
             # The primary's host is cut off: nothing answers there, neither to those connected nor to those who come.
             hosts.freeze(primary)
-            monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_S", 8.0)
+            monkeypatch.setattr(host_selection, "CONNECT_TIMEOUT_S", 8.0)
             try:
                 promoting = await asyncpg.connect(standby.url(url))
                 assert await promoting.fetchval("SELECT pg_promote()")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from stoplist.db import Database, SchemaChange, Transaction, connecting, pools, postgresql
+from stoplist.db import Database, SchemaChange, Transaction, host_selection, pools, postgresql
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import Pooled, direct, execute, migrated, on_postgresql, opened, pooled, sql, value
@@ -67,7 +67,7 @@ def test_a_server_that_answers_before_it_has_written_is_refused(postgresql: Serv
 
 def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, postgresql_url: str) -> None:
     """The text names both versions."""
-    monkeypatch.setattr(connecting, "MINIMUM_VERSION", 99)
+    monkeypatch.setattr(host_selection, "MINIMUM_VERSION", 99)
     assert "needs 99 or newer" in refusal(postgresql_url)
 
 
@@ -371,7 +371,7 @@ def test_a_database_that_is_gone_is_the_store_s_trouble(
 
     async def body() -> None:
         async with opened(postgresql_url) as database:
-            monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_S", 0.5)
+            monkeypatch.setattr(host_selection, "CONNECT_TIMEOUT_S", 0.5)
             postgresql.drop_database(direct(postgresql_url))
             for way in _ways():
                 for _ in range(2):
@@ -466,6 +466,6 @@ async def _until(connection: Any, query: str) -> None:
 
 def test_a_certificate_that_is_not_trusted_is_told_as_that() -> None:
     """And not as a malformed address, as which the library's error also passes."""
-    told = connecting.reason(ssl.SSLCertVerificationError(1, "certificate verify failed"))
+    told = host_selection.reason(ssl.SSLCertVerificationError(1, "certificate verify failed"))
     assert told.startswith("TLS failed (")
     assert "sslrootcert" in told

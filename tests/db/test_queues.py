@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from stoplist.db import Transaction, lines, pools
+from stoplist.db import Transaction, feed_queues, pools
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, opened
-from tests.db.trouble import PATIENCE_S, PID, POOL, adds
+from tests.db.failing_databases import PATIENCE_S, PID, POOL, adds
 from tests.db.waiting import ADD, ALL, HEAVY, LINE, MAKE, numbers, queued
 
 pytestmark = pytest.mark.usefixtures("patient")
@@ -38,8 +38,8 @@ def test_a_unit_waits_in_its_line_for_so_long_and_no_longer(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, rows: int
 ) -> None:
     """Behind one that takes its time; that one is stored, and what was given up is not, also later."""
-    monkeypatch.setattr(lines, "SMALL_WAIT_S", 0.1)
-    monkeypatch.setattr(lines, "HEAVY_WAIT_S", 0.1)
+    monkeypatch.setattr(feed_queues, "SMALL_WAIT_S", 0.1)
+    monkeypatch.setattr(feed_queues, "HEAVY_WAIT_S", 0.1)
     gc.collect()  # what others left behind is told of here, and not later
     caplog.clear()
 

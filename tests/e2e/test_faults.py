@@ -19,7 +19,7 @@ import pytest
 
 from stoplist.db.pools import WAITING_ASKERS
 from stoplist.ids import hash_secret
-from stoplist.web.crowd import AT_ONCE
+from stoplist.web.concurrency_limit import AT_ONCE
 from tests.conftest import leave_out
 from tests.db import hosts
 from tests.e2e import load

@@ -1,10 +1,10 @@
-"""The bench asks every page of the application, and judges the worst one: bench/visits.py, bench/pages.py."""
+"""The bench asks every page of the application, and judges the worst one: bench/requests.py, bench/pages.py."""
 
 import pytest
 
-from bench import markdown, pages, visits
-from bench.cast import ADMINISTRATOR, ORGANIZATION_ADMIN
-from bench.past import Past
+from bench import markdown, pages, requests
+from bench.fixtures import ADMINISTRATOR, ORGANIZATION_ADMIN
+from bench.history import Past
 from bench.scripts import Partner
 from bench.server import BenchError
 from bench.verdict import PageTime, Spread
@@ -25,27 +25,27 @@ PAST = Past(
 
 def test_every_page_is_asked() -> None:
     """No page that needs somebody to be signed in is left out, but for files."""
-    asked = {one.title for one in visits.asks(PAST)}
+    asked = {one.title for one in requests.asks(PAST)}
     assert {way.path for way in WAYS if way.method == "GET" and not way.is_open} - asked == {"/audit/export"}
 
 
 def test_whatever_is_asked_in_particular_is_asked_of_a_page_that_there_is() -> None:
     """A page that moves takes its questions along."""
     there = {(way.method, way.path) for way in WAYS}
-    asked = {("GET" if one.fields is None else "POST", one.title.partition(", ")[0]) for one in visits.asks(PAST)}
+    asked = {("GET" if one.fields is None else "POST", one.title.partition(", ")[0]) for one in requests.asks(PAST)}
     assert asked <= there
 
 
 def test_a_path_with_a_name_that_has_no_example_stops_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new page is not left out in silence."""
-    monkeypatch.setattr(visits, "WAYS", (*WAYS, _page("/planets/{planet}")))
+    monkeypatch.setattr(requests, "WAYS", (*WAYS, _page("/planets/{planet}")))
     with pytest.raises(BenchError, match=r"no example of 'planet' in the path of the page /planets/\{planet\}"):
-        visits.asks(PAST)
+        requests.asks(PAST)
 
 
 def test_no_two_questions_have_one_title() -> None:
     """The titles name the lines of the table."""
-    titles = [one.title for one in visits.asks(PAST)]
+    titles = [one.title for one in requests.asks(PAST)]
     assert len(titles) == len(set(titles))
 
 

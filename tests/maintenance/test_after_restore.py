@@ -22,7 +22,7 @@ from tests.builders import (
     sql,
 )
 from tests.fakes import FakeClock
-from tests.staff.office import Office
+from tests.staff.staff_fixture import Office
 from tests.unsubscribes.partner import Organization, Place, out
 
 GENERATIONS = sql("SELECT feed_id, generation, head_seq, writes FROM feeds ORDER BY feed_id")

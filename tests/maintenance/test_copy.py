@@ -29,7 +29,7 @@ from stoplist.maintenance.copy.target import Target
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.tokens import State, find_refresh_token, rotate_pair
 from tests.builders import STRANGER, audit_rows, opened
-from tests.moving import ADDRESSES, OWN, Interrupted, Move, ends_after, executed, make_move
+from tests.migration_fixture import ADDRESSES, OWN, Interrupted, Move, ends_after, executed, make_move
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgresql import Server
 from tests.unsubscribes.partner import Organization, Place, addresses, out

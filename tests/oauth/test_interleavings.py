@@ -20,11 +20,11 @@ from stoplist.limits.memory import MemoryLimiter
 from stoplist.oauth.authentication import Presented
 from stoplist.oauth.model import TokenPair
 from stoplist.oauth.outcome import Outcome
-from tests import stepping
+from tests import interleaving
 from tests.builders import execute, value
 from tests.fakes import FakeClock
+from tests.interleaving import Order, Stage, Step, Work, stage
 from tests.oauth.partner import NOTHING, Key, Service, answer_of, deployed, pair_of
-from tests.stepping import Order, Stage, Step, Work, stage
 
 # Hundreds of orders each, which on a machine that does much else take their time.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -130,7 +130,7 @@ async def theatre(database_url: str) -> AsyncIterator[Theatre]:
         yield Theatre(service, on, key=await service.new_key(), stranger=await service.new_key())
 
 
-in_every_order = functools.partial(stepping.in_every_order, theatre)
+in_every_order = functools.partial(interleaving.in_every_order, theatre)
 
 
 @in_every_order(at_least=50)

@@ -17,10 +17,10 @@ from stoplist.db.postgresql import Postgresql
 from stoplist.errors import Forbidden
 from stoplist.oauth import credentials
 from stoplist.oauth.credentials import Changes
-from tests import stepping
+from tests import interleaving
 from tests.builders import ADMINISTRATOR, audit_rows, make_key, make_organization, migrated
 from tests.fakes import FakeClock
-from tests.stepping import Order, Stage, Step, Work, stage
+from tests.interleaving import Order, Stage, Step, Work, stage
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +88,7 @@ async def theatre(database_url: str) -> AsyncIterator[Theatre]:
         yield Theatre(database, clock, on)
 
 
-in_every_order = functools.partial(stepping.in_every_order, theatre)
+in_every_order = functools.partial(interleaving.in_every_order, theatre)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stoplist.actor import ADMINISTER, Actor
-from stoplist.db import lines
+from stoplist.db import feed_queues
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization
@@ -538,7 +538,7 @@ async def test_the_greatest_submission_is_taken_back_while_others_submit(
 ) -> None:
     """10 000 records; whoever follows by cursor meanwhile misses nothing, and nobody waits for an error."""
     # It takes a tenth of the 5 s that others wait for, but on a machine that does much else all of them.
-    monkeypatch.setattr(lines, "SMALL_WAIT_S", 60.0)
+    monkeypatch.setattr(feed_queues, "SMALL_WAIT_S", 60.0)
     organization = await place.new_organization()
     everybody = [f"p{n}@x.org" for n in range(10_000)]
     await organization.submit(*(back(person, place.ago(90)) for person in everybody[:5_000]))

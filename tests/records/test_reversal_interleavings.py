@@ -15,8 +15,8 @@ from stoplist.records.reversal import count_reversal, reverse
 from stoplist.records.reversal_plan import Reversal
 from stoplist.unsubscribes.model import Submission
 from tests.builders import ADMINISTRATOR, execute, value
+from tests.interleaving import Order, Played, Step, Work, in_every_order, stage
 from tests.records.naive_reversal import ReversibleFeed
-from tests.stepping import Order, Played, Step, Work, in_every_order, stage
 from tests.unsubscribes.naive import NEVER, NaiveFeed
 from tests.unsubscribes.partner import Place, placed
 from tests.unsubscribes.test_interleavings import (

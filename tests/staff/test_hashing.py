@@ -8,7 +8,7 @@ import pytest
 
 from stoplist.errors import RateLimited
 from stoplist.staff.hashing import AT_A_TIME, MOST_WAITING, PARAMETERS, Hashing
-from tests.staff.office import CHEAP
+from tests.staff.staff_fixture import CHEAP
 
 PASSWORD = "пароль, длинный".encode()
 

@@ -9,7 +9,7 @@ from stoplist.errors import RateLimited, Refused
 from stoplist.staff import links, people
 from stoplist.staff.model import SecondStep, SignedIn
 from tests.builders import ADMINISTRATOR, audit_rows
-from tests.staff.office import BROWSER, CHEAP, HERE, PASSWORD, CountingHashing, Office, in_an_office
+from tests.staff.staff_fixture import BROWSER, CHEAP, HERE, PASSWORD, CountingHashing, Office, in_an_office
 
 NEW = "another password of mine"
 

@@ -10,7 +10,7 @@ from stoplist.staff import passwords, people
 from stoplist.staff.model import SignedIn
 from stoplist.staff.passwords import checked_password, typed_password
 from tests.builders import ADMINISTRATOR, audit_rows, value
-from tests.staff.office import CHEAP, PASSWORD, CountingHashing, Office, in_an_office
+from tests.staff.staff_fixture import CHEAP, PASSWORD, CountingHashing, Office, in_an_office
 
 NEW = "another password of mine"
 WRONG = "not the password at all"

@@ -11,7 +11,7 @@ from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.organizations import close_organization
 from stoplist.staff import links, people, sessions
 from tests.builders import ADMINISTRATOR, audit_rows, on_each_database, refused, value
-from tests.staff.office import PASSWORD, Office, in_an_office
+from tests.staff.staff_fixture import PASSWORD, Office, in_an_office
 
 COMMAND = ADMINISTRATOR
 

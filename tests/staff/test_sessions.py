@@ -12,7 +12,7 @@ from stoplist.errors import Forbidden, Missing, StoreUnavailable
 from stoplist.staff import sessions
 from stoplist.staff.sessions import find_session
 from tests.builders import audit_rows, execute, value
-from tests.staff.office import BROWSER, HERE, Office, in_an_office
+from tests.staff.staff_fixture import BROWSER, HERE, Office, in_an_office
 
 
 @in_an_office

@@ -10,7 +10,16 @@ from stoplist.errors import RateLimited, Refused
 from stoplist.staff import people, signing_in, two_step
 from stoplist.staff.model import SecondStep, SignedIn
 from tests.builders import ADMINISTRATOR, audit_rows, value
-from tests.staff.office import BROWSER, ELSEWHERE, HERE, PASSWORD, CountingHashing, Office, in_an_office, stranger
+from tests.staff.staff_fixture import (
+    BROWSER,
+    ELSEWHERE,
+    HERE,
+    PASSWORD,
+    CountingHashing,
+    Office,
+    in_an_office,
+    stranger,
+)
 
 WRONG = "not the password at all"
 

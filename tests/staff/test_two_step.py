@@ -10,7 +10,7 @@ from stoplist.staff import two_step
 from stoplist.staff.model import SecondStep, SignedIn
 from tests.builders import ADMINISTRATOR, audit_rows, contents
 from tests.fakes import FakeClock
-from tests.staff.office import PASSWORD, App, Office, in_an_office
+from tests.staff.staff_fixture import PASSWORD, App, Office, in_an_office
 
 WRONG = "not the password at all"
 

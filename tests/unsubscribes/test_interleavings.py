@@ -22,7 +22,7 @@ from stoplist.db.postgresql import Postgresql
 from stoplist.unsubscribes import follow
 from stoplist.unsubscribes.model import Page, Record, Submission
 from tests.builders import execute
-from tests.stepping import Order, Played, Stage, Step, Work, in_every_order, stage
+from tests.interleaving import Order, Played, Stage, Step, Work, in_every_order, stage
 from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
 from tests.unsubscribes.partner import Organization, Place, Sent, addresses, placed, records, written
 

@@ -11,10 +11,10 @@ from stoplist.db import Database
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.oauth.usage import Usage
 from stoplist.web.app import Parts, build_app
-from stoplist.web.exchange import TOKEN_PATH, Message
 from stoplist.web.forwarded import Network
 from stoplist.web.metrics import Metrics
 from stoplist.web.readiness import Readiness
+from stoplist.web.request_context import TOKEN_PATH, Message
 from tests.builders import ADMINISTRATOR, make_key, value
 from tests.fakes import FakeClock
 

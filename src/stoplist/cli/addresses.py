@@ -12,7 +12,7 @@ import click
 import msgspec
 from stoplist_addresses import RULES, AddressError
 
-from stoplist.cli.opened import Opened, data_dir_option, run
+from stoplist.cli.context import Opened, data_dir_option, run
 from stoplist.cli.printing import json_option, print_line
 from stoplist.errors import Refused
 from stoplist.unsubscribes.changed_addresses import ChangedAddress, changed_addresses

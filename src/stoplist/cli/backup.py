@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from stoplist.cli.opened import data_dir_option, database_file, settings_of
+from stoplist.cli.context import data_dir_option, database_file, settings_of
 from stoplist.cli.printing import json_option, print_json, print_line
 from stoplist.db.backup import back_up
 from stoplist.errors import Refused

@@ -10,7 +10,7 @@ from typing import TextIO
 
 import click
 
-from stoplist.cli.opened import command_actor, data_dir_option, settings_of
+from stoplist.cli.context import command_actor, data_dir_option, settings_of
 from stoplist.cli.printing import json_option, print_json, print_line
 from stoplist.clock import Clock
 from stoplist.db.opening import sqlite_path

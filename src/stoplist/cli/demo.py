@@ -9,7 +9,7 @@ import sys
 import click
 
 from stoplist.actor import ADMINISTER, Actor
-from stoplist.cli import demo_past
+from stoplist.cli import demo_history
 from stoplist.clock import Clock
 from stoplist.db import Database
 from stoplist.oauth.credentials import create_credential, list_credentials
@@ -20,7 +20,7 @@ from stoplist.staff.people import create_person, list_people, new_link
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import BadItem, Item, Named, Stores
 from stoplist.unsubscribes.submit import submit
-from stoplist.web.exchange import API_PATH, DOCS_PATH, SIGN_IN_PATH, TOKEN_PATH, sign_in_url
+from stoplist.web.request_context import API_PATH, DOCS_PATH, SIGN_IN_PATH, TOKEN_PATH, sign_in_url
 
 SLUG = "demo"
 ADMIN_EMAIL = "admin@demo.example"
@@ -44,7 +44,7 @@ async def show(settings: Settings, database: Database, clock: Clock) -> None:
 async def _prepare(settings: Settings, database: Database, clock: Clock) -> str:
     if await list_organizations(_ACTOR, database):
         return await _what_exists(settings, database, clock)
-    await demo_past.fill(_ACTOR, database, clock)
+    await demo_history.fill(_ACTOR, database, clock)
     await create_organization(_ACTOR, database, clock, slug=SLUG, name="Demo", default_group="Newsletter")
     created = await create_credential(_ACTOR, database, clock, label="Demo", organizations=[SLUG])
     await _opt_some_out(database, clock, created.credential)

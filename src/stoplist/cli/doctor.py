@@ -7,7 +7,7 @@ import sys
 import click
 import msgspec
 
-from stoplist.cli.opened import ENV_FILE, data_dir_option
+from stoplist.cli.context import ENV_FILE, data_dir_option
 from stoplist.cli.printing import json_option, print_json, print_line
 from stoplist.maintenance.doctor.checks import examine
 from stoplist.maintenance.doctor.finding import WRONG, Finding

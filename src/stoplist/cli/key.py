@@ -7,9 +7,9 @@ from typing import Any
 import click
 import msgspec
 
-from stoplist.cli.opened import Opened, data_dir_option, run
+from stoplist.cli.context import Opened, data_dir_option, run
+from stoplist.cli.parameters import CEILING, NAME
 from stoplist.cli.printing import json_option, must_show_secret, print_line, print_record, print_records, rfc3339
-from stoplist.cli.words import CEILING, NAME
 from stoplist.oauth import credentials, usage
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS, PERMISSIONS, Credential
 

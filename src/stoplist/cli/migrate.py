@@ -4,7 +4,7 @@ import asyncio
 
 import click
 
-from stoplist.cli.opened import data_dir_option, settings_of
+from stoplist.cli.context import data_dir_option, settings_of
 from stoplist.cli.printing import json_option, print_json, print_line
 from stoplist.clock import Clock
 from stoplist.db import schema

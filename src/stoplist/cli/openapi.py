@@ -2,7 +2,7 @@
 
 import click
 
-from stoplist.cli.opened import data_dir_option, settings_of
+from stoplist.cli.context import data_dir_option, settings_of
 from stoplist.cli.printing import json_option, print_line
 from stoplist.web.reference.openapi import encoded
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from stoplist.cli.opened import data_dir_option, run
+from stoplist.cli.context import data_dir_option, run
+from stoplist.cli.parameters import NAME, SLUG
 from stoplist.cli.printing import json_option, print_record, print_records, rfc3339
-from stoplist.cli.words import NAME, SLUG
 from stoplist.organizations import groups, organizations
 from stoplist.organizations.model import Organization
 

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import click
 
-from stoplist.cli.opened import as_setting, data_dir_option, settings_of
+from stoplist.cli.context import as_setting, data_dir_option, settings_of
 from stoplist.errors import SettingsError
 from stoplist.server.lifecycle import run_loop
 from stoplist.server.lifecycle import serve as serve_alone

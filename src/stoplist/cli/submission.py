@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from stoplist.cli.opened import Opened, data_dir_option, run
+from stoplist.cli.context import Opened, data_dir_option, run
 from stoplist.cli.printing import json_option, print_line, print_record, print_records, rfc3339
 from stoplist.errors import Refused
 from stoplist.records.reversal import LeftOut, count_reversal, left_out, reverse

@@ -6,12 +6,12 @@ from typing import Any
 import click
 
 from stoplist.actor import ADMIN, VIEWER, Role
-from stoplist.cli.opened import data_dir_option, run, settings_of
+from stoplist.cli.context import data_dir_option, run, settings_of
 from stoplist.cli.printing import json_option, must_show_secret, print_record, print_records, rfc3339
 from stoplist.errors import Refused
 from stoplist.staff import people
 from stoplist.staff.model import NewLink, Person, checked_email
-from stoplist.web.exchange import sign_in_url
+from stoplist.web.request_context import sign_in_url
 
 _PASS_IT_ON = "The link is good once, for 24 hours, and is not shown again: give it to nobody but this person."
 

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from stoplist.db.reading import immutable, read_only, schema_of
+from stoplist.db.sqlite_file import immutable, read_only, schema_of
 from stoplist.errors import Refused
 
 _SIDE_FILES = ("-wal", "-journal", "-shm")

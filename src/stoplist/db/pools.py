@@ -10,8 +10,8 @@ from typing import Any
 
 import asyncpg
 
-from stoplist.db.connecting import Connection, Connector
-from stoplist.db.trouble import RAISED, STANDBY_STATE, is_of_the_store, state_of, translated, unavailable
+from stoplist.db.host_selection import Connection, Connector
+from stoplist.db.postgresql_errors import RAISED, STANDBY_STATE, is_of_the_store, state_of, translated, unavailable
 from stoplist.errors import StoreUnavailable
 
 ACQUIRE_TIMEOUT_S = 5.0

@@ -15,13 +15,13 @@ from typing import Any, ParamSpec, TypeVar
 import asyncpg
 
 from stoplist.db import HEAVY_ROWS, SLICE_ROWS, Counts, Row, SchemaChange, Unit
-from stoplist.db.connecting import Connector, Unfit, reason
-from stoplist.db.lines import Job, Lines
+from stoplist.db.feed_queues import Job, Lines
+from stoplist.db.host_selection import Connector, Unfit, reason
 from stoplist.db.pools import SETTLE_TIMEOUT_S, STATEMENT_TIMEOUT_S, Connections, Room, end
+from stoplist.db.postgresql_errors import is_worth_another_try, translated
 from stoplist.db.query import Query
-from stoplist.db.trouble import is_worth_another_try, translated
 from stoplist.errors import SettingsError, StoreUnavailable
-from stoplist.pace import let_others_run
+from stoplist.slicing import let_others_run
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from stoplist.db import HEAVY_ROWS, SLICE_ROWS, Counts, Row, SchemaChange, Unit
 from stoplist.db.query import Query, load_queries
 from stoplist.errors import SettingsError, StoreUnavailable
-from stoplist.pace import SLICE_NS, let_others_run
+from stoplist.slicing import SLICE_NS, let_others_run
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import asyncio
 from stoplist.clock import Clock
 from stoplist.limits.decision import Decision, decide
 from stoplist.limits.limiter import Limiter, Log
-from stoplist.limits.logs import Logs
+from stoplist.limits.log_table import Logs
 from stoplist.limits.sliding_log import NOTHING
 
 _SWEPT_AT_ONCE = 500

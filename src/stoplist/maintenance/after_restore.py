@@ -12,7 +12,7 @@ from stoplist.audit import trail
 from stoplist.clock import Clock
 from stoplist.db import Database, Transaction
 from stoplist.oauth.credentials import revoke_everything
-from stoplist.staff.ended import end_everything
+from stoplist.staff.cleanup import end_everything
 from stoplist.unsubscribes.feed import renew_generations
 
 

@@ -16,7 +16,7 @@ from stoplist.errors import Refused
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import show_organization
 from stoplist.organizations.target import GroupName, group_names
-from stoplist.pace import let_others_run
+from stoplist.slicing import let_others_run
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.model import ALL_GROUPS, Reason, Status
 

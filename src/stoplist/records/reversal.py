@@ -13,9 +13,9 @@ from stoplist.audit import trail
 from stoplist.db import HEAVY_ROWS, Database, Row, Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import Refused
-from stoplist.pace import in_slices
 from stoplist.records.reversal_plan import One, Reversal, Reversible, count_reversible, look
 from stoplist.records.submissions import SubmissionShown, seen_submission
+from stoplist.slicing import in_slices
 from stoplist.unsubscribes.model import Stores, sender_of
 
 _QUERIES = load_queries(__package__)

@@ -30,9 +30,9 @@ from stoplist.server.http_server import serve_http, serve_plain, stop_on_signals
 from stoplist.server.tls import CertificateWatch, ensure_development_certificate, server_context
 from stoplist.settings import Settings
 from stoplist.web.app import Parts, build_app
-from stoplist.web.exchange import AsgiApp, bad_request_code
 from stoplist.web.metrics import Metrics
 from stoplist.web.readiness import Readiness
+from stoplist.web.request_context import AsgiApp, bad_request_code
 
 _LOG = logging.getLogger(__name__)
 

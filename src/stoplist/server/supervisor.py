@@ -31,8 +31,8 @@ from stoplist.server.control_channel import Line, Word
 from stoplist.server.http_server import listen, stop_on_signals
 from stoplist.server.lifecycle import AfterStart, check_limiter, metrics_listener, open_checked, server_tls
 from stoplist.settings import Settings
-from stoplist.web.exchange import Receive, Scope, Send
 from stoplist.web.metrics import send_page
+from stoplist.web.request_context import Receive, Scope, Send
 
 _LOG = logging.getLogger(__name__)
 _METRICS_WITHIN_S = 1.0

@@ -16,7 +16,7 @@ from stoplist.db import Row
 from stoplist.db.query import load_queries
 from stoplist.errors import BadRequest, InsufficientScope, InvalidCursor
 from stoplist.organizations.target import Group, Target, find_target, group_ids
-from stoplist.pace import in_slices, let_others_run
+from stoplist.slicing import in_slices, let_others_run
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.cursor import CANNOT_BE_USED, make_cursor, read_cursor
 from stoplist.unsubscribes.feed import Feed, find_feed, open_feed

@@ -9,7 +9,7 @@ import msgspec
 from stoplist_addresses import AddressError
 
 from stoplist import rfc3339
-from stoplist.pace import in_slices
+from stoplist.slicing import in_slices
 from stoplist.unsubscribes.channel import Channel
 from stoplist.unsubscribes.model import (
     CONSENT,

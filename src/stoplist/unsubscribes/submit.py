@@ -16,7 +16,7 @@ from stoplist.db import HEAVY_ROWS, Database, Row, Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import DefaultGroupNotConfigured, InsufficientScope, InvalidItem
 from stoplist.organizations.target import Target, find_target
-from stoplist.pace import in_slices, let_others_run
+from stoplist.slicing import in_slices, let_others_run
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.decision import Decision, Standing
 from stoplist.unsubscribes.feed import Feed, find_feed, open_feed

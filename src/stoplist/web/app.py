@@ -17,13 +17,13 @@ from stoplist.web import health, static_files
 from stoplist.web.api.unsubscribe import ChannelEndpoint
 from stoplist.web.bearer import BearerGate
 from stoplist.web.body import Room
-from stoplist.web.crowd import Crowd
-from stoplist.web.edge import Edge
-from stoplist.web.exchange import API_PATH, DOCS_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
+from stoplist.web.concurrency_limit import Crowd
 from stoplist.web.forwarded import Network
 from stoplist.web.metrics import Metrics
-from stoplist.web.oauth import TokenEndpoint
+from stoplist.web.middleware import Edge
 from stoplist.web.readiness import Readiness
+from stoplist.web.request_context import API_PATH, DOCS_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
+from stoplist.web.token_endpoint import TokenEndpoint
 
 _BODIES_OF_A_CLIENT = 8
 _PAGES = ("/settings", "/unsubscribes", "/organizations", "/audit")

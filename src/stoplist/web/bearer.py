@@ -11,8 +11,8 @@ from stoplist.limits.headers import rate_limit_headers
 from stoplist.limits.limiter import Limiter
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.model import Bearer
-from stoplist.web.crowd import Crowd
-from stoplist.web.exchange import API_PATH, AsgiApp, Headers, Receive, Scope, Send, exchange_of
+from stoplist.web.concurrency_limit import Crowd
+from stoplist.web.request_context import API_PATH, AsgiApp, Headers, Receive, Scope, Send, exchange_of
 
 _MISSING = "Send an access token from /oauth/token, as Authorization: Bearer, in one header."
 _INVALID = "The access token is unknown, expired or revoked: get a new one from /oauth/token."

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import NamedTuple
 
 from stoplist.source import Address, read_address
-from stoplist.web.exchange import header_value
+from stoplist.web.request_context import header_value
 
 Network = IPv4Network | IPv6Network
 

@@ -5,8 +5,8 @@ import time
 
 from stoplist.db import Database, schema
 from stoplist.errors import MethodNotAllowed, StoreUnavailable
-from stoplist.web.exchange import AsgiApp, Receive, Scope, Send, exchange_of, send_json
 from stoplist.web.readiness import Readiness
+from stoplist.web.request_context import AsgiApp, Receive, Scope, Send, exchange_of, send_json
 
 HEALTHZ, READYZ = "/healthz", "/readyz"
 PATHS = frozenset((HEALTHZ, READYZ))

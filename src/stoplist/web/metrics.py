@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from stoplist import ids
 from stoplist.db import Database
 from stoplist.limits.limiter import Limiter
-from stoplist.web.exchange import Exchange, Receive, Scope, Send
+from stoplist.web.request_context import Exchange, Receive, Scope, Send
 
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 

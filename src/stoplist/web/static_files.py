@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from stoplist.errors import MethodNotAllowed
-from stoplist.pace import let_others_run
+from stoplist.slicing import let_others_run
 from stoplist.web.api.coding import answer_coding, packed
-from stoplist.web.exchange import DOCS_PATH, Headers, Receive, Scope, Send, exchange_of, header_value
+from stoplist.web.request_context import DOCS_PATH, Headers, Receive, Scope, Send, exchange_of, header_value
 
 OPENAPI_PATH = "/openapi.json"
 

@@ -8,7 +8,7 @@ import pytest
 
 from stoplist.maintenance.copy.contents import Column, Progress, Table, first_unfit, unknown_kinds
 from stoplist.maintenance.copy.target import connected
-from tests.moving import executed
+from tests.migration_fixture import executed
 
 KINDS = ("smallint", "integer", "bigint", "text", "bytea")
 TABLE = Table("t", tuple(Column(f"{kind}_c", kind, True, False) for kind in KINDS), frozenset())

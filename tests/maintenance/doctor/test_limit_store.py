@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stoplist.limits import facts
+from stoplist.limits import store_info
 from stoplist.maintenance.doctor.finding import Finding
 from stoplist.maintenance.doctor.limit_store import limit_store
 from tests.limits.counting import patience
@@ -20,7 +20,7 @@ PG = "postgresql://stoplist@127.0.0.1/stoplist"
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """How a store is set up is at stake here, not how soon it answers."""
-    monkeypatch.setattr(facts, "_PATIENCE_S", 30.0)
+    monkeypatch.setattr(store_info, "_PATIENCE_S", 30.0)
     with patience():
         yield
 

@@ -13,7 +13,7 @@ from stoplist.organizations.organizations import create_organization
 from stoplist.staff.links import use_link
 from stoplist.staff.model import Person, SignedIn, Stores
 from stoplist.staff.people import create_person, set_role, show_person
-from stoplist.web.exchange import SIGN_IN_LINK_PATH, SIGN_IN_PATH
+from stoplist.web.request_context import SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from tests.builders import ADMINISTRATOR
 from tests.web.admin.pages import PASSWORD, QUICK, SECRET_KEYS, Browser, Pages, Shown
 

@@ -7,7 +7,7 @@ from stoplist.staff.links import use_link
 from stoplist.staff.model import Stores
 from stoplist.staff.people import create_person, disable_person, new_link
 from stoplist.web.admin.cookies import NAME
-from stoplist.web.exchange import SIGN_IN_PATH
+from stoplist.web.request_context import SIGN_IN_PATH
 from tests.builders import ADMINISTRATOR
 from tests.web.admin.pages import PASSWORD, QUICK, SECRET_KEYS, Browser, Pages, email, read
 from tests.web.application import BASE_URL, FORM

@@ -12,7 +12,7 @@ import pytest
 from stoplist import ids
 from stoplist.staff.people import set_role
 from stoplist.web.admin.screens import WAYS
-from stoplist.web.exchange import SIGN_IN_LINK_PATH, SIGN_IN_PATH
+from stoplist.web.request_context import SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from tests.web.admin.newcomers import groups, new_address, new_name, newcomer, organization
 from tests.web.admin.pages import PASSWORD, Browser, Form, Pages, Shown
 

@@ -27,7 +27,7 @@ from tests.fakes import FakeClock
 from tests.web.api.described import Described, Json, published
 from tests.web.application import BASE_URL, Answer, Application, Key
 from tests.web.conftest import Deployment
-from tests.web.test_edge import Failing
+from tests.web.test_middleware import Failing
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 CHANNELS = ["email", "sms", "phone"]

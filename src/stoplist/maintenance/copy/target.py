@@ -7,9 +7,9 @@ from typing import Any
 import asyncpg
 
 from stoplist.db import Row
-from stoplist.db.connecting import Connection, Connector
+from stoplist.db.host_selection import Connection, Connector
+from stoplist.db.postgresql_errors import translated
 from stoplist.db.query import Query, load_queries
-from stoplist.db.trouble import translated
 from stoplist.errors import Refused, StoreUnavailable
 from stoplist.maintenance.copy.contents import (
     FIRST_ROWID,

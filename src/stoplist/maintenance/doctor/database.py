@@ -8,8 +8,8 @@ from stoplist.clock import Clock
 from stoplist.db import Database, schema
 from stoplist.db.opening import open_database, sqlite_path
 from stoplist.db.query import load_queries
-from stoplist.db.reading import examined, is_in_wal_mode
 from stoplist.db.schema import Deployment
+from stoplist.db.sqlite_file import examined, is_in_wal_mode
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.maintenance.doctor.assessments import of_connections, of_deployment, of_durability, of_offset, of_role
 from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, warning, wrong

@@ -1,9 +1,9 @@
 """The limit store: whether it answers in time, decides, and is set up so that it forgets nothing."""
 
 from stoplist.errors import SettingsError
-from stoplist.limits.facts import store_facts
 from stoplist.limits.opening import IN_PROCESS
 from stoplist.limits.store import LimitStore, StoreLost
+from stoplist.limits.store_info import store_facts
 from stoplist.maintenance.doctor.finding import Finding, ok, warning, wrong
 from stoplist.settings import Settings
 

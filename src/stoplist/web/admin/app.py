@@ -19,8 +19,8 @@ from stoplist.web.admin.page_request import TEXT_HTML, Answer, Desk, Download, P
 from stoplist.web.admin.rendering import render
 from stoplist.web.admin.screens import WAYS
 from stoplist.web.body import read_body
-from stoplist.web.crowd import Crowd
-from stoplist.web.exchange import (
+from stoplist.web.concurrency_limit import Crowd
+from stoplist.web.request_context import (
     NO_STORE,
     SIGN_IN_PATH,
     Exchange,
@@ -31,7 +31,7 @@ from stoplist.web.exchange import (
     exchange_of,
     header_value,
 )
-from stoplist.web.oauth import is_form
+from stoplist.web.token_endpoint import is_form
 
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; "

@@ -1,6 +1,6 @@
 """The cookie of a session: `__Host-`, so that no other host and no plain connection can set or see it (RFC 6265bis)."""
 
-from stoplist.web.exchange import Headers
+from stoplist.web.request_context import Headers
 
 NAME = "__Host-stoplist"
 _LASTS_S = 7 * 86_400

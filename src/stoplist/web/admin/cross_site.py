@@ -5,7 +5,7 @@ it was (Fetch Metadata); browsers without it send `Origin`; what sends neither i
 """
 
 from stoplist.errors import Forbidden
-from stoplist.web.exchange import Headers, header_value
+from stoplist.web.request_context import Headers, header_value
 
 
 def refuse_other_sites(headers: Headers, *, base_url: str) -> None:

@@ -15,7 +15,7 @@ from stoplist.staff.model import Person
 from stoplist.staff.model import Stores as StaffStores
 from stoplist.unsubscribes.model import Stores
 from stoplist.web.admin.fields import NOTHING, Fields
-from stoplist.web.exchange import Headers
+from stoplist.web.request_context import Headers
 
 TEXT_HTML = b"text/html; charset=utf-8"
 

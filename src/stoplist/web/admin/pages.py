@@ -7,8 +7,8 @@ from starlette.routing import Route, Router
 from stoplist.web.admin.app import Admin
 from stoplist.web.admin.page_request import Desk
 from stoplist.web.admin.rendering import asset, asset_path
-from stoplist.web.crowd import Crowd
-from stoplist.web.exchange import AsgiApp
+from stoplist.web.concurrency_limit import Crowd
+from stoplist.web.request_context import AsgiApp
 from stoplist.web.static_files import Asset
 
 _ASSETS = {

@@ -5,7 +5,7 @@ from urllib.parse import quote
 from stoplist.staff.model import NewLink, Person
 from stoplist.staff.people import new_link
 from stoplist.web.admin.page_request import Page, Visit
-from stoplist.web.exchange import sign_in_url
+from stoplist.web.request_context import sign_in_url
 
 
 def link_form(visit: Visit, person: Person) -> Page:

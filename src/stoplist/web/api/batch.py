@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from stoplist.errors import BadRequest
-from stoplist.pace import in_slices
+from stoplist.slicing import in_slices
 from stoplist.unsubscribes.model import (
     MAX_ITEMS,
     MAX_SOURCE_CHARS,

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 
 from stoplist.errors import BadRequest
-from stoplist.web.exchange import Headers, header_value
+from stoplist.web.request_context import Headers, header_value
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from stoplist.web.exchange import Headers
+from stoplist.web.request_context import Headers
 
 _CHOICES = {"handling": ("strict", "lenient"), "return": ("representation", "minimal")}
 # What stands between two commas, but for those in quotes. It never fails, so it never goes back.

@@ -11,7 +11,7 @@ import msgspec
 from stoplist.actor import Actor
 from stoplist.errors import BadRequest, MethodNotAllowed
 from stoplist.oauth.model import Bearer
-from stoplist.pace import in_slices
+from stoplist.slicing import in_slices
 from stoplist.unsubscribes.channel import Channel
 from stoplist.unsubscribes.follow import follow, look_up
 from stoplist.unsubscribes.model import MAX_BODY_BYTES, Page, Stores, Submission
@@ -22,7 +22,7 @@ from stoplist.web.api.prefer import read_preferences
 from stoplist.web.api.query import read_query
 from stoplist.web.bearer import bearer_of
 from stoplist.web.body import Room, read_body
-from stoplist.web.exchange import (
+from stoplist.web.request_context import (
     API_PATH,
     NO_STORE,
     Exchange,

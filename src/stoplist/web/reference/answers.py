@@ -26,9 +26,9 @@ from stoplist.errors import (
     UnsupportedGrantType,
 )
 from stoplist.limits.sliding_log import WINDOW_S
-from stoplist.web.exchange import api_envelope, oauth_envelope
 from stoplist.web.reference import schemas
 from stoplist.web.reference.schemas import Json
+from stoplist.web.request_context import api_envelope, oauth_envelope
 
 Errors = Sequence[type[StoplistError]]
 

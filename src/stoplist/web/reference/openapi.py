@@ -10,10 +10,10 @@ from stoplist import __version__
 from stoplist.unsubscribes.channel import CHANNELS, Channel
 from stoplist.unsubscribes.model import DEFAULT_LIMIT, MAX_LIMIT, MAX_LOOK_UPS, MAX_NAME_CHARS
 from stoplist.web.api.unsubscribe import path_of
-from stoplist.web.exchange import TOKEN_PATH
-from stoplist.web.oauth_forms import FORMS
 from stoplist.web.reference import answers, examples, prose, samples, schemas
 from stoplist.web.reference.schemas import Json, reference
+from stoplist.web.request_context import TOKEN_PATH
+from stoplist.web.token_forms import FORMS
 
 _FORM = "application/x-www-form-urlencoded"
 _TOKENS = "Tokens"

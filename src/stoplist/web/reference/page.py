@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from stoplist.pace import let_others_run
+from stoplist.slicing import let_others_run
 from stoplist.web.reference.commonmark import headings, render, slug, unbroken
 from stoplist.web.reference.prose import spaced
 from stoplist.web.reference.schemas import Json

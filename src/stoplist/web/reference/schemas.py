@@ -34,7 +34,7 @@ from stoplist.unsubscribes.model import (
     Submission,
 )
 from stoplist.web.api.query import MAX_SHOWN_CHARS
-from stoplist.web.oauth_forms import FORMS
+from stoplist.web.token_forms import FORMS
 
 Json = dict[str, Any]
 Types = Iterable[type[msgspec.Struct]]

@@ -4,7 +4,7 @@ from stoplist.staff import sessions, signing_in
 from stoplist.web.admin import cookies
 from stoplist.web.admin.account.entry import entered
 from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
-from stoplist.web.exchange import SIGN_IN_PATH
+from stoplist.web.request_context import SIGN_IN_PATH
 
 _CODE_PATH = f"{SIGN_IN_PATH}/code"
 _HOME = "/"

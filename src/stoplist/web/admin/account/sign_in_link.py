@@ -5,7 +5,7 @@ from stoplist.errors import Missing, Refused
 from stoplist.staff import links
 from stoplist.web.admin.account.entry import entered
 from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
-from stoplist.web.exchange import SIGN_IN_LINK_PATH
+from stoplist.web.request_context import SIGN_IN_LINK_PATH
 
 _USED = (
     "This sign-in link was used, replaced by another one, or is older than 24 hours. If you have chosen a password, "

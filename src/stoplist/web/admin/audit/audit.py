@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from stoplist.audit.actions import ACTIONS
 from stoplist.audit.reading import AuditEntry, export_audit, list_audit
 from stoplist.errors import Forbidden, Missing, Refused
-from stoplist.pace import in_slices
 from stoplist.rfc3339 import format_ms
+from stoplist.slicing import in_slices
 from stoplist.staff.model import canonical_or_none
 from stoplist.web.admin import csv_lines
 from stoplist.web.admin.audit.audit_entry import facts_of, path_of, title_of

@@ -4,7 +4,7 @@ from stoplist.oauth.credentials import show_credential
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import list_organizations
 from stoplist.web.admin.page_request import Page, Visit, get
-from stoplist.web.exchange import API_PATH, DOCS_PATH, TOKEN_PATH
+from stoplist.web.request_context import API_PATH, DOCS_PATH, TOKEN_PATH
 
 
 async def show(visit: Visit) -> Page:

@@ -11,8 +11,8 @@ import msgspec
 
 from stoplist.db import schema
 from stoplist.oauth.credentials import list_credentials
-from stoplist.oauth.trouble import DEFAULT_DAYS as TROUBLE_DAYS
-from stoplist.oauth.trouble import MOST_KEYS, keys_in_trouble
+from stoplist.oauth.key_alerts import DEFAULT_DAYS as TROUBLE_DAYS
+from stoplist.oauth.key_alerts import MOST_KEYS, keys_in_trouble
 from stoplist.organizations.organizations import list_organizations
 from stoplist.records.daily_counts import DEFAULT_DAYS, DayCount, recent, totals
 from stoplist.unsubscribes.channel import CHANNELS

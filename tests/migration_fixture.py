@@ -22,7 +22,7 @@ from stoplist.records.reversal import reverse
 from stoplist.staff.people import set_role
 from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, opened
 from tests.fakes import FakeClock
-from tests.staff.office import Office
+from tests.staff.staff_fixture import Office
 from tests.unsubscribes.partner import Organization, Place, back, out
 
 LONG_AGO = "2001-09-09T01:46:40Z"

@@ -7,7 +7,7 @@ from stoplist.audit import trail
 from stoplist.db import Database, Transaction
 from stoplist.errors import Missing
 from stoplist.oauth.credentials import deactivate_credential
-from stoplist.oauth.trouble import MOST_KEYS, keys_in_trouble
+from stoplist.oauth.key_alerts import MOST_KEYS, keys_in_trouble
 from stoplist.oauth.usage import Usage
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database
 from tests.fakes import FakeClock

@@ -2,7 +2,7 @@
 
 import sys
 
-from stoplist.limits.logs import Logs
+from stoplist.limits.log_table import Logs
 from stoplist.limits.sliding_log import NOTHING, WINDOW_NS
 
 

@@ -19,8 +19,8 @@ from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, on_postgresql, opened, pooled, sql, value
 from tests.db import hosts
+from tests.db.failing_databases import MAY_WAIT, PATIENCE_S, PID, POOL, Work, adds, has_all_connections, healed
 from tests.db.relay import ANSWERED, ARRIVES, relayed
-from tests.db.trouble import MAY_WAIT, PATIENCE_S, PID, POOL, Work, adds, has_all_connections, healed
 from tests.db.waiting import ADD, ALL, CHANGE, HEAVY, LINE, MAKE, another_process, numbers, queued
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services

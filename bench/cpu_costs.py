@@ -11,7 +11,7 @@ import redis
 
 from bench.caller import Caller
 from bench.load import run
-from bench.people import People, batch_body
+from bench.sample_people import People, batch_body
 from bench.scripts import Partner, Repeat, client_credentials
 from bench.server import Server
 from bench.verdict import Verdict, spread

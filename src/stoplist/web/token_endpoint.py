@@ -15,8 +15,9 @@ from stoplist.oauth.grants import GRANTS, refresh_token
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores
 from stoplist.source import source_key
 from stoplist.web.body import read_body
-from stoplist.web.crowd import Crowd
-from stoplist.web.exchange import (
+from stoplist.web.concurrency_limit import Crowd
+from stoplist.web.metrics import Metrics
+from stoplist.web.request_context import (
     TOKEN_PATH,
     Headers,
     Receive,
@@ -25,8 +26,7 @@ from stoplist.web.exchange import (
     exchange_of,
     send_token_json,
 )
-from stoplist.web.metrics import Metrics
-from stoplist.web.oauth_forms import PARAMETERS
+from stoplist.web.token_forms import PARAMETERS
 
 MAX_BODY_BYTES = 8 * 1024
 _FORM = b"application/x-www-form-urlencoded"

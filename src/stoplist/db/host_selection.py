@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from stoplist.db.trouble import state_of
+from stoplist.db.postgresql_errors import state_of
 
 MINIMUM_VERSION = 15
 CONNECT_TIMEOUT_S = 5.0

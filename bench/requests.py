@@ -10,14 +10,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from bench.cast import ADMINISTRATOR, COLLEAGUE, NEVER_DONE, ORGANIZATION_ADMIN, SLUG
-from bench.past import CHANNEL, KNOWN, Past
+from bench.fixtures import ADMINISTRATOR, COLLEAGUE, NEVER_DONE, ORGANIZATION_ADMIN, SLUG
+from bench.history import CHANNEL, KNOWN, Past
 from bench.scripts import form, page
 from bench.server import BenchError
 from stoplist.web.admin.cookies import NAME
 from stoplist.web.admin.screens import WAYS
 
-_HERE = "bench/visits.py"
+_HERE = "bench/requests.py"
 _FEED = "/unsubscribes/{org_slug}/{channel}"
 _RECORD = f"{_FEED}/{{seq}}"
 _SUBMISSION = "/unsubscribes/{submission_id}"

@@ -6,7 +6,7 @@ import pwd
 
 import pytest
 
-from stoplist.cli.opened import command_actor
+from stoplist.cli.context import command_actor
 from tests.builders import audit_rows, opened
 from tests.cli.command_line import Prompt
 

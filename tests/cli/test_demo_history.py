@@ -4,9 +4,9 @@ import re
 from itertools import pairwise
 from typing import Any
 
-from stoplist.cli import demo_past
+from stoplist.cli import demo_history
 from stoplist.db import Database
-from stoplist.oauth.trouble import keys_in_trouble
+from stoplist.oauth.key_alerts import keys_in_trouble
 from stoplist.organizations.groups import list_groups
 from stoplist.records.daily_counts import recent, totals
 from tests.builders import ADMINISTRATOR, on_each_database, on_sqlite, sql
@@ -26,18 +26,18 @@ async def records(database: Database) -> list[dict[str, Any]]:
 @on_each_database
 async def test_a_demo_has_two_months_that_look_like_life(database: Database, clock: FakeClock) -> None:
     """A few thousand opt-outs on every channel, for several groups and reasons, fewer at weekends; some came back."""
-    await demo_past.fill(ADMINISTRATOR, database, clock)
+    await demo_history.fill(ADMINISTRATOR, database, clock)
     sums = await totals(ADMINISTRATOR, database)
     assert all(one.unsubscribed > 100 and one.resubscribed > 0 for one in sums)
     assert 2_000 < sum(one.unsubscribed for one in sums) < 10_000
-    days = (await recent(ADMINISTRATOR, database, clock, days=demo_past.DAYS)).days
+    days = (await recent(ADMINISTRATOR, database, clock, days=demo_history.DAYS)).days
     by_mail = [one for one in days if one.channel == "email"]
     assert all(one.unsubscribed for one in by_mail)
     weekends = [one.unsubscribed for one in by_mail if one.day % 7 in (2, 3)]  # 1970 began on a Thursday
     workdays = [one.unsubscribed for one in by_mail if one.day % 7 not in (2, 3)]
     assert sum(weekends) / len(weekends) < sum(workdays) / len(workdays)
     assert len((await recent(ADMINISTRATOR, database, clock)).reasons) > 5
-    groups = await list_groups(ADMINISTRATOR, database, org_slug=demo_past.SLUG)
+    groups = await list_groups(ADMINISTRATOR, database, org_slug=demo_history.SLUG)
     assert len(groups) == 3
     assert {row["group_no"] for row in await records(database)} == {0, 1, 2}
     (key,) = await keys_in_trouble(ADMINISTRATOR, database, clock)
@@ -47,7 +47,7 @@ async def test_a_demo_has_two_months_that_look_like_life(database: Database, clo
 @on_sqlite
 async def test_nobody_has_an_address_of_the_demo(database: Database, clock: FakeClock) -> None:
     """Reserved domains, and numbers that are kept for fiction."""
-    await demo_past.fill(ADMINISTRATOR, database, clock)
+    await demo_history.fill(ADMINISTRATOR, database, clock)
     strange = [row["address"] for row in await records(database) if not NOBODYS.fullmatch(row["address"])]
     assert strange == []
 
@@ -55,12 +55,12 @@ async def test_nobody_has_an_address_of_the_demo(database: Database, clock: Fake
 @on_sqlite
 async def test_the_past_lies_in_the_past_and_in_order(database: Database, clock: FakeClock) -> None:
     """Nothing is dated ahead, and later numbers are not recorded on an earlier day."""
-    await demo_past.fill(ADMINISTRATOR, database, clock)
+    await demo_history.fill(ADMINISTRATOR, database, clock)
     found = await records(database)
     # The clocks of the past go on while it is filled; a minute is more than that takes.
     end_ms = clock.now_ms() + 60_000
     assert all(row["occurred_ms"] < row["recorded_ms"] < end_ms for row in found)
-    assert min(row["recorded_ms"] for row in found) < clock.now_ms() - (demo_past.DAYS - 1) * DAY_MS
+    assert min(row["recorded_ms"] for row in found) < clock.now_ms() - (demo_history.DAYS - 1) * DAY_MS
     for earlier, later in pairwise(found):
         if earlier["feed_id"] == later["feed_id"]:
             assert earlier["recorded_ms"] // DAY_MS <= later["recorded_ms"] // DAY_MS
@@ -69,7 +69,7 @@ async def test_the_past_lies_in_the_past_and_in_order(database: Database, clock:
 @on_sqlite
 async def test_the_key_of_the_demo_was_used_by_day(database: Database, clock: FakeClock) -> None:
     """So that its page has something to show."""
-    await demo_past.fill(ADMINISTRATOR, database, clock)
+    await demo_history.fill(ADMINISTRATOR, database, clock)
     rows = await database.all(sql("SELECT day, requests, limit_refusals FROM client_days ORDER BY day"))
-    assert len(rows) >= demo_past.DAYS - 1
+    assert len(rows) >= demo_history.DAYS - 1
     assert all(row["requests"] > row["limit_refusals"] for row in rows)

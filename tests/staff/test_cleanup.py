@@ -2,10 +2,10 @@
 
 from stoplist import ids
 from stoplist.chores import delete_all_ended
-from stoplist.staff.ended import BITE_ROWS, delete_ended
+from stoplist.staff.cleanup import BITE_ROWS, delete_ended
 from stoplist.staff.model import SignedIn
 from tests.builders import execute, value
-from tests.staff.office import Office, in_an_office
+from tests.staff.staff_fixture import Office, in_an_office
 
 
 @in_an_office

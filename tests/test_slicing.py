@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoplist import pace
+from stoplist import slicing
 
 
 async def sliced(items: list[int]) -> tuple[list[int], int]:
@@ -20,7 +20,7 @@ async def sliced(items: list[int]) -> tuple[list[int], int]:
         pauses += 1
 
     found: list[int] = []
-    async for part in pace.in_slices(items, pause):
+    async for part in slicing.in_slices(items, pause):
         found += part
     return found, pauses
 
@@ -57,7 +57,7 @@ def test_others_run_in_between() -> None:
 
         waiting = asyncio.ensure_future(other())
         log.append("before")
-        await pace.let_others_run()
+        await slicing.let_others_run()
         log.append("after")
         await waiting
         return log
@@ -67,14 +67,14 @@ def test_others_run_in_between() -> None:
 
 def test_of_several_at_long_work_one_goes_on_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short request waits for one slice of theirs, not for one of each."""
-    monkeypatch.setattr(time, "monotonic_ns", itertools.count(0, 2 * pace.SLICE_NS).__next__)
+    monkeypatch.setattr(time, "monotonic_ns", itertools.count(0, 2 * slicing.SLICE_NS).__next__)
 
     async def watched() -> list[int]:
         slices = 0
 
         async def work() -> None:
             nonlocal slices
-            async for _ in pace.in_slices(range(320)):
+            async for _ in slicing.in_slices(range(320)):
                 slices += 1
 
         at_work = [asyncio.ensure_future(work()) for _ in range(5)]
@@ -98,7 +98,7 @@ def test_who_gives_up_waiting_holds_nobody_up() -> None:
         went_on: list[int] = []
 
         async def wait(number: int) -> None:
-            await pace.let_others_run()
+            await slicing.let_others_run()
             went_on.append(number)
 
         waiting = [asyncio.ensure_future(wait(number)) for number in range(3)]

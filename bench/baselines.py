@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import asyncpg
 import msgspec
 
-from bench.people import COLUMNS, INSERT_ROW, Row
+from bench.sample_people import COLUMNS, INSERT_ROW, Row
 from stoplist.unsubscribes.model import Record
 
 _PAGE = """

@@ -2,7 +2,7 @@
 
 import click
 
-from stoplist.cli.opened import Opened, data_dir_option, run
+from stoplist.cli.context import Opened, data_dir_option, run
 from stoplist.cli.printing import json_option, print_json, print_line
 from stoplist.maintenance.after_restore import Restored, after_restore
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from stoplist.db import Unit
 from stoplist.db.pools import Room
-from stoplist.db.trouble import is_of_the_store, is_worth_another_try
+from stoplist.db.postgresql_errors import is_of_the_store, is_worth_another_try
 from stoplist.errors import StoreUnavailable
 
 GROUP_UNITS = 64

@@ -2,7 +2,7 @@
 
 They go through the product's own operations, with a clock that stands in the past. Two pasts differ in how many records
 and audit entries there are, and in nothing else: opt-outs come on the same days for the same reasons, and who is there
-is in bench/cast.py.
+is in bench/fixtures.py.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.cast import COMMAND, DAYS, OTHERS, SLUG, before, fill_audit, make_organizations, make_people, use_keys
-from bench.people import People
+from bench.fixtures import COMMAND, DAYS, OTHERS, SLUG, before, fill_audit, make_organizations, make_people, use_keys
+from bench.sample_people import People
 from bench.scripts import Partner
 from stoplist.actor import Actor
 from stoplist.clock import Clock

@@ -12,10 +12,10 @@ from stoplist.clock import Clock
 from stoplist.errors import ANSWERS, BadRequest, ServerFault, StoplistError, StoreUnavailable
 from stoplist.oauth.usage import Usage
 from stoplist.web.body import ClientGone
-from stoplist.web.exchange import AsgiApp, Exchange, Message, Receive, Scope, Send, send_error
 from stoplist.web.forwarded import Network, who_asks
 from stoplist.web.health import PATHS as WITHOUT_HTTPS
 from stoplist.web.metrics import Metrics
+from stoplist.web.request_context import AsgiApp, Exchange, Message, Receive, Scope, Send, send_error
 
 _LOG = logging.getLogger(__name__)
 _NOT_HTTPS = "This service answers over HTTPS alone: send the request to its https:// address."

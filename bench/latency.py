@@ -12,7 +12,7 @@ from statistics import quantiles
 import msgspec
 
 from bench.caller import Caller
-from bench.people import People, batch_body
+from bench.sample_people import People, batch_body
 from bench.scripts import Partner, client_credentials
 from bench.server import BenchError, Server, ask
 
