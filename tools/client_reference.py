@@ -24,10 +24,8 @@ SECTIONS = {
     "async_client": "Clients",
     "model": "What goes in and comes out",
     "tokens": "Tokens, and where they are kept",
-    "stores": "Tokens, and where they are kept",
     "secret": "Tokens, and where they are kept",
-    "keyring_store": "Tokens, and where they are kept",
-    "private_file": "Tokens, and where they are kept",
+    "files": "Tokens, and where they are kept",
     "mirror": "The mirror",
     "errors": "Errors",
 }

@@ -3,8 +3,8 @@
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from stoplist_client.flow import Answer, Flow, NoAnswer, Pause, Send
-from stoplist_client.world import World
+from stoplist_client.environment import World
+from stoplist_client.flows.flow import Answer, Flow, NoAnswer, Pause, Send
 
 NOW_S = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stoplist_client import transport
-from stoplist_client.driver import Driver
-from stoplist_client.flow import Flow
-from stoplist_client.renewal import Held, Renewal
-from stoplist_client.stores import FileStore, TokenFile
-from stoplist_client.world import World
+from stoplist_client.environment import World
+from stoplist_client.flows.flow import Flow
+from stoplist_client.flows.renewal import Held, Renewal
+from stoplist_client.tokens.stores import FileStore, TokenFile
+from stoplist_client.transport import wire
+from stoplist_client.transport.driver import Driver
 
 from stoplist.clock import Clock
 from stoplist.oauth.credentials import revoke_tokens
@@ -99,7 +99,7 @@ class Worker:
         }
         self.renewal = Renewal(**(known | options))
         way = base_url_of_way or partner.service.base_url
-        self._driver = Driver(transport.options(way, ca_file=partner.service.ca_file, timeout_s=PATIENCE_S))
+        self._driver = Driver(wire.options(way, ca_file=partner.service.ca_file, timeout_s=PATIENCE_S))
         self._driver.sleep = self.pauses.append
 
     def current(self) -> Held:

@@ -37,15 +37,15 @@ from stoplist_client import (
     errors,
 )
 from stoplist_client.core import gone_through
-from stoplist_client.flow import Send
-from stoplist_client.sending import call
-from stoplist_client.target import Target
+from stoplist_client.flows.flow import Send
+from stoplist_client.flows.sending import call
+from stoplist_client.flows.target import Target
 
 from stoplist.clock import Clock
 from stoplist.oauth.credentials import deactivate_credential
 from tests.builders import ADMINISTRATOR, opened
+from tests.client.notices import told_by
 from tests.client.partners import Blocking, Opener, Partner
-from tests.client.telling import told_by
 from tests.services.faults import Faults, faults
 from tests.services.mishaps import DROP, Fault, Reply, is_any, is_api
 

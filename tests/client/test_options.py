@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import stoplist_client
-from stoplist_client import AsyncClient, Client, ConfigurationError, transport
+from stoplist_client import AsyncClient, Client, ConfigurationError
+from stoplist_client.transport import wire
 
+from tests.client.notices import told_by
 from tests.client.partners import Blocking, Opener, Partner
-from tests.client.telling import told_by
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ from tests.client.telling import told_by
 )
 def test_a_base_address_has_one_spelling(given: str, taken: str) -> None:
     """Tokens are kept by it, so two spellings of one service must not be two."""
-    assert transport.checked_base_url(given) == taken
+    assert wire.checked_base_url(given) == taken
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_a_base_address_has_one_spelling(given: str, taken: str) -> None:
 def test_any_other_base_address_is_refused(given: Any) -> None:
     """With what would be right, and without repeating it: there may be a password in it."""
     with pytest.raises(ConfigurationError, match="base_url must be https://") as caught:
-        transport.checked_base_url(given)
+        wire.checked_base_url(given)
     assert "hunter2" not in str(caught.value)
 
 

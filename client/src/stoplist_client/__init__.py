@@ -32,16 +32,16 @@ from stoplist_client.errors import (
 )
 from stoplist_client.model import Channel, Item, ItemError, LookedUp, Moment, Page, Record, Submitted
 from stoplist_client.secret import Secret
-from stoplist_client.tokens import KeyedStore, Tokens, TokenStore
+from stoplist_client.tokens.tokens import KeyedStore, Tokens, TokenStore
+from stoplist_client.version import __version__
 
 if TYPE_CHECKING:
     from stoplist_client.async_client import AsyncChanges, AsyncClient
     from stoplist_client.client import Changes, Client
-    from stoplist_client.keyring_store import KeyringStore
     from stoplist_client.mirror import ANY_GROUP, AnyGroup, Checked, FeedSynced, Followed, Mirror, Synced
-    from stoplist_client.stores import FileStore, MemoryStore, default_folder
+    from stoplist_client.tokens.keyring_store import KeyringStore
+    from stoplist_client.tokens.stores import FileStore, MemoryStore, default_folder
 
-__version__ = "0.1.0"
 
 __all__ = [
     "ANY_GROUP",
@@ -109,13 +109,13 @@ _LAZY = {
     "Checked": "mirror",
     "Client": "client",
     "FeedSynced": "mirror",
-    "FileStore": "stores",
+    "FileStore": "tokens.stores",
     "Followed": "mirror",
-    "KeyringStore": "keyring_store",
-    "MemoryStore": "stores",
+    "KeyringStore": "tokens.keyring_store",
+    "MemoryStore": "tokens.stores",
     "Mirror": "mirror",
     "Synced": "mirror",
-    "default_folder": "stores",
+    "default_folder": "tokens.stores",
 }
 
 

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from stoplist_client.async_driver import AsyncDriver
 from stoplist_client.core import Core, gone_through
-from stoplist_client.following import MOST_RECORDS, Following
+from stoplist_client.flows.following import MOST_RECORDS, Following
+from stoplist_client.flows.submitting import Progress
 from stoplist_client.model import Channel, Item, LookedUp, Moment, Page, Record, Submitted
-from stoplist_client.submitting import Progress
+from stoplist_client.transport.async_driver import AsyncDriver
 
 
 class AsyncClient(Core):

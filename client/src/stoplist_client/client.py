@@ -4,14 +4,15 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from stoplist_client.blocking import BlockingClient
 from stoplist_client.core import Core, Elements
-from stoplist_client.driver import Driver
-from stoplist_client.following import MOST_RECORDS, Following
+from stoplist_client.flows.following import MOST_RECORDS, Following
+from stoplist_client.flows.submitting import Progress
 from stoplist_client.model import Channel, Item, LookedUp, Moment, Page, Record, Submitted
-from stoplist_client.submitting import Progress
+from stoplist_client.transport.driver import Driver
 
 
-class Client(Core):
+class Client(BlockingClient, Core):
     """Submits opt-outs, looks addresses up, and follows changes. Any number of threads may share one.
 
     Errors are those of stoplist_client.errors. Close it, or use it in a `with`.

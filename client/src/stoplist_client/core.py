@@ -6,22 +6,22 @@ from collections.abc import AsyncIterator, Iterator
 from functools import cached_property
 from typing import Any
 
-from stoplist_client import transport
-from stoplist_client.acts import Encoder
-from stoplist_client.batches import MOST_ITEMS
+from stoplist_client.environment import World
 from stoplist_client.errors import ConfigurationError
-from stoplist_client.flow import Flow
-from stoplist_client.following import Following
-from stoplist_client.looking_up import LookUp
+from stoplist_client.flows.acts import Encoder
+from stoplist_client.flows.batches import MOST_ITEMS
+from stoplist_client.flows.flow import Flow
+from stoplist_client.flows.following import Following
+from stoplist_client.flows.looking_up import LookUp
+from stoplist_client.flows.renewal import Renewal
+from stoplist_client.flows.sending import Session
+from stoplist_client.flows.submitting import Progress, Submission
+from stoplist_client.flows.target import Target, path_of
 from stoplist_client.model import Channel, Item, Moment, Status, Submitted
-from stoplist_client.renewal import Renewal
 from stoplist_client.secret import Secret
-from stoplist_client.sending import Session
-from stoplist_client.stores import FileStore
-from stoplist_client.submitting import Progress, Submission
-from stoplist_client.target import Target, path_of
-from stoplist_client.tokens import KeyedStore, TokenStore
-from stoplist_client.world import World
+from stoplist_client.tokens.stores import FileStore
+from stoplist_client.tokens.tokens import KeyedStore, TokenStore
+from stoplist_client.transport import wire
 
 _LIFE_OF_ACCESS_S = 900.0
 _LONGEST_TIMEOUT_S = 86_400.0
@@ -59,11 +59,11 @@ class Core(ABC):
         batch_items: int = MOST_ITEMS,
     ) -> None:
         # At once, so that no traceback shows the secret, or a password in an address.
-        client_secret, base_url = Secret(client_secret), transport.spelled_base_url(base_url) or ""
+        client_secret, base_url = Secret(client_secret), wire.spelled_base_url(base_url) or ""
         if problem := _problem_of_key(client_id, client_secret):
             client_id = ""  # it may be the secret
             raise ConfigurationError(problem)
-        self._base_url, self._client_id = transport.checked_base_url(base_url), client_id
+        self._base_url, self._client_id = wire.checked_base_url(base_url), client_id
         _check_whole(attempts, "attempts", most=100)
         _check_whole(batch_items, "batch_items", most=MOST_ITEMS)
         if not (_is_number(timeout_s) and 0 < timeout_s <= _LONGEST_TIMEOUT_S):
@@ -89,7 +89,7 @@ class Core(ABC):
             attempts=attempts,
             batch_items=batch_items,
         )
-        self._connect(transport.options(self._base_url, ca_file=ca_file, timeout_s=timeout_s))
+        self._connect(wire.options(self._base_url, ca_file=ca_file, timeout_s=timeout_s))
 
     @property
     def base_url(self) -> str:

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from stoplist_client.shape import Shape
+from stoplist_client.redacted import Shape
 
 Channel: TypeAlias = Literal["email", "sms", "phone"]
 """The kind of address; a person's opt-outs on different channels are separate."""

@@ -14,9 +14,9 @@ import keyring.backends.fail
 import keyring.backends.null
 import keyring.errors
 import pytest
-from stoplist_client.cli import chosen
-from stoplist_client.cli.chosen import load
+from stoplist_client.cli import profile_selection
 from stoplist_client.cli.profile import Profile
+from stoplist_client.cli.profile_selection import load
 
 from tests.client.cli.typing_commands import COMMAND, PATIENCE_S, Logged, Typed, environment, run, variables_of
 from tests.client.partners import Partner
@@ -287,7 +287,7 @@ def test_a_secret_that_others_may_read_is_refused(
     monkeypatch.delenv("STOPLISTCLIENT_CLIENT_SECRET")
     monkeypatch.setenv("STOPLISTCLIENT_CLIENT_SECRET_FILE", str(path))
     typed("look-up", "email", "ann@example.com").failed(1, "chmod 600")
-    monkeypatch.setattr(chosen, "_this_user", lambda: os.geteuid() + 1)
+    monkeypatch.setattr(profile_selection, "_this_user", lambda: os.geteuid() + 1)
     assert typed("look-up", "email", "ann@example.com").status == 0
 
 

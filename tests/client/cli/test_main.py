@@ -7,8 +7,8 @@ import sys
 
 import click
 import pytest
+from stoplist_client.cli.exit_status import Wishes, ended
 from stoplist_client.cli.main import COMMANDS, stoplist_client
-from stoplist_client.cli.trouble import Wishes, ended
 
 from tests.client.cli.typing_commands import COMMAND, PATIENCE_S, Logged, Typed, environment, run
 from tests.client.partners import Partner
@@ -82,7 +82,7 @@ def test_a_service_that_is_away_is_told(
     typed: Typed, partner: Partner, log_in: Logged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the attempts, in one line, with 1."""
-    monkeypatch.setattr("stoplist_client.retries._FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("stoplist_client.flows.retries._FIRST_WAIT_S", 0.001)
     with reserve_port() as closed:
         server = _Away(closed.getsockname()[1], partner.service.ca_file)
         log_in(partner._replace(service=partner.service._replace(server=server)))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from stoplist_client.cli.watching import backoff_s
+from stoplist_client.cli.watch_loop import backoff_s
 from stoplist_client.mirror import Mirror
 from stoplist_client.model import Item
 

@@ -3,9 +3,9 @@
 from contextlib import suppress
 from importlib import import_module
 
-from stoplist_client.cli.trouble import Failed
-from stoplist_client.keyring_store import SERVICE, Keyring
+from stoplist_client.cli.exit_status import Failed
 from stoplist_client.secret import Secret
+from stoplist_client.tokens.keyring_store import SERVICE, Keyring
 
 
 def read(base_url: str, client_id: str) -> Secret:

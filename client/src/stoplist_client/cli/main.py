@@ -10,10 +10,10 @@ from importlib import import_module
 
 import click
 
-from stoplist_client import __version__
-from stoplist_client.cli.reading import is_utf_8, may_be_an_address
-from stoplist_client.cli.telling import notes_told
-from stoplist_client.cli.trouble import Wishes, ended, hearing_sigterm
+from stoplist_client.cli.address_lines import is_utf_8, may_be_an_address
+from stoplist_client.cli.exit_status import Wishes, ended, hearing_sigterm
+from stoplist_client.cli.notices import notes_told
+from stoplist_client.version import __version__
 
 PROGRAM = "stoplist-client"
 
@@ -56,7 +56,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"stoplist_client.cli.{COMMANDS[cmd_name][1]}").command
+        command: click.Command = import_module(f"stoplist_client.cli.commands.{COMMANDS[cmd_name][1]}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from stoplist_client.cli.trouble import Failed
+from stoplist_client.cli.exit_status import Failed
 
 
 def print_line(line: str = "") -> None:

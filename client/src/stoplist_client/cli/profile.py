@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from stoplist_client.cli.spoken import spoken
-from stoplist_client.cli.trouble import Failed
+from stoplist_client.cli.exit_status import Failed
+from stoplist_client.cli.messages import spoken
 from stoplist_client.errors import TokenStoreError
-from stoplist_client.private_file import PrivateFile, default_folder
+from stoplist_client.files.private_file import PrivateFile, default_folder
+from stoplist_client.redacted import Shape
 from stoplist_client.secret import Secret
-from stoplist_client.shape import Shape
-from stoplist_client.stores import name_of
+from stoplist_client.tokens.stores import name_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DEFAULT = "default"

@@ -11,8 +11,8 @@ from typing import Any
 
 from stoplist_client.errors import MirrorError, NotMirrored
 from stoplist_client.mirror import on_disk
+from stoplist_client.mirror.mirror_errors import told
 from stoplist_client.mirror.on_disk import SCHEMA_VERSION
-from stoplist_client.mirror.trouble import told
 
 _PATIENCE_S = 60.0
 # At most, and for each thread that asks at the same time: it holds what is asked of a million records.

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from stoplist_addresses import RULES, AddressError
 
-import stoplist_client
+from stoplist_client.blocking import BlockingClient
 from stoplist_client.errors import ConfigurationError, MirrorTooOld, NotMirrored, StoplistClientError
-from stoplist_client.following import MOST_RECORDS
+from stoplist_client.flows.following import MOST_RECORDS
 from stoplist_client.mirror import asking, feeds, listing
 from stoplist_client.mirror.file import MirrorFile
 from stoplist_client.mirror.group import Group, checked_group
+from stoplist_client.mirror.mirror_errors import as_mirror_error, bare, shows_nothing
 from stoplist_client.mirror.model import Checked, Followed, Synced
 from stoplist_client.mirror.sweeping import sweep
 from stoplist_client.mirror.syncing import Progress, Syncing
-from stoplist_client.mirror.trouble import as_mirror_error, bare, shows_nothing
 from stoplist_client.model import Channel, Record
 
 if TYPE_CHECKING:  # who only asks needs no network
@@ -64,8 +64,7 @@ class Mirror:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._max_age_s = _checked_age(max_age_s)
-        # Looked up by the package when it is needed: a client brings httpx2 along, and who only asks has none.
-        if client is not None and not isinstance(client, stoplist_client.Client):
+        if client is not None and not isinstance(client, BlockingClient):
             raise ConfigurationError("A Mirror is synchronised with a Client, also where others are AsyncClients.")
         if not 1 <= page_records <= MOST_RECORDS:
             raise ConfigurationError(f"page_records must be from 1 to {MOST_RECORDS}.")

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from stoplist_client.model import Channel
-from stoplist_client.shape import Shape
+from stoplist_client.redacted import Shape
 
 Verdict: TypeAlias = Literal["allowed", "barred", "invalid"]
 

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from stoplist_client.errors import MirrorError
-from stoplist_client.mirror.trouble import as_mirror_error, told
+from stoplist_client.mirror.mirror_errors import as_mirror_error, told
 
 SCHEMA_VERSION = 1
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from stoplist_client.answers import not_understood, understood
 from stoplist_client.errors import StoplistClientError
-from stoplist_client.flow import Answer, Flow, Send
-from stoplist_client.mirror.trouble import bare
+from stoplist_client.flows.answers import not_understood, understood
+from stoplist_client.flows.flow import Answer, Flow, Send
+from stoplist_client.flows.sending import Session, call
+from stoplist_client.flows.target import encoded, path_of
+from stoplist_client.mirror.mirror_errors import bare
 from stoplist_client.model import Status
-from stoplist_client.sending import Session, call
-from stoplist_client.shape import Shape
-from stoplist_client.target import encoded, path_of
+from stoplist_client.redacted import Shape
 
 if TYPE_CHECKING:  # who only asks needs no network
     from stoplist_client.client import Client

@@ -1,0 +1,1 @@
+"""Files that their owner alone can read, and locks over processes."""

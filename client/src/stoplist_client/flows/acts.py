@@ -1,0 +1,116 @@
+"""The items of a call as the service takes them, each encoded by itself. Source: docs/interface.md section D6."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from stoplist_client.environment import World
+from stoplist_client.errors import ConfigurationError
+from stoplist_client.model import Item, Moment, Status
+from stoplist_client.redacted import Shape
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class Act(Shape, msgspec.Struct, frozen=True, omit_defaults=True):
+    """An item of a body."""
+
+    address: str
+    occurred_at: str | None = None
+    reason: str | None = None
+    source: str | None = None
+    status: Status | None = None
+
+
+class Encoder:
+    """Makes acts of what a call was given; what an item leaves open it takes from the call.
+
+    An opt-out without a time is stamped with this host's clock, unless `stamps` is taken away. A resubscription never
+    is: its time must be that of a consent.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        status: Status = "unsubscribed",
+        occurred_at: Moment | None = None,
+        reason: str | None = None,
+        source: str | None = None,
+        stamps: bool = True,
+    ) -> None:
+        self._world, self._reason, self._source = world, reason, source
+        self._occurred_at = None if occurred_at is None else moment_text(occurred_at, "occurred_at")
+        self._needs_time = status == "resubscribed"
+        self._status = status if self._needs_time else None  # an opt-out is what an item is by itself
+        self._stamps = stamps and not self._needs_time
+
+    def __repr__(self) -> str:
+        return "Encoder(…)"
+
+    def stamps(self, item: str | Item) -> bool:
+        """Whether the time of this item is the client's own."""
+        if not self._stamps or self._occurred_at is not None:
+            return False
+        return isinstance(item, str) or item.occurred_at is None
+
+    def encoded(self, items: Sequence[str | Item], first_index: int) -> list[bytes]:
+        """Each item in JSON. ConfigurationError names the one that is none, by its place in the whole call."""
+        at = self._occurred_at
+        if at is None and self._stamps:
+            at = ms_text(datetime.fromtimestamp(self._world.now_s(), UTC))
+        if set(map(type, items)) <= {str} and not (self._needs_time and at is None):
+            reason, source, status = self._reason, self._source, self._status
+            try:
+                return [_ENCODE(Act(item, at, reason, source, status)) for item in items]  # type: ignore[arg-type]
+            except UnicodeEncodeError:
+                pass
+        return [_json(self._act(item, index, at)) for index, item in enumerate(items, first_index)]
+
+    def _act(self, item: str | Item, index: int, at: str | None) -> Act:
+        if isinstance(item, str):
+            item = Item(item)
+        elif not isinstance(item, Item) or not isinstance(item.address, str):
+            raise ConfigurationError(f"Item {index} is no address: it must be text, or an Item with one.")
+        if item.occurred_at is not None:
+            at = moment_text(item.occurred_at, f"occurred_at of item {index}")
+        if at is None and self._needs_time:
+            raise ConfigurationError(
+                f"Item {index} has no occurred_at: to resubscribe somebody takes the moment of a consent, on the item "
+                "or for the whole call."
+            )
+        reason = self._reason if item.reason is None else item.reason
+        source = self._source if item.source is None else item.source
+        if not isinstance(reason, str | None) or not isinstance(source, str | None):
+            raise ConfigurationError(f"The reason and the source of item {index} must be text.")
+        # Of a kind of text that somebody derived from str: the text itself.
+        return Act(str.__str__(item.address), at, reason, source, self._status)
+
+
+def moment_text(moment: Moment, name: str) -> str:
+    """A moment as RFC 3339 has it. Text is left to the service to judge; a datetime must know its offset."""
+    if isinstance(moment, str):
+        return moment
+    if not isinstance(moment, datetime):
+        raise ConfigurationError(f"{name} must be a datetime or text as in RFC 3339.")
+    if moment.utcoffset() is None:
+        raise ConfigurationError(f"{name} does not know its offset from UTC: give its datetime a tzinfo.")
+    try:
+        return ms_text(moment.astimezone(UTC))
+    except OverflowError:
+        raise ConfigurationError(f"{name} is out of the calendar.") from None
+
+
+def ms_text(moment: datetime) -> str:
+    """`2026-03-01T09:30:00.000Z`, of a time in UTC; what is below a millisecond is cut off, as the service does."""
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+
+
+def _json(act: Act) -> bytes:
+    try:
+        return _ENCODE(act)
+    except UnicodeEncodeError:
+        # A lone surrogate, which UTF-8 cannot have: as an escape the service names the item that has it.
+        return json.dumps(msgspec.to_builtins(act)).encode()

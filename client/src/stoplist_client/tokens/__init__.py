@@ -1,0 +1,1 @@
+"""The tokens of a key, and where they are kept."""

@@ -1,0 +1,95 @@
+"""What answers are read as. Sources: docs/interface.md sections 7, D2 and D4."""
+
+import msgspec
+import pytest
+from stoplist_client import errors
+from stoplist_client.errors import BY_CODE, ApiError, InvalidItem, NotUnderstood
+from stoplist_client.flows.answers import refusal, understood
+
+from stoplist.errors import ANSWERS
+from tests.client.driving import answer
+
+
+class Shape(msgspec.Struct):
+    number: int
+
+
+SHAPE = msgspec.json.Decoder(Shape)
+
+
+def test_every_code_of_the_service_has_a_class() -> None:
+    """No refusal that the server can give is unknown to the client, and the client knows none that it cannot give."""
+    answers = ANSWERS.values()
+    assert set(BY_CODE) == {code for row in answers for code in (row.api_code, row.oauth_code)}
+
+
+def test_a_refusal_by_the_api_is_read_whole() -> None:
+    """Status, code, text, the parameter, organization and group, request id and Retry-After."""
+    body = {
+        "error": "unauthorized_organization",
+        "message": "Not yours.",
+        "error_description": "Not yours.",
+        "org_slug": "acme",
+        "group_id": "grp_1",
+        "parameter": "group_id",
+        "something_new": [1],
+    }
+    error = refusal(answer(403, body, x_request_id="req_1", retry_after="7"))
+    assert isinstance(error, errors.UnauthorizedOrganization)
+    assert (error.status, error.code, error.text) == (403, "unauthorized_organization", "Not yours.")
+    assert (error.org_slug, error.group_id, error.parameter) == ("acme", "grp_1", "group_id")
+    assert (error.request_id, error.retry_after_s) == ("req_1", 7)
+    assert str(error) == "403 unauthorized_organization: Not yours. (request req_1)"
+
+
+def test_a_refusal_by_the_token_endpoint_is_read() -> None:
+    """Its envelope has `error_description` alone."""
+    error = refusal(answer(401, {"error": "invalid_client", "error_description": "Wrong secret."}))
+    assert isinstance(error, errors.InvalidClient)
+    assert str(error) == "401 invalid_client: Wrong secret."
+
+
+def test_item_errors_name_the_items_of_the_whole_call() -> None:
+    """An index within the batch becomes that within the call, with what was given there; a wrong index is left out."""
+    told = [{"item_index": 1, "item_error": "No @."}, {"item_index": 7, "item_error": "Nonsense."}]
+    body = {"error": "invalid_item", "item_index": 1, "item_error": "No @.", "item_errors": told}
+    error = refusal(answer(400, body), items=["a@example.com", "b"], indexes=[30, 31])
+    assert isinstance(error, InvalidItem)
+    assert [(bad.item_index, bad.item, bad.item_error) for bad in error.item_errors] == [(31, "b", "No @.")]
+
+
+def test_a_code_of_tomorrow_is_an_api_error() -> None:
+    """A code that this release does not know keeps its name."""
+    error = refusal(answer(418, {"error": "teapot", "message": "Short and stout."}))
+    assert type(error) is ApiError
+    assert (error.code, str(error)) == ("teapot", "418 teapot: Short and stout.")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff", b"<!DOCTYPE html><HTML>", b"[]", b'"error"', {"error": 5}, {"message": "no code"}]
+)
+def test_what_is_no_envelope_is_not_understood(body: object) -> None:
+    """A refusal by something in between says its status and what to look at, and repeats nothing of the body."""
+    error = refusal(answer(502, body, x_request_id="req_2"))
+    assert isinstance(error, NotUnderstood)
+    assert (error.status, error.request_id) == (502, "req_2")
+    assert "502" in str(error)
+    assert "base_url" in str(error)
+
+
+def test_a_redirect_is_named_as_such() -> None:
+    """Whoever configured the address of a redirect learns that none is followed."""
+    assert "redirect (308)" in str(refusal(answer(308, b"", location="https://elsewhere.example")))
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"<html>", {"number": "1"}, {}, [1]])
+def test_a_200_of_another_shape_is_not_understood(body: object) -> None:
+    """It is an error of the client's kind, without what was in the body."""
+    with pytest.raises(NotUnderstood) as caught:
+        understood(answer(200, body), SHAPE)
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+
+
+def test_a_200_with_more_than_is_known_is_fine() -> None:
+    """Fields that a later release of the service adds are passed over."""
+    assert understood(answer(200, {"number": 1, "new": {}}), SHAPE).number == 1

@@ -1,0 +1,61 @@
+"""Which organization and group a call is about. Source: docs/interface.md section D5."""
+
+from typing import Any
+
+import pytest
+from stoplist_client.errors import ConfigurationError
+from stoplist_client.flows.target import Target, path_of
+
+NOTHING, ACME = Target(), Target("acme")
+ACME_NEWS = Target("acme", "grp_news")
+NEWS = Target(None, "grp_news")
+
+
+@pytest.mark.parametrize(
+    ("client", "call", "expected"),
+    [
+        (NOTHING, {}, {}),
+        (NOTHING, {"org_slug": "other"}, {"org_slug": "other"}),
+        (NOTHING, {"group_id": "grp_x"}, {"group_id": "grp_x"}),
+        (NOTHING, {"all_groups": True}, {"all_groups": True}),
+        (ACME, {}, {"org_slug": "acme"}),
+        (ACME, {"org_slug": "other"}, {"org_slug": "other"}),
+        (ACME, {"group_id": "grp_x"}, {"org_slug": "acme", "group_id": "grp_x"}),
+        (ACME, {"all_groups": True}, {"org_slug": "acme", "all_groups": True}),
+        (ACME_NEWS, {}, {"org_slug": "acme", "group_id": "grp_news"}),
+        (ACME_NEWS, {"org_slug": "acme"}, {"org_slug": "acme", "group_id": "grp_news"}),
+        (ACME_NEWS, {"org_slug": "other"}, {"org_slug": "other"}),
+        (ACME_NEWS, {"group_id": "grp_x"}, {"org_slug": "acme", "group_id": "grp_x"}),
+        (ACME_NEWS, {"all_groups": True}, {"org_slug": "acme", "all_groups": True}),
+        (NEWS, {}, {"group_id": "grp_news"}),
+        (NEWS, {"org_slug": "other"}, {"org_slug": "other"}),
+        (NEWS, {"all_groups": True}, {"all_groups": True}),
+    ],
+)
+def test_what_the_call_names_wins(client: Target, call: dict[str, Any], expected: dict[str, Any]) -> None:
+    """The group of the client goes with its organization, and is never sent together with another one."""
+    options = {"org_slug": None, "group_id": None} | call
+    target = client.of_call(options.pop("org_slug"), options.pop("group_id"), **options)
+    assert target.fields() == expected
+
+
+@pytest.mark.parametrize(
+    "named",
+    [("", None), (None, ""), (5, None), (None, b"grp_1"), ("acme", "grp_x", True)],
+)
+def test_a_target_that_cannot_be_meant_is_refused(named: tuple[Any, ...]) -> None:
+    """An empty name would mean the default of the key, and a group with all groups means two things."""
+    with pytest.raises(ConfigurationError):
+        Target(*named)
+
+
+def test_a_query_is_encoded() -> None:
+    """Nothing that a name holds can become another parameter."""
+    assert Target("a&b=c", "ü +").query() == ["org_slug=a%26b%3Dc", "group_id=%C3%BC%20%2B"]
+
+
+@pytest.mark.parametrize("channel", ["fax", "", "email/../sms", None, 5])
+def test_a_channel_that_there_is_none_of_is_refused(channel: Any) -> None:
+    """The path is made of three known words alone."""
+    with pytest.raises(ConfigurationError, match="email, sms, phone"):
+        path_of(channel)

@@ -1,0 +1,523 @@
+"""Where tokens are kept: whole or not at all, for their owner alone, and for one writer at a time."""
+
+import errno
+import fcntl
+import json
+import multiprocessing
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stoplist_client.errors import TokenStoreError
+from stoplist_client.tokens.stores import FileStore, MemoryStore, TokenFile, TokenMemory, packed, unpacked
+from stoplist_client.tokens.tokens import Tokens, TokenStore, store_of
+
+BASE_URL, CLIENT_ID = "https://localhost:8443", "svc_ci_Example1Example2Exam"
+PATIENCE_S = 60.0
+_FORKED = multiprocessing.get_context("fork")
+# Newer Pythons warn of forks beside threads, such as those that read a server's log: these children need none.
+_forks = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+
+def tokens(number: int = 1, *, is_presented: bool = False) -> Tokens:
+    """Some, all different from those of another number."""
+    return Tokens(
+        base_url=BASE_URL,
+        client_id=CLIENT_ID,
+        access_token=f"svc_at_{number}",
+        access_ends_s=1000.5 + number,
+        refresh_token=f"svc_rt_{number}",
+        refresh_ends_s=2000.5 + number,
+        is_presented=is_presented,
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TokenFile:
+    """The file of a key, in a folder that is not yet there."""
+    return FileStore(folder=tmp_path / "state" / "tokens").of(BASE_URL, CLIENT_ID)
+
+
+@pytest.fixture(params=["file", "memory"])
+def either(request: pytest.FixtureRequest, store: TokenFile) -> TokenStore:
+    """Each kind of store."""
+    return store if request.param == "file" else MemoryStore().of(BASE_URL, CLIENT_ID)
+
+
+def locked(store: TokenStore) -> Callable[[], None]:
+    """What lets go of the lock, which is free."""
+    unlock = store.try_lock()
+    assert unlock is not None
+    return unlock
+
+
+def test_what_was_written_last_is_read(either: TokenStore) -> None:
+    """Nothing before the first write; then the latest tokens, mark and all."""
+    assert either.read() is None
+    either.write(tokens(1))
+    assert either.read() == tokens(1)
+    either.write(tokens(1, is_presented=True))
+    assert either.read() == tokens(1, is_presented=True)
+
+
+def test_tokens_are_not_shown(store: TokenFile) -> None:
+    """Neither tokens nor their store show a token in their repr."""
+    store.write(tokens())
+    for shown in map(repr, (tokens(), store, store.read())):
+        assert "svc_at" not in shown
+        assert "svc_rt" not in shown
+
+
+def test_each_key_has_tokens_of_its_own(tmp_path: Path) -> None:
+    """Neither another key nor the same one at another service finds them."""
+    for keyed in (FileStore(folder=tmp_path), MemoryStore()):
+        store_of(keyed, BASE_URL, CLIENT_ID).write(tokens(1))
+        assert store_of(keyed, BASE_URL, CLIENT_ID).read() == tokens(1)
+        assert store_of(keyed, "https://localhost:9443", CLIENT_ID).read() is None
+        assert store_of(keyed, BASE_URL, "svc_ci_another").read() is None
+
+
+def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
+    """FileStore(path) keeps the tokens there, whatever the key."""
+    store_of(FileStore(tmp_path / "mine.json"), BASE_URL, CLIENT_ID).write(tokens())
+    assert json.loads((tmp_path / "mine.json").read_text())["client_id"] == CLIENT_ID
+
+
+def test_a_change_of_folder_changes_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path means what it meant when the store was made: daemons go elsewhere afterwards."""
+    monkeypatch.chdir(tmp_path)
+    store = FileStore(folder="tokens").of(BASE_URL, CLIENT_ID)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    store.write(tokens())
+    assert store.path.parent == tmp_path / "tokens"
+    assert store.read() == tokens()
+
+
+def test_by_default_files_lie_in_the_folder_of_the_user(client_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In what STOPLISTCLIENT_DIR names, or else where the platform keeps such files."""
+    assert FileStore().of(BASE_URL, CLIENT_ID).path.parent == client_folder
+    monkeypatch.delenv("STOPLISTCLIENT_DIR")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/srv/someone")
+    assert FileStore().of(BASE_URL, CLIENT_ID).path.parent == Path("/srv/someone/stoplist-client")
+
+
+def test_a_store_of_ones_own_is_taken_as_it_is() -> None:
+    """Three methods are enough for a store."""
+
+    class Own:
+        def read(self) -> Tokens | None:
+            return None
+
+        def write(self, tokens: Tokens) -> None: ...
+
+        def try_lock(self) -> Callable[[], None] | None:
+            return None
+
+    own = Own()
+    assert store_of(own, BASE_URL, CLIENT_ID) is own
+
+
+def test_the_owner_alone_can_read_file_and_folder(store: TokenFile) -> None:
+    """The file has mode 0600 and its folder 0700, whatever the umask."""
+    before = os.umask(0)
+    try:
+        locked(store)()
+        store.write(tokens())
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in store.path.parent.iterdir()}
+    assert modes == {store.path.name: 0o600, f"{store.path.name}.lock": 0o600}
+    assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("umask", [0, 0o027, 0o377])
+def test_folders_on_the_way_are_the_owners_too(tmp_path: Path, umask: int) -> None:
+    """Those that are made have mode 0700 whatever the umask; those that are there stay as they are."""
+    (tmp_path / "there").mkdir(mode=0o755)
+    store = FileStore(folder=tmp_path / "there" / "one" / "two").of(BASE_URL, CLIENT_ID)
+    before = os.umask(umask)
+    try:
+        store.write(tokens())
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("there", "there/one", "there/one/two")]
+    assert modes == [0o755, 0o700, 0o700]
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o770, 0o720, 0o702])
+@pytest.mark.parametrize("act", ["read", "write", "try_lock"])
+def test_a_folder_that_others_may_write_to_is_refused(store: TokenFile, mode: int, act: str) -> None:
+    """Whoever may rename there can put old tokens in place of new ones, or take the lock away; the text has the way."""
+    store.write(tokens())
+    store.path.parent.chmod(mode)
+    with pytest.raises(TokenStoreError, match=r"chmod go-w.*STOPLISTCLIENT_DIR"):
+        getattr(store, act)(*([tokens(2)] if act == "write" else []))
+    store.path.parent.chmod(0o755)
+    assert store.read() == tokens()
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner may write to it; one of the system's is fine, since root may do everything anyway."""
+    store = FileStore(folder=tmp_path).of(BASE_URL, CLIENT_ID)
+    owner = tmp_path.stat().st_uid
+    assert store.read() is None
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    stat_of, monkeypatched = os.stat, {"uid": owner or 7}
+
+    def owned(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        found = stat_of(path, *arguments, **options)
+        return os.stat_result((*found[:4], monkeypatched["uid"], *found[5:]))
+
+    monkeypatch.setattr(os, "stat", owned)
+    with pytest.raises(TokenStoreError, match="belongs to another user"):
+        store.read()
+    monkeypatched["uid"] = 0
+    assert store.read() is None
+
+
+@pytest.mark.parametrize("of_what", ["file", "folder"])
+def test_a_link_shares_file_and_lock_with_what_it_leads_to(tmp_path: Path, of_what: str) -> None:
+    """By whichever name: what one marks as presented the other sees, one lock is for both, and the link stays one."""
+    (tmp_path / "real").mkdir()
+    target = TokenFile(tmp_path / "real" / "tokens.json")
+    if of_what == "file":
+        (tmp_path / "links").mkdir()
+        (tmp_path / "links" / "tokens.json").symlink_to(target.path)
+    else:
+        (tmp_path / "links").symlink_to(tmp_path / "real")
+    link = TokenFile(tmp_path / "links" / "tokens.json")
+    for number, (one, other) in enumerate([(link, target), (target, link)]):
+        unlock = locked(one)
+        assert other.try_lock() is None
+        one.write(tokens(number, is_presented=True))
+        assert other.read() == tokens(number, is_presented=True)
+        unlock()
+    assert (tmp_path / "links" if of_what == "folder" else tmp_path / "links" / "tokens.json").is_symlink()
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o620, 0o610])
+def test_a_file_that_others_may_read_is_refused(store: TokenFile, mode: int) -> None:
+    """The text says how to mend it, and nothing of the content."""
+    store.write(tokens())
+    store.path.chmod(mode)
+    with pytest.raises(TokenStoreError, match="chmod 600") as refused:
+        store.read()
+    assert "svc_" not in str(refused.value)
+
+
+def test_a_file_of_another_user_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else could have put tokens there, and could read what is written into it."""
+    store.write(tokens())
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(TokenStoreError, match="another user"):
+        store.read()
+
+
+def test_a_folder_in_place_of_the_file_is_refused(store: TokenFile) -> None:
+    """It is not taken for an empty store."""
+    store.path.mkdir(parents=True)
+    with pytest.raises(TokenStoreError, match="is not a file"):
+        store.read()
+    with pytest.raises(TokenStoreError, match="cannot be written"):
+        store.write(tokens())
+
+
+@pytest.mark.parametrize("act", ["read", "write", "try_lock"])
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path, act: str) -> None:
+    """The text names the folder and the way out."""
+    (tmp_path / "file").write_text("")
+    store = FileStore(folder=tmp_path / "file").of(BASE_URL, CLIENT_ID)
+    with pytest.raises(TokenStoreError, match=r"is no folder.*STOPLISTCLIENT_DIR"):
+        getattr(store, act)(*([tokens()] if act == "write" else []))
+
+
+@pytest.mark.parametrize("act", ["write", "try_lock"])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_place_that_can_not_be_written_is_refused(
+    store: TokenFile, monkeypatch: pytest.MonkeyPatch, act: str, number: int
+) -> None:
+    """A folder without rights, a file system that is read-only or full: the text has the reason and the remedy."""
+
+    def fail(*arguments: Any, **options: Any) -> int:
+        raise OSError(number, os.strerror(number))
+
+    store.path.parent.mkdir(parents=True)
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(TokenStoreError, match=f"{os.strerror(number)}.*STOPLISTCLIENT_DIR"):
+        getattr(store, act)(*([tokens()] if act == "write" else []))
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_tokens_and_nothing_beside_them(
+    store: TokenFile, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A full disk shows at fsync, a busy file at the rename."""
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store.write(tokens(1))
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(TokenStoreError, match="No space left"):
+        store.write(tokens(2))
+    assert store.read() == tokens(1)
+    assert [path.name for path in store.path.parent.iterdir()] == [store.path.name]
+
+
+def test_tokens_are_on_the_disk_before_they_have_their_name(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is synced, then renamed, then the folder is synced: a power cut leaves the old tokens or the new."""
+    store.path.parent.mkdir(parents=True)
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noting_fsync(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        steps.append("folder synced" if is_folder else f"file synced with {os.fstat(descriptor).st_size > 0}")
+        fsync(descriptor)
+
+    def noting_replace(source: Any, target: Any) -> None:
+        steps.append("renamed")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(os, "replace", noting_replace)
+    store.write(tokens())
+    assert steps == ["file synced with True", "renamed", "folder synced"]
+
+
+def test_what_killed_writers_left_is_removed(store: TokenFile) -> None:
+    """The next writer takes away their unfinished files, and nothing of anybody else's."""
+    store.write(tokens(1))
+    folder = store.path.parent
+    left = folder / f".{store.path.name}.0123456789abcdef"
+    left.write_text("{")
+    (folder / ".another").write_text("kept")
+    store.write(tokens(2))
+    assert not left.exists()
+    assert (folder / ".another").exists()
+    assert store.read() == tokens(2)
+
+
+@_forks
+def test_a_writer_killed_at_any_step_leaves_whole_tokens(store: TokenFile) -> None:
+    """kill -9 before each call that matters; whoever reads afterwards finds the tokens of one write, complete."""
+    store.write(tokens(1))
+    for step in ("fsync", "replace"):
+        for call in (1, 2):
+            process = _FORKED.Process(target=_write_and_die, args=(store, step, call))
+            process.start()
+            process.join(PATIENCE_S)
+            assert process.exitcode == (-signal.SIGKILL if (step, call) != ("replace", 2) else 0)
+            assert store.read() in (tokens(1), tokens(2))
+            store.write(tokens(1))
+            assert [path.name for path in store.path.parent.iterdir()] == [store.path.name]
+
+
+def _write_and_die(store: TokenFile, step: str, call: int) -> None:
+    calls = iter(range(1, 10))
+    original = getattr(os, step)
+
+    def dying(*arguments: Any) -> None:
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(*arguments)
+
+    setattr(os, step, dying)
+    store.write(tokens(2))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        packed(tokens())[:-20],
+        b"\xff\xfe\x00",
+        b"null",
+        b"[]",
+        b'{"access_token": "a"}',
+        packed(tokens()).replace(b"svc_at_1", b"svc_at\\n1"),
+        packed(tokens()).replace(b"svc_rt_1", "naïve".encode()),
+        packed(tokens()).replace(b"1001.5", b'"soon"'),
+        b"x" * 1_000_000,
+    ],
+)
+def test_content_that_is_no_tokens_counts_as_nothing(store: TokenFile, content: bytes) -> None:
+    """Half a file, somebody else's file, or tokens that no header could carry: a worker must be able to go on."""
+    store.write(tokens())
+    store.path.write_bytes(content)
+    assert store.read() is None
+    store.write(tokens(2))
+    assert store.read() == tokens(2)
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_are_an_error(content: bytes) -> None:
+    """Whatever is found is tokens or nothing."""
+    assert unpacked(content) is None
+
+
+@given(cut=st.integers(0, len(packed(tokens())) - 2))
+def test_no_beginning_of_tokens_is_taken_for_tokens(cut: int) -> None:
+    """A file that lost its end is nothing."""
+    assert unpacked(packed(tokens())[:cut]) is None
+
+
+def test_forgotten_tokens_are_gone(store: TokenFile) -> None:
+    """The lock file stays: it may be waited for."""
+    assert not store.forget()
+    unlock = locked(store)
+    store.write(tokens())
+    assert store.forget()
+    unlock()
+    assert store.read() is None
+    assert [path.suffix for path in store.path.parent.iterdir()] == [".lock"]
+
+
+def test_one_at_a_time_holds_the_lock(either: TokenStore) -> None:
+    """Also within one thread, as tasks are; it is free again once it was let go, by whichever thread."""
+    unlock = locked(either)
+    assert either.try_lock() is None
+    assert either.try_lock() is None
+    thread = threading.Thread(target=unlock)
+    thread.start()
+    thread.join()
+    locked(either)()
+
+
+def test_threads_exclude_each_other(either: TokenStore) -> None:
+    """Of many that try at once one gets the lock, each time."""
+    inside, most = 0, 0
+    guard, start = threading.Lock(), threading.Barrier(8)
+
+    def work() -> None:
+        nonlocal inside, most
+        start.wait()
+        done = 0
+        while done < 20:
+            unlock = either.try_lock()
+            if unlock is None:
+                continue
+            with guard:
+                inside += 1
+                most = max(most, inside)
+            os.sched_yield()
+            with guard:
+                inside -= 1
+            unlock()
+            done += 1
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert most == 1
+
+
+@pytest.fixture
+def holder(store: TokenFile) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock until it is killed, or told to go on."""
+    code = (
+        "import sys; from stoplist_client.tokens.stores import TokenFile; "
+        "unlock = TokenFile(sys.argv[1]).try_lock(); print('held', flush=True); input(); "
+        "unlock(); print('free', flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(store.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_processes_exclude_each_other(store: TokenFile, holder: subprocess.Popen[str]) -> None:
+    """While another one holds the lock nobody gets it here; then it is to be had."""
+    assert store.try_lock() is None
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    assert holder.stdout.readline() == "free\n"
+    locked(store)()
+
+
+def test_a_holder_that_is_killed_lets_go(store: TokenFile, holder: subprocess.Popen[str]) -> None:
+    """kill -9 leaves no lock behind."""
+    assert store.try_lock() is None
+    holder.kill()
+    holder.wait()
+    locked(store)()
+
+
+@_forks
+def test_a_child_that_was_forked_while_the_lock_was_held_does_not_keep_it(store: TokenFile) -> None:
+    """It inherits neither the lock nor the right to let go of it."""
+    unlock = locked(store)
+    ends, has_ended = _FORKED.Event(), _FORKED.Event()
+    child = _FORKED.Process(target=_outlive, args=(unlock, has_ended, ends))
+    child.start()
+    assert has_ended.wait(PATIENCE_S)
+    assert store.try_lock() is None  # the child's call changed nothing
+    unlock()
+    locked(store)()  # although the child lives
+    ends.set()
+    child.join(PATIENCE_S)
+
+
+def _outlive(unlock: Callable[[], None], has_ended: Any, ends: Any) -> None:
+    unlock()
+    has_ended.set()
+    ends.wait(PATIENCE_S)
+
+
+def test_a_file_system_without_locks_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that is a mere file would outlive its holder, and be cleared away from under the next one."""
+
+    def no_flock(*arguments: Any) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", no_flock)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="flock"), pytest.raises(TokenStoreError, match="does not lock files"):
+            store.try_lock()
+
+
+@_forks
+def test_memory_does_not_outlive_a_fork() -> None:
+    """A child has neither the tokens, which it would present a second time, nor the lock of a thread that it lacks."""
+    memory = MemoryStore().of(BASE_URL, CLIENT_ID)
+    memory.write(tokens())
+    unlock = locked(memory)
+    found = _FORKED.SimpleQueue()
+    child = _FORKED.Process(target=_look, args=(memory, found))
+    child.start()
+    child.join(PATIENCE_S)
+    assert found.get() == (True, True)
+    assert memory.read() == tokens()
+    unlock()
+
+
+def _look(memory: TokenMemory, found: Any) -> None:
+    is_empty = memory.read() is None
+    found.put((is_empty, memory.try_lock() is not None))
+
+
+def test_a_lock_in_memory_ends_with_its_holder() -> None:
+    """Where what lets go of it was lost, nobody can hold it any longer."""
+    memory = MemoryStore().of(BASE_URL, CLIENT_ID)
+    unlock: Callable[[], None] | None = locked(memory)
+    assert memory.try_lock() is None
+    del unlock
+    locked(memory)()
