@@ -1,13 +1,12 @@
 """`stoplist serve`: the server."""
 
 from functools import partial
-from importlib import import_module
 
 import click
 
 from stoplist.cli.context import as_setting, data_dir_option, settings_of
 from stoplist.errors import SettingsError
-from stoplist.server.lifecycle import run_loop
+from stoplist.server.lifecycle import AfterStart, run_loop
 from stoplist.server.lifecycle import serve as serve_alone
 from stoplist.settings import check_serve
 
@@ -40,7 +39,14 @@ def command(
     if is_demo and settings.environment == "production":
         raise SettingsError(_NO_DEMO)
     check_serve(settings)
-    # Loaded by name, so that a server spends no time on what it does not need: a demo, other processes.
-    after_start = partial(import_module("stoplist.cli.demo").show, settings) if is_demo else None
-    serve = import_module("stoplist.server.supervisor").serve_workers if settings.workers > 1 else serve_alone
+    after_start: AfterStart | None = None
+    if is_demo:
+        from stoplist.cli.demo import show  # noqa: PLC0415 - other servers spend no time on it
+
+        after_start = partial(show, settings)
+    serve = serve_alone
+    if settings.workers > 1:
+        from stoplist.server.supervisor import serve_workers  # noqa: PLC0415 - one process needs no other
+
+        serve = serve_workers
     run_loop(settings, serve(settings, after_start=after_start))

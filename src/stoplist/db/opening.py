@@ -4,7 +4,6 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
@@ -65,11 +64,10 @@ def _lock_file(path: Path) -> TextIO:
 async def open_database(database_url: str, *, create: bool, pool_size: int = 20, prepared: bool = True) -> Database:
     """Open a database; SettingsError when it cannot be. `create` makes an absent SQLite file."""
     path = sqlite_path(database_url)
-    # The driver is loaded by name, so that a start on SQLite does not spend time on asyncpg.
     if path is not None:
-        sqlite: Database = await import_module("stoplist.db.sqlite").Sqlite.open(path, create=create)
-        return sqlite
-    postgresql: Database = await import_module("stoplist.db.postgresql").Postgresql.open(
-        database_url, pool_size=pool_size, prepared=prepared
-    )
-    return postgresql
+        from stoplist.db.sqlite import Sqlite  # noqa: PLC0415 - a start on PostgreSQL needs no sqlite3
+
+        return await Sqlite.open(path, create=create)
+    from stoplist.db.postgresql import Postgresql  # noqa: PLC0415 - a start on SQLite needs no asyncpg
+
+    return await Postgresql.open(database_url, pool_size=pool_size, prepared=prepared)

@@ -1,7 +1,5 @@
 """Which limiter the settings mean."""
 
-from importlib import import_module
-
 from stoplist.clock import Clock
 from stoplist.limits.limiter import Limiter
 from stoplist.limits.memory import MemoryLimiter
@@ -14,10 +12,12 @@ async def open_limiter(limits_url: str | None, clock: Clock) -> Limiter:
 
     SettingsError where the address is wrong or the store refuses; one that does not answer is waited for.
     """
-    if limits_url in (None, IN_PROCESS):
+    if limits_url is None or limits_url == IN_PROCESS:
         return MemoryLimiter(clock)
-    # Loaded by name, so that a start without a store does not spend time on its client.
-    store = import_module("stoplist.limits.store").LimitStore.at(limits_url)
-    limiter = import_module("stoplist.limits.shared").SharedLimiter(store, clock)
+    # A start without a store does not spend time on its client.
+    from stoplist.limits.shared import SharedLimiter  # noqa: PLC0415
+    from stoplist.limits.store import LimitStore  # noqa: PLC0415
+
+    limiter = SharedLimiter(LimitStore.at(limits_url), clock)
     await limiter.open()
-    return limiter  # type: ignore[no-any-return]
+    return limiter

@@ -1,7 +1,5 @@
 """The routes: which path leads to which part of the edge."""
 
-from importlib import import_module
-
 import msgspec
 from starlette.routing import Mount, Route, Router
 
@@ -13,7 +11,7 @@ from stoplist.oauth.outcome import TokenStores
 from stoplist.oauth.usage import Usage
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import MAX_BODY_BYTES, Stores
-from stoplist.web import health, static_files
+from stoplist.web import health
 from stoplist.web.api.unsubscribe import ChannelEndpoint
 from stoplist.web.bearer import BearerGate
 from stoplist.web.body import Room
@@ -22,6 +20,7 @@ from stoplist.web.forwarded import Network
 from stoplist.web.metrics import Metrics
 from stoplist.web.middleware import Edge
 from stoplist.web.readiness import Readiness
+from stoplist.web.reference.documents import OPENAPI_PATH, description, reference
 from stoplist.web.request_context import API_PATH, DOCS_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
 from stoplist.web.token_endpoint import TokenEndpoint
 
@@ -60,8 +59,8 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
             Mount(API_PATH, app=api),
             Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics, crowd)),
             Route(API_PATH, api),
-            Route(static_files.OPENAPI_PATH, static_files.description(parts.base_url)),
-            Route(DOCS_PATH, static_files.reference(parts.base_url)),
+            Route(OPENAPI_PATH, description(parts.base_url)),
+            Route(DOCS_PATH, reference(parts.base_url)),
             *(Route(path, pages) for path in ("/", *_PAGES)),
             *(Mount(path, app=pages) for path in _PAGES),
             Route(health.HEALTHZ, _Plain(health.healthz)),
@@ -98,7 +97,9 @@ class _Pages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._app is None:
-            self._app = import_module("stoplist.web.admin.pages").pages(
+            from stoplist.web.admin.pages import pages  # noqa: PLC0415 - a start needs no templates
+
+            self._app = pages(
                 self._crowd,
                 database=self._parts.database,
                 clock=self._parts.clock,

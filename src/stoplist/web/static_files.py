@@ -1,4 +1,4 @@
-"""`/openapi.json` and `/docs`: what anybody may read, made by the first who asks and kept as long as the server runs.
+"""Files that anybody may read, kept in memory: made once on first use, or known from the start.
 
 Source: docs/interface.md section D10.
 """
@@ -6,17 +6,12 @@ Source: docs/interface.md section D10.
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from importlib import import_module
-from typing import Any
 
 import msgspec
 
 from stoplist.errors import MethodNotAllowed
-from stoplist.slicing import let_others_run
 from stoplist.web.api.coding import answer_coding, packed
-from stoplist.web.request_context import DOCS_PATH, Headers, Receive, Scope, Send, exchange_of, header_value
-
-OPENAPI_PATH = "/openapi.json"
+from stoplist.web.request_context import Headers, Receive, Scope, Send, exchange_of, header_value
 
 # Kept by a browser, and asked for all the same: after an upgrade nobody reads the old one.
 _ASKED_ANEW = b"no-cache"
@@ -52,34 +47,11 @@ class Published:
         await _answer(self._file, scope["headers"], send)
 
 
-def description(base_url: str) -> Published:
-    """The OpenAPI document, as a file to download."""
-
-    async def make() -> File:
-        openapi = await _loaded("stoplist.web.reference.openapi")
-        name = b'attachment; filename="stoplist-openapi.json"'
-        return _file(openapi.encoded(base_url), b"application/json", (b"content-disposition", name))
-
-    return Published(OPENAPI_PATH, make)
-
-
-def reference(base_url: str) -> Published:
-    """The page for people."""
-
-    async def make() -> File:
-        openapi, page = await _loaded("stoplist.web.reference.openapi"), await _loaded("stoplist.web.reference.page")
-        made = await page.make_page(openapi.document(base_url))
-        policy = (b"content-security-policy", made.content_security_policy.encode())
-        return _file(made.html, b"text/html; charset=utf-8", policy)
-
-    return Published(DOCS_PATH, make)
-
-
 class Asset:
     """A file that a page is made with; its path changes with it, so that a browser may keep it for good."""
 
     def __init__(self, body: bytes, content_type: str) -> None:
-        self._file = _file(body, content_type.encode())
+        self._file = file(body, content_type.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange_of(scope).route = "assets"
@@ -87,19 +59,12 @@ class Asset:
         await _answer(self._file, scope["headers"], send, kept=b"public, max-age=31536000, immutable")
 
 
-async def _loaded(module: str) -> Any:
-    """A module for the first who asks: neither schemas nor templates are anything that a server needs to start."""
-    loaded = import_module(module)
-    await let_others_run()
-    return loaded
-
-
 def _check_method(scope: Scope) -> None:
     if scope["method"] not in ("GET", "HEAD"):
         raise MethodNotAllowed("Ask with GET or HEAD.", allow="GET, HEAD")
 
 
-def _file(body: bytes, content_type: bytes, *headers: tuple[bytes, bytes]) -> File:
+def file(body: bytes, content_type: bytes, *headers: tuple[bytes, bytes]) -> File:
     # A weak tag: it stands for the same text in every coding.
     etag = b'W/"%s"' % hashlib.sha256(body).hexdigest()[:32].encode()
     return File({"identity": body}, [(b"content-type", content_type), *headers], etag)
