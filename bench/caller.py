@@ -43,7 +43,7 @@ class Caller:
 
     def get(self, target: str) -> Answered:
         """A `GET`."""
-        return self.ask(f"GET {target} HTTP/1.1\r\n{self._head}\r\n".encode())
+        return self.acquire(f"GET {target} HTTP/1.1\r\n{self._head}\r\n".encode())
 
     def post(self, path: str, body: bytes, *, prefer: str = "") -> Answered:
         """A `POST` of JSON."""
@@ -52,9 +52,9 @@ class Caller:
             f"POST {path} HTTP/1.1\r\n{self._head}{wish}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        return self.ask(head.encode() + body)
+        return self.acquire(head.encode() + body)
 
-    def ask(self, request: bytes) -> Answered:
+    def acquire(self, request: bytes) -> Answered:
         """Any request, as bytes."""
         begun_s = time.perf_counter()
         self.send(request)

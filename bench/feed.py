@@ -18,7 +18,7 @@ from bench.product import Deployment
 from bench.rounds import Pace, Piece
 from bench.sample_people import Act, People, batch_body, rows
 from bench.scripts import Partner, Repeat, get
-from bench.server import BenchError, Server, ask, free_port
+from bench.server import BenchError, Server, acquire, free_port
 from bench.verdict import Spread, Target, Verdict, round_ratios, spread
 
 CHANNELS = {"email": 1, "phone": 3}
@@ -176,7 +176,7 @@ def _reads(
 ) -> Iterator[Verdict]:
     """Look-ups, deltas and pages of the two sizes, against a bare answer of the same size."""
     requests = {name: _read_requests(one, servers[name]) for name, one in filled.items()}
-    size = len(ask(requests["many"]["look-up"][0], port=servers["many"].port, ca=servers["many"].ca).body)
+    size = len(acquire(requests["many"]["look-up"][0], port=servers["many"].port, ca=servers["many"].ca).body)
     bare = running.enter_context(_bare_server(filled["many"].deployment, size))
     pieces = [
         Piece(work=kind, subject=name, server=servers[name], connections=_CONNECTIONS, script=_repeat(of[kind]))

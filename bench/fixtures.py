@@ -20,7 +20,7 @@ from stoplist.oauth.usage import Usage
 from stoplist.organizations.groups import create_group
 from stoplist.organizations.organizations import create_organization
 from stoplist.staff.links import use_link
-from stoplist.staff.model import SignedIn, Stores
+from stoplist.staff.model import SignedIn, StaffStores
 from stoplist.staff.people import create_person, set_role
 
 SLUG = "bench"
@@ -129,7 +129,7 @@ def fill_audit(connection: sqlite3.Connection, rows: int) -> None:
 async def _signed_in(database: Database, email: str, *, is_administrator: bool) -> str:
     now = Clock()
     made = await create_person(COMMAND, database, now, email=email, is_administrator=is_administrator)
-    stores = Stores(database, now, ())
+    stores = StaffStores(database, now, ())
     person = Actor(kind="person", id=email, source_ip="192.0.2.7")
     entered = await use_link(
         person, stores, link_token=made.link_token, password="a pass phrase of nobody", user_agent="bench"

@@ -27,7 +27,7 @@ from stoplist.records.listing import browse
 from stoplist.records.search import search
 from stoplist.rfc3339 import format_ms
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.model import MAX_ITEMS, RESUBSCRIBED, Item, Named, SentReason, Stores
+from stoplist.unsubscribes.model import MAX_ITEMS, RESUBSCRIBED, Item, OptOutStores, RequestedTarget, SentReason
 from stoplist.unsubscribes.submit import submit
 
 CHANNEL = "email"
@@ -109,7 +109,7 @@ class _Filling:
 
     async def _day(self, ago: int) -> None:
         """What arrives on one day, here and at the others."""
-        stores = Stores(database=self._database, clock=before(ago), secret_keys=())
+        stores = OptOutStores(database=self._database, clock=before(ago), secret_keys=())
         # So many a day that those of all days are the records of the feed.
         batches = list(self._items(CHANNEL, self._rest() // (DAYS + 1), ago))
         await self._submit_all(SLUG, CHANNEL, stores, batches)
@@ -138,7 +138,7 @@ class _Filling:
     def _has_big(self) -> bool:
         return self._records > 5 * _BIG
 
-    async def _noted_submissions(self, stores: Stores) -> None:
+    async def _noted_submissions(self, stores: OptOutStores) -> None:
         """The one whose page is asked for: a tenth of it was sent again since, a tenth changed. And a big one."""
         (items,) = self._items(CHANNEL, _SUBMITTED, 10)
         self._submission = await self._submit(SLUG, CHANNEL, stores, items)
@@ -149,14 +149,14 @@ class _Filling:
             (items,) = self._items(CHANNEL, _BIG, 10)
             self._big = await self._submit(SLUG, CHANNEL, stores, items)
 
-    async def _come_back(self, stores: Stores, tomorrow: list[Item]) -> None:
+    async def _come_back(self, stores: OptOutStores, tomorrow: list[Item]) -> None:
         """Some of yesterday's have changed their minds."""
         if self._coming_back:
             back = [_back(item, stores.clock) for item in self._coming_back]
             await self._submit(SLUG, CHANNEL, stores, back)
         self._coming_back = tomorrow
 
-    async def _lively(self, ago: int, stores: Stores) -> None:
+    async def _lively(self, ago: int, stores: OptOutStores) -> None:
         """Somebody who changes his mind every other day."""
         if ago % 2:
             return
@@ -177,14 +177,14 @@ class _Filling:
                 for number, act in enumerate(people.acts(size))
             ]
 
-    async def _submit_all(self, slug: str, channel: str, stores: Stores, batches: Iterable[list[Item]]) -> None:
+    async def _submit_all(self, slug: str, channel: str, stores: OptOutStores, batches: Iterable[list[Item]]) -> None:
         for items in batches:
             await self._submit(slug, channel, stores, items)
 
-    async def _submit(self, slug: str, channel: str, stores: Stores, items: Sequence[Item]) -> str:
+    async def _submit(self, slug: str, channel: str, stores: OptOutStores, items: Sequence[Item]) -> str:
         """The id of the submission; empty where it stored nothing."""
         key = Actor(kind="client", id=self._keys[slug].client_id, may=frozenset(PERMISSIONS), source_ip="192.0.2.9")
-        done = await submit(key, stores, CHANNELS[channel], Named(), items, is_minimal=True)
+        done = await submit(key, stores, CHANNELS[channel], RequestedTarget(), items, is_minimal=True)
         return done.submission_id or ""
 
     async def _seq_of(self, address: str) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from bench.caller import Caller
 from bench.sample_people import People, batch_body
 from bench.scripts import Partner, client_credentials
-from bench.server import BenchError, Server, ask
+from bench.server import BenchError, Server, acquire
 
 PATH = "/api/v1/unsubscribe/email"
 _BATCH = 10_000
@@ -76,7 +76,7 @@ def _probe(partner: Partner, token: str, server: Server, duration_s: float, seed
         caller.get(f"{PATH}?address={people.acts(1)[0].address}")
 
     def ask_token(_: Caller) -> None:
-        answer = ask(client_credentials(partner), port=server.port, ca=server.ca)
+        answer = acquire(client_credentials(partner), port=server.port, ca=server.ca)
         if answer.status != b"200":
             raise BenchError(f"the token request was answered {answer.status!r}")
 

@@ -23,7 +23,7 @@ from bench.requests import Ask, asks
 from bench.rounds import Pace
 from bench.sample_people import People
 from bench.scripts import client_credentials, get
-from bench.server import BenchError, Server, ask
+from bench.server import BenchError, Server, acquire
 from bench.verdict import PageTime, Spread, Target, Verdict, spread
 
 FEW = 10_000
@@ -82,7 +82,7 @@ class _Subject:
         self.past, self.cpu_s, self._server = known, cpu_s, server
         self._callers = [running.enter_context(Caller(port=server.port, ca=server.ca)) for _ in range(_AT_ONCE)]
 
-    def ask(self, requests: Iterator[bytes]) -> None:
+    def acquire(self, requests: Iterator[bytes]) -> None:
         """Everybody is answered. Raises BenchError where the status is not 200."""
         for caller in self._callers:
             caller.send(next(requests))
@@ -91,12 +91,12 @@ class _Subject:
 
     def status(self, request: bytes) -> bytes:
         """The status of an answer, whichever it is."""
-        return ask(request, port=self._server.port, ca=self._server.ca).status
+        return acquire(request, port=self._server.port, ca=self._server.ca).status
 
     def look_ups(self) -> list[bytes]:
         """Look-ups of many addresses, by a key whose ceiling is out of the way."""
         request = client_credentials(self.past.partner)
-        answers = [ask(request, port=self._server.port, ca=self._server.ca) for _ in range(_TOKENS)]
+        answers = [acquire(request, port=self._server.port, ca=self._server.ca) for _ in range(_TOKENS)]
         tokens = [json.loads(answer.body)["access_token"] for answer in answers]
         return [
             get(f"/api/v1/unsubscribe/{CHANNEL}?address={act.address}", tokens[number % _TOKENS])
@@ -169,7 +169,7 @@ def _cpu_us(asked: dict[_Subject, list[bytes]]) -> list[float]:
         until_s = perf_counter() + _LOOKED_AT_S
         while perf_counter() < until_s:
             for subject, of in requests.items():
-                subject.ask(of)
+                subject.acquire(of)
             count += _AT_ONCE
         spent_s = [subject.cpu_s() - before for subject, before in zip(asked, before_s, strict=True)]
     return [spent / count * 1e6 for spent in spent_s]

@@ -13,7 +13,7 @@ import msgspec
 
 from bench import load
 from bench.scripts import Partner, Repeat, client_credentials, read
-from bench.server import HOST, BenchError, Server, ask, free_port
+from bench.server import HOST, BenchError, Server, acquire, free_port
 
 _PARTNERS = 4
 _TOKENS_A_PARTNER = 512
@@ -92,7 +92,7 @@ def with_tokens(partners: Sequence[Partner], server: Server, count: int = _TOKEN
 
 def bearer_answer(partner: Partner, server: Server) -> tuple[bytes, int]:
     """The status and the body's size of a bearer-checked request to a path where nothing is."""
-    answer = ask(read(partner.access_tokens[0]), port=server.port, ca=server.ca)
+    answer = acquire(read(partner.access_tokens[0]), port=server.port, ca=server.ca)
     if answer.status != b"404":
         raise BenchError(f"the bearer-checked request was answered {answer.status!r}: {answer.body[:300]!r}")
     return answer.status, len(answer.body)
@@ -100,7 +100,7 @@ def bearer_answer(partner: Partner, server: Server) -> tuple[bytes, int]:
 
 def token_answer_bytes(partner: Partner, server: Server) -> int:
     """The size of a token response's body."""
-    answer = ask(client_credentials(partner), port=server.port, ca=server.ca)
+    answer = acquire(client_credentials(partner), port=server.port, ca=server.ca)
     if answer.status != b"200":
         raise BenchError(f"the token request was answered {answer.status!r}: {answer.body[:300]!r}")
     return len(answer.body)

@@ -15,7 +15,7 @@ from bench.history import CHANNEL, KNOWN, Past
 from bench.scripts import form, page
 from bench.server import BenchError
 from stoplist.web.admin.cookies import NAME
-from stoplist.web.admin.screens import WAYS
+from stoplist.web.admin.screens import ROUTES
 
 _HERE = "bench/requests.py"
 _FEED = "/unsubscribes/{org_slug}/{channel}"
@@ -49,7 +49,7 @@ def asks(past: Past) -> list[Ask]:
 
 
 def _each_page(past: Past) -> Iterator[Ask]:
-    for path in dict.fromkeys(way.path for way in WAYS if way.method == "GET" and not way.is_open):
+    for path in dict.fromkeys(way.path for way in ROUTES if way.method == "GET" and not way.is_open):
         if path not in _DOWNLOADS:
             yield Ask(title=path, target=_target(path, past))
 

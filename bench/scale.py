@@ -18,7 +18,7 @@ from bench.product import Deployment
 from bench.rounds import Pace, Piece
 from bench.sample_people import People, batch_body
 from bench.scripts import Partner, RefreshChain, Repeat, client_credentials, get, post
-from bench.server import BenchError, Server, ask, free_port
+from bench.server import BenchError, Server, acquire, free_port
 from bench.verdict import Target, Verdict, round_ratios, spread
 from stoplist.clock import Clock
 from stoplist.limits.shared import SharedLimiter
@@ -86,7 +86,7 @@ def _against_bare(
         }
         look_ups = _look_ups(partners)
         sizes = [
-            len(ask(request, port=servers[_ONE].port, ca=servers[_ONE].ca).body)
+            len(acquire(request, port=servers[_ONE].port, ca=servers[_ONE].ca).body)
             for request in (look_ups[0][0], client_credentials(partners[0]))
         ]
         servers[_BARE] = running.enter_context(_bare_server(deployment, stores, *sizes))

@@ -89,7 +89,7 @@ class Server:
             if self._popen.poll() is not None:
                 raise BenchError(f"{self._command[0]} stopped at once:\n{self._log_tail()}")
             try:
-                ask(health(), port=self.port, ca=self.ca)
+                acquire(health(), port=self.port, ca=self.ca)
             except ConnectionError:
                 time.sleep(0.001)
             else:
@@ -108,7 +108,7 @@ class Server:
             self._popen.wait()
 
 
-def ask(request: bytes, *, port: int, ca: Path) -> Answer:
+def acquire(request: bytes, *, port: int, ca: Path) -> Answer:
     """The answer to one request on a connection of its own. Raises ConnectionError while nobody listens."""
     with (
         socket.create_connection((HOST, port), timeout=10) as plain,

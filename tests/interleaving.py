@@ -159,9 +159,9 @@ async def stage(
 
         players = {name: _Player(name, await connect(_Held), is_held) for name in names}
         for player in players.values():
-            # One connection for what reads and one for what waits in a line: the pools hold no more.
+            # One connection for what reads and one for what waits in a queue: the pools hold no more.
             of_reads = await player.database.one(_PID)
-            of_lines = await player.database.write(lambda transaction: transaction.one(_PID), line=_NO_LINE)
+            of_lines = await player.database.write(lambda transaction: transaction.one(_PID), queue_key=_NO_LINE)
             assert of_reads is not None
             assert of_lines is not None
             player.pids = [of_reads["pid"], of_lines["pid"]]
@@ -233,11 +233,11 @@ class _Held(Postgresql):
         await self._wait(query.name)
         return await super().all(query, **values)
 
-    async def one_heavy(self, query: Query, **values: Any) -> Row | None:
+    async def one_large(self, query: Query, **values: Any) -> Row | None:
         await self._wait(query.name)
-        return await super().one_heavy(query, **values)
+        return await super().one_large(query, **values)
 
-    async def write(self, unit: Unit[T], *, line: int | None = None, rows: int = 1) -> T:
+    async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
         async def held(transaction: Transaction) -> T:
             try:
                 result = await unit(_HeldTransaction(transaction, self._wait))
@@ -248,7 +248,7 @@ class _Held(Postgresql):
             return result
 
         await self._wait("BEGIN")
-        return await super().write(held, line=line, rows=rows)
+        return await super().write(held, queue_key=queue_key, rows=rows)
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:
         # To the server a lone statement, too, is one thing and its commit another: others come in between.

@@ -57,7 +57,7 @@ def test_others_run_in_between() -> None:
 
         waiting = asyncio.ensure_future(other())
         log.append("before")
-        await slicing.let_others_run()
+        await slicing.yield_to_loop()
         log.append("after")
         await waiting
         return log
@@ -98,7 +98,7 @@ def test_who_gives_up_waiting_holds_nobody_up() -> None:
         went_on: list[int] = []
 
         async def wait(number: int) -> None:
-            await slicing.let_others_run()
+            await slicing.yield_to_loop()
             went_on.append(number)
 
         waiting = [asyncio.ensure_future(wait(number)) for number in range(3)]

@@ -16,7 +16,7 @@ SLICE_NS = 1_000_000
 _LOOK_EVERY = 16
 
 
-class _Turns:
+class _FairTurns:
     """Who waits to go on with long work. One goes on at a time, so that a short request waits for one slice only."""
 
     def __init__(self) -> None:
@@ -44,20 +44,20 @@ class _Turns:
             loop.call_soon(self._give, loop)
 
 
-_turns_on: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+_turns_on: WeakKeyDictionary[asyncio.AbstractEventLoop, _FairTurns] = WeakKeyDictionary()
 
 
-async def let_others_run() -> None:
+async def yield_to_loop() -> None:
     """Whatever else waits for the loop has run once when this returns; of those that wait here one goes on a round."""
     loop = asyncio.get_running_loop()
     turns = _turns_on.get(loop)
     if turns is None:
-        turns = _turns_on[loop] = _Turns()
+        turns = _turns_on[loop] = _FairTurns()
     await turns.wait()
 
 
 async def in_slices(
-    items: Sequence[T], pause: Callable[[], Awaitable[None]] = let_others_run, *, look_every: int = _LOOK_EVERY
+    items: Sequence[T], pause: Callable[[], Awaitable[None]] = yield_to_loop, *, look_every: int = _LOOK_EVERY
 ) -> AsyncIterator[Sequence[T]]:
     """`items` in order, `look_every` at a time, with a `pause` after each millisecond of work on them."""
     if len(items) <= look_every:

@@ -12,7 +12,7 @@ import pytest
 
 from stoplist.actor import Actor
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.model import Item, Named, Stores
+from stoplist.unsubscribes.model import Item, OptOutStores, RequestedTarget
 from stoplist.unsubscribes.submit import submit
 from tests.builders import execute, make_key, make_organization, opened
 from tests.cli.command_line import Done, Prompt
@@ -131,12 +131,12 @@ def stored(request: pytest.FixtureRequest, empty: Prompt) -> Prompt:
 
     async def fill() -> None:
         async with opened(database_url) as database:
-            stores = Stores(database=database, clock=FakeClock(), secret_keys=())
+            stores = OptOutStores(database=database, clock=FakeClock(), secret_keys=())
             await make_organization(database, FakeClock(), default_group="Newsletter")
             key = await make_key(database, FakeClock())
             actor = Actor(kind="client", id=key.credential.client_id, may=frozenset(("unsubscribe",)))
             items = [Item(address=address) for address in ("ann@example.com", "bob@example.com")]
-            await submit(actor, stores, CHANNELS["email"], Named(), items)
+            await submit(actor, stores, CHANNELS["email"], RequestedTarget(), items)
 
     asyncio.run(fill())
     return empty

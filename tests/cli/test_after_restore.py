@@ -1,4 +1,4 @@
-"""`stoplist restored` (docs/interface.md sections D1 and D9)."""
+"""`stoplist after-restore` (docs/interface.md sections D1 and D9)."""
 
 import sqlite3
 from contextlib import closing
@@ -10,8 +10,8 @@ def test_it_says_how_much_it_renewed(prompt: Prompt) -> None:
     """For programs as an object, for people in a sentence; it may be repeated."""
     prompt.ok("key", "create", "--label", "x", "--org", "acme")
     prompt.ok("key", "create", "--label", "y", "--org", "acme")
-    assert prompt.json("restored") == {"feeds": 0, "credentials": 2}
-    text = prompt.ok("restored")
+    assert prompt.json("after-restore") == {"feeds": 0, "credentials": 2}
+    text = prompt.ok("after-restore")
     assert "feeds: 0" in text
     assert "keys: 2" in text
 
@@ -22,7 +22,7 @@ def test_every_generation_and_every_epoch_changes(prompt: Prompt) -> None:
     with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
         connection.execute("INSERT INTO feeds VALUES (17, 1, 'email', 'the first', 9, 4)")
         (epoch,) = connection.execute("SELECT epoch FROM clients").fetchone()
-        assert prompt.json("restored") == {"feeds": 1, "credentials": 1}
+        assert prompt.json("after-restore") == {"feeds": 1, "credentials": 1}
         feed = connection.execute("SELECT feed_id, organization_id, channel, head_seq, writes FROM feeds").fetchone()
         assert feed == (17, 1, "email", 9, 4)
         assert connection.execute("SELECT generation FROM feeds").fetchone() != ("the first",)
@@ -33,13 +33,13 @@ def test_every_generation_and_every_epoch_changes(prompt: Prompt) -> None:
 
 def test_it_needs_a_database(empty: Prompt) -> None:
     """It makes none."""
-    assert "`stoplist migrate`" in empty.refused("restored")
+    assert "`stoplist migrate`" in empty.refused("after-restore")
     assert not empty.data_dir.exists()
 
 
 def test_it_takes_no_argument(prompt: Prompt) -> None:
     """Exit status 2."""
-    prompt.wrong_usage("restored", "now")
+    prompt.wrong_usage("after-restore", "now")
 
 
 def test_it_works_on_postgresql(on_postgresql: Prompt) -> None:
@@ -47,4 +47,4 @@ def test_it_works_on_postgresql(on_postgresql: Prompt) -> None:
     on_postgresql.ok("migrate")
     on_postgresql.ok("org", "create", "acme", "--name", "Acme")
     on_postgresql.ok("key", "create", "--label", "x", "--org", "acme")
-    assert on_postgresql.json("restored") == {"feeds": 0, "credentials": 1}
+    assert on_postgresql.json("after-restore") == {"feeds": 0, "credentials": 1}

@@ -19,7 +19,7 @@ def test_it_says_where_the_backup_lies_and_what_is_not_in_it(prompt: Prompt) -> 
     text = prompt.ok("backup", "tuesday.db")
     assert str(prompt.folder / "tuesday.db") in text
     assert key in text
-    assert "`stoplist restored`" in text
+    assert "`stoplist after-restore`" in text
 
 
 def test_a_key_that_a_variable_holds_is_named_by_it(prompt: Prompt) -> None:

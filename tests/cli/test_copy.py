@@ -77,7 +77,7 @@ def test_commands_refuse_a_target_that_is_not_finished(empty: Prompt, move: Move
     """And say how it is finished."""
     move.interrupted()
     empty.set(DATABASE_URL=move.target_url)
-    for command in (["org", "list"], ["migrate"], ["restored"]):
+    for command in (["org", "list"], ["migrate"], ["after-restore"]):
         assert "`stoplist copy` has not finished" in empty.refused(*command)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from stoplist.actor import Actor
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.model import Item, Named, Stores
+from stoplist.unsubscribes.model import Item, OptOutStores, RequestedTarget
 from stoplist.unsubscribes.submit import submit
 from tests.builders import make_key, opened
 from tests.cli.command_line import Done, Prompt
@@ -33,12 +33,12 @@ def sent(prompt: Prompt, *batches: tuple[str, ...]) -> list[str]:
         async with opened(url, prepared=os.environ.get("STOPLIST_DATABASE_PREPARED") != "off") as database:
             key = await make_key(database, clock, permissions=frozenset(ALL_PERMISSIONS))
             partner = Actor(kind="client", id=key.credential.client_id, may=frozenset(ALL_PERMISSIONS))
-            stores = Stores(database=database, clock=clock, secret_keys=("k" * 32,))
+            stores = OptOutStores(database=database, clock=clock, secret_keys=("k" * 32,))
             found = []
             for batch in batches:
                 clock.advance(60)
                 items = [item(address, written(clock.now_ms() - 1)) for address in batch]
-                made = await submit(partner, stores, CHANNELS["email"], Named(org_slug="acme"), items)
+                made = await submit(partner, stores, CHANNELS["email"], RequestedTarget(org_slug="acme"), items)
                 found.append(made.submission_id or "")
             return found
 

@@ -3,7 +3,7 @@
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from stoplist_client.environment import World
+from stoplist_client.environment import Environment
 from stoplist_client.flows.flow import Answer, Flow, NoAnswer, Pause, Send
 
 NOW_S = 1_800_000_000.0  # 2027-01-15 08:00 UTC
@@ -11,7 +11,7 @@ NOW_S = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 T = TypeVar("T")
 
 
-class StillWorld(World):
+class StillWorld(Environment):
     """A clock that stands, and chance as it is set."""
 
     def __init__(self, chance: float = 0.0) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stoplist_client.environment import World
+from stoplist_client.environment import Environment
 from stoplist_client.flows.flow import Flow
 from stoplist_client.flows.renewal import Held, Renewal
 from stoplist_client.tokens.stores import FileStore, TokenFile
@@ -69,7 +69,7 @@ async def _revoke(url: str, client_id: str) -> None:
         await revoke_tokens(ADMINISTRATOR, database, Clock(), client_id=client_id)
 
 
-class SetWorld(World):
+class SetWorld(Environment):
     """A clock that goes wrong by `off_s`, and no chance."""
 
     def __init__(self) -> None:
@@ -87,14 +87,14 @@ class Worker:
 
     def __init__(self, partner: Partner, store: Any, *, base_url_of_way: str | None = None, **options: Any) -> None:
         self.pauses: list[float] = []
-        self.world = SetWorld()
+        self.environment = SetWorld()
         known: dict[str, Any] = {
             # Tokens belong to the service, whichever way leads there.
             "base_url": partner.service.base_url,
             "client_id": partner.key.client_id,
             "client_secret": partner.key.secret,
             "store": store,
-            "world": self.world,
+            "environment": self.environment,
             "attempts": 3,
         }
         self.renewal = Renewal(**(known | options))

@@ -30,7 +30,7 @@ async def healed(database: Database) -> None:
         while True:
             try:
                 await database.write(lambda transaction: transaction.one(PID))
-                await database.write(lambda transaction: transaction.one(PID), line=-1)
+                await database.write(lambda transaction: transaction.one(PID), queue_key=-1)
             except StoreUnavailable:
                 continue
             return
@@ -47,5 +47,5 @@ async def has_all_connections(database: Database, size: int = POOL) -> None:
 
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(
-                *(database.write(meets, line=1_000 + at if in_lines else None) for at in range(size // 2))
+                *(database.write(meets, queue_key=1_000 + at if in_lines else None) for at in range(size // 2))
             )

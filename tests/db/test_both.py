@@ -155,7 +155,7 @@ async def test_a_statement_that_returns_rows_counts_them_all(database: Database)
     async def change(transaction: Transaction) -> int:
         return await transaction.run(changed)
 
-    assert [await database.write(change, line=1, rows=rows) for rows in (1, HEAVY_ROWS + 1)] == [2, 2]
+    assert [await database.write(change, queue_key=1, rows=rows) for rows in (1, HEAVY_ROWS + 1)] == [2, 2]
 
 
 @on_each_database

@@ -12,7 +12,7 @@ import pytest
 from stoplist.db import Database, Transaction, feed_queues, sqlite
 from stoplist.errors import StoreUnavailable
 from tests.builders import on_each_database, opened, value
-from tests.db.waiting import ADD, HEAVY, LINE, ONE, numbers, prepared, queued
+from tests.db.waiting import ADD, HEAVY, ONE, QUEUE_KEY, numbers, prepared, queued
 
 DRIVERS = {"sqlite": sqlite, "postgresql": feed_queues}
 
@@ -94,7 +94,7 @@ async def test_nobody_who_reads_waits_for_a_heavy_unit(database: Database) -> No
     writing = await units.held(1)
     async with asyncio.timeout(60):
         assert await value(database, "SELECT COUNT(*) AS count FROM things") == 1
-        assert (await database.one_heavy(ONE))["count"] == 1  # type: ignore[index]
+        assert (await database.one_large(ONE))["count"] == 1  # type: ignore[index]
         assert await numbers(database) == [5]
     assert not writing.done()
     units.let_go(1)
@@ -139,7 +139,7 @@ async def test_a_heavy_unit_that_fails_undoes_itself_and_nothing_else(database: 
         for _ in range(2):
             await transaction.run(ADD, number=3)
 
-    failing = [asyncio.create_task(database.write(work, line=LINE, rows=HEAVY)) for work in (fails, twice)]
+    failing = [asyncio.create_task(database.write(work, queue_key=QUEUE_KEY, rows=HEAVY)) for work in (fails, twice)]
     await queued()
     waiting = [units.heavy(4), units.small(10)]
     await queued()
@@ -164,7 +164,7 @@ async def test_a_heavy_unit_s_statements_see_one_another(database: Database) -> 
         assert row is not None
         return touched, row["count"], len(await transaction.all(ONE))
 
-    assert await database.write(unit, line=LINE, rows=HEAVY) == (1, 1, 1)
+    assert await database.write(unit, queue_key=QUEUE_KEY, rows=HEAVY) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("rows", [1, HEAVY])
@@ -197,7 +197,12 @@ def test_closing_finishes_what_waits(database_url: str) -> None:
         async with opened(database_url) as database:
             units = await prepared(database)
             first = await units.held(1)
-            waiting = [units.heavy(2), units.small(10), units.heavy(3, line=LINE + 1), units.small(11, line=LINE + 1)]
+            waiting = [
+                units.heavy(2),
+                units.small(10),
+                units.heavy(3, queue_key=QUEUE_KEY + 1),
+                units.small(11, queue_key=QUEUE_KEY + 1),
+            ]
             await queued()
             closing = asyncio.create_task(database.close())
             await queued()

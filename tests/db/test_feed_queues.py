@@ -10,7 +10,7 @@ import pytest
 from stoplist.db import Database, Transaction, postgresql
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, on_postgresql, opened, pooled, sql
-from tests.db.waiting import ADD, ALL, CHANGE, HEAVY, LINE, MAKE, Other, another_process, numbers, queued
+from tests.db.waiting import ADD, ALL, CHANGE, HEAVY, MAKE, QUEUE_KEY, Other, another_process, numbers, queued
 
 TRANSACTION = sql("SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) AS id, pg_backend_pid() AS pid")
 FAIL = "DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '{}'; END $$"
@@ -29,11 +29,11 @@ def postgresql_url(postgresql_url: str, request: pytest.FixtureRequest) -> str:
     return pooled(request.getfixturevalue("pgbouncer"), postgresql_url)
 
 
-def asked(database: Database, unit: Work, *, line: int = LINE, rows: int = 1) -> "asyncio.Task[Any]":
+def asked(database: Database, unit: Work, *, queue_key: int = QUEUE_KEY, rows: int = 1) -> "asyncio.Task[Any]":
     """A unit is asked for."""
 
     async def ask() -> Any:
-        return await database.write(unit, line=line, rows=rows)
+        return await database.write(unit, queue_key=queue_key, rows=rows)
 
     return asyncio.create_task(ask())
 
@@ -123,7 +123,7 @@ async def test_a_heavy_unit_shares_its_transaction_with_nobody(database: Databas
     """Nor do units of different lines share one."""
     await feeds(database)
     heavy = [asked(database, adds(number), rows=HEAVY) for number in (1, 2)]
-    others = [asked(database, adds(3)), asked(database, adds(4), line=LINE + 1)]
+    others = [asked(database, adds(3)), asked(database, adds(4), queue_key=QUEUE_KEY + 1)]
     assert len(set(await asyncio.gather(*heavy, *others))) == 4
 
 
@@ -260,8 +260,8 @@ def test_a_feed_that_another_process_holds_too_long_refuses_the_group(
 async def test_when_every_line_is_stuck_readers_and_tokens_are_served(database: Database, other: Other) -> None:
     """Lines have connections of their own: what they take is never missing where a token is asked for."""
     await other.lock(*range(1, 9))
-    stuck = [asked(database, changes(number), line=number) for number in range(1, 9)]
-    stuck += [asked(database, changes(number), line=number, rows=HEAVY) for number in range(1, 9)]
+    stuck = [asked(database, changes(number), queue_key=number) for number in range(1, 9)]
+    stuck += [asked(database, changes(number), queue_key=number, rows=HEAVY) for number in range(1, 9)]
     await other.until_waiting(3)
     async with asyncio.timeout(60):
         await asyncio.gather(*(database.all(ALL) for _ in range(10)))
@@ -278,10 +278,10 @@ async def test_heavy_units_that_are_stuck_leave_room_for_small_ones_of_other_fee
 ) -> None:
     """At most half the connections for lines are with heavy units."""
     await other.lock(*range(1, 9))
-    stuck = [asked(database, changes(number), line=number, rows=HEAVY) for number in range(1, 9)]
+    stuck = [asked(database, changes(number), queue_key=number, rows=HEAVY) for number in range(1, 9)]
     await other.until_waiting(2)
     async with asyncio.timeout(60):
-        await asyncio.gather(*(asked(database, adds(number), line=number) for number in range(10, 30)))
+        await asyncio.gather(*(asked(database, adds(number), queue_key=number) for number in range(10, 30)))
     assert await other.waiting() == 2
     await other.let_go()
     assert await asyncio.gather(*stuck) == [1] * 8
@@ -291,8 +291,8 @@ async def test_heavy_units_that_are_stuck_leave_room_for_small_ones_of_other_fee
 async def test_many_writers_on_one_feed_and_on_many_all_come_to_their_turn(database: Database, other: Other) -> None:
     """32 small and 32 heavy ones each, over two connections; whoever reads meanwhile has the other two."""
     one = [asked(database, adds(100 + n), rows=1 + HEAVY * (n % 2)) for n in range(64)]
-    each = [asked(database, adds(200 + n), line=100 + n % 32, rows=1 + HEAVY * (n % 2)) for n in range(64)]
-    reads = [database.one_heavy(ALL) if n % 2 else database.all(ALL) for n in range(64)]
+    each = [asked(database, adds(200 + n), queue_key=100 + n % 32, rows=1 + HEAVY * (n % 2)) for n in range(64)]
+    reads = [database.one_large(ALL) if n % 2 else database.all(ALL) for n in range(64)]
     await asyncio.gather(*one, *each, *reads)
     assert await numbers(database) == [1, *range(100, 164), *range(200, 264)]
 
@@ -303,13 +303,13 @@ async def test_a_small_unit_goes_ahead_of_a_heavy_one_that_waits_for_a_connectio
 ) -> None:
     """A heavy unit that has not begun holds up nobody, also where it is other feeds that keep it waiting."""
     await other.lock(1)
-    stuck = asked(database, changes(1), line=1, rows=HEAVY)
+    stuck = asked(database, changes(1), queue_key=1, rows=HEAVY)
     await other.until_waiting(1)
-    waiting = asked(database, adds(20), line=2, rows=HEAVY)
+    waiting = asked(database, adds(20), queue_key=2, rows=HEAVY)
     await queued()
     async with asyncio.timeout(60):
-        await asked(database, adds(10), line=2)
-        await asked(database, adds(11), line=2)
+        await asked(database, adds(10), queue_key=2)
+        await asked(database, adds(11), queue_key=2)
     assert not waiting.done()
     assert not stuck.done()
     assert await numbers(database) == [1, 10, 11]
@@ -355,7 +355,7 @@ async def test_a_connection_that_cannot_be_rolled_back_is_not_handed_on(database
 async def test_a_line_that_is_empty_is_forgotten(database: Database, other: Other) -> None:
     """There are as many feeds as organizations and channels: what was asked for once must not be kept for ever."""
     assert isinstance(database, postgresql.Postgresql)
-    await asyncio.gather(*(asked(database, adds(100 + line), line=line) for line in range(20)))
-    await asked(database, adds(200), line=1)
+    await asyncio.gather(*(asked(database, adds(100 + queue_key), queue_key=queue_key) for queue_key in range(20)))
+    await asked(database, adds(200), queue_key=1)
     await queued()
-    assert len(database._lines) == 0
+    assert len(database._queues) == 0

@@ -90,11 +90,11 @@ def test_the_loop_goes_on_while_a_heavy_read_is_in_progress(hold: Held, sqlite_u
     @on_sqlite
     async def body(database: Database) -> None:
         await prepared(database)
-        reading = asyncio.create_task(database.one_heavy(HOLD))
+        reading = asyncio.create_task(database.one_large(HOLD))
         await hold.reached()
         await heavy(database, 1)
         assert await numbers(database) == [1]
-        assert (await database.one_heavy(ONE))["count"] == 1  # type: ignore[index]
+        assert (await database.one_large(ONE))["count"] == 1  # type: ignore[index]
         assert not reading.done()
         hold.let_go()
         row = await reading

@@ -14,7 +14,7 @@ from tests.builders import execute, opened, pooled, value
 from tests.db import hosts
 from tests.db.failing_databases import PATIENCE_S, POOL, adds, has_all_connections, healed
 from tests.db.relay import relayed
-from tests.db.waiting import ADD, LINE, MAKE, numbers
+from tests.db.waiting import ADD, MAKE, QUEUE_KEY, numbers
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 
@@ -42,7 +42,7 @@ def test_a_standby_is_never_read_from(primary: services.Cluster, monkeypatch: py
                     await numbers(database)
                 # That it does not answer is learnt once, not by everyone who has a connection to it.
                 assert await numbers(database) == [1]
-                await database.write(adds(2), line=LINE)
+                await database.write(adds(2), queue_key=QUEUE_KEY)
                 await has_all_connections(database)
             finally:
                 hosts.thaw(primary)
@@ -109,7 +109,9 @@ def test_connections_that_may_only_read_are_replaced(postgresql: services.Server
                 await execute(database, MAKE)
             await execute(database, MAKE)
             await asyncio.gather(*(database.write_one(ADD, number=number) for number in range(POOL)))
-            await asyncio.gather(*(database.write(adds(10 + line), line=line) for line in range(POOL)))
+            await asyncio.gather(
+                *(database.write(adds(10 + queue_key), queue_key=queue_key) for queue_key in range(POOL))
+            )
 
     asyncio.run(body())
 

@@ -94,7 +94,7 @@ def test_many_clients_share_few_servers_and_lose_nothing(pooled_url: Pooled) -> 
             with contextlib.suppress(asyncpg.UniqueViolationError):
                 await database.write(
                     lambda transaction: count_up(transaction, feed, fails=fails),
-                    line=None if step % 3 == 0 else feed,
+                    queue_key=None if step % 3 == 0 else feed,
                     rows=HEAVY if step % 4 == 0 else 1,
                 )
                 assert not fails
@@ -173,8 +173,8 @@ def test_a_unit_has_its_timeouts_and_takes_them_along(narrow: Pooled) -> None:
     async def body() -> None:
         before = await left_behind(narrow)
         async with opened(narrow, pool_size=2) as database:
-            for line, rows in ((None, 1), (1, 1), (1, HEAVY)):
-                assert await database.write(timeouts, line=line, rows=rows) == ["5s", "9s", "10s"]
+            for queue_key, rows in ((None, 1), (1, 1), (1, HEAVY)):
+                assert await database.write(timeouts, queue_key=queue_key, rows=rows) == ["5s", "9s", "10s"]
             await database.under_schema_lock(_asserts_patience)
         assert await left_behind(narrow) == before
 

@@ -218,7 +218,7 @@ async def test_a_deadlock_that_comes_again_and_again_is_the_store_s_trouble(data
 
 
 @on_postgresql
-@pytest.mark.parametrize("how", ["one", "one_heavy", "all", "write_one"])
+@pytest.mark.parametrize("how", ["one", "one_large", "all", "write_one"])
 async def test_a_single_statement_that_deadlocks_is_made_again(database: Database, how: str) -> None:
     """A read takes locks too, and a migration the same ones in its own order. The tries have an end."""
     await _make_deadlocks(database)

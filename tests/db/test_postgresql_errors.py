@@ -21,7 +21,7 @@ from tests.builders import execute, on_postgresql, opened, pooled, sql, value
 from tests.db import hosts
 from tests.db.failing_databases import MAY_WAIT, PATIENCE_S, PID, POOL, Work, adds, has_all_connections, healed
 from tests.db.relay import ANSWERED, ARRIVES, relayed
-from tests.db.waiting import ADD, ALL, CHANGE, HEAVY, LINE, MAKE, another_process, numbers, queued
+from tests.db.waiting import ADD, ALL, CHANGE, HEAVY, MAKE, QUEUE_KEY, another_process, numbers, queued
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 from tests.services.keeping import wait_until
@@ -42,16 +42,16 @@ _WAITS_FOR_STANDBY = "SELECT COUNT(*) > 0 FROM pg_stat_activity WHERE wait_event
 STATES = ("53100", "53200", "53400", "57014", "57P03", "58030", "55P03", "25006")
 
 
-def every_way(database: Database, number: int, line: int = LINE) -> Awaitable[Any]:
+def every_way(database: Database, number: int, queue_key: int = QUEUE_KEY) -> Awaitable[Any]:
     """One of the ways in which the database is asked, in turn."""
     ways: list[Callable[[], Awaitable[Any]]] = [
         lambda: database.one(ALL),
         lambda: database.all(ALL),
-        lambda: database.one_heavy(ALL),
+        lambda: database.one_large(ALL),
         lambda: database.write_one(ADD, number=number),
         lambda: database.write(adds(number)),
-        lambda: database.write(adds(number), line=line),
-        lambda: database.write(adds(number), line=line, rows=HEAVY),
+        lambda: database.write(adds(number), queue_key=queue_key),
+        lambda: database.write(adds(number), queue_key=queue_key, rows=HEAVY),
         database.clock_ms,
     ]
     return ways[number % len(ways)]()
@@ -138,13 +138,13 @@ def test_a_commit_that_waits_for_its_standby_is_not_told_to_stop(
     async def body(url: str) -> None:
         async with opened(url, pool_size=POOL) as database:
             await execute(database, MAKE)
-            await database.write(adds(1), line=LINE)
+            await database.write(adds(1), queue_key=QUEUE_KEY)
             _wait_for_standby(cluster, "one_that_is_away")
             try:
                 await _commits_wait(url)
-                for number, line in ((2, LINE), (3, None)):
+                for number, queue_key in ((2, QUEUE_KEY), (3, None)):
                     with impatient(), pytest.raises(StoreUnavailable) as failure:
-                        await database.write(adds(number), line=line)
+                        await database.write(adds(number), queue_key=queue_key)
                     assert failure.value.is_uncertain
                     assert await numbers(database) == [1]
             finally:
@@ -191,7 +191,7 @@ def test_one_unit_finds_out_for_all_that_nobody_answers(cluster: services.Cluste
             try:
                 for is_sent in (True, False):
                     with impatient(), pytest.raises(StoreUnavailable) as failure:
-                        await database.write(adds(1), line=LINE)
+                        await database.write(adds(1), queue_key=QUEUE_KEY)
                     assert failure.value.is_uncertain == is_sent
             finally:
                 hosts.thaw(cluster)
@@ -250,12 +250,12 @@ class Writers:
 
     async def writes(self, turn: int) -> None:
         """One of them, until it is over."""
-        line = None if turn % 2 else turn % 4
+        queue_key = None if turn % 2 else turn % 4
         for at in itertools.count(1_000_000 * turn):
             if self._is_over:
                 return
             try:
-                await self._database.write(self._unit(at), line=line, rows=HEAVY if turn % 3 == 0 else 1)
+                await self._database.write(self._unit(at), queue_key=queue_key, rows=HEAVY if turn % 3 == 0 else 1)
                 self._note(str(at))
             except StoreUnavailable as failure:
                 if not failure.is_uncertain:
@@ -331,10 +331,10 @@ def test_a_commit_whose_answer_is_lost_is_uncertain(postgresql_url: str, when: s
             await execute(database, MAKE)
             relay.cut(b"COMMIT\0", when)
             with pytest.raises(StoreUnavailable) as failure:
-                await database.write(adds(1), line=None if rows is None else LINE, rows=rows or 1)
+                await database.write(adds(1), queue_key=None if rows is None else QUEUE_KEY, rows=rows or 1)
             assert relay.was_cut.is_set()
             assert failure.value.is_uncertain
-            await database.write(adds(2), line=None if rows is None else LINE, rows=rows or 1)
+            await database.write(adds(2), queue_key=None if rows is None else QUEUE_KEY, rows=rows or 1)
             assert await numbers(database) == ([2] if when == ARRIVES else [1, 2])
 
     asyncio.run(body())
@@ -379,18 +379,19 @@ async def test_what_the_server_lacks_is_its_trouble_and_undoes_the_unit(database
 
         return work
 
-    for line, rows in ((None, 1), (LINE, 1), (LINE, HEAVY)):
+    for queue_key, rows in ((None, 1), (QUEUE_KEY, 1), (QUEUE_KEY, HEAVY)):
         with pytest.raises(StoreUnavailable, match=state) as failure:
-            await database.write(unit(1, 2, 7), line=line, rows=rows)
+            await database.write(unit(1, 2, 7), queue_key=queue_key, rows=rows)
         assert not failure.value.is_uncertain
     with pytest.raises(StoreUnavailable, match=state):
         await database.write_one(ADD, number=7)
     together = await asyncio.gather(
-        *(database.write(unit(*added), line=LINE) for added in ((11,), (12, 17), (13,))), return_exceptions=True
+        *(database.write(unit(*added), queue_key=QUEUE_KEY) for added in ((11,), (12, 17), (13,))),
+        return_exceptions=True,
     )
     assert {type(answer) for answer in together} == {StoreUnavailable}
     assert await numbers(database) == []
-    await database.write(unit(1), line=LINE)
+    await database.write(unit(1), queue_key=QUEUE_KEY)
     assert await numbers(database) == [1]
 
 
@@ -409,7 +410,7 @@ def test_too_many_connections_are_the_store_s_trouble(postgresql: services.Serve
             async with opened(f"postgresql://{name}:x@{host}/{name}", pool_size=POOL) as limited:
                 answers = await asyncio.gather(
                     *(limited.one(sql("SELECT pg_sleep(0.1)")) for _ in range(POOL)),
-                    limited.write(lambda transaction: transaction.one(PID), line=1),
+                    limited.write(lambda transaction: transaction.one(PID), queue_key=1),
                     return_exceptions=True,
                 )
                 refused = [answer for answer in answers if isinstance(answer, BaseException)]
@@ -440,9 +441,9 @@ async def test_a_unit_that_goes_on_after_a_failed_statement_is_a_defect(database
             await transaction.run(ADD, number=1)
         return "stored"
 
-    for line in (None, LINE):
+    for queue_key in (None, QUEUE_KEY):
         with pytest.raises(RuntimeError, match="nothing is stored"):
-            await database.write(swallows, line=line)
+            await database.write(swallows, queue_key=queue_key)
     assert await numbers(database) == []
 
 
@@ -451,11 +452,11 @@ async def test_a_unit_that_met_a_migration_is_run_again(database: Database) -> N
     """Its statements were prepared for a table that looks otherwise now."""
     await execute(database, MAKE)
     everything = sql("SELECT * FROM things")
-    for line in (None, LINE):
-        await database.write(lambda transaction: transaction.all(everything), line=line)
+    for queue_key in (None, QUEUE_KEY):
+        await database.write(lambda transaction: transaction.all(everything), queue_key=queue_key)
     await execute(database, "ALTER TABLE things ADD COLUMN colour TEXT")
-    for line in (None, LINE):
-        assert await database.write(lambda transaction: transaction.all(everything), line=line) == []
+    for queue_key in (None, QUEUE_KEY):
+        assert await database.write(lambda transaction: transaction.all(everything), queue_key=queue_key) == []
 
 
 # A process of ours stands still
@@ -482,7 +483,7 @@ def test_a_process_that_freezes_in_a_unit_does_not_hold_its_feed(
                 await transaction.run(CHANGE, number=1, content="late")
 
             with pytest.raises(StoreUnavailable) as failure:
-                await database.write(freezes, line=LINE)
+                await database.write(freezes, queue_key=QUEUE_KEY)
             assert freed.is_set()
             assert "25P03" in str(failure.value) or "08" in str(failure.value)
             assert await value(database, "SELECT content FROM things WHERE number = 1") == "theirs"

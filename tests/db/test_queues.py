@@ -10,7 +10,7 @@ from stoplist.db import Transaction, feed_queues, pools
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, opened
 from tests.db.failing_databases import PATIENCE_S, PID, POOL, adds
-from tests.db.waiting import ADD, ALL, HEAVY, LINE, MAKE, numbers, queued
+from tests.db.waiting import ADD, ALL, HEAVY, MAKE, QUEUE_KEY, numbers, queued
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -52,13 +52,13 @@ def test_a_unit_waits_in_its_line_for_so_long_and_no_longer(
                 await transaction.run(ADD, number=1)
                 await go_on.wait()
 
-            slow = asyncio.create_task(database.write(slowly, line=LINE, rows=HEAVY))
+            slow = asyncio.create_task(database.write(slowly, queue_key=QUEUE_KEY, rows=HEAVY))
             await queued()
             with pytest.raises(StoreUnavailable, match="Others write to this feed"):
-                await database.write(adds(2), line=LINE, rows=rows)
+                await database.write(adds(2), queue_key=QUEUE_KEY, rows=rows)
             go_on.set()
             await slow
-            await database.write(adds(3), line=LINE, rows=rows)
+            await database.write(adds(3), queue_key=QUEUE_KEY, rows=rows)
             assert await numbers(database) == [1, 3]
             assert caplog.records == []
 
@@ -79,18 +79,18 @@ def test_a_heavy_read_waits_for_room_so_long_and_no_longer(
                 await transaction.one(PID)
                 await go_on.wait()
 
-            slow = asyncio.create_task(database.write(slowly, line=LINE, rows=HEAVY))
+            slow = asyncio.create_task(database.write(slowly, queue_key=QUEUE_KEY, rows=HEAVY))
             await queued()
             with monkeypatch.context() as patch:
                 patch.setattr(pools, "ACQUIRE_TIMEOUT_S", 0.1)
                 with pytest.raises(StoreUnavailable):
-                    await database.one_heavy(ALL)
+                    await database.one_large(ALL)
                 patch.setattr(pools, "WAITING_ASKERS", 0)
                 patch.setattr(pools, "ACQUIRE_TIMEOUT_S", PATIENCE_S)
                 with pytest.raises(StoreUnavailable, match="Too many requests wait"):
-                    await database.one_heavy(ALL)
+                    await database.one_large(ALL)
             go_on.set()
             await slow
-            assert await database.one_heavy(ALL) is None
+            assert await database.one_large(ALL) is None
 
     asyncio.run(body())

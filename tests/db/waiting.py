@@ -11,7 +11,7 @@ from stoplist.db import HEAVY_ROWS, Database, Transaction, Unit
 from tests.builders import direct, execute, sql
 
 HEAVY = HEAVY_ROWS + 1
-LINE = 7
+QUEUE_KEY = 7
 
 MAKE = "CREATE TABLE things (number BIGINT NOT NULL PRIMARY KEY, content TEXT)"
 ADD = sql("INSERT INTO things (number, content) VALUES (:number, '')")
@@ -42,18 +42,18 @@ class Units:
         """Those that began, without what was run again."""
         return list(dict.fromkeys(self.began))
 
-    def small(self, number: int, *, line: int = LINE) -> "asyncio.Task[None]":
+    def small(self, number: int, *, queue_key: int = QUEUE_KEY) -> "asyncio.Task[None]":
         """A small unit is asked for."""
-        return self._asked(self._unit(number), line=line, rows=1)
+        return self._asked(self._unit(number), queue_key=queue_key, rows=1)
 
-    def heavy(self, number: int, *, line: int = LINE) -> "asyncio.Task[None]":
+    def heavy(self, number: int, *, queue_key: int = QUEUE_KEY) -> "asyncio.Task[None]":
         """A heavy unit is asked for."""
-        return self._asked(self._unit(number), line=line, rows=HEAVY)
+        return self._asked(self._unit(number), queue_key=queue_key, rows=HEAVY)
 
-    async def held(self, number: int, *, line: int = LINE, rows: int = HEAVY) -> "asyncio.Task[None]":
+    async def held(self, number: int, *, queue_key: int = QUEUE_KEY, rows: int = HEAVY) -> "asyncio.Task[None]":
         """A unit that has written, and goes no further until it is let go."""
         self._held[number], self._reached[number] = asyncio.Event(), asyncio.Event()
-        asked = self._asked(self._unit(number), line=line, rows=rows)
+        asked = self._asked(self._unit(number), queue_key=queue_key, rows=rows)
         reaching = asyncio.ensure_future(self._reached[number].wait())
         await asyncio.wait({asked, reaching}, return_when=asyncio.FIRST_COMPLETED)
         reaching.cancel()
@@ -63,9 +63,9 @@ class Units:
     def let_go(self, number: int) -> None:
         self._held[number].set()
 
-    def _asked(self, unit: Unit[None], *, line: int, rows: int) -> "asyncio.Task[None]":
+    def _asked(self, unit: Unit[None], *, queue_key: int, rows: int) -> "asyncio.Task[None]":
         async def ask() -> None:
-            await self.database.write(unit, line=line, rows=rows)
+            await self.database.write(unit, queue_key=queue_key, rows=rows)
 
         return asyncio.create_task(ask())
 

@@ -54,7 +54,7 @@ async def refuses_connections(server: Server) -> None:
                 await writer.wait_closed()
 
 
-async def ask(line: Connection, request: bytes) -> Answer:
+async def acquire(line: Connection, request: bytes) -> Answer:
     """The answer to one request."""
     await line.send(request)
     return await line.answer()

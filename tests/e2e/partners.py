@@ -23,7 +23,7 @@ class Follower:
     async def read_on(self, line: Connection, access_token: str) -> bool:
         """One page; whether another one waits. No number in it was seen before or comes too late."""
         request = load.follow(access_token, self.channel, limit=self._limit, cursor=self._cursor)
-        answer = await load.ask(line, request)
+        answer = await load.acquire(line, request)
         assert answer.status == 200, answer.body
         page = answer.json()
         for record in page["items"]:
@@ -56,7 +56,7 @@ class Acts:
 
 async def new_token(line: Connection, request: bytes) -> str:
     """An access token that was just given out."""
-    answer = await load.ask(line, request)
+    answer = await load.acquire(line, request)
     assert answer.status == 200, answer.body
     token: str = answer.json()["access_token"]
     return token

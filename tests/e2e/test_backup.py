@@ -35,7 +35,7 @@ class _Writer:
             nth += 1
             addresses = [f"p{self._number}-{nth}-{person}@example.org" for person in range(5)]
             batch = [{"address": address} for address in addresses]
-            answer = await load.ask(line, load.submit(access_token, "email", batch))
+            answer = await load.acquire(line, load.submit(access_token, "email", batch))
             assert answer.status == 200, answer.body
             self.answered += addresses
 
@@ -57,7 +57,7 @@ def test_a_backup_under_load_is_restored(place: Place) -> None:
     assert len(kept) < len(after), "somebody wrote on after the backup"
 
     _put_back(place, backup)
-    assert json.loads(place.ok("restored", "--json")) == {"feeds": 1, "credentials": 1}
+    assert json.loads(place.ok("after-restore", "--json")) == {"feeds": 1, "credentials": 1}
     with place.serving() as server, server.client() as client:
         path = "/api/v1/unsubscribe/email"
         assert client.get(path, headers=_bearer(token)).status_code == 401
@@ -80,7 +80,7 @@ async def _back_up_under_load(
         token = await new_token(lines[-1], load.issue(key))
         work = [asyncio.create_task(one.work(line, token)) for one, line in zip(writers, lines, strict=False)]
         await _until(work, lambda: all(len(one.answered) >= 5 * BATCHES_BEFORE for one in writers))
-        answer = await load.ask(lines[-1], load.follow(token, "email", limit=1, cursor=None))
+        answer = await load.acquire(lines[-1], load.follow(token, "email", limit=1, cursor=None))
         before = [address for one in writers for address in one.answered]
         process = await asyncio.create_subprocess_exec(
             STOPLIST, "backup", str(backup), "--json", cwd=place.folder, env=place.variables,

@@ -36,7 +36,7 @@ async def _pairs_until_killed(server: Server, issuing: Key, refreshing: Key) -> 
         request = load.issue(key)
         while True:
             try:
-                answer = await load.ask(line, request)
+                answer = await load.acquire(line, request)
             except (ConnectionError, asyncio.IncompleteReadError):
                 return
             assert answer.status == 200
@@ -64,7 +64,7 @@ async def _check_alive(server: Server, issued: list[Pair], refreshed: list[Pair]
 
 async def _statuses(server: Server, requests: list[bytes]) -> set[int]:
     async def ask_all(line: Connection, share: list[bytes]) -> list[int]:
-        return [(await load.ask(line, request)).status for request in share]
+        return [(await load.acquire(line, request)).status for request in share]
 
     async with load.connections([server], 8) as lines:
         shares = [ask_all(line, requests[n :: len(lines)]) for n, line in enumerate(lines)]

@@ -94,7 +94,7 @@ async def _finish(server: Server, key: Key, writers: list[Writer], follower: Fol
         for writer in writers:
             writer.begin()
             if writer.is_unanswered:
-                writer.take(await load.ask(line, load.submit(token, "email", writer.batch())))
+                writer.take(await load.acquire(line, load.submit(token, "email", writer.batch())))
         for one in (follower, feed):
             await one.read_to_the_end(line, token)
     assert follower.records == feed.records

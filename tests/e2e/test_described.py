@@ -110,7 +110,7 @@ def test_what_is_made_up_from_the_description_is_answered_as_described(
     access_token = partner.new_pair()["access_token"]
     successes = accepted_items = 0
 
-    def ask(case: AnyCase) -> Any:
+    def acquire(case: AnyCase) -> Any:
         if label.endswith(TOKEN):
             access: Json = {"auth": partner.key}
         else:
@@ -128,20 +128,20 @@ def test_what_is_made_up_from_the_description_is_answered_as_described(
     def ask_for_what_is_there(case: AnyCase) -> None:
         nonlocal successes, accepted_items
         mend(case, partner)
-        response = ask(case)
+        response = acquire(case)
         assert response.status_code == 200, response.text
         successes += 1
         answer = response.json()
         accepted_items += answer.get("received", 0) - len(answer.get("item_errors", ()))
 
-    for_each(operations[label], GenerationMode.POSITIVE, ask)
-    for_each(operations[label], GenerationMode.NEGATIVE, ask)
+    for_each(operations[label], GenerationMode.POSITIVE, acquire)
+    for_each(operations[label], GenerationMode.NEGATIVE, acquire)
     for_each(operations[label], GenerationMode.POSITIVE, ask_for_what_is_there)
     assert successes >= EXAMPLES
     assert (accepted_items >= EXAMPLES) is label.startswith("POST /api")
 
 
-def for_each(operation: AnyOperation, mode: GenerationMode, ask: Callable[[AnyCase], Any]) -> None:
+def for_each(operation: AnyOperation, mode: GenerationMode, acquire: Callable[[AnyCase], Any]) -> None:
     """Asks for each of the same examples every time, in which nothing is sought by luck."""
 
     @seed(4)
@@ -154,7 +154,7 @@ def for_each(operation: AnyOperation, mode: GenerationMode, ask: Callable[[AnyCa
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def asked(case: AnyCase) -> None:
-        ask(case)
+        acquire(case)
 
     asked()
 

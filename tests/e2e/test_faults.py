@@ -19,7 +19,7 @@ import pytest
 
 from stoplist.db.pools import WAITING_ASKERS
 from stoplist.ids import hash_secret
-from stoplist.web.concurrency_limit import AT_ONCE
+from stoplist.web.concurrency_limit import MAX_CONCURRENT_PER_SOURCE
 from tests.conftest import leave_out
 from tests.db import hosts
 from tests.e2e import load
@@ -179,7 +179,7 @@ def test_a_standby_takes_over(tmp_path: Path, valkey: Valkey, pytestconfig: pyte
 _ELSEWHERE = ("127.0.0.9", 0)
 
 
-class Crowd:
+class PerSourceConcurrency:
     """Callers over connections of their own, all of whom ask at the same time."""
 
     def __init__(self, server: Server, count: int) -> None:
@@ -190,7 +190,7 @@ class Crowd:
             for _ in range(count)
         ]
 
-    def ask(self, request: bytes) -> list[tuple[int, bytes]]:
+    def acquire(self, request: bytes) -> list[tuple[int, bytes]]:
         """Status and body of each answer."""
         for line in self._lines:
             line.sendall(request)
@@ -239,17 +239,17 @@ def test_either_store_stands_still(proxied: Proxied, pooled: Pooled) -> None:
 
 async def _come_all_at_once(server: Server, partners: Partners) -> None:
     """Nobody is let in, and as many as may wait do."""
-    crowd = await asyncio.to_thread(Crowd, server, CALLERS)
+    crowd = await asyncio.to_thread(PerSourceConcurrency, server, CALLERS)
     try:
         before_bytes = crowd.server_bytes()
-        answers = await asyncio.to_thread(crowd.ask, load.call(partners.issued[0]["access_token"]))
+        answers = await asyncio.to_thread(crowd.acquire, load.call(partners.issued[0]["access_token"]))
         grown_bytes = crowd.server_bytes() - before_bytes
     finally:
         crowd.leave()
     # All come from one address: so many of it are looked into at once, and the others refused before that.
     assert {status for status, _ in answers} == {429, 503}
     refused_at_once = sum(status == 429 for status, _ in answers)
-    assert refused_at_once >= CALLERS - WORKERS * AT_ONCE - WAITING_ASKERS
+    assert refused_at_once >= CALLERS - WORKERS * MAX_CONCURRENT_PER_SOURCE - WAITING_ASKERS
     assert grown_bytes < MAY_GROW_BYTES
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoplist.oauth.authentication import Presented, find_client, is_proved
+from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
 from tests.builders import audit_rows, opened
 from tests.e2e.running import PATIENCE_S, STOPLIST, Done, Key, Place
 
@@ -56,8 +56,8 @@ def proves(place: Place, key: Key) -> bool:
 
     async def look() -> bool:
         async with opened(place.database_url) as database:
-            shown = Presented(client_id=key.client_id, client_secret=key.secret)
-            return is_proved(await find_client(database, key.client_id), shown)
+            shown = PresentedCredentials(client_id=key.client_id, client_secret=key.secret)
+            return is_authenticated(await find_client(database, key.client_id), shown)
 
     return asyncio.run(look())
 

@@ -246,9 +246,9 @@ def test_a_disabled_person_is_out_at_once_at_every_worker(scaled_site: Site) -> 
             while len(lines) < 2:
                 line = await stack.enter_async_context(load.connection(server))
                 lines.setdefault(worker_of(server, line).pid, line)
-            assert {(await load.ask(line, request)).status for line in lines.values()} == {200}
+            assert {(await load.acquire(line, request)).status for line in lines.values()} == {200}
             await disable(page, "out@acme.example")
-            assert {(await load.ask(line, request)).status for line in lines.values()} == {303}
+            assert {(await load.acquire(line, request)).status for line in lines.values()} == {303}
             await hers.reload()
             await expect(hers).to_have_title(re.compile("Sign in"))
 

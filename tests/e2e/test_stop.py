@@ -39,7 +39,7 @@ def test_a_request_that_never_comes_to_an_end_does_not_hold_up_the_stop(place: P
         async with load.connections([server], 2) as (endless, other):
             await endless.send(load.issue(key)[:-1])
             # A later request has been answered: the one before is under way.
-            await load.ask(other, load.call("x"))
+            await load.acquire(other, load.call("x"))
             server.process.send_signal(signal.SIGTERM)
             assert await endless.is_closed()
 

@@ -137,7 +137,7 @@ def test_they_serve_one_port_count_together_and_show_one_page_of_metrics(scaled:
     async def ask_all(server: Server) -> tuple[list[Answer], set[int]]:
         async with _lines_to_both(server) as of, load.connections([server], 10) as more:
             serving, lines = set(of), [*of.values(), *more]
-            asked = [[load.ask(line, load.issue(key)) for line in lines] for _ in range(5)]
+            asked = [[load.acquire(line, load.issue(key)) for line in lines] for _ in range(5)]
             return [answer for some in asked for answer in await asyncio.gather(*some)], serving
 
     with reserved_address() as metrics, scaled.serving(METRICS_LISTEN=metrics) as server:
@@ -200,7 +200,7 @@ async def _under_load(server: Server, key: Key, victim: psutil.Process) -> tuple
         nonlocal broken
         while len(tokens) < 400:
             try:
-                answer = await load.ask(line, request)
+                answer = await load.acquire(line, request)
             except _BROKEN:
                 broken += 1
                 async with load.connection(server) as next_line:
@@ -224,7 +224,7 @@ async def _under_load(server: Server, key: Key, victim: psutil.Process) -> tuple
 
 async def _statuses(server: Server, requests: list[bytes]) -> set[int]:
     async with load.connection(server) as line:
-        return {(await load.ask(line, request)).status for request in requests}
+        return {(await load.acquire(line, request)).status for request in requests}
 
 
 def _have_served(server: Server, number: int) -> bool:
@@ -310,14 +310,14 @@ def test_whoever_asks_for_readiness_hears_of_the_stop_before_connections_are_ref
     async def said(server: Server, metrics: str) -> list[Answer]:
         async with _lines_to_both(server) as kept:
             first, second = kept.values()
-            assert (await load.ask(first, READYZ)).status == 200
+            assert (await load.acquire(first, READYZ)).status == 200
             # When the parent has said what the other counts, it has passed on before that this one was asked.
             await asyncio.to_thread(counted, metrics, "requests_total /readyz 200", 1)
-            assert (await load.ask(second, HEALTHZ)).status == 200
+            assert (await load.acquire(second, HEALTHZ)).status == 200
             await asyncio.to_thread(counted, metrics, "requests_total /healthz 200", 1)
             server.process.send_signal(signal.SIGTERM)
             told = await _told_by_each(server, set(kept))
-            told += [await load.ask(line, READYZ) for line in (second, first)]
+            told += [await load.acquire(line, READYZ) for line in (second, first)]
         # Nobody waits for the rest of the notice.
         server.process.send_signal(signal.SIGINT)
         await load.refuses_connections(server)
@@ -348,7 +348,7 @@ async def _told_by_each(server: Server, pids: set[int]) -> list[Answer]:
         while pids:
             async with load.connection(server) as line:
                 pid = worker_of(server, line).pid
-                answer = await load.ask(line, READYZ)
+                answer = await load.acquire(line, READYZ)
             # Until it has heard of the stop it is as ready as ever.
             assert answer.status in (200, 503)
             if answer.status == 503:

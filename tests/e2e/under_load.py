@@ -91,18 +91,18 @@ async def _all_is_answered(partners: Partners) -> None:
         for line in lines:
             pair = await _issued(line, partners.key)
             partners.issued.append(pair)
-            answer = await load.ask(line, load.refresh(pair["refresh_token"]))
+            answer = await load.acquire(line, load.refresh(pair["refresh_token"]))
             assert answer.status == 200, answer
             partners.rotations[pair["refresh_token"]] = renewed = answer.json()
             for token in (pair["access_token"], renewed["access_token"]):
-                assert (await load.ask(line, load.call(token))).status == 404
+                assert (await load.acquire(line, load.call(token))).status == 404
 
 
 async def _issued(line: Connection, key: Key) -> dict[str, Any]:
     """A pair; a connection that was made while nobody could write finds out by its first write that it must go."""
-    answer = await load.ask(line, load.issue(key))
+    answer = await load.acquire(line, load.issue(key))
     if answer.status == 503:
-        answer = await load.ask(line, load.issue(key))
+        answer = await load.acquire(line, load.issue(key))
     assert answer.status == 200, answer
     pair: dict[str, Any] = answer.json()
     return pair

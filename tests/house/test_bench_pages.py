@@ -8,8 +8,8 @@ from bench.history import Past
 from bench.scripts import Partner
 from bench.server import BenchError
 from bench.verdict import PageTime, Spread
-from stoplist.web.admin.page_request import Way, get
-from stoplist.web.admin.screens import WAYS
+from stoplist.web.admin.page_request import PageRoute, get
+from stoplist.web.admin.screens import ROUTES
 
 PAST = Past(
     partner=Partner("svc_ci_bench", "svc_cs_bench"),
@@ -26,19 +26,19 @@ PAST = Past(
 def test_every_page_is_asked() -> None:
     """No page that needs somebody to be signed in is left out, but for files."""
     asked = {one.title for one in requests.asks(PAST)}
-    assert {way.path for way in WAYS if way.method == "GET" and not way.is_open} - asked == {"/audit/export"}
+    assert {way.path for way in ROUTES if way.method == "GET" and not way.is_open} - asked == {"/audit/export"}
 
 
 def test_whatever_is_asked_in_particular_is_asked_of_a_page_that_there_is() -> None:
     """A page that moves takes its questions along."""
-    there = {(way.method, way.path) for way in WAYS}
+    there = {(way.method, way.path) for way in ROUTES}
     asked = {("GET" if one.fields is None else "POST", one.title.partition(", ")[0]) for one in requests.asks(PAST)}
     assert asked <= there
 
 
 def test_a_path_with_a_name_that_has_no_example_stops_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new page is not left out in silence."""
-    monkeypatch.setattr(requests, "WAYS", (*WAYS, _page("/planets/{planet}")))
+    monkeypatch.setattr(requests, "ROUTES", (*ROUTES, _page("/planets/{planet}")))
     with pytest.raises(BenchError, match=r"no example of 'planet' in the path of the page /planets/\{planet\}"):
         requests.asks(PAST)
 
@@ -87,7 +87,7 @@ def _always(figure: float) -> Spread:
     return Spread(figure, figure, figure)
 
 
-def _page(path: str) -> Way:
+def _page(path: str) -> PageRoute:
     async def show(_: object) -> None: ...
 
     return get(path, show)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Imports that wait until they are needed are listed in docs/decisions/0002-rooms-and-layers.md, and are all there is."""
+"""Late imports are those that docs/decisions/0002-rooms-and-layers.md lists."""
 
 import ast
 import re

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from stoplist.limits.decision import Decision
+from stoplist.limits.decision import RateDecision
 
 
-def at_once(asked: Coroutine[Any, Any, Decision]) -> Decision:
+def at_once(asked: Coroutine[Any, Any, RateDecision]) -> RateDecision:
     """The decision, which must be there without giving way to any other request."""
     with pytest.raises(StopIteration) as stop:
         asked.send(None)
     decision = stop.value.value
-    assert isinstance(decision, Decision)
+    assert isinstance(decision, RateDecision)
     return decision

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from stoplist.limits import store as limit_store
-from stoplist.limits.decision import Decision
+from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Limiter, Log
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.limits.shared import SharedLimiter
@@ -62,8 +62,8 @@ class StoreAlone(Limiter):
     def __init__(self, store: LimitStore) -> None:
         self._store = store
 
-    async def ask(self, own: Log, other: Log | None, *, limit: int) -> Decision:
-        return await self._store.ask(own, other, limit=limit)
+    async def acquire(self, own: Log, other: Log | None, *, limit: int) -> RateDecision:
+        return await self._store.acquire(own, other, limit=limit)
 
     async def sweep(self) -> None:
         """The store forgets by itself."""
@@ -84,7 +84,7 @@ class Counting(Protocol):
     @property
     def tick_ns(self) -> int: ...
 
-    def ask(self, asked: Coroutine[Any, Any, Decision]) -> Decision: ...
+    def acquire(self, asked: Coroutine[Any, Any, RateDecision]) -> RateDecision: ...
 
 
 class InProcess:
@@ -96,7 +96,7 @@ class InProcess:
         self.clock = FakeClock()
         self.limiter = MemoryLimiter(self.clock)
 
-    def ask(self, asked: Coroutine[Any, Any, Decision]) -> Decision:
+    def acquire(self, asked: Coroutine[Any, Any, RateDecision]) -> RateDecision:
         return at_once(asked)
 
 
@@ -112,7 +112,7 @@ class AtStore:
         store = LimitStore(redis.asyncio.Redis.from_url(url, socket_timeout=None), script=CLOCKED_SCRIPT)
         self.limiter: Limiter = StoreAlone(store) if is_alone else SharedLimiter(store, self.clock)
 
-    def ask(self, asked: Coroutine[Any, Any, Decision]) -> Decision:
+    def acquire(self, asked: Coroutine[Any, Any, RateDecision]) -> RateDecision:
         return self._runner.run(asked)
 
     def close(self) -> None:

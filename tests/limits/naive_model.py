@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from stoplist.limits.decision import Decision
+from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Limiter
 from tests.limits.counting import Counting
 
@@ -57,7 +57,7 @@ class NaiveLimits:
     def would_accept(self, asked: Asked, limit: int, now_ns: int) -> bool:
         return len(self.counted_ns(asked, now_ns)) < limit
 
-    def ask(self, asked: Asked, limit: int, now_ns: int) -> Decision:
+    def acquire(self, asked: Asked, limit: int, now_ns: int) -> RateDecision:
         accepted = self.would_accept(asked, limit, now_ns)
         if accepted:
             self.accepted.append((now_ns, asked))
@@ -66,10 +66,10 @@ class NaiveLimits:
         reset_s = next(s for s in range(1, 61) if now_ns + s * SECOND_NS - oldest_ns >= MINUTE_NS)
         remaining = max(0, limit - len(counted_ns))
         if accepted:
-            return Decision(True, limit, remaining, reset_s, 0)
+            return RateDecision(True, limit, remaining, reset_s, 0)
         # A ceiling of 0 never accepts; the answer names a minute all the same.
         retry_s = next((s for s in range(1, 61) if self.would_accept(asked, limit, now_ns + s * SECOND_NS)), 60)
-        return Decision(False, limit, remaining, reset_s, retry_s)
+        return RateDecision(False, limit, remaining, reset_s, retry_s)
 
     def next_accepted_ns(self, asked: Asked, limit: int, now_ns: int) -> int:
         """The first moment from now on at which a ceiling above 0 accepts; it changes only when an entry leaves."""
@@ -115,7 +115,7 @@ class LimiterAgainstModel(RuleBasedStateMachine):
         self.counting.clock.advance((-(-at_ns // tick_ns) * tick_ns - self.now_ns) / SECOND_NS)
         assert at_ns <= self.now_ns < at_ns + tick_ns
 
-    def ask(self, asked: Asked, limit: int) -> Decision:
+    def acquire(self, asked: Asked, limit: int) -> RateDecision:
         limit = asked.ceiling(limit)
         if (
             self.is_a_time_once
@@ -123,8 +123,8 @@ class LimiterAgainstModel(RuleBasedStateMachine):
             and self.model.would_accept(asked, limit, self.now_ns)
         ):
             self.go_to(self.now_ns + 1)
-        decision = self.counting.ask(request(self.counting.limiter, asked, limit))
-        assert decision == self.model.ask(asked, limit, self.now_ns)
+        decision = self.counting.acquire(request(self.counting.limiter, asked, limit))
+        assert decision == self.model.acquire(asked, limit, self.now_ns)
         return decision
 
     @rule(step_ns=steps_ns)
@@ -135,34 +135,34 @@ class LimiterAgainstModel(RuleBasedStateMachine):
     def requests_come(self, asked: Asked, limit: int, gaps_ns: list[int]) -> None:
         for gap_ns in gaps_ns:
             self.go_to(self.now_ns + gap_ns)
-            self.ask(asked, limit)
+            self.acquire(asked, limit)
 
     @rule(asked=requests, limit=ceilings.filter(bool))
     def a_client_comes_back_a_tick_early_and_on_time(self, asked: Asked, limit: int) -> None:
         on_time_ns = self.model.next_accepted_ns(asked, asked.ceiling(limit), self.now_ns)
         if on_time_ns > self.now_ns:
             self.go_to(on_time_ns - self.counting.tick_ns)
-            assert not self.ask(asked, limit).accepted
+            assert not self.acquire(asked, limit).accepted
             self.go_to(on_time_ns)
-        assert self.ask(asked, limit).accepted
+        assert self.acquire(asked, limit).accepted
 
     @rule(asked=requests, limit=ceilings.filter(bool))
     def a_refused_client_waits_as_told(self, asked: Asked, limit: int) -> None:
-        decision = self.ask(asked, limit)
+        decision = self.acquire(asked, limit)
         if not decision.accepted:
             self.counting.clock.advance(decision.retry_after_s - 1)
-            assert not self.ask(asked, limit).accepted
+            assert not self.acquire(asked, limit).accepted
             self.counting.clock.advance(1)
-            assert self.ask(asked, limit).accepted
+            assert self.acquire(asked, limit).accepted
 
 
-def request(limiter: Limiter, asked: Asked, limit: int) -> Coroutine[Any, Any, Decision]:
+def request(limiter: Limiter, asked: Asked, limit: int) -> Coroutine[Any, Any, RateDecision]:
     """The request that the model knows as `asked`."""
     match asked.kind:
         case "api":
             return limiter.api(asked.client_id, limit=limit)
         case "proved":
-            return limiter.token_proved(asked.client_id, asked.source, limit=limit)
+            return limiter.token_authenticated(asked.client_id, asked.source, limit=limit)
         case "failed":
             return limiter.token_failed(asked.client_id, asked.source, limit=limit)
         case _:

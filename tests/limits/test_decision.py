@@ -1,6 +1,6 @@
 """One decision over two logs, at times given by hand."""
 
-from stoplist.limits.decision import Decision, decide
+from stoplist.limits.decision import RateDecision, decide
 from stoplist.limits.sliding_log import NOTHING, WINDOW_NS, SlidingLog
 
 SECOND_NS = 1_000_000_000
@@ -15,13 +15,13 @@ def log_of(*times_s: float) -> SlidingLog:
     return log
 
 
-def at(time_s: float, own: SlidingLog, other: SlidingLog = NOTHING, *, limit: int) -> Decision:
+def at(time_s: float, own: SlidingLog, other: SlidingLog = NOTHING, *, limit: int) -> RateDecision:
     return decide(own, other, limit=limit, now_ns=START_NS + round(time_s * SECOND_NS))
 
 
 def test_the_first_request_leaves_one_less_and_a_full_minute() -> None:
     """Section D8 shows it: `r=59;t=60`."""
-    assert at(0, NOTHING, limit=60) == Decision(True, 60, 59, 60, 0)
+    assert at(0, NOTHING, limit=60) == RateDecision(True, 60, 59, 60, 0)
 
 
 def test_reset_is_the_time_until_the_oldest_counted_request_leaves() -> None:
@@ -35,9 +35,9 @@ def test_reset_is_the_time_until_the_oldest_counted_request_leaves() -> None:
 def test_both_logs_together_fill_the_ceiling() -> None:
     """A request is refused if its two logs together hold N, whichever of them it would be recorded in."""
     one, two = log_of(1), log_of(2, 3)
-    assert at(10, one, two, limit=4) == Decision(True, 4, 0, 51, 0)
-    assert at(10, one, two, limit=3) == Decision(False, 3, 0, 51, 51)
-    assert at(10, two, one, limit=3) == Decision(False, 3, 0, 51, 51)
+    assert at(10, one, two, limit=4) == RateDecision(True, 4, 0, 51, 0)
+    assert at(10, one, two, limit=3) == RateDecision(False, 3, 0, 51, 51)
+    assert at(10, two, one, limit=3) == RateDecision(False, 3, 0, 51, 51)
 
 
 def test_nothing_is_recorded_by_deciding() -> None:
@@ -58,12 +58,12 @@ def test_retry_after_is_rounded_up_and_at_least_one_second() -> None:
 
 def test_after_a_lowered_ceiling_several_must_leave_before_the_next_is_accepted() -> None:
     """Three counted and a ceiling of two: the second oldest must leave too, from whichever log it is in."""
-    assert at(30, log_of(1, 5, 9), limit=2) == Decision(False, 2, 0, 31, 35)
-    assert at(30, log_of(1, 9), log_of(5), limit=2) == Decision(False, 2, 0, 31, 35)
-    assert at(30, log_of(5), log_of(1, 9), limit=2) == Decision(False, 2, 0, 31, 35)
-    assert at(30, NOTHING, log_of(1, 5, 9), limit=2) == Decision(False, 2, 0, 31, 35)
-    assert at(30.5, log_of(1, 5, 9), limit=2) == Decision(False, 2, 0, 31, 35)
-    assert at(30, log_of(1, 5, 9), limit=1) == Decision(False, 1, 0, 31, 39)
+    assert at(30, log_of(1, 5, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
+    assert at(30, log_of(1, 9), log_of(5), limit=2) == RateDecision(False, 2, 0, 31, 35)
+    assert at(30, log_of(5), log_of(1, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
+    assert at(30, NOTHING, log_of(1, 5, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
+    assert at(30.5, log_of(1, 5, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
+    assert at(30, log_of(1, 5, 9), limit=1) == RateDecision(False, 1, 0, 31, 39)
 
 
 def test_remaining_is_never_negative() -> None:
@@ -73,10 +73,10 @@ def test_remaining_is_never_negative() -> None:
 
 def test_a_ceiling_of_zero_accepts_nothing_and_names_a_minute() -> None:
     """There is no time after which it would; the answer is a refusal all the same, never an error."""
-    assert at(0, NOTHING, limit=0) == Decision(False, 0, 0, 60, 60)
-    assert at(30, log_of(1, 5), limit=0) == Decision(False, 0, 0, 31, 60)
+    assert at(0, NOTHING, limit=0) == RateDecision(False, 0, 0, 60, 60)
+    assert at(30, log_of(1, 5), limit=0) == RateDecision(False, 0, 0, 31, 60)
 
 
 def test_a_huge_ceiling_is_a_number_like_another() -> None:
     """An administrator may give a credential any ceiling."""
-    assert at(0, log_of(0), limit=10**9) == Decision(True, 10**9, 10**9 - 2, 60, 0)
+    assert at(0, log_of(0), limit=10**9) == RateDecision(True, 10**9, 10**9 - 2, 60, 0)

@@ -44,10 +44,10 @@ def test_no_sixty_seconds_hold_more_than_n_accepted_token_requests(
     logs_ns: dict[str, list[int]] = {}
     for gap_ns, proves, source in asked:
         clock.advance(gap_ns / SECOND_NS)
-        ask = limiter.token_proved if proves else limiter.token_failed
-        if at_once(ask("many", source, limit=limit)).accepted:
+        acquire = limiter.token_authenticated if proves else limiter.token_failed
+        if at_once(acquire("many", source, limit=limit)).accepted:
             logs_ns.setdefault("proved" if proves else source, []).append(clock.monotonic_ns())
-        if at_once(ask("single", "x", limit=limit)).accepted:
+        if at_once(acquire("single", "x", limit=limit)).accepted:
             logs_ns.setdefault("single", []).append(clock.monotonic_ns())
     assert all(are_sixty_seconds_apart(log_ns, limit) for log_ns in logs_ns.values())
 
@@ -58,7 +58,7 @@ def test_a_sweep_leaves_only_the_logs_in_which_something_counts(clock: FakeClock
 
     def ask_all(name: str) -> None:
         at_once(limiter.api(name, limit=5))
-        at_once(limiter.token_proved(name, "s", limit=5))
+        at_once(limiter.token_authenticated(name, "s", limit=5))
         at_once(limiter.token_failed(name, "s", limit=5))
         at_once(limiter.token_unknown(name))
 
@@ -100,7 +100,7 @@ def test_a_sweep_gives_way_after_every_few_hundred_logs(clock: FakeClock) -> Non
 def test_refused_requests_make_no_log(clock: FakeClock) -> None:
     """A flood of refusals from ever new sources leaves nothing in memory."""
     limiter = MemoryLimiter(clock)
-    assert all(at_once(limiter.token_proved("a", "s", limit=2)).accepted for _ in range(2))
+    assert all(at_once(limiter.token_authenticated("a", "s", limit=2)).accepted for _ in range(2))
     for number in range(100):
         assert not at_once(limiter.token_failed("a", f"s{number}", limit=2)).accepted
     assert limiter.log_count == 1

@@ -11,7 +11,7 @@ import pytest
 
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
-from stoplist.limits.limiter import Health
+from stoplist.limits.limiter import StoreHealth
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.limits.opening import open_limiter
 from stoplist.limits.store import LimitStore, StoreLost
@@ -30,7 +30,7 @@ PASSWORD = "not-to-be-repeated"
 RIGHTS = ["+evalsha", "+script|load", "+time", "+zadd", "+zcard", "+zrange", "+zremrangebyscore", "+del", "+pexpire"]
 
 
-async def opened(url: str) -> Health:
+async def opened(url: str) -> StoreHealth:
     """How a limiter at this address stands after it has decided once; it is closed, and nothing of it is left over."""
     limiter = await open_limiter(url, Clock())
     try:
@@ -69,13 +69,13 @@ def test_without_a_store_each_process_counts(run: Run, url: str | None) -> None:
 def test_over_tcp_and_over_a_unix_socket_the_store_counts(run: Run, valkey: Valkey) -> None:
     """Both lead to the same counts, and nothing is left open."""
     for url in (valkey.url, valkey.unix_url):
-        assert run(opened(url)) == Health(is_lost=False, decided_alone=0)
+        assert run(opened(url)) == StoreHealth(is_lost=False, decided_alone=0)
     gc.collect()
 
 
 def test_the_rights_that_the_remedy_names_are_enough(run: Run, user: str) -> None:
     """A user who may do that and nothing else."""
-    assert run(opened(user)) == Health(is_lost=False, decided_alone=0)
+    assert run(opened(user)) == StoreHealth(is_lost=False, decided_alone=0)
 
 
 @pytest.mark.parametrize("right", ["+evalsha", "+script|load", "+time", "+zrange", "+zadd", "+pexpire", "~stoplist:*"])
@@ -97,7 +97,7 @@ def test_a_store_that_is_away_does_not_stop_the_start(
         port = closed.getsockname()[1]
         for url in (f"redis://:{PASSWORD}@127.0.0.1:{port}/0", f"unix://:{PASSWORD}@{tmp_path}/none.sock"):
             caplog.clear()
-            assert run(opened(url)) == Health(is_lost=True, decided_alone=1)
+            assert run(opened(url)) == StoreHealth(is_lost=True, decided_alone=1)
             (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
             assert record.__dict__["fields"] == {"why": "ConnectionError"}
     gc.collect()
@@ -106,7 +106,7 @@ def test_a_store_that_is_away_does_not_stop_the_start(
 def test_a_store_that_does_not_answer_does_not_stop_the_start(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     """It accepts, and says nothing: a frozen server, or a firewall."""
     with socket.create_server(("127.0.0.1", 0)) as mute, patience(0.25):
-        assert run(opened(f"redis://127.0.0.1:{mute.getsockname()[1]}/0")) == Health(is_lost=True, decided_alone=1)
+        assert run(opened(f"redis://127.0.0.1:{mute.getsockname()[1]}/0")) == StoreHealth(is_lost=True, decided_alone=1)
     (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert record.__dict__["fields"] == {"why": "no answer within 250 ms"}
     gc.collect()
@@ -144,7 +144,7 @@ def tls(pytestconfig: pytest.Config) -> Iterator[Valkey]:
 
 def test_over_tls_the_store_counts(run: Run, tls: Valkey) -> None:
     """With the authority that the address names."""
-    assert run(opened(tls.url)) == Health(is_lost=False, decided_alone=0)
+    assert run(opened(tls.url)) == StoreHealth(is_lost=False, decided_alone=0)
     gc.collect()
 
 
@@ -164,7 +164,7 @@ def test_a_certificate_that_ceases_to_be_trusted_loses_the_store(
     async def main() -> None:
         store = LimitStore.at(tls.url.partition("?")[0])
         with pytest.raises(StoreLost, match="TLS: CERTIFICATE_VERIFY_FAILED"):
-            await store.ask(("api", "a"), None, limit=1)
+            await store.acquire(("api", "a"), None, limit=1)
         await store.close()
 
     run(main())
@@ -200,7 +200,7 @@ def test_closing_answers_those_who_wait(run: Run, caplog: pytest.LogCaptureFixtu
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as mute:
             store = LimitStore.at(f"redis://127.0.0.1:{mute.getsockname()[1]}/0")
-            asked = [asyncio.create_task(store.ask(("api", str(number)), None, limit=1)) for number in range(300)]
+            asked = [asyncio.create_task(store.acquire(("api", str(number)), None, limit=1)) for number in range(300)]
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             await store.close()

@@ -9,7 +9,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stoplist.limits.decision import Decision
+from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Log
 from stoplist.limits.store import LimitStore, key_of
 from tests.limits.counting import AtStore, StoreAlone, at_store, own_url, patience
@@ -37,8 +37,8 @@ def client(valkey: Valkey) -> Iterator["redis.Redis"]:
         yield own
 
 
-def api(script: AtStore, limit: int) -> Decision:
-    return script.ask(script.limiter.api("a", limit=limit))
+def api(script: AtStore, limit: int) -> RateDecision:
+    return script.acquire(script.limiter.api("a", limit=limit))
 
 
 def all_kinds(source: str) -> list[Asked]:
@@ -51,7 +51,7 @@ def test_many_requests_within_a_microsecond_are_counted_one_by_one(script: AtSto
     assert not any(api(script, 60).accepted for _ in range(60))
     assert client.zcard(key_of(("api", "a"))) == 60
     script.clock.advance(60 - 1e-6)
-    assert api(script, 60) == Decision(False, 60, 0, 1, 1)
+    assert api(script, 60) == RateDecision(False, 60, 0, 1, 1)
     script.clock.advance(1e-6)
     assert api(script, 60).accepted
     assert not api(script, 60).accepted
@@ -64,7 +64,7 @@ def test_a_lowered_ceiling_after_a_tie_names_the_second(script: AtStore) -> None
     assert api(script, 2).accepted
     assert api(script, 2).accepted
     script.clock.advance(30.5)
-    assert api(script, 1) == Decision(False, 1, 0, 30, 30)
+    assert api(script, 1) == RateDecision(False, 1, 0, 30, 30)
 
 
 ages_us = st.sets(st.integers(0, MINUTE_US - 1), max_size=9)
@@ -84,31 +84,31 @@ def test_under_every_lowered_ceiling_the_right_entry_of_both_logs_must_leave(
     oldest_first = sorted([*proved, *failed], reverse=True)
     for limit in range(1, len(oldest_first) + 1):
         waits_s = -(-(MINUTE_US - oldest_first[-limit]) // 1_000_000)
-        for ask in (script.limiter.token_proved, script.limiter.token_failed):
-            assert script.ask(ask("a", "s", limit=limit)).retry_after_s == waits_s
+        for acquire in (script.limiter.token_authenticated, script.limiter.token_failed):
+            assert script.acquire(acquire("a", "s", limit=limit)).retry_after_s == waits_s
 
 
 def test_a_clock_that_is_set_back_locks_nobody_out_for_longer_than_a_minute(script: AtStore) -> None:
     """What was counted before is counted for a minute from then on, in both logs, and no more is let through."""
-    assert all(script.ask(script.limiter.token_failed("a", "x", limit=4)).accepted for _ in range(2))
+    assert all(script.acquire(script.limiter.token_failed("a", "x", limit=4)).accepted for _ in range(2))
     script.clock.advance(10)
-    assert all(script.ask(script.limiter.token_proved("a", "x", limit=4)).accepted for _ in range(2))
+    assert all(script.acquire(script.limiter.token_authenticated("a", "x", limit=4)).accepted for _ in range(2))
     script.clock.jump(-HOUR_S)
-    refused = script.ask(script.limiter.token_proved("a", "x", limit=4))
-    assert refused == Decision(False, 4, 0, 60, 60)
+    refused = script.acquire(script.limiter.token_authenticated("a", "x", limit=4))
+    assert refused == RateDecision(False, 4, 0, 60, 60)
     script.clock.advance(59)
-    assert script.ask(script.limiter.token_failed("a", "x", limit=4)) == Decision(False, 4, 0, 1, 1)
+    assert script.acquire(script.limiter.token_failed("a", "x", limit=4)) == RateDecision(False, 4, 0, 1, 1)
     script.clock.advance(1.001)
-    assert script.ask(script.limiter.token_proved("a", "x", limit=4)) == Decision(True, 4, 3, 60, 0)
+    assert script.acquire(script.limiter.token_authenticated("a", "x", limit=4)) == RateDecision(True, 4, 3, 60, 0)
 
 
 def test_a_clock_that_goes_forward_lets_the_logs_go(script: AtStore) -> None:
     """Nothing stays from a time that is over, and nothing from one that never was, when it is set right again."""
     assert all(api(script, 3).accepted for _ in range(3))
     script.clock.jump(HOUR_S)
-    assert api(script, 3) == Decision(True, 3, 2, 60, 0)
+    assert api(script, 3) == RateDecision(True, 3, 2, 60, 0)
     script.clock.jump(-HOUR_S)
-    assert api(script, 3) == Decision(True, 3, 1, 60, 0)
+    assert api(script, 3) == RateDecision(True, 3, 1, 60, 0)
     script.clock.advance(60.001)
     assert api(script, 3).remaining == 2
 
@@ -145,7 +145,7 @@ def test_keys_expire_by_themselves_a_second_after_their_newest_entry_leaves(
     flood = [Asked("unknown", "", f"2001:db8:{number}::/64") for number in range(300)]
     begun_s = time.monotonic()
     for asked in (*all_kinds("192.0.2.1"), *flood):
-        assert script.ask(request(script.limiter, asked, 300)).accepted
+        assert script.acquire(request(script.limiter, asked, 300)).accepted
     keys = client.keys("stoplist:*")
     assert len(keys) == 4 + 300
     left_ms = [client.pttl(key) for key in keys]
@@ -155,13 +155,13 @@ def test_keys_expire_by_themselves_a_second_after_their_newest_entry_leaves(
 
 def test_nothing_is_written_for_a_refused_request(script: AtStore, client: "redis.Redis") -> None:
     """A flood of refusals from ever new sources makes no key, and none lives on by it."""
-    assert script.ask(script.limiter.token_proved("a", "s", limit=1)).accepted
+    assert script.acquire(script.limiter.token_authenticated("a", "s", limit=1)).accepted
     (key,) = client.keys("stoplist:*")
     client.pexpire(key, 30_000)
     before = client.info("commandstats")
     for number in range(50):
-        assert not script.ask(script.limiter.token_failed("a", f"s{number}", limit=1)).accepted
-        assert not script.ask(script.limiter.token_proved("a", f"s{number}", limit=1)).accepted
+        assert not script.acquire(script.limiter.token_failed("a", f"s{number}", limit=1)).accepted
+        assert not script.acquire(script.limiter.token_authenticated("a", f"s{number}", limit=1)).accepted
     after = client.info("commandstats")
     for command in ("zadd", "pexpire", "zremrangebyscore", "del"):
         calls = [stats.get(f"cmdstat_{command}", {}).get("calls", 0) for stats in (before, after)]
@@ -200,7 +200,7 @@ def test_both_logs_of_a_client_have_its_name_as_their_hash_tag(client_id: str, s
 def test_a_cluster_accepts_every_kind(run: Run) -> None:
     """In cluster mode a script whose keys lie in different slots is refused; ours never is."""
 
-    async def ask_all(url: str) -> list[Decision]:
+    async def ask_all(url: str) -> list[RateDecision]:
         limiter = StoreAlone(LimitStore.at(url))
         try:
             return [await request(limiter, asked, 10**9) for source in ODD for asked in all_kinds(source)]

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoplist.clock import Clock
-from stoplist.limits.decision import Decision
-from stoplist.limits.limiter import Health, Log
+from stoplist.limits.decision import RateDecision
+from stoplist.limits.limiter import Log, StoreHealth
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import LimitStore, StoreLost
 from tests.fakes import FakeClock
@@ -92,7 +92,7 @@ def test_a_request_is_one_round_trip_and_many_at_once_share_it(run: Run, url: st
         async with limiter_at(between.url(url)) as limiter:
             seen = Requests(between)
             for number in range(1, 4):
-                assert (await limiter.token_proved("a", "s", limit=10)).accepted
+                assert (await limiter.token_authenticated("a", "s", limit=10)).accepted
                 assert len(seen.pieces) == seen.decisions == number
             seen.pieces.clear()
             decisions = await asyncio.gather(*(limiter.api("a", limit=60) for _ in range(100)))
@@ -126,7 +126,7 @@ def test_more_than_fit_into_one_round_trip_are_decided_in_the_next(run: Run, url
     async def main() -> None:
         async with store_at(url) as store:
             await store.check()
-            asked = (store.ask(("api", f"c{number}"), None, limit=number) for number in range(1, 1001))
+            asked = (store.acquire(("api", f"c{number}"), None, limit=number) for number in range(1, 1001))
             decisions = await asyncio.gather(*asked)
             assert [decision.remaining for decision in decisions] == list(range(1000))
 
@@ -142,22 +142,22 @@ def test_who_hangs_up_harms_no_other(run: Run, url: str, between: Proxy) -> None
             seen = Requests(between)
             between.hold(ANSWERS)
 
-            def ask(number: int) -> "asyncio.Task[Decision]":
-                return asyncio.create_task(store.ask(("api", f"c{number}"), None, limit=number + 1))
+            def acquire(number: int) -> "asyncio.Task[RateDecision]":
+                return asyncio.create_task(store.acquire(("api", f"c{number}"), None, limit=number + 1))
 
-            tasks = [ask(number) for number in range(10)]
+            tasks = [acquire(number) for number in range(10)]
             await until(lambda: seen.decisions == 10, "ten to be under way")
-            tasks += [ask(number) for number in range(10, 20)]
+            tasks += [acquire(number) for number in range(10, 20)]
             await asyncio.sleep(0)
             for task in tasks[::2]:
                 task.cancel()
             between.release()
             answers = await asyncio.gather(*tasks, return_exceptions=True)
             assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::2])
-            decided = [answer for answer in answers if isinstance(answer, Decision)]
+            decided = [answer for answer in answers if isinstance(answer, RateDecision)]
             assert [decision.remaining for decision in decided] == list(range(1, 20, 2))
             # Whoever had not been asked about yet does not count; whoever had, does.
-            again = await asyncio.gather(*(ask(number) for number in range(1, 20)))
+            again = await asyncio.gather(*(acquire(number) for number in range(1, 20)))
             assert [answer.remaining for answer in again[1:9:2]] == [1, 3, 5, 7]
             assert [answer.remaining for answer in again[9::2]] == [10, 12, 14, 16, 18]
 
@@ -188,21 +188,21 @@ def test_an_answer_that_comes_too_late_is_nobody_elses(run: Run, url: str, betwe
     async def main() -> None:
         async with store_at(between.url(url)) as store:
             assert (
-                await store.ask(("api", "late"), None, limit=2)
+                await store.acquire(("api", "late"), None, limit=2)
             ).accepted  # so that its next answer is like no other
             seen = Requests(between)
             between.hold(ANSWERS)
             # Long enough for the request to be sent, whatever else the machine does.
             with patience(2.0), pytest.raises(StoreLost, match="no answer within 250 ms"):
-                await store.ask(("api", "late"), None, limit=2)
+                await store.acquire(("api", "late"), None, limit=2)
             await until(lambda: seen.decisions == 1, "the late one to be under way")
             asked = len(seen.pieces)
-            task = asyncio.create_task(store.ask(("api", "a"), None, limit=7))
+            task = asyncio.create_task(store.acquire(("api", "a"), None, limit=7))
             await until(lambda: len(seen.pieces) > asked, "the next to be under way while the late answer is")
             between.release()
-            assert await task == Decision(True, 7, 6, 60, 0)
-            assert await store.ask(("api", "b"), None, limit=9) == Decision(True, 9, 8, 60, 0)
-            assert not (await store.ask(("api", "late"), None, limit=2)).accepted  # it was counted
+            assert await task == RateDecision(True, 7, 6, 60, 0)
+            assert await store.acquire(("api", "b"), None, limit=9) == RateDecision(True, 9, 8, 60, 0)
+            assert not (await store.acquire(("api", "late"), None, limit=2)).accepted  # it was counted
 
     run(main())
 
@@ -213,9 +213,9 @@ def test_a_forgotten_script_is_sent_within_the_same_request(run: Run, url: str) 
     async def main() -> None:
         async with store_at(url) as store:
             with redis.Redis.from_url(url) as direct:
-                await store.ask(("api", "a"), None, limit=60)
+                await store.acquire(("api", "a"), None, limit=60)
                 direct.script_flush()
-                decisions = await asyncio.gather(*(store.ask(("api", "a"), None, limit=60) for _ in range(10)))
+                decisions = await asyncio.gather(*(store.acquire(("api", "a"), None, limit=60) for _ in range(10)))
                 assert [decision.remaining for decision in decisions] == list(range(58, 48, -1))
 
     run(main())
@@ -226,12 +226,12 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(run: Run,
 
     async def main() -> None:
         async with store_at(url) as store:
-            assert (await store.ask(("api", "a"), None, limit=60)).remaining == 59
+            assert (await store.acquire(("api", "a"), None, limit=60)).remaining == 59
             async with redis.asyncio.Redis.from_url(url) as other:
                 # It answers after it has closed ours, so that the end of ours is here before the answer.
                 assert await other.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]
                 await other.ping()
-            assert (await store.ask(("api", "a"), None, limit=60)).remaining == 58
+            assert (await store.acquire(("api", "a"), None, limit=60)).remaining == 58
 
     run(main())
 
@@ -242,14 +242,14 @@ def test_two_processes_together_let_exactly_n_through(run: Run, url: str) -> Non
     async def main() -> None:
         async with limiter_at(url) as one, limiter_at(url) as other:
             asks = [
-                ask("a", "s", limit=50)
+                acquire("a", "s", limit=50)
                 for _ in range(50)
                 for limiter in (one, other)
-                for ask in (limiter.token_proved, limiter.token_failed)
+                for acquire in (limiter.token_authenticated, limiter.token_failed)
             ]
             decisions = await asyncio.gather(*asks)
             assert sum(decision.accepted for decision in decisions) == 50
-            assert one.health() == other.health() == Health(is_lost=False, decided_alone=0)
+            assert one.health() == other.health() == StoreHealth(is_lost=False, decided_alone=0)
 
     run(main())
 
@@ -281,22 +281,22 @@ def test_room_that_a_refusal_gives_back_is_there_for_the_next(run: Run, url: str
     class Freed(LimitStore):
         """A place is given free after the first has been refused, and before the second is looked at."""
 
-        async def ask(self, own: Log, other: Log | None, *, limit: int, is_recorded: bool = True) -> Decision:
+        async def acquire(self, own: Log, other: Log | None, *, limit: int, is_recorded: bool = True) -> RateDecision:
             if not is_recorded:
                 await tasks[0]
                 direct.delete("stoplist:proved:{a}")
-            return await super().ask(own, other, limit=limit, is_recorded=is_recorded)
+            return await super().acquire(own, other, limit=limit, is_recorded=is_recorded)
 
     async def main() -> None:
         store = Freed.at(url)
         limiter = SharedLimiter(store, FakeClock())
-        assert (await store.ask(("proved", "a"), None, limit=1)).accepted
+        assert (await store.acquire(("proved", "a"), None, limit=1)).accepted
         tasks.extend(asyncio.create_task(limiter.token_failed("a", "s", limit=1)) for _ in range(2))
         assert [decision.accepted for decision in await asyncio.gather(*tasks)] == [False, True]
         assert direct.zcard("stoplist:failed:{a}:s") == 1
         await limiter.close()
 
-    tasks: list[asyncio.Task[Decision]] = []
+    tasks: list[asyncio.Task[RateDecision]] = []
     with redis.Redis.from_url(url) as direct:
         run(main())
 
@@ -315,8 +315,8 @@ def test_however_the_clock_of_the_store_jumps_no_process_exceeds_n_in_sixty_seco
         for gap_ms, jump_s in steps:
             counting.clock.advance(gap_ms / 1000 + 1e-6)
             counting.clock.jump(jump_s)
-            if counting.ask(counting.limiter.api("a", limit=limit)).accepted:
+            if counting.acquire(counting.limiter.api("a", limit=limit)).accepted:
                 accepted_ns.append(counting.clock.monotonic_ns())
         assert all(b - a >= 60 * SECOND_NS for a, b in zip(accepted_ns, accepted_ns[limit:], strict=False))
         counting.clock.advance(61.001)
-        assert counting.ask(counting.limiter.api("a", limit=limit)).accepted
+        assert counting.acquire(counting.limiter.api("a", limit=limit)).accepted

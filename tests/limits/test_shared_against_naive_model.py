@@ -10,8 +10,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from stoplist.limits.decision import Decision
-from stoplist.limits.limiter import Health
+from stoplist.limits.decision import RateDecision
+from stoplist.limits.limiter import StoreHealth
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import LimitStore
 from tests.limits.counting import CLOCKED_SCRIPT, StoreClock, own_url, patience
@@ -104,26 +104,26 @@ class SharedAgainstModel(RuleBasedStateMachine):
     def now_ns(self) -> int:
         return self.deployed.clock.monotonic_ns()
 
-    def expected(self, known: Known, asked: Asked, limit: int) -> Decision:
+    def expected(self, known: Known, asked: Asked, limit: int) -> RateDecision:
         if not known.is_lost and not self.is_up:
             known.is_lost = True
             self.losses += 1
         if known.is_lost:
             known.decided_alone += 1
-            return known.accepted.ask(asked, limit, self.now_ns)
+            return known.accepted.acquire(asked, limit, self.now_ns)
         models = (self.store, known.accepted)
         refusing = [model for model in models if not model.would_accept(asked, limit, self.now_ns)]
-        decisions = [model.ask(asked, limit, self.now_ns) for model in refusing or models]
+        decisions = [model.acquire(asked, limit, self.now_ns) for model in refusing or models]
         if refusing:
             return max(decisions, key=lambda it: it.retry_after_s)
         return min(decisions, key=lambda it: it.remaining)
 
-    def ask(self, process: int, asked: Asked, limit: int) -> None:
+    def acquire(self, process: int, asked: Asked, limit: int) -> None:
         self.deployed.clock.advance(1e-6)  # The store counts each microsecond once.
         limit, known, limiter = asked.ceiling(limit), self.known[process], self.deployed.limiters[process]
         decision = self.deployed.run(request(limiter, asked, limit))
         assert decision == self.expected(known, asked, limit)
-        assert limiter.health() == Health(is_lost=known.is_lost, decided_alone=known.decided_alone)
+        assert limiter.health() == StoreHealth(is_lost=known.is_lost, decided_alone=known.decided_alone)
         assert self.warnings.count == self.losses
         if any(it.is_lost for it in self.known):
             self.last_trouble_ns = self.now_ns
@@ -136,13 +136,13 @@ class SharedAgainstModel(RuleBasedStateMachine):
     def requests_come(self, process: int, asked: Asked, limit: int, gaps_ns: list[int]) -> None:
         for gap_ns in gaps_ns:
             self.deployed.clock.advance(gap_ns // 1000 / 1_000_000)
-            self.ask(process, asked, limit)
+            self.acquire(process, asked, limit)
 
     @rule(order=st.lists(processes, min_size=4, max_size=8))
     def a_rush_comes(self, order: list[int]) -> None:
         """The same ceiling every time, so that what was promised can be counted without a model of it."""
         for process in order:
-            self.ask(process, RUSH, RUSH_LIMIT)
+            self.acquire(process, RUSH, RUSH_LIMIT)
         counted = [len(it.accepted.counted_ns(RUSH, self.now_ns)) for it in self.known]
         assert max(counted) <= RUSH_LIMIT
         if self.now_ns - self.last_trouble_ns >= MINUTE_NS:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stoplist.clock import Clock
-from stoplist.limits.limiter import Health
+from stoplist.limits.limiter import StoreHealth
 from stoplist.limits.opening import open_limiter
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import LimitStore
@@ -127,7 +127,7 @@ def test_a_lost_store_leaves_n_a_process_and_comes_back(
         async with limiter_at(place.url) as limiter:
             with patience():
                 assert await accepted_at_once(limiter, one, 2) == 2
-            assert limiter.health() == Health(is_lost=False, decided_alone=0)
+            assert limiter.health() == StoreHealth(is_lost=False, decided_alone=0)
             with trouble(place, name):
                 assert await accepted_at_once(limiter, one, 20) == N - 2
                 assert limiter.health().is_lost
@@ -142,7 +142,7 @@ def test_a_lost_store_leaves_n_a_process_and_comes_back(
             with patience():
                 assert await accepted_at_once(limiter, one, 20) == await accepted_at_once(limiter, other, 20) == 0
                 assert (await limiter.api(fresh, limit=N)).remaining == N - 1
-            assert limiter.health() == Health(is_lost=False, decided_alone=alone)
+            assert limiter.health() == StoreHealth(is_lost=False, decided_alone=alone)
             assert len(warnings_in(caplog)) == 1
 
     run(main())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoplist.limits.decision import Decision
+from stoplist.limits.decision import RateDecision
 from tests.limits.counting import Counting, InProcess, at_store
 
 
@@ -20,58 +20,58 @@ def counting(request: pytest.FixtureRequest) -> Iterator[Counting]:
         yield counting
 
 
-def accepted_of(counting: Counting, number: int, ask: Callable[[], Coroutine[Any, Any, Decision]]) -> int:
-    return sum(counting.ask(ask()).accepted for _ in range(number))
+def accepted_of(counting: Counting, number: int, acquire: Callable[[], Coroutine[Any, Any, RateDecision]]) -> int:
+    return sum(counting.acquire(acquire()).accepted for _ in range(number))
 
 
 def test_sixty_api_requests_in_a_minute_are_accepted_and_the_next_refused(counting: Counting) -> None:
     """Interface section 8: 60 requests per minute per `client_id`, and no client feels another."""
     limiter = counting.limiter
-    assert [counting.ask(limiter.api("a", limit=60)).remaining for _ in range(60)] == list(range(59, -1, -1))
-    assert counting.ask(limiter.api("a", limit=60)) == Decision(False, 60, 0, 60, 60)
-    assert counting.ask(limiter.api("b", limit=60)) == Decision(True, 60, 59, 60, 0)
+    assert [counting.acquire(limiter.api("a", limit=60)).remaining for _ in range(60)] == list(range(59, -1, -1))
+    assert counting.acquire(limiter.api("a", limit=60)) == RateDecision(False, 60, 0, 60, 60)
+    assert counting.acquire(limiter.api("b", limit=60)) == RateDecision(True, 60, 59, 60, 0)
 
 
 def test_the_two_budgets_are_independent(counting: Counting) -> None:
     """Section 8 rule 1: a client without API requests left may still ask for tokens."""
     limiter = counting.limiter
     assert accepted_of(counting, 5, lambda: limiter.api("a", limit=2)) == 2
-    assert accepted_of(counting, 5, lambda: limiter.token_proved("a", "s", limit=2)) == 2
+    assert accepted_of(counting, 5, lambda: limiter.token_authenticated("a", "s", limit=2)) == 2
     assert accepted_of(counting, 5, lambda: limiter.token_unknown("s")) == 5
 
 
 def test_refused_requests_do_not_count(counting: Counting) -> None:
     """A client that hammers through the minute is accepted the moment its oldest request leaves."""
     limiter = counting.limiter
-    assert counting.ask(limiter.api("a", limit=1)).accepted
+    assert counting.acquire(limiter.api("a", limit=1)).accepted
     for second in range(1, 60):
         counting.clock.advance(1)
-        assert counting.ask(limiter.api("a", limit=1)).retry_after_s == 60 - second
+        assert counting.acquire(limiter.api("a", limit=1)).retry_after_s == 60 - second
     counting.clock.advance(1)
-    assert counting.ask(limiter.api("a", limit=1)).accepted
+    assert counting.acquire(limiter.api("a", limit=1)).accepted
 
 
 @pytest.mark.parametrize("proving", [range(0), range(30), range(0, 30, 2), range(7), range(5, 30)])
 def test_one_source_sees_exactly_ten_a_minute_whatever_it_proves(counting: Counting, proving: range) -> None:
     """Section D8: the two logs together hold N for one source, in any mixture and order."""
     limiter = counting.limiter
-    asks = [limiter.token_proved if number in proving else limiter.token_failed for number in range(30)]
-    assert [counting.ask(ask("a", "s", limit=10)).accepted for ask in asks] == [True] * 10 + [False] * 20
+    asks = [limiter.token_authenticated if number in proving else limiter.token_failed for number in range(30)]
+    assert [counting.acquire(acquire("a", "s", limit=10)).accepted for acquire in asks] == [True] * 10 + [False] * 20
 
 
 def test_a_stranger_who_knows_the_client_id_cannot_lock_its_owner_out(counting: Counting) -> None:
     """Section D8: failures count for the source that they came from, not for the client everywhere."""
     limiter = counting.limiter
-    failures = [counting.ask(limiter.token_failed("a", f"s{number % 3}", limit=10)) for number in range(300)]
+    failures = [counting.acquire(limiter.token_failed("a", f"s{number % 3}", limit=10)) for number in range(300)]
     assert sum(failure.accepted for failure in failures) == 3 * 10
-    assert accepted_of(counting, 100, lambda: limiter.token_proved("a", "home", limit=10)) == 10
+    assert accepted_of(counting, 100, lambda: limiter.token_authenticated("a", "home", limit=10)) == 10
 
 
 def test_proved_requests_count_from_every_source_together(counting: Counting) -> None:
     """Interface section 8: 10 per minute per `client_id`, from however many machines its owner asks."""
     limiter = counting.limiter
-    assert sum(counting.ask(limiter.token_proved("a", f"s{n}", limit=10)).accepted for n in range(30)) == 10
-    assert not counting.ask(limiter.token_failed("a", "elsewhere", limit=10)).accepted
+    assert sum(counting.acquire(limiter.token_authenticated("a", f"s{n}", limit=10)).accepted for n in range(30)) == 10
+    assert not counting.acquire(limiter.token_failed("a", "elsewhere", limit=10)).accepted
 
 
 def test_after_failures_from_two_sources_retry_after_counts_all_that_must_leave(counting: Counting) -> None:
@@ -79,10 +79,10 @@ def test_after_failures_from_two_sources_retry_after_counts_all_that_must_leave(
     limiter = counting.limiter
     assert accepted_of(counting, 2, lambda: limiter.token_failed("a", "x", limit=3)) == 2
     counting.clock.advance(10)
-    assert accepted_of(counting, 3, lambda: limiter.token_proved("a", "y", limit=3)) == 3
+    assert accepted_of(counting, 3, lambda: limiter.token_authenticated("a", "y", limit=3)) == 3
     counting.clock.advance(5)
-    assert counting.ask(limiter.token_proved("a", "x", limit=3)) == Decision(False, 3, 0, 45, 55)
-    assert counting.ask(limiter.token_proved("a", "y", limit=3)) == Decision(False, 3, 0, 55, 55)
+    assert counting.acquire(limiter.token_authenticated("a", "x", limit=3)) == RateDecision(False, 3, 0, 45, 55)
+    assert counting.acquire(limiter.token_authenticated("a", "y", limit=3)) == RateDecision(False, 3, 0, 55, 55)
 
 
 def test_three_hundred_attempts_without_a_known_client_are_accepted_from_each_source(
@@ -91,10 +91,10 @@ def test_three_hundred_attempts_without_a_known_client_are_accepted_from_each_so
     """Section D8: held to 300 per minute per source address."""
     limiter = counting.limiter
     assert accepted_of(counting, 301, lambda: limiter.token_unknown("s")) == 300
-    assert counting.ask(limiter.token_unknown("s")) == Decision(False, 300, 0, 60, 60)
-    assert counting.ask(limiter.token_unknown("t")).remaining == 299
+    assert counting.acquire(limiter.token_unknown("s")) == RateDecision(False, 300, 0, 60, 60)
+    assert counting.acquire(limiter.token_unknown("t")).remaining == 299
     counting.clock.advance(59.999)
-    assert counting.ask(limiter.token_unknown("s")) == Decision(False, 300, 0, 1, 1)
+    assert counting.acquire(limiter.token_unknown("s")) == RateDecision(False, 300, 0, 1, 1)
     counting.clock.advance(0.002)  # A store counts those of one microsecond one microsecond after the other.
     assert accepted_of(counting, 301, lambda: limiter.token_unknown("s")) == 300
 
@@ -103,5 +103,5 @@ def test_a_changed_ceiling_holds_for_the_next_request(counting: Counting) -> Non
     """Section 8 rule 4: an administrator raises and lowers it; what was accepted before still counts."""
     limiter = counting.limiter
     assert accepted_of(counting, 4, lambda: limiter.api("a", limit=3)) == 3
-    assert counting.ask(limiter.api("a", limit=5)) == Decision(True, 5, 1, 60, 0)
-    assert counting.ask(limiter.api("a", limit=2)) == Decision(False, 2, 0, 60, 60)
+    assert counting.acquire(limiter.api("a", limit=5)) == RateDecision(True, 5, 1, 60, 0)
+    assert counting.acquire(limiter.api("a", limit=2)) == RateDecision(False, 2, 0, 60, 60)

@@ -25,7 +25,7 @@ from stoplist.db.schema import load_migrations
 from stoplist.errors import Refused, SettingsError, StoplistError
 from stoplist.maintenance.copy import copy
 from stoplist.maintenance.copy.copy import Step
-from stoplist.maintenance.copy.target import Target
+from stoplist.maintenance.copy.target import CopyTarget
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.tokens import State, find_refresh_token, rotate_pair
 from tests.builders import STRANGER, audit_rows, opened
@@ -606,14 +606,14 @@ def copy_of(move: Move, folder: Path) -> Move:
 
 def overtake(move: Move, step: str, overtaking: Callable[[], Any], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another copy goes by at the first such step of this one, which is then refused."""
-    original = getattr(Target, step)
+    original = getattr(CopyTarget, step)
 
     def overtaken(*values: Any, **named: Any) -> Any:
-        monkeypatch.setattr(Target, step, original)
+        monkeypatch.setattr(CopyTarget, step, original)
         meanwhile(overtaking)
         return original(*values, **named)
 
-    monkeypatch.setattr(Target, step, overtaken)
+    monkeypatch.setattr(CopyTarget, step, overtaken)
     with pytest.raises(Refused, match=text):
         move.copy()
 

@@ -10,7 +10,7 @@ from stoplist.errors import InvalidGrant
 from stoplist.limits.limiter import UNKNOWN_PER_MINUTE
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.oauth import credentials
-from stoplist.oauth.authentication import Presented
+from stoplist.oauth.authentication import PresentedCredentials
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.grants import GRANTS
 from stoplist.oauth.model import MOST_PER_MINUTE, TokenPair
@@ -21,7 +21,7 @@ from tests.fakes import FakeClock
 
 PROGRAM = Actor(kind="client", id="", source_ip="192.0.2.1", request_id="0" * 24)
 HERE, ELSEWHERE = "192.0.2.1", "198.51.100.7"
-NOTHING = Presented()
+NOTHING = PresentedCredentials()
 
 # What the tests look at behind the product's back: which rows there are.
 _ALARMS = sql("SELECT * FROM audit WHERE action = 'client.reuse_alarm' AND target = :client_id ORDER BY audit_id")
@@ -48,14 +48,14 @@ class Key(NamedTuple):
     client_secret: str
 
     @property
-    def shown(self) -> Presented:
+    def shown(self) -> PresentedCredentials:
         """The right credentials, sent with a request."""
-        return Presented(client_id=self.client_id, client_secret=self.client_secret)
+        return PresentedCredentials(client_id=self.client_id, client_secret=self.client_secret)
 
     @property
-    def named(self) -> Presented:
+    def named(self) -> PresentedCredentials:
         """The `client_id` alone."""
-        return Presented(client_id=self.client_id)
+        return PresentedCredentials(client_id=self.client_id)
 
 
 class Counted(NamedTuple):
@@ -95,11 +95,13 @@ class Service:
             api_per_minute=None,
         )
 
-    async def issue(self, presented: Presented, *, source: str = HERE) -> Outcome:
+    async def issue(self, presented: PresentedCredentials, *, source: str = HERE) -> Outcome:
         """A request for the `client_credentials` grant."""
         return await self._ask("client_credentials", presented, "", source)
 
-    async def refresh(self, refresh_token: str, presented: Presented = NOTHING, *, source: str = HERE) -> Outcome:
+    async def refresh(
+        self, refresh_token: str, presented: PresentedCredentials = NOTHING, *, source: str = HERE
+    ) -> Outcome:
         """A request for the `refresh_token` grant."""
         return await self._ask("refresh_token", presented, refresh_token, source)
 
@@ -136,7 +138,7 @@ class Service:
         """What the logs hold, read off the answers to three more requests: ask once, at the end of a test."""
         big = MOST_PER_MINUTE
         unknown = await self.limiter.token_unknown(source)
-        proved = await self.limiter.token_proved(client_id, "a source that nothing else comes from", limit=big)
+        proved = await self.limiter.token_authenticated(client_id, "a source that nothing else comes from", limit=big)
         both = await self.limiter.token_failed(client_id, source, limit=big)
         return Counted(
             proved=big - proved.remaining - 1,
@@ -167,7 +169,7 @@ class Service:
         """The limits have counted nothing yet."""
         self.limiter = MemoryLimiter(self.clock)
 
-    async def _ask(self, grant_type: str, presented: Presented, refresh_token: str, source: str) -> Outcome:
+    async def _ask(self, grant_type: str, presented: PresentedCredentials, refresh_token: str, source: str) -> Outcome:
         request = TokenRequest(presented=presented, refresh_token=refresh_token, source=source)
         return await GRANTS[grant_type](PROGRAM, self.stores, request)
 

@@ -13,7 +13,13 @@ from stoplist import ids
 from stoplist.db import Database
 from stoplist.errors import BadRequest
 from stoplist.oauth import credentials
-from stoplist.oauth.authentication import Presented, find_client, is_proved, parse_basic, read_presented
+from stoplist.oauth.authentication import (
+    PresentedCredentials,
+    find_client,
+    is_authenticated,
+    parse_basic,
+    read_presented,
+)
 from stoplist.oauth.model import Client
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database
 from tests.fakes import FakeClock
@@ -108,7 +114,7 @@ def test_a_header_that_cannot_be_read_is_malformed(header: bytes) -> None:
     """Section D2: strict base64; no error here but a failed authentication, which keeps what the body named."""
     assert parse_basic(header) is None
     presented = read_presented(header, client_id=ID, client_secret=None)
-    assert presented == Presented(client_id=ID, is_malformed=True)
+    assert presented == PresentedCredentials(client_id=ID, is_malformed=True)
     assert presented.has_credentials
 
 
@@ -165,16 +171,18 @@ def test_our_own_ids_and_secrets_need_no_encoding(client_id: str, secret: str) -
 # Header and body
 
 
-def both(header: bytes | None = None, client_id: str | None = None, client_secret: str | None = None) -> Presented:
+def both(
+    header: bytes | None = None, client_id: str | None = None, client_secret: str | None = None
+) -> PresentedCredentials:
     return read_presented(header, client_id=client_id, client_secret=client_secret)
 
 
 def test_without_a_header_the_body_counts() -> None:
     """Section 4.1: body parameters are the fallback; a `client_id` alone names without proving."""
-    assert both() == Presented()
-    assert both(client_id=ID) == Presented(client_id=ID)
-    assert both(client_id=ID, client_secret=SECRET) == Presented(client_id=ID, client_secret=SECRET)
-    assert both(client_secret=SECRET) == Presented(client_secret=SECRET)
+    assert both() == PresentedCredentials()
+    assert both(client_id=ID) == PresentedCredentials(client_id=ID)
+    assert both(client_id=ID, client_secret=SECRET) == PresentedCredentials(client_id=ID, client_secret=SECRET)
+    assert both(client_secret=SECRET) == PresentedCredentials(client_secret=SECRET)
     assert [it.has_credentials for it in (both(), both(client_id=ID), both(client_secret=SECRET))] == [
         False,
         False,
@@ -184,7 +192,9 @@ def test_without_a_header_the_body_counts() -> None:
 
 def test_the_same_client_id_beside_basic_is_fine() -> None:
     """Section D2: many libraries send it."""
-    assert both(basic(GOOD)) == both(basic(GOOD), client_id=ID) == Presented(client_id=ID, client_secret=SECRET)
+    assert (
+        both(basic(GOOD)) == both(basic(GOOD), client_id=ID) == PresentedCredentials(client_id=ID, client_secret=SECRET)
+    )
 
 
 def test_another_client_id_beside_basic_is_a_contradiction() -> None:
@@ -224,14 +234,14 @@ def client(client_secret: str, *, is_active: bool = True) -> Client:
 
 def test_the_right_secret_of_an_active_client_proves_it() -> None:
     """And nothing else does."""
-    right = Presented(client_id=ID, client_secret=SECRET)
-    assert is_proved(client(SECRET), right)
-    assert not is_proved(client(SECRET, is_active=False), right)
-    assert not is_proved(client("another"), right)
-    assert not is_proved(None, right)
-    assert not is_proved(client(SECRET), Presented(client_id=ID))
-    assert not is_proved(client(SECRET), Presented(client_id=ID, is_malformed=True))
-    assert not is_proved(client(""), Presented(client_id=ID))
+    right = PresentedCredentials(client_id=ID, client_secret=SECRET)
+    assert is_authenticated(client(SECRET), right)
+    assert not is_authenticated(client(SECRET, is_active=False), right)
+    assert not is_authenticated(client("another"), right)
+    assert not is_authenticated(None, right)
+    assert not is_authenticated(client(SECRET), PresentedCredentials(client_id=ID))
+    assert not is_authenticated(client(SECRET), PresentedCredentials(client_id=ID, is_malformed=True))
+    assert not is_authenticated(client(""), PresentedCredentials(client_id=ID))
 
 
 @given(st.text())
@@ -242,8 +252,8 @@ def test_the_right_secret_of_an_active_client_proves_it() -> None:
 @example(SECRET.swapcase())
 def test_no_other_text_proves_it(text: str) -> None:
     """Nor does any do harm: what is compared are hashes, of whatever was sent."""
-    assert is_proved(client(SECRET), Presented(client_id=ID, client_secret=text)) == (text == SECRET)
-    assert not is_proved(None, Presented(client_id=ID, client_secret=text))
+    assert is_authenticated(client(SECRET), PresentedCredentials(client_id=ID, client_secret=text)) == (text == SECRET)
+    assert not is_authenticated(None, PresentedCredentials(client_id=ID, client_secret=text))
 
 
 @on_each_database

@@ -10,7 +10,7 @@ from stoplist import ids
 from stoplist.db import Database
 from stoplist.errors import Refused
 from stoplist.oauth import credentials
-from stoplist.oauth.authentication import Presented, find_client, is_proved
+from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.credentials import Changes, NewCredential, list_credentials, show_credential
 from stoplist.oauth.model import MOST_PER_MINUTE, Credential, TokenPair
@@ -60,8 +60,8 @@ async def ceilings(
 
 async def proves(database: Database, client_id: str, client_secret: str) -> bool:
     """Whether a token request with this secret authenticates."""
-    presented = Presented(client_id=client_id, client_secret=client_secret)
-    return is_proved(await find_client(database, client_id), presented)
+    presented = PresentedCredentials(client_id=client_id, client_secret=client_secret)
+    return is_authenticated(await find_client(database, client_id), presented)
 
 
 async def lives(database: Database, clock: FakeClock, pair: TokenPair) -> tuple[bool, bool]:

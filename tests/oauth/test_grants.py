@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stoplist import ids
 from stoplist.errors import StoreUnavailable
-from stoplist.oauth.authentication import Presented
+from stoplist.oauth.authentication import PresentedCredentials
 from stoplist.oauth.model import ACCESS_TTL_S, REFRESH_TTL_S
 from tests.builders import sql
 from tests.oauth.partner import (
@@ -81,7 +81,7 @@ CELLS = cells()
 PRESENTATIONS = list(dict.fromkeys(sent for sent, _ in CELLS))
 
 
-def presented(sent: str, own: Key, other: Key) -> Presented:
+def presented(sent: str, own: Key, other: Key) -> PresentedCredentials:
     """What a row of the table sends beside the token."""
     unknown_id = ids.new_id(ids.CLIENT_ID)
     return {
@@ -90,12 +90,12 @@ def presented(sent: str, own: Key, other: Key) -> Presented:
         "own key": own.shown,
         "other id": other.named,
         "other key": other.shown,
-        "unknown id": Presented(client_id=unknown_id),
-        "wrong secret": Presented(client_id=own.client_id, client_secret=other.client_secret),
-        "unknown key": Presented(client_id=unknown_id, client_secret=own.client_secret),
-        "secret alone": Presented(client_secret=own.client_secret),
-        "malformed": Presented(is_malformed=True),
-        "malformed, own id": Presented(client_id=own.client_id, is_malformed=True),
+        "unknown id": PresentedCredentials(client_id=unknown_id),
+        "wrong secret": PresentedCredentials(client_id=own.client_id, client_secret=other.client_secret),
+        "unknown key": PresentedCredentials(client_id=unknown_id, client_secret=own.client_secret),
+        "secret alone": PresentedCredentials(client_secret=own.client_secret),
+        "malformed": PresentedCredentials(is_malformed=True),
+        "malformed, own id": PresentedCredentials(client_id=own.client_id, is_malformed=True),
     }[sent]
 
 
@@ -162,7 +162,7 @@ async def test_a_refresh_answers_counts_and_alarms_as_decided(
     assert (answer_of(outcome), outcome.raised_alarm) == (answer, is_alarm)
     assert len(await service.stored_pairs(own)) == stored + (answer == "pair")
     assert len(await service.alarms(own)) == is_alarm
-    assert outcome.is_proved == log.endswith("proved")
+    assert outcome.is_authenticated == log.endswith("proved")
     of_whom = None if log == "source" else other if log.startswith("other") else own
     assert outcome.client_id == (of_whom and of_whom.client_id)
     assert await logs(service, own, other) == [log]
@@ -225,8 +225,8 @@ async def test_client_credentials_answer_and_count_as_decided(service: InLoop, s
         "right key": own.shown,
         "old secret": own.shown,
         "inactive": own.shown,
-        "empty secret": Presented(client_id=own.client_id, client_secret=""),
-        "mistyped id": Presented(client_id=own.client_id[:-1], client_secret=own.client_secret),
+        "empty secret": PresentedCredentials(client_id=own.client_id, client_secret=""),
+        "mistyped id": PresentedCredentials(client_id=own.client_id[:-1], client_secret=own.client_secret),
     }.get(sent) or presented(sent, own, other)
     if sent == "old secret":
         await service.rotate_secret(own)
@@ -237,7 +237,7 @@ async def test_client_credentials_answer_and_count_as_decided(service: InLoop, s
 
     assert answer_of(outcome) == answer
     assert len(await service.stored_pairs(own)) == (answer == "pair")
-    assert (outcome.is_proved, outcome.raised_alarm) == (answer == "pair", False)
+    assert (outcome.is_authenticated, outcome.raised_alarm) == (answer == "pair", False)
     assert outcome.client_id == (None if log == "source" else own.client_id)
     assert await logs(service, own, other) == [log]
 
@@ -539,7 +539,7 @@ async def test_a_clock_set_back_never_makes_a_used_token_good_again(service: InL
 async def test_one_source_sees_one_ceiling_and_a_stranger_locks_nobody_out(service: InLoop) -> None:
     """What a source proved and what it failed count together for it; failures from elsewhere do not count here."""
     key = await service.new_key(per_minute=10)
-    wrong = Presented(client_id=key.client_id, client_secret="wrong")
+    wrong = PresentedCredentials(client_id=key.client_id, client_secret="wrong")
     answers = [answer_of(await service.issue(wrong, source=ELSEWHERE)) for _ in range(11)]
     assert answers == ["InvalidClient"] * 10 + ["RateLimited"]
     answers = [answer_of(await service.issue(shown)) for shown in [wrong] * 3 + [key.shown] * 8]
@@ -552,7 +552,7 @@ async def test_one_source_sees_one_ceiling_and_a_stranger_locks_nobody_out(servi
 async def test_who_names_no_known_client_is_held_to_300_a_minute(service: InLoop) -> None:
     """By source, with both grants together; a known client from the same source is not held up."""
     key = await service.new_key()
-    stranger = Presented(client_id=ids.new_id(ids.CLIENT_ID), client_secret=key.client_secret)
+    stranger = PresentedCredentials(client_id=ids.new_id(ids.CLIENT_ID), client_secret=key.client_secret)
     unknown = ids.new_secret(ids.REFRESH_TOKEN)
     for _ in range(150):
         assert answer_of(await service.issue(stranger)) == "InvalidClient"
@@ -600,23 +600,23 @@ anything = st.none() | st.text() | st.text().map("svc_ci_".__add__) | st.text().
 
 @given(
     token=anything,
-    shown=st.builds(Presented, client_id=anything, client_secret=anything, is_malformed=st.booleans()),
+    shown=st.builds(PresentedCredentials, client_id=anything, client_secret=anything, is_malformed=st.booleans()),
 )
-@example(token="\ud800", shown=Presented(client_id="\ud800", client_secret="\ud800"))
-@example(token="\0", shown=Presented(client_id="\0", client_secret="\0"))
-@example(token="svc_rt_" + "é" * 49, shown=Presented(client_id="svc_ci_" + "é" * 22, client_secret="é"))
+@example(token="\ud800", shown=PresentedCredentials(client_id="\ud800", client_secret="\ud800"))
+@example(token="\0", shown=PresentedCredentials(client_id="\0", client_secret="\0"))
+@example(token="svc_rt_" + "é" * 49, shown=PresentedCredentials(client_id="svc_ci_" + "é" * 22, client_secret="é"))
 def test_no_text_whatever_gets_a_token_or_an_error_of_ours(
-    deployment: Deployment, token: str | None, shown: Presented
+    deployment: Deployment, token: str | None, shown: PresentedCredentials
 ) -> None:
     """Anything may stand where ids, secrets and tokens do: it is refused, and never a fault of the server."""
     service = deployment.service()
 
-    async def ask() -> None:
+    async def acquire() -> None:
         assert answer_of(await service.issue(shown)) == "InvalidClient"
         answer = answer_of(await service.refresh(token or "", shown))
         assert answer == ("InvalidClient" if shown.has_credentials else "unknown")
 
-    deployment.run(ask())
+    deployment.run(acquire())
 
 
 def test_the_table_is_complete() -> None:

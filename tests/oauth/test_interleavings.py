@@ -15,9 +15,9 @@ import pytest
 from stoplist import ids
 from stoplist.db import Database
 from stoplist.db.postgresql import Postgresql
-from stoplist.limits.decision import Decision
+from stoplist.limits.decision import RateDecision
 from stoplist.limits.memory import MemoryLimiter
-from stoplist.oauth.authentication import Presented
+from stoplist.oauth.authentication import PresentedCredentials
 from stoplist.oauth.model import TokenPair
 from stoplist.oauth.outcome import Outcome
 from tests import interleaving
@@ -65,7 +65,11 @@ class Theatre:
         self.pair = await self.service.new_pair(self.key)
 
     def refresh(
-        self, pair: TokenPair | None = None, *, presented: Presented = NOTHING, limiter: MemoryLimiter | None = None
+        self,
+        pair: TokenPair | None = None,
+        *,
+        presented: PresentedCredentials = NOTHING,
+        limiter: MemoryLimiter | None = None,
     ) -> Work:
         """Present the refresh token of a pair, of the scene's own if no other is given."""
         refresh_token = (pair or self.pair).refresh_token
@@ -119,8 +123,8 @@ class Theatre:
 class FullLimiter(MemoryLimiter):
     """A limiter under which every ceiling has been reached."""
 
-    async def token_proved(self, client_id: str, source: str, *, limit: int) -> Decision:
-        return await super().token_proved(client_id, source, limit=0)
+    async def token_authenticated(self, client_id: str, source: str, *, limit: int) -> RateDecision:
+        return await super().token_authenticated(client_id, source, limit=0)
 
 
 @asynccontextmanager
@@ -277,7 +281,7 @@ async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scene: Theatre
 @in_every_order(at_least=15)
 async def test_a_refresh_by_another_client_against_a_refresh(scene: Theatre, order: Order) -> None:
     """Another client's presentation never consumes the token; it raises the alarm if it finds it used."""
-    foreign = Presented(client_id=scene.stranger.client_id)
+    foreign = PresentedCredentials(client_id=scene.stranger.client_id)
     played = await scene.on.play(order, one=scene.refresh(presented=foreign), other=scene.refresh())
     refused, pair = played.results["one"], pair_of(played.results["other"])
     assert answer_of(refused) == "another"

@@ -10,7 +10,7 @@ from stoplist.actor import ADMIN, Actor
 from stoplist.db import Database
 from stoplist.errors import AlreadyMade, Forbidden, Refused
 from stoplist.oauth import credentials
-from stoplist.oauth.authentication import Presented, find_client, is_proved
+from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.credentials import NewCredential, list_credentials, show_credential
 from stoplist.organizations.organizations import close_organization
@@ -39,8 +39,8 @@ async def replace(
 
 async def proves(database: Database, key: NewCredential) -> bool:
     """Whether a token request with this secret authenticates."""
-    presented = Presented(client_id=key.credential.client_id, client_secret=key.client_secret)
-    return is_proved(await find_client(database, key.credential.client_id), presented)
+    presented = PresentedCredentials(client_id=key.credential.client_id, client_secret=key.client_secret)
+    return is_authenticated(await find_client(database, key.credential.client_id), presented)
 
 
 # Made once

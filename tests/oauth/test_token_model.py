@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from stoplist import ids
-from stoplist.oauth.authentication import Presented
+from stoplist.oauth.authentication import PresentedCredentials
 from stoplist.oauth.model import TokenPair
 from stoplist.oauth.outcome import Outcome
 from tests.fakes import FakeClock
@@ -74,7 +74,7 @@ class TokenMachine(RuleBasedStateMachine):
 
     @rule(target=tokens, token=tokens)
     def refresh(self, token: tuple[str, int]) -> Any:
-        return self.present(token[0], Presented())
+        return self.present(token[0], PresentedCredentials())
 
     @rule(target=tokens, token=tokens, distance=OWN_OR_OTHER, secret=SECRETS)
     def refresh_with_credentials(self, token: tuple[str, int], distance: int, secret: str) -> Any:
@@ -82,7 +82,7 @@ class TokenMachine(RuleBasedStateMachine):
 
     @rule(target=tokens, token=tokens)
     def refresh_with_an_unknown_id(self, token: tuple[str, int]) -> Any:
-        return self.present(token[0], Presented(client_id=ids.new_id(ids.CLIENT_ID)))
+        return self.present(token[0], PresentedCredentials(client_id=ids.new_id(ids.CLIENT_ID)))
 
     @rule(target=tokens, what=st.sampled_from(["access token", "secret", "unknown"]), client=CLIENTS)
     def present_something_else(self, what: str, client: int) -> Any:
@@ -129,7 +129,7 @@ class TokenMachine(RuleBasedStateMachine):
             alarms = self.run(self.service.alarms(self.key(client)))
             assert len(alarms) == self.model.clients[client].alarms
 
-    def present(self, token: str, shown: Presented) -> Any:
+    def present(self, token: str, shown: PresentedCredentials) -> Any:
         outcome = self.run(self.service.refresh(token, shown))
         expected = self.model.refresh(token, shown.client_id, shown.client_secret, self.clock.now_ms())
         assert (answer_of(outcome), outcome.raised_alarm) == expected
@@ -144,10 +144,10 @@ class TokenMachine(RuleBasedStateMachine):
         of_whom = [client.client_id for client in self.model.clients].index(outcome.client_id)
         return pair.refresh_token, of_whom
 
-    def presented(self, client: int, secret: str) -> Presented:
+    def presented(self, client: int, secret: str) -> PresentedCredentials:
         known = self.secrets[client]
         wrong = ids.new_secret(ids.CLIENT_SECRET)
-        return Presented(
+        return PresentedCredentials(
             client_id=self.model.clients[client].client_id,
             client_secret={"none": None, "latest": known[-1], "first": known[0], "wrong": wrong}[secret],
         )

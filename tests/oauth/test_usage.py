@@ -11,7 +11,7 @@ from stoplist import ids
 from stoplist.db import Database
 from stoplist.errors import StoreUnavailable
 from stoplist.oauth import usage as usage_module
-from stoplist.oauth.usage import DAY_MS, KEPT_REFUSALS, DayOfUse, Refusal, Usage, last_refusals, use_by_day
+from stoplist.oauth.usage import DAY_MS, KEPT_REFUSALS, DayOfUse, RefusedRequest, Usage, last_refusals, use_by_day
 from tests.builders import (
     ADMINISTRATOR,
     contents,
@@ -53,7 +53,7 @@ async def stored_days(database: Database, client_id: str = KEY, *, since_day: in
     return await use_by_day(ADMINISTRATOR, database, client_id, since_day=since_day)
 
 
-async def stored_refusals(database: Database, client_id: str = KEY) -> list[Refusal]:
+async def stored_refusals(database: Database, client_id: str = KEY) -> list[RefusedRequest]:
     await make_known(database, client_id)
     return await last_refusals(ADMINISTRATOR, database, client_id)
 
@@ -161,7 +161,7 @@ async def test_the_last_fifty_refusals_of_a_key_are_kept(database: Database) -> 
     noted = []
     for number in range(2 * KEPT_REFUSALS + 7):
         at_ms = NOON_MS + number
-        noted.append(Refusal(at_ms, note(usage, at_ms, "rate_limited" if number % 2 else "not_found"), "?"))
+        noted.append(RefusedRequest(at_ms, note(usage, at_ms, "rate_limited" if number % 2 else "not_found"), "?"))
         if number % 10 == 0:
             await usage.flush(database)
     await usage.flush(database)
@@ -169,7 +169,7 @@ async def test_the_last_fifty_refusals_of_a_key_are_kept(database: Database) -> 
     assert len(kept) == KEPT_REFUSALS == 50
     assert [(it.at_ms, it.request_id) for it in kept] == [(it.at_ms, it.request_id) for it in noted[:-51:-1]]
     assert [it.code for it in kept[:2]] == ["not_found", "rate_limited"]
-    assert await stored_refusals(database, OTHER) == [Refusal(NOON_MS, of_other, "not_found")]
+    assert await stored_refusals(database, OTHER) == [RefusedRequest(NOON_MS, of_other, "not_found")]
     assert await value(database, "SELECT COUNT(*) FROM client_refusals") == KEPT_REFUSALS + 1
 
 

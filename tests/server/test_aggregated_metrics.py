@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stoplist.server.aggregated_metrics import Totals
-from stoplist.web.metrics import Family, families_of, send_page
+from stoplist.server.aggregated_metrics import AggregatedMetrics
+from stoplist.web.metrics import MetricFamily, families_of, send_page
 
 
-class Process:
+class ServerProcess:
     """What one process counts."""
 
     def __init__(self) -> None:
@@ -22,11 +22,11 @@ class Process:
         self.seconds = Histogram("seconds", "Time.", ["route"], buckets=(1, 2), registry=self.registry)
         self.waiting = Gauge("waiting", "Those who wait.", registry=self.registry)
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         return families_of(self.registry)
 
 
-def page(totals: Totals) -> dict[str, float]:
+def page(totals: AggregatedMetrics) -> dict[str, float]:
     """What Prometheus reads on the page: every sample by name and labels."""
     registry = CollectorRegistry()
     registry.register(totals)
@@ -39,7 +39,7 @@ def page(totals: Totals) -> dict[str, float]:
 
 def test_what_several_processes_counted_is_added_up() -> None:
     """Counters and gauges, with labels and without; a label that one of them does not know is the other's."""
-    totals, first, second = Totals(), Process(), Process()
+    totals, first, second = AggregatedMetrics(), ServerProcess(), ServerProcess()
     first.requests.labels("/a").inc(2)
     second.requests.labels("/a").inc(3)
     second.requests.labels("/b").inc(4)
@@ -56,7 +56,7 @@ def test_what_several_processes_counted_is_added_up() -> None:
 
 def test_buckets_sums_and_counts_of_a_histogram_are_added_up() -> None:
     """Each bucket with its own, in the order that Prometheus wants."""
-    totals, first, second = Totals(), Process(), Process()
+    totals, first, second = AggregatedMetrics(), ServerProcess(), ServerProcess()
     for process, took_s in ((first, 0.5), (second, 1.5), (second, 9.0)):
         process.seconds.labels("/a").observe(took_s)
     totals.said(1, first.families())
@@ -74,7 +74,7 @@ def test_buckets_sums_and_counts_of_a_histogram_are_added_up() -> None:
 
 def test_what_a_process_says_anew_takes_the_place_of_what_it_said() -> None:
     """It is not added to it."""
-    totals, process = Totals(), Process()
+    totals, process = AggregatedMetrics(), ServerProcess()
     for _ in range(3):
         process.alarms.inc()
         totals.said(1, process.families())
@@ -83,7 +83,7 @@ def test_what_a_process_says_anew_takes_the_place_of_what_it_said() -> None:
 
 def test_of_a_process_that_has_ended_the_counters_stay_and_the_gauges_go() -> None:
     """Nobody waits in it any more; one that never said a word leaves nothing, and the next begins at 0."""
-    totals, process, next_one = Totals(), Process(), Process()
+    totals, process, next_one = AggregatedMetrics(), ServerProcess(), ServerProcess()
     process.requests.labels("/a").inc(7)
     process.seconds.labels("/a").observe(1.5)
     process.waiting.set(3)
@@ -105,8 +105,8 @@ STEPS = st.lists(st.tuples(st.sampled_from(("count", "say", "die")), st.integers
 @given(STEPS)
 def test_no_counter_ever_goes_back(steps: list[tuple[str, int]]) -> None:
     """Whatever the processes in three places count, say and die of; all that was said of the dead is in the sum."""
-    totals = Totals()
-    places = [Process() for _ in range(3)]
+    totals = AggregatedMetrics()
+    places = [ServerProcess() for _ in range(3)]
     numbers = [0, 1, 2]
     said = [0.0, 0.0, 0.0]
     of_dead = shown = 0.0
@@ -119,7 +119,7 @@ def test_no_counter_ever_goes_back(steps: list[tuple[str, int]]) -> None:
         else:
             totals.ended(numbers[place])
             of_dead, said[place] = of_dead + said[place], 0.0
-            places[place], numbers[place] = Process(), max(numbers) + 1
+            places[place], numbers[place] = ServerProcess(), max(numbers) + 1
         found = page(totals).get("requests_total /a", 0.0)
         assert found == of_dead + sum(said)
         assert found >= shown
@@ -128,9 +128,9 @@ def test_no_counter_ever_goes_back(steps: list[tuple[str, int]]) -> None:
 
 def test_the_page_is_one_that_prometheus_reads() -> None:
     """Each family is described once, before its samples; no sample comes twice."""
-    totals = Totals()
+    totals = AggregatedMetrics()
     for number in range(3):
-        process = Process()
+        process = ServerProcess()
         for route in ("/b", "/a"):
             process.requests.labels(route).inc()
             process.seconds.labels(route).observe(1)

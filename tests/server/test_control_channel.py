@@ -7,19 +7,24 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from stoplist.server.control_channel import Line, Word
-from stoplist.web.metrics import Family
+from stoplist.server.control_channel import ControlChannel, ControlMessage
+from stoplist.web.metrics import MetricFamily
 from tests.server.serving import PATIENCE_S, on_uvloop
 
-METRICS = [Family("x", "counter", "Xs.", [("x_total", {"route": "/ä\n\"'"}, 1.5), ("x_total", {}, float(2**60))])]
-WORDS = [Word("started"), Word("failed", text="Nö:\nno"), Word("asked"), Word("metrics", metrics=METRICS)]
+METRICS = [MetricFamily("x", "counter", "Xs.", [("x_total", {"route": "/ä\n\"'"}, 1.5), ("x_total", {}, float(2**60))])]
+WORDS = [
+    ControlMessage("started"),
+    ControlMessage("failed", text="Nö:\nno"),
+    ControlMessage("asked"),
+    ControlMessage("metrics", metrics=METRICS),
+]
 
 
 @asynccontextmanager
-async def pair() -> AsyncIterator[tuple[Line, socket.socket]]:
+async def pair() -> AsyncIterator[tuple[ControlChannel, socket.socket]]:
     """One end as the product holds it, the other as bytes."""
     ours, theirs = socket.socketpair()
-    line = await Line.over(ours)
+    line = await ControlChannel.over(ours)
     theirs.setblocking(False)
     with theirs:
         try:
@@ -28,20 +33,20 @@ async def pair() -> AsyncIterator[tuple[Line, socket.socket]]:
             await line.close()
 
 
-async def heard(line: Line) -> list[Word]:
+async def heard(line: ControlChannel) -> list[ControlMessage]:
     """All that is said until the other side is gone."""
     async with asyncio.timeout(PATIENCE_S):
-        return [word async for word in line.words()]
+        return [word async for word in line.messages()]
 
 
 def test_words_arrive_whole_and_in_order() -> None:
     """Over a real socket pair, in both directions; the end of one side is the end of the words."""
 
     async def main() -> None:
-        first, second = [await Line.over(end) for end in socket.socketpair()]
+        first, second = [await ControlChannel.over(end) for end in socket.socketpair()]
         for word in WORDS:
-            first.say(word)
-            second.say(word)
+            first.send(word)
+            second.send(word)
         await first.close()
         assert await heard(second) == WORDS
         await second.close()
@@ -51,13 +56,13 @@ def test_words_arrive_whole_and_in_order() -> None:
 
 def test_a_word_may_be_long() -> None:
     """All metrics of a process are one, and there is no buffer of the system that holds them."""
-    many = [Family(f"m{n}", "counter", "x" * 200, [("s", {"route": f"{n}"}, float(n))]) for n in range(4000)]
+    many = [MetricFamily(f"m{n}", "counter", "x" * 200, [("s", {"route": f"{n}"}, float(n))]) for n in range(4000)]
 
     async def main() -> None:
-        first, second = [await Line.over(end) for end in socket.socketpair()]
-        first.say(Word("metrics", metrics=many))
-        _, words = await asyncio.gather(first.close(), heard(second))
-        assert [word.metrics for word in words] == [many]
+        first, second = [await ControlChannel.over(end) for end in socket.socketpair()]
+        first.send(ControlMessage("metrics", metrics=many))
+        _, messages = await asyncio.gather(first.close(), heard(second))
+        assert [word.metrics for word in messages] == [many]
         await second.close()
 
     on_uvloop(main())
@@ -71,7 +76,7 @@ def test_half_a_word_of_one_that_was_killed_is_no_word(end: bytes) -> None:
         async with pair() as (line, other):
             await asyncio.get_running_loop().sock_sendall(other, b'{"about":"started"}\n' + end)
             other.close()
-            assert await heard(line) == [Word("started")]
+            assert await heard(line) == [ControlMessage("started")]
 
     on_uvloop(main())
 
@@ -84,9 +89,9 @@ def test_nobody_need_listen_any_more() -> None:
             other.close()
             for _ in range(3):
                 for word in WORDS:
-                    line.say(word)
+                    line.send(word)
                 await asyncio.sleep(0)
             assert await heard(line) == []
-            line.say(WORDS[0])
+            line.send(WORDS[0])
 
     on_uvloop(main())

@@ -16,7 +16,7 @@ import pytest
 
 from stoplist.errors import SettingsError
 from stoplist.server import supervisor
-from stoplist.server.control_channel import Line
+from stoplist.server.control_channel import ControlChannel
 from stoplist.server.supervisor import next_pause_s, serve_workers
 from stoplist.settings import Settings, load
 from tests.server import odd_workers
@@ -153,9 +153,9 @@ def test_a_system_that_starts_no_process_is_asked_again(
 
 def test_a_stop_while_a_worker_is_being_made_reaches_it(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not yet among those that are told; without a word it would serve until its time is up."""
-    over, made = Line.over, asyncio.Event()
+    over, made = ControlChannel.over, asyncio.Event()
 
-    async def slowly(end: socket.socket) -> Line:
+    async def slowly(end: socket.socket) -> ControlChannel:
         line = await over(end)
         made.set()
         await asyncio.sleep(0.2)
@@ -165,7 +165,7 @@ def test_a_stop_while_a_worker_is_being_made_reaches_it(settings: Settings, monk
         await made.wait()
 
     use(monkeypatch, odd_workers.serving)
-    monkeypatch.setattr(Line, "over", slowly)
+    monkeypatch.setattr(ControlChannel, "over", slowly)
     served(settings, is_made())
 
 

@@ -12,7 +12,7 @@ from stoplist.actor import ADMINISTER, Actor, Role
 from stoplist.db import Database
 from stoplist.staff import links, people, sessions, signing_in, two_step
 from stoplist.staff.hashing import PARAMETERS, Hashing
-from stoplist.staff.model import NewLink, Person, SecondStep, SignedIn, Stores
+from stoplist.staff.model import NewLink, Person, SecondStep, SignedIn, StaffStores
 from stoplist.staff.store import find_person
 from tests.builders import ADMINISTRATOR, audit_rows, make_organization, on_each_database
 from tests.fakes import FakeClock
@@ -36,11 +36,11 @@ class CountingHashing(Hashing):
 
     def __init__(self, parameters: argon2.Parameters = CHEAP, **bounds: int) -> None:
         super().__init__(parameters, **bounds)
-        self.looked_into = 0
+        self.with_attempt = 0
 
     async def is_right(self, password: bytes, password_hash: str | None) -> bool:
         right = await super().is_right(password, password_hash)
-        self.looked_into += 1
+        self.with_attempt += 1
         return right
 
 
@@ -63,8 +63,8 @@ class Office:
         self.hashing = CountingHashing()
 
     @property
-    def stores(self) -> Stores:
-        return Stores(self.database, self.clock, ("a key that nobody else has, at all",), self.hashing)
+    def stores(self) -> StaffStores:
+        return StaffStores(self.database, self.clock, ("a key that nobody else has, at all",), self.hashing)
 
     async def organization(self, slug: str = "acme") -> str:
         return (await make_organization(self.database, self.clock, slug)).slug

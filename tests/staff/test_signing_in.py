@@ -47,7 +47,7 @@ async def test_no_answer_tells_whether_there_is_an_account(office: Office) -> No
     await office.hire("closed@example.org")
     await people.disable_person(boss, office.database, office.clock, email="closed@example.org")
     await office.invite("new@example.org")
-    looked_into = office.hashing.looked_into
+    with_attempt = office.hashing.with_attempt
     attempts = [
         ("ann@example.org", WRONG),
         ("ann@example.org", ""),
@@ -65,7 +65,7 @@ async def test_no_answer_tells_whether_there_is_an_account(office: Office) -> No
             await office.sign_in(email, password)
         told.add((type(failure.value), failure.value.text, failure.value.field, failure.value.command))
     assert told == {(Refused, signing_in.NOT_RECOGNISED, None, "")}
-    assert office.hashing.looked_into == looked_into + len(attempts)
+    assert office.hashing.with_attempt == with_attempt + len(attempts)
 
 
 @in_an_office
@@ -283,12 +283,12 @@ async def test_ten_failures_close_the_door_to_a_source_for_that_account(office: 
         office.clock.advance(1)
         with pytest.raises(Refused):
             await office.sign_in("ann@example.org", f"{WRONG} {attempt}")
-    looked_into, writes = office.hashing.looked_into, office.database.counts.writes
+    with_attempt, writes = office.hashing.with_attempt, office.database.counts.writes
     with pytest.raises(RateLimited) as failure:
         await office.sign_in("ANN@example.org")
     assert office.database.counts.writes == writes  # whoever knocks at a closed door holds nobody up
     assert failure.value.retry_after_s == 900 - 9
-    assert office.hashing.looked_into == looked_into
+    assert office.hashing.with_attempt == with_attempt
     assert isinstance(await office.sign_in("bob@example.org"), SignedIn)
     assert isinstance(await office.sign_in("ann@example.org", source=ELSEWHERE), SignedIn)
     office.clock.advance(failure.value.retry_after_s - 0.001)
@@ -329,11 +329,11 @@ async def test_a_hundred_failures_close_the_door_to_a_source(office: Office) -> 
 async def test_of_fifty_at_once_ten_are_looked_into(office: Office) -> None:
     """An attempt takes its place before the password is looked at."""
     await office.hire("ann@example.org")
-    before = office.hashing.looked_into
+    before = office.hashing.with_attempt
     done = await asyncio.gather(
         *(office.sign_in("ann@example.org", f"{WRONG} {number}") for number in range(50)), return_exceptions=True
     )
-    assert office.hashing.looked_into - before == 10
+    assert office.hashing.with_attempt - before == 10
     assert len([one for one in done if isinstance(one, RateLimited)]) == 40
     assert await value(office.database, "SELECT COUNT(*) AS n FROM sign_in_attempts") == 10
 

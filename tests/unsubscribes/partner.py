@@ -17,7 +17,7 @@ from stoplist.db.sqlite import Sqlite
 from stoplist.organizations.groups import create_group
 from stoplist.unsubscribes.channel import CHANNELS, feed_id
 from stoplist.unsubscribes.follow import follow, look_up
-from stoplist.unsubscribes.model import BadItem, Item, Named, Page, Record, Stores, Submission
+from stoplist.unsubscribes.model import BadItem, Item, OptOutStores, Page, Record, RequestedTarget, Submission
 from stoplist.unsubscribes.submit import submit
 from tests.builders import ADMINISTRATOR, in_the_loop_of, make_key, make_organization, migrated, sql, value
 from tests.fakes import FakeClock
@@ -88,7 +88,7 @@ class Organization(NamedTuple):
             by or self.partner,
             self.place.stores,
             CHANNELS[self.channel],
-            Named(org_slug=self.slug, group_id=group_id, all_groups=all_groups),
+            RequestedTarget(org_slug=self.slug, group_id=group_id, all_groups=all_groups),
             [item if isinstance(item, BadItem) else msgspec.convert(item, Item) for item in items],
             is_lenient=is_lenient,
             is_minimal=is_minimal,
@@ -104,7 +104,7 @@ class Organization(NamedTuple):
     ) -> Page:
         """One page."""
         stores = msgspec.structs.replace(self.place.stores, secret_keys=secret_keys)
-        named = Named(org_slug=self.slug, group_id=group_id)
+        named = RequestedTarget(org_slug=self.slug, group_id=group_id)
         return await follow(self.partner, stores, CHANNELS[self.channel], named, limit=limit, cursor=cursor)
 
     async def pages(
@@ -123,7 +123,7 @@ class Organization(NamedTuple):
 
     async def look_up(self, *addresses: str, group_id: str | None = None) -> Page:
         """What is known of these addresses."""
-        named = Named(org_slug=self.slug, group_id=group_id)
+        named = RequestedTarget(org_slug=self.slug, group_id=group_id)
         return await look_up(self.partner, self.place.stores, CHANNELS[self.channel], named, addresses=list(addresses))
 
     async def rows(self, table: str, order: str) -> list[dict[str, Any]]:
@@ -150,8 +150,8 @@ class Place:
         self.database, self.clock = database, clock
 
     @property
-    def stores(self) -> Stores:
-        return Stores(database=self.database, clock=self.clock, secret_keys=(SECRET_KEY,))
+    def stores(self) -> OptOutStores:
+        return OptOutStores(database=self.database, clock=self.clock, secret_keys=(SECRET_KEY,))
 
     @property
     def now_ms(self) -> int:

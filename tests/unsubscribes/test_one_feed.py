@@ -24,9 +24,9 @@ _TABLE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE)\s+([a-z_]+)")
 
 
 class Asked(NamedTuple):
-    """What one unit of work asked: its line, the feeds that it named, and the tables."""
+    """What one unit of work asked: its queue, the feeds that it named, and the tables."""
 
-    line: int | None
+    queue_key: int | None
     feeds: frozenset[int]
     tables: frozenset[str]
     names: tuple[str, ...]
@@ -46,24 +46,24 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)
 
-    async def write(self, unit: Unit[T], *, line: int | None = None, rows: int = 1) -> T:
+    async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
         async def written_down(transaction: Transaction) -> T:
             listening = _Listening(transaction)
             try:
                 return await unit(listening)
             finally:
-                self._note(line, listening.heard)
+                self._note(queue_key, listening.heard)
 
-        return await self._database.write(written_down, line=line, rows=rows)
+        return await self._database.write(written_down, queue_key=queue_key, rows=rows)
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:
         self._note(None, [(query, values)])
         return await self._database.write_one(query, **values)
 
-    def _note(self, line: int | None, heard: list[tuple[Query, dict[str, Any]]]) -> None:
+    def _note(self, queue_key: int | None, heard: list[tuple[Query, dict[str, Any]]]) -> None:
         feeds = frozenset(values["feed_id"] for _, values in heard if "feed_id" in values)
         tables = frozenset(table for query, _ in heard for table in _TABLE.findall(query.postgresql))
-        self.units.append(Asked(line, feeds, tables, tuple(query.name for query, _ in heard)))
+        self.units.append(Asked(queue_key, feeds, tables, tuple(query.name for query, _ in heard)))
 
 
 class _Listening:
@@ -119,7 +119,7 @@ def _address(channel: str, n: int) -> str:
 
 
 def test_no_transaction_is_about_two_feeds(database_url: str) -> None:
-    """Nor about a feed and another table. Those that share a commit share the line, which is the feed."""
+    """Nor about a feed and another table. Those that share a commit share the queue, whose key is the feed."""
 
     async def body() -> list[Asked]:
         async with recorded(database_url) as (place, recorder):
@@ -138,7 +138,7 @@ def test_no_transaction_is_about_two_feeds(database_url: str) -> None:
     assert all(unit.is_about_feeds for unit in units), "nothing else is written"
     assert [unit for unit in units if len(unit.feeds) != 1] == []
     assert [unit for unit in units if not unit.tables <= set(FEED_TABLES) | _FUNCTIONS] == []
-    assert [unit for unit in units if unit.line is not None and {unit.line} != unit.feeds] == []
+    assert [unit for unit in units if unit.queue_key is not None and {unit.queue_key} != unit.feeds] == []
     assert len({feed for unit in units for feed in unit.feeds}) == 4
 
 

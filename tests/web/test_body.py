@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoplist.errors import BadRequest, RateLimited
-from stoplist.web.body import ClientGone, Room, read_body
+from stoplist.web.body import ClientGone, MemoryQuota, read_body
 from tests.server.serving import PATIENCE_S
 
 Message = dict[str, Any]
@@ -132,22 +132,22 @@ def test_a_cancelled_reading_ends_at_once() -> None:
     assert ended == ["receive"]
 
 
-# Room for all of them
+# MemoryQuota for all of them
 
 
 def test_a_client_has_so_much_on_its_way_and_no_more() -> None:
     """Counted part by part over all its requests; what others send is theirs, and what ends makes room again."""
-    room = Room(most_bytes=10)
+    quota = MemoryQuota(max_bytes=10)
 
     async def both() -> None:
-        with room.of("one") as take, room.of("one") as take_too, room.of("other") as take_of_other:
+        with quota.of("one") as take, quota.of("one") as take_too, quota.of("other") as take_of_other:
             assert await read_body(arriving(b"123", b"456"), [], max_bytes=99, take=take) == b"123456"
             assert await read_body(arriving(b"1234"), [], max_bytes=99, take=take_too) == b"1234"
             with pytest.raises(RateLimited) as refused:
                 await read_body(arriving(b"5"), [], max_bytes=99, take=take_too)
             assert refused.value.retry_after_s == 1
             assert await read_body(arriving(b"1234567890"), [], max_bytes=99, take=take_of_other)
-        with room.of("one") as take:
+        with quota.of("one") as take:
             assert await read_body(arriving(b"1234567890"), [], max_bytes=99, take=take) == b"1234567890"
 
     asyncio.run(both())
@@ -155,13 +155,13 @@ def test_a_client_has_so_much_on_its_way_and_no_more() -> None:
 
 def test_a_request_that_fails_leaves_its_room() -> None:
     """A client that hangs up, or sends too much, must not use it up for ever."""
-    room = Room(most_bytes=10)
+    quota = MemoryQuota(max_bytes=10)
 
     async def hangs_up() -> None:
         for _ in range(3):
-            with pytest.raises(BadRequest), room.of("one") as take:
+            with pytest.raises(BadRequest), quota.of("one") as take:
                 await read_body(arriving(b"12345", b"6789"), [], max_bytes=8, take=take)
-        with room.of("one") as take:
+        with quota.of("one") as take:
             take(10)
 
     asyncio.run(hangs_up())

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import cached_property
 from typing import Any
 
-from stoplist_client.environment import World
+from stoplist_client.environment import Environment
 from stoplist_client.errors import ConfigurationError
 from stoplist_client.flows.acts import Encoder
 from stoplist_client.flows.batches import MOST_ITEMS
@@ -72,20 +72,20 @@ class Core(ABC):
             raise ConfigurationError(
                 "renew_ahead_s must be from 0 to below 900: so many seconds an access token lives."
             )
-        world = World()
+        environment = Environment()
         self._session = Session(
             tokens=Renewal(
                 base_url=self._base_url,
                 client_id=client_id,
                 client_secret=client_secret,
                 store=FileStore() if store is None else store,
-                world=world,
+                environment=environment,
                 attempts=attempts,
                 timeout_s=timeout_s,
                 renew_ahead_s=renew_ahead_s,
             ),
             target=Target(org_slug, group_id),
-            world=world,
+            environment=environment,
             attempts=attempts,
             batch_items=batch_items,
         )
@@ -124,14 +124,14 @@ class Core(ABC):
         reason: str | None = None,
     ) -> Flow[Submitted]:
         items.check("items")
-        world = self._session.world
+        environment = self._session.environment
         return Submission(
             self._session,
             path_of(channel),
             items,
             target=self._session.target.of_call(org_slug, group_id, all_groups=all_groups),
-            encoder=Encoder(world, status=status, occurred_at=occurred_at, reason=reason, source=source),
-            untimed=Encoder(world, status=status, reason=reason, source=source, stamps=False),
+            encoder=Encoder(environment, status=status, occurred_at=occurred_at, reason=reason, source=source),
+            untimed=Encoder(environment, status=status, reason=reason, source=source, stamps=False),
             lenient=lenient,
         ).flow(on_progress)
 

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 Channel: TypeAlias = Literal["email", "sms", "phone"]
 """The kind of address; a person's opt-outs on different channels are separate."""
@@ -17,7 +17,7 @@ Moment: TypeAlias = datetime | str
 CHANNELS: tuple[Channel, ...] = ("email", "sms", "phone")
 
 
-class Item(Shape, msgspec.Struct, frozen=True):
+class Item(Redacted, msgspec.Struct, frozen=True):
     """One act of one person, to be submitted. What is None takes what the call says for all, else the default.
 
     `occurred_at` is when the person acted. `reason` of an opt-out is one of `unsubscribe` (default), `stop_keyword`,
@@ -31,7 +31,7 @@ class Item(Shape, msgspec.Struct, frozen=True):
     source: str | None = None
 
 
-class Record(Shape, msgspec.Struct, frozen=True, kw_only=True):
+class Record(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """What the service knows of one address and one group. `group_id` None means all groups.
 
     Source: docs/interface.md section D6.
@@ -52,7 +52,7 @@ class Record(Shape, msgspec.Struct, frozen=True, kw_only=True):
         return f"Record(id={self.id!r}, seq={self.seq}, status={self.status!r})"
 
 
-class ItemError(Shape, msgspec.Struct, frozen=True):
+class ItemError(Redacted, msgspec.Struct, frozen=True):
     """An item that was not accepted, and why.
 
     `item_index` counts from 0 over everything that the call was given; `item` is what was given.
@@ -83,7 +83,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     item_errors: tuple[ItemError, ...] = ()
 
 
-class LookedUp(Shape, msgspec.Struct, frozen=True, kw_only=True):
+class LookedUp(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """What the service knows of one address that was asked for: as it was asked, canonical, and its records."""
 
     address: str
@@ -94,7 +94,7 @@ class LookedUp(Shape, msgspec.Struct, frozen=True, kw_only=True):
         return f"LookedUp({len(self.records)} records)"
 
 
-class Page(Shape, msgspec.Struct, frozen=True, kw_only=True):
+class Page(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """One page of changes: process `records`, then keep `next_cursor`; `has_more` says whether to go on at once."""
 
     records: tuple[Record, ...]

@@ -3,7 +3,7 @@
 from typing import Any
 
 
-class Shape:
+class Redacted:
     """Of such a Struct logs and tracebacks show the name alone, or what a `__repr__` of its own picks.
 
     Put it before: `class Item(Shape, msgspec.Struct, frozen=True)`.

@@ -1,4 +1,4 @@
-"""`stoplist restored`: to be run after a database was put back to an earlier state."""
+"""`stoplist after-restore`: to be run after a database was put back to an earlier state."""
 
 import click
 
@@ -7,7 +7,7 @@ from stoplist.cli.printing import json_option, print_json, print_line
 from stoplist.maintenance.after_restore import Restored, after_restore
 
 
-@click.command("restored")
+@click.command("after-restore")
 @data_dir_option
 @json_option
 def command(data_dir: str | None, as_json: bool) -> None:

@@ -21,7 +21,7 @@ def command(file: Path, data_dir: str | None, as_json: bool) -> None:
 
     FILE is never overwritten; it is there whole and checked, or not at all. The secret key is not in it and must be
     kept too. To restore: stop the server, put FILE in the place of the database (without the -wal and -shm files that
-    lie there), run `stoplist restored`, start the server.
+    lie there), run `stoplist after-restore`, start the server.
     """
     settings = settings_of(data_dir)
     source = database_file(settings)
@@ -40,7 +40,7 @@ def command(file: Path, data_dir: str | None, as_json: bool) -> None:
         print_line("The secret key of STOPLIST_SECRET_KEY is not in it: keep that too, apart from this file.")
     else:
         print_line(f"The secret key is not in it: keep {key} too, apart from this file.")
-    print_line("After a restore run `stoplist restored` before the server starts.")
+    print_line("After a restore run `stoplist after-restore` before the server starts.")
 
 
 def _key_file(settings: Settings) -> Path | None:

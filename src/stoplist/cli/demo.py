@@ -18,7 +18,7 @@ from stoplist.organizations.organizations import create_organization, list_organ
 from stoplist.settings import Settings
 from stoplist.staff.people import create_person, list_people, new_link
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.model import BadItem, Item, Named, Stores
+from stoplist.unsubscribes.model import BadItem, Item, OptOutStores, RequestedTarget
 from stoplist.unsubscribes.submit import submit
 from stoplist.web.request_context import API_PATH, DOCS_PATH, SIGN_IN_PATH, TOKEN_PATH, sign_in_url
 
@@ -56,9 +56,9 @@ async def _prepare(settings: Settings, database: Database, clock: Clock) -> str:
 async def _opt_some_out(database: Database, clock: Clock, key: Credential) -> None:
     """There is something to list on every channel, sent with the demo's own key."""
     actor = Actor(kind="client", id=key.client_id, may=frozenset(key.permissions))
-    stores = Stores(database=database, clock=clock, secret_keys=())
+    stores = OptOutStores(database=database, clock=clock, secret_keys=())
     for channel, items in _OPT_OUTS.items():
-        await submit(actor, stores, CHANNELS[channel], Named(), items)
+        await submit(actor, stores, CHANNELS[channel], RequestedTarget(), items)
 
 
 def _first_lines(settings: Settings, way_in: str, client_id: str, client_secret: str) -> str:

@@ -21,7 +21,7 @@ from stoplist.organizations.groups import create_group
 from stoplist.organizations.organizations import create_organization
 from stoplist.rfc3339 import format_ms
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.model import RESUBSCRIBED, BadItem, Item, Named, SentReason, Stores
+from stoplist.unsubscribes.model import RESUBSCRIBED, BadItem, Item, OptOutStores, RequestedTarget, SentReason
 from stoplist.unsubscribes.submit import submit
 
 SLUG, NAME = "lantern-books", "Lantern Books"
@@ -102,7 +102,7 @@ async def fill(actor: Actor, database: Database, clock: Clock) -> None:
     barred: list[list[str]] = [[] for _ in _STREAMS]
     for ago in range(DAYS, -1, -1):
         then = _days_before(clock, ago)
-        stores = Stores(database=database, clock=then, secret_keys=())
+        stores = OptOutStores(database=database, clock=then, secret_keys=())
         days = [_items(chance, stream, out, then.now_ms(), ago) for stream, out in zip(_STREAMS, barred, strict=True)]
         # All of a day at once: they share commits.
         await asyncio.gather(
@@ -114,8 +114,8 @@ async def fill(actor: Actor, database: Database, clock: Clock) -> None:
     await _use(chance, database, clock, key.id)
 
 
-def _target(stream: _Stream, groups: dict[str, str]) -> Named:
-    return Named(group_id=groups.get(stream.group or ""), all_groups=stream.group is None)
+def _target(stream: _Stream, groups: dict[str, str]) -> RequestedTarget:
+    return RequestedTarget(group_id=groups.get(stream.group or ""), all_groups=stream.group is None)
 
 
 def _days_before(clock: Clock, days: int) -> Clock:

@@ -23,7 +23,7 @@ COMMANDS = {
     "user": ("People of the admin pages: create, list, link, disable, enable.", "stoplist.cli.user"),
     "backup": ("Copy the SQLite database while the server serves.", "stoplist.cli.backup"),
     "copy": ("Copy a whole deployment from SQLite to PostgreSQL.", "stoplist.cli.copy"),
-    "restored": ("After a restore: refuse all cursors and tokens given out so far.", "stoplist.cli.after_restore"),
+    "after-restore": ("After a restore: refuse all cursors and tokens given out so far.", "stoplist.cli.after_restore"),
     "doctor": ("Examine the installation; exit with 1 if something is wrong.", "stoplist.cli.doctor"),
     "addresses": (
         "Addresses: check a list; find stored ones that this release writes differently.",

@@ -6,7 +6,7 @@ import click
 
 from stoplist.cli.context import as_setting, data_dir_option, settings_of
 from stoplist.errors import SettingsError
-from stoplist.server.lifecycle import AfterStart, run_loop
+from stoplist.server.lifecycle import OnReady, run_loop
 from stoplist.server.lifecycle import serve as serve_alone
 from stoplist.settings import check_serve
 
@@ -39,14 +39,14 @@ def command(
     if is_demo and settings.environment == "production":
         raise SettingsError(_NO_DEMO)
     check_serve(settings)
-    after_start: AfterStart | None = None
+    on_ready: OnReady | None = None
     if is_demo:
         from stoplist.cli.demo import show  # noqa: PLC0415 - other servers spend no time on it
 
-        after_start = partial(show, settings)
+        on_ready = partial(show, settings)
     serve = serve_alone
     if settings.workers > 1:
         from stoplist.server.supervisor import serve_workers  # noqa: PLC0415 - one process needs no other
 
         serve = serve_workers
-    run_loop(settings, serve(settings, after_start=after_start))
+    run_loop(settings, serve(settings, on_ready=on_ready))

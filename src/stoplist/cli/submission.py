@@ -12,7 +12,7 @@ from stoplist.errors import Refused
 from stoplist.records.reversal import LeftOut, count_reversal, left_out, reverse
 from stoplist.records.reversal_plan import Reversal
 from stoplist.records.submissions import SubmissionShown, find_submission
-from stoplist.unsubscribes.model import Stores
+from stoplist.unsubscribes.model import OptOutStores
 
 _AT_ONCE = 1_000
 
@@ -88,8 +88,8 @@ async def _reversed(opened: Opened, submission_id: str, expected: Reversal | Non
     return done, others
 
 
-def _stores(opened: Opened) -> Stores:
-    return Stores(database=opened.database, clock=opened.clock, secret_keys=())
+def _stores(opened: Opened) -> OptOutStores:
+    return OptOutStores(database=opened.database, clock=opened.clock, secret_keys=())
 
 
 def _is_terminal(stream: Any) -> bool:

@@ -61,7 +61,7 @@ class Database(Protocol):
         """The first row of a read, or None."""
         ...
 
-    async def one_heavy(self, query: Query, **values: Any) -> Row | None:
+    async def one_large(self, query: Query, **values: Any) -> Row | None:
         """The one row of a read that goes through more than HEAVY_ROWS rows; others do not wait for it."""
         ...
 
@@ -73,7 +73,7 @@ class Database(Protocol):
         """Every row of a read, from one snapshot, a few hundred at a time while others run in between."""
         ...
 
-    async def write(self, unit: Unit[T], *, line: int | None = None, rows: int = 1) -> T:
+    async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
         """Run a unit of work; what it did is durable when this returns. An exception it raises undoes it all.
 
         Units of one `line` (a feed) wait for one another here, not in the database. `rows` is about how many it

@@ -1,4 +1,4 @@
-"""Lines: the units of one feed wait for one another here, not in the database, so that one connection at most does."""
+"""Queues per feed: the units of one feed wait here, not in the database, so that they hold one connection at most."""
 
 import asyncio
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stoplist.db import Unit
-from stoplist.db.pools import Room
+from stoplist.db.pools import BoundedSemaphore
 from stoplist.db.postgresql_errors import is_of_the_store, is_worth_another_try
 from stoplist.errors import StoreUnavailable
 
@@ -53,53 +53,55 @@ class Job:
             self.answer.set_exception(failure)
 
 
-class Lines:
+class FeedQueues:
     """Every line in which somebody waits, by its number."""
 
-    def __init__(self, commit_together: Callable[[list[Job]], Awaitable[None]], room_for_heavy: Room) -> None:
+    def __init__(
+        self, commit_together: Callable[[list[Job]], Awaitable[None]], heavy_capacity: BoundedSemaphore
+    ) -> None:
         """`commit_together` runs units in one transaction and answers them; it raises nothing."""
-        self._commit_together, self._heavy = commit_together, room_for_heavy
-        self._lines: dict[int, _Line] = {}
+        self._commit_together, self._heavy = commit_together, heavy_capacity
+        self._queues: dict[int, _FeedQueue] = {}
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._queues)
 
     async def join(self, number: int, unit: Unit[Any], *, is_heavy: bool) -> Any:
         """What the unit returns or raises, once it is committed. StoreUnavailable where it is not begun in time."""
-        line = self._lines.get(number)
-        if line is None:
-            line = self._lines[number] = _Line()
-            line.working = asyncio.create_task(self._work_off(number, line))
-        return await line.join(unit, is_heavy=is_heavy)
+        queue = self._queues.get(number)
+        if queue is None:
+            queue = self._queues[number] = _FeedQueue()
+            queue.working = asyncio.create_task(self._work_off(number, queue))
+        return await queue.join(unit, is_heavy=is_heavy)
 
-    async def _work_off(self, number: int, line: "_Line") -> None:
+    async def _work_off(self, number: int, queue: "_FeedQueue") -> None:
         """All that waits in the line, in turn: the small units together, then one heavy unit."""
-        while line.small or line.heavy:
-            if line.small:
-                await self._commit_together(line.next_small())
-            if line.heavy:
-                await self._room_for_heavy(line)
+        while queue.small or queue.heavy:
+            if queue.small:
+                await self._commit_together(queue.next_small())
+            if queue.heavy:
+                await self._acquire_heavy(queue)
                 try:
-                    if line.heavy:  # it may have been given up meanwhile
-                        await self._commit_together([line.next_heavy()])
+                    if queue.heavy:  # it may have been given up meanwhile
+                        await self._commit_together([queue.next_heavy()])
                 finally:
-                    self._heavy.leave()
-        del self._lines[number]
+                    self._heavy.release()
+        del self._queues[number]
 
-    async def _room_for_heavy(self, line: "_Line") -> None:
+    async def _acquire_heavy(self, queue: "_FeedQueue") -> None:
         """There is room for a heavy unit; the small ones that come while it waits for that go ahead of it."""
         if not self._heavy.is_full:
-            await self._heavy.enter(is_bounded=False)
+            await self._heavy.acquire(is_bounded=False)
             return
-        room = asyncio.ensure_future(self._heavy.enter(is_bounded=False))
+        room = asyncio.ensure_future(self._heavy.acquire(is_bounded=False))
         while not room.done():
-            if line.small:
-                await self._commit_together(line.next_small())
+            if queue.small:
+                await self._commit_together(queue.next_small())
             else:
-                await line.something_comes_before(room)
+                await queue.something_comes_before(room)
 
 
-class _Line:
+class _FeedQueue:
     """The units of one feed that wait for one another; it exists while some do."""
 
     def __init__(self) -> None:

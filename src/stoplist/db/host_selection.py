@@ -41,7 +41,7 @@ class Unfit(asyncpg.InterfaceError):
     """A server that must not be used: refused at the start, and the store's trouble if it becomes so later."""
 
 
-class Connection(asyncpg.Connection):
+class PostgresqlConnection(asyncpg.Connection):
     """A connection that knows whether others have been given up since it was made."""
 
     generation = 0
@@ -61,7 +61,7 @@ class Connector:
         """Whatever is connected now must be replaced before it is used again."""
         self.generation += 1
 
-    async def __call__(self, *_: Any, **options: Any) -> Connection:
+    async def __call__(self, *_: Any, **options: Any) -> PostgresqlConnection:
         """A new connection. Raises what the last host answered, or Unfit if any host was."""
         failure: Exception | None = None
         count = len(self._urls)
@@ -86,19 +86,19 @@ class Connector:
             self._told = str(error)
             _LOG.warning("A PostgreSQL that answers is not used", extra={"fields": {"why": self._told}})
 
-    async def _connect(self, url: str, **options: Any) -> Connection:
+    async def _connect(self, url: str, **options: Any) -> PostgresqlConnection:
         # Each host has its share of the time, for one that is cut off answers nothing at all.
         timeout_s = CONNECT_TIMEOUT_S / len(self._urls)
         generation = self.generation
         # What the address asks of a host is asked below; the library trusts what a pooler remembers of it.
         asked: dict[str, Any] = {
-            "connection_class": Connection,
+            "connection_class": PostgresqlConnection,
             **options,
             "timeout": timeout_s,
             "target_session_attrs": "any",
         }
         async with asyncio.timeout(timeout_s):
-            connection: Connection = await asyncpg.connect(url, **asked)
+            connection: PostgresqlConnection = await asyncpg.connect(url, **asked)
             try:
                 await _check(connection, prepared=self._prepared, timeout_s=timeout_s)
             except BaseException:

@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from stoplist.db.host_selection import Connection, Connector
+from stoplist.db.host_selection import Connector, PostgresqlConnection
 from stoplist.db.postgresql_errors import RAISED, STANDBY_STATE, is_of_the_store, state_of, translated, unavailable
 from stoplist.errors import StoreUnavailable
 
@@ -21,8 +21,8 @@ WAITING_ASKERS = 1_000
 """So many may wait for a connection of a pool: as many as ten slow connections (50 ms a statement) serve in 5 s."""
 
 
-class Room:
-    """Room for so many at a time. The others wait in the order in which they came, if not too many do."""
+class BoundedSemaphore:
+    """A semaphore whose queue is bounded: waiters are served in order, and refused at once where too many wait."""
 
     def __init__(self, size: int) -> None:
         self._free = asyncio.Semaphore(size)
@@ -32,7 +32,7 @@ class Room:
     def is_full(self) -> bool:
         return self._free.locked()
 
-    async def enter(self, *, is_bounded: bool = True) -> None:
+    async def acquire(self, *, is_bounded: bool = True) -> None:
         """Raises StoreUnavailable at once where too many wait; those of a line are counted there."""
         if is_bounded and self._waiting >= WAITING_ASKERS:
             raise StoreUnavailable("Too many requests wait for the database at the moment: try again shortly.")
@@ -42,7 +42,7 @@ class Room:
         finally:
             self._waiting -= 1
 
-    def leave(self) -> None:
+    def release(self) -> None:
         self._free.release()
 
     @contextlib.asynccontextmanager
@@ -50,11 +50,11 @@ class Room:
         """There is room in the block. Raises StoreUnavailable where there is none in time."""
         with translated(is_certain=True):
             async with asyncio.timeout(ACQUIRE_TIMEOUT_S):
-                await self.enter()
+                await self.acquire()
         try:
             yield
         finally:
-            self.leave()
+            self.release()
 
 
 class Connections:
@@ -62,14 +62,14 @@ class Connections:
 
     def __init__(self, connector: Connector, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
         self._connector, self._pool = connector, pool
-        self._room = Room(pool.get_max_size())
+        self._capacity = BoundedSemaphore(pool.get_max_size())
 
     @classmethod
     async def of(cls, connector: Connector, size: int, *, prepared: bool) -> "Connections":
         """At most `size` at a time; none is made yet."""
         pool = await asyncpg.create_pool(
             connect=connector,
-            connection_class=Connection,
+            connection_class=PostgresqlConnection,
             min_size=0,
             max_size=size,
             reset=_keep,
@@ -109,7 +109,7 @@ class Connections:
         # Every request comes this way, so there is nothing here that those who need not wait could do without: how long
         # a new connection may take is the connector's to say. Whoever waits for room has no more than that for both.
         try:
-            if not self._room.is_full:
+            if not self._capacity.is_full:
                 return await self._entered()
             async with asyncio.timeout(ACQUIRE_TIMEOUT_S):
                 return await self._entered()
@@ -119,11 +119,11 @@ class Connections:
             raise unavailable(error, is_certain=True) from error
 
     async def _entered(self) -> Any:
-        await self._room.enter()
+        await self._capacity.acquire()
         try:
             return await self._current()
         except BaseException:
-            self._room.leave()
+            self._capacity.release()
             raise
 
     async def _current(self) -> Any:
@@ -144,7 +144,7 @@ class Connections:
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
             end(connection)
         finally:
-            self._room.leave()
+            self._capacity.release()
 
 
 async def _finish(connection: Any) -> None:

@@ -15,13 +15,13 @@ from typing import Any, ParamSpec, TypeVar
 import asyncpg
 
 from stoplist.db import HEAVY_ROWS, SLICE_ROWS, Counts, Row, SchemaChange, Unit
-from stoplist.db.feed_queues import Job, Lines
+from stoplist.db.feed_queues import FeedQueues, Job
 from stoplist.db.host_selection import Connector, Unfit, reason
-from stoplist.db.pools import SETTLE_TIMEOUT_S, STATEMENT_TIMEOUT_S, Connections, Room, end
+from stoplist.db.pools import SETTLE_TIMEOUT_S, STATEMENT_TIMEOUT_S, BoundedSemaphore, Connections, end
 from stoplist.db.postgresql_errors import is_worth_another_try, translated
 from stoplist.db.query import Query
 from stoplist.errors import SettingsError, StoreUnavailable
-from stoplist.slicing import let_others_run
+from stoplist.slicing import yield_to_loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,10 +61,10 @@ class Postgresql:
 
     kind = "postgresql"
 
-    def __init__(self, connector: Connector, small: Connections, lines: Connections, *, room_for_heavy: int) -> None:
+    def __init__(self, connector: Connector, small: Connections, lines: Connections, *, heavy_capacity: int) -> None:
         self._connector, self._small, self._for_lines = connector, small, lines
-        self._heavy = Room(room_for_heavy)
-        self._lines = Lines(self._commit_together, self._heavy)
+        self._heavy = BoundedSemaphore(heavy_capacity)
+        self._queues = FeedQueues(self._commit_together, self._heavy)
         self.counts = Counts()
         self._unfinished: set[asyncio.Future[Any]] = set()
 
@@ -92,7 +92,7 @@ class Postgresql:
                 "Check that the server runs, and the host, port, database, user and password in that address."
             ) from None
         # Of the connections for lines, half are kept free of heavy units, so that small ones of other feeds go on.
-        return cls(connector, small, lines, room_for_heavy=max(1, for_lines // 2))
+        return cls(connector, small, lines, heavy_capacity=max(1, for_lines // 2))
 
     @_again_after_deadlock
     async def one(self, query: Query, **values: Any) -> Row | None:
@@ -101,7 +101,7 @@ class Postgresql:
                 return await connection.fetchrow(query.postgresql, *_in_order(query, values))
 
     @_again_after_deadlock
-    async def one_heavy(self, query: Query, **values: Any) -> Row | None:
+    async def one_large(self, query: Query, **values: Any) -> Row | None:
         with translated():
             async with self._heavy.taken(), self._for_lines.one() as connection:
                 return await connection.fetchrow(query.postgresql, *_in_order(query, values))
@@ -117,12 +117,12 @@ class Postgresql:
         rows = await self.all(query, **values)
         for at in range(0, len(rows), SLICE_ROWS):
             yield rows[at : at + SLICE_ROWS]
-            await let_others_run()
+            await yield_to_loop()
 
-    async def write(self, unit: Unit[T], *, line: int | None = None, rows: int = 1) -> T:
-        if line is None:
+    async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
+        if queue_key is None:
             return await self._counted(self._write(unit))
-        return await self._counted(self._lines.join(line, unit, is_heavy=rows > HEAVY_ROWS))
+        return await self._counted(self._queues.join(queue_key, unit, is_heavy=rows > HEAVY_ROWS))
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:
         # Sent without BEGIN and COMMIT: one round trip, atomic and durable by itself.
@@ -216,7 +216,7 @@ class _Transaction:
         return int(status.rsplit(" ", 1)[-1])
 
     async def pause(self) -> None:
-        await let_others_run()
+        await yield_to_loop()
 
     @contextlib.asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None, None]:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from stoplist.db import HEAVY_ROWS, SLICE_ROWS, Counts, Row, SchemaChange, Unit
 from stoplist.db.query import Query, load_queries
 from stoplist.errors import SettingsError, StoreUnavailable
-from stoplist.slicing import SLICE_NS, let_others_run
+from stoplist.slicing import SLICE_NS, yield_to_loop
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class Sqlite:
         except sqlite3.Error as error:
             raise _translate(error) from None
 
-    async def one_heavy(self, query: Query, **values: Any) -> Row | None:
+    async def one_large(self, query: Query, **values: Any) -> Row | None:
         self._check_file()
 
         def read() -> Row | None:
@@ -110,7 +110,7 @@ class Sqlite:
 
     async def all(self, query: Query, **values: Any) -> list[Row]:
         self._check_file_now_and_then()
-        rows = self._few(query, values)
+        rows = self._all_if_small(query, values)
         if rows is None:
             rows = []
             async with contextlib.aclosing(self.slices(query, **values)) as slices:
@@ -131,11 +131,11 @@ class Sqlite:
                     yield rows
                     if len(rows) < SLICE_ROWS:
                         return
-                    await let_others_run()
+                    await yield_to_loop()
             finally:
                 cursor.close()
 
-    async def write(self, unit: Unit[T], *, line: int | None = None, rows: int = 1) -> T:
+    async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
         if rows > HEAVY_ROWS:
             return await self._queue(self._waiting_heavy, unit)  # type: ignore[no-any-return]
         return await self._queue(  # type: ignore[no-any-return]
@@ -184,7 +184,7 @@ class Sqlite:
             else:
                 connection.close()
 
-    def _few(self, query: Query, values: dict[str, Any]) -> list[Row] | None:
+    def _all_if_small(self, query: Query, values: dict[str, Any]) -> list[Row] | None:
         """All rows, if there are fewer than in a slice: most reads have one or two, in half the time of `slices`."""
         cursor = self._reader.cursor()
         try:
@@ -376,7 +376,7 @@ class _HeavyTransaction:
         )
 
     async def pause(self) -> None:
-        await let_others_run()
+        await yield_to_loop()
 
 
 class _SchemaChange(_Transaction):
@@ -498,8 +498,8 @@ def _take_all(queue: "deque[_Job]") -> "list[_Job]":
 
 def _statements(script: str) -> Iterator[str]:
     statement = ""
-    for line in script.splitlines():
-        statement += line + "\n"
+    for queue_key in script.splitlines():
+        statement += queue_key + "\n"
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""

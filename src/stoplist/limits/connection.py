@@ -65,7 +65,7 @@ def _names_a_place(parts: SplitResult) -> bool:
     return bool(parts.hostname) and _DATABASE.fullmatch(parts.path) is not None
 
 
-class Connection:
+class StoreConnection:
     """Calls one script at the store; who calls waits for the answer before the next call."""
 
     def __init__(self, client: Redis, script: str) -> None:

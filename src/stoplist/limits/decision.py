@@ -10,7 +10,7 @@ from stoplist.limits.sliding_log import NOTHING, WINDOW_NS, WINDOW_S, SlidingLog
 _SECOND_NS = 1_000_000_000
 
 
-class Decision(msgspec.Struct, frozen=True, gc=False):
+class RateDecision(msgspec.Struct, frozen=True, gc=False):
     """The answer to one request, and what the `RateLimit` and `Retry-After` headers say about it.
 
     `reset_s`: whole seconds until the oldest counted request leaves, this one included if it was accepted.
@@ -24,7 +24,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     retry_after_s: int
 
 
-def decide(own: SlidingLog, other: SlidingLog, *, limit: int, now_ns: int) -> Decision:
+def decide(own: SlidingLog, other: SlidingLog, *, limit: int, now_ns: int) -> RateDecision:
     """Accept the request if both logs together hold fewer than `limit`; it is the caller who records it."""
     own_count = own.count(now_ns)
     oldest_ns = own.time_ns(0) if own_count else now_ns
@@ -36,12 +36,12 @@ def decide(own: SlidingLog, other: SlidingLog, *, limit: int, now_ns: int) -> De
     # Rounded up: a client that comes back after a whole number of seconds must not be a moment early.
     reset_s = -((now_ns - oldest_ns - WINDOW_NS) // _SECOND_NS)
     if counted < limit:
-        return Decision(True, limit, limit - counted - 1, reset_s, 0)
+        return RateDecision(True, limit, limit - counted - 1, reset_s, 0)
     # More than one must leave if the ceiling was lowered, or if one log grew while the other was aside.
     leaving = counted - limit + 1
     if leaving == 1:
-        return Decision(False, limit, 0, reset_s, reset_s)
+        return RateDecision(False, limit, 0, reset_s, reset_s)
     if leaving > counted:  # A ceiling of 0 accepts nothing, ever.
-        return Decision(False, limit, 0, reset_s, WINDOW_S)
+        return RateDecision(False, limit, 0, reset_s, WINDOW_S)
     last_ns = nth_oldest_ns(leaving, own, own_count, other, other_count)
-    return Decision(False, limit, 0, reset_s, -((now_ns - last_ns - WINDOW_NS) // _SECOND_NS))
+    return RateDecision(False, limit, 0, reset_s, -((now_ns - last_ns - WINDOW_NS) // _SECOND_NS))

@@ -6,13 +6,13 @@ Source: docs/interface.md section D8; IETF draft-ietf-httpapi-ratelimit-headers-
 from functools import lru_cache
 from typing import Literal
 
-from stoplist.limits.decision import Decision
+from stoplist.limits.decision import RateDecision
 from stoplist.limits.sliding_log import WINDOW_S
 
 Policy = Literal["api", "token"]
 
 
-def rate_limit_headers(policy: Policy, decision: Decision) -> list[tuple[bytes, bytes]]:
+def rate_limit_headers(policy: Policy, decision: RateDecision) -> list[tuple[bytes, bytes]]:
     """`RateLimit-Policy` and `RateLimit` for an answer to an authenticated client, as ASGI wants them."""
     left = f'"{policy}";r={decision.remaining};t={decision.reset_s}'
     return [_policy_header(policy, decision.limit), (b"ratelimit", left.encode())]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 import msgspec
 
-from stoplist.limits.decision import Decision
+from stoplist.limits.decision import RateDecision
 
 UNKNOWN_PER_MINUTE = 300
 
@@ -25,24 +25,24 @@ class Limiter(ABC):
     is_shared = False
     """Whether there is a store in which all processes count together."""
 
-    async def api(self, client_id: str, *, limit: int) -> Decision:
+    async def api(self, client_id: str, *, limit: int) -> RateDecision:
         """A request to the API by this client."""
-        return await self.ask(("api", client_id), None, limit=limit)
+        return await self.acquire(("api", client_id), None, limit=limit)
 
-    async def token_proved(self, client_id: str, source: str, *, limit: int) -> Decision:
+    async def token_authenticated(self, client_id: str, source: str, *, limit: int) -> RateDecision:
         """A request to the token endpoint that proved a credential of this client."""
-        return await self.ask(("proved", client_id), ("failed", client_id, source), limit=limit)
+        return await self.acquire(("proved", client_id), ("failed", client_id, source), limit=limit)
 
-    async def token_failed(self, client_id: str, source: str, *, limit: int) -> Decision:
+    async def token_failed(self, client_id: str, source: str, *, limit: int) -> RateDecision:
         """A request to the token endpoint that names this client and proved nothing."""
-        return await self.ask(("failed", client_id, source), ("proved", client_id), limit=limit)
+        return await self.acquire(("failed", client_id, source), ("proved", client_id), limit=limit)
 
-    async def token_unknown(self, source: str) -> Decision:
+    async def token_unknown(self, source: str) -> RateDecision:
         """A request to the token endpoint that names no known client: 300 a minute from each source."""
-        return await self.ask(("unknown", source), None, limit=UNKNOWN_PER_MINUTE)
+        return await self.acquire(("unknown", source), None, limit=UNKNOWN_PER_MINUTE)
 
     @abstractmethod
-    async def ask(self, own: Log, other: Log | None, *, limit: int) -> Decision:
+    async def acquire(self, own: Log, other: Log | None, *, limit: int) -> RateDecision:
         """Accept and record in `own` if it and `other` together hold fewer than `limit`.
 
         Of both names the second part is the same: a store spread over several machines keeps them on one.
@@ -58,12 +58,12 @@ class Limiter(ABC):
     async def close(self) -> None:  # noqa: B027
         """Let go of the shared store."""
 
-    def health(self) -> "Health":
+    def health(self) -> "StoreHealth":
         """How the counting stands."""
-        return Health(is_lost=False, decided_alone=0)
+        return StoreHealth(is_lost=False, decided_alone=0)
 
 
-class Health(msgspec.Struct, frozen=True):
+class StoreHealth(msgspec.Struct, frozen=True):
     """Whether there is a shared store that does not answer, and how much was decided without it."""
 
     is_lost: bool

@@ -7,7 +7,7 @@ Source: docs/interface.md section D8.
 import asyncio
 
 from stoplist.clock import Clock
-from stoplist.limits.decision import Decision, decide
+from stoplist.limits.decision import RateDecision, decide
 from stoplist.limits.limiter import Limiter, Log
 from stoplist.limits.log_table import Logs
 from stoplist.limits.sliding_log import NOTHING
@@ -27,7 +27,7 @@ class MemoryLimiter(Limiter):
         """How many logs are held."""
         return len(self._logs)
 
-    async def ask(self, own: Log, other: Log | None, *, limit: int) -> Decision:
+    async def acquire(self, own: Log, other: Log | None, *, limit: int) -> RateDecision:
         return self.decide(own, other, limit=limit, now_ns=self._now_ns())
 
     async def sweep(self) -> None:
@@ -35,18 +35,18 @@ class MemoryLimiter(Limiter):
         while self._logs.drop_expired(self._now_ns(), at_most=_SWEPT_AT_ONCE):  # noqa: ASYNC110
             await asyncio.sleep(0)
 
-    def decide(self, own: Log, other: Log | None, *, limit: int, now_ns: int) -> Decision:
+    def decide(self, own: Log, other: Log | None, *, limit: int, now_ns: int) -> RateDecision:
         """`ask`, at a time that does not go back from one call to the next."""
-        decision = self.look(own, other, limit=limit, now_ns=now_ns)
+        decision = self.peek(own, other, limit=limit, now_ns=now_ns)
         if decision.accepted:
             self._logs.record(own, self._logs.get(own, NOTHING), now_ns)
         return decision
 
-    def look(self, own: Log, other: Log | None, *, limit: int, now_ns: int) -> Decision:
+    def peek(self, own: Log, other: Log | None, *, limit: int, now_ns: int) -> RateDecision:
         """What `decide` would decide; nothing is recorded."""
         beside = NOTHING if other is None else self._logs.get(other, NOTHING)
         return decide(self._logs.get(own, NOTHING), beside, limit=limit, now_ns=now_ns)
 
-    def take_back(self, own: Log, at_ns: int) -> None:
+    def undo(self, own: Log, at_ns: int) -> None:
         """A request that `decide` accepted at `at_ns` does not count after all."""
         self._logs.get(own, NOTHING).remove(at_ns)

@@ -10,8 +10,8 @@ import logging
 
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
-from stoplist.limits.decision import Decision
-from stoplist.limits.limiter import Health, Limiter, Log
+from stoplist.limits.decision import RateDecision
+from stoplist.limits.limiter import Limiter, Log, StoreHealth
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.limits.store import LimitStore, StoreLost
 
@@ -40,42 +40,42 @@ class SharedLimiter(Limiter):
             await self._store.close()
             raise
 
-    async def ask(self, own: Log, other: Log | None, *, limit: int) -> Decision:
+    async def acquire(self, own: Log, other: Log | None, *, limit: int) -> RateDecision:
         if self._is_lost:
             return self._decide_alone(own, other, limit)
         now_ns = self._now_ns()
         # Before the store is asked, so that an entry leaves here no later than there.
         seen = self._seen.decide(own, other, limit=limit, now_ns=now_ns)
         if not seen.accepted:
-            return await self._look(own, other, limit)
+            return await self._peek(own, other, limit)
         try:
-            shared = await self._store.ask(own, other, limit=limit)
+            shared = await self._store.acquire(own, other, limit=limit)
         except StoreLost as lost:
             self._lose(lost)
             self._decided_alone += 1
             return seen
         except asyncio.CancelledError:
-            self._seen.take_back(own, now_ns)
+            self._seen.undo(own, now_ns)
             raise
         if not shared.accepted:
-            self._seen.take_back(own, now_ns)
+            self._seen.undo(own, now_ns)
             return shared
         # Fewer are left here where the store does not know of all that was decided alone.
         return min(shared, seen, key=lambda it: it.remaining)
 
-    async def _look(self, own: Log, other: Log | None, limit: int) -> Decision:
+    async def _peek(self, own: Log, other: Log | None, limit: int) -> RateDecision:
         """The answer to a request that has no room here, perhaps for others that the store has yet to decide.
 
         Of those, whatever the store refuses is taken back before it answers this one.
         """
         try:
-            shared = await self._store.ask(own, other, limit=limit, is_recorded=False)
+            shared = await self._store.acquire(own, other, limit=limit, is_recorded=False)
         except StoreLost as lost:
             self._lose(lost)
             return self._decide_alone(own, other, limit)
-        now = self._seen.look(own, other, limit=limit, now_ns=self._now_ns())
+        now = self._seen.peek(own, other, limit=limit, now_ns=self._now_ns())
         if now.accepted and shared.accepted:
-            return await self.ask(own, other, limit=limit)  # There is room here now: not a second time to `_look`.
+            return await self.acquire(own, other, limit=limit)  # There is room here now: not a second time to `_peek`.
         return max(shared, now, key=lambda it: it.retry_after_s)
 
     async def sweep(self) -> None:
@@ -94,10 +94,10 @@ class SharedLimiter(Limiter):
     async def close(self) -> None:
         await self._store.close()
 
-    def health(self) -> Health:
-        return Health(is_lost=self._is_lost, decided_alone=self._decided_alone)
+    def health(self) -> StoreHealth:
+        return StoreHealth(is_lost=self._is_lost, decided_alone=self._decided_alone)
 
-    def _decide_alone(self, own: Log, other: Log | None, limit: int) -> Decision:
+    def _decide_alone(self, own: Log, other: Log | None, limit: int) -> RateDecision:
         self._decided_alone += 1
         return self._seen.decide(own, other, limit=limit, now_ns=self._now_ns())
 

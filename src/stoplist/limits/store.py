@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis
 
 from stoplist.errors import SettingsError
-from stoplist.limits.connection import Call, Connection, client_at, reason, refusal
-from stoplist.limits.decision import Decision
+from stoplist.limits.connection import Call, StoreConnection, client_at, reason, refusal
+from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Log
 
 ANSWER_WITHIN_S = 0.25
@@ -33,14 +33,14 @@ class _Asked(NamedTuple):
     call: Call
     limit: int
     by_s: float
-    answer: "asyncio.Future[Decision]"
+    answer: "asyncio.Future[RateDecision]"
 
 
 class LimitStore:
     """The logs of all clients, at a server that every process reaches."""
 
     def __init__(self, client: Redis, *, script: str = SCRIPT) -> None:
-        self._connection = Connection(client, script)
+        self._connection = StoreConnection(client, script)
         self._waiting: deque[_Asked] = deque()
         self._sending: asyncio.Task[None] | None = None
 
@@ -49,7 +49,7 @@ class LimitStore:
         """The store of a `redis://`, `rediss://` or `unix://` address; SettingsError where it is malformed."""
         return cls(client_at(url))
 
-    async def ask(self, own: Log, other: Log | None, *, limit: int, is_recorded: bool = True) -> Decision:
+    async def acquire(self, own: Log, other: Log | None, *, limit: int, is_recorded: bool = True) -> RateDecision:
         """The decision, within 250 ms; else StoreLost, and nobody knows whether the request was recorded.
 
         With `is_recorded` false it is only looked whether the request would be accepted.
@@ -65,7 +65,7 @@ class LimitStore:
     async def check(self) -> None:
         """StoreLost unless it answers and decides now; SettingsError where it answers that it never will."""
         try:
-            await self.ask(("check", "check"), None, limit=_MANY)
+            await self.acquire(("check", "check"), None, limit=_MANY)
         except StoreLost as lost:
             if wrong := refusal(lost.__cause__):
                 raise SettingsError(wrong) from None
@@ -128,7 +128,7 @@ def _deliver(asked: _Asked, answer: Any) -> None:
     if not asked.answer.done():  # else whoever asked has hung up
         # Rounded up: a client that comes back after a whole number of seconds must not be a moment early.
         asked.answer.set_result(
-            Decision(bool(accepted), asked.limit, remaining, -(-reset_us // _SECOND_US), -(-retry_us // _SECOND_US))
+            RateDecision(bool(accepted), asked.limit, remaining, -(-reset_us // _SECOND_US), -(-retry_us // _SECOND_US))
         )
 
 

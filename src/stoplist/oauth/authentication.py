@@ -22,7 +22,7 @@ _CLIENT_ID = re.compile(ids.CLIENT_ID + "[0-9A-Za-z]{22}")
 _NO_HASH = bytes(32)
 
 
-class Presented(msgspec.Struct, frozen=True, kw_only=True):
+class PresentedCredentials(msgspec.Struct, frozen=True, kw_only=True):
     """What a request says of its client. `client_id` alone names it; `has_credentials` means it tried to prove it."""
 
     client_id: str | None = None
@@ -34,22 +34,24 @@ class Presented(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_malformed or self.client_secret is not None
 
 
-def read_presented(authorization: bytes | None, *, client_id: str | None, client_secret: str | None) -> Presented:
+def read_presented(
+    authorization: bytes | None, *, client_id: str | None, client_secret: str | None
+) -> PresentedCredentials:
     """Both ways of presenting a client as one; `client_id` and `client_secret` are those of the body.
 
     A header that cannot be used is not an error here but a failed authentication; BadRequest when header and body
     contradict each other.
     """
     if authorization is None:
-        return Presented(client_id=client_id, client_secret=client_secret)
+        return PresentedCredentials(client_id=client_id, client_secret=client_secret)
     if client_secret is not None:
         raise BadRequest("Send the client secret once: in the Authorization header or in the body, not in both.")
     pair = parse_basic(authorization)
     if pair is None:
-        return Presented(client_id=client_id, is_malformed=True)
+        return PresentedCredentials(client_id=client_id, is_malformed=True)
     if client_id not in (None, pair[0]):
         raise BadRequest("The client_id in the body is not the one in the Authorization header: send it once.")
-    return Presented(client_id=pair[0], client_secret=pair[1])
+    return PresentedCredentials(client_id=pair[0], client_secret=pair[1])
 
 
 def parse_basic(authorization: bytes) -> tuple[str, str] | None:
@@ -85,7 +87,7 @@ async def find_client(database: Database, client_id: str | None) -> Client | Non
     )
 
 
-def is_proved(client: Client | None, presented: Presented) -> bool:
+def is_authenticated(client: Client | None, presented: PresentedCredentials) -> bool:
     """Whether the request proved this credential: the right secret of an active one."""
     # Hashes are compared, in constant time, also when there is no client: no branch tells a stranger which it was.
     offered = ids.hash_secret(presented.client_secret or "")

@@ -8,16 +8,16 @@ import msgspec
 from stoplist.clock import Clock
 from stoplist.db import Database
 from stoplist.errors import RateLimited, StoplistError
-from stoplist.limits.decision import Decision
+from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Limiter
-from stoplist.oauth.authentication import Presented
+from stoplist.oauth.authentication import PresentedCredentials
 from stoplist.oauth.model import TokenPair
 
 
 class TokenRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request that is well formed. `source` is the address that limits count by (section D8)."""
 
-    presented: Presented
+    presented: PresentedCredentials
     source: str
     refresh_token: str = ""
 
@@ -31,8 +31,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     pair: TokenPair | None = None
     error: StoplistError | None = None
     client_id: str | None = None
-    is_proved: bool = False
-    decision: Decision
+    is_authenticated: bool = False
+    decision: RateDecision
     raised_alarm: bool = False
 
 
@@ -44,7 +44,7 @@ class TokenStores(msgspec.Struct, frozen=True, kw_only=True):
     limiter: Limiter
 
 
-def too_many(decision: Decision) -> RateLimited:
+def too_many(decision: RateDecision) -> RateLimited:
     """The refusal of a request that the limits did not let through."""
     return RateLimited(
         f"Too many token requests: the limit is {decision.limit} in 60 seconds. "

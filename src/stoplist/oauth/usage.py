@@ -24,7 +24,7 @@ CLIENTS_A_UNIT = 50
 DAY_MS = 86_400_000
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedRequest(msgspec.Struct, frozen=True):
     """One refused request of a key: when, which, and the error code; never what it sent."""
 
     at_ms: int
@@ -55,7 +55,7 @@ class Usage:
 
     def __init__(self) -> None:
         self._days: dict[tuple[str, int], Use] = {}
-        self._refusals: dict[str, deque[Refusal]] = {}
+        self._refusals: dict[str, deque[RefusedRequest]] = {}
 
     def note(self, client_id: str, *, now_ms: int, is_authenticated: bool, error: str | None, request_id: str) -> None:
         """Count one answered request of a known client; `error` is the code of its refusal."""
@@ -69,7 +69,7 @@ class Usage:
         use.limit_refusals += error == "rate_limited"
         use.failed_authentications += error == "invalid_client"
         refusals = self._refusals.setdefault(client_id, deque(maxlen=KEPT_REFUSALS))
-        refusals.append(Refusal(now_ms, request_id, error))
+        refusals.append(RefusedRequest(now_ms, request_id, error))
 
     async def flush(self, database: Database) -> None:
         """Write what was gathered; what cannot be written stays for the next time."""
@@ -95,7 +95,7 @@ class Usage:
             self._put_back(days, refusals)
             raise
 
-    def _put_back(self, days: dict[tuple[str, int], Use], refusals: dict[str, deque[Refusal]]) -> None:
+    def _put_back(self, days: dict[tuple[str, int], Use], refusals: dict[str, deque[RefusedRequest]]) -> None:
         for key, use in days.items():
             since = self._days.setdefault(key, Use())
             since.requests += use.requests
@@ -125,17 +125,17 @@ async def use_by_day(actor: Actor, database: Database, client_id: str, *, since_
     ]
 
 
-async def last_refusals(actor: Actor, database: Database, client_id: str) -> list[Refusal]:
+async def last_refusals(actor: Actor, database: Database, client_id: str) -> list[RefusedRequest]:
     """The last refused requests of the key, newest first, at most KEPT_REFUSALS of them.
 
     Missing if there is no key of that id that the actor may see.
     """
     await must_see(database, actor, client_id)
     rows = await database.all(_REFUSALS, client_id=client_id)
-    return [Refusal(row["at_ms"], row["request_id"], row["code"]) for row in rows]
+    return [RefusedRequest(row["at_ms"], row["request_id"], row["code"]) for row in rows]
 
 
-async def _store_refusals(transaction: Transaction, client_id: str, refused: "deque[Refusal]") -> None:
+async def _store_refusals(transaction: Transaction, client_id: str, refused: "deque[RefusedRequest]") -> None:
     for refusal in refused:
         await transaction.run(
             _ADD_REFUSAL,

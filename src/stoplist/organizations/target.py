@@ -24,7 +24,7 @@ _NO_ORGANIZATION = "This key is not for that organization, or there is none: use
 _NO_GROUP = "This key is not for that group, or there is none: use the id of a group of one of its organizations."
 
 
-class Group(NamedTuple):
+class TargetGroup(NamedTuple):
     """A group within its organization."""
 
     number: int
@@ -36,8 +36,8 @@ class Target(NamedTuple):
 
     organization_id: int
     org_slug: str
-    group: Group | None
-    default_group: Group | None
+    group: TargetGroup | None
+    default_group: TargetGroup | None
 
 
 class GroupName(NamedTuple):
@@ -115,6 +115,6 @@ def _target(row: Row, group_id: str | None) -> Target:
     return Target(
         organization_id=row["organization_id"],
         org_slug=row["slug"],
-        group=None if group_id is None else Group(row["group_no"], row["group_id"]),
-        default_group=None if default is None else Group(row["default_group_no"], default),
+        group=None if group_id is None else TargetGroup(row["group_no"], row["group_id"]),
+        default_group=None if default is None else TargetGroup(row["default_group_no"], default),
     )

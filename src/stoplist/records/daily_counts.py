@@ -115,7 +115,7 @@ async def _read(
     for at in range(0, len(feeds), _FEEDS_AT_ONCE):
         feed_ids = msgspec.json.encode(feeds[at : at + _FEEDS_AT_ONCE]).decode()
         # A year of many feeds is many rows to add up: others do not wait for it.
-        row = await database.one_heavy(query, feed_ids=feed_ids, **values)
+        row = await database.one_large(query, feed_ids=feed_ids, **values)
         if row is not None and row["counts"] is not None:
             counts += msgspec.json.decode(row["counts"])
     return counts

@@ -54,7 +54,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     sender: Sender | None
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class GroupStanding(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for the address and one group; without a group, for all of them.
 
     `bars`: it says that nothing may be sent. `is_barred`: nothing may, be it for the record of all groups.
@@ -98,7 +98,7 @@ class RecordShown(msgspec.Struct, frozen=True, kw_only=True):
     bars: bool
     is_barred: bool
     all_groups_barred: bool
-    standings: list[Standing]
+    standings: list[GroupStanding]
     versions: list[Version]
     is_cut: bool
 
@@ -174,9 +174,9 @@ async def _senders(actor: Actor, database: Database, number: int, submission_ids
     }
 
 
-def _standing(row: Row, names: Mapping[int, GroupName], *, all_groups_barred: bool) -> Standing:
+def _standing(row: Row, names: Mapping[int, GroupName], *, all_groups_barred: bool) -> GroupStanding:
     group = names.get(row["group_no"])
-    return Standing(
+    return GroupStanding(
         group_id=None if group is None else group.group_id,
         group_name=None if group is None else group.name,
         status=row["status"],

@@ -16,7 +16,7 @@ from stoplist.errors import Refused
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import show_organization
 from stoplist.organizations.target import GroupName, group_names
-from stoplist.slicing import let_others_run
+from stoplist.slicing import yield_to_loop
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.model import ALL_GROUPS, Reason, Status
 
@@ -194,7 +194,7 @@ async def _scan(database: Database, number: int, wanted: _Wanted, *, low: int, h
         if stretch["examined"] < at_once:
             return _Scan(rows, None, examined)
         wide *= _WIDER
-        await let_others_run()
+        await yield_to_loop()
     return _Scan(rows, before, examined)
 
 

@@ -17,7 +17,7 @@ from stoplist.db.query import load_queries
 from stoplist.errors import InvalidItem, Refused
 from stoplist.organizations.target import Target, find_target_of_person
 from stoplist.unsubscribes.channel import Channel, feed_id
-from stoplist.unsubscribes.decision import Decision
+from stoplist.unsubscribes.decision import BatchDecision
 from stoplist.unsubscribes.items import Unacceptable, act_of
 from stoplist.unsubscribes.model import (
     CONSENT,
@@ -25,10 +25,10 @@ from stoplist.unsubscribes.model import (
     RESUBSCRIBED,
     UNSUBSCRIBED,
     Item,
+    OptOutStores,
     Result,
     SentReason,
     Status,
-    Stores,
 )
 from stoplist.unsubscribes.submit import submit_to
 
@@ -63,7 +63,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 async def record_by_hand(
     actor: Actor,
-    stores: Stores,
+    stores: OptOutStores,
     channel: Channel,
     *,
     org_slug: str,
@@ -92,7 +92,7 @@ async def record_by_hand(
     item = _item(address, status, occurred_at, reason, stated_reason)
     _check(item, channel, stores.clock.now_ms())
 
-    async def note(transaction: Transaction, submission_id: str, decision: Decision) -> None:
+    async def note(transaction: Transaction, submission_id: str, decision: BatchDecision) -> None:
         (result,) = decision.results
         await trail.record(
             transaction,

@@ -16,7 +16,7 @@ from stoplist.errors import Refused
 from stoplist.records.reversal_plan import One, Reversal, Reversible, count_reversible, look
 from stoplist.records.submissions import SubmissionShown, seen_submission
 from stoplist.slicing import in_slices
-from stoplist.unsubscribes.model import Stores, sender_of
+from stoplist.unsubscribes.model import OptOutStores, sender_of
 
 _QUERIES = load_queries(__package__)
 _FEED_QUERIES = load_queries("stoplist.unsubscribes")
@@ -47,7 +47,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     now_seq: int
 
 
-async def count_reversal(actor: Actor, stores: Stores, submission: str | SubmissionShown) -> Reversal:
+async def count_reversal(actor: Actor, stores: OptOutStores, submission: str | SubmissionShown) -> Reversal:
     """What `reverse` would do at this moment; changes nothing. The submission by its id, or as it was found.
 
     For administrators: Missing for who does not see the submission, Forbidden for who does.
@@ -56,7 +56,9 @@ async def count_reversal(actor: Actor, stores: Stores, submission: str | Submiss
     return await count_reversible(_reading(stores.database, submission), submission)
 
 
-async def reverse(actor: Actor, stores: Stores, submission_id: str, *, expected: Reversal | None = None) -> Reversal:
+async def reverse(
+    actor: Actor, stores: OptOutStores, submission_id: str, *, expected: Reversal | None = None
+) -> Reversal:
     """The records that stand on the submission alone are what they were before, durably; may be repeated.
 
     `expected` is what `count_reversal` said: Refused, and nothing changed, where it does not hold any more. A second
@@ -76,7 +78,12 @@ async def reverse(actor: Actor, stores: Stores, submission_id: str, *, expected:
 
 
 async def left_out(
-    actor: Actor, stores: Stores, submission: str | SubmissionShown, *, after_seq: int | None = None, limit: int = 50
+    actor: Actor,
+    stores: OptOutStores,
+    submission: str | SubmissionShown,
+    *,
+    after_seq: int | None = None,
+    limit: int = 50,
 ) -> list[LeftOut]:
     """The records that a reversal leaves out, or has left out, and why: by `seq`, after `after_seq`.
 
@@ -131,7 +138,7 @@ class _Reversing:
             await self._write(transaction, found, last_seq=row["head_seq"])
             return msgspec.structs.replace(found.counts, submission_id=self._submission_id)
 
-        return await database.write(store, line=feed_id, rows=most)
+        return await database.write(store, queue_key=feed_id, rows=most)
 
     async def _write(self, transaction: Transaction, found: Reversible, *, last_seq: int) -> None:
         """A fixed number of statements, whatever the size of the submission."""
@@ -196,14 +203,14 @@ class _Reversing:
         )
 
 
-async def _of_administrator(actor: Actor, stores: Stores, submission: str | SubmissionShown) -> SubmissionShown:
+async def _of_administrator(actor: Actor, stores: OptOutStores, submission: str | SubmissionShown) -> SubmissionShown:
     seen = await seen_submission(actor, stores.database, submission)
     actor.must_be_administrator()
     return seen
 
 
 def _reading(database: Database, submission: SubmissionShown) -> One:
-    return database.one_heavy if submission.changes > HEAVY_ROWS else database.one
+    return database.one_large if submission.changes > HEAVY_ROWS else database.one
 
 
 def _must_be(expected: Reversal | None, counts: Reversal) -> None:

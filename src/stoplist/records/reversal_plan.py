@@ -59,7 +59,7 @@ class Reversal(msgspec.Struct, frozen=True, kw_only=True):
         return self.restored, self.corrected, self.superseded, self.confirmed
 
 
-class StandingOn(msgspec.Struct, array_like=True, gc=False):
+class CurrentRecordOf(msgspec.Struct, array_like=True, gc=False):
     """A record that stands on the submission, and the state before it. Fields in the order of the statement's."""
 
     seq: int
@@ -106,7 +106,7 @@ class StandingOn(msgspec.Struct, array_like=True, gc=False):
 class Reversible(msgspec.Struct, frozen=True):
     """The records to take back, in the order in which the submission left them, and all the counts."""
 
-    standing: list[StandingOn]
+    standing: list[CurrentRecordOf]
     counts: Reversal
 
     def day_counts(self) -> dict[int, tuple[object, ...]]:
@@ -116,7 +116,7 @@ class Reversible(msgspec.Struct, frozen=True):
         return {at: (*kind, taken[kind], taken[kind] - left[kind]) for at, kind in enumerate(sorted(taken | left))}
 
 
-_RECORDS = msgspec.json.Decoder(list[StandingOn])
+_RECORDS = msgspec.json.Decoder(list[CurrentRecordOf])
 
 
 async def look(one: One, submission: SubmissionShown) -> Reversible:

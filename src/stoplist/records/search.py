@@ -15,7 +15,7 @@ from stoplist.errors import Refused
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import list_organizations
 from stoplist.organizations.target import GroupName, group_names
-from stoplist.slicing import let_others_run
+from stoplist.slicing import yield_to_loop
 from stoplist.unsubscribes.channel import CHANNELS, Channel, feed_id
 from stoplist.unsubscribes.model import ALL_GROUPS, UNSUBSCRIBED, Status
 
@@ -104,7 +104,7 @@ async def _rows(database: Database, feeds: Sequence[int], address: str) -> list[
     rows: list[Row] = []
     for at in range(0, len(feeds), _FEEDS_AT_ONCE):
         if at:
-            await let_others_run()
+            await yield_to_loop()
         feed_ids = msgspec.json.encode(feeds[at : at + _FEEDS_AT_ONCE]).decode()
         found = await database.all(_EVERYWHERE, feed_ids=feed_ids, address=address)
         rows += sorted(found, key=lambda row: (place[row["feed_id"]], row["group_no"]))

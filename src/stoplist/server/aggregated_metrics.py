@@ -8,20 +8,20 @@ from collections.abc import Iterable
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from stoplist.web.metrics import Family
+from stoplist.web.metrics import MetricFamily
 
 _GAUGE = "gauge"
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
-class Totals(Collector):
+class AggregatedMetrics(Collector):
     """The sum of what each process said last; of one that has ended, what it had counted stays."""
 
     def __init__(self) -> None:
-        self._of_live: dict[int, list[Family]] = {}
-        self._of_ended: list[Family] = []
+        self._of_live: dict[int, list[MetricFamily]] = {}
+        self._of_ended: list[MetricFamily] = []
 
-    def said(self, process: int, families: list[Family]) -> None:
+    def said(self, process: int, families: list[MetricFamily]) -> None:
         """What this process, by any number of its own, counts now."""
         self._of_live[process] = families
 
@@ -38,9 +38,9 @@ class Totals(Collector):
             yield metric
 
 
-def _sums(parts: Iterable[list[Family]]) -> list[Family]:
+def _sums(parts: Iterable[list[MetricFamily]]) -> list[MetricFamily]:
     """Each family once, each of its samples once, with the sum of their values."""
-    heads: dict[str, Family] = {}
+    heads: dict[str, MetricFamily] = {}
     sums: dict[str, dict[_Key, float]] = {}
     for family in (family for part in parts for family in part):
         heads.setdefault(family.name, family)
@@ -49,6 +49,8 @@ def _sums(parts: Iterable[list[Family]]) -> list[Family]:
             key = name, tuple(labels.items())
             samples[key] = samples.get(key, 0.0) + value
     return [
-        Family(head.name, head.kind, head.text, [(name, dict(labels), value) for (name, labels), value in of.items()])
+        MetricFamily(
+            head.name, head.kind, head.text, [(name, dict(labels), value) for (name, labels), value in of.items()]
+        )
         for head, of in ((head, sums[head.name]) for head in heads.values())
     ]

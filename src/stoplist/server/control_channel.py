@@ -14,41 +14,41 @@ from typing import Literal
 
 import msgspec
 
-from stoplist.web.metrics import Family
+from stoplist.web.metrics import MetricFamily
 
 _MAX_BYTES = 16 * 1024 * 1024
 
 
-class Word(msgspec.Struct, frozen=True, omit_defaults=True):
+class ControlMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message."""
 
-    about: Literal["started", "failed", "asked", "metrics", "hurry"]
+    about: Literal["started", "failed", "asked", "metrics", "force_stop"]
     text: str = ""
-    metrics: list[Family] = []
+    metrics: list[MetricFamily] = []
 
 
-class Line:
+class ControlChannel:
     """One end of the connection between a parent and a worker."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def over(cls, end: socket.socket) -> "Line":
+    async def over(cls, end: socket.socket) -> "ControlChannel":
         """The line over one end of a socket pair."""
         return cls(*await asyncio.open_unix_connection(sock=end, limit=_MAX_BYTES))
 
-    def say(self, word: Word) -> None:
+    def send(self, message: ControlMessage) -> None:
         """Sent, unless the other side is gone."""
         if not self._writer.is_closing():
-            self._writer.write(msgspec.json.encode(word) + b"\n")
+            self._writer.write(msgspec.json.encode(message) + b"\n")
 
-    async def words(self) -> AsyncIterator[Word]:
+    async def messages(self) -> AsyncIterator[ControlMessage]:
         """What the other side says, until it is gone."""
         with contextlib.suppress(ConnectionError):
             # Without its end it is what a process said that was killed in the middle of it.
             while (text := await self._reader.readline()).endswith(b"\n"):
-                yield msgspec.json.decode(text, type=Word)
+                yield msgspec.json.decode(text, type=ControlMessage)
 
     async def close(self) -> None:
         """Everything said has been sent, as far as the other side still takes it."""

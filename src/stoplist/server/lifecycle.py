@@ -37,10 +37,10 @@ from stoplist.web.request_context import AsgiApp, bad_request_code
 _LOG = logging.getLogger(__name__)
 
 
-AfterStart = Callable[[Database, Clock], Awaitable[None]]
+OnReady = Callable[[Database, Clock], Awaitable[None]]
 
 
-class Process:
+class ServerProcess:
     """What a server process has in common with whoever started it.
 
     `sockets` listen already, else it makes its own, and serves its metrics itself. `metrics` are there once it has
@@ -72,22 +72,22 @@ def run_loop(settings: Settings, work: Coroutine[Any, Any, None]) -> None:
         log.flush()
 
 
-async def serve(settings: Settings, *, after_start: AfterStart | None = None) -> None:
+async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
     """Serve in this process alone, until a signal says stop. `after_start` is done once connections are accepted."""
-    process = Process()
-    with stop_on_signals(process.stop, process.force), alone(settings):
-        await serve_in(process, settings, after_start=after_start)
+    process = ServerProcess()
+    with stop_on_signals(process.stop, process.force), single_server_lock(settings):
+        await run_server(process, settings, on_ready=on_ready)
 
 
 @contextmanager
-def alone(settings: Settings) -> Iterator[None]:
+def single_server_lock(settings: Settings) -> Iterator[None]:
     """While this lasts no other server can serve the same SQLite file; SettingsError where one does."""
     make_folder(settings.database_url)
     with served_alone(settings.database_url):
         yield
 
 
-async def serve_in(process: Process, settings: Settings, *, after_start: AfterStart | None = None) -> None:
+async def run_server(process: ServerProcess, settings: Settings, *, on_ready: OnReady | None = None) -> None:
     """Serve until `process.stop` is set; then finish what is in flight and put everything away.
 
     SettingsError when the server cannot start.
@@ -98,19 +98,19 @@ async def serve_in(process: Process, settings: Settings, *, after_start: AfterSt
         await chores.follow_clock(clock, database)
         limiter = await open_limiter(settings.limits_url, clock)
         try:
-            await _serve(process, settings, database, clock, limiter, after_start)
+            await _serve(process, settings, database, clock, limiter, on_ready)
         finally:
             await limiter.close()
     _LOG.info("Stopped" if process.sockets is None else "A worker has stopped")
 
 
 async def _serve(
-    process: Process,
+    process: ServerProcess,
     settings: Settings,
     database: Database,
     clock: Clock,
     limiter: Limiter,
-    after_start: AfterStart | None,
+    on_ready: OnReady | None,
 ) -> None:
     keys = secret_keys(settings)
     tls, renew_certificate = server_tls(settings, clock)
@@ -134,8 +134,8 @@ async def _serve(
     def started(addresses: list[tuple[str, int]]) -> None:
         message = "Serving" if process.sockets is None else "A worker serves"
         _LOG.info(message, extra={"fields": {"address": addresses[0], "base_url": settings.base_url}})
-        if after_start is not None:
-            started_work.append(asyncio.create_task(_after_start(after_start, database, clock)))
+        if on_ready is not None:
+            started_work.append(asyncio.create_task(_run_on_ready(on_ready, database, clock)))
         process.on_started()
         # What lives now lives as long as the process: it need not be looked through again.
         gc.collect()
@@ -241,7 +241,7 @@ async def metrics_listener(settings: Settings, page: AsgiApp, stop: asyncio.Even
         await task
 
 
-def _own_metrics(process: Process, settings: Settings, metrics: Metrics) -> AbstractAsyncContextManager[None]:
+def _own_metrics(process: ServerProcess, settings: Settings, metrics: Metrics) -> AbstractAsyncContextManager[None]:
     """The metrics listener of a process that stands alone; those of a worker are served by its parent."""
     return metrics_listener(settings, metrics.page, process.stop) if process.sockets is None else nullcontext()
 
@@ -253,7 +253,7 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _after_start(work: AfterStart, database: Database, clock: Clock) -> None:
+async def _run_on_ready(work: OnReady, database: Database, clock: Clock) -> None:
     try:
         await work(database, clock)
     except Exception:

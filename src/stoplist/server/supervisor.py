@@ -26,10 +26,10 @@ from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.secret_key import secret_keys
 from stoplist.server import worker
-from stoplist.server.aggregated_metrics import Totals
-from stoplist.server.control_channel import Line, Word
+from stoplist.server.aggregated_metrics import AggregatedMetrics
+from stoplist.server.control_channel import ControlChannel, ControlMessage
 from stoplist.server.http_server import listen, stop_on_signals
-from stoplist.server.lifecycle import AfterStart, check_limiter, metrics_listener, open_checked, server_tls
+from stoplist.server.lifecycle import OnReady, check_limiter, metrics_listener, open_checked, server_tls
 from stoplist.settings import Settings
 from stoplist.web.metrics import send_page
 from stoplist.web.request_context import Receive, Scope, Send
@@ -45,7 +45,7 @@ _END_WITHIN_S = 5.0
 _spawn = multiprocessing.get_context("spawn")
 
 
-async def serve_workers(settings: Settings, *, after_start: AfterStart | None = None) -> None:
+async def serve_workers(settings: Settings, *, on_ready: OnReady | None = None) -> None:
     """Serve in `settings.workers` processes until a signal says stop; SettingsError when they cannot start.
 
     `after_start` is done once all of them accept connections.
@@ -56,7 +56,7 @@ async def serve_workers(settings: Settings, *, after_start: AfterStart | None = 
         with _listening(settings) as sockets:
             parent = _Parent(settings, sockets, stop, force)
             async with metrics_listener(settings, parent.page, stop):
-                await parent.serve(after_start)
+                await parent.serve(on_ready)
     _LOG.info("Stopped")
 
 
@@ -68,8 +68,8 @@ def next_pause_s(pause_s: float, *, was_steady: bool) -> float:
 class _Worker:
     """A process that serves, and the line to it."""
 
-    def __init__(self, number: int, process: BaseProcess, line: Line) -> None:
-        self.number, self.process, self.line = number, process, line
+    def __init__(self, number: int, process: BaseProcess, channel: ControlChannel) -> None:
+        self.number, self.process, self.channel = number, process, channel
         self.started_s: float | None = None
         self.failure: str | None = None
         self.said_metrics = asyncio.Event()
@@ -82,7 +82,7 @@ class _Worker:
             with theirs, _deaf_to_ctrl_c():
                 process = _spawn.Process(target=worker.main, args=(settings, sockets, theirs), name=f"worker-{number}")
                 process.start()
-            return cls(number, process, await Line.over(ours))
+            return cls(number, process, await ControlChannel.over(ours))
         except BaseException:
             ours.close()
             raise
@@ -124,16 +124,16 @@ class _Parent:
         self._failure: str | None = None
         self._started: set[int] = set()
         self._all_started = asyncio.Event()
-        self._totals = Totals()
+        self._totals = AggregatedMetrics()
         self._registry = CollectorRegistry()
         self._registry.register(self._totals)
-        self._family = _Family(self._live)
+        self._family = _SupervisorCollector(self._live)
         self._registry.register(self._family)
 
-    async def serve(self, after_start: AfterStart | None) -> None:
+    async def serve(self, on_ready: OnReady | None) -> None:
         """Until the stop; SettingsError where the workers cannot start in the first place."""
         places = asyncio.gather(*(self._keep(place) for place in range(self._settings.workers)))
-        greeting = asyncio.create_task(self._greet(after_start))
+        greeting = asyncio.create_task(self._greet(on_ready))
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((stopping, places), return_when=asyncio.FIRST_COMPLETED)
         for task in (stopping, greeting):
@@ -150,7 +150,7 @@ class _Parent:
         asked = [one for one in self._live.values() if one.started_s is not None]
         for one in asked:
             one.said_metrics.clear()
-            one.line.say(Word("metrics"))
+            one.channel.send(ControlMessage("metrics"))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_METRICS_WITHIN_S):
                 await asyncio.gather(*(one.said_metrics.wait() for one in asked))
@@ -185,8 +185,8 @@ class _Parent:
             one.signal(signal.SIGTERM)
         too_late = loop.call_later(_START_WITHIN_S, _give_up_unless_started, one)
         try:
-            async for word in one.line.words():
-                self._hear(place, one, word)
+            async for message in one.channel.messages():
+                self._hear(place, one, message)
             status = await one.ended()
         finally:
             too_late.cancel()
@@ -194,50 +194,50 @@ class _Parent:
             del self._live[one.number]
             self._totals.ended(one.number)
             one.said_metrics.set()
-            await one.line.close()
+            await one.channel.close()
         was_steady = one.started_s is not None and loop.time() - one.started_s > _STEADY_S
         return _Life(one.failure or f"exit status {status}", was_steady)
 
-    def _hear(self, place: int, one: _Worker, word: Word) -> None:
-        match word.about:
+    def _hear(self, place: int, one: _Worker, message: ControlMessage) -> None:
+        match message.about:
             case "started":
                 one.started_s = asyncio.get_running_loop().time()
                 self._started.add(place)
                 if len(self._started) == self._settings.workers:
                     self._all_started.set()
             case "failed":
-                one.failure = word.text
+                one.failure = message.text
             case "asked":
                 for other in self._live.values():
-                    other.line.say(word)
+                    other.channel.send(message)
             case "metrics":
-                self._totals.said(one.number, word.metrics)
+                self._totals.said(one.number, message.metrics)
                 one.said_metrics.set()
 
-    async def _greet(self, after_start: AfterStart | None) -> None:
+    async def _greet(self, on_ready: OnReady | None) -> None:
         await self._all_started.wait()
         address = self._sockets[0].getsockname()[:2]
         fields = {"address": address, "base_url": self._settings.base_url, "workers": self._settings.workers}
         _LOG.info("Serving", extra={"fields": fields})
-        if after_start is None:
+        if on_ready is None:
             return
         try:
             async with open_checked(self._settings) as database:
                 clock = Clock()
                 await chores.follow_clock(clock, database)
-                await after_start(database, clock)
+                await on_ready(database, clock)
         except Exception:
             _LOG.exception("What should follow the start failed")
 
     async def _end(self, places: "asyncio.Future[list[None]]") -> None:
         """No worker is left: told to stop, then, if the time is up, ended."""
         self._signal(signal.SIGTERM)
-        hurry = asyncio.create_task(self._force.wait())
-        await asyncio.wait((places, hurry), timeout=self._settings.drain_s, return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
+        force_stop = asyncio.create_task(self._force.wait())
+        await asyncio.wait((places, force_stop), timeout=self._settings.drain_s, return_when=asyncio.FIRST_COMPLETED)
+        force_stop.cancel()
         if self._force.is_set():
             for one in self._live.values():
-                one.line.say(Word("hurry"))
+                one.channel.send(ControlMessage("force_stop"))
         await asyncio.wait((places,), timeout=_END_WITHIN_S)
         if not places.done():
             _LOG.warning("Workers that do not stop are ended", extra={"fields": {"workers": len(self._live)}})
@@ -249,7 +249,7 @@ class _Parent:
             one.signal(number)
 
 
-class _Family(Collector):
+class _SupervisorCollector(Collector):
     """What the parent itself counts."""
 
     def __init__(self, live: dict[int, _Worker]) -> None:

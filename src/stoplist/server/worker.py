@@ -10,9 +10,9 @@ import socket
 from collections.abc import Iterator
 
 from stoplist.errors import StoplistError
-from stoplist.server.control_channel import Line, Word
+from stoplist.server.control_channel import ControlChannel, ControlMessage
 from stoplist.server.http_server import stop_on_signals
-from stoplist.server.lifecycle import Process, run_loop, serve_in
+from stoplist.server.lifecycle import ServerProcess, run_loop, run_server
 from stoplist.settings import Settings
 from stoplist.web.metrics import families_of
 
@@ -25,40 +25,40 @@ def main(settings: Settings, sockets: list[socket.socket], end: socket.socket) -
 
 
 async def _live(settings: Settings, sockets: list[socket.socket], end: socket.socket) -> None:
-    line = await Line.over(end)
-    process = Process(
+    channel = await ControlChannel.over(end)
+    process = ServerProcess(
         sockets=sockets,
-        tell_asked=lambda: line.say(Word("asked")),
-        on_started=lambda: line.say(Word("started")),
+        tell_asked=lambda: channel.send(ControlMessage("asked")),
+        on_started=lambda: channel.send(ControlMessage("started")),
     )
     with stop_on_signals(process.stop, process.force):
         try:
-            with _heard(line, process):
-                await serve_in(process, settings)
-                line.say(_metrics_of(process))
+            with _heard(channel, process):
+                await run_server(process, settings)
+                channel.send(_metrics_of(process))
         except StoplistError as error:
-            line.say(Word("failed", text=error.text))
+            channel.send(ControlMessage("failed", text=error.text))
         except Exception:
             # Here, and not by what started the process: the text of an exception may hold what a log must not.
             _LOG.exception("A worker has failed")
-            line.say(Word("failed", text="it failed, and the log holds more"))
+            channel.send(ControlMessage("failed", text="it failed, and the log holds more"))
         finally:
-            await line.close()
+            await channel.close()
             for sock in sockets:
                 sock.close()
 
 
 @contextlib.contextmanager
-def _heard(line: Line, process: Process) -> Iterator[None]:
+def _heard(channel: ControlChannel, process: ServerProcess) -> Iterator[None]:
     """While this lasts the parent is listened to; without a parent there is nobody to serve for."""
 
     async def listen() -> None:
-        async for word in line.words():
-            if word.about == "asked":
+        async for message in channel.messages():
+            if message.about == "asked":
                 process.readiness.asked_elsewhere()
-            elif word.about == "metrics":
-                line.say(_metrics_of(process))
-            elif word.about == "hurry":
+            elif message.about == "metrics":
+                channel.send(_metrics_of(process))
+            elif message.about == "force_stop":
                 process.force.set()
         process.stop.set()
 
@@ -69,5 +69,5 @@ def _heard(line: Line, process: Process) -> Iterator[None]:
         task.cancel()
 
 
-def _metrics_of(process: Process) -> Word:
-    return Word("metrics", metrics=families_of(process.metrics.registry) if process.metrics else [])
+def _metrics_of(process: ServerProcess) -> ControlMessage:
+    return ControlMessage("metrics", metrics=families_of(process.metrics.registry) if process.metrics else [])

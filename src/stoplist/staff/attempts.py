@@ -16,7 +16,7 @@ from stoplist.db.query import load_queries
 from stoplist.errors import RateLimited
 from stoplist.source import source_key
 from stoplist.staff.lifetimes import ATTEMPT_MS
-from stoplist.staff.model import Stores
+from stoplist.staff.model import StaffStores
 
 _QUERIES = load_queries(__package__)
 _ADD = _QUERIES["add_attempt"]
@@ -45,14 +45,14 @@ class Earlier(NamedTuple):
     at_ms: int
 
 
-def door_opens_ms(newest_first: Sequence[Earlier], account_hash: bytes) -> int:
+def locked_until_ms(newest_first: Sequence[Earlier], account_hash: bytes) -> int:
     """From when on the source may try this account; 0: it may now. `newest_first` are its attempts in the window."""
     of_account = [attempt.at_ms for attempt in newest_first if attempt.account_hash == account_hash]
     of_source = [attempt.at_ms for attempt in newest_first]
-    return max(_opens(of_account, MOST_OF_AN_ACCOUNT), _opens(of_source, MOST_OF_A_SOURCE))
+    return max(_locked_until(of_account, MOST_OF_AN_ACCOUNT), _locked_until(of_source, MOST_OF_A_SOURCE))
 
 
-async def begin(stores: Stores, account: str, *, source: str | None) -> Attempt:
+async def begin(stores: StaffStores, account: str, *, source: str | None) -> Attempt:
     """An attempt for this account, known or not, has taken its place; RateLimited where there is none.
 
     `source` is the address that it comes from, or another text under which attempts are counted together.
@@ -60,19 +60,19 @@ async def begin(stores: Stores, account: str, *, source: str | None) -> Attempt:
     now_ms = stores.clock.now_ms()
     account_hash, key = ids.hash_secret(account), source_key(source or "")
     # First without a lock: whoever goes on knocking at a closed door holds nobody up, and writes nothing.
-    _must_be_open(await _recent(stores.database, key, now_ms), account_hash, now_ms)
+    _refuse_locked(await _recent(stores.database, key, now_ms), account_hash, now_ms)
     attempt = Attempt(ids.new_id(""), key)
 
     async def take_place(transaction: Transaction) -> None:
         await transaction.one(_LOCK_SOURCE, lock=_lock_of(key))
-        _must_be_open(await _recent(transaction, key, now_ms), account_hash, now_ms)
+        _refuse_locked(await _recent(transaction, key, now_ms), account_hash, now_ms)
         await transaction.run(_ADD, attempt_id=attempt.attempt_id, source=key, account_hash=account_hash, at_ms=now_ms)
 
     await stores.database.write(take_place)
     return attempt
 
 
-async def looked_into(stores: Stores, attempt: Attempt, look: Callable[[], Awaitable[T]]) -> T:
+async def with_attempt(stores: StaffStores, attempt: Attempt, look: Callable[[], Awaitable[T]]) -> T:
     """What `look` says; where it comes to nothing because too many wait, the attempt does not count."""
     try:
         return await look()
@@ -90,7 +90,7 @@ async def forget(transaction: Transaction, attempt: Attempt) -> None:
     await transaction.run(_FORGET, attempt_id=attempt.attempt_id)
 
 
-async def failed(actor: Actor, stores: Stores, attempt: Attempt, *, email: str | None, what: str) -> None:
+async def failed(actor: Actor, stores: StaffStores, attempt: Attempt, *, email: str | None, what: str) -> None:
     """The attempt counts from now on; the audit tells of it where there is such an account (`email`)."""
     now_ms = stores.clock.now_ms()
 
@@ -110,16 +110,16 @@ async def _recent(source: Database | Transaction, key: str, now_ms: int) -> list
     return [Earlier(row["account_hash"], row["at_ms"]) for row in rows]
 
 
-def _must_be_open(newest_first: Sequence[Earlier], account_hash: bytes, now_ms: int) -> None:
-    opens_ms = door_opens_ms(newest_first, account_hash)
-    if opens_ms > now_ms:
-        wait_s = -(-(opens_ms - now_ms) // 1000)
+def _refuse_locked(newest_first: Sequence[Earlier], account_hash: bytes, now_ms: int) -> None:
+    locked_ms = locked_until_ms(newest_first, account_hash)
+    if locked_ms > now_ms:
+        wait_s = -(-(locked_ms - now_ms) // 1000)
         wait_min = -(-wait_s // 60)
         wait = "a minute" if wait_min == 1 else f"{wait_min} minutes"
         raise RateLimited(f"Too many failed attempts to sign in: try again in {wait}.", retry_after_s=wait_s)
 
 
-def _opens(newest_first: Sequence[int], most: int) -> int:
+def _locked_until(newest_first: Sequence[int], most: int) -> int:
     return newest_first[most - 1] + ATTEMPT_MS if len(newest_first) >= most else 0
 
 

@@ -15,7 +15,7 @@ from stoplist.db.query import load_queries
 from stoplist.errors import Refused
 from stoplist.staff import sessions, tickets, two_step
 from stoplist.staff.lifetimes import LINK_MS
-from stoplist.staff.model import NewLink, Person, SecondStep, SignedIn, Stores
+from stoplist.staff.model import NewLink, Person, SecondStep, SignedIn, StaffStores
 from stoplist.staff.passwords import checked_password, set_password
 from stoplist.staff.store import Account, find_person, lock_account_of_link, person_of
 
@@ -39,7 +39,7 @@ async def look_at_link(database: Database, clock: Clock, link_token: str) -> Per
 
 
 async def use_link(
-    actor: Actor, stores: Stores, *, link_token: str, password: str, user_agent: str
+    actor: Actor, stores: StaffStores, *, link_token: str, password: str, user_agent: str
 ) -> SignedIn | SecondStep:
     """The link is used up, this is the password from now on, and every earlier session has ended.
 
@@ -113,7 +113,7 @@ async def delete_links_of_others(transaction: Transaction, actor: Actor, account
     await transaction.run(_DELETE_OF_OTHERS, person_id=account.person_id, made_by=_maker(actor))
 
 
-def must_trust(actor: Actor, account: Account) -> None:
+def require_trusted_invitation(actor: Actor, account: Account) -> None:
     """Refuse a right beyond those of the organization admin who let the person in: he may have used the link himself.
 
     He would be whoever's address he typed, in the eyes of everybody who gives that person more.

@@ -18,7 +18,7 @@ from stoplist.staff.hashing import Hashing
 _HASHING = Hashing()
 
 
-class Stores(msgspec.Struct, frozen=True):
+class StaffStores(msgspec.Struct, frozen=True):
     """What the operations of signing in work with. `secret_keys`: the first signs tickets, all verify them."""
 
     database: Database

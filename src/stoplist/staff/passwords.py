@@ -16,8 +16,8 @@ from stoplist.db.query import load_queries
 from stoplist.errors import Forbidden, RateLimited, Refused
 from stoplist.staff import attempts, sessions
 from stoplist.staff.attempts import Attempt
-from stoplist.staff.model import Person, Stores
-from stoplist.staff.store import Account, find_account, find_person, lock_account, nobody
+from stoplist.staff.model import Person, StaffStores
+from stoplist.staff.store import Account, find_account, find_person, lock_account, not_found
 
 _QUERIES = load_queries(__package__)
 _DELETE_LINKS = _QUERIES["delete_links"]
@@ -57,24 +57,26 @@ def typed_password(text: str) -> bytes | None:
         return None
 
 
-async def is_right(stores: Stores, attempt: Attempt, account: Account | None, password: str) -> bool:
+async def is_right(stores: StaffStores, attempt: Attempt, account: Account | None, password: str) -> bool:
     """Whether it is the account's password and the door is open to it; the same work for whatever account or none."""
     typed = typed_password(password)
     password_hash = None if account is None or account.is_disabled or typed is None else account.password_hash
-    return await attempts.looked_into(
+    return await attempts.with_attempt(
         stores, attempt, lambda: stores.hashing.is_right(b"nothing" if typed is None else typed, password_hash)
     )
 
 
-async def own_account(actor: Actor, stores: Stores) -> Account:
+async def own_account(actor: Actor, stores: StaffStores) -> Account:
     """The account of the person who acts."""
     account = await find_account(stores.database, actor.id) if actor.kind == "person" else None
     if account is None:
-        raise nobody()
+        raise not_found()
     return account
 
 
-async def confirm(actor: Actor, stores: Stores, account: Account, password: str, *, field: str, what: str) -> Attempt:
+async def confirm(
+    actor: Actor, stores: StaffStores, account: Account, password: str, *, field: str, what: str
+) -> Attempt:
     """The person who acts has typed his password once more; else Refused, and it counts like a failed sign-in.
 
     What is then done forgets the attempt.
@@ -86,7 +88,7 @@ async def confirm(actor: Actor, stores: Stores, account: Account, password: str,
     return attempt
 
 
-async def change_password(actor: Actor, stores: Stores, *, session_token: str, current: str, new: str) -> Person:
+async def change_password(actor: Actor, stores: StaffStores, *, session_token: str, current: str, new: str) -> Person:
     """This is the password from now on; the person's other sessions and links have ended, the one that asks stays."""
     chosen = checked_password(new, field="new")
     account = await own_account(actor, stores)
@@ -94,7 +96,7 @@ async def change_password(actor: Actor, stores: Stores, *, session_token: str, c
     if session is None or session.person.email != account.email:
         raise Forbidden("This session has ended: sign in again.")
     attempt = await confirm(actor, stores, account, current, field="current", what="password")
-    password_hash = await attempts.looked_into(stores, attempt, lambda: stores.hashing.hash(chosen))
+    password_hash = await attempts.with_attempt(stores, attempt, lambda: stores.hashing.hash(chosen))
     now_ms = stores.clock.now_ms()
 
     async def change(transaction: Transaction) -> Person:
@@ -118,7 +120,7 @@ async def set_password(
     await trail.record(transaction, actor, "person.password", account.email, at_ms=now_ms, by=by)
 
 
-async def rehashed(stores: Stores, account: Account, password: str) -> Account:
+async def with_current_hash(stores: StaffStores, account: Account, password: str) -> Account:
     """The account, whose password was just seen to be right, with a hash by the parameters of this release."""
     typed = typed_password(password)
     if account.password_hash is None or typed is None or not stores.hashing.is_outdated(account.password_hash):

@@ -16,7 +16,7 @@ from stoplist.organizations.model import Organization
 from stoplist.organizations.store import find_organization, must_administer
 from stoplist.staff import links, sessions
 from stoplist.staff.model import NewLink, Person, checked_email
-from stoplist.staff.store import Account, find_account, find_person, lock_account, nobody, people_of_rows
+from stoplist.staff.store import Account, find_account, find_person, lock_account, not_found, people_of_rows
 
 _QUERIES = load_queries(__package__)
 _CREATE = _QUERIES["create_person"]
@@ -94,7 +94,7 @@ async def set_role(
         account = await lock_account(transaction, email)
         before = await find_person(transaction, email)
         if org_slug not in before.roles and not actor.is_administrator:
-            raise nobody()  # somebody of another organization, whom this admin does not see
+            raise not_found()  # somebody of another organization, whom this admin does not see
         if role is not None:
             await _put_role(transaction, actor, account, organization, role, now_ms)
         elif org_slug in before.roles:
@@ -122,7 +122,7 @@ async def set_administrator(
             _must_not_be(actor, account)
         if (await find_person(transaction, email)).is_administrator != is_administrator:
             if is_administrator:
-                links.must_trust(actor, account)
+                links.require_trusted_invitation(actor, account)
             await transaction.run(
                 _SET_ADMINISTRATOR, person_id=account.person_id, is_administrator=int(is_administrator)
             )
@@ -153,7 +153,7 @@ async def show_person(actor: Actor, database: Database, *, email: str) -> Person
     """The person, as far as the actor sees him; Missing where he does not."""
     person = await find_person(database, email)
     if not (actor.is_administrator or actor.is_person(person.email) or _is_of_an_organization_of(actor, person)):
-        raise nobody()
+        raise not_found()
     return _as_seen_by(actor, person)
 
 
@@ -244,7 +244,7 @@ async def _put_role(
         return
     _must_not_step_down(actor, before, organization.slug, role)
     if organization.slug not in before.roles:
-        links.must_trust(actor, account)
+        links.require_trusted_invitation(actor, account)
     await transaction.run(
         _PUT_ROLE, person_id=account.person_id, organization_id=organization.organization_id, role=role
     )
@@ -283,7 +283,7 @@ def _must_let_in(actor: Actor, person: Person, *, without_two_step: bool) -> Non
     if actor.is_administrator:
         return
     if not _is_of_an_organization_of(actor, person):
-        raise nobody()
+        raise not_found()
     was_in = person.has_password or person.last_sign_in_ms is not None
     has_more = person.is_administrator or not actor.administers(person.roles)
     if was_in or has_more or person.is_disabled or without_two_step:

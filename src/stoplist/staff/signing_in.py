@@ -10,14 +10,16 @@ from stoplist.actor import Actor
 from stoplist.db import Transaction
 from stoplist.errors import Refused
 from stoplist.staff import attempts, passwords, sessions, tickets, two_step
-from stoplist.staff.model import SecondStep, SignedIn, Stores, canonical_or_none
+from stoplist.staff.model import SecondStep, SignedIn, StaffStores, canonical_or_none
 from stoplist.staff.store import Account, find_account, find_account_by_id, lock_account
 
 NOT_RECOGNISED = "E-mail address or password are not right, or the account cannot be used. Check both and try again."
 BEGIN_ANEW = "Too much time has passed since the password: sign in anew."
 
 
-async def sign_in(actor: Actor, stores: Stores, *, email: str, password: str, user_agent: str) -> SignedIn | SecondStep:
+async def sign_in(
+    actor: Actor, stores: StaffStores, *, email: str, password: str, user_agent: str
+) -> SignedIn | SecondStep:
     """Whoever acts is in as this person, or has a ticket for the second step; else Refused, or RateLimited."""
     address = canonical_or_none(email)
     attempt = await attempts.begin(stores, email if address is None else address, source=actor.source_ip)
@@ -26,7 +28,7 @@ async def sign_in(actor: Actor, stores: Stores, *, email: str, password: str, us
     if known is None or not is_right:
         await attempts.failed(actor, stores, attempt, email=None if known is None else known.email, what="password")
         raise Refused(NOT_RECOGNISED)
-    account, now_ms = await passwords.rehashed(stores, known, password), stores.clock.now_ms()
+    account, now_ms = await passwords.with_current_hash(stores, known, password), stores.clock.now_ms()
 
     async def enter(transaction: Transaction) -> SignedIn | SecondStep:
         held = await _held(transaction, account)
@@ -40,7 +42,7 @@ async def sign_in(actor: Actor, stores: Stores, *, email: str, password: str, us
     return await stores.database.write(enter)
 
 
-async def second_step(actor: Actor, stores: Stores, *, ticket: str, code: str, user_agent: str) -> SignedIn:
+async def second_step(actor: Actor, stores: StaffStores, *, ticket: str, code: str, user_agent: str) -> SignedIn:
     """Whoever acts is in, with a code of the app or a recovery code; else Refused (field `code`), or RateLimited.
 
     A ticket that is none, is older than 5 minutes, or whose password is not the present one is Refused without a
@@ -71,7 +73,7 @@ async def second_step(actor: Actor, stores: Stores, *, ticket: str, code: str, u
     return signed_in
 
 
-async def _account_of(stores: Stores, ticket: str, now_ms: int) -> Account:
+async def _account_of(stores: StaffStores, ticket: str, now_ms: int) -> Account:
     told = tickets.read_ticket(stores.secret_keys, ticket, now_ms=now_ms)
     account = None if told is None else await find_account_by_id(stores.database, told.person_id)
     if told is None or account is None or account.password_hash is None:
@@ -91,7 +93,7 @@ def _as(actor: Actor, account: Account) -> Actor:
     return msgspec.structs.replace(actor, id=account.email)
 
 
-def _second_step(stores: Stores, person_id: int, password_hash: str, now_ms: int) -> SecondStep:
+def _second_step(stores: StaffStores, person_id: int, password_hash: str, now_ms: int) -> SecondStep:
     return SecondStep(
         tickets.make_ticket(stores.secret_keys, person_id=person_id, password_hash=password_hash, now_ms=now_ms)
     )

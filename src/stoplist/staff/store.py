@@ -48,7 +48,7 @@ async def lock_account(transaction: Transaction, email: str) -> Account:
     canonical = canonical_or_none(email)
     account = None if canonical is None else _account(await transaction.one(_LOCK, email=canonical))
     if account is None:
-        raise nobody()
+        raise not_found()
     return account
 
 
@@ -62,7 +62,7 @@ async def find_person(source: Database | Transaction, email: str) -> Person:
     canonical = canonical_or_none(email)
     rows = [] if canonical is None else await source.all(_PERSON, email=canonical)
     if not rows:
-        raise nobody()
+        raise not_found()
     return person_of(rows)
 
 
@@ -86,7 +86,7 @@ def person_of(rows: list[Row]) -> Person:
     )
 
 
-def nobody() -> Missing:
+def not_found() -> Missing:
     """One answer for people whom there are not and for those whom somebody may not see."""
     return Missing(NOBODY, command="`stoplist user list` shows those whom there are.")
 

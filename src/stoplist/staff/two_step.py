@@ -20,7 +20,7 @@ from stoplist.db.query import load_queries
 from stoplist.errors import Refused
 from stoplist.staff import attempts
 from stoplist.staff.attempts import Attempt
-from stoplist.staff.model import Stores
+from stoplist.staff.model import StaffStores
 from stoplist.staff.passwords import WRONG_PASSWORD, confirm, own_account
 from stoplist.staff.store import Account, lock_account
 
@@ -59,7 +59,7 @@ def uri_of(secret: str, email: str) -> str:
     return pyotp.TOTP(secret, interval=STEP_S).provisioning_uri(name=email, issuer_name=ISSUER)
 
 
-async def turn_on(actor: Actor, stores: Stores, *, secret: str, code: str, password: str) -> list[str]:
+async def turn_on(actor: Actor, stores: StaffStores, *, secret: str, code: str, password: str) -> list[str]:
     """The person who acts is asked for a code from now on; the ten recovery codes are shown this once.
 
     The password is asked for, since whoever finds an open browser could lock its owner out with an app of his own.
@@ -84,7 +84,7 @@ async def turn_on(actor: Actor, stores: Stores, *, secret: str, code: str, passw
     return await stores.database.write(turn)
 
 
-async def turn_off(actor: Actor, stores: Stores, *, password: str) -> None:
+async def turn_off(actor: Actor, stores: StaffStores, *, password: str) -> None:
     """The person who acts is asked for no code any more; his recovery codes are gone."""
     account = await own_account(actor, stores)
     attempt = await confirm(actor, stores, account, password, field="password", what="two_step")
@@ -98,7 +98,7 @@ async def turn_off(actor: Actor, stores: Stores, *, password: str) -> None:
     await stores.database.write(turn)
 
 
-async def new_recovery_codes(actor: Actor, stores: Stores, *, password: str) -> list[str]:
+async def new_recovery_codes(actor: Actor, stores: StaffStores, *, password: str) -> list[str]:
     """Ten fresh recovery codes, shown this once; the earlier ones are dead."""
     account = await own_account(actor, stores)
     attempt = await confirm(actor, stores, account, password, field="password", what="two_step")

@@ -34,14 +34,14 @@ class ChangedAddress(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
-class Examined(NamedTuple):
+class ExaminedFeed(NamedTuple):
     """How many addresses were looked at, and those of them that would change."""
 
     addresses: int
     changed: list[ChangedAddress]
 
 
-async def changed_addresses(actor: Actor, database: Database) -> AsyncGenerator[Examined, None]:
+async def changed_addresses(actor: Actor, database: Database) -> AsyncGenerator[ExaminedFeed, None]:
     """Every stored address of every feed is looked at once, some hundred at a time, by feed and address.
 
     For administrators alone. What is written meanwhile may be seen or not: no snapshot lasts longer than a page.
@@ -53,7 +53,9 @@ async def changed_addresses(actor: Actor, database: Database) -> AsyncGenerator[
         slug, channel = slugs[feed["organization_id"]], CHANNELS[feed["channel"]]
         async with aclosing(_addresses(database, feed["feed_id"])) as parts:
             async for addresses in parts:
-                yield Examined(len(addresses), [one for each in addresses if (one := _changed(slug, channel, each))])
+                yield ExaminedFeed(
+                    len(addresses), [one for each in addresses if (one := _changed(slug, channel, each))]
+                )
 
 
 async def _addresses(database: Database, feed_id: int) -> AsyncGenerator[Sequence[str], None]:

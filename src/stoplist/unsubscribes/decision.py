@@ -17,7 +17,7 @@ from stoplist.unsubscribes.precedence import later_act_wins, time_of_unstated
 _IDS_AT_ONCE = 500
 
 
-class Standing(msgspec.Struct, array_like=True, gc=False):
+class CurrentRecord(msgspec.Struct, array_like=True, gc=False):
     """A record as the batch finds it, and then as the batch leaves it. The first fields are those read from the store.
 
     `submission_id` tells who sent the present state; `change` is the place of the one that made it among the batch's.
@@ -48,14 +48,14 @@ class Change(msgspec.Struct, array_like=True, gc=False):
     is_confirmed: int = 0
 
 
-class Decision:
+class BatchDecision:
     """The acts of a batch taken one after the other, against the records `known` by address, which it changes.
 
     `sender` is as `sender_of` says it; `most` is how many acts there can be. `changes` stand in the order of their
     numbers, `counts` are by result.
     """
 
-    def __init__(self, known: dict[str, Standing], *, now_ms: int, sender: str, most: int) -> None:
+    def __init__(self, known: dict[str, CurrentRecord], *, now_ms: int, sender: str, most: int) -> None:
         self._known, self._now_ms, self._mine = known, now_ms, ids.submission_mark(sender)
         self._new_ids = _record_ids(min(most, _IDS_AT_ONCE))
         self.results: list[ItemResult] = []
@@ -67,7 +67,7 @@ class Decision:
         """How many records that the store holds left a (status, reason)."""
         self.updated: list[str] = []
         """The addresses of records that the store holds in another state."""
-        self._touched: list[Standing] = []
+        self._touched: list[CurrentRecord] = []
 
     def take(self, act: Act) -> None:
         """Decide one act."""
@@ -84,7 +84,7 @@ class Decision:
             self._keep(standing, act, occurred_ms)
 
     @property
-    def touched(self) -> list[Standing]:
+    def touched(self) -> list[CurrentRecord]:
         """The records that keep their state, but not their latest act or whether they are confirmed."""
         return [standing for standing in self._touched if standing.change is None]
 
@@ -95,13 +95,13 @@ class Decision:
 
     def _create(self, act: Act) -> None:
         occurred_ms = self._now_ms if act.occurred_ms is None else act.occurred_ms
-        standing = Standing(
+        standing = CurrentRecord(
             act.address, next(self._new_ids), act.status, act.reason, occurred_ms, occurred_ms, 0, self._mine
         )
         self._known[act.address] = standing
         self._change(standing, act, CREATED)
 
-    def _update(self, standing: Standing, act: Act, occurred_ms: int) -> None:
+    def _update(self, standing: CurrentRecord, act: Act, occurred_ms: int) -> None:
         if standing.change is None:
             self.updated.append(standing.address)
             self.left[standing.status, standing.reason] += 1
@@ -112,13 +112,13 @@ class Decision:
         standing.is_confirmed, standing.submission_id = 0, self._mine
         self._change(standing, act, UPDATED)
 
-    def _change(self, standing: Standing, act: Act, result: Result) -> None:
+    def _change(self, standing: CurrentRecord, act: Act, result: Result) -> None:
         standing.change = len(self.changes)
         at_ms = standing.occurred_ms
         self.changes.append(Change(act.address, standing.id, act.status, act.reason, act.source, at_ms, at_ms))
         self._answer(act, standing, result)
 
-    def _keep(self, standing: Standing, act: Act, occurred_ms: int) -> None:
+    def _keep(self, standing: CurrentRecord, act: Act, occurred_ms: int) -> None:
         is_same = standing.status == act.status
         latest_act_ms = standing.latest_act_ms
         if is_same and (latest_act_ms is None or occurred_ms > latest_act_ms):
@@ -133,7 +133,7 @@ class Decision:
             self._touch(standing)
         self._answer(act, standing, UNCHANGED if is_same else OUTRANKED)
 
-    def _touch(self, standing: Standing) -> None:
+    def _touch(self, standing: CurrentRecord) -> None:
         if standing.change is not None:
             change = self.changes[standing.change]
             change.latest_act_ms, change.is_confirmed = standing.latest_act_ms or 0, standing.is_confirmed
@@ -141,7 +141,7 @@ class Decision:
             standing.is_touched = True
             self._touched.append(standing)
 
-    def _answer(self, act: Act, standing: Standing, result: Result) -> None:
+    def _answer(self, act: Act, standing: CurrentRecord, result: Result) -> None:
         self.counts[result] += 1
         latest_act_at: str | UnsetType = UNSET
         if result == OUTRANKED and standing.latest_act_ms is not None:

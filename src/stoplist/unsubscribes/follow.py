@@ -15,12 +15,12 @@ from stoplist.actor import Actor
 from stoplist.db import Row
 from stoplist.db.query import load_queries
 from stoplist.errors import BadRequest, InsufficientScope, InvalidCursor
-from stoplist.organizations.target import Group, Target, find_target, group_ids
-from stoplist.slicing import in_slices, let_others_run
+from stoplist.organizations.target import Target, TargetGroup, find_target, group_ids
+from stoplist.slicing import in_slices, yield_to_loop
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.cursor import CANNOT_BE_USED, make_cursor, read_cursor
 from stoplist.unsubscribes.feed import Feed, find_feed, open_feed
-from stoplist.unsubscribes.model import ALL_GROUPS, MAX_EXAMINED, Named, Page, Record, Stores
+from stoplist.unsubscribes.model import ALL_GROUPS, MAX_EXAMINED, OptOutStores, Page, Record, RequestedTarget
 
 _QUERIES = load_queries(__package__)
 _AFTER = _QUERIES["records_after"]
@@ -33,14 +33,14 @@ _START = 0
 
 
 async def follow(
-    actor: Actor, stores: Stores, channel: Channel, named: Named, *, limit: int, cursor: str | None
+    actor: Actor, stores: OptOutStores, channel: Channel, requested: RequestedTarget, *, limit: int, cursor: str | None
 ) -> Page:
     """The next records after `cursor` (None: from the start), in the order in which they last changed.
 
     With a group those that bear on it: its own and the all-groups ones; a page then examines 50 000 records at most.
     Refusals, in this order: InsufficientScope, UnauthorizedOrganization, InvalidCursor.
     """
-    target = await _readable(actor, stores, named)
+    target = await _readable(actor, stores, requested)
     # A cursor is bound to the feed's generation, so the first one to follow a feed opens it.
     feed = await find_feed(stores.database, target, channel)
     if feed is None and cursor is not None:
@@ -71,12 +71,14 @@ async def follow(
     )
 
 
-async def look_up(actor: Actor, stores: Stores, channel: Channel, named: Named, *, addresses: Sequence[str]) -> Page:
+async def look_up(
+    actor: Actor, stores: OptOutStores, channel: Channel, requested: RequestedTarget, *, addresses: Sequence[str]
+) -> Page:
     """The records of exactly these addresses (with a group those that bear on it), by `seq`, in one page.
 
     Refusals, in this order: InsufficientScope, UnauthorizedOrganization, BadRequest for an unacceptable address.
     """
-    target = await _readable(actor, stores, named)
+    target = await _readable(actor, stores, requested)
     looked_up: list[str] = []
     async for part in in_slices(addresses, look_every=1):  # the whole rule for one address may take a millisecond
         looked_up += [_canonical(address, channel) for address in part]
@@ -91,10 +93,10 @@ async def look_up(actor: Actor, stores: Stores, channel: Channel, named: Named, 
     return Page(items=await _records(stores, target, rows), next_cursor=None, has_more=False, looked_up=looked_up)
 
 
-async def _readable(actor: Actor, stores: Stores, named: Named) -> Target:
+async def _readable(actor: Actor, stores: OptOutStores, requested: RequestedTarget) -> Target:
     if "read" not in actor.may:
         raise InsufficientScope("This key lacks the permission read: ask an administrator for it.")
-    return await find_target(stores.database, actor.id, org_slug=named.org_slug, group_id=named.group_id)
+    return await find_target(stores.database, actor.id, org_slug=requested.org_slug, group_id=requested.group_id)
 
 
 def _canonical(address: str, channel: Channel) -> str:
@@ -107,7 +109,9 @@ def _canonical(address: str, channel: Channel) -> str:
         raise BadRequest(f"{error}{hint}", parameter="address") from None
 
 
-async def _page_of_group(stores: Stores, feed: Feed, group: Group, after: int, limit: int) -> tuple[list[Row], int]:
+async def _page_of_group(
+    stores: OptOutStores, feed: Feed, group: TargetGroup, after: int, limit: int
+) -> tuple[list[Row], int]:
     """Some records at a time, until the page is full or has gone through as many as it may."""
     rows: list[Row] = []
     for _ in range(MAX_EXAMINED // _EXAMINED_AT_ONCE):
@@ -128,11 +132,11 @@ async def _page_of_group(stores: Stores, feed: Feed, group: Group, after: int, l
         after = max(after, until)
         if bound is None:
             break
-        await let_others_run()
+        await yield_to_loop()
     return rows, after
 
 
-async def _records(stores: Stores, target: Target, rows: list[Row]) -> list[Record]:
+async def _records(stores: OptOutStores, target: Target, rows: list[Row]) -> list[Record]:
     groups = await _groups_of(stores, target, rows)
     records: list[Record] = []
     async for part in in_slices(rows):
@@ -154,7 +158,7 @@ async def _records(stores: Stores, target: Target, rows: list[Row]) -> list[Reco
     return records
 
 
-async def _groups_of(stores: Stores, target: Target, rows: list[Row]) -> dict[int, str | None]:
+async def _groups_of(stores: OptOutStores, target: Target, rows: list[Row]) -> dict[int, str | None]:
     """The group_id of every number in `rows`; those of the target itself need no question."""
     known: dict[int, str | None] = {ALL_GROUPS: None}
     known.update(group for group in (target.group, target.default_group) if group is not None)

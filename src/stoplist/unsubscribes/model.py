@@ -212,7 +212,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     ] = UNSET
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
+class RequestedTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The organization and group that a request names; `all_groups` is for submissions alone."""
 
     org_slug: str | None = None
@@ -220,7 +220,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
     all_groups: bool = False
 
 
-class Stores(msgspec.Struct, frozen=True, kw_only=True):
+class OptOutStores(msgspec.Struct, frozen=True, kw_only=True):
     """What the operations work with. `secret_keys`: the first signs cursors, all verify them."""
 
     database: Database

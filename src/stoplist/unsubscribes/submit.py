@@ -16,9 +16,9 @@ from stoplist.db import HEAVY_ROWS, Database, Row, Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import DefaultGroupNotConfigured, InsufficientScope, InvalidItem
 from stoplist.organizations.target import Target, find_target
-from stoplist.slicing import in_slices, let_others_run
+from stoplist.slicing import in_slices, yield_to_loop
 from stoplist.unsubscribes.channel import Channel, feed_id
-from stoplist.unsubscribes.decision import Decision, Standing
+from stoplist.unsubscribes.decision import BatchDecision, CurrentRecord
 from stoplist.unsubscribes.feed import Feed, find_feed, open_feed
 from stoplist.unsubscribes.items import Act, read_acts
 from stoplist.unsubscribes.model import (
@@ -32,8 +32,8 @@ from stoplist.unsubscribes.model import (
     BadItem,
     Item,
     ItemError,
-    Named,
-    Stores,
+    OptOutStores,
+    RequestedTarget,
     Submission,
     sender_of,
 )
@@ -52,9 +52,9 @@ _TOUCH_RECORDS = _QUERIES["touch_records"]
 _PERMISSION_FOR = {UNSUBSCRIBED: "unsubscribe", RESUBSCRIBED: "resubscribe"}
 _DAY_MS = 86_400_000
 _CHECKED_AT_ONCE = 2_500  # a quarter of the biggest batch: the first are being read while the rest are checked
-_STANDINGS = msgspec.json.Decoder(list[Standing])
+_STANDINGS = msgspec.json.Decoder(list[CurrentRecord])
 
-Beside = Callable[[Transaction, str, Decision], Awaitable[None]]
+Beside = Callable[[Transaction, str, BatchDecision], Awaitable[None]]
 """What else a submission writes in its transaction: it is given the `submission_id`, and the decision that holds."""
 
 
@@ -71,9 +71,9 @@ class _Batch(NamedTuple):
 
 async def submit(
     actor: Actor,
-    stores: Stores,
+    stores: OptOutStores,
     channel: Channel,
-    named: Named,
+    requested: RequestedTarget,
     items: Sequence[Item | BadItem],
     *,
     is_lenient: bool = False,
@@ -85,14 +85,14 @@ async def submit(
     `is_lenient` the good items are stored instead). StoreUnavailable at any time; a refused batch stores nothing.
     """
     _check_permissions(actor, items)
-    target = await find_target(stores.database, actor.id, org_slug=named.org_slug, group_id=named.group_id)
+    target = await find_target(stores.database, actor.id, org_slug=requested.org_slug, group_id=requested.group_id)
     return await submit_to(
         actor,
         stores,
         channel,
         target,
         items,
-        all_groups=named.all_groups,
+        all_groups=requested.all_groups,
         is_lenient=is_lenient,
         is_minimal=is_minimal,
     )
@@ -100,7 +100,7 @@ async def submit(
 
 async def submit_to(
     actor: Actor,
-    stores: Stores,
+    stores: OptOutStores,
     channel: Channel,
     target: Target,
     items: Sequence[Item | BadItem],
@@ -122,7 +122,7 @@ async def submit_to(
     try:
         acts, errors = await _checked(items, channel, now_ms, reading, is_lenient=is_lenient)
         batch = _Batch(actor, feed_id(target.organization_id, channel), group_no, acts, len(items), now_ms)
-        decision = await _decide(batch, await reading.records(), let_others_run)
+        decision = await _decide(batch, await reading.records(), yield_to_loop)
     finally:
         await reading.end()
     submission_id = None
@@ -210,19 +210,19 @@ class _Reading:
 
     def __init__(self, database: Database, feed: Feed | None, group_no: int) -> None:
         self._database, self._feed, self._group_no = database, feed, group_no
-        self._parts: list[asyncio.Task[list[Standing]]] = []
+        self._parts: list[asyncio.Task[list[CurrentRecord]]] = []
 
     def begin(self, acts: list[Act]) -> None:
         """The records of these acts are being read; a feed that does not exist yet holds none."""
         if self._feed is None:
             return
         of_feed = {"feed_id": self._feed.feed_id, "group_no": self._group_no}
-        read = self._database.one_heavy if len(acts) > HEAVY_ROWS else self._database.one
+        read = self._database.one_large if len(acts) > HEAVY_ROWS else self._database.one
         self._parts.append(asyncio.create_task(_read_standing(read, of_feed, acts)))
 
-    async def records(self) -> dict[str, Standing]:
+    async def records(self) -> dict[str, CurrentRecord]:
         """All of them, by address."""
-        records: dict[str, Standing] = {}
+        records: dict[str, CurrentRecord] = {}
         for part in self._parts:
             for standing in await part:
                 records.setdefault(standing.address, standing)
@@ -235,7 +235,7 @@ class _Reading:
 
 async def _read_standing(
     one: Callable[..., Awaitable[Row | None]], of_feed: dict[str, int], acts: list[Act]
-) -> list[Standing]:
+) -> list[CurrentRecord]:
     # In order, neighbours in the index are read together.
     addresses = sorted({act.address for act in acts})
     row = await one(_STANDING, **of_feed, addresses=_json(addresses))
@@ -243,8 +243,10 @@ async def _read_standing(
     return _STANDINGS.decode(records) if records is not None else []
 
 
-async def _decide(batch: _Batch, records: dict[str, Standing], pause: Callable[[], Awaitable[None]]) -> Decision:
-    decision = Decision(records, now_ms=batch.now_ms, sender=sender_of(batch.actor), most=len(batch.acts))
+async def _decide(
+    batch: _Batch, records: dict[str, CurrentRecord], pause: Callable[[], Awaitable[None]]
+) -> BatchDecision:
+    decision = BatchDecision(records, now_ms=batch.now_ms, sender=sender_of(batch.actor), most=len(batch.acts))
     async for part in in_slices(batch.acts, pause):
         for act in part:
             decision.take(act)
@@ -252,12 +254,12 @@ async def _decide(batch: _Batch, records: dict[str, Standing], pause: Callable[[
 
 
 async def _store(
-    database: Database, batch: _Batch, decided: Decision, *, seen_writes: int, beside: Beside | None
-) -> tuple[Decision, str | None]:
+    database: Database, batch: _Batch, decided: BatchDecision, *, seen_writes: int, beside: Beside | None
+) -> tuple[BatchDecision, str | None]:
     """What was decided is stored; the decision that held, and the submission's id if anything had to be stored."""
     submission_id = ids.new_submission_id(sender_of(batch.actor))
 
-    async def store(transaction: Transaction) -> tuple[Decision, str | None]:
+    async def store(transaction: Transaction) -> tuple[BatchDecision, str | None]:
         decision = decided
         head_seq, is_same = await _lock(transaction, batch, decision, seen_writes)
         if not is_same:
@@ -273,10 +275,10 @@ async def _store(
             await beside(transaction, submission_id, decision)
         return decision, submission_id
 
-    return await database.write(store, line=batch.feed_id, rows=len(batch.acts))
+    return await database.write(store, queue_key=batch.feed_id, rows=len(batch.acts))
 
 
-async def _lock(transaction: Transaction, batch: _Batch, decision: Decision, seen_writes: int) -> tuple[int, bool]:
+async def _lock(transaction: Transaction, batch: _Batch, decision: BatchDecision, seen_writes: int) -> tuple[int, bool]:
     """The number of the last change of this batch; and whether nobody wrote since the decision was made."""
     row = await transaction.one(
         _LOCK_FEED,
@@ -291,7 +293,7 @@ async def _lock(transaction: Transaction, batch: _Batch, decision: Decision, see
 
 
 async def _write(
-    transaction: Transaction, batch: _Batch, decision: Decision, submission_id: str, *, last_seq: int
+    transaction: Transaction, batch: _Batch, decision: BatchDecision, submission_id: str, *, last_seq: int
 ) -> None:
     """A fixed number of statements, whatever the size of the batch."""
     changes = decision.changes
@@ -318,7 +320,7 @@ async def _write(
         )
 
 
-def _day_counts(decision: Decision) -> dict[int, tuple[object, ...]]:
+def _day_counts(decision: BatchDecision) -> dict[int, tuple[object, ...]]:
     """By status and reason: how many changes there were, and by how many the records that show it grew."""
     counts: dict[tuple[str, str], list[int]] = {}
     for at, change in enumerate(decision.changes):
@@ -333,7 +335,7 @@ def _day_counts(decision: Decision) -> dict[int, tuple[object, ...]]:
 async def _record_submission(
     transaction: Transaction,
     batch: _Batch,
-    decision: Decision,
+    decision: BatchDecision,
     of_batch: dict[str, object],
     *,
     first_seq: int,

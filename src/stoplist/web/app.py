@@ -10,15 +10,15 @@ from stoplist.limits.limiter import Limiter
 from stoplist.oauth.outcome import TokenStores
 from stoplist.oauth.usage import Usage
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.unsubscribes.model import MAX_BODY_BYTES, Stores
+from stoplist.unsubscribes.model import MAX_BODY_BYTES, OptOutStores
 from stoplist.web import health
 from stoplist.web.api.unsubscribe import ChannelEndpoint
 from stoplist.web.bearer import BearerGate
-from stoplist.web.body import Room
-from stoplist.web.concurrency_limit import Crowd
+from stoplist.web.body import MemoryQuota
+from stoplist.web.concurrency_limit import PerSourceConcurrency
 from stoplist.web.forwarded import Network
 from stoplist.web.metrics import Metrics
-from stoplist.web.middleware import Edge
+from stoplist.web.middleware import RequestMiddleware
 from stoplist.web.readiness import Readiness
 from stoplist.web.reference.documents import OPENAPI_PATH, description, reference
 from stoplist.web.request_context import API_PATH, DOCS_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
@@ -44,20 +44,24 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
     """The ASGI application of a server."""
     stores = TokenStores(database=parts.database, clock=parts.clock, limiter=parts.limiter)
-    opt_outs = Stores(database=parts.database, clock=parts.clock, secret_keys=parts.secret_keys)
-    room = Room(most_bytes=_BODIES_OF_A_CLIENT * MAX_BODY_BYTES)
-    channels = {endpoint.path: endpoint for endpoint in (ChannelEndpoint(c, opt_outs, room) for c in CHANNELS.values())}
+    opt_outs = OptOutStores(database=parts.database, clock=parts.clock, secret_keys=parts.secret_keys)
+    quota = MemoryQuota(max_bytes=_BODIES_OF_A_CLIENT * MAX_BODY_BYTES)
+    channels = {
+        endpoint.path: endpoint for endpoint in (ChannelEndpoint(c, opt_outs, quota) for c in CHANNELS.values())
+    }
 
     async def operations(scope: Scope, receive: Receive, send: Send) -> None:
         await channels.get(scope["path"], _no_route)(scope, receive, send)
 
-    crowd = Crowd()
-    api = BearerGate(operations, database=parts.database, clock=parts.clock, limiter=parts.limiter, crowd=crowd)
-    pages = _Pages(parts, crowd)
+    concurrency = PerSourceConcurrency()
+    api = BearerGate(
+        operations, database=parts.database, clock=parts.clock, limiter=parts.limiter, concurrency=concurrency
+    )
+    pages = _Pages(parts, concurrency)
     routes = Router(
         [
             Mount(API_PATH, app=api),
-            Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics, crowd)),
+            Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics, concurrency)),
             Route(API_PATH, api),
             Route(OPENAPI_PATH, description(parts.base_url)),
             Route(DOCS_PATH, reference(parts.base_url)),
@@ -69,7 +73,7 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
         redirect_slashes=False,
         default=_no_route,
     )
-    return Edge(
+    return RequestMiddleware(
         routes,
         clock=parts.clock,
         usage=parts.usage,
@@ -91,8 +95,8 @@ class _Plain:
 class _Pages:
     """The pages: loaded for the first who asks, as they are nothing that a server needs to start."""
 
-    def __init__(self, parts: Parts, crowd: Crowd) -> None:
-        self._parts, self._crowd = parts, crowd
+    def __init__(self, parts: Parts, concurrency: PerSourceConcurrency) -> None:
+        self._parts, self._concurrency = parts, concurrency
         self._app: AsgiApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,7 +104,7 @@ class _Pages:
             from stoplist.web.admin.pages import pages  # noqa: PLC0415 - a start needs no templates
 
             self._app = pages(
-                self._crowd,
+                self._concurrency,
                 database=self._parts.database,
                 clock=self._parts.clock,
                 limiter=self._parts.limiter,

@@ -11,8 +11,8 @@ from stoplist.limits.headers import rate_limit_headers
 from stoplist.limits.limiter import Limiter
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.model import Bearer
-from stoplist.web.concurrency_limit import Crowd
-from stoplist.web.request_context import API_PATH, AsgiApp, Headers, Receive, Scope, Send, exchange_of
+from stoplist.web.concurrency_limit import PerSourceConcurrency
+from stoplist.web.request_context import API_PATH, AsgiApp, Headers, Receive, Scope, Send, request_context_of
 
 _MISSING = "Send an access token from /oauth/token, as Authorization: Bearer, in one header."
 _INVALID = "The access token is unknown, expired or revoked: get a new one from /oauth/token."
@@ -21,18 +21,20 @@ _INVALID = "The access token is unknown, expired or revoked: get a new one from 
 class BearerGate:
     """The ASGI application around the routes of the API."""
 
-    def __init__(self, routes: AsgiApp, *, database: Database, clock: Clock, limiter: Limiter, crowd: Crowd) -> None:
+    def __init__(
+        self, routes: AsgiApp, *, database: Database, clock: Clock, limiter: Limiter, concurrency: PerSourceConcurrency
+    ) -> None:
         self._routes = routes
-        self._database, self._clock, self._limiter, self._crowd = database, clock, limiter, crowd
+        self._database, self._clock, self._limiter, self._concurrency = database, clock, limiter, concurrency
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = exchange_of(scope)
-        exchange.route = f"{API_PATH}/*"
-        with self._crowd.one_of(exchange.source_ip):
+        context = request_context_of(scope)
+        context.route = f"{API_PATH}/*"
+        with self._concurrency.acquire(context.source_ip):
             bearer = await bearer_of(scope["headers"], self._database, self._clock)
-        exchange.client_id, exchange.is_authenticated = bearer.client_id, True
+        context.client_id, context.is_authenticated = bearer.client_id, True
         decision = await self._limiter.api(bearer.client_id, limit=bearer.api_per_minute)
-        exchange.headers = rate_limit_headers("api", decision)
+        context.headers = rate_limit_headers("api", decision)
         if not decision.accepted:
             raise RateLimited(
                 f"Too many requests: the limit is {decision.limit} in 60 seconds for all programs with this key. "

@@ -21,11 +21,11 @@ class ClientGone(Exception):
     """The client hung up before its request was whole: nobody is left to answer."""
 
 
-class Room:
+class MemoryQuota:
     """The memory for what clients send and ask for: each may have so many bytes on their way at once."""
 
-    def __init__(self, *, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, *, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._taken: Counter[str] = Counter()
 
     @contextmanager
@@ -35,9 +35,9 @@ class Room:
 
         def take(count: int) -> None:
             nonlocal of_request
-            if self._taken[client_id] + count > self._most_bytes:
+            if self._taken[client_id] + count > self._max_bytes:
                 raise RateLimited(
-                    f"More than {self._most_bytes >> 20} MiB of this key are on their way at once: "
+                    f"More than {self._max_bytes >> 20} MiB of this key are on their way at once: "
                     "send fewer batches, or ask for fewer pages, at a time.",
                     retry_after_s=1,
                 )

@@ -9,21 +9,21 @@ from collections import Counter
 from stoplist.errors import RateLimited
 from stoplist.source import source_key
 
-AT_ONCE = 256
+MAX_CONCURRENT_PER_SOURCE = 256
 
 
-class Crowd:
+class PerSourceConcurrency:
     """The requests of each source that are being looked into; an IPv6 source is its /64."""
 
     def __init__(self) -> None:
         self._inside: Counter[str] = Counter()
 
-    def one_of(self, source_ip: str) -> "_Inside":
+    def acquire(self, source_ip: str) -> "_Slot":
         """While this lasts it is one of so many. Raises RateLimited at once where there are too many already."""
-        return _Inside(self._inside, source_key(source_ip))
+        return _Slot(self._inside, source_key(source_ip))
 
 
-class _Inside:
+class _Slot:
     # No generator: every request of the API passes here.
     __slots__ = ("_counts", "_source")
 
@@ -32,9 +32,10 @@ class _Inside:
 
     def __enter__(self) -> None:
         count = self._counts[self._source]
-        if count >= AT_ONCE:
+        if count >= MAX_CONCURRENT_PER_SOURCE:
             raise RateLimited(
-                f"More than {AT_ONCE} requests of this address are being looked into: send fewer at a time.",
+                f"More than {MAX_CONCURRENT_PER_SOURCE} requests from this address wait for authentication. "
+                "Send fewer at once.",
                 retry_after_s=1,
             )
         self._counts[self._source] = count + 1

@@ -6,7 +6,7 @@ import time
 from stoplist.db import Database, schema
 from stoplist.errors import MethodNotAllowed, StoreUnavailable
 from stoplist.web.readiness import Readiness
-from stoplist.web.request_context import AsgiApp, Receive, Scope, Send, exchange_of, send_json
+from stoplist.web.request_context import AsgiApp, Receive, Scope, Send, request_context_of, send_json
 
 HEALTHZ, READYZ = "/healthz", "/readyz"
 PATHS = frozenset((HEALTHZ, READYZ))
@@ -62,6 +62,6 @@ class _Glance:
 
 
 def _begin(scope: Scope, route: str) -> None:
-    exchange_of(scope).route = route
+    request_context_of(scope).route = route
     if scope["method"] not in ("GET", "HEAD"):
         raise MethodNotAllowed("Ask with GET or HEAD.", allow="GET, HEAD")

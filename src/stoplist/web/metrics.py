@@ -14,20 +14,20 @@ from prometheus_client.registry import Collector
 from stoplist import ids
 from stoplist.db import Database
 from stoplist.limits.limiter import Limiter
-from stoplist.web.request_context import Exchange, Receive, Scope, Send
+from stoplist.web.request_context import Receive, RequestContext, Scope, Send
 
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 
-Sample = tuple[str, dict[str, str], float]
+MetricSample = tuple[str, dict[str, str], float]
 
 
-class Family(msgspec.Struct, frozen=True):
+class MetricFamily(msgspec.Struct, frozen=True):
     """A metric with its samples: their names, labels and values."""
 
     name: str
     kind: str
     text: str
-    samples: list[Sample]
+    samples: list[MetricSample]
 
 
 class Metrics:
@@ -54,17 +54,17 @@ class Metrics:
         # A child is looked up under a lock each time it is asked for; there are few of them.
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
-    def answered(self, exchange: Exchange, took_ns: int) -> None:
+    def answered(self, context: RequestContext, took_ns: int) -> None:
         """Count one answered request."""
-        key = (exchange.route, exchange.status)
+        key = (context.route, context.status)
         children = self._children.get(key)
         if children is None:
-            children = self._requests.labels(*map(str, key)), self._seconds.labels(exchange.route)
+            children = self._requests.labels(*map(str, key)), self._seconds.labels(context.route)
             self._children[key] = children
         children[0].inc()
         children[1].observe(took_ns / 1e9)
-        if exchange.status == 429:
-            self.limit_refusals.labels(exchange.route).inc()
+        if context.status == 429:
+            self.limit_refusals.labels(context.route).inc()
 
     def wire_answered(self, status: int) -> None:
         """Count an answer that was made below the application: to what is no HTTP, too large a head, too late."""
@@ -78,16 +78,16 @@ class Metrics:
         return Counter(f"stoplist_{name}", text, labels, registry=self.registry)
 
 
-def families_of(registry: CollectorRegistry) -> list[Family]:
+def families_of(registry: CollectorRegistry) -> list[MetricFamily]:
     """All metrics as they are now, to be added to those of other processes."""
     return [
-        Family(metric.name, metric.type, metric.documentation, [_plain(sample) for sample in counted])
+        MetricFamily(metric.name, metric.type, metric.documentation, [_plain(sample) for sample in counted])
         for metric in registry.collect()
         if (counted := [it for it in metric.samples if not it.name.endswith("_created")])
     ]
 
 
-def _plain(sample: samples.Sample) -> Sample:
+def _plain(sample: samples.Sample) -> MetricSample:
     return sample.name, sample.labels, float(sample.value)
 
 

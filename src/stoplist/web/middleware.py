@@ -15,13 +15,13 @@ from stoplist.web.body import ClientGone
 from stoplist.web.forwarded import Network, who_asks
 from stoplist.web.health import PATHS as WITHOUT_HTTPS
 from stoplist.web.metrics import Metrics
-from stoplist.web.request_context import AsgiApp, Exchange, Message, Receive, Scope, Send, send_error
+from stoplist.web.request_context import AsgiApp, Message, Receive, RequestContext, Scope, Send, send_error
 
 _LOG = logging.getLogger(__name__)
 _NOT_HTTPS = "This service answers over HTTPS alone: send the request to its https:// address."
 
 
-class Edge:
+class RequestMiddleware:
     """The ASGI application around the routes."""
 
     def __init__(
@@ -37,13 +37,13 @@ class Edge:
             scope["path"] = scope["path"].replace("\n", "\N{REPLACEMENT CHARACTER}")
         peer = scope["client"]
         origin = who_asks(peer[0] if peer else None, scope["scheme"], scope["headers"], self._trusted)
-        exchange = Exchange(request_id=ids.new_request_id(), source_ip=origin.source_ip)
-        scope["stoplist.exchange"] = exchange
-        request_id = (b"x-request-id", exchange.request_id.encode())
+        context = RequestContext(request_id=ids.new_request_id(), source_ip=origin.source_ip)
+        scope["stoplist.request_context"] = context
+        request_id = (b"x-request-id", context.request_id.encode())
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                exchange.status = message["status"]
+                context.status = message["status"]
                 message["headers"].append(request_id)
             await send(message)
 
@@ -52,53 +52,53 @@ class Edge:
                 raise BadRequest(_NOT_HTTPS)
             await self._routes(scope, receive, answer)
         except ClientGone:
-            exchange.error_code = "client_gone"
+            context.error_code = "client_gone"
         except StoplistError as error:
             await self._refuse(scope, answer, error)
         except Exception:
-            _LOG.exception("A request failed", extra={"fields": {"request_id": exchange.request_id}})
-            await self._refuse(scope, answer, _fault(exchange))
+            _LOG.exception("A request failed", extra={"fields": {"request_id": context.request_id}})
+            await self._refuse(scope, answer, _fault(context))
         finally:
-            self._account(scope, exchange, time.perf_counter_ns() - began_ns)
+            self._account(scope, context, time.perf_counter_ns() - began_ns)
 
     async def _refuse(self, scope: Scope, answer: Send, error: StoplistError) -> None:
-        exchange: Exchange = scope["stoplist.exchange"]
+        context: RequestContext = scope["stoplist.request_context"]
         if isinstance(error, StoreUnavailable):
             self._metrics.store_errors.inc()
-            _LOG.warning(error.text, extra={"fields": {"request_id": exchange.request_id}})
+            _LOG.warning(error.text, extra={"fields": {"request_id": context.request_id}})
         elif type(error) not in ANSWERS:
             # Meant for the operator, such as a database that was set up otherwise while we ran.
-            _LOG.error(error.text, extra={"fields": {"request_id": exchange.request_id}})
-        if exchange.status:
+            _LOG.error(error.text, extra={"fields": {"request_id": context.request_id}})
+        if context.status:
             return  # the answer had begun: the connection is cut off, and the client sees that it is not whole
         if type(error) not in ANSWERS:
-            error = _fault(exchange)
+            error = _fault(context)
         await send_error(scope, answer, error)
 
-    def _account(self, scope: Scope, exchange: Exchange, took_ns: int) -> None:
-        self._metrics.answered(exchange, took_ns)
+    def _account(self, scope: Scope, context: RequestContext, took_ns: int) -> None:
+        self._metrics.answered(context, took_ns)
         now_ms = self._clock.now_ms()
-        if exchange.client_id is not None:
+        if context.client_id is not None:
             self._usage.note(
-                exchange.client_id,
+                context.client_id,
                 now_ms=now_ms,
-                is_authenticated=exchange.is_authenticated,
-                error=exchange.error_code,
-                request_id=exchange.request_id,
+                is_authenticated=context.is_authenticated,
+                error=context.error_code,
+                request_id=context.request_id,
             )
         log.request_line(
             at_ms=now_ms,
-            request_id=exchange.request_id,
-            client_id=exchange.client_id,
+            request_id=context.request_id,
+            client_id=context.client_id,
             method=scope["method"],
             path=scope["path"],
-            status=exchange.status,
+            status=context.status,
             duration_ms=took_ns / 1_000_000,
         )
 
 
-def _fault(exchange: Exchange) -> ServerFault:
+def _fault(context: RequestContext) -> ServerFault:
     return ServerFault(
         "The server failed to answer this request. Try again; if it fails again, tell its operator the request_id.",
-        request_id=exchange.request_id,
+        request_id=context.request_id,
     )

@@ -42,7 +42,7 @@ _CHALLENGES: dict[type[StoplistError], str] = {
 }
 
 
-class Exchange(msgspec.Struct, kw_only=True):
+class RequestContext(msgspec.Struct, kw_only=True):
     """What the edge knows of a request, filled in on the way: for the log line, the metrics and the use of a key.
 
     `client_id` is a known client's; `route` is a path of ours, never what the client typed; `status` is 0 until
@@ -64,10 +64,10 @@ def sign_in_url(base_url: str, link_token: str) -> str:
     return f"{base_url}{SIGN_IN_LINK_PATH}?token={link_token}"
 
 
-def exchange_of(scope: Scope) -> Exchange:
+def request_context_of(scope: Scope) -> RequestContext:
     """The exchange that the edge began for this request."""
-    exchange: Exchange = scope["stoplist.exchange"]
-    return exchange
+    context: RequestContext = scope["stoplist.request_context"]
+    return context
 
 
 def header_value(headers: Headers, wanted: bytes) -> bytes:
@@ -94,16 +94,16 @@ async def send_token_json(send: Send, status: int, value: Any, headers: Headers)
 
 async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
     """Answer with an error, in the envelope of the endpoint that was asked, or as a page where a page was."""
-    exchange = exchange_of(scope)
+    context = request_context_of(scope)
     status = ANSWERS[type(error)].status
-    headers = [*_headers_of(error), *exchange.headers]
+    headers = [*_headers_of(error), *context.headers]
     if scope["path"] == TOKEN_PATH:
         envelope = oauth_envelope(error)
-        exchange.error_code = envelope["error"]
+        context.error_code = envelope["error"]
         await send_token_json(send, status, envelope, headers)
         return
     envelope = api_envelope(error)
-    exchange.error_code = envelope["error"]
+    context.error_code = envelope["error"]
     page = scope.get("stoplist.error_page")
     if page is not None:
         await page(send, error, headers)

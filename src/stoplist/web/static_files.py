@@ -11,7 +11,7 @@ import msgspec
 
 from stoplist.errors import MethodNotAllowed
 from stoplist.web.api.coding import answer_coding, packed
-from stoplist.web.request_context import Headers, Receive, Scope, Send, exchange_of, header_value
+from stoplist.web.request_context import Headers, Receive, Scope, Send, header_value, request_context_of
 
 # Kept by a browser, and asked for all the same: after an upgrade nobody reads the old one.
 _ASKED_ANEW = b"no-cache"
@@ -31,7 +31,7 @@ class File(msgspec.Struct):
     etag: bytes
 
 
-class Published:
+class OnDemandFile:
     """The ASGI application at the path of one file."""
 
     def __init__(self, path: str, make: Callable[[], Awaitable[File]]) -> None:
@@ -40,21 +40,21 @@ class Published:
         self._making = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange_of(scope).route = self._path
+        request_context_of(scope).route = self._path
         _check_method(scope)
         async with self._making:
             self._file = self._file or await self._make()
         await _answer(self._file, scope["headers"], send)
 
 
-class Asset:
+class ImmutableFile:
     """A file that a page is made with; its path changes with it, so that a browser may keep it for good."""
 
     def __init__(self, body: bytes, content_type: str) -> None:
-        self._file = file(body, content_type.encode())
+        self._file = make_file(body, content_type.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange_of(scope).route = "assets"
+        request_context_of(scope).route = "assets"
         _check_method(scope)
         await _answer(self._file, scope["headers"], send, kept=b"public, max-age=31536000, immutable")
 
@@ -64,25 +64,25 @@ def _check_method(scope: Scope) -> None:
         raise MethodNotAllowed("Ask with GET or HEAD.", allow="GET, HEAD")
 
 
-def file(body: bytes, content_type: bytes, *headers: tuple[bytes, bytes]) -> File:
+def make_file(body: bytes, content_type: bytes, *headers: tuple[bytes, bytes]) -> File:
     # A weak tag: it stands for the same text in every coding.
     etag = b'W/"%s"' % hashlib.sha256(body).hexdigest()[:32].encode()
     return File({"identity": body}, [(b"content-type", content_type), *headers], etag)
 
 
-async def _answer(file: File, asked: Headers, send: Send, *, kept: bytes = _ASKED_ANEW) -> None:
-    headers = [*_HEADERS, (b"cache-control", kept), (b"etag", file.etag)]
-    if _holds(header_value(asked, b"if-none-match"), file.etag):
+async def _answer(make_file: File, asked: Headers, send: Send, *, kept: bytes = _ASKED_ANEW) -> None:
+    headers = [*_HEADERS, (b"cache-control", kept), (b"etag", make_file.etag)]
+    if _holds(header_value(asked, b"if-none-match"), make_file.etag):
         await send({"type": "http.response.start", "status": 304, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
         return
     coding = answer_coding(header_value(asked, b"accept-encoding"))
-    if coding not in file.codings:
-        file.codings[coding] = await packed(file.codings["identity"], coding)
+    if coding not in make_file.codings:
+        make_file.codings[coding] = await packed(make_file.codings["identity"], coding)
     if coding != "identity":
         headers.append((b"content-encoding", coding.encode()))
-    body = file.codings[coding]
-    headers += [*file.headers, (b"content-length", str(len(body)).encode())]
+    body = make_file.codings[coding]
+    headers += [*make_file.headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -10,12 +10,12 @@ from urllib.parse import parse_qsl
 from stoplist.actor import Actor
 from stoplist.errors import BadRequest, MethodNotAllowed, UnsupportedGrantType
 from stoplist.limits.headers import rate_limit_headers
-from stoplist.oauth.authentication import Presented, read_presented
+from stoplist.oauth.authentication import PresentedCredentials, read_presented
 from stoplist.oauth.grants import GRANTS, refresh_token
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores
 from stoplist.source import source_key
 from stoplist.web.body import read_body
-from stoplist.web.concurrency_limit import Crowd
+from stoplist.web.concurrency_limit import PerSourceConcurrency
 from stoplist.web.metrics import Metrics
 from stoplist.web.request_context import (
     TOKEN_PATH,
@@ -23,7 +23,7 @@ from stoplist.web.request_context import (
     Receive,
     Scope,
     Send,
-    exchange_of,
+    request_context_of,
     send_token_json,
 )
 from stoplist.web.token_forms import PARAMETERS
@@ -36,29 +36,29 @@ _GRANT_NAMES = " or ".join(GRANTS)
 class TokenEndpoint:
     """The ASGI application at the token endpoint's path."""
 
-    def __init__(self, stores: TokenStores, metrics: Metrics, crowd: Crowd) -> None:
-        self._stores, self._metrics, self._crowd = stores, metrics, crowd
+    def __init__(self, stores: TokenStores, metrics: Metrics, concurrency: PerSourceConcurrency) -> None:
+        self._stores, self._metrics, self._concurrency = stores, metrics, concurrency
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = exchange_of(scope)
-        exchange.route = TOKEN_PATH
+        context = request_context_of(scope)
+        context.route = TOKEN_PATH
         form, presented = await _read(scope, receive)
         grant_type = form["grant_type"]
-        actor = Actor(kind="client", id="", source_ip=exchange.source_ip, request_id=exchange.request_id)
+        actor = Actor(kind="client", id="", source_ip=context.source_ip, request_id=context.request_id)
         request = TokenRequest(
             presented=presented,
             refresh_token=form.get("refresh_token", ""),
-            source=source_key(exchange.source_ip),
+            source=source_key(context.source_ip),
         )
-        with self._crowd.one_of(exchange.source_ip):
+        with self._concurrency.acquire(context.source_ip):
             outcome = await GRANTS[grant_type](actor, self._stores, request)
-        exchange.client_id, exchange.is_authenticated = outcome.client_id, outcome.is_proved
+        context.client_id, context.is_authenticated = outcome.client_id, outcome.is_authenticated
         self._count(grant_type, outcome)
-        headers = rate_limit_headers("token", outcome.decision) if outcome.is_proved else []
+        headers = rate_limit_headers("token", outcome.decision) if outcome.is_authenticated else []
         if outcome.error is None:
             await send_token_json(send, 200, outcome.pair, headers)
             return
-        exchange.headers = headers
+        context.headers = headers
         raise outcome.error
 
     def _count(self, grant_type: str, outcome: Outcome) -> None:
@@ -69,7 +69,7 @@ class TokenEndpoint:
             (self._metrics.refreshes if is_refresh else self._metrics.tokens_issued).inc()
 
 
-async def _read(scope: Scope, receive: Receive) -> tuple[dict[str, str], Presented]:
+async def _read(scope: Scope, receive: Receive) -> tuple[dict[str, str], PresentedCredentials]:
     """The known parameters of a well-formed request, and what it says of its client."""
     if scope["method"] != "POST":
         raise MethodNotAllowed("The token endpoint takes POST alone.", allow="POST")

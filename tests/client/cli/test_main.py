@@ -7,7 +7,7 @@ import sys
 
 import click
 import pytest
-from stoplist_client.cli.exit_status import Wishes, ended
+from stoplist_client.cli.exit_status import GlobalOptions, ended
 from stoplist_client.cli.main import COMMANDS, stoplist_client
 
 from tests.client.cli.typing_commands import COMMAND, PATIENCE_S, Logged, Typed, environment, run
@@ -111,7 +111,7 @@ def test_the_text_of_a_foreign_error_is_not_shown(capsys: pytest.CaptureFixture[
     """A library's error may repeat what it was given: its class and place are told, and it is called a defect."""
     with pytest.raises(KeyError) as raised:
         raise KeyError("ann@example.com")
-    wishes = Wishes()
+    wishes = GlobalOptions()
     for is_debugging in (False, True):
         wishes.debug = is_debugging
         assert ended(raised.value, wishes) == 1

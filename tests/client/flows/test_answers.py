@@ -10,11 +10,11 @@ from stoplist.errors import ANSWERS
 from tests.client.driving import answer
 
 
-class Shape(msgspec.Struct):
+class Redacted(msgspec.Struct):
     number: int
 
 
-SHAPE = msgspec.json.Decoder(Shape)
+SHAPE = msgspec.json.Decoder(Redacted)
 
 
 def test_every_code_of_the_service_has_a_class() -> None:

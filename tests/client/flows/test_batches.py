@@ -165,10 +165,10 @@ def test_what_an_item_says_wins_over_the_call() -> None:
 
 def test_each_slice_is_stamped_when_it_is_read() -> None:
     """Items that are read an hour later happened an hour later."""
-    world = StillWorld()
-    encoder = Encoder(world)
+    environment = StillWorld()
+    encoder = Encoder(environment)
     first = encoder.encoded([ANN], 0)
-    world.now_s = lambda: 1_800_003_600.5  # type: ignore[method-assign]
+    environment.now_s = lambda: 1_800_003_600.5  # type: ignore[method-assign]
     second = encoder.encoded([ANN], 1)
     assert [json.loads(item)["occurred_at"] for item in first + second] == [STAMP, "2027-01-15T09:00:00.500Z"]
 

@@ -89,9 +89,9 @@ def test_the_first_worker_asks_with_the_secret_and_all_others_use_what_it_got(
 def test_the_store_says_when_tokens_end(new_worker: Callable[..., Worker], store: TokenFile) -> None:
     """15 minutes and 30 days from the moment of asking, by this host's clock."""
     worker = new_worker()
-    before_s = worker.world.now_s()
+    before_s = worker.environment.now_s()
     worker.current()
-    after_s = worker.world.now_s()
+    after_s = worker.environment.now_s()
     assert before_s + 900 <= kept(store).access_ends_s <= after_s + 900
     assert before_s + 30 * DAY_S <= kept(store).refresh_ends_s <= after_s + 30 * DAY_S
 
@@ -411,7 +411,7 @@ def test_nobody_waits_for_the_lock_longer_than_its_holder_may_take(
 
     def pass_time(seconds: float) -> None:
         pauses.append(seconds)
-        worker.world.off_s = jump_s
+        worker.environment.off_s = jump_s
 
     worker.wait_with(pass_time)
     with pytest.raises(TokenStoreError, match=f" {longest_s} s"):
@@ -465,7 +465,7 @@ def test_a_refresh_token_that_has_expired_is_not_presented(new_worker: Callable[
     """After 30 days the secret is the shorter way."""
     worker = new_worker()
     old = worker.current().access_token
-    worker.world.off_s = 31 * DAY_S
+    worker.environment.off_s = 31 * DAY_S
     assert worker.instead_of(old).is_fresh
     assert grants(between) == ["client_credentials", "client_credentials"]
 
@@ -475,7 +475,7 @@ def test_without_renewal_ahead_only_a_refusal_renews(new_worker: Callable[..., W
     worker = new_worker()
     first = worker.current()
     for off_s in (-DAY_S, 899.0, 901.0, 20 * DAY_S):
-        worker.world.off_s = off_s
+        worker.environment.off_s = off_s
         assert worker.current().access_token == first.access_token
     assert rows.given == 1
 
@@ -484,9 +484,9 @@ def test_renewal_ahead_comes_when_less_is_left(new_worker: Callable[..., Worker]
     """By a refresh; who comes later takes what it gave."""
     worker = new_worker(renew_ahead_s=60.0)
     first = worker.current()
-    worker.world.off_s = 830.0
+    worker.environment.off_s = 830.0
     assert worker.current().access_token == first.access_token
-    worker.world.off_s = 850.0
+    worker.environment.off_s = 850.0
     second = worker.current()
     assert (second.access_token != first.access_token, second.is_fresh) == (True, False)
     assert worker.current().access_token == second.access_token
@@ -500,11 +500,11 @@ def test_renewal_ahead_that_fails_leaves_the_token_in_use(new_worker: Callable[.
     """It is still good. Once it has ended the failure is told."""
     worker = new_worker(renew_ahead_s=60.0)
     first = worker.current()
-    worker.world.off_s = 850.0
+    worker.environment.off_s = 850.0
     between.otherwise(lambda request: DROP)
     held = worker.current()
     assert (held.access_token, held.is_fresh) == (first.access_token, False)
-    worker.world.off_s = 901.0
+    worker.environment.off_s = 901.0
     with pytest.raises(TransportFailed):
         worker.current()
 
@@ -523,7 +523,7 @@ def test_no_refresh_token_is_sent_twice_whatever_happens(
     workers = [new_worker(renew_ahead_s=chance.choice([None, 60.0, 1000.0])) for _ in range(4)]
     for _ in range(120):
         worker = chance.choice(workers)
-        worker.world.off_s = chance.choice([0.0, 0.0, 800.0, -400 * DAY_S, 29 * DAY_S, 31 * DAY_S, 4000 * DAY_S])
+        worker.environment.off_s = chance.choice([0.0, 0.0, 800.0, -400 * DAY_S, 29 * DAY_S, 31 * DAY_S, 4000 * DAY_S])
         with contextlib.suppress(TransportFailed, TemporarilyUnavailable):
             refused = worker.current().access_token
             match chance.randrange(8):

@@ -15,7 +15,7 @@ LOST = "the connection broke"
 
 
 def sent_patiently(*, attempts: int = 3, chance: float = 0.0) -> Flow[Answer]:
-    return patiently(partial(send, REQUEST), world=StillWorld(chance), attempts=attempts)
+    return patiently(partial(send, REQUEST), environment=StillWorld(chance), attempts=attempts)
 
 
 @pytest.mark.parametrize("status", [200, 301, 400, 401, 403, 404, 405])

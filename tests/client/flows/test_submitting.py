@@ -31,8 +31,8 @@ def statuses(client: Any, **options: Any) -> dict[str, str]:
 def set_clock_off(client: Client | Blocking, seconds: float) -> None:
     """The host of this client has a clock that is so much fast, or slow."""
     session = (client.client if isinstance(client, Blocking) else client)._session
-    now_s = session.world.now_s
-    session.world.now_s = lambda: now_s() + seconds  # type: ignore[method-assign]
+    now_s = session.environment.now_s
+    session.environment.now_s = lambda: now_s() + seconds  # type: ignore[method-assign]
 
 
 def test_opt_outs_are_stored(both: Opener, partner: Partner) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from stoplist.db.schema import Deployment, load_migrations, migrate
 from stoplist.maintenance.doctor.assessments import of_connections, of_deployment, of_durability, of_offset, of_role
-from stoplist.maintenance.doctor.database import Examined, database
+from stoplist.maintenance.doctor.database import DatabaseExamination, database
 from tests.builders import execute, migrated, opened
 from tests.maintenance.doctor.installation import settings, statuses, texts
 
@@ -18,7 +18,7 @@ NEWEST = load_migrations()[-1].number
 REST = ("schema", "environment", "copy", "role", "durability", "clock", "connections")
 
 
-def examined(folder: Path, url: str, *, is_environment_set: bool = True, **variables: str) -> Examined:
+def examined(folder: Path, url: str, *, is_environment_set: bool = True, **variables: str) -> DatabaseExamination:
     known = settings(folder, DATABASE_URL=url, **variables)
     return asyncio.run(database(known, is_environment_set=is_environment_set))
 

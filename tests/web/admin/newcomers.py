@@ -11,7 +11,7 @@ from stoplist.organizations.groups import list_groups
 from stoplist.organizations.model import Group
 from stoplist.organizations.organizations import create_organization
 from stoplist.staff.links import use_link
-from stoplist.staff.model import Person, SignedIn, Stores
+from stoplist.staff.model import Person, SignedIn, StaffStores
 from stoplist.staff.people import create_person, set_role, show_person
 from stoplist.web.request_context import SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from tests.builders import ADMINISTRATOR
@@ -53,7 +53,7 @@ def newcomer(pages: Pages, *, is_administrator: bool = False, roles: dict[str, R
     made = pages.administer(create_person, email=address, is_administrator=is_administrator)
     for slug, role in (roles or {}).items():
         pages.administer(set_role, email=address, org_slug=slug, role=role)
-    stores = Stores(pages.app.database, pages.app.clock, SECRET_KEYS, QUICK)
+    stores = StaffStores(pages.app.database, pages.app.clock, SECRET_KEYS, QUICK)
     done = pages.app.run(
         use_link(ADMINISTRATOR, stores, link_token=made.link_token, password=PASSWORD, user_agent="a test")
     )

@@ -12,7 +12,7 @@ from stoplist.organizations.groups import create_group
 from stoplist.organizations.organizations import create_organization
 from stoplist.staff.hashing import Hashing
 from stoplist.staff.links import use_link
-from stoplist.staff.model import SignedIn, Stores
+from stoplist.staff.model import SignedIn, StaffStores
 from stoplist.staff.people import create_person, set_role
 from stoplist.web.admin.cookies import NAME
 from tests.builders import ADMINISTRATOR
@@ -81,13 +81,13 @@ class Browser:
         self.app, self.token, self.peer = app, token, peer
 
     def get(self, target: str, *headers: tuple[str, str]) -> Shown:
-        return self._keep(self.ask("GET", target, *headers))
+        return self._keep(self.acquire("GET", target, *headers))
 
     def post(
         self, target: str, values: list[tuple[str, str]] | dict[str, Any] | None = None, *, site: str = "same-origin"
     ) -> Shown:
         body = urlencode(values or {}, doseq=True).encode()
-        return self._keep(self.ask("POST", target, FORM, ("sec-fetch-site", site), body=body))
+        return self._keep(self.acquire("POST", target, FORM, ("sec-fetch-site", site), body=body))
 
     def send(self, form: Form, **changes: str | Sequence[str] | None) -> Shown:
         """Fill a form in and send it."""
@@ -101,9 +101,9 @@ class Browser:
         assert answer.location is not None
         return self.get(answer.location)
 
-    def ask(self, method: str, target: str, *headers: tuple[str, str], body: bytes = b"") -> Answer:
+    def acquire(self, method: str, target: str, *headers: tuple[str, str], body: bytes = b"") -> Answer:
         cookie = [("cookie", f"{NAME}={self.token}")] if self.token else []
-        return self.app.ask(method, target, headers=[*cookie, *headers], body=body, peer=self.peer)
+        return self.app.acquire(method, target, headers=[*cookie, *headers], body=body, peer=self.peer)
 
     def _keep(self, answer: Answer) -> Shown:
         for name, value in answer.headers:
@@ -155,7 +155,7 @@ class Pages:
         link = self.administer(create_person, email=email(name), is_administrator=is_administrator)
         for slug, role in roles.items():
             self.administer(set_role, email=email(name), org_slug=slug, role=role)
-        stores = Stores(self.app.database, self.app.clock, SECRET_KEYS, QUICK)
+        stores = StaffStores(self.app.database, self.app.clock, SECRET_KEYS, QUICK)
         done = self.app.run(
             use_link(ADMINISTRATOR, stores, link_token=link.link_token, password=PASSWORD, user_agent="a test")
         )

@@ -11,7 +11,7 @@ import pytest
 
 from stoplist import ids
 from stoplist.staff.people import set_role
-from stoplist.web.admin.screens import WAYS
+from stoplist.web.admin.screens import ROUTES
 from stoplist.web.request_context import SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from tests.web.admin.newcomers import groups, new_address, new_name, newcomer, organization
 from tests.web.admin.pages import PASSWORD, Browser, Form, Pages, Shown
@@ -44,7 +44,7 @@ class Sample:
         self.client_id = self.key.client_id
         self.group_id = next(iter(groups(pages, self.slug).values())).group_id
         token = pages.app.pair(self.key)["access_token"]
-        answer = pages.app.ask(
+        answer = pages.app.acquire(
             "POST",
             "/api/v1/unsubscribe/email",
             headers=[("authorization", f"Bearer {token}"), ("content-type", "application/json")],
@@ -268,7 +268,7 @@ ROWS: dict[str, Row] = {
 
 def test_every_way_in_has_a_row() -> None:
     """A page that nobody thought about who may see it cannot be there."""
-    assert sorted(f"{way.method} {way.path}" for way in WAYS) == sorted(ROWS)
+    assert sorted(f"{way.method} {way.path}" for way in ROUTES) == sorted(ROWS)
 
 
 @pytest.mark.parametrize("way", ROWS)

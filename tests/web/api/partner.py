@@ -18,7 +18,7 @@ JSON = ("content-type", "application/json")
 GZIP = ("content-encoding", "gzip")
 FEED_TABLES = ("feeds", "unsubscribes", "unsubscribe_versions", "submissions", "feed_days")
 
-Query = str | dict[str, str] | Sequence[tuple[str, str]]
+ReadQuery = str | dict[str, str] | Sequence[tuple[str, str]]
 Rows = dict[str, list[tuple[Any, ...]]]
 
 _NUMBERS = itertools.count(1)
@@ -55,18 +55,18 @@ class Partner:
         """The answer to this body, JSON already if it is bytes; with its content type unless `headers` have one."""
         sent: Headers = [*headers] if any(name == JSON[0] for name, _ in headers) else [JSON, *headers]
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.app.ask("POST", path(channel), headers=[self.authorization, *sent], body=raw)
+        return self.app.acquire("POST", path(channel), headers=[self.authorization, *sent], body=raw)
 
     def submit(self, *items: Any, prefer: str | None = None, channel: str = "email", **named: Any) -> Answer:
         """The answer to these items, for the organization and group that `named` says."""
         headers = [] if prefer is None else [("prefer", prefer)]
         return self.post({**named, "items": items}, *headers, channel=channel)
 
-    def get(self, query: Query = "", *headers: tuple[str, str | bytes], channel: str = "email") -> Answer:
+    def get(self, query: ReadQuery = "", *headers: tuple[str, str | bytes], channel: str = "email") -> Answer:
         """The answer to a query, percent-encoded already if it is text."""
         text = query if isinstance(query, str) else urlencode(query, quote_via=quote)
         target = f"{path(channel)}?{text}" if text else path(channel)
-        return self.app.ask("GET", target, headers=[self.authorization, *headers])
+        return self.app.acquire("GET", target, headers=[self.authorization, *headers])
 
     def feed(self, **query: str) -> list[dict[str, Any]]:
         """All records, page by page."""

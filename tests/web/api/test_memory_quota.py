@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from stoplist.web import app as app_module
-from stoplist.web.body import Room
+from stoplist.web.body import MemoryQuota
 from tests.web.api.partner import Partner
 from tests.web.application import Application
 
@@ -15,7 +15,7 @@ ROOM = 4000
 @pytest.fixture
 def cramped(partner: Partner, monkeypatch: pytest.MonkeyPatch) -> Partner:
     """The same partner at a server that has little room for it."""
-    monkeypatch.setattr(app_module, "Room", lambda most_bytes: Room(most_bytes=ROOM))
+    monkeypatch.setattr(app_module, "MemoryQuota", lambda max_bytes: MemoryQuota(max_bytes=ROOM))
     app = partner.app
     return partner.at(Application(app.run, app.database, app.clock))
 

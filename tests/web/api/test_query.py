@@ -15,7 +15,7 @@ from stoplist.errors import BadRequest
 from stoplist.maintenance.after_restore import after_restore
 from stoplist.web.api.query import read_query
 from tests.unsubscribes.partner import back, out
-from tests.web.api.partner import NOTHING, Partner, Query, refusal, text_of
+from tests.web.api.partner import NOTHING, Partner, ReadQuery, refusal, text_of
 from tests.web.application import Answer, Application
 
 NUMBER = "+442079460018"
@@ -346,7 +346,7 @@ def test_any_spelling_of_an_address_will_do(partner: Partner, channel: str, text
     assert (addresses(answer), answer.json()["looked_up"]) == ([canonical], [canonical])
 
 
-BAD_LOOK_UPS: dict[str, tuple[str, Query, bool]] = {
+BAD_LOOK_UPS: dict[str, tuple[str, ReadQuery, bool]] = {
     "no address": ("email", "address=nobody", False),
     "an empty one": ("email", "address=", False),
     "one among good ones": ("email", "address=a@x.org&address=nobody&address=b@x.org", False),
@@ -361,7 +361,7 @@ BAD_LOOK_UPS: dict[str, tuple[str, Query, bool]] = {
 
 @pytest.mark.parametrize(("channel", "query", "names_plus"), BAD_LOOK_UPS.values(), ids=BAD_LOOK_UPS)
 def test_an_unacceptable_address_is_named_but_not_repeated(
-    partner_on_sqlite: Partner, channel: str, query: Query, *, names_plus: bool
+    partner_on_sqlite: Partner, channel: str, query: ReadQuery, *, names_plus: bool
 ) -> None:
     """Where a phone number begins with a space the text says that + is sent as %2B."""
     answer = partner_on_sqlite.get(query, channel=channel)

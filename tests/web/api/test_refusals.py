@@ -109,7 +109,7 @@ class Request:
         body = self.encode(json.dumps(self.fields).encode()) if self.fields else b""
         headers = [("authorization", f"Bearer {self.world.tokens[self.token]}"), *self.headers.items()]
         target = "?".join(filter(None, (self.path, "&".join(self.query))))
-        return self.world.app.ask(self.method, target, headers=list(headers), body=body, scheme=self.scheme)
+        return self.world.app.acquire(self.method, target, headers=list(headers), body=body, scheme=self.scheme)
 
 
 class Fault(NamedTuple):

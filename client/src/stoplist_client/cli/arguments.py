@@ -18,12 +18,12 @@ from stoplist_client.cli.options import (
     org_option,
 )
 from stoplist_client.model import Channel
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Wanted(Shape, msgspec.Struct, frozen=True, kw_only=True):
+class Wanted(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says, in the names of its options."""
 
     channel: Channel

@@ -29,7 +29,7 @@ def clear(paths: Sequence[Path]) -> None:
             os.unlink(os.path.realpath(path))
 
 
-class Unfinished:
+class AtomicFile:
     """Written beside its path; `finish` gives it its name. Left without that, it is removed.
 
     It may be read by whoever may read `like`. Failed where there is a file already, unless it `replaces` that.
@@ -51,7 +51,7 @@ class Unfinished:
         if stat.S_ISREG(found.st_mode) and hasattr(os, "fchmod"):
             os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & 0o666)
 
-    def __enter__(self) -> "Unfinished":
+    def __enter__(self) -> "AtomicFile":
         return self
 
     def __exit__(

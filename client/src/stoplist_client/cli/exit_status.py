@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 FAILED, WRONG_USAGE, NOT_ALL, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 
 
-class Wishes:
+class GlobalOptions:
     """What a command line asks for beside its command."""
 
     debug = False
@@ -74,7 +74,7 @@ def debug_option(command: F) -> F:
     )(command)
 
 
-def ended(error: BaseException, wishes: Wishes) -> int:
+def ended(error: BaseException, wishes: GlobalOptions) -> int:
     """The exit status for what a command was ended by; stderr tells about it."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILED
@@ -146,7 +146,7 @@ def _print_way(error: BaseException | None) -> None:
 
 
 def _note_debug(context: click.Context, _option: click.Parameter, value: bool) -> None:
-    wishes = context.find_object(Wishes)
+    wishes = context.find_object(GlobalOptions)
     if wishes is not None and value:
         wishes.debug = True
 

@@ -11,7 +11,7 @@ from importlib import import_module
 import click
 
 from stoplist_client.cli.address_lines import is_utf_8, may_be_an_address
-from stoplist_client.cli.exit_status import Wishes, ended, hearing_sigterm
+from stoplist_client.cli.exit_status import GlobalOptions, ended, hearing_sigterm
 from stoplist_client.cli.notices import notes_told
 from stoplist_client.version import __version__
 
@@ -87,7 +87,7 @@ def stoplist_client() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The `stoplist-client` command: SystemExit with its status, whatever happened."""
-    wishes = Wishes()
+    wishes = GlobalOptions()
     try:
         with hearing_sigterm(), notes_told():
             status = stoplist_client(arguments, prog_name=PROGRAM, standalone_mode=False, obj=wishes)

@@ -14,7 +14,7 @@ from stoplist_client.cli.exit_status import Failed
 from stoplist_client.cli.messages import spoken
 from stoplist_client.errors import TokenStoreError
 from stoplist_client.files.private_file import PrivateFile, default_folder
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 from stoplist_client.secret import Secret
 from stoplist_client.tokens.stores import name_of
 
@@ -45,7 +45,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return default_folder() / f"mirror-{self.name or name_of(self.base_url, self.client_id)}.db"
 
 
-class _Stored(Shape, msgspec.Struct, frozen=True, kw_only=True):
+class _Stored(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """The file of a profile."""
 
     base_url: str

@@ -25,14 +25,14 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
 
 
-class Again(msgspec.Struct, frozen=True):
+class Resubmission(msgspec.Struct, frozen=True):
     """How many opt-outs were submitted again, and which were refused."""
 
     submitted: int
     refused: tuple[Refused, ...]
 
 
-def submit_missing(client: Client, mirror: Mirror) -> Again:
+def submit_missing(client: Client, mirror: Mirror) -> Resubmission:
     """All that the mirror has and the service lost was submitted again, but for what the service refuses.
 
     With the time, group, reason and source that they had, so that nothing newer is undone. From the next
@@ -59,7 +59,7 @@ def submit_missing(client: Client, mirror: Mirror) -> Again:
                 )
                 for problem, number in _problems(sums, refusal, len(lost))
             ]
-    return Again(submitted, tuple(refused))
+    return Resubmission(submitted, tuple(refused))
 
 
 def _sent(

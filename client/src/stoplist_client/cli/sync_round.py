@@ -8,7 +8,7 @@ from stoplist_client.cli.exit_status import tell
 from stoplist_client.cli.messages import spoken
 from stoplist_client.cli.printing import counted, print_json, print_line
 from stoplist_client.cli.progress import Bar
-from stoplist_client.cli.resubmission import Again, Refused, submit_missing
+from stoplist_client.cli.resubmission import Refused, Resubmission, submit_missing
 from stoplist_client.client import Client
 from stoplist_client.errors import ApiError, InsufficientScope, UnauthorizedOrganization
 from stoplist_client.mirror import FeedSynced, Mirror
@@ -22,7 +22,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     feeds: tuple[FeedSynced, ...]
     refusal: ApiError | None
-    again: Again | None
+    resubmission: Resubmission | None
 
 
 def one_round(client: Client, mirror: Mirror, *, submits: bool) -> Round:
@@ -39,8 +39,8 @@ def one_round(client: Client, mirror: Mirror, *, submits: bool) -> Round:
             mirror.sync(note)
         except (UnauthorizedOrganization, InsufficientScope) as error:
             refusal = error
-    again = submit_missing(client, mirror) if submits else None
-    return Round(feeds=tuple(read.values()), refusal=refusal, again=again)
+    resubmission = submit_missing(client, mirror) if submits else None
+    return Round(feeds=tuple(read.values()), refusal=refusal, resubmission=resubmission)
 
 
 class Shown:
@@ -55,35 +55,35 @@ class Shown:
 
     def show(self, done: Round) -> None:
         """Show one round."""
-        again = done.again or Again(0, ())
-        if not (done.feeds or again.submitted or again.refused):
+        resubmission = done.resubmission or Resubmission(0, ())
+        if not (done.feeds or resubmission.submitted or resubmission.refused):
             pass  # the refusal says it all
         elif self._as_json:
-            self._print_json(done, again)
+            self._print_json(done, resubmission)
         else:
             for feed in done.feeds:
                 if feed.records or feed.was_rebuilt or self._is_first:
                     print_line(_line(feed))
-            if again.submitted:
-                print_line(f"{counted(again.submitted, 'opt-out')} that the service had lost: submitted again.")
+            if resubmission.submitted:
+                print_line(f"{counted(resubmission.submitted, 'opt-out')} that the service had lost: submitted again.")
         for feed in done.feeds:
-            if done.again is None and feed.missing and (feed.was_rebuilt or self._is_first):
+            if done.resubmission is None and feed.missing and (feed.was_rebuilt or self._is_first):
                 tell(_missing(feed))
-        self._tell_refused(dict(self._refused(done, again)))
+        self._tell_refused(dict(self._refused(done, resubmission)))
         self._is_first = False
 
-    def _print_json(self, done: Round, again: Again) -> None:
+    def _print_json(self, done: Round, resubmission: Resubmission) -> None:
         shown = {
             "feeds": list(done.feeds),
-            "submitted_again": again.submitted,
-            "refused_again": list(again.refused),
+            "submitted_again": resubmission.submitted,
+            "refused_again": list(resubmission.refused),
         }
         # Of many rounds each has a line to itself.
         print_json(shown, is_indented=not self._watches)
 
-    def _refused(self, done: Round, again: Again) -> Iterator[tuple[object, str]]:
+    def _refused(self, done: Round, resubmission: Resubmission) -> Iterator[tuple[object, str]]:
         """What is to be told, by what it is about: texts have the number of a request, and change."""
-        for one in again.refused:
+        for one in resubmission.refused:
             yield (one.org_slug, one.channel, one.group_id), _refused(one)
         if done.refusal is not None and self._watches and done.feeds:
             yield done.refusal.text, spoken(done.refusal)

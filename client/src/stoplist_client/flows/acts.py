@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from stoplist_client.environment import World
+from stoplist_client.environment import Environment
 from stoplist_client.errors import ConfigurationError
 from stoplist_client.model import Item, Moment, Status
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 _ENCODE = msgspec.json.Encoder().encode
 
 
-class Act(Shape, msgspec.Struct, frozen=True, omit_defaults=True):
+class Act(Redacted, msgspec.Struct, frozen=True, omit_defaults=True):
     """An item of a body."""
 
     address: str
@@ -33,7 +33,7 @@ class Encoder:
 
     def __init__(
         self,
-        world: World,
+        environment: Environment,
         *,
         status: Status = "unsubscribed",
         occurred_at: Moment | None = None,
@@ -41,7 +41,7 @@ class Encoder:
         source: str | None = None,
         stamps: bool = True,
     ) -> None:
-        self._world, self._reason, self._source = world, reason, source
+        self._world, self._reason, self._source = environment, reason, source
         self._occurred_at = None if occurred_at is None else moment_text(occurred_at, "occurred_at")
         self._needs_time = status == "resubscribed"
         self._status = status if self._needs_time else None  # an opt-out is what an item is by itself

@@ -11,7 +11,7 @@ import msgspec
 from stoplist_client.errors import BY_CODE, ApiError, NotUnderstood
 from stoplist_client.flows.flow import Answer
 from stoplist_client.model import Item, ItemError
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class BadItem(msgspec.Struct, frozen=True):
     item_error: str
 
 
-class _Envelope(Shape, msgspec.Struct, frozen=True):
+class _Envelope(Redacted, msgspec.Struct, frozen=True):
     """Both envelopes in one: that of the API and that of the token endpoint."""
 
     error: str

@@ -12,7 +12,7 @@ from stoplist_client.flows.acts import Encoder
 from stoplist_client.flows.flow import Flow, take
 from stoplist_client.flows.target import Target
 from stoplist_client.model import Item
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 MOST_ITEMS = 10_000
 MOST_BYTES = 8 * 1024 * 1024
@@ -20,7 +20,7 @@ MOST_BYTES = 8 * 1024 * 1024
 _AT_ONCE = 1_000
 
 
-class Batch(Shape, msgspec.Struct, frozen=True):
+class Batch(Redacted, msgspec.Struct, frozen=True):
     """What one request holds: the items as they were given, where each stood in the whole call, and their JSON."""
 
     items: list[str | Item]

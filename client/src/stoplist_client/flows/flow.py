@@ -10,12 +10,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 T = TypeVar("T")
 
 
-class Send(Shape, msgspec.Struct, frozen=True, kw_only=True):
+class Send(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """One request, sent once. It is answered by an Answer, or NoAnswer is thrown in.
 
     `url` begins with a slash and carries its query, encoded. Headers and content hold tokens and secrets: no repr.
@@ -30,7 +30,7 @@ class Send(Shape, msgspec.Struct, frozen=True, kw_only=True):
         return f"Send({self.method} {self.url.partition('?')[0]})"
 
 
-class Answer(Shape, msgspec.Struct, frozen=True, kw_only=True):
+class Answer(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """What the server said; names of headers are in lower case, the body is unpacked."""
 
     status: int
@@ -54,7 +54,7 @@ class Pause(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Take(Shape, msgspec.Struct, frozen=True):
+class Take(Redacted, msgspec.Struct, frozen=True):
     """Up to `most` further elements of `source`, as a list; an empty one at its end.
 
     `source` is an iterator, or (for AsyncClient) an asynchronous one; or what gives the same one each time.

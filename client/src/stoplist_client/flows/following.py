@@ -8,12 +8,12 @@ from stoplist_client.flows.flow import Flow, Send
 from stoplist_client.flows.sending import Session, call
 from stoplist_client.flows.target import Target, encoded, path_of
 from stoplist_client.model import Page, Record
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 MOST_RECORDS = 10_000
 
 
-class _Read(Shape, msgspec.Struct, frozen=True):
+class _Read(Redacted, msgspec.Struct, frozen=True):
     items: tuple[Record, ...]
     next_cursor: str
     has_more: bool

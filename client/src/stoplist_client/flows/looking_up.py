@@ -11,7 +11,7 @@ from stoplist_client.flows.flow import Flow, Send, take
 from stoplist_client.flows.sending import Session, call
 from stoplist_client.flows.target import Target, encoded, path_of
 from stoplist_client.model import Channel, ItemError, LookedUp, Record
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 MOST_ADDRESSES = 100
 # What the service reads of a head is twice that.
@@ -20,7 +20,7 @@ MOST_URL_BYTES = 32 * 1024
 _LONGEST_ADDRESS = 1024
 
 
-class _Found(Shape, msgspec.Struct, frozen=True):
+class _Found(Redacted, msgspec.Struct, frozen=True):
     items: list[Record]
     looked_up: list[str]
 

@@ -19,7 +19,7 @@ from urllib.parse import quote_plus, urlencode
 
 import msgspec
 
-from stoplist_client.environment import World
+from stoplist_client.environment import Environment
 from stoplist_client.errors import (
     NotUnderstood,
     RateLimited,
@@ -31,7 +31,7 @@ from stoplist_client.errors import (
 from stoplist_client.flows.answers import refusal, understood
 from stoplist_client.flows.flow import Answer, Flow, NoAnswer, Send, pause, send
 from stoplist_client.flows.retries import LONGEST_WAIT_S, patiently, wait_s, waited
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 from stoplist_client.secret import Secret
 from stoplist_client.tokens.tokens import KeyedStore, Printed, Tokens, TokenStore, store_of
 
@@ -42,7 +42,7 @@ _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.05
 _log = logging.getLogger("stoplist_client")
 
 
-class Held(Shape, msgspec.Struct, frozen=True):
+class Held(Redacted, msgspec.Struct, frozen=True):
     """An access token to send; if it is refused too, a fresh one cannot be helped by asking for another.
 
     It is fresh if the service gave it out just now, in place of one that it refused or where there was none.
@@ -70,14 +70,14 @@ class Renewal:
         client_id: str,
         client_secret: str | Secret,
         store: TokenStore | KeyedStore,
-        world: World,
+        environment: Environment,
         attempts: int,
         timeout_s: float = 60.0,
         renew_ahead_s: float | None = None,
     ) -> None:
         self._base_url, self._client_id, self._client_secret = base_url, client_id, Secret(client_secret)
         self._store = store_of(store, base_url, client_id)
-        self._world, self._attempts, self._renew_ahead_s = world, attempts, renew_ahead_s
+        self._world, self._attempts, self._renew_ahead_s = environment, attempts, renew_ahead_s
         self._access: _Access | None = None
         # All that a holder of the lock does, if nothing goes well: a refresh, then each attempt with the secret, every
         # one with a connection and an answer that take their time, and the longest wait after it.
@@ -134,7 +134,7 @@ class Renewal:
             unlock()
 
     def _pause_for_lock(self) -> Flow[float]:
-        seconds = _SHORTEST_PAUSE_S + (_LONGEST_PAUSE_S - _SHORTEST_PAUSE_S) * self._world.chance()
+        seconds = _SHORTEST_PAUSE_S + (_LONGEST_PAUSE_S - _SHORTEST_PAUSE_S) * self._world.jitter()
         yield from pause(seconds)
         return seconds
 
@@ -191,7 +191,7 @@ class Renewal:
     def _new_session(self) -> Flow[Tokens]:
         """What the service gives for the secret; raises its refusal."""
         asked_at_s = self._world.now_s()
-        answer = yield from patiently(self._send_secret, world=self._world, attempts=self._attempts)
+        answer = yield from patiently(self._send_secret, environment=self._world, attempts=self._attempts)
         if answer.status != 200:
             raise refusal(answer)
         return self._tokens(answer, asked_at_s)
@@ -232,12 +232,12 @@ class Renewal:
         return self._renew_ahead_s is not None and access.ends_s - self._world.now_s() < self._renew_ahead_s
 
 
-class _Access(Shape, msgspec.Struct, frozen=True):
+class _Access(Redacted, msgspec.Struct, frozen=True):
     token: str
     ends_s: float
 
 
-class _Given(Shape, msgspec.Struct, frozen=True):
+class _Given(Redacted, msgspec.Struct, frozen=True):
     """Source: docs/interface.md section 2.2."""
 
     access_token: Printed

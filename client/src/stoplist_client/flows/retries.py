@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from stoplist_client.environment import World
+from stoplist_client.environment import Environment
 from stoplist_client.errors import TransportFailed
 from stoplist_client.flows.answers import retry_after_s
 from stoplist_client.flows.flow import Answer, Flow, NoAnswer, pause
@@ -14,7 +14,7 @@ _FIRST_WAIT_S = 1.0
 _log = logging.getLogger("stoplist_client")
 
 
-def patiently(send_once: Callable[[], Flow[Answer]], *, world: World, attempts: int) -> Flow[Answer]:
+def patiently(send_once: Callable[[], Flow[Answer]], *, environment: Environment, attempts: int) -> Flow[Answer]:
     """The first answer that sending again would not change, or else that of the last attempt; TransportFailed if none.
 
     Sent again, after a wait, is what got no answer, 429 or 5xx; `attempts` counts all of them together, the first
@@ -24,11 +24,11 @@ def patiently(send_once: Callable[[], Flow[Answer]], *, world: World, attempts: 
         try:
             answer = yield from send_once()
         except NoAnswer:
-            yield from waited(_backoff_s(world, attempt), "no answer")
+            yield from waited(_backoff_s(environment, attempt), "no answer")
             continue
         if not is_worth_repeating(answer):
             return answer
-        yield from waited(wait_s(answer, world, attempt), f"the service answered {answer.status}")
+        yield from waited(wait_s(answer, environment, attempt), f"the service answered {answer.status}")
     try:
         return (yield from send_once())
     except NoAnswer as failure:
@@ -48,7 +48,7 @@ def is_worth_repeating(answer: Answer) -> bool:
     return answer.status == 429 or answer.status >= 500
 
 
-def wait_s(answer: Answer, world: World, attempt: int = 1) -> float:
+def wait_s(answer: Answer, environment: Environment, attempt: int = 1) -> float:
     """How long to wait after this answer to attempt number `attempt`: as long as it says and a random bit more.
 
     That bit is up to a tenth of it, or a second if that is more. Never over 60 s in all. Where it says nothing,
@@ -56,13 +56,13 @@ def wait_s(answer: Answer, world: World, attempt: int = 1) -> float:
     """
     told_s = retry_after_s(answer)
     if told_s is None:
-        return _backoff_s(world, attempt)
+        return _backoff_s(environment, attempt)
     # Of many workers that were told the same second only the first would get through.
-    return min(told_s + world.chance() * max(1.0, told_s / 10), LONGEST_WAIT_S)
+    return min(told_s + environment.jitter() * max(1.0, told_s / 10), LONGEST_WAIT_S)
 
 
-def _backoff_s(world: World, attempt: int) -> float:
-    return min(_FIRST_WAIT_S * 2.0 ** (attempt - 1) * (0.5 + world.chance()), LONGEST_WAIT_S)
+def _backoff_s(environment: Environment, attempt: int) -> float:
+    return min(_FIRST_WAIT_S * 2.0 ** (attempt - 1) * (0.5 + environment.jitter()), LONGEST_WAIT_S)
 
 
 def _times(attempts: int) -> str:

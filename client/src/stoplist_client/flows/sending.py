@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stoplist_client.environment import World
+from stoplist_client.environment import Environment
 from stoplist_client.errors import ApiError, InvalidToken, NotUnderstood
 from stoplist_client.flows.answers import refusal
 from stoplist_client.flows.flow import Answer, Flow, Send, send
@@ -27,9 +27,15 @@ class Session:
     """A key and what it is used for: the state that the flows of one client share, whichever kind it is."""
 
     def __init__(
-        self, *, tokens: "Renewal", target: Target, world: World, attempts: int = 3, batch_items: int = 10_000
+        self,
+        *,
+        tokens: "Renewal",
+        target: Target,
+        environment: Environment,
+        attempts: int = 3,
+        batch_items: int = 10_000,
     ) -> None:
-        self.tokens, self.target, self.world = tokens, target, world
+        self.tokens, self.target, self.environment = tokens, target, environment
         self.attempts, self.batch_items = attempts, batch_items
 
 
@@ -42,7 +48,7 @@ def call(session: Session, request: Send, *, refused: Refused = refusal) -> Flow
     held = yield from session.tokens.current()
     for turn in range(1, _MOST_TURNS + 1):
         signed = _signed(request, held.access_token)
-        answer = yield from patiently(partial(send, signed), world=session.world, attempts=session.attempts)
+        answer = yield from patiently(partial(send, signed), environment=session.environment, attempts=session.attempts)
         if answer.status == 200:
             return answer
         error = refused(answer)

@@ -15,7 +15,7 @@ from stoplist_client.flows.flow import Answer, Flow, Send
 from stoplist_client.flows.sending import Session, call
 from stoplist_client.flows.target import Target
 from stoplist_client.model import ItemError, Submitted
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 # The service takes opt-outs from five minutes ahead (docs/interface.md section D6); its answer was a moment later.
 _FAST_S = 240.0
@@ -23,7 +23,7 @@ _FAST_S = 240.0
 Progress = Callable[[Submitted], object]
 
 
-class _Stored(Shape, msgspec.Struct, frozen=True):
+class _Stored(Redacted, msgspec.Struct, frozen=True):
     """The answer to a batch."""
 
     submission_id: str | None
@@ -135,7 +135,7 @@ class Submission:
             there = parsedate_to_datetime(answer.headers["date"]).timestamp()
         except (KeyError, ValueError, OverflowError):
             return True
-        return self._session.world.now_s() - there > _FAST_S
+        return self._session.environment.now_s() - there > _FAST_S
 
 
 def _errors(stored: _Stored, batch: Batch) -> tuple[ItemError, ...]:

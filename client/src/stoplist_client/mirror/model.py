@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from stoplist_client.model import Channel
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 Verdict: TypeAlias = Literal["allowed", "barred", "invalid"]
 
@@ -66,7 +66,7 @@ class Synced(msgspec.Struct, frozen=True):
         return sum(feed.missing for feed in self.feeds)
 
 
-class Checked(Shape, msgspec.Struct, frozen=True, gc=False):
+class Checked(Redacted, msgspec.Struct, frozen=True, gc=False):
     """The verdict on an address as it was given; `canonical` is None and `problem` says why if it is invalid."""
 
     address: str

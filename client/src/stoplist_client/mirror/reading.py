@@ -16,7 +16,7 @@ from stoplist_client.flows.sending import Session, call
 from stoplist_client.flows.target import encoded, path_of
 from stoplist_client.mirror.mirror_errors import bare
 from stoplist_client.model import Status
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 if TYPE_CHECKING:  # who only asks needs no network
     from stoplist_client.client import Client
@@ -41,7 +41,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_building and self.old_no is not None
 
 
-class Change(Shape, msgspec.Struct, gc=False):
+class Change(Redacted, msgspec.Struct, gc=False):
     """A record of a page. Times stay texts: they are stored, and hardly ever read."""
 
     seq: int
@@ -55,7 +55,7 @@ class Change(Shape, msgspec.Struct, gc=False):
     recorded_at: str
 
 
-class _Changes(Shape, msgspec.Struct, gc=False):
+class _Changes(Redacted, msgspec.Struct, gc=False):
     items: list[Change]
 
 
@@ -69,7 +69,7 @@ _CHANGES = msgspec.json.Decoder(_Changes)
 _ENDS = msgspec.json.Decoder(_Ends)
 
 
-class Fetched(Shape, msgspec.Struct, frozen=True, kw_only=True):
+class Fetched(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """A page, its changes not yet looked at. `asked_s` is the moment before it was asked for."""
 
     answer: Answer

@@ -8,7 +8,7 @@ from typing import Annotated, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 
 Unlock: TypeAlias = Callable[[], None]
 
@@ -16,7 +16,7 @@ Printed: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]+\Z")]
 """What can stand in a header: a file that was tampered with must not break every request."""
 
 
-class Tokens(Shape, msgspec.Struct, frozen=True, kw_only=True):
+class Tokens(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """One answer of the token endpoint, with when it ends; times are seconds since 1970 by this host's clock.
 
     They are of the key `client_id` at the service `base_url`: for any other they count as nothing, so that a store may

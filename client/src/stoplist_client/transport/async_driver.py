@@ -11,7 +11,7 @@ from anyio.lowlevel import RunVar
 
 from stoplist_client.errors import ConfigurationError, StoplistClientError
 from stoplist_client.flows.flow import Answer, Effect, Flow, NoAnswer, Pause, Send, Take
-from stoplist_client.redacted import Shape
+from stoplist_client.redacted import Redacted
 from stoplist_client.transport import wire
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ def _this_loop() -> object:
     return _loop.get()
 
 
-class _Taken(Shape, list[Any]):
+class _Taken(Redacted, list[Any]):
     """Elements that no traceback shows, if the next one cannot be read."""
 
 

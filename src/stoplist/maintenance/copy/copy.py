@@ -19,7 +19,7 @@ from stoplist.errors import Refused, SettingsError
 from stoplist.maintenance.copy.contents import Progress, Table, unknown_kinds
 from stoplist.maintenance.copy.source import Source, held
 from stoplist.maintenance.copy.tables import differing, in_order, with_referrers
-from stoplist.maintenance.copy.target import Target, connected
+from stoplist.maintenance.copy.target import CopyTarget, connected
 
 # Two seconds' work. At the end of each chunk reading waits until PostgreSQL has stored it: with 50 000 rows a tenth of
 # the time. Memory holds a slice of it.
@@ -84,7 +84,7 @@ class _Copy:
     def __init__(
         self,
         source: Source,
-        target: Target,
+        target: CopyTarget,
         *,
         tables: list[Table],
         progress: dict[str, Progress],
@@ -225,7 +225,7 @@ async def _follow(clock: Clock, database: Database) -> None:
         clock.follow(database_ms, asked_ms=asked_ms, answered_ms=clock.local_ms())
 
 
-async def _prepared(source: Source, target: Target, report: Report, chunk_rows: int) -> _Copy:
+async def _prepared(source: Source, target: CopyTarget, report: Report, chunk_rows: int) -> _Copy:
     """A copy that is begun, or goes on; Refused where the two databases do not go together."""
     if await target.encoding() != "UTF8":
         raise Refused("The target keeps texts in another encoding than UTF8: make it anew with ENCODING 'UTF8'.")

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 
 from stoplist.db import Row
-from stoplist.db.host_selection import Connection, Connector
+from stoplist.db.host_selection import Connector, PostgresqlConnection
 from stoplist.db.postgresql_errors import translated
 from stoplist.db.query import Query, load_queries
 from stoplist.errors import Refused, StoreUnavailable
@@ -37,7 +37,7 @@ _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0"
 Tell = Callable[[int], None]
 
 
-class Target:
+class CopyTarget:
     """An open target. Refused when it fails: what was committed before stays, and the copy can go on there."""
 
     def __init__(self, connection: Any) -> None:
@@ -163,7 +163,7 @@ class Target:
         return await self._connection.execute(query.postgresql, *_in_order(query, values))  # type: ignore[no-any-return]
 
 
-class Completion(Target):
+class Completion(CopyTarget):
     """The last transaction, which is a unit of work too."""
 
     async def one(self, query: Query, **values: Any) -> Row | None:
@@ -198,12 +198,12 @@ class Completion(Target):
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Target]:
+async def connected(url: str) -> AsyncIterator[CopyTarget]:
     """The target over a connection without time limits, which prepares nothing that outlives a transaction."""
     with _reported():
-        connection = await Connector(url, prepared=False)(connection_class=Connection, statement_cache_size=0)
+        connection = await Connector(url, prepared=False)(connection_class=PostgresqlConnection, statement_cache_size=0)
     try:
-        yield Target(connection)
+        yield CopyTarget(connection)
     finally:
         connection.terminate()
 

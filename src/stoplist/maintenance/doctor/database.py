@@ -24,14 +24,14 @@ _FEEDS_SINCE = 2
 _REST = ("schema", "environment", "copy", "role", "durability", "clock", "connections")
 
 
-class Examined(NamedTuple):
+class DatabaseExamination(NamedTuple):
     """What was found, and whether the database holds a feed that cursors were given out for."""
 
     findings: list[Finding]
     holds_feeds: bool
 
 
-async def database(settings: Settings, *, is_environment_set: bool) -> Examined:
+async def database(settings: Settings, *, is_environment_set: bool) -> DatabaseExamination:
     """Everything that the database itself tells; nothing is written to it."""
     path = sqlite_path(settings.database_url)
     if path is not None:
@@ -39,7 +39,7 @@ async def database(settings: Settings, *, is_environment_set: bool) -> Examined:
     return await _postgresql(settings, is_environment_set=is_environment_set)
 
 
-async def _sqlite(settings: Settings, path: Path, *, is_environment_set: bool) -> Examined:
+async def _sqlite(settings: Settings, path: Path, *, is_environment_set: bool) -> DatabaseExamination:
     try:
         if not _holds_something(path):
             return _unreachable(f"There is none at {path}: `stoplist migrate` or `stoplist serve` makes one.")
@@ -63,7 +63,7 @@ async def _sqlite(settings: Settings, path: Path, *, is_environment_set: bool) -
         )
     findings.append(ok("clock", "The database has this machine's own."))
     findings.append(not_checked("connections", "SQLite is served by one process and counts none."))
-    return Examined(findings, holds_feeds)
+    return DatabaseExamination(findings, holds_feeds)
 
 
 def _holds_something(path: Path) -> bool:
@@ -71,7 +71,7 @@ def _holds_something(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-async def _postgresql(settings: Settings, *, is_environment_set: bool) -> Examined:
+async def _postgresql(settings: Settings, *, is_environment_set: bool) -> DatabaseExamination:
     try:
         async with asyncio.timeout(PATIENCE_S):
             opened = await open_database(
@@ -91,7 +91,7 @@ async def _postgresql(settings: Settings, *, is_environment_set: bool) -> Examin
         await opened.close()
 
 
-async def _questioned(opened: Database, settings: Settings, *, is_environment_set: bool) -> Examined:
+async def _questioned(opened: Database, settings: Settings, *, is_environment_set: bool) -> DatabaseExamination:
     known = await schema.read(opened)
     clock = Clock()
     asked_ms = clock.local_ms()
@@ -109,7 +109,7 @@ async def _questioned(opened: Database, settings: Settings, *, is_environment_se
         findings.append(of_offset((asked_ms + answered_ms) // 2 - database_ms))
     if facts is not None:
         findings.append(of_connections(settings, facts["connections"]))
-    return Examined(findings, holds_feeds)
+    return DatabaseExamination(findings, holds_feeds)
 
 
 async def _holds_feeds(source: schema.Reads, known: Deployment | None) -> bool:
@@ -117,6 +117,6 @@ async def _holds_feeds(source: schema.Reads, known: Deployment | None) -> bool:
     return has_table and await source.one(_HOLDS_FEEDS) is not None
 
 
-def _unreachable(text: str) -> Examined:
+def _unreachable(text: str) -> DatabaseExamination:
     rest = [not_checked(check, "The database could not be reached.") for check in _REST]
-    return Examined([wrong("database", text), *rest], holds_feeds=False)
+    return DatabaseExamination([wrong("database", text), *rest], holds_feeds=False)

@@ -2,7 +2,7 @@
 
 from stoplist.actor import Actor
 from stoplist.errors import InvalidClient, StoreUnavailable
-from stoplist.oauth.authentication import find_client, is_proved
+from stoplist.oauth.authentication import find_client, is_authenticated
 from stoplist.oauth.model import Client, TokenPair
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores, too_many
 from stoplist.oauth.tokens import issue_pair
@@ -13,17 +13,19 @@ NAME = "client_credentials"
 async def answer(actor: Actor, stores: TokenStores, request: TokenRequest) -> Outcome:
     """A new pair for a client that proves itself. Earlier tokens of the client live on."""
     client = await find_client(stores.database, request.presented.client_id)
-    if client is None or not is_proved(client, request.presented):
+    if client is None or not is_authenticated(client, request.presented):
         return await refuse_client(stores, client, request.source)
-    decision = await stores.limiter.token_proved(client.client_id, request.source, limit=client.token_per_minute)
+    decision = await stores.limiter.token_authenticated(client.client_id, request.source, limit=client.token_per_minute)
     if not decision.accepted:
-        return Outcome(error=too_many(decision), client_id=client.client_id, is_proved=True, decision=decision)
+        return Outcome(error=too_many(decision), client_id=client.client_id, is_authenticated=True, decision=decision)
     try:
         pair = await _issue(stores, request, client)
     except StoreUnavailable as error:
-        return Outcome(error=error, client_id=client.client_id, is_proved=True, decision=decision)
+        return Outcome(error=error, client_id=client.client_id, is_authenticated=True, decision=decision)
     refusal = None if pair else not_authenticated()
-    return Outcome(pair=pair, error=refusal, client_id=client.client_id, is_proved=pair is not None, decision=decision)
+    return Outcome(
+        pair=pair, error=refusal, client_id=client.client_id, is_authenticated=pair is not None, decision=decision
+    )
 
 
 async def refuse_client(stores: TokenStores, client: Client | None, source: str) -> Outcome:
@@ -51,6 +53,6 @@ async def _issue(stores: TokenStores, request: TokenRequest, client: Client) -> 
             return pair
         # Revoked since its secret was checked: one that is still good gets a pair that the revocation leaves alone.
         known = await find_client(stores.database, client.client_id)
-        if known is None or not is_proved(known, request.presented):
+        if known is None or not is_authenticated(known, request.presented):
             return None
         client = known

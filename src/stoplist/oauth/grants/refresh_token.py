@@ -10,7 +10,7 @@ from stoplist.audit import trail
 from stoplist.db import Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import InvalidGrant, StoreUnavailable
-from stoplist.oauth.authentication import find_client, is_proved
+from stoplist.oauth.authentication import find_client, is_authenticated
 from stoplist.oauth.grants.client_credentials import refuse_client
 from stoplist.oauth.model import Client
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores, too_many
@@ -36,7 +36,7 @@ _ANOTHER = f"The refresh token was issued to another client: send your own, or {
 async def answer(actor: Actor, stores: TokenStores, request: TokenRequest) -> Outcome:
     """The successors of an active refresh token. A rotated one, presented again, revokes all the client's tokens."""
     named = await find_client(stores.database, request.presented.client_id)
-    if request.presented.has_credentials and not is_proved(named, request.presented):
+    if request.presented.has_credentials and not is_authenticated(named, request.presented):
         return await refuse_client(stores, named, request.source)
     token = await find_refresh_token(stores.database, request.refresh_token, stores.clock.now_ms())
     counted = await _count(stores, request, named, token)
@@ -71,11 +71,11 @@ async def _count(
     """Whose budget the request counts against: a proof's, else a known client's, else the source's alone."""
     limiter, source = stores.limiter, request.source
     if request.presented.has_credentials and named:
-        decision = await limiter.token_proved(named.client_id, source, limit=named.token_per_minute)
-        return Outcome(client_id=named.client_id, is_proved=True, decision=decision)
+        decision = await limiter.token_authenticated(named.client_id, source, limit=named.token_per_minute)
+        return Outcome(client_id=named.client_id, is_authenticated=True, decision=decision)
     if token and token.is_live:
-        decision = await limiter.token_proved(token.client_id, source, limit=token.token_per_minute)
-        return Outcome(client_id=token.client_id, is_proved=True, decision=decision)
+        decision = await limiter.token_authenticated(token.client_id, source, limit=token.token_per_minute)
+        return Outcome(client_id=token.client_id, is_authenticated=True, decision=decision)
     known = named or token
     if known:
         decision = await limiter.token_failed(known.client_id, source, limit=known.token_per_minute)

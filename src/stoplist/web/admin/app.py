@@ -15,21 +15,30 @@ from stoplist.staff.sessions import find_session
 from stoplist.web.admin import cookies
 from stoplist.web.admin.cross_site import refuse_other_sites
 from stoplist.web.admin.fields import MAX_FORM_BYTES, Fields, read_fields
-from stoplist.web.admin.page_request import TEXT_HTML, Answer, Desk, Download, Page, Redirect, Visit, Way
+from stoplist.web.admin.page_request import (
+    TEXT_HTML,
+    AdminContext,
+    Answer,
+    Download,
+    HtmlPage,
+    PageRequest,
+    PageRoute,
+    Redirect,
+)
 from stoplist.web.admin.rendering import render
-from stoplist.web.admin.screens import WAYS
+from stoplist.web.admin.screens import ROUTES
 from stoplist.web.body import read_body
-from stoplist.web.concurrency_limit import Crowd
+from stoplist.web.concurrency_limit import PerSourceConcurrency
 from stoplist.web.request_context import (
     NO_STORE,
     SIGN_IN_PATH,
-    Exchange,
     Headers,
     Receive,
+    RequestContext,
     Scope,
     Send,
-    exchange_of,
     header_value,
+    request_context_of,
 )
 from stoplist.web.token_endpoint import is_form
 
@@ -65,61 +74,63 @@ _TITLES = {
 class Admin:
     """The ASGI application of all screens."""
 
-    def __init__(self, desk: Desk, crowd: Crowd) -> None:
-        self._desk, self._crowd = desk, crowd
-        paths = dict.fromkeys(way.path for way in WAYS)
-        routes = [Route(path, _Screen(self, [way for way in WAYS if way.path == path])) for path in paths]
+    def __init__(self, admin: AdminContext, concurrency: PerSourceConcurrency) -> None:
+        self._admin_context, self._concurrency = admin, concurrency
+        paths = dict.fromkeys(way.path for way in ROUTES)
+        routes = [Route(path, _Screen(self, [way for way in ROUTES if way.path == path])) for path in paths]
         self._routes = Router(routes, redirect_slashes=False, default=_nothing_here)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange_of(scope).route = "pages/*"
+        request_context_of(scope).route = "pages/*"
         scope["stoplist.error_page"] = self._error_page(scope)
         try:
             await self._routes(scope, receive, send)
         except Refused as refusal:
             await self._send_error(scope, send, _status_of(refusal), refusal.text)
 
-    async def answer(self, ways: list[Way], scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, routes: list[PageRoute], scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request to one of these ways, which have one path."""
-        exchange = exchange_of(scope)
-        exchange.route = ways[0].path
+        context = request_context_of(scope)
+        context.route = routes[0].path
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        way = next((way for way in ways if way.method == method), None)
+        way = next((way for way in routes if way.method == method), None)
         if way is None:
-            allow = ", ".join(sorted({way.method for way in ways} | {"HEAD" for way in ways if way.method == "GET"}))
+            allow = ", ".join(
+                sorted({way.method for way in routes} | {"HEAD" for way in routes if way.method == "GET"})
+            )
             raise MethodNotAllowed("This page takes no such request.", allow=allow)
         if way.method == "POST":
-            refuse_other_sites(scope["headers"], base_url=self._desk.base_url)
-        visit = await self._visit(scope, exchange)
-        scope["stoplist.visit"] = visit
-        if way.method == "POST" and (visit.person is not None or way.is_open):
+            refuse_other_sites(scope["headers"], base_url=self._admin_context.base_url)
+        request = await self._page_request(scope, context)
+        scope["stoplist.page_request"] = request
+        if way.method == "POST" and (request.person is not None or way.is_open):
             form = await self._read_form(scope, receive)
             # A form may take a minute to arrive, and its sender lose session and rights meanwhile.
-            visit = await self._visit(scope, exchange)
-            visit.form, scope["stoplist.visit"] = form, visit
-        if visit.person is None and not way.is_open:
-            await _send(send, visit, _to_sign_in(scope))
+            request = await self._page_request(scope, context)
+            request.form, scope["stoplist.page_request"] = form, request
+        if request.person is None and not way.is_open:
+            await _send(send, request, _to_sign_in(scope))
             return
-        await _send(send, visit, await _handled(way, visit))
+        await _send(send, request, await _handled(way, request))
 
-    async def _visit(self, scope: Scope, exchange: Exchange) -> Visit:
+    async def _page_request(self, scope: Scope, context: RequestContext) -> PageRequest:
         headers: Headers = scope["headers"]
         token = cookies.session_token(headers)
         found = None
         if token:
-            with self._crowd.one_of(exchange.source_ip):
-                found = await find_session(self._desk.database, self._desk.clock, token)
+            with self._concurrency.acquire(context.source_ip):
+                found = await find_session(self._admin_context.database, self._admin_context.clock, token)
         person = None if found is None else found.person
         is_administrator = person is not None and person.is_administrator
-        return Visit(
-            desk=self._desk,
+        return PageRequest(
+            admin=self._admin_context,
             actor=Actor(
                 kind="person",
                 id="" if person is None else person.email,
                 may=frozenset((ADMINISTER,)) if is_administrator else frozenset(),
                 roles={} if person is None else person.roles,
-                source_ip=exchange.source_ip,
-                request_id=exchange.request_id,
+                source_ip=context.source_ip,
+                request_id=context.request_id,
             ),
             person=person,
             session_id="" if found is None else found.session_id,
@@ -143,42 +154,44 @@ class Admin:
     async def _send_error(
         self, scope: Scope, send: Send, status: int, text: str, headers: Headers | None = None
     ) -> None:
-        exchange = exchange_of(scope)
-        exchange.error_code = exchange.error_code or str(status)
-        visit = scope.get("stoplist.visit") or Visit(desk=self._desk, actor=Actor(kind="person", id=""), person=None)
-        values = {"title": _TITLES.get(status, _TITLES[400]), "text": text, "request_id": exchange.request_id}
-        await _send(send, visit, Page("error.html", values, status, headers or []))
+        context = request_context_of(scope)
+        context.error_code = context.error_code or str(status)
+        request = scope.get("stoplist.page_request") or PageRequest(
+            admin=self._admin_context, actor=Actor(kind="person", id=""), person=None
+        )
+        values = {"title": _TITLES.get(status, _TITLES[400]), "text": text, "request_id": context.request_id}
+        await _send(send, request, HtmlPage("error.html", values, status, headers or []))
 
 
 class _Screen:
     """One path, as Starlette wants it."""
 
-    def __init__(self, admin: Admin, ways: list[Way]) -> None:
-        self._admin, self._ways = admin, ways
+    def __init__(self, admin: Admin, routes: list[PageRoute]) -> None:
+        self._admin, self._ways = admin, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._admin.answer(self._ways, scope, receive, send)
 
 
-async def _handled(way: Way, visit: Visit) -> Answer:
+async def _handled(way: PageRoute, request: PageRequest) -> Answer:
     """What the screen answers; its form once more, with what was typed, where that cannot be done."""
     if way.again is None:
-        return await way.handler(visit)
+        return await way.handler(request)
     try:
-        return await way.handler(visit)
+        return await way.handler(request)
     except (Missing, Forbidden):
         raise
     except RateLimited as error:
-        visit.refusal = Refused(error.text)
-        page = await way.again(visit)
+        request.refusal = Refused(error.text)
+        page = await way.again(request)
         return _with_status(page, 429, [(b"retry-after", str(error.retry_after_s).encode())])
     except Refused as refusal:
-        visit.refusal = refusal
-        return _with_status(await way.again(visit), _status_of(refusal), [])
+        request.refusal = refusal
+        return _with_status(await way.again(request), _status_of(refusal), [])
 
 
 def _with_status(page: Answer, status: int, headers: Headers) -> Answer:
-    if not isinstance(page, Page):
+    if not isinstance(page, HtmlPage):
         return page
     return msgspec.structs.replace(page, status=status, headers=[*page.headers, *headers])
 
@@ -194,7 +207,7 @@ def _to_sign_in(scope: Scope) -> Redirect:
     return Redirect(f"{SIGN_IN_PATH}?{urlencode({'next': scope['path']})}")
 
 
-async def _send(send: Send, visit: Visit, answer: Answer) -> None:
+async def _send(send: Send, request: PageRequest, answer: Answer) -> None:
     if isinstance(answer, Download):
         await _send_file(send, answer)
         return
@@ -203,7 +216,7 @@ async def _send(send: Send, visit: Visit, answer: Answer) -> None:
         location = (b"location", quote(to, safe="/?&=%#:+@~").encode())
         await _send_whole(send, 303, b"", [location, *answer.headers])
         return
-    body = render(answer.template, visit, answer.values)
+    body = render(answer.template, request, answer.values)
     await _send_whole(send, answer.status, body, [(b"content-type", TEXT_HTML), *answer.headers])
 
 

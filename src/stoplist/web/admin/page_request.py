@@ -11,16 +11,15 @@ from stoplist.db import Database
 from stoplist.errors import Refused
 from stoplist.limits.limiter import Limiter
 from stoplist.oauth.usage import Usage
-from stoplist.staff.model import Person
-from stoplist.staff.model import Stores as StaffStores
-from stoplist.unsubscribes.model import Stores
+from stoplist.staff.model import Person, StaffStores
+from stoplist.unsubscribes.model import OptOutStores
 from stoplist.web.admin.fields import NOTHING, Fields
 from stoplist.web.request_context import Headers
 
 TEXT_HTML = b"text/html; charset=utf-8"
 
 
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
+class AdminContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the screens work with."""
 
     database: Database
@@ -31,9 +30,9 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str
 
     @property
-    def opt_outs(self) -> Stores:
+    def opt_outs(self) -> OptOutStores:
         """The stores of the operations on opt-outs."""
-        return Stores(database=self.database, clock=self.clock, secret_keys=self.secret_keys)
+        return OptOutStores(database=self.database, clock=self.clock, secret_keys=self.secret_keys)
 
     @property
     def staff(self) -> StaffStores:
@@ -41,12 +40,12 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         return StaffStores(database=self.database, clock=self.clock, secret_keys=self.secret_keys)
 
 
-class Visit(msgspec.Struct, kw_only=True):
+class PageRequest(msgspec.Struct, kw_only=True):
     """One request to a screen. `actor` is the person with the rights of this moment; nobody in particular on the open
     screens, where `person` is None. `form` is what was posted; `refusal` why that could not be done, on the second try.
     """
 
-    desk: Desk
+    admin: AdminContext
     actor: Actor
     person: Person | None
     session_id: str = ""
@@ -59,27 +58,27 @@ class Visit(msgspec.Struct, kw_only=True):
 
     @property
     def database(self) -> Database:
-        return self.desk.database
+        return self.admin.database
 
     @property
     def clock(self) -> Clock:
-        return self.desk.clock
+        return self.admin.clock
 
     @property
     def may_audit(self) -> bool:
         """Whether there is an audit that this person may read."""
         return self.actor.is_administrator or ADMIN in self.actor.roles.values()
 
-    def typed(self, name: str, default: str = "") -> str:
+    def field_value(self, name: str, default: str = "") -> str:
         """What a field shows: what was typed into it before a refusal, else `default`."""
         return self.form.text(name) if name in self.form else default
 
-    def chosen(self, name: str, default: list[str]) -> list[str]:
+    def field_values(self, name: str, default: list[str]) -> list[str]:
         """The same for boxes that are ticked; where a form was sent, none may be."""
         return self.form.all(name) if self.refusal is not None else default
 
 
-class Page(msgspec.Struct, frozen=True):
+class HtmlPage(msgspec.Struct, frozen=True):
     """A template of this folder with its values."""
 
     template: str
@@ -104,11 +103,11 @@ class Download(msgspec.Struct, frozen=True):
     parts: AsyncIterator[bytes]
 
 
-Answer = Page | Redirect | Download
-Handler = Callable[[Visit], Awaitable[Answer]]
+Answer = HtmlPage | Redirect | Download
+Handler = Callable[[PageRequest], Awaitable[Answer]]
 
 
-class Way(NamedTuple):
+class PageRoute(NamedTuple):
     """One method at one path of a screen. `again` shows the form once more where the answer is a refusal."""
 
     method: str
@@ -119,11 +118,11 @@ class Way(NamedTuple):
     """Whether nobody needs to have signed in."""
 
 
-def get(path: str, handler: Handler, *, is_open: bool = False) -> Way:
+def get(path: str, handler: Handler, *, is_open: bool = False) -> PageRoute:
     """The page at `path`."""
-    return Way("GET", path, handler, is_open=is_open)
+    return PageRoute("GET", path, handler, is_open=is_open)
 
 
-def post(path: str, handler: Handler, *, again: Handler, is_open: bool = False) -> Way:
+def post(path: str, handler: Handler, *, again: Handler, is_open: bool = False) -> PageRoute:
     """What a form at `path` does; `again` is the page of that form."""
-    return Way("POST", path, handler, again, is_open)
+    return PageRoute("POST", path, handler, again, is_open)

@@ -5,11 +5,11 @@ from typing import Any
 from starlette.routing import Route, Router
 
 from stoplist.web.admin.app import Admin
-from stoplist.web.admin.page_request import Desk
+from stoplist.web.admin.page_request import AdminContext
 from stoplist.web.admin.rendering import asset, asset_path
-from stoplist.web.concurrency_limit import Crowd
+from stoplist.web.concurrency_limit import PerSourceConcurrency
 from stoplist.web.request_context import AsgiApp
-from stoplist.web.static_files import Asset
+from stoplist.web.static_files import ImmutableFile
 
 _ASSETS = {
     "stoplist.css": "text/css; charset=utf-8",
@@ -18,7 +18,7 @@ _ASSETS = {
 }
 
 
-def pages(crowd: Crowd, **parts: Any) -> AsgiApp:
+def pages(concurrency: PerSourceConcurrency, **parts: Any) -> AsgiApp:
     """The ASGI application; `parts` are the fields of Desk."""
-    files = [Route(asset_path(name), Asset(asset(name), kind)) for name, kind in _ASSETS.items()]
-    return Router(files, redirect_slashes=False, default=Admin(Desk(**parts), crowd))
+    files = [Route(asset_path(name), ImmutableFile(asset(name), kind)) for name, kind in _ASSETS.items()]
+    return Router(files, redirect_slashes=False, default=Admin(AdminContext(**parts), concurrency))

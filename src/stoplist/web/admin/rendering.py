@@ -12,21 +12,21 @@ from markupsafe import Markup
 
 from stoplist.rfc3339 import format_ms
 from stoplist.web.admin.notes import NOTES, NOTHING_DONE
-from stoplist.web.admin.page_request import Visit
+from stoplist.web.admin.page_request import PageRequest
 
 ASSETS_PATH = "/settings/assets"
 _NEVER = "Never"
 
 
-def render(template: str, visit: Visit, values: dict[str, Any]) -> bytes:
+def render(template: str, request: PageRequest, values: dict[str, Any]) -> bytes:
     """The page as HTML in UTF-8."""
-    note = visit.query.text("note")
+    note = request.query.text("note")
     shared = {
-        "visit": visit,
-        "refusal": visit.refusal,
+        "request": request,
+        "refusal": request.refusal,
         "note": NOTES.get(note),
         "nothing_done": note in NOTHING_DONE,
-        "me": visit.person,
+        "me": request.person,
     }
     # A lone surrogate can be typed nowhere, but be in what a browser reports of itself.
     return _environment().get_template(template).render(shared | values).encode("utf-8", "replace")

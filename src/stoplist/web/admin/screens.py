@@ -66,4 +66,4 @@ _SCREENS = (
     account_change,
 )
 
-WAYS = tuple(way for screen in _SCREENS for way in screen.WAYS)
+ROUTES = tuple(way for screen in _SCREENS for way in screen.ROUTES)

@@ -21,7 +21,7 @@ from stoplist.unsubscribes.model import (
     BadItem,
     Batch,
     Item,
-    Named,
+    RequestedTarget,
     SentReason,
     Status,
 )
@@ -50,7 +50,7 @@ _UNREADABLE = "The item cannot be read: send an object that holds plain values."
 _TOO_DEEP = "The body is nested too deeply: items are objects that hold plain values."
 
 
-async def read_batch(body: bytes) -> tuple[Named, Sequence[Item | BadItem]]:
+async def read_batch(body: bytes) -> tuple[RequestedTarget, Sequence[Item | BadItem]]:
     """What the body names, and its items in order. Raises BadRequest for anything wrong outside the items."""
     fields = _fields(body)
     named = _named(fields)
@@ -127,14 +127,14 @@ def _sent_items(value: Any) -> list[Any]:
     return value
 
 
-def _named(fields: dict[str, Any]) -> Named:
+def _named(fields: dict[str, Any]) -> RequestedTarget:
     org_slug, group_id = _text(fields, "org_slug"), _text(fields, "group_id")
     all_groups = _value(fields, "all_groups")
     if not isinstance(all_groups, bool | None):
         raise BadRequest("all_groups must be true or false.", parameter="all_groups")
     if all_groups and group_id is not None:
         raise BadRequest("Send a group_id, or all_groups: true, not both.", parameter="all_groups")
-    return Named(org_slug=org_slug, group_id=group_id, all_groups=bool(all_groups))
+    return RequestedTarget(org_slug=org_slug, group_id=group_id, all_groups=bool(all_groups))
 
 
 def _text(fields: dict[str, Any], name: str) -> str | None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from stoplist.errors import BadRequest
-from stoplist.unsubscribes.model import DEFAULT_LIMIT, MAX_LIMIT, MAX_LOOK_UPS, MAX_NAME_CHARS, Named
+from stoplist.unsubscribes.model import DEFAULT_LIMIT, MAX_LIMIT, MAX_LOOK_UPS, MAX_NAME_CHARS, RequestedTarget
 
 _SINGLE = ("org_slug", "group_id", "limit", "cursor")
 _ADDRESS = "address"
@@ -16,16 +16,16 @@ _MAX_PARAMETERS = 1000
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-class Query(NamedTuple):
+class ReadQuery(NamedTuple):
     """A well-formed query; `addresses` is empty unless it is a look-up."""
 
-    named: Named
+    named: RequestedTarget
     addresses: list[str]
     limit: int
     cursor: str | None
 
 
-def read_query(query_string: bytes) -> Query:
+def read_query(query_string: bytes) -> ReadQuery:
     """What a `GET` asks for. Raises BadRequest for what is unknown, repeated, malformed or does not go together."""
     single, addresses = _parameters(query_string)
     if addresses:
@@ -34,8 +34,8 @@ def read_query(query_string: bytes) -> Query:
                 raise BadRequest(f"A look-up by address takes no {name}: it answers in one page.", parameter=name)
     if len(addresses) > MAX_LOOK_UPS:
         raise BadRequest(f"address is sent more than {MAX_LOOK_UPS} times: send fewer at once.", parameter=_ADDRESS)
-    named = Named(org_slug=_checked(single, "org_slug"), group_id=_checked(single, "group_id"))
-    return Query(named, addresses, _limit(single.get("limit")), single.get("cursor"))
+    named = RequestedTarget(org_slug=_checked(single, "org_slug"), group_id=_checked(single, "group_id"))
+    return ReadQuery(named, addresses, _limit(single.get("limit")), single.get("cursor"))
 
 
 def checked_name(parameter: str, text: str) -> str:

@@ -14,30 +14,30 @@ from stoplist.oauth.model import Bearer
 from stoplist.slicing import in_slices
 from stoplist.unsubscribes.channel import Channel
 from stoplist.unsubscribes.follow import follow, look_up
-from stoplist.unsubscribes.model import MAX_BODY_BYTES, Page, Stores, Submission
+from stoplist.unsubscribes.model import MAX_BODY_BYTES, OptOutStores, Page, Submission
 from stoplist.unsubscribes.submit import submit
 from stoplist.web.api.batch import read_batch
 from stoplist.web.api.coding import answer_coding, packed, request_coding, unpacked
 from stoplist.web.api.prefer import read_preferences
 from stoplist.web.api.query import read_query
 from stoplist.web.bearer import bearer_of
-from stoplist.web.body import Room, read_body
+from stoplist.web.body import MemoryQuota, read_body
 from stoplist.web.request_context import (
     API_PATH,
     NO_STORE,
-    Exchange,
     Headers,
     Receive,
+    RequestContext,
     Scope,
     Send,
-    exchange_of,
     header_value,
+    request_context_of,
     send_body,
 )
 
 PATH = API_PATH + "/unsubscribe/{channel}"
 _ALLOW = "GET, HEAD, POST"
-_FEW = 200
+_SMALL_PAGE = 200
 # About what a record of a page takes as JSON.
 _RECORD_BYTES = 400
 _VARY = (b"vary", b"accept-encoding")
@@ -46,26 +46,26 @@ _VARY = (b"vary", b"accept-encoding")
 class ChannelEndpoint:
     """The ASGI application at the path of one channel."""
 
-    def __init__(self, channel: Channel, stores: Stores, room: Room) -> None:
+    def __init__(self, channel: Channel, stores: OptOutStores, quota: MemoryQuota) -> None:
         self.path = path_of(channel)
-        self._channel, self._stores, self._room = channel, stores, room
+        self._channel, self._stores, self._quota = channel, stores, quota
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = exchange_of(scope)
-        exchange.route = self.path
+        context = request_context_of(scope)
+        context.route = self.path
         if scope["method"] not in ("GET", "HEAD", "POST"):
             raise MethodNotAllowed("Ask with GET, submit with POST.", allow=_ALLOW)
         bearer: Bearer = scope["stoplist.bearer"]
         if scope["method"] == "POST":
-            with self._room.of(bearer.client_id) as take:
+            with self._quota.of(bearer.client_id) as take:
                 await self._post(scope, receive, send, take)
             return
-        actor, query = _actor(bearer, exchange), read_query(scope["query_string"])
+        actor, query = _actor(bearer, context), read_query(scope["query_string"])
         if query.addresses:
             page = await look_up(actor, self._stores, self._channel, query.named, addresses=query.addresses)
             await _answer(scope, send, await _encoded(page, page.items))
             return
-        with self._room.of(bearer.client_id) as take:
+        with self._quota.of(bearer.client_id) as take:
             take(query.limit * _RECORD_BYTES)
             page = await follow(actor, self._stores, self._channel, query.named, limit=query.limit, cursor=query.cursor)
             await _answer(scope, send, await _encoded(page, page.items))
@@ -86,7 +86,7 @@ class ChannelEndpoint:
         named, items = await read_batch(body)
         preferences = read_preferences(headers)
         submission = await submit(
-            _actor(bearer, exchange_of(scope)),
+            _actor(bearer, request_context_of(scope)),
             self._stores,
             self._channel,
             named,
@@ -100,13 +100,13 @@ class ChannelEndpoint:
         await _answer(scope, send, await _encoded(submission, submission.items), applied)
 
 
-def _actor(bearer: Bearer, exchange: Exchange) -> Actor:
+def _actor(bearer: Bearer, context: RequestContext) -> Actor:
     return Actor(
         kind="client",
         id=bearer.client_id,
         may=bearer.permissions,
-        source_ip=exchange.source_ip,
-        request_id=exchange.request_id,
+        source_ip=context.source_ip,
+        request_id=context.request_id,
     )
 
 
@@ -123,7 +123,7 @@ def _check_content_type(headers: Headers) -> None:
 
 async def _encoded(answer: Page | Submission, items: Sequence[Any] | msgspec.UnsetType) -> bytes:
     """The answer as JSON; its `items` a few at a time, for others to run in between."""
-    if items is msgspec.UNSET or len(items) < _FEW:
+    if items is msgspec.UNSET or len(items) < _SMALL_PAGE:
         return msgspec.json.encode(answer)
     rest = msgspec.json.encode(msgspec.structs.replace(answer, items=msgspec.UNSET))
     parts = [msgspec.json.encode(part)[1:-1] async for part in in_slices(items)]
@@ -132,7 +132,7 @@ async def _encoded(answer: Page | Submission, items: Sequence[Any] | msgspec.Uns
 
 async def _answer(scope: Scope, send: Send, body: bytes, more_headers: Headers | None = None) -> None:
     coding = answer_coding(header_value(scope["headers"], b"accept-encoding"))
-    headers: Headers = [NO_STORE, _VARY, *exchange_of(scope).headers, *(more_headers or ())]
+    headers: Headers = [NO_STORE, _VARY, *request_context_of(scope).headers, *(more_headers or ())]
     if coding != "identity":
         body = await packed(body, coding)
         headers.append((b"content-encoding", coding.encode()))

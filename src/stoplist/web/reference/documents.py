@@ -3,39 +3,39 @@
 Source: docs/interface.md section D10.
 """
 
-from stoplist.slicing import let_others_run
+from stoplist.slicing import yield_to_loop
 from stoplist.web.request_context import DOCS_PATH
-from stoplist.web.static_files import File, Published, file
+from stoplist.web.static_files import File, OnDemandFile, make_file
 
 OPENAPI_PATH = "/openapi.json"
 
 
-def description(base_url: str) -> Published:
+def description(base_url: str) -> OnDemandFile:
     """The OpenAPI document, as a file to download."""
 
     async def make() -> File:
         from stoplist.web.reference import openapi  # noqa: PLC0415 - a start needs no schemas
 
-        await let_others_run()
+        await yield_to_loop()
         name = b'attachment; filename="stoplist-openapi.json"'
-        return file(openapi.encoded(base_url), b"application/json", (b"content-disposition", name))
+        return make_file(openapi.encoded(base_url), b"application/json", (b"content-disposition", name))
 
-    return Published(OPENAPI_PATH, make)
+    return OnDemandFile(OPENAPI_PATH, make)
 
 
-def reference(base_url: str) -> Published:
+def reference(base_url: str) -> OnDemandFile:
     """The page for people."""
 
     async def make() -> File:
         # One at a time, so that no other request waits for both.
         from stoplist.web.reference import openapi  # noqa: PLC0415 - a start needs no schemas
 
-        await let_others_run()
+        await yield_to_loop()
         from stoplist.web.reference import page  # noqa: PLC0415 - a start needs no templates
 
-        await let_others_run()
+        await yield_to_loop()
         made = await page.make_page(openapi.document(base_url))
         policy = (b"content-security-policy", made.content_security_policy.encode())
-        return file(made.html, b"text/html; charset=utf-8", policy)
+        return make_file(made.html, b"text/html; charset=utf-8", policy)
 
-    return Published(DOCS_PATH, make)
+    return OnDemandFile(DOCS_PATH, make)

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from stoplist.slicing import let_others_run
+from stoplist.slicing import yield_to_loop
 from stoplist.web.reference.commonmark import headings, render, slug, unbroken
 from stoplist.web.reference.prose import spaced
 from stoplist.web.reference.schemas import Json
 
 
-class Page(NamedTuple):
+class ReferencePage(NamedTuple):
     """The page, and the policy that it is to be sent with."""
 
     html: bytes
@@ -38,7 +38,7 @@ class Field(NamedTuple):
     fields: list["Field"]
 
 
-class Refusal(NamedTuple):
+class RefusalRow(NamedTuple):
     """One code of an error, with the fields that it has beside those of every error."""
 
     code: str
@@ -48,7 +48,7 @@ class Refusal(NamedTuple):
     example: Json
 
 
-async def make_page(document: Json) -> Page:
+async def make_page(document: Json) -> ReferencePage:
     """The page for this document. It takes a tenth of a second, during which others run now and then."""
     files = resources.files(__package__)
     style, script, template = (files.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
@@ -58,7 +58,7 @@ async def make_page(document: Json) -> Page:
     environment.filters |= {"text": render, "slug": slug, "unbroken": unbroken, "pretty": _pretty}
     reader = _Reader(document)
     compiled = environment.from_string(template)
-    await let_others_run()
+    await yield_to_loop()
     html = compiled.render(
         document=document,
         topics=headings(document["info"]["description"]),
@@ -67,7 +67,7 @@ async def make_page(document: Json) -> Page:
         style=style,
         script=script,
     )
-    return Page(html.encode(), _policy(style, script))
+    return ReferencePage(html.encode(), _policy(style, script))
 
 
 class _Reader:
@@ -88,9 +88,9 @@ class _Reader:
             for tag in self._document["tags"]
         ]
 
-    def refusals(self) -> list[tuple[str, list[Refusal]]]:
+    def refusals(self) -> list[tuple[str, list[RefusalRow]]]:
         """Every code, first those of the API, then those of the token endpoint."""
-        known: dict[str, dict[str, Refusal]] = {"error": {}, "token-error": {}}
+        known: dict[str, dict[str, RefusalRow]] = {"error": {}, "token-error": {}}
         for methods in self._document["paths"].values():
             for operation in methods.values():
                 of_kind = known[_kind(operation)]
@@ -145,14 +145,14 @@ class _Reader:
             for schema, shown in zip(schemas, each, strict=True)
         ]
 
-    def _refusals(self, status: str, answer: Json) -> list[Refusal]:
+    def _refusals(self, status: str, answer: Json) -> list[RefusalRow]:
         content = _only(answer["content"])
         mapping = content["schema"].get("discriminator", {}).get("mapping", {})
         refusals = []
         for code, example in content["examples"].items():
             fields = self._fields({"$ref": mapping[code]} if code in mapping else content["schema"])
             extra = [one for one in fields if one.name not in ("error", "message", "error_description")]
-            refusals.append(Refusal(code, status, example["description"], extra, example["value"]))
+            refusals.append(RefusalRow(code, status, example["description"], extra, example["value"]))
         return refusals
 
     def _parameter(self, parameter: Json) -> Field:

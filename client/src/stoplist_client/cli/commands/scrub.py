@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from stoplist_client.cli.atomic_file import Unfinished, check_apart, clear
+from stoplist_client.cli.atomic_file import AtomicFile, check_apart, clear
 from stoplist_client.cli.csv_table import Row, Table, delimiter_option
 from stoplist_client.cli.exit_status import end_not_all, tell
 from stoplist_client.cli.mirror_query import Question, asked, asking_options
@@ -61,7 +61,7 @@ def command(
         stream = stack.enter_context(open(source, "rb"))
         table = Table(stream, delimiter=delimiter)
         address_at = table.address_column(channel, column)
-        written = [stack.enter_context(Unfinished(path, like=stream, replaces=force)) for path in targets]
+        written = [stack.enter_context(AtomicFile(path, like=stream, replaces=force)) for path in targets]
         bar = stack.enter_context(Bar("Scrubbing", partial(share_read, stream)))
         scrubbed = _Scrubbed(written[0].stream, written[-1].stream if barred_file else None, table.header)
         for rows in _slices(iter(table)):

@@ -100,7 +100,7 @@ def command(
             # Where nothing at all may be read it is not that one organization went away.
             if done.refusal and not (watch and done.feeds):
                 raise done.refusal
-            return not (done.again and done.again.refused)
+            return not (done.resubmission and done.resubmission.refused)
 
         if watch:
             watch_on(synchronise, every_s)

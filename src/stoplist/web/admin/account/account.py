@@ -4,53 +4,53 @@ from stoplist.errors import Refused
 from stoplist.staff.passwords import change_password
 from stoplist.staff.sessions import end_other_sessions, end_session, list_sessions
 from stoplist.web.admin.account.paths import ACCOUNT_PATH
-from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """The account of the person who asks."""
-    return Page(
+    return HtmlPage(
         "account/account.html",
         {
             "sessions": await list_sessions(
-                visit.actor,
-                visit.database,
-                visit.clock,
-                email=visit.actor.id,
-                current_session_id=visit.session_id,
+                request.actor,
+                request.database,
+                request.clock,
+                email=request.actor.id,
+                current_session_id=request.session_id,
             )
         },
     )
 
 
-async def set_password(visit: Visit) -> Redirect:
+async def set_password(request: PageRequest) -> Redirect:
     """The new password holds, and no other session lives on."""
-    new = visit.form.exact("new")
-    if new != visit.form.exact("repeated"):
+    new = request.form.exact("new")
+    if new != request.form.exact("repeated"):
         raise Refused("The two are not the same: type the new password twice.", field="repeated")
     await change_password(
-        visit.actor,
-        visit.desk.staff,
-        session_token=visit.session_token,
-        current=visit.form.exact("current"),
+        request.actor,
+        request.admin.staff,
+        session_token=request.session_token,
+        current=request.form.exact("current"),
         new=new,
     )
     return Redirect(ACCOUNT_PATH, note="password-changed")
 
 
-async def end(visit: Visit) -> Redirect:
+async def end(request: PageRequest) -> Redirect:
     """That session has ended."""
-    await end_session(visit.actor, visit.database, visit.clock, session_id=visit.form.text("session_id"))
+    await end_session(request.actor, request.database, request.clock, session_id=request.form.text("session_id"))
     return Redirect(ACCOUNT_PATH, note="session-ended")
 
 
-async def end_others(visit: Visit) -> Redirect:
+async def end_others(request: PageRequest) -> Redirect:
     """Every session but this one has ended."""
-    await end_other_sessions(visit.actor, visit.database, visit.clock, keep_session_id=visit.session_id)
+    await end_other_sessions(request.actor, request.database, request.clock, keep_session_id=request.session_id)
     return Redirect(ACCOUNT_PATH, note="sessions-ended")
 
 
-WAYS = (
+ROUTES = (
     get(ACCOUNT_PATH, show),
     post(f"{ACCOUNT_PATH}/password", set_password, again=show),
     post(f"{ACCOUNT_PATH}/end-session", end, again=show),

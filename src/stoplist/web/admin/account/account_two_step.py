@@ -10,38 +10,38 @@ from markupsafe import Markup
 from stoplist.errors import Refused
 from stoplist.staff import two_step
 from stoplist.web.admin.form_names import opened, sealed
-from stoplist.web.admin.page_request import Page, Visit, get, post
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, get, post
 
 _PATH = "/settings/account/two-step"
 _QUIET_ZONE = 4  # modules, as ISO/IEC 18004 wants it
 
 
-async def form(visit: Visit) -> Page:
+async def form(request: PageRequest) -> HtmlPage:
     """A new secret; after a wrong code the same one again, since the app knows it by then."""
-    if visit.person is not None and visit.person.has_two_step:
-        return Page("account/account_two_step.html", {"secret": ""})
-    secret = _shown_before(visit) or two_step.begin(visit.actor.id).secret
-    return Page(
+    if request.person is not None and request.person.has_two_step:
+        return HtmlPage("account/account_two_step.html", {"secret": ""})
+    secret = _shown_before(request) or two_step.begin(request.actor.id).secret
+    return HtmlPage(
         "account/account_two_step.html",
         {
             "secret": secret,
-            "sealed": sealed(visit, "secret", secret),
-            "picture": qr_picture(two_step.uri_of(secret, visit.actor.id)),
+            "sealed": sealed(request, "secret", secret),
+            "picture": qr_picture(two_step.uri_of(secret, request.actor.id)),
         },
     )
 
 
-async def turn_on(visit: Visit) -> Page:
+async def turn_on(request: PageRequest) -> HtmlPage:
     """Codes are asked for from now on; the recovery codes are shown this once."""
-    secret = opened(visit, "secret")
+    secret = opened(request, "secret")
     codes = await two_step.turn_on(
-        visit.actor,
-        visit.desk.staff,
+        request.actor,
+        request.admin.staff,
         secret=secret,
-        code=visit.form.text("code"),
-        password=visit.form.exact("password"),
+        code=request.form.text("code"),
+        password=request.form.exact("password"),
     )
-    return Page("account/account_codes.html", {"codes": codes, "is_new": True})
+    return HtmlPage("account/account_codes.html", {"codes": codes, "is_new": True})
 
 
 def qr_picture(text: str) -> Markup:
@@ -53,13 +53,13 @@ def qr_picture(text: str) -> Markup:
     )
 
 
-def _shown_before(visit: Visit) -> str | None:
-    if "secret" not in visit.form:
+def _shown_before(request: PageRequest) -> str | None:
+    if "secret" not in request.form:
         return None
     try:
-        return opened(visit, "secret")
+        return opened(request, "secret")
     except Refused:
         return None
 
 
-WAYS = (get(_PATH, form), post(_PATH, turn_on, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, turn_on, again=form))

@@ -3,13 +3,13 @@
 from stoplist.staff import sessions
 from stoplist.staff.model import SecondStep, SignedIn
 from stoplist.web.admin import cookies
-from stoplist.web.admin.page_request import Page, Redirect, Visit
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect
 
 
-async def entered(visit: Visit, outcome: SignedIn | SecondStep, *, to: str) -> Page | Redirect:
+async def entered(request: PageRequest, outcome: SignedIn | SecondStep, *, to: str) -> HtmlPage | Redirect:
     """What follows a right password: the page that was asked for, or the second step."""
     if isinstance(outcome, SecondStep):
-        return Page("account/sign_in.html", {"ticket": outcome.ticket, "next": to})
+        return HtmlPage("account/sign_in.html", {"ticket": outcome.ticket, "next": to})
     # The session that this browser had is not left behind for whoever finds its cookie.
-    await sessions.sign_out(visit.database, visit.session_token)
+    await sessions.sign_out(request.database, request.session_token)
     return Redirect(to, headers=cookies.keep(outcome.session_token))

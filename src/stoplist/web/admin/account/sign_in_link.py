@@ -4,7 +4,7 @@ mail programs open what they find. Source: docs/interface.md section D11."""
 from stoplist.errors import Missing, Refused
 from stoplist.staff import links
 from stoplist.web.admin.account.entry import entered
-from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.request_context import SIGN_IN_LINK_PATH
 
 _USED = (
@@ -13,31 +13,31 @@ _USED = (
 )
 
 
-async def form(visit: Visit) -> Page:
+async def form(request: PageRequest) -> HtmlPage:
     """Choose a password."""
-    token = visit.form.text("token") or visit.query.text("token")
-    person = await links.look_at_link(visit.database, visit.clock, token)
+    token = request.form.text("token") or request.query.text("token")
+    person = await links.look_at_link(request.database, request.clock, token)
     if person is None:
         raise Missing(_USED)
-    return Page("account/sign_in_link.html", {"link": person, "token": token})
+    return HtmlPage("account/sign_in_link.html", {"link": person, "token": token})
 
 
-async def choose(visit: Visit) -> Page | Redirect:
+async def choose(request: PageRequest) -> HtmlPage | Redirect:
     """The password is set, and its person signed in."""
-    password = visit.form.exact("password")
-    if password != visit.form.exact("repeated"):
+    password = request.form.exact("password")
+    if password != request.form.exact("repeated"):
         raise Refused("The two are not the same: type the password twice.", field="repeated")
     outcome = await links.use_link(
-        visit.actor,
-        visit.desk.staff,
-        link_token=visit.form.text("token"),
+        request.actor,
+        request.admin.staff,
+        link_token=request.form.text("token"),
         password=password,
-        user_agent=visit.user_agent,
+        user_agent=request.user_agent,
     )
-    return await entered(visit, outcome, to="/")
+    return await entered(request, outcome, to="/")
 
 
-WAYS = (
+ROUTES = (
     get(SIGN_IN_LINK_PATH, form, is_open=True),
     post(SIGN_IN_LINK_PATH, choose, again=form, is_open=True),
 )

@@ -14,7 +14,7 @@ from stoplist.staff.model import canonical_or_none
 from stoplist.web.admin import csv_lines
 from stoplist.web.admin.audit.audit_entry import facts_of, path_of, title_of
 from stoplist.web.admin.fields import number_of
-from stoplist.web.admin.page_request import Download, Page, Visit, get
+from stoplist.web.admin.page_request import Download, HtmlPage, PageRequest, get
 from stoplist.web.admin.times import DAY_MS, read_day_ms
 
 _PATH, _EXPORT_PATH = "/audit", "/audit/export"
@@ -33,27 +33,27 @@ _COLUMNS = (
 )
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """The newest entries that pass the filters; the form once more where a filter is none."""
     status, page = 200, None
     try:
-        page = await list_audit(visit.actor, visit.database, **_wanted(visit), before_id=_before(visit))
+        page = await list_audit(request.actor, request.database, **_wanted(request), before_id=_before(request))
     except (Missing, Forbidden):
         raise
     except Refused as refusal:
-        visit.refusal, status = refusal, 422
-    filters = {name: visit.query.text(name) for name in _FILTERS}
+        request.refusal, status = refusal, 422
+    filters = {name: request.query.text(name) for name in _FILTERS}
     given = {name: text for name, text in filters.items() if text}
     entries = [] if page is None else page.entries
-    return Page(
+    return HtmlPage(
         "audit/audit.html",
         {
             "page": page,
-            "rows": [(entry, title_of(entry), path_of(visit.actor, entry), facts_of(entry)) for entry in entries],
+            "rows": [(entry, title_of(entry), path_of(request.actor, entry), facts_of(entry)) for entry in entries],
             "actions": ACTIONS,
             "filters": filters,
             "is_filtered": bool(given),
-            "is_first": not visit.query.text("before"),
+            "is_first": not request.query.text("before"),
             "newest": _with(_PATH, given),
             "older": None if page is None else _with(_PATH, given | {"before": str(page.older)}),
             "export": _with(_EXPORT_PATH, given),
@@ -62,10 +62,10 @@ async def show(visit: Visit) -> Page:
     )
 
 
-async def export(visit: Visit) -> Download:
+async def export(request: PageRequest) -> Download:
     """All entries that pass the filters, newest first, as CSV."""
-    slices = export_audit(visit.actor, visit.database, **_wanted(visit))
-    today = datetime.fromtimestamp(visit.clock.now_ms() / 1000, UTC).date().isoformat()
+    slices = export_audit(request.actor, request.database, **_wanted(request))
+    today = datetime.fromtimestamp(request.clock.now_ms() / 1000, UTC).date().isoformat()
     return Download(f"stoplist-audit-{today}.csv", csv_lines.CONTENT_TYPE, _file(slices))
 
 
@@ -96,16 +96,16 @@ def _cells(entry: AuditEntry) -> tuple[str, ...]:
     )
 
 
-def _wanted(visit: Visit) -> dict[str, Any]:
+def _wanted(request: PageRequest) -> dict[str, Any]:
     """The filters as the operations take them. Raises Refused."""
-    first_ms = read_day_ms(visit.query.text("from"), field="from")
-    last_ms = read_day_ms(visit.query.text("until"), field="until")
+    first_ms = read_day_ms(request.query.text("from"), field="from")
+    last_ms = read_day_ms(request.query.text("until"), field="until")
     if first_ms is not None and last_ms is not None and last_ms < first_ms:
         raise Refused("This day is before the first one.", field="until")
     return {
-        "person": _named(visit.query.text("person")),
-        "action": visit.query.text("action") or None,
-        "target": _named(visit.query.text("target")),
+        "person": _named(request.query.text("person")),
+        "action": request.query.text("action") or None,
+        "target": _named(request.query.text("target")),
         "from_ms": first_ms,
         "until_ms": None if last_ms is None else last_ms + DAY_MS,
     }
@@ -118,8 +118,8 @@ def _named(text: str) -> str | None:
     return (canonical_or_none(text) if "@" in text else None) or text
 
 
-def _before(visit: Visit) -> int | None:
-    text = visit.query.text("before")
+def _before(request: PageRequest) -> int | None:
+    text = request.query.text("before")
     if not text:
         return None
     number = number_of(text)
@@ -132,4 +132,4 @@ def _with(path: str, query: dict[str, str]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
-WAYS = (get(_PATH, show), get(_EXPORT_PATH, export))
+ROUTES = (get(_PATH, show), get(_EXPORT_PATH, export))

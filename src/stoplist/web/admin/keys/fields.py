@@ -2,7 +2,7 @@
 
 from stoplist.errors import Refused
 from stoplist.oauth.model import MOST_PER_MINUTE
-from stoplist.web.admin.page_request import Visit
+from stoplist.web.admin.page_request import PageRequest
 
 PERMISSION_TEXTS = (
     ("read", "Read", "look up and list opt-outs, and follow every change"),
@@ -11,9 +11,9 @@ PERMISSION_TEXTS = (
 )
 
 
-def read_ceiling(visit: Visit, field: str) -> int | None:
+def read_ceiling(request: PageRequest, field: str) -> int | None:
     """The number in that field; None where it is empty. Raises Refused."""
-    text = visit.form.text(field)
+    text = request.form.text(field)
     if not text:
         return None
     digits = text.replace(",", "")

@@ -6,17 +6,17 @@ from stoplist.oauth.events import alarms, events_of
 from stoplist.oauth.store import may_change
 from stoplist.oauth.usage import DAY_MS, last_refusals, use_by_day
 from stoplist.web.admin.key_use import ALARM_SHOWN_MS, write_use
-from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.admin.rendering import day
 
 _DAYS = 30
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """The key's page."""
-    client_id, now_ms = visit.path["client_id"], visit.clock.now_ms()
-    await write_use(visit)
-    key = await show_credential(visit.actor, visit.database, client_id=client_id)
+    client_id, now_ms = request.path["client_id"], request.clock.now_ms()
+    await write_use(request)
+    key = await show_credential(request.actor, request.database, client_id=client_id)
     since_day = now_ms // DAY_MS - _DAYS + 1
     use = {
         one.day: (
@@ -24,21 +24,21 @@ async def show(visit: Visit) -> Page:
             one.limit_refusals,
             one.failed_authentications,
         )
-        for one in await use_by_day(visit.actor, visit.database, client_id, since_day=since_day)
+        for one in await use_by_day(request.actor, request.database, client_id, since_day=since_day)
     }
-    raised = await alarms(visit.actor, visit.database, since_ms=now_ms - ALARM_SHOWN_MS)
-    return Page(
+    raised = await alarms(request.actor, request.database, since_ms=now_ms - ALARM_SHOWN_MS)
+    return HtmlPage(
         "keys/key.html",
         {
             "key": key,
-            "may_change": may_change(visit.actor, key),
+            "may_change": may_change(request.actor, key),
             "days": [(day(one), use.get(one, (0, 0, 0))) for one in range(since_day, since_day + _DAYS)],
-            "refusals": await last_refusals(visit.actor, visit.database, client_id),
-            "events": await events_of(visit.actor, visit.database, client_id),
+            "refusals": await last_refusals(request.actor, request.database, client_id),
+            "events": await events_of(request.actor, request.database, client_id),
             "actions": ACTIONS,
             "alarm_ms": next((at_ms for alarmed, at_ms in raised if alarmed == client_id), None),
         },
     )
 
 
-WAYS = (get("/settings/keys/{client_id}", show),)
+ROUTES = (get("/settings/keys/{client_id}", show),)

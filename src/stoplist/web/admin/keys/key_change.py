@@ -12,7 +12,7 @@ from stoplist.oauth import credentials
 from stoplist.oauth.model import Credential
 from stoplist.oauth.store import may_change
 from stoplist.web.admin.form_names import opened, sealed
-from stoplist.web.admin.page_request import Handler, Page, Redirect, Visit, Way, get, post
+from stoplist.web.admin.page_request import Handler, HtmlPage, PageRequest, PageRoute, Redirect, get, post
 
 
 class _Action(NamedTuple):
@@ -79,52 +79,52 @@ _ACTIONS = (
 
 
 def _page(action: _Action) -> Handler:
-    async def show(visit: Visit) -> Page:
-        key = await credentials.show_credential(visit.actor, visit.database, client_id=visit.path["client_id"])
-        if not may_change(visit.actor, key):
+    async def show(request: PageRequest) -> HtmlPage:
+        key = await credentials.show_credential(request.actor, request.database, client_id=request.path["client_id"])
+        if not may_change(request.actor, key):
             raise Forbidden("Only an admin of every organization that this key covers, or an administrator, does this.")
-        new_id = sealed(visit, "new_client_id", ids.new_id(ids.CLIENT_ID))
-        return Page("keys/key_change.html", {"key": key, "action": action, "new_client_id": new_id})
+        new_id = sealed(request, "new_client_id", ids.new_id(ids.CLIENT_ID))
+        return HtmlPage("keys/key_change.html", {"key": key, "action": action, "new_client_id": new_id})
 
     return show
 
 
-async def _replace(visit: Visit) -> Page | Redirect:
-    new_client_id = opened(visit, "new_client_id")
+async def _replace(request: PageRequest) -> HtmlPage | Redirect:
+    new_client_id = opened(request, "new_client_id")
     try:
         made = await credentials.replace_credential(
-            visit.actor,
-            visit.database,
-            visit.clock,
-            client_id=visit.path["client_id"],
+            request.actor,
+            request.database,
+            request.clock,
+            client_id=request.path["client_id"],
             new_client_id=new_client_id,
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{new_client_id}", note="key-made-already")
     values = {"key": made.credential, "secret": made.client_secret, "done": "created"}
-    return Page("keys/key_secret.html", values | {"old_client_id": visit.path["client_id"]})
+    return HtmlPage("keys/key_secret.html", values | {"old_client_id": request.path["client_id"]})
 
 
-async def _rotate(visit: Visit) -> Page | Redirect:
-    client_id = visit.path["client_id"]
+async def _rotate(request: PageRequest) -> HtmlPage | Redirect:
+    client_id = request.path["client_id"]
     try:
         made = await credentials.rotate_secret(
-            visit.actor,
-            visit.database,
-            visit.clock,
+            request.actor,
+            request.database,
+            request.clock,
             client_id=client_id,
-            expected_prefix=visit.form.text("secret_prefix"),
+            expected_prefix=request.form.text("secret_prefix"),
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{client_id}", note="key-made-already")
     values = {"key": made.credential, "secret": made.client_secret, "done": "given a new secret"}
-    return Page("keys/key_secret.html", values | {"old_client_id": None})
+    return HtmlPage("keys/key_secret.html", values | {"old_client_id": None})
 
 
 def _switch(operation: Callable[..., Awaitable[Credential]], note: str) -> Handler:
-    async def switch(visit: Visit) -> Redirect:
-        client_id = visit.path["client_id"]
-        await operation(visit.actor, visit.database, visit.clock, client_id=client_id)
+    async def switch(request: PageRequest) -> Redirect:
+        client_id = request.path["client_id"]
+        await operation(request.actor, request.database, request.clock, client_id=client_id)
         return Redirect(f"/settings/keys/{client_id}", note=note)
 
     return switch
@@ -139,9 +139,9 @@ _DOING: dict[str, Handler] = {
 }
 
 
-def _ways(action: _Action) -> tuple[Way, Way]:
+def _routes(action: _Action) -> tuple[PageRoute, PageRoute]:
     path, page = f"/settings/keys/{{client_id}}/{action.name}", _page(action)
     return get(path, page), post(path, _DOING[action.name], again=page)
 
 
-WAYS = tuple(way for action in _ACTIONS for way in _ways(action))
+ROUTES = tuple(way for action in _ACTIONS for way in _routes(action))

@@ -6,48 +6,48 @@ from stoplist.oauth.credentials import create_credential
 from stoplist.organizations.organizations import list_organizations
 from stoplist.web.admin.form_names import opened, sealed
 from stoplist.web.admin.keys.fields import PERMISSION_TEXTS, read_ceiling
-from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 
 _PATH = "/settings/keys/new"
 
 
-async def form(visit: Visit) -> Page:
+async def form(request: PageRequest) -> HtmlPage:
     """What a key needs; the client_id that it will have is drawn now, so that a form sent twice makes one key."""
     organizations = [
         one
-        for one in await list_organizations(visit.actor, visit.database)
-        if not one.is_closed and visit.actor.administers([one.slug])
+        for one in await list_organizations(request.actor, request.database)
+        if not one.is_closed and request.actor.administers([one.slug])
     ]
-    return Page(
+    return HtmlPage(
         "keys/key_new.html",
         {
             "organizations": organizations,
             "permissions": PERMISSION_TEXTS,
-            "client_id": sealed(visit, "client_id", ids.new_id(ids.CLIENT_ID)),
+            "client_id": sealed(request, "client_id", ids.new_id(ids.CLIENT_ID)),
         },
     )
 
 
-async def create(visit: Visit) -> Page | Redirect:
+async def create(request: PageRequest) -> HtmlPage | Redirect:
     """The key exists."""
-    client_id = opened(visit, "client_id")
+    client_id = opened(request, "client_id")
     try:
         created = await create_credential(
-            visit.actor,
-            visit.database,
-            visit.clock,
-            label=visit.form.text("label"),
-            organizations=visit.form.all("organizations"),
-            default_organization=visit.form.text("default_organization") or None,
-            permissions=frozenset(visit.form.all("permissions")),
+            request.actor,
+            request.database,
+            request.clock,
+            label=request.form.text("label"),
+            organizations=request.form.all("organizations"),
+            default_organization=request.form.text("default_organization") or None,
+            permissions=frozenset(request.form.all("permissions")),
             client_id=client_id,
-            token_per_minute=read_ceiling(visit, "token_per_minute"),
-            api_per_minute=read_ceiling(visit, "api_per_minute"),
+            token_per_minute=read_ceiling(request, "token_per_minute"),
+            api_per_minute=read_ceiling(request, "api_per_minute"),
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{client_id}", note="key-made-already")
     values = {"key": created.credential, "secret": created.client_secret, "done": "created", "old_client_id": None}
-    return Page("keys/key_secret.html", values)
+    return HtmlPage("keys/key_secret.html", values)
 
 
-WAYS = (get(_PATH, form), post(_PATH, create, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, create, again=form))

@@ -3,24 +3,24 @@
 from stoplist.oauth.credentials import show_credential
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import list_organizations
-from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.request_context import API_PATH, DOCS_PATH, TOKEN_PATH
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """The sheet."""
-    key = await show_credential(visit.actor, visit.database, client_id=visit.path["client_id"])
+    key = await show_credential(request.actor, request.database, client_id=request.path["client_id"])
     organizations = [
-        (one, await list_groups(visit.actor, visit.database, org_slug=one.slug))
-        for one in await list_organizations(visit.actor, visit.database)
+        (one, await list_groups(request.actor, request.database, org_slug=one.slug))
+        for one in await list_organizations(request.actor, request.database)
         if one.slug in key.organizations and not one.is_closed
     ]
-    return Page(
+    return HtmlPage(
         "keys/key_sheet.html",
         {
             "key": key,
             "organizations": organizations,
-            "base_url": visit.desk.base_url,
+            "base_url": request.admin.base_url,
             "token_path": TOKEN_PATH,
             "api_path": API_PATH,
             "docs_path": DOCS_PATH,
@@ -28,4 +28,4 @@ async def show(visit: Visit) -> Page:
     )
 
 
-WAYS = (get("/settings/keys/{client_id}/sheet", show),)
+ROUTES = (get("/settings/keys/{client_id}/sheet", show),)

@@ -13,64 +13,64 @@ from stoplist.records.listing import EVERY_GROUP, Listing, browse
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import Reason, Status
 from stoplist.web.admin.opt_outs.paths import channel_of, feed_path, read_change
-from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.admin.times import DAY_MS, read_day_ms
 from stoplist.web.reference import prose
 
 _FILTERS = ("group", "status", "reason", "from", "until")
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """A page of the records that pass the filters; the form once more where a filter is none."""
-    channel, org_slug = channel_of(visit), visit.path["org_slug"]
-    organization = await show_organization(visit.actor, visit.database, org_slug)
+    channel, org_slug = channel_of(request), request.path["org_slug"]
+    organization = await show_organization(request.actor, request.database, org_slug)
     status, listing = 200, None
     try:
-        listing = await _listing(visit)
+        listing = await _listing(request)
     except (Missing, Forbidden):
         raise
     except Refused as refusal:
-        visit.refusal, status = refusal, 422
-    filters = {name: visit.query.text(name) for name in _FILTERS}
+        request.refusal, status = refusal, 422
+    filters = {name: request.query.text(name) for name in _FILTERS}
     here, set_filters = feed_path(org_slug, channel), {name: text for name, text in filters.items() if text}
-    return Page(
+    return HtmlPage(
         "opt_outs/feed.html",
         {
             "organization": organization,
             "channel": channel.name,
             "channels": CHANNELS,
             "words": prose.CHANNELS,
-            "groups": await list_groups(visit.actor, visit.database, org_slug=org_slug),
+            "groups": await list_groups(request.actor, request.database, org_slug=org_slug),
             "every_group": EVERY_GROUP,
             "statuses": get_args(Status),
             "reasons": get_args(Reason),
             "filters": filters,
             "is_filtered": bool(set_filters),
-            "is_first": not visit.query.text("before"),
+            "is_first": not request.query.text("before"),
             "listing": listing,
             "here": here,
             "newest": _with(here, set_filters),
             "older": None if listing is None else _with(here, set_filters | {"before": str(listing.older)}),
-            "may_add": not organization.is_closed and visit.actor.administers([org_slug]),
+            "may_add": not organization.is_closed and request.actor.administers([org_slug]),
         },
         status,
     )
 
 
-async def _listing(visit: Visit) -> Listing:
-    first_ms = read_day_ms(visit.query.text("from"), field="from")
-    last_ms = read_day_ms(visit.query.text("until"), field="until")
+async def _listing(request: PageRequest) -> Listing:
+    first_ms = read_day_ms(request.query.text("from"), field="from")
+    last_ms = read_day_ms(request.query.text("until"), field="until")
     if first_ms is not None and last_ms is not None and last_ms < first_ms:
         raise Refused("This day is before the first one.", field="until")
-    before = visit.query.text("before")
+    before = request.query.text("before")
     return await browse(
-        visit.actor,
-        visit.database,
-        org_slug=visit.path["org_slug"],
-        channel=channel_of(visit),
-        group=visit.query.text("group") or None,
-        status=visit.query.text("status") or None,
-        reason=visit.query.text("reason") or None,
+        request.actor,
+        request.database,
+        org_slug=request.path["org_slug"],
+        channel=channel_of(request),
+        group=request.query.text("group") or None,
+        status=request.query.text("status") or None,
+        reason=request.query.text("reason") or None,
         recorded_from_ms=first_ms,
         recorded_until_ms=None if last_ms is None else last_ms + DAY_MS,
         before_seq=read_change(before) if before else None,
@@ -81,4 +81,4 @@ def _with(here: str, query: dict[str, str]) -> str:
     return f"{here}?{urlencode(query)}" if query else here
 
 
-WAYS = (get("/unsubscribes/{org_slug}/{channel}", show),)
+ROUTES = (get("/unsubscribes/{org_slug}/{channel}", show),)

@@ -10,7 +10,7 @@ from stoplist.records.manual_entry import record_by_hand
 from stoplist.unsubscribes.model import MAX_SOURCE_CHARS, UNSUBSCRIBED
 from stoplist.web.admin.opt_outs.paths import channel_of, feed_path
 from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, recorded
-from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.admin.times import read_moment
 from stoplist.web.reference import prose
 
@@ -18,15 +18,15 @@ _PATH = "/unsubscribes/{org_slug}/{channel}/add"
 _EVERY_GROUP = "all"
 
 
-async def form(visit: Visit) -> Page:
+async def form(request: PageRequest) -> HtmlPage:
     """What an opt-out needs."""
-    channel, org_slug = channel_of(visit), visit.path["org_slug"]
-    await find_target_of_person(visit.actor, visit.database, org_slug=org_slug, group_id=None)
-    groups = await list_groups(visit.actor, visit.database, org_slug=org_slug)
-    return Page(
+    channel, org_slug = channel_of(request), request.path["org_slug"]
+    await find_target_of_person(request.actor, request.database, org_slug=org_slug, group_id=None)
+    groups = await list_groups(request.actor, request.database, org_slug=org_slug)
+    return HtmlPage(
         "opt_outs/manual_entry.html",
         {
-            "organization": await show_organization(visit.actor, visit.database, org_slug),
+            "organization": await show_organization(request.actor, request.database, org_slug),
             "groups": [group for group in groups if group.retired_ms is None],
             "every_group": _EVERY_GROUP,
             "reasons": OPT_OUT_REASONS,
@@ -38,23 +38,23 @@ async def form(visit: Visit) -> Page:
     )
 
 
-async def add(visit: Visit) -> Redirect:
+async def add(request: PageRequest) -> Redirect:
     """The opt-out is recorded; the record's page says what became of it."""
-    group_id = visit.form.text("group_id")
+    group_id = request.form.text("group_id")
     done = await record_by_hand(
-        visit.actor,
-        visit.desk.opt_outs,
-        channel_of(visit),
-        org_slug=visit.path["org_slug"],
+        request.actor,
+        request.admin.opt_outs,
+        channel_of(request),
+        org_slug=request.path["org_slug"],
         group_id=group_id if group_id not in ("", _EVERY_GROUP) else None,
         all_groups=group_id == _EVERY_GROUP,
-        address=visit.form.text("address"),
+        address=request.form.text("address"),
         status=UNSUBSCRIBED,
-        occurred_at=read_moment(visit.form.text("occurred_at"), field="occurred_at"),
-        reason=visit.form.text("reason") or None,
-        stated_reason=visit.form.text("stated_reason"),
+        occurred_at=read_moment(request.form.text("occurred_at"), field="occurred_at"),
+        reason=request.form.text("reason") or None,
+        stated_reason=request.form.text("stated_reason"),
     )
-    return recorded(visit, done, UNSUBSCRIBED)
+    return recorded(request, done, UNSUBSCRIBED)
 
 
-WAYS = (get(_PATH, form), post(_PATH, add, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, add, again=form))

@@ -17,14 +17,14 @@ from stoplist.organizations.organizations import list_organizations
 from stoplist.records.daily_counts import DEFAULT_DAYS, DayCount, recent, totals
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.web.admin.key_use import write_use
-from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.admin.rendering import day
 from stoplist.web.reference import prose
 
 _SLOW_MS = 100.0
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How the stores stand, as this process sees them."""
 
     database_kind: str
@@ -35,31 +35,31 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     decided_alone: int
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """Over all that the person sees, or one organization of it."""
-    organizations = await list_organizations(visit.actor, visit.database)
-    org_slug = visit.query.text("organization") or None
+    organizations = await list_organizations(request.actor, request.database)
+    org_slug = request.query.text("organization") or None
     values: dict[str, Any] = {"organizations": organizations, "org_slug": org_slug, "days": DEFAULT_DAYS}
     if not organizations:
-        return Page("opt_outs/overview_empty.html", values | {"has_key": False})
-    sums = await totals(visit.actor, visit.database, org_slug=org_slug)
+        return HtmlPage("opt_outs/overview_empty.html", values | {"has_key": False})
+    sums = await totals(request.actor, request.database, org_slug=org_slug)
     if org_slug is None and not any(one.unsubscribed or one.resubscribed for one in sums):
-        keys = await list_credentials(visit.actor, visit.database)
-        return Page("opt_outs/overview_empty.html", values | {"has_key": bool(keys)})
-    await write_use(visit)
-    lately = await recent(visit.actor, visit.database, visit.clock, org_slug=org_slug)
+        keys = await list_credentials(request.actor, request.database)
+        return HtmlPage("opt_outs/overview_empty.html", values | {"has_key": bool(keys)})
+    await write_use(request)
+    lately = await recent(request.actor, request.database, request.clock, org_slug=org_slug)
     values |= {
         "totals": sums,
         "words": prose.CHANNELS,
         "series": [prose.CHANNELS[name].tag for name in CHANNELS],
         "by_day": _stacked(lately.days),
         "reasons": lately.reasons,
-        "trouble": await keys_in_trouble(visit.actor, visit.database, visit.clock, org_slug=org_slug),
+        "trouble": await keys_in_trouble(request.actor, request.database, request.clock, org_slug=org_slug),
         "trouble_days": TROUBLE_DAYS,
         "most_keys": MOST_KEYS,
-        "health": await _health(visit) if visit.actor.is_administrator else None,
+        "health": await _health(request) if request.actor.is_administrator else None,
     }
-    return Page("opt_outs/overview.html", values)
+    return HtmlPage("opt_outs/overview.html", values)
 
 
 def _stacked(counts: Iterable[DayCount]) -> list[tuple[str, list[int]]]:
@@ -67,19 +67,19 @@ def _stacked(counts: Iterable[DayCount]) -> list[tuple[str, list[int]]]:
     return [(day(one), [count.unsubscribed for count in of_day]) for one, of_day in groupby(counts, lambda it: it.day)]
 
 
-async def _health(visit: Visit) -> Health:
-    began_ns = visit.clock.monotonic_ns()
-    await schema.read(visit.database)
-    took_ms = (visit.clock.monotonic_ns() - began_ns) / 1_000_000
-    limits = visit.desk.limiter.health()
-    return Health(
-        database_kind=visit.database.kind,
+async def _health(request: PageRequest) -> StoreStatus:
+    began_ns = request.clock.monotonic_ns()
+    await schema.read(request.database)
+    took_ms = (request.clock.monotonic_ns() - began_ns) / 1_000_000
+    limits = request.admin.limiter.health()
+    return StoreStatus(
+        database_kind=request.database.kind,
         database_ms=took_ms,
         is_slow=took_ms > _SLOW_MS,
-        has_limit_store=visit.desk.limiter.is_shared,
+        has_limit_store=request.admin.limiter.is_shared,
         is_limit_store_lost=limits.is_lost,
         decided_alone=limits.decided_alone,
     )
 
 
-WAYS = (get("/", show),)
+ROUTES = (get("/", show),)

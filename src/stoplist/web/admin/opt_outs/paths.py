@@ -6,20 +6,20 @@ Source: docs/interface.md section D10.
 from stoplist.errors import Missing
 from stoplist.unsubscribes.channel import CHANNELS, Channel
 from stoplist.web.admin.fields import number_of
-from stoplist.web.admin.page_request import Visit
+from stoplist.web.admin.page_request import PageRequest
 
 
-def channel_of(visit: Visit) -> Channel:
+def channel_of(request: PageRequest) -> Channel:
     """The channel in the path; Missing where it is none."""
-    channel = CHANNELS.get(visit.path["channel"])
+    channel = CHANNELS.get(request.path["channel"])
     if channel is None:
         raise Missing(f"There is no such channel: it is one of {', '.join(CHANNELS)}.")
     return channel
 
 
-def change_of(visit: Visit) -> int:
+def change_of(request: PageRequest) -> int:
     """The number of a change in the path; Missing where it is none."""
-    return read_change(visit.path["seq"])
+    return read_change(request.path["seq"])
 
 
 def read_change(text: str) -> int:
@@ -30,9 +30,9 @@ def read_change(text: str) -> int:
     return number
 
 
-def after_of(visit: Visit) -> int | None:
+def after_of(request: PageRequest) -> int | None:
     """The number after which a page of a list begins; None for the first page."""
-    text = visit.query.text("after")
+    text = request.query.text("after")
     return read_change(text) if text else None
 
 

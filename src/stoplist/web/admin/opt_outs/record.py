@@ -6,35 +6,37 @@ Source: docs/interface.md sections D5 and D11.
 from stoplist.organizations.groups import list_groups
 from stoplist.records.history import RecordShown, record_at
 from stoplist.web.admin.opt_outs.paths import change_of, channel_of, feed_path
-from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.reference import prose
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """The record that a change made or changed, as it is now."""
-    channel, org_slug = channel_of(visit), visit.path["org_slug"]
-    record = await record_at(visit.actor, visit.database, org_slug=org_slug, channel=channel, seq=change_of(visit))
-    return Page(
+    channel, org_slug = channel_of(request), request.path["org_slug"]
+    record = await record_at(
+        request.actor, request.database, org_slug=org_slug, channel=channel, seq=change_of(request)
+    )
+    return HtmlPage(
         "opt_outs/record.html",
         {
             "record": record,
             "words": prose.CHANNELS[channel.name],
             "here": f"{feed_path(org_slug, channel)}/{record.seq}",
             "feed": feed_path(org_slug, channel),
-            "now_ms": visit.clock.now_ms(),
-            "may_change": await _may_change(visit, record),
+            "now_ms": request.clock.now_ms(),
+            "may_change": await _may_change(request, record),
         },
     )
 
 
-async def _may_change(visit: Visit, record: RecordShown) -> bool:
+async def _may_change(request: PageRequest, record: RecordShown) -> bool:
     """Whether the page offers it: what a closed organization or a retired group holds stays as it is."""
-    if record.is_closed or not visit.actor.administers([record.org_slug]):
+    if record.is_closed or not request.actor.administers([record.org_slug]):
         return False
     if record.group_id is None:
         return True
-    groups = await list_groups(visit.actor, visit.database, org_slug=record.org_slug)
+    groups = await list_groups(request.actor, request.database, org_slug=record.org_slug)
     return any(group.group_id == record.group_id and group.retired_ms is None for group in groups)
 
 
-WAYS = (get("/unsubscribes/{org_slug}/{channel}/{seq}", show),)
+ROUTES = (get("/unsubscribes/{org_slug}/{channel}/{seq}", show),)

@@ -11,7 +11,7 @@ from stoplist.records.manual_entry import record_by_hand
 from stoplist.unsubscribes.model import MAX_SOURCE_CHARS, RESUBSCRIBED, UNSUBSCRIBED, Status
 from stoplist.web.admin.opt_outs.paths import change_of, channel_of, feed_path
 from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, recorded
-from stoplist.web.admin.page_request import Handler, Page, Redirect, Visit, Way, get, post
+from stoplist.web.admin.page_request import Handler, HtmlPage, PageRequest, PageRoute, Redirect, get, post
 from stoplist.web.admin.times import read_moment
 from stoplist.web.reference import prose
 
@@ -32,11 +32,11 @@ _CHANGES = (
 
 
 def _form(change: _Change) -> Handler:
-    async def form(visit: Visit) -> Page:
-        record = await _record(visit)
-        await find_target_of_person(visit.actor, visit.database, org_slug=record.org_slug, group_id=record.group_id)
-        channel = channel_of(visit)
-        return Page(
+    async def form(request: PageRequest) -> HtmlPage:
+        record = await _record(request)
+        await find_target_of_person(request.actor, request.database, org_slug=record.org_slug, group_id=record.group_id)
+        channel = channel_of(request)
+        return HtmlPage(
             "opt_outs/record_change.html",
             {
                 "record": record,
@@ -53,39 +53,39 @@ def _form(change: _Change) -> Handler:
 
 
 def _doing(change: _Change) -> Handler:
-    async def do(visit: Visit) -> Redirect:
-        record = await _record(visit)
+    async def do(request: PageRequest) -> Redirect:
+        record = await _record(request)
         done = await record_by_hand(
-            visit.actor,
-            visit.desk.opt_outs,
-            channel_of(visit),
+            request.actor,
+            request.admin.opt_outs,
+            channel_of(request),
             org_slug=record.org_slug,
             group_id=record.group_id,
             all_groups=record.group_id is None,
             address=record.address,
             status=change.status,
-            occurred_at=read_moment(visit.form.text("occurred_at"), field="occurred_at"),
-            reason=visit.form.text("reason") or None,
-            stated_reason=visit.form.text("stated_reason"),
+            occurred_at=read_moment(request.form.text("occurred_at"), field="occurred_at"),
+            reason=request.form.text("reason") or None,
+            stated_reason=request.form.text("stated_reason"),
         )
-        return recorded(visit, done, change.status)
+        return recorded(request, done, change.status)
 
     return do
 
 
-async def _record(visit: Visit) -> RecordShown:
+async def _record(request: PageRequest) -> RecordShown:
     return await record_at(
-        visit.actor,
-        visit.database,
-        org_slug=visit.path["org_slug"],
-        channel=channel_of(visit),
-        seq=change_of(visit),
+        request.actor,
+        request.database,
+        org_slug=request.path["org_slug"],
+        channel=channel_of(request),
+        seq=change_of(request),
     )
 
 
-def _ways(change: _Change) -> tuple[Way, Way]:
+def _routes(change: _Change) -> tuple[PageRoute, PageRoute]:
     path, form = f"/unsubscribes/{{org_slug}}/{{channel}}/{{seq}}/{change.name}", _form(change)
     return get(path, form), post(path, _doing(change), again=form)
 
 
-WAYS = tuple(way for change in _CHANGES for way in _ways(change))
+ROUTES = tuple(way for change in _CHANGES for way in _routes(change))

@@ -3,14 +3,14 @@
 from stoplist.errors import Missing
 from stoplist.oauth.credentials import show_credential
 from stoplist.records.submissions import SubmissionShown
-from stoplist.web.admin.page_request import Visit
+from stoplist.web.admin.page_request import PageRequest
 
 
-async def label_of_sender(visit: Visit, submission: SubmissionShown) -> str | None:
+async def label_of_sender(request: PageRequest, submission: SubmissionShown) -> str | None:
     """The label of the key that sent it; None where it was no key, or one that this person does not see."""
     if submission.actor_kind != "client":
         return None
     try:
-        return (await show_credential(visit.actor, visit.database, client_id=submission.actor_id)).label
+        return (await show_credential(request.actor, request.database, client_id=submission.actor_id)).label
     except Missing:
         return None

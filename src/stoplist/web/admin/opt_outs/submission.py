@@ -8,32 +8,32 @@ from stoplist.records.submissions import find_submission, records_of_submission
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.web.admin.opt_outs.paths import after_of, feed_path
 from stoplist.web.admin.opt_outs.senders import label_of_sender
-from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.reference import prose
 
 _AT_ONCE = 50
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """The submission, and a page of the states that it made."""
-    submission = await find_submission(visit.actor, visit.database, visit.path["submission_id"])
+    submission = await find_submission(request.actor, request.database, request.path["submission_id"])
     # One more than the page holds tells whether there is another page.
     records = await records_of_submission(
-        visit.actor, visit.database, submission, after_seq=after_of(visit), limit=_AT_ONCE + 1
+        request.actor, request.database, submission, after_seq=after_of(request), limit=_AT_ONCE + 1
     )
-    return Page(
+    return HtmlPage(
         "opt_outs/submission.html",
         {
             "submission": submission,
-            "organization": await show_organization(visit.actor, visit.database, submission.org_slug),
-            "label": await label_of_sender(visit, submission),
+            "organization": await show_organization(request.actor, request.database, submission.org_slug),
+            "label": await label_of_sender(request, submission),
             "records": records[:_AT_ONCE],
             "next_after": records[_AT_ONCE - 1].seq if len(records) > _AT_ONCE else None,
-            "is_first": not visit.query.text("after"),
+            "is_first": not request.query.text("after"),
             "words": prose.CHANNELS[submission.channel],
             "feed": feed_path(submission.org_slug, CHANNELS[submission.channel]),
         },
     )
 
 
-WAYS = (get("/unsubscribes/{submission_id}", show),)
+ROUTES = (get("/unsubscribes/{submission_id}", show),)

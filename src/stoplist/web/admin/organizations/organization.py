@@ -5,24 +5,24 @@ from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import show_organization
 from stoplist.staff.people import people_of
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.reference import prose
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """The organization's page; its people are for its admins."""
-    slug = visit.path["slug"]
-    organization = await show_organization(visit.actor, visit.database, slug)
-    keys = [key for key in await list_credentials(visit.actor, visit.database) if slug in key.organizations]
-    is_admin = visit.actor.administers([slug])
-    return Page(
+    slug = request.path["slug"]
+    organization = await show_organization(request.actor, request.database, slug)
+    keys = [key for key in await list_credentials(request.actor, request.database) if slug in key.organizations]
+    is_admin = request.actor.administers([slug])
+    return HtmlPage(
         "organizations/organization.html",
         {
             "organization": organization,
-            "groups": await list_groups(visit.actor, visit.database, org_slug=slug),
+            "groups": await list_groups(request.actor, request.database, org_slug=slug),
             "is_admin": is_admin,
             "may_change": is_admin and not organization.is_closed,
-            "people": await people_of(visit.actor, visit.database, org_slug=slug) if is_admin else [],
+            "people": await people_of(request.actor, request.database, org_slug=slug) if is_admin else [],
             "keys": keys,
             "channels": CHANNELS,
             "words": prose.CHANNELS,
@@ -30,4 +30,4 @@ async def show(visit: Visit) -> Page:
     )
 
 
-WAYS = (get("/organizations/{slug}", show),)
+ROUTES = (get("/organizations/{slug}", show),)

@@ -2,30 +2,35 @@
 
 from stoplist.organizations.organizations import show_organization
 from stoplist.staff.people import add_to_organization
-from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.admin.roles import ROLE_TEXTS, read_role
 from stoplist.web.admin.sign_in_links import link_page, person_path
 
 _PATH = "/organizations/{slug}/people/new"
 
 
-async def form(visit: Visit) -> Page:
+async def form(request: PageRequest) -> HtmlPage:
     """An e-mail address and a role."""
-    organization = await show_organization(visit.actor, visit.database, visit.path["slug"])
-    visit.actor.must_administer(organization.slug)
-    return Page("organizations/organization_person_new.html", {"organization": organization, "roles": ROLE_TEXTS})
+    organization = await show_organization(request.actor, request.database, request.path["slug"])
+    request.actor.must_administer(organization.slug)
+    return HtmlPage("organizations/organization_person_new.html", {"organization": organization, "roles": ROLE_TEXTS})
 
 
-async def add(visit: Visit) -> Page | Redirect:
+async def add(request: PageRequest) -> HtmlPage | Redirect:
     """The person has the role. Somebody who was not known gets an account, whose sign-in link is shown this once."""
-    slug = visit.path["slug"]
+    slug = request.path["slug"]
     person, link = await add_to_organization(
-        visit.actor, visit.database, visit.clock, email=visit.form.text("email"), org_slug=slug, role=read_role(visit)
+        request.actor,
+        request.database,
+        request.clock,
+        email=request.form.text("email"),
+        org_slug=slug,
+        role=read_role(request),
     )
     back = person_path(person.email, slug)
     if link is None:
         return Redirect(back, note="role-set-known")
-    return link_page(visit, link, back=back)
+    return link_page(request, link, back=back)
 
 
-WAYS = (get(_PATH, form), post(_PATH, add, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, add, again=form))

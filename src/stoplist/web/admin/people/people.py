@@ -1,12 +1,12 @@
 """Settings → People: everybody who may use these pages, for administrators. Source: docs/interface.md section D11."""
 
 from stoplist.staff.people import list_people
-from stoplist.web.admin.page_request import Page, Visit, get
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """The table, by e-mail address."""
-    return Page("people/people.html", {"people": await list_people(visit.actor, visit.database)})
+    return HtmlPage("people/people.html", {"people": await list_people(request.actor, request.database)})
 
 
-WAYS = (get("/settings/people", show),)
+ROUTES = (get("/settings/people", show),)

@@ -4,19 +4,19 @@ from stoplist.errors import Refused
 from stoplist.organizations.organizations import list_organizations
 from stoplist.staff.people import set_role, show_person
 from stoplist.staff.sessions import end_session, list_sessions
-from stoplist.web.admin.page_request import Page, Redirect, Visit, get, post
+from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.admin.roles import ROLE_TEXTS, read_role
 from stoplist.web.admin.sign_in_links import person_path
 
 _PATH = "/settings/people/{email:path}"
 
 
-async def show(visit: Visit) -> Page:
+async def show(request: PageRequest) -> HtmlPage:
     """The person's page."""
-    visit.actor.must_be_administrator()
-    person = await show_person(visit.actor, visit.database, email=visit.path["email"])
-    organizations = await list_organizations(visit.actor, visit.database)
-    return Page(
+    request.actor.must_be_administrator()
+    person = await show_person(request.actor, request.database, email=request.path["email"])
+    organizations = await list_organizations(request.actor, request.database)
+    return HtmlPage(
         "people/person.html",
         {
             "person": person,
@@ -24,41 +24,41 @@ async def show(visit: Visit) -> Page:
             "others": [one for one in organizations if one.slug not in person.roles and not one.is_closed],
             "roles": ROLE_TEXTS,
             "sessions": await list_sessions(
-                visit.actor,
-                visit.database,
-                visit.clock,
+                request.actor,
+                request.database,
+                request.clock,
                 email=person.email,
-                current_session_id=visit.session_id,
+                current_session_id=request.session_id,
             ),
         },
     )
 
 
-async def give_role(visit: Visit) -> Redirect:
+async def give_role(request: PageRequest) -> Redirect:
     """The person has that role in that organization."""
-    visit.actor.must_be_administrator()
-    email, org_slug = visit.path["email"], visit.form.text("org_slug")
+    request.actor.must_be_administrator()
+    email, org_slug = request.path["email"], request.form.text("org_slug")
     if not org_slug:
         raise Refused("Choose the organization in which the role holds.", field="org_slug")
     await set_role(
-        visit.actor,
-        visit.database,
-        visit.clock,
+        request.actor,
+        request.database,
+        request.clock,
         email=email,
         org_slug=org_slug,
-        role=read_role(visit),
+        role=read_role(request),
     )
     return Redirect(person_path(email), note="role-set")
 
 
-async def end(visit: Visit) -> Redirect:
+async def end(request: PageRequest) -> Redirect:
     """That session has ended."""
-    visit.actor.must_be_administrator()
-    await end_session(visit.actor, visit.database, visit.clock, session_id=visit.form.text("session_id"))
-    return Redirect(person_path(visit.path["email"]), note="session-ended")
+    request.actor.must_be_administrator()
+    await end_session(request.actor, request.database, request.clock, session_id=request.form.text("session_id"))
+    return Redirect(person_path(request.path["email"]), note="session-ended")
 
 
-WAYS = (
+ROUTES = (
     post(f"{_PATH}/role", give_role, again=show),
     post(f"{_PATH}/end-session", end, again=show),
     get(_PATH, show),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from stoplist.staff import people
 from stoplist.staff.model import Person
-from stoplist.web.admin.page_request import Handler, Page, Redirect, Visit, Way, get, post
+from stoplist.web.admin.page_request import Handler, HtmlPage, PageRequest, PageRoute, Redirect, get, post
 from stoplist.web.admin.sign_in_links import person_path
 
 
@@ -73,10 +73,10 @@ _ACTIONS = (
 
 
 def _page(action: _Action) -> Handler:
-    async def show(visit: Visit) -> Page:
-        visit.actor.must_be_administrator()
-        person = await people.show_person(visit.actor, visit.database, email=visit.path["email"])
-        return Page(
+    async def show(request: PageRequest) -> HtmlPage:
+        request.actor.must_be_administrator()
+        person = await people.show_person(request.actor, request.database, email=request.path["email"])
+        return HtmlPage(
             "people/person_change.html", {"person": person, "here": person_path(person.email), "action": action}
         )
 
@@ -84,17 +84,17 @@ def _page(action: _Action) -> Handler:
 
 
 def _doing(action: _Action) -> Handler:
-    async def change(visit: Visit) -> Redirect:
-        email = visit.path["email"]
-        person = await action.operation(visit.actor, visit.database, visit.clock, email=email)
+    async def change(request: PageRequest) -> Redirect:
+        email = request.path["email"]
+        person = await action.operation(request.actor, request.database, request.clock, email=email)
         return Redirect(person_path(person.email), note=action.done)
 
     return change
 
 
-def _ways(action: _Action) -> tuple[Way, Way]:
+def _routes(action: _Action) -> tuple[PageRoute, PageRoute]:
     path, page = f"/settings/people/{{email:path}}/{action.name}", _page(action)
     return get(path, page), post(path, _doing(action), again=page)
 
 
-WAYS = tuple(way for action in _ACTIONS for way in _ways(action))
+ROUTES = tuple(way for action in _ACTIONS for way in _routes(action))
