@@ -183,9 +183,9 @@ def _without_tokens(reply: Reply) -> Reply:
         Reply(status=429, headers={"retry-after": "7"}, body=b'{"error": "rate_limited"}'),
         Reply(status=500),
         Reply(status=503, headers={"retry-after": "7"}, body=b'{"error": "temporarily_unavailable"}'),
-        Alter(_without_tokens),
-        Alter(lambda reply: msgspec.structs.replace(reply, body=reply.body[:40])),
-        Alter(lambda reply: msgspec.structs.replace(reply, status=502)),
+        pytest.param(Alter(_without_tokens), id="without tokens"),
+        pytest.param(Alter(lambda reply: msgspec.structs.replace(reply, body=reply.body[:40])), id="cut short"),
+        pytest.param(Alter(lambda reply: msgspec.structs.replace(reply, status=502)), id="as 502"),
     ],
     ids=str,
 )
