@@ -93,7 +93,7 @@ class Application:
         )
         self._app = build_app(parts, trusted_proxies=trusted_proxies)
 
-    def acquire(
+    def request(
         self,
         method: str,
         target: str,
@@ -131,7 +131,7 @@ class Application:
     ) -> Answer:
         """The answer of the token endpoint to this form."""
         body = form if isinstance(form, bytes) else urlencode(form).encode()
-        return self.acquire("POST", TOKEN_PATH, headers=[FORM, *headers], body=body, peer=peer)
+        return self.request("POST", TOKEN_PATH, headers=[FORM, *headers], body=body, peer=peer)
 
     def issue(self, key: Key, *, peer: str = PARTNER_IP) -> Answer:
         """The `client_credentials` grant, as most programs ask for it."""
@@ -143,7 +143,7 @@ class Application:
 
     def call(self, access_token: str, target: str = "/api/v1/unsubscribe/email", *, method: str = "GET") -> Answer:
         """The API, with this token."""
-        return self.acquire(method, target, headers=[("authorization", f"Bearer {access_token}")])
+        return self.request(method, target, headers=[("authorization", f"Bearer {access_token}")])
 
     def new_key(self, **options: Any) -> Key:
         """An active key of the organization `acme`."""

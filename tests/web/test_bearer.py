@@ -77,14 +77,14 @@ NOT_THERE = [
 @pytest.mark.parametrize(("path", "status"), [(path, 200) for path in THERE] + [(path, 404) for path in NOT_THERE])
 def test_every_path_of_the_api_asks_for_a_token_first(app: Application, token: str, path: str, status: int) -> None:
     """Whether it exists or not, and however it is spelt: 401 without a token; with one its answer, or 404."""
-    check_kept_out(app.acquire("GET", path))
+    check_kept_out(app.request("GET", path))
     check_entered(app.call(token, path), status)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_asks_for_a_token_first(app: Application, token: str, method: str) -> None:
     """Also `OPTIONS`: nothing of the API is told to a stranger."""
-    check_kept_out(app.acquire(method, API))
+    check_kept_out(app.request(method, API))
     check_entered(app.call(token, API, method=method), {"GET": 200, "HEAD": 200, "POST": 400}.get(method, 405))
     check_entered(app.call(token, NOTHING, method=method), 404)
 
@@ -92,7 +92,7 @@ def test_every_method_asks_for_a_token_first(app: Application, token: str, metho
 @given(rest=st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
 def test_no_path_below_the_api_is_open(standing: Application, rest: str) -> None:
     """Any text after `/api/v1/` at all."""
-    check_kept_out(standing.acquire("GET", f"/api/v1/{quote(rest, errors='surrogatepass')}"))
+    check_kept_out(standing.request("GET", f"/api/v1/{quote(rest, errors='surrogatepass')}"))
 
 
 OTHER_PATHS = [
@@ -105,8 +105,8 @@ OTHER_PATHS = [
 @pytest.mark.parametrize("path", OTHER_PATHS)
 def test_other_paths_ask_for_no_token_and_do_nothing(app: Application, key: Key, path: str) -> None:
     """They do not exist: 404, in the envelope of the API, also for what would be right at the token endpoint."""
-    check_envelope(app.acquire("GET", path), 404, "not_found")
-    grant = app.acquire("POST", path, headers=[FORM, key.basic], body=b"grant_type=client_credentials")
+    check_envelope(app.request("GET", path), 404, "not_found")
+    grant = app.request("POST", path, headers=[FORM, key.basic], body=b"grant_type=client_credentials")
     check_envelope(grant, 404, "not_found")
 
 
@@ -140,7 +140,7 @@ def test_anything_but_one_bearer_header_is_no_token(app: Application, token: str
     filled = [(name, text if isinstance(text, bytes) else text.encode()) for name, text in headers]
     for place, text in fillings.items():
         filled = [(name, value.replace(place, text.encode())) for name, value in filled]
-    answer = app.acquire("GET", API, headers=list(filled))
+    answer = app.request("GET", API, headers=list(filled))
     check_kept_out(answer)
     assert token[7:] not in f"{answer.headers}{answer.body!r}"
 
@@ -150,13 +150,13 @@ def test_a_token_outside_the_header_counts_as_none(app: Application, token: str,
     """RFC 6750 sections 2.2 and 2.3 are not offered: such a token ends up in logs."""
     target = f"{API}?access_token={token}" if where == "query" else API
     bodies = {"form": f"access_token={token}".encode(), "JSON": f'{{"access_token":"{token}"}}'.encode()}
-    check_kept_out(app.acquire("POST", target, headers=[FORM], body=bodies.get(where, b"")))
+    check_kept_out(app.request("POST", target, headers=[FORM], body=bodies.get(where, b"")))
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR", "Bearer  "])
 def test_the_scheme_may_be_in_any_case(app: Application, token: str, scheme: str) -> None:
     """RFC 9110 section 11.1."""
-    check_entered(app.acquire("GET", API, headers=[("authorization", f"{scheme} {token}")]))
+    check_entered(app.request("GET", API, headers=[("authorization", f"{scheme} {token}")]))
 
 
 def test_tokens_of_other_kinds_do_not_enter(app: Application, key: Key) -> None:
@@ -168,7 +168,7 @@ def test_tokens_of_other_kinds_do_not_enter(app: Application, key: Key) -> None:
 @given(value=st.binary() | st.binary().map(lambda raw: b"Bearer " + raw))
 def test_any_authorization_header_is_answered(standing: Application, value: bytes) -> None:
     """Any bytes at all: 401, and never a 500."""
-    check_kept_out(standing.acquire("GET", API, headers=[("authorization", value)]))
+    check_kept_out(standing.request("GET", API, headers=[("authorization", value)]))
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def test_closing_an_organization_leaves_its_keys_alone(app: Application) -> None
 def test_plain_http_is_refused_before_the_token_is_looked_at(app: Application, token: str) -> None:
     """400 `bad_request`, never a redirect, with a token or without; not counted."""
     for headers in ([("authorization", f"Bearer {token}")], []):
-        answer = app.acquire("GET", API, headers=list(headers), scheme="http")
+        answer = app.request("GET", API, headers=list(headers), scheme="http")
         check_envelope(answer, 400, "bad_request")
         assert answer.header("location") is answer.header("www-authenticate") is None
     assert app.call(token).header("ratelimit") == '"api";r=59;t=60'
@@ -279,6 +279,6 @@ def test_a_proxy_without_https_is_refused(deployment: Deployment, clock: FakeClo
     authorization = ("authorization", f"Bearer {app.pair(app.new_key())['access_token']}")
     https = ("x-forwarded-proto", "https")
     for headers, peer in (([], PROXY_IP), ([("x-forwarded-proto", "http")], PROXY_IP), ([https], STRANGER_IP)):
-        answer = app.acquire("GET", API, headers=[authorization, *headers], peer=peer, scheme="http")
+        answer = app.request("GET", API, headers=[authorization, *headers], peer=peer, scheme="http")
         check_envelope(answer, 400, "bad_request")
-    check_entered(app.acquire("GET", API, headers=[authorization, https], peer=PROXY_IP, scheme="http"))
+    check_entered(app.request("GET", API, headers=[authorization, https], peer=PROXY_IP, scheme="http"))

@@ -47,7 +47,7 @@ def test_nobody_is_looked_up_where_too_many_of_a_source_are(
     monkeypatch.setattr(concurrency_limit, "MAX_CONCURRENT_PER_SOURCE", 0)
     bearer = ("authorization", f"Bearer {token}")
     for answer in (
-        app.acquire("GET", "/api/v1/unsubscribe/email", headers=[bearer]),
+        app.request("GET", "/api/v1/unsubscribe/email", headers=[bearer]),
         app.ask_token({"grant_type": "client_credentials"}, key.basic),
     ):
         assert (answer.status, answer.error, answer.header("retry-after")) == (429, "rate_limited", "1")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stoplist.web.forwarded import Network, Origin, who_asks
+from stoplist.web.forwarded import Network, Origin, request_origin
 
 PROXIES: tuple[Network, ...] = (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::/8"))
 PROXY = "10.0.0.1"
@@ -24,11 +24,11 @@ def headers(*, proto: list[str] | None = None, chain: list[str] | None = None) -
 
 
 def is_https(scheme: str, *proto: str, peer: str = PROXY) -> bool:
-    return who_asks(peer, scheme, headers(proto=list(proto)), PROXIES).is_https
+    return request_origin(peer, scheme, headers(proto=list(proto)), PROXIES).is_https
 
 
 def source(*chain: str, peer: str = PROXY) -> str:
-    return who_asks(peer, "http", headers(chain=list(chain)), PROXIES).source_ip
+    return request_origin(peer, "http", headers(chain=list(chain)), PROXIES).source_ip
 
 
 def least_s(work: Callable[[], object], *, times: int) -> float:
@@ -39,15 +39,15 @@ def least_s(work: Callable[[], object], *, times: int) -> float:
 def test_without_trusted_proxies_no_header_is_believed() -> None:
     """Source: docs/interface.md section D1: from those peers alone."""
     claims = headers(proto=["https"], chain=["192.0.2.7"])
-    assert who_asks("198.51.100.1", "http", claims, ()) == Origin("198.51.100.1", False)
-    assert who_asks("198.51.100.1", "https", claims, ()) == Origin("198.51.100.1", True)
+    assert request_origin("198.51.100.1", "http", claims, ()) == Origin("198.51.100.1", False)
+    assert request_origin("198.51.100.1", "https", claims, ()) == Origin("198.51.100.1", True)
 
 
 @pytest.mark.parametrize("peer", ["198.51.100.1", "2001:db8::1", None, "11.0.0.1"])
 def test_a_peer_that_is_not_trusted_is_not_believed(peer: str | None) -> None:
     """It is the source itself, and a plain connection from it is not HTTPS."""
     claims = headers(proto=["https"], chain=["192.0.2.7"])
-    assert who_asks(peer, "http", claims, PROXIES) == Origin(peer or "unknown", False)
+    assert request_origin(peer, "http", claims, PROXIES) == Origin(peer or "unknown", False)
 
 
 @pytest.mark.parametrize(
@@ -126,25 +126,25 @@ def test_the_chain_is_read_right_to_left_past_trusted_hops(chain: list[str], exp
 def test_an_address_mapped_from_ipv4_is_that_address() -> None:
     """A socket that listens on both kinds reports IPv4 peers that way; the trusted network is an IPv4 one."""
     assert source("192.0.2.7", peer="::ffff:10.0.0.1") == "192.0.2.7"
-    assert who_asks("::ffff:192.0.2.7", "https", [], ()).source_ip == "192.0.2.7"
+    assert request_origin("::ffff:192.0.2.7", "https", [], ()).source_ip == "192.0.2.7"
 
 
 def test_a_zone_is_no_part_of_the_source() -> None:
     """Link-local peers are reported with the interface."""
-    assert who_asks("fe80::7%eth0", "https", [], ()).source_ip == "fe80::7"
+    assert request_origin("fe80::7%eth0", "https", [], ()).source_ip == "fe80::7"
 
 
 def test_an_endless_chain_of_trusted_hops_costs_little() -> None:
     """64 KiB of different trusted addresses are not all read."""
     chain = ",".join(f"10.{n % 7}.{n // 256 % 256}.{n % 256}" for n in range(6000))
     claims = headers(chain=[chain])
-    assert least_s(lambda: who_asks(PROXY, "http", claims, PROXIES), times=1) < 0.005
+    assert least_s(lambda: request_origin(PROXY, "http", claims, PROXIES), times=1) < 0.005
 
 
 def test_nothing_trusted_costs_next_to_nothing() -> None:
     """The common case stands before every request (measured 0.2 microseconds; the bound is generous)."""
     claims = headers(proto=["https"], chain=["192.0.2.7"])
-    assert least_s(lambda: who_asks("192.0.2.7", "https", claims, ()), times=1000) / 1000 < 5e-6
+    assert least_s(lambda: request_origin("192.0.2.7", "https", claims, ()), times=1000) / 1000 < 5e-6
 
 
 addresses = st.ip_addresses().map(str) | st.sampled_from(
@@ -164,7 +164,7 @@ chains = st.lists(st.lists(entries, max_size=5).map(",".join), max_size=3)
 @example(PROXY, ["10.0.0.2,unknown,10.0.0.3"])
 def test_the_source_is_what_a_naive_second_model_says(peer: str | None, chain: list[str]) -> None:
     """The model walks over plain strings, one by one, and knows addresses by their 128 bits alone."""
-    assert who_asks(peer, "http", headers(chain=chain), PROXIES).source_ip == _naive_source(peer, chain)
+    assert request_origin(peer, "http", headers(chain=chain), PROXIES).source_ip == _naive_source(peer, chain)
 
 
 @given(st.lists(st.text(st.characters(max_codepoint=255), max_size=12)), st.sampled_from(["http", "https"]))

@@ -15,7 +15,7 @@ from tests.web.application import Application
 @pytest.mark.parametrize(("path", "status"), [("/healthz", "up"), ("/readyz", "ready")])
 def test_a_healthy_process_says_so(app: Application, path: str, status: str) -> None:
     """200, in JSON, to anybody: it tells nothing else."""
-    answer = app.acquire("GET", path)
+    answer = app.request("GET", path)
     assert (answer.status, answer.json()) == (200, {"status": status})
     assert answer.header("content-type") == "application/json"
 
@@ -23,20 +23,20 @@ def test_a_healthy_process_says_so(app: Application, path: str, status: str) -> 
 def test_a_server_that_was_told_to_stop_is_alive_and_not_ready(app: Application) -> None:
     """503, and in words that tell it from trouble: whoever shares out requests moves on."""
     app.stop.set()
-    answer = app.acquire("GET", "/readyz")
+    answer = app.request("GET", "/readyz")
     assert (answer.status, answer.json()) == (503, {"status": "stopping"})
-    assert app.acquire("GET", "/healthz").status == 200
+    assert app.request("GET", "/healthz").status == 200
 
 
 @pytest.mark.parametrize("is_stopping", [False, True])
 def test_to_be_asked_for_readiness_is_noted(app: Application, *, is_stopping: bool) -> None:
     """Whatever the answer is; and no other path counts as a question."""
-    app.acquire("GET", "/healthz")
-    app.acquire("POST", "/readyz")
+    app.request("GET", "/healthz")
+    app.request("POST", "/readyz")
     assert app.readiness.notice_s(10) == 0
     if is_stopping:
         app.stop.set()
-    app.acquire("GET", "/readyz")
+    app.request("GET", "/readyz")
     assert app.readiness.notice_s(10) == 5
 
 
@@ -50,11 +50,11 @@ def test_a_flood_of_questions_is_one(app: Application, monkeypatch: pytest.Monke
         return await read(database)
 
     monkeypatch.setattr(schema, "read", counted)
-    monkeypatch.setattr(health, "GOOD_FOR_S", 3600.0)
-    assert [app.acquire("GET", "/readyz").status for _ in range(5)] == [200] * 5
+    monkeypatch.setattr(health, "CACHED_FOR_S", 3600.0)
+    assert [app.request("GET", "/readyz").status for _ in range(5)] == [200] * 5
     assert len(asked) == 1
-    monkeypatch.setattr(health, "GOOD_FOR_S", 0.0)
-    assert app.acquire("GET", "/readyz").status == 200
+    monkeypatch.setattr(health, "CACHED_FOR_S", 0.0)
+    assert app.request("GET", "/readyz").status == 200
     assert len(asked) == 2
 
 
@@ -63,8 +63,8 @@ def test_an_empty_database_is_not_ready(tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
         database = runner.run(opened(f"sqlite:///{tmp_path / 'empty.db'}").__aenter__())
         app = Application(runner.run, database, FakeClock())
-        answer = app.acquire("GET", "/readyz")
+        answer = app.request("GET", "/readyz")
         assert (answer.status, answer.error) == (503, "temporarily_unavailable")
         assert answer.header("retry-after") == "1"
-        assert app.acquire("GET", "/healthz").status == 200
+        assert app.request("GET", "/healthz").status == 200
         runner.run(database.close())

@@ -67,7 +67,7 @@ def test_requests_tokens_refreshes_alarms_and_refusals_are_counted(app: Applicat
     for path in ("/api/v1/x", "/api/v1"):
         app.call(token, path)
     for path in ("/elsewhere", "/nowhere", "/healthz", "/readyz"):
-        app.acquire("GET", path)
+        app.request("GET", path)
     found = counts(app)
     assert {name: value for name, value in found.items() if not name.startswith("store_")} == {
         "requests_total /oauth/token 200": 8,
@@ -115,7 +115,7 @@ def test_nothing_that_a_client_sends_becomes_a_label(app: Application, key: Key,
     """Neither ids nor paths nor methods: they would fill the memory, and tell."""
     pair = app.pair(key)
     for target in ("/Zq9Xv7", "/api/v1/Zq9Xv7?Zq9Xv7", "/oauth/token?Zq9Xv7", "/oauth/Zq9Xv7"):
-        app.acquire(method, target, headers=[("x-request-id", "Zq9Xv7"), ("authorization", "Bearer Zq9Xv7")])
+        app.request(method, target, headers=[("x-request-id", "Zq9Xv7"), ("authorization", "Bearer Zq9Xv7")])
         app.call(pair["access_token"], target, method=method)
     app.ask_token(CC | {"client_id": "Zq9Xv7"})
     app.ask_token(CC, basic(key.client_id, "Zq9Xv7"))

@@ -91,7 +91,7 @@ def asked(app: Application, place: str) -> Answer:
 @pytest.mark.parametrize("place", PLACES)
 def test_every_answer_has_an_id_of_its_own(app: Application, place: str) -> None:
     """Never the one that a client sends along, which might be anybody's."""
-    answers = [app.acquire("GET", place, headers=[("x-request-id", "0" * 24)]) for _ in range(3)]
+    answers = [app.request("GET", place, headers=[("x-request-id", "0" * 24)]) for _ in range(3)]
     found = {answer.header("x-request-id") or "" for answer in answers}
     assert len(found) == 3
     assert all(re.fullmatch("[0-9a-f]{24}", text) for text in found)
@@ -105,7 +105,7 @@ def test_every_answer_has_an_id_of_its_own(app: Application, place: str) -> None
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_plain_http_is_refused_in_the_envelope_of_the_place(app: Application, method: str, place: str) -> None:
     """400, never a redirect: a client that once sent its secret in the clear must not learn that this works."""
-    answer = app.acquire(method, place, scheme="http")
+    answer = app.request(method, place, scheme="http")
     assert (answer.status, answer.error) == (400, "invalid_request" if place == TOKEN else "bad_request")
     assert answer.json().keys() == {"error", "error_description"} | (set() if place == TOKEN else {"message"})
     assert answer.header("location") is None
@@ -115,7 +115,7 @@ def test_plain_http_is_refused_in_the_envelope_of_the_place(app: Application, me
 def test_a_secret_sent_over_plain_http_gets_no_token(app: Application, key: Key) -> None:
     """Nothing of such a request is processed or counted."""
     body = b"grant_type=client_credentials"
-    answer = app.acquire("POST", TOKEN, headers=[FORM, key.basic], body=body, scheme="http")
+    answer = app.request("POST", TOKEN, headers=[FORM, key.basic], body=body, scheme="http")
     assert (answer.status, answer.header("cache-control")) == (400, "no-store")
     assert app.limiter.log_count == 0
 
@@ -123,7 +123,7 @@ def test_a_secret_sent_over_plain_http_gets_no_token(app: Application, key: Key)
 @pytest.mark.parametrize("place", ["/healthz", "/readyz"])
 def test_health_needs_no_https(app: Application, place: str) -> None:
     """A balancer asks over plain HTTP."""
-    assert app.acquire("GET", place, scheme="http").status == 200
+    assert app.request("GET", place, scheme="http").status == 200
 
 
 # Failures
@@ -202,7 +202,7 @@ def test_a_request_that_was_let_through_counts_also_if_the_store_fails(app: Appl
 def test_a_request_is_one_line_without_anything_entrusted(app: Application, key: Key, logged: Logged) -> None:
     """Id, client, method, path without query, status, milliseconds; no token, no secret, no address, no query."""
     pair = app.pair(key)
-    app.acquire("GET", f"{API}?address=ann@example.org&x={pair['access_token']}")
+    app.request("GET", f"{API}?address=ann@example.org&x={pair['access_token']}")
     app.call(pair["access_token"], "/api/v1/unsubscribe/ann@example.org")
     app.ask_token({"grant_type": "client_credentials"}, basic("svc_ci_unknown", key.secret))
     app.refresh(pair["refresh_token"])
@@ -224,7 +224,7 @@ def test_a_request_is_one_line_without_anything_entrusted(app: Application, key:
 
 def test_the_id_in_the_log_is_the_one_in_the_answer(app: Application, logged: Logged) -> None:
     """So that a partner can say which request it was."""
-    assert app.acquire("GET", API).header("x-request-id") == logged.lines[0]["request_id"]
+    assert app.request("GET", API).header("x-request-id") == logged.lines[0]["request_id"]
 
 
 # The use of keys

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from stoplist.web import readiness
-from stoplist.web.readiness import ASKED_WITHIN_S, Readiness
+from stoplist.web.readiness import PROBED_WITHIN_S, Readiness
 
 
 class Time:
@@ -31,8 +31,8 @@ def test_half_of_the_drain_is_notice_where_somebody_asks(time: Time) -> None:
     """Here or in another process, in the last 30 s; whoever does not ask is not waited for."""
     here, there, nowhere = (Readiness(asyncio.Event()) for _ in range(3))
     here.asked()
-    there.asked_elsewhere()
-    time.now_s += ASKED_WITHIN_S - 1
+    there.note_probe_elsewhere()
+    time.now_s += PROBED_WITHIN_S - 1
     assert [it.notice_s(10) for it in (here, there, nowhere)] == [5, 5, 0]
     time.now_s += 1
     assert [it.notice_s(10) for it in (here, there, nowhere)] == [0, 0, 0]
@@ -48,7 +48,7 @@ def test_the_others_are_told_now_and_then(time: Time) -> None:
     """Often enough that none of them forgets; not at each of many questions, nor of one that was asked elsewhere."""
     told: list[float] = []
     asked = Readiness(asyncio.Event(), tell=lambda: told.append(time.now_s))
-    asked.asked_elsewhere()
+    asked.note_probe_elsewhere()
     assert told == []
     began_s = time.now_s
     for _ in range(200):
@@ -56,7 +56,7 @@ def test_the_others_are_told_now_and_then(time: Time) -> None:
         time.now_s += 0.5
     gaps = {after - before for before, after in pairwise(told)}
     assert told[0] == began_s
-    assert max(gaps) < ASKED_WITHIN_S / 2
+    assert max(gaps) < PROBED_WITHIN_S / 2
     assert min(gaps) >= 5
 
 

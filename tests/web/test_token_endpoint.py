@@ -153,7 +153,7 @@ HEADERS: dict[str, Headers] = {
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
 def test_malformed_heads_are_refused_and_count_nowhere(app: Application, key: Key, headers: Headers) -> None:
     """400 `invalid_request` for all but one plain form with at most one `Authorization`."""
-    answer = app.acquire("POST", TOKEN, headers=[*headers, key.basic], body=b"grant_type=client_credentials")
+    answer = app.request("POST", TOKEN, headers=[*headers, key.basic], body=b"grant_type=client_credentials")
     check_refused(answer, 400, "invalid_request")
     assert app.limiter.log_count == 0
 
@@ -161,14 +161,14 @@ def test_malformed_heads_are_refused_and_count_nowhere(app: Application, key: Ke
 @pytest.mark.parametrize("query", ["?grant_type=client_credentials", "?x", "?="])
 def test_parameters_in_the_query_string_are_refused(app: Application, key: Key, query: str) -> None:
     """400 `invalid_request`, whatever they are: they would end up in the logs of proxies."""
-    answer = app.acquire("POST", TOKEN + query, headers=[FORM, key.basic], body=b"grant_type=client_credentials")
+    answer = app.request("POST", TOKEN + query, headers=[FORM, key.basic], body=b"grant_type=client_credentials")
     check_refused(answer, 400, "invalid_request")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post"])
 def test_every_method_but_post_is_refused(app: Application, key: Key, method: str) -> None:
     """405 `invalid_request` with `Allow: POST`; not even a right request is done by another method."""
-    answer = app.acquire(method, TOKEN, headers=[FORM, key.basic], body=b"grant_type=client_credentials")
+    answer = app.request(method, TOKEN, headers=[FORM, key.basic], body=b"grant_type=client_credentials")
     check_refused(answer, 405, "invalid_request")
     assert app.limiter.log_count == 0
 
@@ -219,7 +219,7 @@ def test_of_two_faults_the_earlier_one_is_named(
 ) -> None:
     """HTTPS, method, query, head, size, text, grant type, what the grant needs, client authentication, token."""
     values = {"method": "POST", "target": TOKEN, "headers": [FORM], "body": b"grant_type=client_credentials"}
-    check_refused(app.acquire(**(values | request_)), status, error)
+    check_refused(app.request(**(values | request_)), status, error)
 
 
 # Client authentication
@@ -259,7 +259,7 @@ def test_every_way_to_prove_a_client_gets_a_pair(
 ) -> None:
     """200 with the five fields; counted in the proved log, of which the headers tell."""
     body, headers = request_of(key)
-    answer = app.acquire("POST", TOKEN, headers=headers, body=body.encode())
+    answer = app.request("POST", TOKEN, headers=headers, body=body.encode())
     check_issued(answer)
     assert answer.header("ratelimit-policy") == '"token";q=10;w=60'
     assert answer.header("ratelimit") == '"token";r=9;t=60'
@@ -485,7 +485,7 @@ ECHOES: dict[str, dict[str, Any]] = {
 def test_input_is_never_repeated(app: Application, request_: dict[str, Any]) -> None:
     """Neither the body nor a header of an answer holds anything that the request brought."""
     values = {"method": "POST", "target": TOKEN, "headers": [FORM], "body": b"grant_type=client_credentials"}
-    answer = app.acquire(**(values | request_))
+    answer = app.request(**(values | request_))
     assert answer.status >= 400
     assert MARKER.lower() not in f"{answer.headers} {answer.body.decode()}".lower()
 
@@ -656,7 +656,7 @@ class Standing(NamedTuple):
         clock = self.app.clock
         assert isinstance(clock, FakeClock)
         clock.advance(60)
-        answer = self.app.acquire("POST", TOKEN, headers=list(headers), body=form)
+        answer = self.app.request("POST", TOKEN, headers=list(headers), body=form)
         assert answer.status in (200, 400, 401)
         if answer.status != 200:
             check_refused(answer, answer.status, answer.error)

@@ -20,7 +20,7 @@ import uvloop
 from stoplist import chores, log
 from stoplist.clock import Clock
 from stoplist.db import Database, schema
-from stoplist.db.opening import make_folder, open_database, served_alone, sqlite_path
+from stoplist.db.opening import create_folder, open_database, single_server_lock, sqlite_path
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.limits.limiter import Limiter
 from stoplist.limits.opening import open_limiter
@@ -82,8 +82,8 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
 @contextmanager
 def single_server_lock(settings: Settings) -> Iterator[None]:
     """While this lasts no other server can serve the same SQLite file; SettingsError where one does."""
-    make_folder(settings.database_url)
-    with served_alone(settings.database_url):
+    create_folder(settings.database_url)
+    with single_server_lock(settings.database_url):
         yield
 
 
@@ -142,8 +142,8 @@ async def _serve(
         gc.freeze()
 
     def own_answer(request_id: str, status: int) -> None:
-        metrics.wire_answered(status)
-        log.request_line(
+        metrics.count_protocol_answer(status)
+        log.log_request(
             at_ms=clock.now_ms(),
             request_id=request_id,
             client_id=None,

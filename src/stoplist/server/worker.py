@@ -55,7 +55,7 @@ def _heard(channel: ControlChannel, process: ServerProcess) -> Iterator[None]:
     async def listen() -> None:
         async for message in channel.messages():
             if message.about == "asked":
-                process.readiness.asked_elsewhere()
+                process.readiness.note_probe_elsewhere()
             elif message.about == "metrics":
                 channel.send(_metrics_of(process))
             elif message.about == "force_stop":

@@ -31,7 +31,7 @@ class BearerGate:
         context = request_context_of(scope)
         context.route = f"{API_PATH}/*"
         with self._concurrency.acquire(context.source_ip):
-            bearer = await bearer_of(scope["headers"], self._database, self._clock)
+            bearer = await require_bearer(scope["headers"], self._database, self._clock)
         context.client_id, context.is_authenticated = bearer.client_id, True
         decision = await self._limiter.api(bearer.client_id, limit=bearer.api_per_minute)
         context.headers = rate_limit_headers("api", decision)
@@ -45,7 +45,7 @@ class BearerGate:
         await self._routes(scope, receive, send)
 
 
-async def bearer_of(headers: Headers, database: Database, clock: Clock) -> Bearer:
+async def require_bearer(headers: Headers, database: Database, clock: Clock) -> Bearer:
     """Whom the request speaks for at this moment; InvalidToken if nobody."""
     token = bearer_token(headers)
     if token is None:

@@ -28,7 +28,9 @@ class Origin(NamedTuple):
     is_https: bool
 
 
-def who_asks(peer: str | None, scheme: str, headers: list[tuple[bytes, bytes]], trusted: tuple[Network, ...]) -> Origin:
+def request_origin(
+    peer: str | None, scheme: str, headers: list[tuple[bytes, bytes]], trusted: tuple[Network, ...]
+) -> Origin:
     """The origin of a request that `peer` delivered over `scheme`; header names are in lower case.
 
     Without a trusted peer nothing in `headers` is looked at. `X-Forwarded-For` is read right to left past

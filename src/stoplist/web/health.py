@@ -10,7 +10,7 @@ from stoplist.web.request_context import AsgiApp, Receive, Scope, Send, request_
 
 HEALTHZ, READYZ = "/healthz", "/readyz"
 PATHS = frozenset((HEALTHZ, READYZ))
-GOOD_FOR_S = 1.0
+CACHED_FOR_S = 1.0
 
 
 async def healthz(scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,14 +44,14 @@ class _Glance:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._asked_s = -GOOD_FOR_S
+        self._asked_s = -CACHED_FOR_S
         self._asking: asyncio.Task[None] | None = None
 
     async def at_database(self) -> None:
         """Raises StoreUnavailable when it does not answer, or holds nothing."""
         now_s = time.monotonic()
         known = self._asking
-        if known is None or (known.done() and (known.exception() or now_s - self._asked_s >= GOOD_FOR_S)):
+        if known is None or (known.done() and (known.exception() or now_s - self._asked_s >= CACHED_FOR_S)):
             self._asked_s = now_s
             known = self._asking = asyncio.ensure_future(self._ask())
         await asyncio.shield(known)

@@ -54,7 +54,7 @@ class Metrics:
         # A child is looked up under a lock each time it is asked for; there are few of them.
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
-    def answered(self, context: RequestContext, took_ns: int) -> None:
+    def count_answer(self, context: RequestContext, took_ns: int) -> None:
         """Count one answered request."""
         key = (context.route, context.status)
         children = self._children.get(key)
@@ -66,7 +66,7 @@ class Metrics:
         if context.status == 429:
             self.limit_refusals.labels(context.route).inc()
 
-    def wire_answered(self, status: int) -> None:
+    def count_protocol_answer(self, status: int) -> None:
         """Count an answer that was made below the application: to what is no HTTP, too large a head, too late."""
         self._requests.labels("none", str(status)).inc()
 

@@ -12,7 +12,7 @@ from stoplist.clock import Clock
 from stoplist.errors import ANSWERS, BadRequest, ServerFault, StoplistError, StoreUnavailable
 from stoplist.oauth.usage import Usage
 from stoplist.web.body import ClientGone
-from stoplist.web.forwarded import Network, who_asks
+from stoplist.web.forwarded import Network, request_origin
 from stoplist.web.health import PATHS as WITHOUT_HTTPS
 from stoplist.web.metrics import Metrics
 from stoplist.web.request_context import AsgiApp, Message, Receive, RequestContext, Scope, Send, send_error
@@ -36,7 +36,7 @@ class RequestMiddleware:
             # Starlette's patterns take a path that ends in a newline for the one without, and stop at any other.
             scope["path"] = scope["path"].replace("\n", "\N{REPLACEMENT CHARACTER}")
         peer = scope["client"]
-        origin = who_asks(peer[0] if peer else None, scope["scheme"], scope["headers"], self._trusted)
+        origin = request_origin(peer[0] if peer else None, scope["scheme"], scope["headers"], self._trusted)
         context = RequestContext(request_id=ids.new_request_id(), source_ip=origin.source_ip)
         scope["stoplist.request_context"] = context
         request_id = (b"x-request-id", context.request_id.encode())
@@ -76,7 +76,7 @@ class RequestMiddleware:
         await send_error(scope, answer, error)
 
     def _account(self, scope: Scope, context: RequestContext, took_ns: int) -> None:
-        self._metrics.answered(context, took_ns)
+        self._metrics.count_answer(context, took_ns)
         now_ms = self._clock.now_ms()
         if context.client_id is not None:
             self._usage.note(
@@ -86,7 +86,7 @@ class RequestMiddleware:
                 error=context.error_code,
                 request_id=context.request_id,
             )
-        log.request_line(
+        log.log_request(
             at_ms=now_ms,
             request_id=context.request_id,
             client_id=context.client_id,

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-ASKED_WITHIN_S = 30.0
+PROBED_WITHIN_S = 30.0
 _TELL_EVERY_S = 5.0
 
 
@@ -21,7 +21,7 @@ class Readiness:
     def __init__(self, stop: asyncio.Event, *, tell: Callable[[], None] = lambda: None) -> None:
         self._stop = stop
         self._tell = tell
-        self._asked_s = -ASKED_WITHIN_S
+        self._asked_s = -PROBED_WITHIN_S
         self._told_s = -_TELL_EVERY_S
 
     @property
@@ -31,15 +31,15 @@ class Readiness:
 
     def asked(self) -> None:
         """Somebody asked here whether it is ready."""
-        self.asked_elsewhere()
+        self.note_probe_elsewhere()
         if self._asked_s - self._told_s >= _TELL_EVERY_S:
             self._told_s = self._asked_s
             self._tell()
 
-    def asked_elsewhere(self) -> None:
+    def note_probe_elsewhere(self) -> None:
         """Somebody asked another process of the same server."""
         self._asked_s = time.monotonic()
 
     def notice_s(self, drain_s: float) -> float:
         """How long to accept connections after the stop: half of `drain_s` where somebody asks, else not at all."""
-        return drain_s / 2 if time.monotonic() - self._asked_s < ASKED_WITHIN_S else 0.0
+        return drain_s / 2 if time.monotonic() - self._asked_s < PROBED_WITHIN_S else 0.0

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from stoplist.errors import MethodNotAllowed
-from stoplist.web.api.coding import answer_coding, packed
+from stoplist.web.api.coding import answer_coding, compress
 from stoplist.web.request_context import Headers, Receive, Scope, Send, header_value, request_context_of
 
 # Kept by a browser, and asked for all the same: after an upgrade nobody reads the old one.
@@ -78,7 +78,7 @@ async def _answer(make_file: File, asked: Headers, send: Send, *, kept: bytes = 
         return
     coding = answer_coding(header_value(asked, b"accept-encoding"))
     if coding not in make_file.codings:
-        make_file.codings[coding] = await packed(make_file.codings["identity"], coding)
+        make_file.codings[coding] = await compress(make_file.codings["identity"], coding)
     if coding != "identity":
         headers.append((b"content-encoding", coding.encode()))
     body = make_file.codings[coding]

@@ -28,7 +28,7 @@ class Partner:
     def submit(self, *items: str | dict[str, Any], channel: str = "email", **target: Any) -> dict[str, Any]:
         """The answer to a batch; an item that is text is an opt-out of that address."""
         body = {"items": [{"address": one} if isinstance(one, str) else one for one in items], **target}
-        answer = self.pages.app.acquire(
+        answer = self.pages.app.request(
             "POST",
             f"/api/v1/unsubscribe/{channel}",
             headers=[("authorization", f"Bearer {self._token}"), ("content-type", "application/json")],

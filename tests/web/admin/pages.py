@@ -81,13 +81,13 @@ class Browser:
         self.app, self.token, self.peer = app, token, peer
 
     def get(self, target: str, *headers: tuple[str, str]) -> Shown:
-        return self._keep(self.acquire("GET", target, *headers))
+        return self._keep(self.request("GET", target, *headers))
 
     def post(
         self, target: str, values: list[tuple[str, str]] | dict[str, Any] | None = None, *, site: str = "same-origin"
     ) -> Shown:
         body = urlencode(values or {}, doseq=True).encode()
-        return self._keep(self.acquire("POST", target, FORM, ("sec-fetch-site", site), body=body))
+        return self._keep(self.request("POST", target, FORM, ("sec-fetch-site", site), body=body))
 
     def send(self, form: Form, **changes: str | Sequence[str] | None) -> Shown:
         """Fill a form in and send it."""
@@ -101,9 +101,9 @@ class Browser:
         assert answer.location is not None
         return self.get(answer.location)
 
-    def acquire(self, method: str, target: str, *headers: tuple[str, str], body: bytes = b"") -> Answer:
+    def request(self, method: str, target: str, *headers: tuple[str, str], body: bytes = b"") -> Answer:
         cookie = [("cookie", f"{NAME}={self.token}")] if self.token else []
-        return self.app.acquire(method, target, headers=[*cookie, *headers], body=body, peer=self.peer)
+        return self.app.request(method, target, headers=[*cookie, *headers], body=body, peer=self.peer)
 
     def _keep(self, answer: Answer) -> Shown:
         for name, value in answer.headers:

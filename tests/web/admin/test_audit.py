@@ -38,7 +38,7 @@ def filtered(browser: Browser, **filters: str) -> Shown:
 
 def exported(browser: Browser, query: str = "") -> list[dict[str, str]]:
     """The file, read by a program of others."""
-    answer = browser.acquire("GET", f"/audit/export{query}")
+    answer = browser.request("GET", f"/audit/export{query}")
     assert answer.status == 200, answer.body
     return list(csv.DictReader(io.StringIO(answer.body.decode(), newline=""), strict=True))
 
@@ -239,7 +239,7 @@ def test_the_file_holds_what_the_filters_say(pages: Pages) -> None:
     clock_of(pages).advance(1)
     record(pages, "group.rename", target, name="Later", was="Same")
     browser = pages.signed_in("administrator")
-    answer = browser.acquire("GET", f"/audit/export?target={target}")
+    answer = browser.request("GET", f"/audit/export?target={target}")
     assert (answer.header("content-type") or "").startswith("text/csv; charset=utf-8")
     assert re.fullmatch(
         r'attachment; filename="stoplist-audit-\d{4}-\d\d-\d\d\.csv"', answer.header("content-disposition") or ""

@@ -130,7 +130,7 @@ def test_without_fetch_metadata_the_origin_decides(pages: Pages, origin: str | N
     """Older browsers send `Origin` alone; what sends neither is refused."""
     browser = pages.signed_in("administrator")
     headers = [FORM] if origin is None else [FORM, ("origin", origin)]
-    answer = browser.acquire("POST", f"/settings/keys/{label_of(pages, 'Another')}/revoke", *headers)
+    answer = browser.request("POST", f"/settings/keys/{label_of(pages, 'Another')}/revoke", *headers)
     assert answer.status == status
 
 
@@ -145,7 +145,7 @@ def test_a_session_does_not_open_the_api(pages: Pages) -> None:
     """Neither as a cookie nor as a bearer token."""
     browser = pages.signed_in("administrator")
     operation = "/api/v1/unsubscribe/email"
-    assert browser.acquire("GET", operation).status == 401
+    assert browser.request("GET", operation).status == 401
     assert pages.app.call(browser.token, operation).status == 401
 
 
@@ -196,7 +196,7 @@ def test_a_session_in_the_value_of_another_cookie_is_none(pages: Pages) -> None:
     """A sister host may set cookies for this one, of other names: what it hides in them signs nobody in."""
     planted = pages.signed_in("other").token
     for hidden in (f"x=1,{NAME}={planted}", f"x=1\x0b;\x0b{NAME}={planted}", f"x={NAME}={planted}"):
-        assert read(pages.stranger().acquire("GET", A_PAGE, ("cookie", hidden))).status == 303
+        assert read(pages.stranger().request("GET", A_PAGE, ("cookie", hidden))).status == 303
 
 
 def test_the_lines_of_a_cookie_field_are_one(pages: Pages) -> None:
@@ -219,7 +219,7 @@ def test_whoever_is_shut_out_while_a_form_arrives_does_nothing_with_it(pages: Pa
 
     headers: list[tuple[str, str | bytes]] = [("sec-fetch-site", "same-origin"), ("cookie", f"{NAME}={token}")]
     body = b"email=back@people.example&role=administrator"
-    answer = pages.app.acquire("POST", "/settings/people/new", headers=[FORM, *headers], body=body, meanwhile=shut_out)
+    answer = pages.app.request("POST", "/settings/people/new", headers=[FORM, *headers], body=body, meanwhile=shut_out)
     assert (answer.status, answer.header("location")) == (303, SIGN_IN_PATH)
     assert pages.app.value("SELECT COUNT(*) AS n FROM people WHERE email = 'back@people.example'") == 0
 
@@ -228,14 +228,14 @@ def test_a_form_comes_as_pages_send_it(pages: Pages) -> None:
     """A page of another site could send text/plain without asking anybody."""
     browser = pages.signed_in("administrator")
     plain = ("content-type", "text/plain")
-    answer = browser.acquire("POST", "/settings/keys/new", plain, ("sec-fetch-site", "same-origin"), body=b"label=x")
+    answer = browser.request("POST", "/settings/keys/new", plain, ("sec-fetch-site", "same-origin"), body=b"label=x")
     assert answer.status == 422
     assert b"another format" in answer.body
 
 
 def test_a_method_that_a_page_does_not_take_is_named(pages: Pages) -> None:
     """405 with `Allow`, as a page."""
-    answer = pages.signed_in("viewer").acquire("DELETE", A_PAGE)
+    answer = pages.signed_in("viewer").request("DELETE", A_PAGE)
     assert answer.status == 405
     assert answer.header("allow") == "GET, HEAD"
 
@@ -251,7 +251,7 @@ def test_an_address_that_leads_nowhere_is_a_page_with_a_way_back(pages: Pages) -
 def test_a_form_that_no_page_sends_is_refused(pages: Pages, body: bytes) -> None:
     """Undecodable bytes, NUL, too many fields, too much."""
     browser = pages.signed_in("administrator")
-    answer = browser.acquire("POST", "/settings/keys/new", FORM, ("sec-fetch-site", "same-origin"), body=body)
+    answer = browser.request("POST", "/settings/keys/new", FORM, ("sec-fetch-site", "same-origin"), body=body)
     assert answer.status == 400
     assert b"<!doctype html>" in answer.body
 
@@ -264,7 +264,7 @@ def test_files_of_the_pages_may_be_kept_for_they_change_their_path(pages: Pages)
         for part in shown.html.split('href="')
         if part.startswith("/settings/assets/") and ".css" in part
     ]
-    answer = pages.stranger().acquire("GET", style)
+    answer = pages.stranger().request("GET", style)
     assert answer.status == 200
     assert answer.header("content-type") == "text/css; charset=utf-8"
     assert "immutable" in (answer.header("cache-control") or "")

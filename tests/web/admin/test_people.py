@@ -242,7 +242,7 @@ def test_what_a_browser_says_of_itself_is_escaped(pages: Pages) -> None:
     form = browser.get("/settings/sign-in").form("/settings/sign-in")
     body = "&".join(f"{name}={quote(value)}" for name, value in form.filled(email=other.email, password=PASSWORD))
     agent = ("user-agent", "<script>alert(1)</script>")
-    browser.acquire("POST", form.action, FORM, ("sec-fetch-site", "same-origin"), agent, body=body.encode())
+    browser.request("POST", form.action, FORM, ("sec-fetch-site", "same-origin"), agent, body=body.encode())
     shown = pages.signed_in("administrator").get(other.page)
     assert "<script>alert(1)</script>" in shown.text
     assert "<script>alert" not in shown.html

@@ -44,7 +44,7 @@ class Sample:
         self.client_id = self.key.client_id
         self.group_id = next(iter(groups(pages, self.slug).values())).group_id
         token = pages.app.pair(self.key)["access_token"]
-        answer = pages.app.acquire(
+        answer = pages.app.request(
             "POST",
             "/api/v1/unsubscribe/email",
             headers=[("authorization", f"Bearer {token}"), ("content-type", "application/json")],

@@ -101,7 +101,7 @@ class Described:
 
 def published(app: Application) -> Described:
     """What anybody may download from this application."""
-    answer = app.acquire("GET", "/openapi.json")
+    answer = app.request("GET", "/openapi.json")
     assert answer.status == 200
     return Described(answer.body)
 

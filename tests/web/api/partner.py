@@ -55,7 +55,7 @@ class Partner:
         """The answer to this body, JSON already if it is bytes; with its content type unless `headers` have one."""
         sent: Headers = [*headers] if any(name == JSON[0] for name, _ in headers) else [JSON, *headers]
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.app.acquire("POST", path(channel), headers=[self.authorization, *sent], body=raw)
+        return self.app.request("POST", path(channel), headers=[self.authorization, *sent], body=raw)
 
     def submit(self, *items: Any, prefer: str | None = None, channel: str = "email", **named: Any) -> Answer:
         """The answer to these items, for the organization and group that `named` says."""
@@ -66,7 +66,7 @@ class Partner:
         """The answer to a query, percent-encoded already if it is text."""
         text = query if isinstance(query, str) else urlencode(query, quote_via=quote)
         target = f"{path(channel)}?{text}" if text else path(channel)
-        return self.app.acquire("GET", target, headers=[self.authorization, *headers])
+        return self.app.request("GET", target, headers=[self.authorization, *headers])
 
     def feed(self, **query: str) -> list[dict[str, Any]]:
         """All records, page by page."""
@@ -117,7 +117,7 @@ def path(channel: str = "email") -> str:
     return f"/api/v1/unsubscribe/{channel}"
 
 
-def packed(body: Any) -> bytes:
+def gzipped(body: Any) -> bytes:
     """A body as gzip."""
     return gzip.compress(body if isinstance(body, bytes) else json.dumps(body).encode(), mtime=0)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.fakes import FakeClock
 from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
 from tests.unsubscribes.partner import as_shown, shown, written
-from tests.web.api.partner import GZIP, JSON, Partner, packed
+from tests.web.api.partner import GZIP, JSON, Partner, gzipped
 from tests.web.application import Answer, Application
 from tests.web.conftest import Deployment
 
@@ -34,7 +34,7 @@ class Act(NamedTuple):
 class Sending(NamedTuple):
     """How a batch is sent."""
 
-    is_packed: bool = False
+    is_gzipped: bool = False
     is_minimal: bool = False
     bad_items: int = 0
 
@@ -100,8 +100,8 @@ class World:
         body = {**named, "items": items}
         preferences = [*["handling=lenient"] * bool(sending.bad_items), *["return=minimal"] * sending.is_minimal]
         headers = [JSON, *(("prefer", preference) for preference in preferences)]
-        if sending.is_packed:
-            return self.partner.post(packed(body), GZIP, *headers)
+        if sending.is_gzipped:
+            return self.partner.post(gzipped(body), GZIP, *headers)
         return self.partner.post(body, *headers)
 
     def _check(self, answer: Answer, group: str | None, expected: list[NaiveResult], sending: Sending) -> None:

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoplist.web.api.coding import unpacked
+from stoplist.web.api.coding import decompress_gzip
 from tests.fakes import FakeClock
 from tests.unsubscribes.partner import back, out
-from tests.web.api.partner import GZIP, JSON, NOTHING, Partner, packed, refusal, text_of
+from tests.web.api.partner import GZIP, JSON, NOTHING, Partner, gzipped, refusal, text_of
 from tests.web.application import Answer, Application
 from tests.web.conftest import Deployment
 
@@ -364,14 +364,14 @@ def test_ten_thousand_items_are_accepted_and_one_more_is_not(partner: Partner) -
     assert json.loads(answer.body).keys() >= {"submission_id", "items", "org_slug"}
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_eight_mib_are_accepted_and_one_byte_more_is_not(partner: Partner, *, is_packed: bool) -> None:
+@pytest.mark.parametrize("is_gzipped", [False, True])
+def test_eight_mib_are_accepted_and_one_byte_more_is_not(partner: Partner, *, is_gzipped: bool) -> None:
     """Counted after decoding, however small it arrives."""
     most = raw(GOOD).ljust(8 * MIB)
-    headers = [GZIP] if is_packed else []
+    headers = [GZIP] if is_gzipped else []
     for body, text in ((most + b" ", "larger than 8 MiB"), (most * 2, "larger than 8 MiB")):
-        check_bad_request(partner, partner.post(packed(body) if is_packed else body, *headers), text)
-    assert counts(partner.post(packed(most) if is_packed else most, *headers)) == (1, 1, 0, 0, 0)
+        check_bad_request(partner, partner.post(gzipped(body) if is_gzipped else body, *headers), text)
+    assert counts(partner.post(gzipped(most) if is_gzipped else most, *headers)) == (1, 1, 0, 0, 0)
 
 
 def test_an_announced_size_is_refused_before_the_body_comes(partner_on_sqlite: Partner) -> None:
@@ -424,14 +424,14 @@ def test_a_text_without_an_end_is_looked_through_once(partner_on_sqlite: Partner
 @pytest.mark.parametrize("coding", ["gzip", "GZip", "x-gzip", " gzip "])
 def test_a_body_may_be_packed(partner_on_sqlite: Partner, coding: str) -> None:
     """RFC 9110 section 8.4.1: in any case, and under its old name."""
-    assert counts(partner_on_sqlite.post(packed(raw(GOOD)), ("content-encoding", coding))) == (1, 1, 0, 0, 0)
+    assert counts(partner_on_sqlite.post(gzipped(raw(GOOD)), ("content-encoding", coding))) == (1, 1, 0, 0, 0)
 
 
 @pytest.mark.parametrize("coding", ["identity", "", "Identity"])
 def test_a_body_may_say_that_it_is_not_packed(partner_on_sqlite: Partner, coding: str) -> None:
     """It is then read as it is, also where it could be unpacked."""
     header = ("content-encoding", coding)
-    check_bad_request(partner_on_sqlite, partner_on_sqlite.post(packed(raw(GOOD)), header), "not JSON")
+    check_bad_request(partner_on_sqlite, partner_on_sqlite.post(gzipped(raw(GOOD)), header), "not JSON")
     assert counts(partner_on_sqlite.post(raw(GOOD), header)) == (1, 1, 0, 0, 0)
 
 
@@ -440,22 +440,22 @@ def test_a_body_may_say_that_it_is_not_packed(partner_on_sqlite: Partner, coding
 )
 def test_any_other_coding_is_refused(partner_on_sqlite: Partner, codings: list[str | bytes]) -> None:
     """The text says which there is; two of them are too many."""
-    answer = partner_on_sqlite.post(packed(raw(GOOD)), *(("content-encoding", coding) for coding in codings))
+    answer = partner_on_sqlite.post(gzipped(raw(GOOD)), *(("content-encoding", coding) for coding in codings))
     check_bad_request(partner_on_sqlite, answer, "The Content-Encoding must be gzip")
 
 
 def test_a_packed_file_may_have_several_members(partner_on_sqlite: Partner) -> None:
     """RFC 1952 section 2.2: they are one after the other, as some programs write them."""
     body = raw(GOOD)
-    members = b"".join(packed(body[at : at + 1]) for at in range(len(body)))
-    assert counts(partner_on_sqlite.post(members + packed(b""), GZIP)) == (1, 1, 0, 0, 0)
+    members = b"".join(gzipped(body[at : at + 1]) for at in range(len(body)))
+    assert counts(partner_on_sqlite.post(members + gzipped(b""), GZIP)) == (1, 1, 0, 0, 0)
     header_of_all_fields = gzip.compress(b"")[:3] + b"\x1e" + b"\0" * 6 + b"\x02\0ab" + b"name\0" + b"comment\0"
     checked = header_of_all_fields + (zlib.crc32(header_of_all_fields) & 0xFFFF).to_bytes(2, "little")
-    with_fields = checked + packed(body)[10:]
+    with_fields = checked + gzipped(body)[10:]
     assert counts(partner_on_sqlite.post(with_fields, GZIP)) == (1, 0, 0, 1, 0)
 
 
-WHOLE = packed(raw(GOOD))
+WHOLE = gzipped(raw(GOOD))
 NO_GZIP = {
     "nothing": b"",
     "JSON": raw(GOOD),
@@ -484,10 +484,10 @@ def test_what_is_no_whole_gzip_file_is_refused(partner_on_sqlite: Partner, body:
 @pytest.mark.parametrize("members", [1, 2])
 def test_a_bomb_is_not_unpacked(partner_on_sqlite: Partner, members: int) -> None:
     """A small body that would be a gigabyte: refused after 8 MiB, in one piece or in several."""
-    bomb = packed(bytes(64 * MIB)) if members == 1 else packed(bytes(8 * MIB)) * 8
+    bomb = gzipped(bytes(64 * MIB)) if members == 1 else gzipped(bytes(8 * MIB)) * 8
     assert len(bomb) < 70_000
     check_bad_request(partner_on_sqlite, partner_on_sqlite.post(bomb, GZIP), "larger than 8 MiB when it is unpacked")
-    check_bad_request(partner_on_sqlite, partner_on_sqlite.post(packed(bomb), GZIP), "not JSON")
+    check_bad_request(partner_on_sqlite, partner_on_sqlite.post(gzipped(bomb), GZIP), "not JSON")
 
 
 def test_a_bomb_takes_no_more_memory_than_it_may(partner_on_sqlite: Partner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,7 +508,7 @@ def test_a_bomb_takes_no_more_memory_than_it_may(partner_on_sqlite: Partner, mon
             return getattr(self._real, name)
 
     monkeypatch.setattr(zlib, "decompressobj", Counting)
-    partner_on_sqlite.post(packed(bytes(64 * MIB)), GZIP)
+    partner_on_sqlite.post(gzipped(bytes(64 * MIB)), GZIP)
     assert sizes == [8 * MIB + 1]
 
 
@@ -522,7 +522,7 @@ def test_a_file_of_many_members_is_refused(partner_on_sqlite: Partner, monkeypat
         return make(wbits)
 
     monkeypatch.setattr(zlib, "decompressobj", counted)
-    check_bad_request(partner_on_sqlite, partner_on_sqlite.post(packed(b"") * 100_000, GZIP), "more than 256 members")
+    check_bad_request(partner_on_sqlite, partner_on_sqlite.post(gzipped(b"") * 100_000, GZIP), "more than 256 members")
     assert len(made) == 256
 
 
@@ -530,11 +530,11 @@ def test_a_file_of_many_members_is_refused(partner_on_sqlite: Partner, monkeypat
 def test_what_was_packed_comes_out_whole_or_not_at_all(body: bytes, limit: int, cuts: list[int]) -> None:
     """In one member or several, and never more than the limit."""
     ends = sorted({0, len(body), *(min(cut, len(body)) for cut in cuts)})
-    members = b"".join(packed(body[start:end]) for start, end in itertools.pairwise(ends)) or packed(b"")
+    members = b"".join(gzipped(body[start:end]) for start, end in itertools.pairwise(ends)) or gzipped(b"")
 
     async def outcome() -> bytes | str:
         try:
-            return await unpacked(members, max_bytes=limit)
+            return await decompress_gzip(members, max_bytes=limit)
         except Exception as error:
             return type(error).__name__
 

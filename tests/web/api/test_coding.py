@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoplist.web.api.coding import answer_coding, packed
+from stoplist.web.api.coding import answer_coding, compress
 from tests.unsubscribes.partner import out
 from tests.web.api.partner import Partner
 from tests.web.application import Answer
@@ -63,7 +63,7 @@ CODINGS = {
 }
 
 
-def unpacked(answer: Answer) -> bytes:
+def decoded_body(answer: Answer) -> bytes:
     """The body as it was before it was packed in the coding that the answer names."""
     coding = answer.header("content-encoding")
     assert answer.header("content-length") == str(len(answer.body))
@@ -81,7 +81,7 @@ def test_an_answer_comes_in_the_coding_that_is_liked_best(partner_on_sqlite: Par
     assert answer.status == 200
     assert answer.header("content-encoding") == (None if coding == "identity" else coding)
     assert answer.header("vary") == "accept-encoding"
-    assert unpacked(answer) == plain
+    assert decoded_body(answer) == plain
 
 
 def test_without_the_header_an_answer_comes_as_it_is(partner_on_sqlite: Partner) -> None:
@@ -106,9 +106,9 @@ def test_submissions_are_answered_in_a_coding_too(partner_on_sqlite: Partner, co
     answer = partner_on_sqlite.post(body, ("accept-encoding", coding))
     assert answer.header("content-encoding") == coding
     assert len(answer.body) * 3 < len(plain.body)
-    assert unpacked(answer) == plain.body
+    assert decoded_body(answer) == plain.body
     page = partner_on_sqlite.get("", ("accept-encoding", coding))
-    assert unpacked(page) == partner_on_sqlite.get().body
+    assert decoded_body(page) == partner_on_sqlite.get().body
 
 
 def test_refusals_come_as_they_are(partner_on_sqlite: Partner) -> None:
@@ -133,8 +133,8 @@ def test_any_header_is_understood_or_ignored(accept: bytes) -> None:
 @given(st.binary(max_size=100), st.sampled_from(["gzip", "zstd"]), st.sampled_from([1, 1_000]))
 def test_what_was_packed_is_the_same_again(body: bytes, coding: str, times: int) -> None:
     """Here and in a thread."""
-    there = asyncio.run(packed(body * times, coding))
+    there = asyncio.run(compress(body * times, coding))
     assert (
-        unpacked(Answer(200, [("content-encoding", coding), ("content-length", str(len(there)))], there))
+        decoded_body(Answer(200, [("content-encoding", coding), ("content-length", str(len(there)))], there))
         == body * times
     )

@@ -19,7 +19,7 @@ from stoplist.organizations.organizations import close_organization
 from tests.builders import contents, make_organization
 from tests.fakes import FakeClock
 from tests.unsubscribes.partner import back, out, written
-from tests.web.api.partner import FEED_TABLES, JSON, packed, path, refusal, text_of
+from tests.web.api.partner import FEED_TABLES, JSON, gzipped, path, refusal, text_of
 from tests.web.application import Answer, Application
 from tests.web.conftest import Deployment
 
@@ -109,7 +109,7 @@ class Request:
         body = self.encode(json.dumps(self.fields).encode()) if self.fields else b""
         headers = [("authorization", f"Bearer {self.world.tokens[self.token]}"), *self.headers.items()]
         target = "?".join(filter(None, (self.path, "&".join(self.query))))
-        return self.world.app.acquire(self.method, target, headers=list(headers), body=body, scheme=self.scheme)
+        return self.world.app.request(self.method, target, headers=list(headers), body=body, scheme=self.scheme)
 
 
 class Fault(NamedTuple):
@@ -470,6 +470,6 @@ def test_a_gzip_body_is_refused_in_the_same_order(world: World, before: Any) -> 
     """It is unpacked before anything in it is looked at."""
     for step in ("permission", "organization", "group", "default group", "items"):
         for fault in SUBMIT[step]:
-            change = both(fault.change, header("content-encoding", "gzip"), setting(encode=packed))
+            change = both(fault.change, header("content-encoding", "gzip"), setting(encode=gzipped))
             check_refused(world, answer_to(world, "POST", fault._replace(change=change)), fault)
     check_nothing_stored(world, before)

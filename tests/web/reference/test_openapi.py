@@ -72,12 +72,12 @@ def token(app: Application, partner: Key) -> str:
 
 
 def get(app: Application, token: str, path: str, query: str = "") -> Answer:
-    return app.acquire("GET", f"{path}?{query}" if query else path, headers=[("authorization", f"Bearer {token}")])
+    return app.request("GET", f"{path}?{query}" if query else path, headers=[("authorization", f"Bearer {token}")])
 
 
 def post(app: Application, token: str, path: str, body: Json, *headers: tuple[str, str]) -> Answer:
     known = [("authorization", f"Bearer {token}"), ("content-type", "application/json"), *headers]
-    return app.acquire("POST", path, headers=[*known], body=json.dumps(body).encode())
+    return app.request("POST", path, headers=[*known], body=json.dumps(body).encode())
 
 
 # One document, wherever it is read

@@ -13,14 +13,14 @@ DESCRIPTION, DOCS = "/openapi.json", "/docs"
 BOTH = [DESCRIPTION, DOCS]
 
 
-def acquire(app: Application, path: str, **headers: str) -> Answer:
-    return app.acquire("GET", path, headers=[(name.replace("_", "-"), text) for name, text in headers.items()])
+def request(app: Application, path: str, **headers: str) -> Answer:
+    return app.request("GET", path, headers=[(name.replace("_", "-"), text) for name, text in headers.items()])
 
 
 @pytest.mark.parametrize("path", BOTH)
 def test_a_stranger_may_read_it(app: Application, path: str) -> None:
     """Without a token, and often: it counts against no limit."""
-    answers = [app.acquire("GET", path, peer=STRANGER_IP) for _ in range(70)]
+    answers = [app.request("GET", path, peer=STRANGER_IP) for _ in range(70)]
     assert {answer.status for answer in answers} == {200}
     assert answers[0].header("ratelimit") is None
 
@@ -28,15 +28,15 @@ def test_a_stranger_may_read_it(app: Application, path: str) -> None:
 @pytest.mark.parametrize("path", BOTH)
 def test_it_needs_https(app: Application, path: str) -> None:
     """Like everything but the health checks."""
-    assert app.acquire("GET", path, scheme="http").error == "bad_request"
+    assert app.request("GET", path, scheme="http").error == "bad_request"
 
 
 @pytest.mark.parametrize("path", BOTH)
 def test_it_is_only_read(app: Application, path: str) -> None:
     """`HEAD` works as `GET`; other methods are told so."""
-    assert app.acquire("HEAD", path).status == 200
+    assert app.request("HEAD", path).status == 200
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-        answer = app.acquire(method, path)
+        answer = app.request(method, path)
         assert (answer.status, answer.error) == (405, "method_not_allowed")
         assert answer.header("allow") == "GET, HEAD"
 
@@ -44,9 +44,9 @@ def test_it_is_only_read(app: Application, path: str) -> None:
 @pytest.mark.parametrize("path", BOTH)
 def test_it_comes_packed_to_whoever_likes_that(app: Application, path: str) -> None:
     """The same text in every coding; what lies between asks which one."""
-    plain = acquire(app, path)
-    packed = acquire(app, path, accept_encoding="gzip")
-    better = acquire(app, path, accept_encoding="gzip, zstd")
+    plain = request(app, path)
+    packed = request(app, path, accept_encoding="gzip")
+    better = request(app, path, accept_encoding="gzip, zstd")
     assert plain.header("content-encoding") is None
     assert packed.header("content-encoding") == "gzip"
     assert better.header("content-encoding") == "zstd"
@@ -59,19 +59,19 @@ def test_it_comes_packed_to_whoever_likes_that(app: Application, path: str) -> N
 @pytest.mark.parametrize("path", BOTH)
 def test_who_has_it_is_told_that_it_is_the_same(app: Application, path: str) -> None:
     """A tag stands for the text; another one, or none, brings the whole."""
-    tag = acquire(app, path).header("etag")
+    tag = request(app, path).header("etag")
     assert tag is not None
     for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
-        answer = acquire(app, path, if_none_match=known)
+        answer = request(app, path, if_none_match=known)
         assert (answer.status, answer.body) == (304, b"")
         assert answer.header("etag") == tag
-    assert acquire(app, path, if_none_match='"other"').status == 200
-    assert acquire(app, path).header("cache-control") == "no-cache", "after an upgrade nobody reads the old one"
+    assert request(app, path, if_none_match='"other"').status == 200
+    assert request(app, path).header("cache-control") == "no-cache", "after an upgrade nobody reads the old one"
 
 
 def test_the_description_is_a_download(app: Application) -> None:
     """A browser saves it under a name that tells what it is."""
-    answer = acquire(app, DESCRIPTION)
+    answer = request(app, DESCRIPTION)
     assert answer.header("content-type") == "application/json"
     assert answer.header("content-disposition") == 'attachment; filename="stoplist-openapi.json"'
     assert answer.body.endswith(b"}\n")
@@ -79,7 +79,7 @@ def test_the_description_is_a_download(app: Application) -> None:
 
 def test_the_page_lets_nothing_in_but_its_own_style_and_script(app: Application) -> None:
     """Each by its hash; no frame around it, no form, no base, no picture from elsewhere."""
-    policy = acquire(app, DOCS).header("content-security-policy") or ""
+    policy = request(app, DOCS).header("content-security-policy") or ""
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert {name: value for name, value in rules.items() if not name.endswith("-src")} == {
         "base-uri": "'none'",
@@ -97,7 +97,7 @@ def test_the_page_lets_nothing_in_but_its_own_style_and_script(app: Application)
 @pytest.mark.parametrize("path", BOTH)
 def test_other_sites_learn_nothing_from_it(app: Application, path: str) -> None:
     """Neither a type that is guessed, nor where the reader came from."""
-    answer = acquire(app, path)
+    answer = request(app, path)
     assert answer.header("x-content-type-options") == "nosniff"
     assert answer.header("referrer-policy") == "no-referrer"
     assert answer.header("cross-origin-opener-policy") == "same-origin"
@@ -140,7 +140,7 @@ class Outline(HTMLParser):
 
 @pytest.fixture
 def outline(app: Application) -> Outline:
-    return Outline(acquire(app, DOCS).body.decode())
+    return Outline(request(app, DOCS).body.decode())
 
 
 def test_every_link_of_the_page_leads_somewhere(outline: Outline) -> None:
@@ -164,7 +164,7 @@ def test_the_page_has_no_style_or_script_in_its_elements(outline: Outline) -> No
 
 def test_the_page_shows_every_operation_with_its_lines_to_copy(app: Application, outline: Outline) -> None:
     """In curl and Python, letter by letter as in the description, each operation under a heading to link to."""
-    document = acquire(app, DESCRIPTION).json()
+    document = request(app, DESCRIPTION).json()
     operations = [one for methods in document["paths"].values() for one in methods.values()]
     assert len(operations) == 7
     for one in operations:
@@ -177,7 +177,7 @@ def test_the_page_shows_every_operation_with_its_lines_to_copy(app: Application,
 
 def test_the_page_shows_every_refusal(app: Application, outline: Outline) -> None:
     """Each code has a place to link to."""
-    for path, methods in acquire(app, DESCRIPTION).json()["paths"].items():
+    for path, methods in request(app, DESCRIPTION).json()["paths"].items():
         kind = "token-error" if path == "/oauth/token" else "error"
         for one in methods.values():
             for status, answer in one["responses"].items():

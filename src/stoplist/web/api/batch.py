@@ -53,14 +53,14 @@ _TOO_DEEP = "The body is nested too deeply: items are objects that hold plain va
 async def read_batch(body: bytes) -> tuple[RequestedTarget, Sequence[Item | BadItem]]:
     """What the body names, and its items in order. Raises BadRequest for anything wrong outside the items."""
     fields = _fields(body)
-    named = _named(fields)
+    requested = _requested_target(fields)
     sent = _sent_items(fields.get("items"))
     if not 0 < len(sent) <= MAX_ITEMS:
         raise BadRequest(f"items must be a list of 1 to {MAX_ITEMS} objects; there are {len(sent)}.", parameter="items")
     items: list[Item | BadItem] = []
     async for part in in_slices(sent):
         items.extend(map(_item, part))
-    return named, items
+    return requested, items
 
 
 def _fields(body: bytes) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _sent_items(value: Any) -> list[Any]:
     return value
 
 
-def _named(fields: dict[str, Any]) -> RequestedTarget:
+def _requested_target(fields: dict[str, Any]) -> RequestedTarget:
     org_slug, group_id = _text(fields, "org_slug"), _text(fields, "group_id")
     all_groups = _value(fields, "all_groups")
     if not isinstance(all_groups, bool | None):

@@ -49,11 +49,11 @@ def request_coding(headers: Headers) -> str:
     return "identity" if coding == b"identity" else "gzip"
 
 
-async def unpacked(body: bytes, *, max_bytes: int) -> bytes:
+async def decompress_gzip(body: bytes, *, max_bytes: int) -> bytes:
     """What a gzip body holds; BadRequest if that is more than `max_bytes`, or the body is not whole."""
     if len(body) <= _INLINE_PACKED_BYTES:
-        return _unpack(body, max_bytes)
-    return await asyncio.to_thread(_unpack, body, max_bytes)
+        return _decompress(body, max_bytes)
+    return await asyncio.to_thread(_decompress, body, max_bytes)
 
 
 def answer_coding(accept_encoding: bytes | None) -> str:
@@ -69,13 +69,13 @@ def answer_coding(accept_encoding: bytes | None) -> str:
     return best if best_weight >= liked.get("identity", 0.0) else "identity"
 
 
-async def packed(body: bytes, coding: str) -> bytes:
+async def compress(body: bytes, coding: str) -> bytes:
     """`body` in one of our codings."""
     pack = _CODINGS[coding]
     return pack(body) if len(body) <= _INLINE_BYTES else await asyncio.to_thread(pack, body)
 
 
-def _unpack(body: bytes, max_bytes: int) -> bytes:
+def _decompress(body: bytes, max_bytes: int) -> bytes:
     """Every member of a gzip file (RFC 1952 section 2.2)."""
     parts: list[bytes] = []
     left = max_bytes

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 class ReadQuery(NamedTuple):
     """A well-formed query; `addresses` is empty unless it is a look-up."""
 
-    named: RequestedTarget
+    requested: RequestedTarget
     addresses: list[str]
     limit: int
     cursor: str | None
@@ -34,8 +34,8 @@ def read_query(query_string: bytes) -> ReadQuery:
                 raise BadRequest(f"A look-up by address takes no {name}: it answers in one page.", parameter=name)
     if len(addresses) > MAX_LOOK_UPS:
         raise BadRequest(f"address is sent more than {MAX_LOOK_UPS} times: send fewer at once.", parameter=_ADDRESS)
-    named = RequestedTarget(org_slug=_checked(single, "org_slug"), group_id=_checked(single, "group_id"))
-    return ReadQuery(named, addresses, _limit(single.get("limit")), single.get("cursor"))
+    requested = RequestedTarget(org_slug=_checked(single, "org_slug"), group_id=_checked(single, "group_id"))
+    return ReadQuery(requested, addresses, _limit(single.get("limit")), single.get("cursor"))
 
 
 def checked_name(parameter: str, text: str) -> str:

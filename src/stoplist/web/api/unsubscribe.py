@@ -17,10 +17,10 @@ from stoplist.unsubscribes.follow import follow, look_up
 from stoplist.unsubscribes.model import MAX_BODY_BYTES, OptOutStores, Page, Submission
 from stoplist.unsubscribes.submit import submit
 from stoplist.web.api.batch import read_batch
-from stoplist.web.api.coding import answer_coding, packed, request_coding, unpacked
+from stoplist.web.api.coding import answer_coding, compress, request_coding, decompress_gzip
 from stoplist.web.api.prefer import read_preferences
 from stoplist.web.api.query import read_query
-from stoplist.web.bearer import bearer_of
+from stoplist.web.bearer import require_bearer
 from stoplist.web.body import MemoryQuota, read_body
 from stoplist.web.request_context import (
     API_PATH,
@@ -62,12 +62,14 @@ class ChannelEndpoint:
             return
         actor, query = _actor(bearer, context), read_query(scope["query_string"])
         if query.addresses:
-            page = await look_up(actor, self._stores, self._channel, query.named, addresses=query.addresses)
+            page = await look_up(actor, self._stores, self._channel, query.requested, addresses=query.addresses)
             await _answer(scope, send, await _encoded(page, page.items))
             return
         with self._quota.of(bearer.client_id) as take:
             take(query.limit * _RECORD_BYTES)
-            page = await follow(actor, self._stores, self._channel, query.named, limit=query.limit, cursor=query.cursor)
+            page = await follow(
+                actor, self._stores, self._channel, query.requested, limit=query.limit, cursor=query.cursor
+            )
             await _answer(scope, send, await _encoded(page, page.items))
 
     async def _post(self, scope: Scope, receive: Receive, send: Send, take: Callable[[int], None]) -> None:
@@ -78,18 +80,18 @@ class ChannelEndpoint:
         coding = request_coding(headers)
         body = await read_body(receive, headers, max_bytes=MAX_BODY_BYTES, take=take)
         # A body may take a minute to arrive, and its key be revoked in that time.
-        bearer = await bearer_of(headers, self._stores.database, self._stores.clock)
+        bearer = await require_bearer(headers, self._stores.database, self._stores.clock)
         if coding == "gzip":
-            packed_bytes = len(body)
-            body = await unpacked(body, max_bytes=MAX_BODY_BYTES)
-            take(max(0, len(body) - packed_bytes))
-        named, items = await read_batch(body)
+            compressed_bytes = len(body)
+            body = await decompress_gzip(body, max_bytes=MAX_BODY_BYTES)
+            take(max(0, len(body) - compressed_bytes))
+        requested, items = await read_batch(body)
         preferences = read_preferences(headers)
         submission = await submit(
             _actor(bearer, request_context_of(scope)),
             self._stores,
             self._channel,
-            named,
+            requested,
             items,
             is_lenient=preferences.is_lenient,
             is_minimal=preferences.is_minimal,
@@ -134,6 +136,6 @@ async def _answer(scope: Scope, send: Send, body: bytes, more_headers: Headers |
     coding = answer_coding(header_value(scope["headers"], b"accept-encoding"))
     headers: Headers = [NO_STORE, _VARY, *request_context_of(scope).headers, *(more_headers or ())]
     if coding != "identity":
-        body = await packed(body, coding)
+        body = await compress(body, coding)
         headers.append((b"content-encoding", coding.encode()))
     await send_body(send, 200, body, headers)

@@ -81,7 +81,7 @@ def api_refusals(types: Errors, instances: Iterable[StoplistError]) -> Json:
     return {
         str(status): _answer(
             _MEANING[status],
-            schemas.acquire(errors),
+            schemas.one_of(errors),
             {
                 ANSWERS[error].api_code: _example(error, msgspec.to_builtins(api_envelope(by_type[error])))
                 for error in errors

@@ -91,7 +91,7 @@ def schemas(api_errors: Iterable[type[StoplistError]], oauth_errors: Iterable[ty
     known = _of_types(_READ) | _answered()
     api_errors = list(api_errors)
     known |= {error.__name__: _api_error(error) for error in api_errors}
-    known[ENVELOPE] = {"description": "Every refusal of the API.", **acquire(api_errors)}
+    known[ENVELOPE] = {"description": "Every refusal of the API.", **one_of(api_errors)}
     known[OAUTH_ENVELOPE] = oauth_error(oauth_errors)
     return known
 
@@ -101,7 +101,7 @@ def reference(name: str) -> Json:
     return {"$ref": _REFERENCE.format(name=name)}
 
 
-def acquire(errors: Iterable[type[StoplistError]]) -> Json:
+def one_of(errors: Iterable[type[StoplistError]]) -> Json:
     """The envelope of one of these refusals of the API."""
     by_code = {ANSWERS[error].api_code: reference(error.__name__) for error in errors}
     if len(by_code) == 1:
