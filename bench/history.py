@@ -23,7 +23,7 @@ from stoplist.db import Database
 from stoplist.db.opening import open_database
 from stoplist.oauth.model import PERMISSIONS
 from stoplist.organizations.groups import list_groups
-from stoplist.records.listing import browse
+from stoplist.records.listing import list_records
 from stoplist.records.search import search
 from stoplist.rfc3339 import format_ms
 from stoplist.unsubscribes.channel import CHANNELS
@@ -193,7 +193,7 @@ class _Filling:
 
     async def _middle(self) -> int:
         """A change half-way through the feed, to go on from."""
-        newest = await browse(COMMAND, self._database, org_slug=SLUG, channel=CHANNELS[CHANNEL], limit=1)
+        newest = await list_records(COMMAND, self._database, org_slug=SLUG, channel=CHANNELS[CHANNEL], limit=1)
         return newest.records[0].seq // 2
 
 

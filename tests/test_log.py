@@ -60,7 +60,7 @@ def request(**values: Any) -> None:
         "status": 200,
         "duration_ms": 1.23456,
     }
-    log.request_line(**(known | values))
+    log.log_request(**(known | values))
 
 
 def written(stream: io.BytesIO) -> list[dict[str, Any]]:
@@ -580,7 +580,7 @@ PROGRAM = """
 import asyncio, logging
 from stoplist import log
 async def main():
-    log.request_line(
+    log.log_request(
         at_ms=0, request_id="r", client_id=None, method="GET", path="/", status=200, duration_ms=1
     )
 log.configure("json")
@@ -618,7 +618,7 @@ from stoplist import log
 async def main():
     log.configure("json")
     for number in range(2000):
-        log.request_line(
+        log.log_request(
             at_ms=0, request_id=f"{sys.argv[1]}-{number}", client_id=None, method="GET", path="/", status=200,
             duration_ms=0.0,
         )

@@ -48,12 +48,12 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it may change what belongs to these organizations, to every one of them."""
         return self.is_administrator or all(self.roles.get(slug) == ADMIN for slug in org_slugs)
 
-    def must_be_administrator(self) -> None:
+    def require_administrator(self) -> None:
         """Refuse whoever may not change the deployment itself."""
         if not self.is_administrator:
             raise Forbidden("Only an administrator may do this: ask one.")
 
-    def must_administer(self, *org_slugs: str) -> None:
+    def require_admin_of(self, *org_slugs: str) -> None:
         """Refuse whoever may not change what belongs to these organizations."""
         if not self.administers(org_slugs):
             raise Forbidden("Only an admin of every organization that this concerns, or an administrator, may do this.")

@@ -46,7 +46,7 @@ def chores(
         Chore("take up a renewed certificate", 10, renew),
         Chore("follow the database's clock", 30, lambda: follow_clock(clock, database)),
         Chore("write the use of keys", 60, lambda: usage.flush(database)),
-        Chore("return to the limit store", 1, limiter.look_for_store),
+        Chore("return to the limit store", 1, limiter.reconnect),
         Chore("forget idle rate limits", 60, limiter.sweep),
         Chore("delete expired tokens", 60, lambda: delete_all_expired(database, clock)),
         Chore("delete ended sessions", 60, lambda: delete_all_ended(database, clock)),

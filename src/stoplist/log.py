@@ -42,7 +42,7 @@ def configure(log_format: str, stream: BinaryIO | None = None) -> None:
         logger.propagate = name != "uvicorn.access"
 
 
-def request_line(
+def log_request(
     *,
     at_ms: int,
     request_id: str,

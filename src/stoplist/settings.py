@@ -89,11 +89,11 @@ def check_serve(settings: Settings) -> None:
 
     Reads the files of `TLS_CERT` and `TLS_KEY`, to see that they can be read.
     """
-    for text in serve_mistakes(settings):
+    for text in serve_errors(settings):
         raise SettingsError(text)
 
 
-def serve_mistakes(settings: Settings) -> list[str]:
+def serve_errors(settings: Settings) -> list[str]:
     """Every reason for which no server can run with these settings, as `check_serve` would say it."""
     found = [text for is_refused, text in _SERVE_REFUSALS if is_refused(settings)]
     for variable, path in (("STOPLIST_TLS_CERT", settings.tls_cert), ("STOPLIST_TLS_KEY", settings.tls_key)):
@@ -105,7 +105,7 @@ def serve_mistakes(settings: Settings) -> list[str]:
     return found
 
 
-def mistakes(environ: Mapping[str, str], *, env_file: Path) -> list[str]:
+def find_errors(environ: Mapping[str, str], *, env_file: Path) -> list[str]:
     """Everything that `load` would refuse in variables and file, one after the other, in its words."""
     try:
         of_file = _env_file_texts(env_file)
@@ -122,7 +122,7 @@ def mistakes(environ: Mapping[str, str], *, env_file: Path) -> list[str]:
     return found
 
 
-def given(environ: Mapping[str, str], *, env_file: Path) -> dict[str, str]:
+def variables_set(environ: Mapping[str, str], *, env_file: Path) -> dict[str, str]:
     """The texts of the variables that are set somewhere, by name; SettingsError where the file cannot be read."""
     variables = {name: text for name, text in environ.items() if name.startswith(_PREFIX)}
     return {name: text for name, text in (_env_file_texts(env_file) | variables).items() if text}

@@ -136,7 +136,7 @@ OPERATIONS = {
     "usage.last_refusals": Operation(lambda actor, it: usage.last_refusals(actor, it.database, it.client_id)),
     "events.events_of": Operation(lambda actor, it: events.events_of(actor, it.database, it.client_id)),
     "events.alarms": Operation(lambda actor, it: events.alarms(actor, it.database, since_ms=0)),
-    "key_alerts.keys_in_trouble": Operation(lambda actor, it: key_alerts.keys_in_trouble(actor, it.database, it.clock)),
+    "key_alerts.list_key_alerts": Operation(lambda actor, it: key_alerts.list_key_alerts(actor, it.database, it.clock)),
     "reading.list_audit": Operation(lambda actor, it: reading.list_audit(actor, it.database)),
     "reading.export_audit": Operation(lambda actor, it: exported(actor, it.database)),
 }

@@ -52,7 +52,7 @@ MAY = {
     "usage.last_refusals": _LOOK,
     "events.events_of": _LOOK,
     "events.alarms": _LIST,
-    "key_alerts.keys_in_trouble": _LIST,
+    "key_alerts.list_key_alerts": _LIST,
     "reading.list_audit": _READ_THE_AUDIT,
     "reading.export_audit": _READ_THE_AUDIT,
 }

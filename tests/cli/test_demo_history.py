@@ -6,9 +6,9 @@ from typing import Any
 
 from stoplist.cli import demo_history
 from stoplist.db import Database
-from stoplist.oauth.key_alerts import keys_in_trouble
+from stoplist.oauth.key_alerts import list_key_alerts
 from stoplist.organizations.groups import list_groups
-from stoplist.records.daily_counts import recent, totals
+from stoplist.records.daily_counts import recent_changes, totals
 from tests.builders import ADMINISTRATOR, on_each_database, on_sqlite, sql
 from tests.fakes import FakeClock
 
@@ -30,17 +30,17 @@ async def test_a_demo_has_two_months_that_look_like_life(database: Database, clo
     sums = await totals(ADMINISTRATOR, database)
     assert all(one.unsubscribed > 100 and one.resubscribed > 0 for one in sums)
     assert 2_000 < sum(one.unsubscribed for one in sums) < 10_000
-    days = (await recent(ADMINISTRATOR, database, clock, days=demo_history.DAYS)).days
+    days = (await recent_changes(ADMINISTRATOR, database, clock, days=demo_history.DAYS)).days
     by_mail = [one for one in days if one.channel == "email"]
     assert all(one.unsubscribed for one in by_mail)
     weekends = [one.unsubscribed for one in by_mail if one.day % 7 in (2, 3)]  # 1970 began on a Thursday
     workdays = [one.unsubscribed for one in by_mail if one.day % 7 not in (2, 3)]
     assert sum(weekends) / len(weekends) < sum(workdays) / len(workdays)
-    assert len((await recent(ADMINISTRATOR, database, clock)).reasons) > 5
+    assert len((await recent_changes(ADMINISTRATOR, database, clock)).reasons) > 5
     groups = await list_groups(ADMINISTRATOR, database, org_slug=demo_history.SLUG)
     assert len(groups) == 3
     assert {row["group_no"] for row in await records(database)} == {0, 1, 2}
-    (key,) = await keys_in_trouble(ADMINISTRATOR, database, clock)
+    (key,) = await list_key_alerts(ADMINISTRATOR, database, clock)
     assert key.limit_refusals
 
 

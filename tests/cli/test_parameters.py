@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoplist.oauth.model import MOST_PER_MINUTE
+from stoplist.oauth.model import MAX_PER_MINUTE
 from tests.cli.command_line import Prompt
 
 ID = "svc_ci_0123456789ABCDEFGHIJKL"
@@ -16,7 +16,7 @@ ID = "svc_ci_0123456789ABCDEFGHIJKL"
         "0" * 19 + "1" * 4981,
         "0" * 19 + "1" * 21,
         "9" * 20,
-        str(MOST_PER_MINUTE + 1),
+        str(MAX_PER_MINUTE + 1),
         "0",
         "-1",
         "1e3",
@@ -30,7 +30,7 @@ ID = "svc_ci_0123456789ABCDEFGHIJKL"
 @pytest.mark.parametrize("option", ["--api-per-minute", "--token-per-minute"])
 def test_a_ceiling_that_is_no_number_of_requests_is_wrong_usage(empty: Prompt, option: str, number: str) -> None:
     """Exit status 2 before anything is looked for; Python refuses to read a number of more than 4300 digits."""
-    assert f"from 1 to {MOST_PER_MINUTE}" in empty.wrong_usage("key", "limits", ID, f"{option}={number}")
+    assert f"from 1 to {MAX_PER_MINUTE}" in empty.wrong_usage("key", "limits", ID, f"{option}={number}")
     assert list(empty.folder.iterdir()) == []
 
 

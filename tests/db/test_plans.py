@@ -158,7 +158,7 @@ COLD = {
     # On an empty or small database alone, or in a table of a row or some.
     "has_deployment", "any_table", "deployment", "create_deployment", "record_migration", "copy_under_way",
     # Lists of all there is, for people.
-    "credentials", "keys_in_trouble", "organizations_of_clients", "organizations", "groups_of",
+    "credentials", "key_alerts", "organizations_of_clients", "organizations", "groups_of",
     "organizations_of_client",
     # Made or changed by hand, in tables of some hundred rows.
     "create_client", "add_client_organization", "remove_client_organizations", "create_organization",

@@ -124,7 +124,7 @@ class AtStore:
 def patience(answer_within_s: float = 30.0) -> Iterator[None]:
     """The store may take its time: a machine that is busy is no trouble of the store."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(limit_store, "ANSWER_WITHIN_S", answer_within_s)
+        monkeypatch.setattr(limit_store, "ANSWER_TIMEOUT_S", answer_within_s)
         yield
 
 

@@ -1,7 +1,7 @@
 """One decision over two logs, at times given by hand."""
 
 from stoplist.limits.decision import RateDecision, decide
-from stoplist.limits.sliding_log import NOTHING, WINDOW_NS, SlidingLog
+from stoplist.limits.sliding_log import EMPTY_LOG, WINDOW_NS, SlidingLog
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_000 * SECOND_NS
@@ -15,21 +15,21 @@ def log_of(*times_s: float) -> SlidingLog:
     return log
 
 
-def at(time_s: float, own: SlidingLog, other: SlidingLog = NOTHING, *, limit: int) -> RateDecision:
+def at(time_s: float, own: SlidingLog, other: SlidingLog = EMPTY_LOG, *, limit: int) -> RateDecision:
     return decide(own, other, limit=limit, now_ns=START_NS + round(time_s * SECOND_NS))
 
 
 def test_the_first_request_leaves_one_less_and_a_full_minute() -> None:
     """Section D8 shows it: `r=59;t=60`."""
-    assert at(0, NOTHING, limit=60) == RateDecision(True, 60, 59, 60, 0)
+    assert at(0, EMPTY_LOG, limit=60) == RateDecision(True, 60, 59, 60, 0)
 
 
 def test_reset_is_the_time_until_the_oldest_counted_request_leaves() -> None:
     """`t` looks at both logs, whichever holds the oldest, and is rounded up."""
     assert at(20.5, log_of(10), log_of(5, 15), limit=10).reset_s == 45
     assert at(20.5, log_of(5), log_of(10, 15), limit=10).reset_s == 45
-    assert at(20.5, NOTHING, log_of(5.5), limit=10).reset_s == 45
-    assert at(20.5, log_of(5.5), NOTHING, limit=10).reset_s == 45
+    assert at(20.5, EMPTY_LOG, log_of(5.5), limit=10).reset_s == 45
+    assert at(20.5, log_of(5.5), EMPTY_LOG, limit=10).reset_s == 45
 
 
 def test_both_logs_together_fill_the_ceiling() -> None:
@@ -44,7 +44,7 @@ def test_nothing_is_recorded_by_deciding() -> None:
     """Asking twice gives the same answer: the caller records what is accepted, and nobody the rest."""
     log = log_of(1)
     assert at(2, log, limit=2) == at(2, log, limit=2)
-    assert NOTHING.count(START_NS) == 0
+    assert EMPTY_LOG.count(START_NS) == 0
 
 
 def test_retry_after_is_rounded_up_and_at_least_one_second() -> None:
@@ -52,8 +52,8 @@ def test_retry_after_is_rounded_up_and_at_least_one_second() -> None:
     assert at(0.0, log_of(0), limit=1).retry_after_s == 60
     assert at(0.4, log_of(0), limit=1).retry_after_s == 60
     assert at(1.0, log_of(0), limit=1).retry_after_s == 59
-    assert decide(log_of(0), NOTHING, limit=1, now_ns=START_NS + WINDOW_NS - 1).retry_after_s == 1
-    assert decide(log_of(0), NOTHING, limit=1, now_ns=START_NS + WINDOW_NS).accepted
+    assert decide(log_of(0), EMPTY_LOG, limit=1, now_ns=START_NS + WINDOW_NS - 1).retry_after_s == 1
+    assert decide(log_of(0), EMPTY_LOG, limit=1, now_ns=START_NS + WINDOW_NS).accepted
 
 
 def test_after_a_lowered_ceiling_several_must_leave_before_the_next_is_accepted() -> None:
@@ -61,7 +61,7 @@ def test_after_a_lowered_ceiling_several_must_leave_before_the_next_is_accepted(
     assert at(30, log_of(1, 5, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
     assert at(30, log_of(1, 9), log_of(5), limit=2) == RateDecision(False, 2, 0, 31, 35)
     assert at(30, log_of(5), log_of(1, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
-    assert at(30, NOTHING, log_of(1, 5, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
+    assert at(30, EMPTY_LOG, log_of(1, 5, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
     assert at(30.5, log_of(1, 5, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
     assert at(30, log_of(1, 5, 9), limit=1) == RateDecision(False, 1, 0, 31, 39)
 
@@ -73,7 +73,7 @@ def test_remaining_is_never_negative() -> None:
 
 def test_a_ceiling_of_zero_accepts_nothing_and_names_a_minute() -> None:
     """There is no time after which it would; the answer is a refusal all the same, never an error."""
-    assert at(0, NOTHING, limit=0) == RateDecision(False, 0, 0, 60, 60)
+    assert at(0, EMPTY_LOG, limit=0) == RateDecision(False, 0, 0, 60, 60)
     assert at(30, log_of(1, 5), limit=0) == RateDecision(False, 0, 0, 31, 60)
 
 

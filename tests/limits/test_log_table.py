@@ -2,33 +2,33 @@
 
 import sys
 
-from stoplist.limits.log_table import Logs
-from stoplist.limits.sliding_log import NOTHING, WINDOW_NS
+from stoplist.limits.log_table import LogTable
+from stoplist.limits.sliding_log import EMPTY_LOG, WINDOW_NS
 
 
-def record(logs: Logs[str], key: str, now_ns: int) -> None:
-    logs.record(key, logs.get(key, NOTHING), now_ns)
+def record(logs: LogTable[str], key: str, now_ns: int) -> None:
+    logs.record(key, logs.get(key, EMPTY_LOG), now_ns)
 
 
 def test_looking_makes_no_log() -> None:
     """A refused request leaves nothing in memory."""
-    logs = Logs[str]()
-    assert logs.get("a", NOTHING).count(0) == 0
+    logs = LogTable[str]()
+    assert logs.get("a", EMPTY_LOG).count(0) == 0
     assert len(logs) == 0
 
 
 def test_each_key_has_its_own_log() -> None:
     """What is recorded for one key is not counted for another, nor in the log that stands for none."""
-    logs = Logs[str]()
+    logs = LogTable[str]()
     record(logs, "a", 1)
     record(logs, "a", 2)
     record(logs, "b", 3)
-    assert [logs.get(key, NOTHING).count(3) for key in ("a", "b", "c")] == [2, 1, 0]
+    assert [logs.get(key, EMPTY_LOG).count(3) for key in ("a", "b", "c")] == [2, 1, 0]
 
 
 def test_a_log_is_dropped_when_its_newest_entry_has_left() -> None:
     """Not when its oldest has, and not one nanosecond early."""
-    logs = Logs[str]()
+    logs = LogTable[str]()
     record(logs, "a", 0)
     record(logs, "b", 1)
     record(logs, "a", 2)
@@ -42,7 +42,7 @@ def test_a_log_is_dropped_when_its_newest_entry_has_left() -> None:
 
 def test_a_log_that_was_found_empty_is_dropped_too() -> None:
     """One that was only looked at, and whose entries have left, holds nothing but memory."""
-    logs = Logs[str]()
+    logs = LogTable[str]()
     record(logs, "a", 0)
     assert logs["a"].count(WINDOW_NS) == 0
     logs.drop_expired(WINDOW_NS, at_most=10)
@@ -51,7 +51,7 @@ def test_a_log_that_was_found_empty_is_dropped_too() -> None:
 
 def test_no_more_are_dropped_at_once_than_asked_for() -> None:
     """So that one call is short; the answer says whether another may find more."""
-    logs = Logs[str]()
+    logs = LogTable[str]()
     for key in "abcde":
         record(logs, key, 0)
     assert logs.drop_expired(WINDOW_NS, at_most=3)
@@ -62,7 +62,7 @@ def test_no_more_are_dropped_at_once_than_asked_for() -> None:
 
 def test_the_room_of_many_dropped_logs_is_given_back() -> None:
     """A minute of many keys must not cost memory for ever; what is left is still there."""
-    logs = Logs[str]()
+    logs = LogTable[str]()
     for number in range(10_000):
         record(logs, str(number), 0)
     full_bytes = sys.getsizeof(logs)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Log
-from stoplist.limits.store import LimitStore, key_of
+from stoplist.limits.store import LimitStore, store_key
 from tests.limits.counting import AtStore, StoreAlone, at_store, own_url, patience
 from tests.limits.naive_model import SECOND_NS, Asked, request
 from tests.services.valkey import Valkey
@@ -49,7 +49,7 @@ def test_many_requests_within_a_microsecond_are_counted_one_by_one(script: AtSto
     """Each is an entry of its own, and a minute later they leave one by one: never more than N in any 60 s."""
     assert [api(script, 60).remaining for _ in range(60)] == list(range(59, -1, -1))
     assert not any(api(script, 60).accepted for _ in range(60))
-    assert client.zcard(key_of(("api", "a"))) == 60
+    assert client.zcard(store_key(("api", "a"))) == 60
     script.clock.advance(60 - 1e-6)
     assert api(script, 60) == RateDecision(False, 60, 0, 1, 1)
     script.clock.advance(1e-6)
@@ -80,7 +80,7 @@ def test_under_every_lowered_ceiling_the_right_entry_of_both_logs_must_leave(
     now_us = script.clock.now_ms() * 1000
     for log, ages in ((("proved", "a"), proved), (("failed", "a", "s"), failed)):
         if ages:
-            client.zadd(key_of(log), {str(now_us - age): now_us - age for age in ages})
+            client.zadd(store_key(log), {str(now_us - age): now_us - age for age in ages})
     oldest_first = sorted([*proved, *failed], reverse=True)
     for limit in range(1, len(oldest_first) + 1):
         waits_s = -(-(MINUTE_US - oldest_first[-limit]) // 1_000_000)
@@ -187,14 +187,14 @@ logs: st.SearchStrategy[Log] = st.one_of(
 @given(st.sets(logs))
 def test_no_two_logs_have_one_key_however_odd_a_source_looks(some: set[Log]) -> None:
     """A source is text from outside; none can be made to count for another, or for a client."""
-    assert len({key_of(log) for log in some}) == len(some)
+    assert len({store_key(log) for log in some}) == len(some)
 
 
 @given(st.sampled_from(["a", "svc_ci_0"]), st.one_of(st.sampled_from(ODD), st.text()))
 def test_both_logs_of_a_client_have_its_name_as_their_hash_tag(client_id: str, source: str) -> None:
     """So a cluster keeps them on one machine, whatever the source."""
-    assert hash_tag(key_of(("proved", client_id))) == hash_tag(key_of(("failed", client_id, source))) == client_id
-    assert key_of(("failed", client_id, source)).startswith("stoplist:")
+    assert hash_tag(store_key(("proved", client_id))) == hash_tag(store_key(("failed", client_id, source))) == client_id
+    assert store_key(("failed", client_id, source)).startswith("stoplist:")
 
 
 def test_a_cluster_accepts_every_kind(run: Run) -> None:

@@ -168,7 +168,7 @@ class SharedAgainstModel(RuleBasedStateMachine):
 
     @rule(process=processes)
     def a_process_looks_for_the_store(self, process: int) -> None:
-        self.deployed.run(self.deployed.limiters[process].look_for_store())
+        self.deployed.run(self.deployed.limiters[process].reconnect())
         self.known[process].is_lost &= not self.is_up
 
 

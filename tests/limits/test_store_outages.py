@@ -104,7 +104,7 @@ async def returned(limiter: SharedLimiter) -> None:
     """What the chore of every second does, until the store is back."""
     async with asyncio.timeout(60):
         while limiter.health().is_lost:
-            await limiter.look_for_store()
+            await limiter.reconnect()
 
 
 async def accepted_at_once(limiter: SharedLimiter, client_id: str, asked: int) -> int:
@@ -132,7 +132,7 @@ def test_a_lost_store_leaves_n_a_process_and_comes_back(
                 assert await accepted_at_once(limiter, one, 20) == N - 2
                 assert limiter.health().is_lost
                 assert await accepted_at_once(limiter, other, 20) == N
-                await limiter.look_for_store()
+                await limiter.reconnect()
                 assert limiter.health().is_lost
                 # A store that only refuses to write still tells those how long they wait who are refused here.
                 alone = limiter.health().decided_alone

@@ -13,7 +13,7 @@ from stoplist.oauth import credentials
 from stoplist.oauth.authentication import PresentedCredentials
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.grants import GRANTS
-from stoplist.oauth.model import MOST_PER_MINUTE, TokenPair
+from stoplist.oauth.model import MAX_PER_MINUTE, TokenPair
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores
 from stoplist.oauth.tokens import delete_expired
 from tests.builders import ADMINISTRATOR, in_the_loop_of, make_key, make_organization, migrated, sql
@@ -78,7 +78,7 @@ class Service:
     def stores(self) -> TokenStores:
         return TokenStores(database=self.database, clock=self.clock, limiter=self.limiter)
 
-    async def new_key(self, *, per_minute: int = MOST_PER_MINUTE) -> Key:
+    async def new_key(self, *, per_minute: int = MAX_PER_MINUTE) -> Key:
         """A new credential; without `per_minute` no limit is in a test's way."""
         made = await make_key(self.database, self.clock)
         key = Key(made.credential.client_id, made.client_secret)
@@ -136,7 +136,7 @@ class Service:
 
     async def counted(self, client_id: str, *, source: str = HERE) -> Counted:
         """What the logs hold, read off the answers to three more requests: ask once, at the end of a test."""
-        big = MOST_PER_MINUTE
+        big = MAX_PER_MINUTE
         unknown = await self.limiter.token_unknown(source)
         proved = await self.limiter.token_authenticated(client_id, "a source that nothing else comes from", limit=big)
         both = await self.limiter.token_failed(client_id, source, limit=big)

@@ -13,7 +13,7 @@ from stoplist.oauth import credentials
 from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.credentials import Changes, NewCredential, list_credentials, show_credential
-from stoplist.oauth.model import MOST_PER_MINUTE, Credential, TokenPair
+from stoplist.oauth.model import MAX_PER_MINUTE, Credential, TokenPair
 from stoplist.oauth.tokens import rotate_pair
 from stoplist.oauth.usage import Usage
 from stoplist.organizations.organizations import close_organization
@@ -284,7 +284,7 @@ async def test_ceilings_are_raised_lowered_and_put_back(database: Database, cloc
     assert client is not None
     assert bearer is not None
     assert (client.token_per_minute, bearer.api_per_minute) == (100, 5)
-    assert await ceilings(database, clock, client_id, "default", MOST_PER_MINUTE) == (10, MOST_PER_MINUTE)
+    assert await ceilings(database, clock, client_id, "default", MAX_PER_MINUTE) == (10, MAX_PER_MINUTE)
     assert await ceilings(database, clock, client_id, None, "default") == (10, 60)
     assert await lives(database, clock, pair) == (True, True)
 
@@ -310,7 +310,7 @@ async def test_ceilings_as_they_are_is_no_change(database: Database, clock: Fake
 async def test_a_ceiling_is_a_number_from_one(database: Database, clock: FakeClock) -> None:
     """None of the two is set when one of them is wrong."""
     key, _ = await key_with_token(database, clock)
-    for wrong in (0, -1, MOST_PER_MINUTE + 1, 2**70):
+    for wrong in (0, -1, MAX_PER_MINUTE + 1, 2**70):
         await refused(database, ceilings(database, clock, ids_of(key), wrong, 5), "from 1 to")
         await refused(database, ceilings(database, clock, ids_of(key), 5, wrong), "from 1 to")
     assert await ceilings(database, clock, ids_of(key)) == (10, 60)

@@ -67,7 +67,7 @@ def test_what_facts_amount_to_which_state(is_rotated: bool, is_revoked: bool, ha
 @on_each_database
 async def test_a_bite_is_small(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """No delete holds up other writes for long; it says how many went, and none at the end."""
-    monkeypatch.setattr(tokens, "BITE_ROWS", 10)
+    monkeypatch.setattr(tokens, "EXPIRED_BATCH_ROWS", 10)
     await fill(database, 1, 25)
     went = [await delete_expired(database, 1_000) for _ in range(4)]
     assert went == [10, 10, 5, 0]
@@ -76,7 +76,7 @@ async def test_a_bite_is_small(database: Database, monkeypatch: pytest.MonkeyPat
 @on_each_database
 async def test_the_oldest_go_first_and_what_lives_stays(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Expired is what expires now or has before."""
-    monkeypatch.setattr(tokens, "BITE_ROWS", 10)
+    monkeypatch.setattr(tokens, "EXPIRED_BATCH_ROWS", 10)
     await fill(database, 1, 25)
     assert await delete_expired(database, 4) == 4
     assert await left(database) == list(range(5, 26))

@@ -7,7 +7,7 @@ from stoplist.audit import trail
 from stoplist.db import Database, Transaction
 from stoplist.errors import Missing
 from stoplist.oauth.credentials import deactivate_credential
-from stoplist.oauth.key_alerts import MOST_KEYS, keys_in_trouble
+from stoplist.oauth.key_alerts import MAX_ALERTS, list_key_alerts
 from stoplist.oauth.usage import Usage
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database
 from tests.fakes import FakeClock
@@ -53,7 +53,7 @@ async def test_the_worst_keys_come_first_and_those_with_an_alarm_before_them(
     await used(database, clock, many, rate_limited=5)
     await used(database, clock, fine, invalid_item=9)
     await alarm(database, clock, alarmed)
-    found = await keys_in_trouble(ADMINISTRATOR, database, clock)
+    found = await list_key_alerts(ADMINISTRATOR, database, clock)
     assert [(one.client_id, one.limit_refusals, one.failed_authentications) for one in found] == [
         (alarmed, 0, 0),
         (many, 5, 0),
@@ -71,14 +71,14 @@ async def test_what_is_older_than_the_days_asked_for_is_over(database: Database,
     await alarm(database, clock, key)
     clock.advance(6 * DAY_S)
     await used(database, clock, key, rate_limited=4)
-    (found,) = await keys_in_trouble(ADMINISTRATOR, database, clock)
+    (found,) = await list_key_alerts(ADMINISTRATOR, database, clock)
     assert (found.limit_refusals, found.alarm_ms is not None) == (7, True)
     clock.advance(DAY_S)
-    (found,) = await keys_in_trouble(ADMINISTRATOR, database, clock)
+    (found,) = await list_key_alerts(ADMINISTRATOR, database, clock)
     assert (found.limit_refusals, found.alarm_ms) == (4, None)
     clock.advance(6 * DAY_S)
-    assert await keys_in_trouble(ADMINISTRATOR, database, clock) == []
-    assert len(await keys_in_trouble(ADMINISTRATOR, database, clock, days=8)) == 1
+    assert await list_key_alerts(ADMINISTRATOR, database, clock) == []
+    assert len(await list_key_alerts(ADMINISTRATOR, database, clock, days=8)) == 1
 
 
 @on_each_database
@@ -89,13 +89,13 @@ async def test_somebody_sees_the_keys_of_his_organizations_alone(database: Datab
     for key in (shared, hidden):
         await used(database, clock, key, rate_limited=1)
         await alarm(database, clock, key)
-    assert [one.client_id for one in await keys_in_trouble(VIEWER_OF_BOLT, database, clock)] == [shared]
-    in_bolt = await keys_in_trouble(VIEWER_OF_BOLT, database, clock, org_slug="bolt")
+    assert [one.client_id for one in await list_key_alerts(VIEWER_OF_BOLT, database, clock)] == [shared]
+    in_bolt = await list_key_alerts(VIEWER_OF_BOLT, database, clock, org_slug="bolt")
     assert [one.client_id for one in in_bolt] == [shared]
     for slug in ("acme", "zinc", "none-such"):
         with pytest.raises(Missing):
-            await keys_in_trouble(VIEWER_OF_BOLT, database, clock, org_slug=slug)
-    assert await keys_in_trouble(Actor(kind="person", id="new@example.org"), database, clock) == []
+            await list_key_alerts(VIEWER_OF_BOLT, database, clock, org_slug=slug)
+    assert await list_key_alerts(Actor(kind="person", id="new@example.org"), database, clock) == []
 
 
 @on_each_database
@@ -105,19 +105,19 @@ async def test_one_organization_has_the_keys_that_cover_it(database: Database, c
     (bolt,) = await keys(database, clock, "bolt")
     for key in (acme, bolt):
         await used(database, clock, key, invalid_client=2)
-    assert len(await keys_in_trouble(ADMINISTRATOR, database, clock)) == 2
-    found = await keys_in_trouble(ADMINISTRATOR, database, clock, org_slug="bolt")
+    assert len(await list_key_alerts(ADMINISTRATOR, database, clock)) == 2
+    found = await list_key_alerts(ADMINISTRATOR, database, clock, org_slug="bolt")
     assert [one.client_id for one in found] == [bolt]
 
 
 @on_each_database
 async def test_no_more_keys_are_shown_than_somebody_can_look_at(database: Database, clock: FakeClock) -> None:
     """The worst of them."""
-    made = await keys(database, clock, "acme", count=MOST_KEYS + 2)
+    made = await keys(database, clock, "acme", count=MAX_ALERTS + 2)
     for number, key in enumerate(made, 1):
         await used(database, clock, key, rate_limited=number)
-    found = await keys_in_trouble(ADMINISTRATOR, database, clock)
-    assert [one.client_id for one in found] == list(reversed(made))[:MOST_KEYS]
+    found = await list_key_alerts(ADMINISTRATOR, database, clock)
+    assert [one.client_id for one in found] == list(reversed(made))[:MAX_ALERTS]
 
 
 @on_each_database
@@ -126,5 +126,5 @@ async def test_a_key_that_is_inactive_is_said_to_be(database: Database, clock: F
     (key,) = await keys(database, clock, "acme")
     await deactivate_credential(ADMINISTRATOR, database, clock, client_id=key)
     await used(database, clock, key, invalid_client=1)
-    (found,) = await keys_in_trouble(ADMINISTRATOR, database, clock)
+    (found,) = await list_key_alerts(ADMINISTRATOR, database, clock)
     assert not found.is_active

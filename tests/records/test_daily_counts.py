@@ -9,7 +9,7 @@ import pytest
 from stoplist.actor import Actor
 from stoplist.errors import Missing
 from stoplist.records import daily_counts
-from stoplist.records.daily_counts import DayCount, ReasonCount, Total, recent, totals
+from stoplist.records.daily_counts import DayCount, ReasonCount, Total, recent_changes, totals
 from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import BOSS, viewer
 
@@ -49,7 +49,7 @@ async def changes(organizations: list[Organization]) -> list[tuple[str, int, str
 
 
 async def by_day(place: InLoop, actor: Actor, **asked: Any) -> list[DayCount]:
-    return (await recent(actor, place.database, place.clock, **asked)).days
+    return (await recent_changes(actor, place.database, place.clock, **asked)).days
 
 
 @in_loop
@@ -77,7 +77,7 @@ async def test_days_totals_and_reasons_are_what_counting_each_change_gives(place
             why = Counter(
                 reason for _, day, status, reason in all_changes if status == "unsubscribed" and day > today - days
             )
-            reasons = (await recent(actor, place.database, place.clock, days=days, org_slug=org_slug)).reasons
+            reasons = (await recent_changes(actor, place.database, place.clock, days=days, org_slug=org_slug)).reasons
             assert {one.reason: one.unsubscribed for one in reasons} == why
             assert [one.unsubscribed for one in reasons] == sorted(why.values(), reverse=True)
         now = Counter((channel, row["status"]) for channel, row in await states(seen, "unsubscribes"))
@@ -97,7 +97,7 @@ async def test_where_there_is_nothing_there_are_noughts(place: InLoop) -> None:
         assert [(one.channel, one.unsubscribed) for one in await totals(actor, place.database)] == [
             (channel, 0) for channel in CHANNELS
         ]
-        assert (await recent(actor, place.database, place.clock)).reasons == []
+        assert (await recent_changes(actor, place.database, place.clock)).reasons == []
 
 
 @in_loop
@@ -127,7 +127,7 @@ async def test_an_administrator_counts_every_organization_in_slices(
         monkeypatch.setattr(daily_counts, "_FEEDS_AT_ONCE", at_once)
         assert (await totals(BOSS, place.database))[0].unsubscribed == before + 5
         assert (await totals(viewer(*organizations), place.database))[0].unsubscribed == 5
-        reasons = (await recent(viewer(*organizations), place.database, place.clock)).reasons
+        reasons = (await recent_changes(viewer(*organizations), place.database, place.clock)).reasons
         assert reasons == [ReasonCount(reason="legal", unsubscribed=5)]
 
 
@@ -136,7 +136,7 @@ async def test_nobody_counts_an_organization_that_they_do_not_see(place: InLoop)
     """They are told that there is none."""
     ours, theirs = await place.new_organization(), await place.new_organization()
     for asked in (
-        recent(viewer(ours), place.database, place.clock, org_slug=theirs.slug),
+        recent_changes(viewer(ours), place.database, place.clock, org_slug=theirs.slug),
         totals(viewer(ours), place.database, org_slug=theirs.slug),
     ):
         with pytest.raises(Missing):

@@ -11,18 +11,18 @@ from stoplist.errors import Missing
 from stoplist.oauth.credentials import Changes, update_credential
 from stoplist.organizations.groups import retire_group
 from stoplist.records import history
-from stoplist.records.history import RecordShown, Sender, record_at
+from stoplist.records.history import RecordDetails, Sender, show_record
 from stoplist.unsubscribes.channel import CHANNELS
 from tests.builders import ADMINISTRATOR, make_key
 from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import viewer
 
 
-async def shown(organization: Organization, seq: int, **asked: Any) -> RecordShown:
+async def shown(organization: Organization, seq: int, **asked: Any) -> RecordDetails:
     """The record of that number, for one of the organization's viewers."""
     asked.setdefault("org_slug", organization.slug)
     channel = CHANNELS[organization.channel]
-    return await record_at(viewer(organization), organization.place.database, channel=channel, seq=seq, **asked)
+    return await show_record(viewer(organization), organization.place.database, channel=channel, seq=seq, **asked)
 
 
 async def coming_and_going(place: InLoop, times: int) -> Organization:
@@ -112,7 +112,7 @@ async def test_a_key_that_has_left_the_organization_keeps_its_label_for_those_wh
         (viewer(organization, other), "Secret plan"),
         (ADMINISTRATOR, "Secret plan"),
     ):
-        record = await record_at(actor, place.database, org_slug=organization.slug, channel=channel, seq=1)
+        record = await show_record(actor, place.database, org_slug=organization.slug, channel=channel, seq=1)
         sender = record.versions[0].sender
         assert sender is not None
         assert (sender.actor_id, sender.label) == (organization.partner.id, label)

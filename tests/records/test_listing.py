@@ -10,7 +10,7 @@ import pytest
 
 from stoplist.errors import Missing, Refused
 from stoplist.records import listing as browsing
-from stoplist.records.listing import DISORDER_MS, EVERY_GROUP, MAX_SCANNED, ListedRecord, Listing, browse
+from stoplist.records.listing import ALL_GROUPS_FILTER, DISORDER_MS, MAX_SCANNED, ListedRecord, Listing, list_records
 from stoplist.unsubscribes.channel import CHANNELS
 from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import BOSS, viewer
@@ -22,7 +22,7 @@ async def page(organization: Organization, **asked: Any) -> Listing:
     """One page, for one of the organization's viewers."""
     channel = CHANNELS[organization.channel]
     asked.setdefault("org_slug", organization.slug)
-    return await browse(viewer(organization), organization.place.database, channel=channel, **asked)
+    return await list_records(viewer(organization), organization.place.database, channel=channel, **asked)
 
 
 async def pages(organization: Organization, **asked: Any) -> list[Listing]:
@@ -70,10 +70,10 @@ async def busy(
             ])
             for n in chance.sample(range(25), 3)
         ]  # fmt: skip
-        group = chance.choice([None, reminders, EVERY_GROUP])
-        all_groups, group_id = group == EVERY_GROUP, None if group == EVERY_GROUP else group
+        group = chance.choice([None, reminders, ALL_GROUPS_FILTER])
+        all_groups, group_id = group == ALL_GROUPS_FILTER, None if group == ALL_GROUPS_FILTER else group
         await organization.submit(*items, group_id=group_id, all_groups=all_groups)
-    return organization, {organization.default_group: 1, reminders: 2, EVERY_GROUP: 0}
+    return organization, {organization.default_group: 1, reminders: 2, ALL_GROUPS_FILTER: 0}
 
 
 @in_loop
@@ -253,7 +253,7 @@ async def test_nobody_looks_through_an_organization_that_they_do_not_see(place: 
             await page(ours, org_slug=slug)
         told.append(refusal.value.text.replace(repr(slug), "…"))
     assert len(set(told)) == 1
-    assert (await browse(BOSS, place.database, org_slug=theirs.slug, channel=CHANNELS["email"])).records == []
+    assert (await list_records(BOSS, place.database, org_slug=theirs.slug, channel=CHANNELS["email"])).records == []
 
 
 @in_loop

@@ -9,19 +9,19 @@ from stoplist.db.postgresql import Postgresql
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization
-from stoplist.records.manual_entry import Recorded, record_by_hand
+from stoplist.records.manual_entry import ManualEntry, record_manually
 from stoplist.unsubscribes.channel import CHANNELS
 from tests.builders import ADMINISTRATOR, AuditRow, audit_rows, execute, sql, value
 from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import BOSS, admin, person, viewer
 
 
-async def by_hand(organization: Organization, address: str, *, by: Actor | None = None, **asked: Any) -> Recorded:
+async def by_hand(organization: Organization, address: str, *, by: Actor | None = None, **asked: Any) -> ManualEntry:
     """What an admin of the organization records of this address."""
     asked = {"org_slug": organization.slug, "stated_reason": "She told us on the telephone."} | asked
     actor = by or admin(organization)
     channel = CHANNELS[organization.channel]
-    return await record_by_hand(actor, organization.place.stores, channel, address=address, **asked)
+    return await record_manually(actor, organization.place.stores, channel, address=address, **asked)
 
 
 async def refused(organization: Organization, **asked: Any) -> Refused:
@@ -47,7 +47,7 @@ async def test_an_opt_out_by_hand_is_an_opt_out_like_any_other(place: InLoop) ->
     organization = await place.new_organization()
     done = await by_hand(organization, "  Ann@X.org ", stated_reason=" She wrote a letter. ")
     (record,) = (await organization.look_up("Ann@x.org")).items  # type: ignore[misc]
-    assert done == Recorded(
+    assert done == ManualEntry(
         submission_id=done.submission_id,
         org_slug=organization.slug,
         channel="email",

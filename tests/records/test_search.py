@@ -7,7 +7,7 @@ from stoplist.errors import Refused
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization
 from stoplist.records import search as searching
-from stoplist.records.search import Found, search
+from stoplist.records.search import SearchResult, search
 from tests.builders import ADMINISTRATOR, make_organization
 from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import BOSS, admin, viewer
@@ -15,12 +15,12 @@ from tests.unsubscribes.people import BOSS, admin, viewer
 Place = tuple[str, str, str | None]
 
 
-def places(found: Found) -> list[Place]:
+def places(found: SearchResult) -> list[Place]:
     """Where the records are: organization, channel, and the group's name."""
     return [(record.org_slug, record.channel, record.group_name) for record in found.records]
 
 
-async def found_by(place: InLoop, actor: Actor, text: str) -> Found:
+async def found_by(place: InLoop, actor: Actor, text: str) -> SearchResult:
     return await search(actor, place.database, text)
 
 

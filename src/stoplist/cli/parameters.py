@@ -6,7 +6,7 @@ import click
 
 from stoplist.errors import Refused
 from stoplist.oauth.credentials import DEFAULT_CEILING
-from stoplist.oauth.model import MOST_PER_MINUTE
+from stoplist.oauth.model import MAX_PER_MINUTE
 from stoplist.organizations.model import checked_name, checked_slug
 
 
@@ -42,9 +42,9 @@ class _Ceiling(click.ParamType[int | str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         if value == DEFAULT_CEILING:
             return DEFAULT_CEILING
-        if value.isascii() and value.isdigit() and len(value) <= 10 and 1 <= int(value) <= MOST_PER_MINUTE:
+        if value.isascii() and value.isdigit() and len(value) <= 10 and 1 <= int(value) <= MAX_PER_MINUTE:
             return int(value)
-        self.fail(f"{value!r} is neither a whole number from 1 to {MOST_PER_MINUTE} nor `default`.", param, ctx)
+        self.fail(f"{value!r} is neither a whole number from 1 to {MAX_PER_MINUTE} nor `default`.", param, ctx)
 
 
 SLUG, NAME, CEILING = _Slug(), _Name(), _Ceiling()

@@ -11,7 +11,7 @@ from stoplist.cli.printing import json_option, print_line, print_record, print_r
 from stoplist.errors import Refused
 from stoplist.records.reversal import LeftOut, count_reversal, left_out, reverse
 from stoplist.records.reversal_plan import Reversal
-from stoplist.records.submissions import SubmissionShown, find_submission
+from stoplist.records.submissions import SubmissionDetails, find_submission
 from stoplist.unsubscribes.model import OptOutStores
 
 _AT_ONCE = 1_000
@@ -138,7 +138,7 @@ def _listed(others: list[LeftOut]) -> list[dict[str, Any]]:
     return [msgspec.structs.asdict(other) for other in others]
 
 
-def _shown(found: SubmissionShown, *, as_json: bool) -> dict[str, Any]:
+def _shown(found: SubmissionDetails, *, as_json: bool) -> dict[str, Any]:
     by = [{"submission_id": submission_id, "reversed_at": rfc3339(at_ms)} for submission_id, at_ms in found.reversed]
     return {
         "submission_id": found.submission_id,

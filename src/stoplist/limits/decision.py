@@ -5,7 +5,7 @@ Source: docs/interface.md section D8.
 
 import msgspec
 
-from stoplist.limits.sliding_log import NOTHING, WINDOW_NS, WINDOW_S, SlidingLog, nth_oldest_ns
+from stoplist.limits.sliding_log import EMPTY_LOG, WINDOW_NS, WINDOW_S, SlidingLog, nth_oldest_ns
 
 _SECOND_NS = 1_000_000_000
 
@@ -29,7 +29,7 @@ def decide(own: SlidingLog, other: SlidingLog, *, limit: int, now_ns: int) -> Ra
     own_count = own.count(now_ns)
     oldest_ns = own.time_ns(0) if own_count else now_ns
     other_count = 0
-    if other is not NOTHING:
+    if other is not EMPTY_LOG:
         other_count = other.count(now_ns)
         oldest_ns = min(oldest_ns, other.time_ns(0)) if other_count else oldest_ns
     counted = own_count + other_count

@@ -52,7 +52,7 @@ class Limiter(ABC):
     async def sweep(self) -> None:
         """Forget the logs in which nothing is counted any more; to be called now and then."""
 
-    async def look_for_store(self) -> None:  # noqa: B027 - there is none to look for
+    async def reconnect(self) -> None:  # noqa: B027 - there is none to look for
         """Go back to the shared store if it was lost and answers again; to be called every second."""
 
     async def close(self) -> None:  # noqa: B027

@@ -8,12 +8,12 @@ from collections.abc import Hashable
 from itertools import islice
 from typing import TypeVar
 
-from stoplist.limits.sliding_log import NOTHING, SlidingLog
+from stoplist.limits.sliding_log import EMPTY_LOG, SlidingLog
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Logs(OrderedDict[Key, SlidingLog]):
+class LogTable(OrderedDict[Key, SlidingLog]):
     """One log a key, in the order of their newest entries: what may be dropped is always in front.
 
     Look with `get(key, NOTHING)`: to look must not make a log, or refusals would fill the memory.
@@ -25,7 +25,7 @@ class Logs(OrderedDict[Key, SlidingLog]):
 
     def record(self, key: Key, log: SlidingLog, now_ns: int) -> None:
         """Append an accepted request to the log of this key, which `get` has just answered."""
-        if log is NOTHING:
+        if log is EMPTY_LOG:
             log = self[key] = SlidingLog()
         else:
             self.move_to_end(key)

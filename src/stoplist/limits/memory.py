@@ -9,8 +9,8 @@ import asyncio
 from stoplist.clock import Clock
 from stoplist.limits.decision import RateDecision, decide
 from stoplist.limits.limiter import Limiter, Log
-from stoplist.limits.log_table import Logs
-from stoplist.limits.sliding_log import NOTHING
+from stoplist.limits.log_table import LogTable
+from stoplist.limits.sliding_log import EMPTY_LOG
 
 _SWEPT_AT_ONCE = 500
 
@@ -20,7 +20,7 @@ class MemoryLimiter(Limiter):
 
     def __init__(self, clock: Clock) -> None:
         self._now_ns = clock.monotonic_ns
-        self._logs = Logs[Log]()
+        self._logs = LogTable[Log]()
 
     @property
     def log_count(self) -> int:
@@ -39,14 +39,14 @@ class MemoryLimiter(Limiter):
         """`ask`, at a time that does not go back from one call to the next."""
         decision = self.peek(own, other, limit=limit, now_ns=now_ns)
         if decision.accepted:
-            self._logs.record(own, self._logs.get(own, NOTHING), now_ns)
+            self._logs.record(own, self._logs.get(own, EMPTY_LOG), now_ns)
         return decision
 
     def peek(self, own: Log, other: Log | None, *, limit: int, now_ns: int) -> RateDecision:
         """What `decide` would decide; nothing is recorded."""
-        beside = NOTHING if other is None else self._logs.get(other, NOTHING)
-        return decide(self._logs.get(own, NOTHING), beside, limit=limit, now_ns=now_ns)
+        beside = EMPTY_LOG if other is None else self._logs.get(other, EMPTY_LOG)
+        return decide(self._logs.get(own, EMPTY_LOG), beside, limit=limit, now_ns=now_ns)
 
     def undo(self, own: Log, at_ns: int) -> None:
         """A request that `decide` accepted at `at_ns` does not count after all."""
-        self._logs.get(own, NOTHING).remove(at_ns)
+        self._logs.get(own, EMPTY_LOG).remove(at_ns)

@@ -81,7 +81,7 @@ class SharedLimiter(Limiter):
     async def sweep(self) -> None:
         await self._seen.sweep()
 
-    async def look_for_store(self) -> None:
+    async def reconnect(self) -> None:
         if not self._is_lost:
             return
         try:

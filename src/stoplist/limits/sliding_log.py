@@ -58,7 +58,7 @@ class SlidingLog:
 
 
 # Stands for the log of a key that has none; nothing is ever appended to it.
-NOTHING = SlidingLog()
+EMPTY_LOG = SlidingLog()
 
 
 def nth_oldest_ns(n: int, first: SlidingLog, first_count: int, second: SlidingLog, second_count: int) -> int:

@@ -17,8 +17,8 @@ from stoplist.limits.connection import Call, StoreConnection, client_at, reason,
 from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Log
 
-ANSWER_WITHIN_S = 0.25
-ASKED_TOGETHER = 256
+ANSWER_TIMEOUT_S = 0.25
+MAX_CALLS_PER_ROUND_TRIP = 256
 SCRIPT = resources.files(__package__).joinpath("decide.lua").read_text("utf-8")
 
 _SECOND_US = 1_000_000
@@ -55,8 +55,8 @@ class LimitStore:
         With `is_recorded` false it is only looked whether the request would be accepted.
         """
         loop = asyncio.get_running_loop()
-        keys = (key_of(own),) if other is None else (key_of(own), key_of(other))
-        asked = _Asked((keys, (limit, int(is_recorded))), limit, loop.time() + ANSWER_WITHIN_S, loop.create_future())
+        keys = (store_key(own),) if other is None else (store_key(own), store_key(other))
+        asked = _Asked((keys, (limit, int(is_recorded))), limit, loop.time() + ANSWER_TIMEOUT_S, loop.create_future())
         self._waiting.append(asked)
         if self._sending is None:
             self._sending = loop.create_task(self._send_waiting())
@@ -82,7 +82,7 @@ class LimitStore:
     async def _send_waiting(self) -> None:
         try:
             while self._waiting:
-                asked = [self._waiting.popleft() for _ in range(min(ASKED_TOGETHER, len(self._waiting)))]
+                asked = [self._waiting.popleft() for _ in range(min(MAX_CALLS_PER_ROUND_TRIP, len(self._waiting)))]
                 # Whoever has hung up meanwhile does not count.
                 if together := [it for it in asked if not it.answer.done()]:
                     await self._settle(together)
@@ -106,7 +106,7 @@ class LimitStore:
                 _deliver(asked, answer)
 
 
-def key_of(log: Log) -> str:
+def store_key(log: Log) -> str:
     """`stoplist:kind:{client}:…`: of what stands in braces a cluster decides which machine holds the key.
 
     No two logs have the same, whatever a source looks like; a client's name has no braces.

@@ -8,7 +8,7 @@ from redis.exceptions import RedisError
 _PATIENCE_S = 1.0
 
 
-async def store_facts(url: str) -> dict[str, str] | None:
+async def read_store_info(url: str) -> dict[str, str] | None:
     """The fields of its INFO, such as `role` and `maxmemory_policy`; None where it gives none or does not answer.
 
     `url` must be one that `LimitStore.at` takes.

@@ -21,16 +21,16 @@ from stoplist.db.query import Query, load_queries
 from stoplist.errors import AlreadyMade, Forbidden, Refused
 from stoplist.oauth.model import (
     API_PER_MINUTE,
-    MOST_PER_MINUTE,
+    MAX_PER_MINUTE,
     NEW_KEY_PERMISSIONS,
     PERMISSIONS,
     TOKEN_PER_MINUTE,
     Credential,
     permissions_text,
 )
-from stoplist.oauth.store import as_seen, credential_of, find_seen, held
+from stoplist.oauth.store import find_credential, lock_credential, read_credential, visible_part
 from stoplist.organizations.model import MAX_NAME_CHARS, checked_name
-from stoplist.organizations.store import locked_open, must_administer
+from stoplist.organizations.store import locked_open, require_admin_of
 
 _QUERIES = load_queries(__package__)
 _ACTIVATE = _QUERIES["activate_client"]
@@ -94,7 +94,7 @@ async def create_credential(
     client_id, secret, now_ms = _new_id(client_id), ids.new_secret(ids.CLIENT_SECRET), clock.now_ms()
 
     async def create(transaction: Transaction) -> Credential:
-        await _hold_open(transaction, actor, organizations)
+        await _lock_open(transaction, actor, organizations)
         created = await transaction.one(
             _CREATE,
             client_id=client_id,
@@ -108,7 +108,7 @@ async def create_credential(
         )
         _must_be_new(created)
         await _set_organizations(transaction, client_id, organizations)
-        credential = await find_seen(transaction, actor, client_id)
+        credential = await find_credential(transaction, actor, client_id)
         await _record(transaction, actor, "key.create", credential, now_ms, **_other_ceilings(credential))
         return credential
 
@@ -126,7 +126,7 @@ async def replace_credential(
     new_id, secret, now_ms = _new_id(new_client_id), ids.new_secret(ids.CLIENT_SECRET), clock.now_ms()
 
     async def replace(transaction: Transaction) -> Credential:
-        old = await held(transaction, actor, client_id)
+        old = await lock_credential(transaction, actor, client_id)
         created = await transaction.one(
             _REPLACE,
             client_id=client_id,
@@ -137,7 +137,7 @@ async def replace_credential(
         )
         _must_be_new(created)
         await transaction.run(_REPLACE_ORGANIZATIONS, client_id=client_id, new_client_id=new_id)
-        new = await find_seen(transaction, actor, new_id)
+        new = await find_credential(transaction, actor, new_id)
         await trail.record(
             transaction,
             actor,
@@ -159,13 +159,13 @@ async def list_credentials(actor: Actor, database: Database) -> list[Credential]
     rows = await database.all(_CREDENTIALS)
     for row in await database.all(_ORGANIZATIONS_OF_ALL):
         organizations.setdefault(row["client_id"], []).append(row["slug"])
-    known = [credential_of(row, organizations.get(row["client_id"], [])) for row in rows]
-    return [as_seen(actor, credential) for credential in known if any(map(actor.sees, credential.organizations))]
+    known = [read_credential(row, organizations.get(row["client_id"], [])) for row in rows]
+    return [visible_part(actor, credential) for credential in known if any(map(actor.sees, credential.organizations))]
 
 
 async def show_credential(actor: Actor, database: Database, *, client_id: str) -> Credential:
     """The credential of that id; Missing if there is none that the actor may see."""
-    return await find_seen(database, actor, client_id)
+    return await find_credential(database, actor, client_id)
 
 
 async def deactivate_credential(actor: Actor, database: Database, clock: Clock, *, client_id: str) -> Credential:
@@ -183,7 +183,7 @@ async def revoke_tokens(actor: Actor, database: Database, clock: Clock, *, clien
     now_ms = clock.now_ms()
 
     async def revoke(transaction: Transaction) -> Credential:
-        credential = await held(transaction, actor, client_id)
+        credential = await lock_credential(transaction, actor, client_id)
         await transaction.run(_REVOKE_TOKENS, client_id=client_id)
         await trail.record(
             transaction,
@@ -214,7 +214,7 @@ async def rotate_secret(
     secret, now_ms = ids.new_secret(ids.CLIENT_SECRET), clock.now_ms()
 
     async def rotate(transaction: Transaction) -> Credential:
-        credential = await held(transaction, actor, client_id)
+        credential = await lock_credential(transaction, actor, client_id)
         if expected_prefix not in (None, credential.secret_prefix):
             raise AlreadyMade(
                 "The secret was changed meanwhile, perhaps by this form, sent twice: the new one was shown once. "
@@ -230,7 +230,7 @@ async def rotate_secret(
             organizations=credential.organizations,
             secret_prefix=ids.secret_prefix(secret),
         )
-        return await find_seen(transaction, actor, client_id)
+        return await find_credential(transaction, actor, client_id)
 
     return NewCredential(await database.write(rotate), secret)
 
@@ -248,12 +248,12 @@ async def set_ceilings(
 
     For administrators alone, whatever the organizations of the key.
     """
-    actor.must_be_administrator()
+    actor.require_administrator()
     _check_ceilings(actor, token_per_minute, api_per_minute)
     now_ms = clock.now_ms()
 
     async def change(transaction: Transaction) -> Credential:
-        organizations = (await held(transaction, actor, client_id)).organizations
+        organizations = (await lock_credential(transaction, actor, client_id)).organizations
         (known,) = await transaction.all(_CEILINGS, client_id=client_id)
         wanted = {
             "token_per_minute": _ceiling(token_per_minute, known["token_per_minute"]),
@@ -272,7 +272,7 @@ async def set_ceilings(
                 **wanted,
                 was=was,
             )
-        return await find_seen(transaction, actor, client_id)
+        return await find_credential(transaction, actor, client_id)
 
     return await database.write(change)
 
@@ -290,14 +290,14 @@ async def update_credential(
     now_ms = clock.now_ms()
 
     async def update(transaction: Transaction) -> Credential:
-        known = await held(transaction, actor, client_id)
+        known = await lock_credential(transaction, actor, client_id)
         permissions = frozenset(known.permissions) if changes.permissions is None else changes.permissions
         default = _new_default(known, changes)
         if changes.organizations is not None and set(changes.organizations) != set(known.organizations):
-            await _hold_open(transaction, actor, changes.organizations)
+            await _lock_open(transaction, actor, changes.organizations)
             await _set_organizations(transaction, client_id, changes.organizations)
         elif default != known.default_organization:
-            await _hold_open(transaction, actor, [default], field="default_organization")
+            await _lock_open(transaction, actor, [default], field="default_organization")
         await transaction.run(
             _UPDATE,
             client_id=client_id,
@@ -305,7 +305,7 @@ async def update_credential(
             permissions=permissions_text(permissions),
             default_organization=default,
         )
-        credential = await find_seen(transaction, actor, client_id)
+        credential = await find_credential(transaction, actor, client_id)
         if credential != known:
             await _record(transaction, actor, "key.update", credential, now_ms, known=known, was=_rights(known))
         return credential
@@ -326,18 +326,18 @@ async def _switch(
     now_ms = clock.now_ms()
 
     async def switch(transaction: Transaction) -> Credential:
-        credential = await held(transaction, actor, client_id)
+        credential = await lock_credential(transaction, actor, client_id)
         if credential.is_active != to_active:
             await transaction.run(statement, client_id=client_id)
             await trail.record(
                 transaction, actor, action, client_id, at_ms=now_ms, organizations=credential.organizations
             )
-        return await find_seen(transaction, actor, client_id)
+        return await find_credential(transaction, actor, client_id)
 
     return await database.write(switch)
 
 
-async def _hold_open(
+async def _lock_open(
     transaction: Transaction, actor: Actor, organizations: Iterable[str], *, field: str = "organizations"
 ) -> None:
     """Refuse organizations that do not exist, are closed or not the actor's, and hold them.
@@ -345,7 +345,7 @@ async def _hold_open(
     In one order, so that none deadlock.
     """
     slugs = sorted(set(organizations))
-    must_administer(actor, *slugs, field=field)
+    require_admin_of(actor, *slugs, field=field)
     for slug in slugs:
         await locked_open(transaction, slug, field=field)
 
@@ -449,9 +449,9 @@ def _check_ceilings(actor: Actor, token_per_minute: int | str | None, api_per_mi
             raise Forbidden("Only an administrator gives a key other ceilings: ask one.", field=field)
         if ceiling in (None, DEFAULT_CEILING):
             continue
-        if not isinstance(ceiling, int) or not 1 <= ceiling <= MOST_PER_MINUTE:
+        if not isinstance(ceiling, int) or not 1 <= ceiling <= MAX_PER_MINUTE:
             raise Refused(
-                f"A ceiling is a whole number of requests from 1 to {MOST_PER_MINUTE}, or `default`.", field=field
+                f"A ceiling is a whole number of requests from 1 to {MAX_PER_MINUTE}, or `default`.", field=field
             )
 
 

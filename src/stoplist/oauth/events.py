@@ -12,13 +12,13 @@ from stoplist.audit import reading
 from stoplist.audit.reading import AuditEntry
 from stoplist.db import Database
 from stoplist.db.query import load_queries
-from stoplist.oauth.store import must_see
+from stoplist.oauth.store import require_visible
 
 _QUERIES = load_queries(__package__)
 _ALARMS = _QUERIES["alarms"]
 _ORGANIZATIONS_OF_ALL = _QUERIES["organizations_of_clients"]
 
-MOST_ALARMS = 10_000
+MAX_ALARMS = 10_000
 
 
 class Alarm(NamedTuple):
@@ -30,7 +30,7 @@ class Alarm(NamedTuple):
 
 async def alarms(actor: Actor, database: Database, *, since_ms: int) -> list[Alarm]:
     """The last reuse alarm since then of each key that the actor may see, latest first."""
-    found = await database.all(_ALARMS, since_ms=since_ms, most=MOST_ALARMS)
+    found = await database.all(_ALARMS, since_ms=since_ms, most=MAX_ALARMS)
     if not found:
         return []
     seen = {row["client_id"] for row in await database.all(_ORGANIZATIONS_OF_ALL) if actor.sees(row["slug"])}
@@ -42,7 +42,7 @@ async def events_of(actor: Actor, database: Database, client_id: str, limit: int
 
     Of an event that the audit does not show to the actor only who did what and when is told.
     """
-    await must_see(database, actor, client_id)
+    await require_visible(database, actor, client_id)
     events = await reading.latest_of(database, client_id, limit=limit)
     return [event if reading.may_read(actor, event) else _in_outline(actor, event) for event in events]
 

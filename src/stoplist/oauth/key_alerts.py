@@ -11,15 +11,15 @@ from stoplist.db import Database
 from stoplist.db.query import load_queries
 from stoplist.oauth.events import alarms
 from stoplist.oauth.usage import DAY_MS
-from stoplist.organizations.store import must_see
+from stoplist.organizations.store import require_visible
 
-_IN_TROUBLE = load_queries(__package__)["keys_in_trouble"]
+_KEY_ALERTS = load_queries(__package__)["key_alerts"]
 
 DEFAULT_DAYS = 7
-MOST_KEYS = 10
+MAX_ALERTS = 10
 
 
-class KeyInTrouble(msgspec.Struct, frozen=True, kw_only=True):
+class KeyAlert(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to a key in some days, today included. `alarm_ms`: its last reuse alarm in that time."""
 
     client_id: str
@@ -30,27 +30,27 @@ class KeyInTrouble(msgspec.Struct, frozen=True, kw_only=True):
     alarm_ms: int | None
 
 
-async def keys_in_trouble(
+async def list_key_alerts(
     actor: Actor, database: Database, clock: Clock, *, days: int = DEFAULT_DAYS, org_slug: str | None = None
-) -> list[KeyInTrouble]:
+) -> list[KeyAlert]:
     """Those of the keys that the actor sees, or of one organization: alarms first, then the most refusals.
 
     At most MOST_KEYS. Days are those of UTC. Missing for an organization that the actor may not see.
     """
     if org_slug is not None:
-        must_see(actor, org_slug)
+        require_visible(actor, org_slug)
     since_day = clock.now_ms() // DAY_MS - days + 1
     alarmed = {one.client_id: one.at_ms for one in await alarms(actor, database, since_ms=since_day * DAY_MS)}
     rows = await database.all(
-        _IN_TROUBLE,
+        _KEY_ALERTS,
         since_day=since_day,
         alarmed=_json(list(alarmed)),
         sees_all=int(actor.is_administrator and org_slug is None),
         slugs=_json(sorted(actor.roles) if org_slug is None else [org_slug]),
-        most=MOST_KEYS,
+        most=MAX_ALERTS,
     )
     return [
-        KeyInTrouble(
+        KeyAlert(
             client_id=row["client_id"],
             label=row["label"],
             is_active=bool(row["is_active"]),

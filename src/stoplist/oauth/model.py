@@ -15,7 +15,7 @@ ACCESS_TTL_S = 900
 REFRESH_TTL_S = 2_592_000
 TOKEN_PER_MINUTE = 10
 API_PER_MINUTE = 60
-MOST_PER_MINUTE = 1_000_000_000
+MAX_PER_MINUTE = 1_000_000_000
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):

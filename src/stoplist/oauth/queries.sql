@@ -186,7 +186,7 @@ SELECT target AS client_id, MAX(at_ms) AS at_ms FROM (
     ORDER BY at_ms DESC, audit_id DESC LIMIT :most
 ) latest GROUP BY target ORDER BY MAX(at_ms) DESC, target
 
--- name: keys_in_trouble
+-- name: key_alerts
 -- The primary keys of client_days and client_organizations, once a key: no more than a few days of each.
 SELECT client_id, label, is_active, limit_refusals, failed_authentications FROM (
     SELECT c.client_id, c.label, c.is_active,

@@ -24,19 +24,19 @@ def may_change(actor: Actor, credential: Credential) -> bool:
     return credential.hidden_organizations == 0 and actor.administers(credential.organizations)
 
 
-async def find_seen(source: Database | Transaction, actor: Actor, client_id: str) -> Credential:
+async def find_credential(source: Database | Transaction, actor: Actor, client_id: str) -> Credential:
     """The credential of that id as the actor sees it; Missing if there is none that it may see."""
-    return as_seen(actor, await _whole(source, client_id))
+    return visible_part(actor, await _whole(source, client_id))
 
 
-async def must_see(source: Database | Transaction, actor: Actor, client_id: str) -> None:
+async def require_visible(source: Database | Transaction, actor: Actor, client_id: str) -> None:
     """Missing unless there is a credential of that id which the actor may see."""
     organizations = await organizations_of(source, client_id) if ids.could_be_id(client_id, ids.CLIENT_ID) else []
     if not any(map(actor.sees, organizations)):
         raise _missing()
 
 
-async def held(transaction: Transaction, actor: Actor, client_id: str) -> Credential:
+async def lock_credential(transaction: Transaction, actor: Actor, client_id: str) -> Credential:
     """The credential, held until the transaction commits, with all its organizations: the actor may change it.
 
     Missing if there is none that it may see; Forbidden if one of the organizations that it covers now is not the
@@ -45,8 +45,8 @@ async def held(transaction: Transaction, actor: Actor, client_id: str) -> Creden
     if ids.could_be_id(client_id, ids.CLIENT_ID):
         await transaction.one(_LOCK, client_id=client_id)
     credential = await _whole(transaction, client_id)
-    as_seen(actor, credential)
-    actor.must_administer(*credential.organizations)
+    visible_part(actor, credential)
+    actor.require_admin_of(*credential.organizations)
     return credential
 
 
@@ -55,7 +55,7 @@ async def organizations_of(source: Database | Transaction, client_id: str) -> li
     return [row["slug"] for row in await source.all(_ORGANIZATIONS_OF, client_id=client_id)]
 
 
-def as_seen(actor: Actor, credential: Credential) -> Credential:
+def visible_part(actor: Actor, credential: Credential) -> Credential:
     """The credential without the organizations that the actor may not see; Missing if it may see none of them."""
     seen = [slug for slug in credential.organizations if actor.sees(slug)]
     if not seen:
@@ -69,7 +69,7 @@ def as_seen(actor: Actor, credential: Credential) -> Credential:
     )
 
 
-def credential_of(row: Row, organizations: list[str]) -> Credential:
+def read_credential(row: Row, organizations: list[str]) -> Credential:
     """The credential that a row of our statements describes, with these organizations."""
     return Credential(
         client_id=row["client_id"],
@@ -90,7 +90,7 @@ async def _whole(source: Database | Transaction, client_id: str) -> Credential:
     row = await source.one(_CREDENTIAL, client_id=client_id) if ids.could_be_id(client_id, ids.CLIENT_ID) else None
     if row is None:
         raise _missing()
-    return credential_of(row, await organizations_of(source, client_id))
+    return read_credential(row, await organizations_of(source, client_id))
 
 
 def _missing() -> Missing:

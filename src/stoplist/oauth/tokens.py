@@ -17,7 +17,7 @@ _ISSUE = _QUERIES["issue_pair"]
 _ROTATE = _QUERIES["rotate_pair"]
 _MAY_DELETE_EXPIRED = _QUERIES["may_delete_expired"]
 _DELETE_EXPIRED = _QUERIES["delete_expired_pairs"]
-BITE_ROWS = 500
+EXPIRED_BATCH_ROWS = 500
 
 
 class State(enum.Enum):
@@ -120,7 +120,7 @@ async def delete_expired(database: Database, now_ms: int) -> int:
         row = await transaction.one(_MAY_DELETE_EXPIRED)
         if row is None or not row["may"]:
             return 0
-        return await transaction.run(_DELETE_EXPIRED, bite=BITE_ROWS, now_ms=now_ms)
+        return await transaction.run(_DELETE_EXPIRED, bite=EXPIRED_BATCH_ROWS, now_ms=now_ms)
 
     return await database.write(bite)
 

@@ -10,7 +10,7 @@ import msgspec
 from stoplist.actor import Actor
 from stoplist.db import Database, Transaction
 from stoplist.db.query import load_queries
-from stoplist.oauth.store import must_see
+from stoplist.oauth.store import require_visible
 
 _QUERIES = load_queries(__package__)
 _ADD_REFUSAL = _QUERIES["add_refusal"]
@@ -112,7 +112,7 @@ async def use_by_day(actor: Actor, database: Database, client_id: str, *, since_
 
     Missing if there is no key of that id that the actor may see.
     """
-    await must_see(database, actor, client_id)
+    await require_visible(database, actor, client_id)
     rows = await database.all(_USE_BY_DAY, client_id=client_id, since_day=since_day)
     return [
         DayOfUse(
@@ -130,7 +130,7 @@ async def last_refusals(actor: Actor, database: Database, client_id: str) -> lis
 
     Missing if there is no key of that id that the actor may see.
     """
-    await must_see(database, actor, client_id)
+    await require_visible(database, actor, client_id)
     rows = await database.all(_REFUSALS, client_id=client_id)
     return [RefusedRequest(row["at_ms"], row["request_id"], row["code"]) for row in rows]
 

@@ -11,7 +11,7 @@ from stoplist.db import Database, Row, Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import Missing, Refused
 from stoplist.organizations.model import Group, Organization, checked_name
-from stoplist.organizations.store import find_organization, locked, locked_open, must_administer, must_see
+from stoplist.organizations.store import find_organization, locked, locked_open, require_admin_of, require_visible
 
 _QUERIES = load_queries(__package__)
 _BY_ID = _QUERIES["group_by_id"]
@@ -27,7 +27,7 @@ async def create_group(
     actor: Actor, database: Database, clock: Clock, *, org_slug: str, name: str, is_default: bool = False
 ) -> Group:
     """The group exists in the organization, as its default if asked. Refused if the name is taken there."""
-    must_administer(actor, org_slug)
+    require_admin_of(actor, org_slug)
     name = checked_name(name, "The name of a group")
     now_ms = clock.now_ms()
 
@@ -77,7 +77,7 @@ async def add_group(
 
 async def list_groups(actor: Actor, database: Database, *, org_slug: str) -> list[Group]:
     """The organization's groups, retired ones included, in the order in which they were made."""
-    must_see(actor, org_slug)
+    require_visible(actor, org_slug)
     await find_organization(database, org_slug)
     return [_from_row(row) for row in await database.all(_LIST, slug=org_slug)]
 
@@ -134,7 +134,7 @@ async def retire_group(actor: Actor, database: Database, clock: Clock, *, group_
 
 async def set_default_group(actor: Actor, database: Database, clock: Clock, *, org_slug: str, group_id: str) -> Group:
     """Submissions to the organization that name no group go to this one from now on."""
-    must_administer(actor, org_slug)
+    require_admin_of(actor, org_slug)
     now_ms = clock.now_ms()
 
     async def set_default(transaction: Transaction) -> Group:
@@ -162,7 +162,7 @@ async def set_default_group(actor: Actor, database: Database, clock: Clock, *, o
 
 async def unset_default_group(actor: Actor, database: Database, clock: Clock, *, org_slug: str) -> Organization:
     """Submissions to the organization that name no group are refused from now on, until a default is chosen."""
-    must_administer(actor, org_slug)
+    require_admin_of(actor, org_slug)
     now_ms = clock.now_ms()
 
     async def unset_default(transaction: Transaction) -> Organization:
@@ -186,7 +186,7 @@ async def unset_default_group(actor: Actor, database: Database, clock: Clock, *,
 async def _held_in_use(transaction: Transaction, actor: Actor, group_id: str) -> Group:
     """The group that the actor may change, its organization held; Refused if either is retired or closed."""
     org_slug = (await _group(transaction, actor, group_id)).org_slug
-    must_administer(actor, org_slug)
+    require_admin_of(actor, org_slug)
     await locked_open(transaction, org_slug)
     group = await _group(transaction, actor, group_id)
     if group.retired_ms is not None:

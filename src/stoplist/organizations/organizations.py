@@ -17,9 +17,9 @@ from stoplist.organizations.store import (
     find_organization,
     locked,
     locked_open,
-    must_administer,
-    must_see,
     organization_of,
+    require_admin_of,
+    require_visible,
 )
 
 _QUERIES = load_queries(__package__)
@@ -34,7 +34,7 @@ async def create_organization(
     actor: Actor, database: Database, clock: Clock, *, slug: str, name: str, default_group: str | None = None
 ) -> Organization:
     """The organization exists, with a default group of that name if one was given. Refused if the slug is taken."""
-    actor.must_be_administrator()
+    actor.require_administrator()
     checked_slug(slug)
     name = checked_name(name, "The name of an organization")
     group_name = None if default_group is None else checked_name(default_group, "The name of a group", "default_group")
@@ -74,13 +74,13 @@ async def list_organizations(actor: Actor, database: Database) -> list[Organizat
 
 async def show_organization(actor: Actor, database: Database, slug: str) -> Organization:
     """The organization of that slug, closed or not; Missing if there is none that the actor may see."""
-    must_see(actor, slug)
+    require_visible(actor, slug)
     return await find_organization(database, slug)
 
 
 async def rename_organization(actor: Actor, database: Database, clock: Clock, *, slug: str, name: str) -> Organization:
     """The organization has the new name; its slug never changes."""
-    must_administer(actor, slug)
+    require_admin_of(actor, slug)
     name = checked_name(name, "The name of an organization")
     now_ms = clock.now_ms()
 
@@ -105,7 +105,7 @@ async def rename_organization(actor: Actor, database: Database, clock: Clock, *,
 
 async def close_organization(actor: Actor, database: Database, clock: Clock, *, slug: str) -> Organization:
     """The organization is closed for good: requests for it are refused, its records and its slug stay."""
-    actor.must_be_administrator()
+    actor.require_administrator()
     now_ms = clock.now_ms()
 
     async def close(transaction: Transaction) -> Organization:

@@ -11,17 +11,17 @@ _BY_SLUG = _QUERIES["organization_by_slug"]
 _LOCK = _QUERIES["lock_organization"]
 
 
-def must_see(actor: Actor, slug: str, *, field: str | None = None) -> None:
+def require_visible(actor: Actor, slug: str, *, field: str | None = None) -> None:
     """Missing, as where there is none, unless the actor may look at the organization; `field` is where it was named."""
     if not actor.sees(slug):
         raise _missing(slug, field)
 
 
-def must_administer(actor: Actor, *slugs: str, field: str | None = None) -> None:
+def require_admin_of(actor: Actor, *slugs: str, field: str | None = None) -> None:
     """Missing for an organization that the actor may not see, Forbidden for one that it may only look at."""
     for slug in slugs:
-        must_see(actor, slug, field=field)
-    actor.must_administer(*slugs)
+        require_visible(actor, slug, field=field)
+    actor.require_admin_of(*slugs)
 
 
 async def find_organization(database: Database | Transaction, slug: str) -> Organization:

@@ -10,7 +10,7 @@ from stoplist.actor import Actor
 from stoplist.db import Database, Row
 from stoplist.db.query import load_queries
 from stoplist.errors import Refused, UnauthorizedOrganization
-from stoplist.organizations.store import find_organization, must_administer
+from stoplist.organizations.store import find_organization, require_admin_of
 
 _QUERIES = load_queries(__package__)
 _BY_GROUP = _QUERIES["target_by_group"]
@@ -70,7 +70,7 @@ async def find_target_of_person(actor: Actor, database: Database, *, org_slug: s
     Missing for an organization that they may not even see, Forbidden where they may only look, Refused for a closed
     organization and a group that is retired or none of its own.
     """
-    must_administer(actor, org_slug)
+    require_admin_of(actor, org_slug)
     if (await find_organization(database, org_slug)).is_closed:
         raise Refused(f"The organization {org_slug} is closed: what it holds stays as it is.", field="org_slug")
     # What could be no id of a group is none of its groups: PostgreSQL does not take every text.

@@ -51,7 +51,7 @@ class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
     unsubscribed: int
 
 
-class Recent(msgspec.Struct, frozen=True, kw_only=True):
+class RecentChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What changed lately.
 
     `days`, oldest first, have one row a day and channel, be it of noughts; `reasons` the most frequent one first.
@@ -61,9 +61,9 @@ class Recent(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[ReasonCount]
 
 
-async def recent(
+async def recent_changes(
     actor: Actor, database: Database, clock: Clock, *, days: int = DEFAULT_DAYS, org_slug: str | None = None
-) -> Recent:
+) -> RecentChanges:
     """What changed in the last `days` days, today included.
 
     Over all that the actor sees, or one organization; Missing for one that they do not see.
@@ -78,7 +78,7 @@ async def recent(
         by_day[day, _NAMES[channel], status] += changes
         if status == UNSUBSCRIBED:
             reasons[reason] += changes
-    return Recent(
+    return RecentChanges(
         days=[
             DayCount(
                 day=day,

@@ -70,7 +70,7 @@ class GroupStanding(msgspec.Struct, frozen=True, kw_only=True):
     is_barred: bool
 
 
-class RecordShown(msgspec.Struct, frozen=True, kw_only=True):
+class RecordDetails(msgspec.Struct, frozen=True, kw_only=True):
     """A record as it is now, what stands beside it, and its history.
 
     `standings` are all of the address on this channel, this record among them, that of all groups first; what is no
@@ -103,7 +103,7 @@ class RecordShown(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool
 
 
-async def record_at(actor: Actor, database: Database, *, org_slug: str, channel: Channel, seq: int) -> RecordShown:
+async def show_record(actor: Actor, database: Database, *, org_slug: str, channel: Channel, seq: int) -> RecordDetails:
     """The record that the change `seq` made or changed, as it is now, with its whole history.
 
     Missing where the actor may not see the organization, and where it has no such change on this channel.
@@ -127,7 +127,7 @@ async def record_at(actor: Actor, database: Database, *, org_slug: str, channel:
     states = [now, *past][:MAX_VERSIONS]
     senders = await _senders(actor, database, number, {one["submission_id"] for one in states})
     group = names.get(group_no)
-    return RecordShown(
+    return RecordDetails(
         id=now["id"],
         org_slug=organization.slug,
         org_name=organization.name,

@@ -27,7 +27,7 @@ _LAST_RECORDED = _QUERIES["last_recorded"]
 _SEQ_AT = _QUERIES["seq_at"]
 _SEQ_BEFORE = _QUERIES["seq_before"]
 
-EVERY_GROUP: Final = "all"
+ALL_GROUPS_FILTER: Final = "all"
 """As a filter: the records that stand for all groups, and no others."""
 MAX_SCANNED = 4_000
 DEFAULT_RECORDS = 50
@@ -99,7 +99,7 @@ class _Scan(NamedTuple):
     examined: int
 
 
-async def browse(
+async def list_records(
     actor: Actor,
     database: Database,
     *,
@@ -148,7 +148,7 @@ async def browse(
 def _group_no(group: str | None, organization: Organization, names: dict[tuple[int, int], GroupName]) -> int | None:
     if group is None:
         return None
-    if group == EVERY_GROUP:
+    if group == ALL_GROUPS_FILTER:
         return ALL_GROUPS
     for (_, number), name in names.items():
         if name.group_id == group:

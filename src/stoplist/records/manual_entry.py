@@ -41,7 +41,7 @@ _INPUTS = {"source": "stated_reason"}
 _NO_TIME = "Give the time at which the person acted, in UTC, and not in the future."
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class ManualEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What became of it: as in the answer to a batch, and the record as it is now. Times are ms since 1970 UTC.
 
     `result`: `created` or `updated` changed the record; `unchanged`: it had that status already; `outranked`: the
@@ -61,7 +61,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
 
 
-async def record_by_hand(
+async def record_manually(
     actor: Actor,
     stores: OptOutStores,
     channel: Channel,
@@ -74,7 +74,7 @@ async def record_by_hand(
     occurred_at: str | None = None,
     reason: str | None = None,
     stated_reason: str,
-) -> Recorded:
+) -> ManualEntry:
     """The act is taken into account, durably, with `stated_reason` as its source; may be repeated.
 
     `occurred_at` as in a batch: RFC 3339; a resubscription needs one, an opt-out without one is of now. `reason`: by
@@ -112,7 +112,7 @@ async def record_by_hand(
     except InvalidItem as error:  # it was acceptable a moment ago: the clock was set back
         raise Refused(error.extra["item_error"]) from None
     (result,) = [] if answer.items is UNSET else answer.items
-    return Recorded(
+    return ManualEntry(
         submission_id=answer.submission_id,
         org_slug=org_slug,
         channel=channel.name,

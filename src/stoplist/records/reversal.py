@@ -13,8 +13,8 @@ from stoplist.audit import trail
 from stoplist.db import HEAVY_ROWS, Database, Row, Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import Refused
-from stoplist.records.reversal_plan import One, Reversal, Reversible, count_reversible, look
-from stoplist.records.submissions import SubmissionShown, seen_submission
+from stoplist.records.reversal_plan import ReadRow, Reversal, ReversalPlan, count_reversible, look
+from stoplist.records.submissions import SubmissionDetails, find_visible_submission
 from stoplist.slicing import in_slices
 from stoplist.unsubscribes.model import OptOutStores, sender_of
 
@@ -47,12 +47,12 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     now_seq: int
 
 
-async def count_reversal(actor: Actor, stores: OptOutStores, submission: str | SubmissionShown) -> Reversal:
+async def count_reversal(actor: Actor, stores: OptOutStores, submission: str | SubmissionDetails) -> Reversal:
     """What `reverse` would do at this moment; changes nothing. The submission by its id, or as it was found.
 
     For administrators: Missing for who does not see the submission, Forbidden for who does.
     """
-    submission = await _of_administrator(actor, stores, submission)
+    submission = await _require_administrator(actor, stores, submission)
     return await count_reversible(_reading(stores.database, submission), submission)
 
 
@@ -66,7 +66,7 @@ async def reverse(
     For administrators: Missing for who does not see the submission, Forbidden for who does.
     Source: docs/interface.md section D11, Reversing.
     """
-    submission = await _of_administrator(actor, stores, submission_id)
+    submission = await _require_administrator(actor, stores, submission_id)
     # The feed's `writes` is read before the records: if anybody writes after this, the lock will show it.
     feed = await stores.database.one(_FEED, feed_id=submission.feed_id)
     found = await look(_reading(stores.database, submission), submission)
@@ -80,7 +80,7 @@ async def reverse(
 async def left_out(
     actor: Actor,
     stores: OptOutStores,
-    submission: str | SubmissionShown,
+    submission: str | SubmissionDetails,
     *,
     after_seq: int | None = None,
     limit: int = 50,
@@ -89,7 +89,7 @@ async def left_out(
 
     Those that a reversal of the submission took back are not among them. Given and refused as with `count_reversal`.
     """
-    submission = await _of_administrator(actor, stores, submission)
+    submission = await _require_administrator(actor, stores, submission)
     if submission.first_seq is None:
         return []
     rows = await stores.database.all(
@@ -107,7 +107,7 @@ class _Reversing:
     """One reversal: what was found without a lock, and how it is stored behind it."""
 
     def __init__(
-        self, actor: Actor, submission: SubmissionShown, found: Reversible, expected: Reversal | None, now_ms: int
+        self, actor: Actor, submission: SubmissionDetails, found: ReversalPlan, expected: Reversal | None, now_ms: int
     ) -> None:
         self._actor, self._submission, self._found, self._expected = actor, submission, found, expected
         self._now_ms = now_ms
@@ -140,7 +140,7 @@ class _Reversing:
 
         return await database.write(store, queue_key=feed_id, rows=most)
 
-    async def _write(self, transaction: Transaction, found: Reversible, *, last_seq: int) -> None:
+    async def _write(self, transaction: Transaction, found: ReversalPlan, *, last_seq: int) -> None:
         """A fixed number of statements, whatever the size of the submission."""
         count = len(found.standing)
         first_seq = last_seq - count + 1
@@ -203,13 +203,15 @@ class _Reversing:
         )
 
 
-async def _of_administrator(actor: Actor, stores: OptOutStores, submission: str | SubmissionShown) -> SubmissionShown:
-    seen = await seen_submission(actor, stores.database, submission)
-    actor.must_be_administrator()
+async def _require_administrator(
+    actor: Actor, stores: OptOutStores, submission: str | SubmissionDetails
+) -> SubmissionDetails:
+    seen = await find_visible_submission(actor, stores.database, submission)
+    actor.require_administrator()
     return seen
 
 
-def _reading(database: Database, submission: SubmissionShown) -> One:
+def _reading(database: Database, submission: SubmissionDetails) -> ReadRow:
     return database.one_large if submission.changes > HEAVY_ROWS else database.one
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from stoplist.db import Row
 from stoplist.db.query import Query, load_queries
-from stoplist.records.submissions import SubmissionShown
+from stoplist.records.submissions import SubmissionDetails
 from stoplist.unsubscribes.model import RESUBSCRIBED, UNSUBSCRIBED
 
 _QUERIES = load_queries(__package__)
@@ -21,7 +21,7 @@ _REVERSIBLE = _QUERIES["reversible"]
 
 CORRECTION: Final = "correction"
 
-One = Callable[..., Awaitable[Row | None]]
+ReadRow = Callable[..., Awaitable[Row | None]]
 """Reads a row, in a transaction or by itself."""
 
 
@@ -59,7 +59,7 @@ class Reversal(msgspec.Struct, frozen=True, kw_only=True):
         return self.restored, self.corrected, self.superseded, self.confirmed
 
 
-class CurrentRecordOf(msgspec.Struct, array_like=True, gc=False):
+class ReversibleRecord(msgspec.Struct, array_like=True, gc=False):
     """A record that stands on the submission, and the state before it. Fields in the order of the statement's."""
 
     seq: int
@@ -103,10 +103,10 @@ class CurrentRecordOf(msgspec.Struct, array_like=True, gc=False):
         return occurred_ms
 
 
-class Reversible(msgspec.Struct, frozen=True):
+class ReversalPlan(msgspec.Struct, frozen=True):
     """The records to take back, in the order in which the submission left them, and all the counts."""
 
-    standing: list[CurrentRecordOf]
+    standing: list[ReversibleRecord]
     counts: Reversal
 
     def day_counts(self) -> dict[int, tuple[object, ...]]:
@@ -116,22 +116,22 @@ class Reversible(msgspec.Struct, frozen=True):
         return {at: (*kind, taken[kind], taken[kind] - left[kind]) for at, kind in enumerate(sorted(taken | left))}
 
 
-_RECORDS = msgspec.json.Decoder(list[CurrentRecordOf])
+_RECORDS = msgspec.json.Decoder(list[ReversibleRecord])
 
 
-async def look(one: One, submission: SubmissionShown) -> Reversible:
+async def look(one: ReadRow, submission: SubmissionDetails) -> ReversalPlan:
     """What there is to take back at one moment. `one` reads a row, in a transaction or by itself."""
     if submission.first_seq is None:
-        return Reversible([], Reversal())
+        return ReversalPlan([], Reversal())
     row = await _row(one, _REVERSIBLE, submission)
     records = [] if row["standing"] is None else _RECORDS.decode(row["standing"])
     standing = sorted((record for record in records if not record.is_confirmed), key=lambda record: record.seq)
     restored = sum(record.before_status is not None for record in standing)
     confirmed = len(records) - len(standing)
-    return Reversible(standing, _counts(row, standing=len(records), confirmed=confirmed, restored=restored))
+    return ReversalPlan(standing, _counts(row, standing=len(records), confirmed=confirmed, restored=restored))
 
 
-async def count_reversible(one: One, submission: SubmissionShown) -> Reversal:
+async def count_reversible(one: ReadRow, submission: SubmissionDetails) -> Reversal:
     """The counts of `look`, without the records."""
     if submission.first_seq is None:
         return Reversal()
@@ -139,7 +139,7 @@ async def count_reversible(one: One, submission: SubmissionShown) -> Reversal:
     return _counts(row, standing=row["standing"], confirmed=row["confirmed"], restored=row["restored"])
 
 
-async def _row(one: One, query: Query, submission: SubmissionShown, **more: Any) -> Row:
+async def _row(one: ReadRow, query: Query, submission: SubmissionDetails, **more: Any) -> Row:
     row = await one(
         query,
         feed_id=submission.feed_id,

@@ -49,7 +49,7 @@ class FoundRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_barred: bool
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """Every record of the address by organization, channel and group (that of all groups first).
 
     `organizations` is how many were looked through; with `is_cut` there are more than the MAX_FOUND records shown.
@@ -62,7 +62,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool
 
 
-async def search(actor: Actor, database: Database, text: str) -> Found:
+async def search(actor: Actor, database: Database, text: str) -> SearchResult:
     """Every record of this address that the actor may see; closed organizations and retired groups are no exception.
 
     With an @ it is an e-mail address, else a number, of text messages and calls. Refused where it can be neither.
@@ -78,7 +78,7 @@ async def search(actor: Actor, database: Database, text: str) -> Found:
     rows = await _rows(database, list(feeds), canonical)
     names = await group_names(database, {feeds[row["feed_id"]][0].organization_id for row in rows[:MAX_FOUND]})
     barred_wholly = {row["feed_id"] for row in rows if row["group_no"] == ALL_GROUPS and row["status"] == UNSUBSCRIBED}
-    return Found(
+    return SearchResult(
         canonical=canonical,
         channels=tuple(channel.name for channel in channels),
         records=[

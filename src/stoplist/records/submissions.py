@@ -19,7 +19,7 @@ _RECORDS = _QUERIES["records_of_submission"]
 _REVERSALS = _QUERIES["reversals_of"]
 
 
-class SubmissionShown(msgspec.Struct, frozen=True, kw_only=True):
+class SubmissionDetails(msgspec.Struct, frozen=True, kw_only=True):
     """A submission as people see it; times are milliseconds since 1970 UTC.
 
     No group: all of them. Its changes are the numbers from `first_seq` to `last_seq` of the feed, both None where it
@@ -75,7 +75,7 @@ class SubmittedRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_confirmed: bool
 
 
-async def find_submission(actor: Actor, database: Database, submission_id: str) -> SubmissionShown:
+async def find_submission(actor: Actor, database: Database, submission_id: str) -> SubmissionDetails:
     """The submission of that id; Missing if there is none in an organization that the actor sees.
 
     Source: docs/interface.md section D11.
@@ -93,12 +93,14 @@ async def find_submission(actor: Actor, database: Database, submission_id: str) 
     return _shown(row, names, reversals)
 
 
-async def seen_submission(actor: Actor, database: Database, submission: str | SubmissionShown) -> SubmissionShown:
+async def find_visible_submission(
+    actor: Actor, database: Database, submission: str | SubmissionDetails
+) -> SubmissionDetails:
     """The submission of that id, or the one that was found before, if the actor sees it. Missing as `find_submission`.
 
     What it says of reversals is as of when it was found; the rest never changes.
     """
-    if isinstance(submission, SubmissionShown) and actor.sees(submission.org_slug):
+    if isinstance(submission, SubmissionDetails) and actor.sees(submission.org_slug):
         return submission
     submission_id = submission if isinstance(submission, str) else submission.submission_id
     return await find_submission(actor, database, submission_id)
@@ -107,7 +109,7 @@ async def seen_submission(actor: Actor, database: Database, submission: str | Su
 async def records_of_submission(
     actor: Actor,
     database: Database,
-    submission: str | SubmissionShown,
+    submission: str | SubmissionDetails,
     *,
     after_seq: int | None = None,
     limit: int = 50,
@@ -117,7 +119,7 @@ async def records_of_submission(
     A record that it changed several times comes as often. The submission by its id, or as it was found.
     Missing as `find_submission`.
     """
-    submission = await seen_submission(actor, database, submission)
+    submission = await find_visible_submission(actor, database, submission)
     if submission.first_seq is None:
         return []
     rows = await database.all(
@@ -134,11 +136,11 @@ async def _names(database: Database, row: Row) -> Row | None:
     return await database.one(_NAMES, organization_id=row["organization_id"], group_no=row["group_no"])
 
 
-def _shown(row: Row, names: Row, reversals: list[Row]) -> SubmissionShown:
+def _shown(row: Row, names: Row, reversals: list[Row]) -> SubmissionDetails:
     submission_id = row["submission_id"]
     reverses = [each["submission_id"] for each in reversals if each["reversed_by"] == submission_id]
     by = [(each["reversed_by"], each["reversed_ms"]) for each in reversals if each["submission_id"] == submission_id]
-    return SubmissionShown(
+    return SubmissionDetails(
         submission_id=submission_id,
         org_slug=names["slug"],
         channel=row["channel"],

@@ -46,7 +46,7 @@ async def changed_addresses(actor: Actor, database: Database) -> AsyncGenerator[
 
     For administrators alone. What is written meanwhile may be seen or not: no snapshot lasts longer than a page.
     """
-    actor.must_be_administrator()
+    actor.require_administrator()
     feeds = await database.all(_FEEDS)
     slugs = {known.organization_id: known.slug for known in await list_organizations(actor, database)}
     for feed in feeds:

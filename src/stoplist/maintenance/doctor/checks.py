@@ -11,16 +11,16 @@ from stoplist.maintenance.doctor.files import SECRETS, disk_room, file_modes, fi
 from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, wrong
 from stoplist.maintenance.doctor.key import secret_key
 from stoplist.maintenance.doctor.limit_store import limit_store
-from stoplist.settings import Settings, given, load, mistakes, serve_mistakes
+from stoplist.settings import Settings, find_errors, load, serve_errors, variables_set
 
 
 async def examine(environ: Mapping[str, str], *, env_file: Path, data_dir: str | None) -> list[Finding]:
     """What every check found, whether servers run or not. `data_dir` is the flag, which wins over the variables."""
     try:
         settings = load(environ, env_file=env_file, flags={"DATA_DIR": data_dir})
-        variables = given(environ, env_file=env_file)
+        variables = variables_set(environ, env_file=env_file)
     except SettingsError as error:
-        found = mistakes(environ, env_file=env_file) or [error.text]
+        found = find_errors(environ, env_file=env_file) or [error.text]
         return [
             *(wrong("settings", f"{text}.") for text in found),
             not_checked("everything else", "It depends on the settings: put them right first."),
@@ -41,12 +41,12 @@ async def examine(environ: Mapping[str, str], *, env_file: Path, data_dir: str |
 
 def _secrets_file(env_file: Path) -> Path | None:
     """The `.env` file, if it holds a secret itself."""
-    of_file = given({}, env_file=env_file)
+    of_file = variables_set({}, env_file=env_file)
     return env_file if any(variable in of_file for variable in SECRETS) else None
 
 
 def _of_settings(settings: Settings) -> Iterator[Finding]:
-    found = serve_mistakes(settings)
+    found = serve_errors(settings)
     yield from (wrong("settings", f"{text}.") for text in found)
     if not found:
         yield ok("settings", "Each is well formed, and a server can run with them.")

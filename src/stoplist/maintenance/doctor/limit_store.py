@@ -3,7 +3,7 @@
 from stoplist.errors import SettingsError
 from stoplist.limits.opening import IN_PROCESS
 from stoplist.limits.store import LimitStore, StoreLost
-from stoplist.limits.store_info import store_facts
+from stoplist.limits.store_info import read_store_info
 from stoplist.maintenance.doctor.finding import Finding, ok, warning, wrong
 from stoplist.settings import Settings
 
@@ -20,7 +20,7 @@ async def limit_store(settings: Settings) -> Finding:
         lost = await _lost(url)
     except SettingsError as error:
         return wrong(CHECK, error.text)
-    facts = await store_facts(url)
+    facts = await read_store_info(url)
     if facts is not None and facts.get("role") not in (None, "master"):
         return wrong(CHECK, "STOPLIST_LIMITS_URL names a replica, which cannot count: name the primary.")
     if lost is not None:

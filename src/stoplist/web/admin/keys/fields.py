@@ -1,22 +1,22 @@
-"""Fields of a key that several forms have."""
+"""Fields that several forms of API keys share."""
 
 from stoplist.errors import Refused
-from stoplist.oauth.model import MOST_PER_MINUTE
+from stoplist.oauth.model import MAX_PER_MINUTE
 from stoplist.web.admin.page_request import PageRequest
 
 PERMISSION_TEXTS = (
-    ("read", "Read", "look up and list opt-outs, and follow every change"),
-    ("unsubscribe", "Unsubscribe", "submit opt-outs"),
-    ("resubscribe", "Resubscribe", "submit that people want messages again"),
+    ("read", "Read", "Look up and list opt-outs, and read every change."),
+    ("unsubscribe", "Unsubscribe", "Submit opt-outs."),
+    ("resubscribe", "Resubscribe", "Submit resubscriptions."),
 )
 
 
-def read_ceiling(request: PageRequest, field: str) -> int | None:
-    """The number in that field; None where it is empty. Raises Refused."""
+def read_rate_limit(request: PageRequest, field: str) -> int | None:
+    """Return the number in that field, or None if it is empty. Raises Refused."""
     text = request.form.text(field)
     if not text:
         return None
     digits = text.replace(",", "")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10 and 1 <= int(digits) <= MOST_PER_MINUTE):
-        raise Refused(f"A ceiling is a whole number of requests from 1 to {MOST_PER_MINUTE:,}.", field=field)
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10 and 1 <= int(digits) <= MAX_PER_MINUTE):
+        raise Refused(f"Enter a whole number of requests from 1 to {MAX_PER_MINUTE:,}.", field=field)
     return int(digits)

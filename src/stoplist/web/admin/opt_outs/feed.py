@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import show_organization
-from stoplist.records.listing import EVERY_GROUP, Listing, browse
+from stoplist.records.listing import ALL_GROUPS_FILTER, Listing, list_records
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import Reason, Status
 from stoplist.web.admin.opt_outs.paths import channel_of, feed_path, read_change
@@ -21,12 +21,12 @@ _FILTERS = ("group", "status", "reason", "from", "until")
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """A page of the records that pass the filters; the form once more where a filter is none."""
+    """Show a page of the records that match the filters; for an invalid filter, the form with the problem."""
     channel, org_slug = channel_of(request), request.path["org_slug"]
     organization = await show_organization(request.actor, request.database, org_slug)
     status, listing = 200, None
     try:
-        listing = await _listing(request)
+        listing = await _read_listing(request)
     except (Missing, Forbidden):
         raise
     except Refused as refusal:
@@ -41,7 +41,7 @@ async def show(request: PageRequest) -> HtmlPage:
             "channels": CHANNELS,
             "words": prose.CHANNELS,
             "groups": await list_groups(request.actor, request.database, org_slug=org_slug),
-            "every_group": EVERY_GROUP,
+            "every_group": ALL_GROUPS_FILTER,
             "statuses": get_args(Status),
             "reasons": get_args(Reason),
             "filters": filters,
@@ -49,21 +49,21 @@ async def show(request: PageRequest) -> HtmlPage:
             "is_first": not request.query.text("before"),
             "listing": listing,
             "here": here,
-            "newest": _with(here, set_filters),
-            "older": None if listing is None else _with(here, set_filters | {"before": str(listing.older)}),
+            "newest": _url(here, set_filters),
+            "older": None if listing is None else _url(here, set_filters | {"before": str(listing.older)}),
             "may_add": not organization.is_closed and request.actor.administers([org_slug]),
         },
         status,
     )
 
 
-async def _listing(request: PageRequest) -> Listing:
+async def _read_listing(request: PageRequest) -> Listing:
     first_ms = read_day_ms(request.query.text("from"), field="from")
     last_ms = read_day_ms(request.query.text("until"), field="until")
     if first_ms is not None and last_ms is not None and last_ms < first_ms:
-        raise Refused("This day is before the first one.", field="until")
+        raise Refused("The end date is before the start date.", field="until")
     before = request.query.text("before")
-    return await browse(
+    return await list_records(
         request.actor,
         request.database,
         org_slug=request.path["org_slug"],
@@ -77,7 +77,7 @@ async def _listing(request: PageRequest) -> Listing:
     )
 
 
-def _with(here: str, query: dict[str, str]) -> str:
+def _url(here: str, query: dict[str, str]) -> str:
     return f"{here}?{urlencode(query)}" if query else here
 
 

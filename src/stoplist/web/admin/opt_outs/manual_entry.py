@@ -1,4 +1,4 @@
-"""Record an opt-out by hand: somebody called, wrote, or asked at the desk.
+"""Record an opt-out manually, for a person who called, wrote or asked in person.
 
 Source: docs/interface.md sections D6 and D11.
 """
@@ -6,10 +6,10 @@ Source: docs/interface.md sections D6 and D11.
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import show_organization
 from stoplist.organizations.target import find_target_of_person
-from stoplist.records.manual_entry import record_by_hand
+from stoplist.records.manual_entry import record_manually
 from stoplist.unsubscribes.model import MAX_SOURCE_CHARS, UNSUBSCRIBED
 from stoplist.web.admin.opt_outs.paths import channel_of, feed_path
-from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, recorded
+from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, redirect_to_record
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.admin.times import read_moment
 from stoplist.web.reference import prose
@@ -19,7 +19,7 @@ _EVERY_GROUP = "all"
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """What an opt-out needs."""
+    """Show the form."""
     channel, org_slug = channel_of(request), request.path["org_slug"]
     await find_target_of_person(request.actor, request.database, org_slug=org_slug, group_id=None)
     groups = await list_groups(request.actor, request.database, org_slug=org_slug)
@@ -39,9 +39,9 @@ async def form(request: PageRequest) -> HtmlPage:
 
 
 async def add(request: PageRequest) -> Redirect:
-    """The opt-out is recorded; the record's page says what became of it."""
+    """Record the opt-out; the page of the record then states the result."""
     group_id = request.form.text("group_id")
-    done = await record_by_hand(
+    entry = await record_manually(
         request.actor,
         request.admin.opt_outs,
         channel_of(request),
@@ -54,7 +54,7 @@ async def add(request: PageRequest) -> Redirect:
         reason=request.form.text("reason") or None,
         stated_reason=request.form.text("stated_reason"),
     )
-    return recorded(request, done, UNSUBSCRIBED)
+    return redirect_to_record(request, entry, UNSUBSCRIBED)
 
 
-ROUTES = (get(_PATH, form), post(_PATH, add, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, add, on_refusal=form))

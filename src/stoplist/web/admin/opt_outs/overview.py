@@ -1,6 +1,6 @@
-"""Overview: how many opt out and why, which keys need somebody, and whether the stores answer.
+"""Overview: how many people opt out and why, which keys need attention, and whether the stores answer.
 
-From daily counts alone, so that it costs the same with ten million records. Source: docs/interface.md section D11.
+It reads daily counts only, so its cost does not depend on the number of records. Source: docs/interface.md section D11.
 """
 
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ import msgspec
 from stoplist.db import schema
 from stoplist.oauth.credentials import list_credentials
 from stoplist.oauth.key_alerts import DEFAULT_DAYS as TROUBLE_DAYS
-from stoplist.oauth.key_alerts import MOST_KEYS, keys_in_trouble
+from stoplist.oauth.key_alerts import MAX_ALERTS, list_key_alerts
 from stoplist.organizations.organizations import list_organizations
-from stoplist.records.daily_counts import DEFAULT_DAYS, DayCount, recent, totals
+from stoplist.records.daily_counts import DEFAULT_DAYS, DayCount, recent_changes, totals
 from stoplist.unsubscribes.channel import CHANNELS
-from stoplist.web.admin.key_use import write_use
+from stoplist.web.admin.key_use import flush_usage
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.admin.rendering import day
 from stoplist.web.reference import prose
@@ -25,7 +25,7 @@ _SLOW_MS = 100.0
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How the stores stand, as this process sees them."""
+    """The state of the stores as this process sees them."""
 
     database_kind: str
     database_ms: float
@@ -36,7 +36,7 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """Over all that the person sees, or one organization of it."""
+    """Show the overview of one organization, or of all that the person may see."""
     organizations = await list_organizations(request.actor, request.database)
     org_slug = request.query.text("organization") or None
     values: dict[str, Any] = {"organizations": organizations, "org_slug": org_slug, "days": DEFAULT_DAYS}
@@ -46,36 +46,36 @@ async def show(request: PageRequest) -> HtmlPage:
     if org_slug is None and not any(one.unsubscribed or one.resubscribed for one in sums):
         keys = await list_credentials(request.actor, request.database)
         return HtmlPage("opt_outs/overview_empty.html", values | {"has_key": bool(keys)})
-    await write_use(request)
-    lately = await recent(request.actor, request.database, request.clock, org_slug=org_slug)
+    await flush_usage(request)
+    daily = await recent_changes(request.actor, request.database, request.clock, org_slug=org_slug)
     values |= {
         "totals": sums,
         "words": prose.CHANNELS,
         "series": [prose.CHANNELS[name].tag for name in CHANNELS],
-        "by_day": _stacked(lately.days),
-        "reasons": lately.reasons,
-        "trouble": await keys_in_trouble(request.actor, request.database, request.clock, org_slug=org_slug),
+        "by_day": _stacked(daily.days),
+        "reasons": daily.reasons,
+        "trouble": await list_key_alerts(request.actor, request.database, request.clock, org_slug=org_slug),
         "trouble_days": TROUBLE_DAYS,
-        "most_keys": MOST_KEYS,
+        "most_keys": MAX_ALERTS,
         "health": await _health(request) if request.actor.is_administrator else None,
     }
     return HtmlPage("opt_outs/overview.html", values)
 
 
 def _stacked(counts: Iterable[DayCount]) -> list[tuple[str, list[int]]]:
-    """As the chart takes them: a day, and the opt-outs of each channel."""
-    return [(day(one), [count.unsubscribed for count in of_day]) for one, of_day in groupby(counts, lambda it: it.day)]
+    """Return the rows of the chart: a day, and the opt-outs of each channel."""
+    return [(day(one), [count.unsubscribed for count in of_day]) for one, of_day in groupby(counts, lambda count: count.day)]
 
 
 async def _health(request: PageRequest) -> StoreStatus:
-    began_ns = request.clock.monotonic_ns()
+    start_ns = request.clock.monotonic_ns()
     await schema.read(request.database)
-    took_ms = (request.clock.monotonic_ns() - began_ns) / 1_000_000
+    elapsed_ms = (request.clock.monotonic_ns() - start_ns) / 1_000_000
     limits = request.admin.limiter.health()
     return StoreStatus(
         database_kind=request.database.kind,
-        database_ms=took_ms,
-        is_slow=took_ms > _SLOW_MS,
+        database_ms=elapsed_ms,
+        is_slow=elapsed_ms > _SLOW_MS,
         has_limit_store=request.admin.limiter.is_shared,
         is_limit_store_lost=limits.is_lost,
         decided_alone=limits.decided_alone,

@@ -1,19 +1,19 @@
-"""A record: what it bars, and everything that it ever was; printed it is a sheet of evidence.
+"""A record: what it blocks, and its whole history. Printed, the page is evidence of an opt-out.
 
 Source: docs/interface.md sections D5 and D11.
 """
 
 from stoplist.organizations.groups import list_groups
-from stoplist.records.history import RecordShown, record_at
+from stoplist.records.history import RecordDetails, show_record
 from stoplist.web.admin.opt_outs.paths import change_of, channel_of, feed_path
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.reference import prose
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """The record that a change made or changed, as it is now."""
+    """Show the current state of the record that a change created or updated."""
     channel, org_slug = channel_of(request), request.path["org_slug"]
-    record = await record_at(
+    record = await show_record(
         request.actor, request.database, org_slug=org_slug, channel=channel, seq=change_of(request)
     )
     return HtmlPage(
@@ -29,8 +29,8 @@ async def show(request: PageRequest) -> HtmlPage:
     )
 
 
-async def _may_change(request: PageRequest, record: RecordShown) -> bool:
-    """Whether the page offers it: what a closed organization or a retired group holds stays as it is."""
+async def _may_change(request: PageRequest, record: RecordDetails) -> bool:
+    """Return whether this person may change the record. Records of a closed organization or a retired group are fixed."""
     if record.is_closed or not request.actor.administers([record.org_slug]):
         return False
     if record.group_id is None:

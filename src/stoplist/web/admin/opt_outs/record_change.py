@@ -1,4 +1,4 @@
-"""Opt an address out, or resubscribe it, by hand, from its record: so nobody types the address again.
+"""Record an opt-out or a resubscription manually from a record, without typing the address again.
 
 Source: docs/interface.md sections D6 and D11.
 """
@@ -6,18 +6,18 @@ Source: docs/interface.md sections D6 and D11.
 from typing import NamedTuple
 
 from stoplist.organizations.target import find_target_of_person
-from stoplist.records.history import RecordShown, record_at
-from stoplist.records.manual_entry import record_by_hand
+from stoplist.records.history import RecordDetails, show_record
+from stoplist.records.manual_entry import record_manually
 from stoplist.unsubscribes.model import MAX_SOURCE_CHARS, RESUBSCRIBED, UNSUBSCRIBED, Status
 from stoplist.web.admin.opt_outs.paths import change_of, channel_of, feed_path
-from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, recorded
+from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, redirect_to_record
 from stoplist.web.admin.page_request import Handler, HtmlPage, PageRequest, PageRoute, Redirect, get, post
 from stoplist.web.admin.times import read_moment
 from stoplist.web.reference import prose
 
 
 class _Change(NamedTuple):
-    """How the page names it, and to which status it leads."""
+    """The words of the page, and the status that results."""
 
     name: str
     title: str
@@ -26,8 +26,8 @@ class _Change(NamedTuple):
 
 
 _CHANGES = (
-    _Change("unsubscribe", "Opt out by hand", UNSUBSCRIBED, "Record the opt-out"),
-    _Change("resubscribe", "Resubscribe by hand", RESUBSCRIBED, "Resubscribe"),
+    _Change("unsubscribe", "Opt out manually", UNSUBSCRIBED, "Record opt-out"),
+    _Change("resubscribe", "Resubscribe manually", RESUBSCRIBED, "Resubscribe"),
 )
 
 
@@ -52,10 +52,10 @@ def _form(change: _Change) -> Handler:
     return form
 
 
-def _doing(change: _Change) -> Handler:
-    async def do(request: PageRequest) -> Redirect:
+def _handler(change: _Change) -> Handler:
+    async def record_change(request: PageRequest) -> Redirect:
         record = await _record(request)
-        done = await record_by_hand(
+        entry = await record_manually(
             request.actor,
             request.admin.opt_outs,
             channel_of(request),
@@ -68,13 +68,13 @@ def _doing(change: _Change) -> Handler:
             reason=request.form.text("reason") or None,
             stated_reason=request.form.text("stated_reason"),
         )
-        return recorded(request, done, change.status)
+        return redirect_to_record(request, entry, change.status)
 
-    return do
+    return record_change
 
 
-async def _record(request: PageRequest) -> RecordShown:
-    return await record_at(
+async def _record(request: PageRequest) -> RecordDetails:
+    return await show_record(
         request.actor,
         request.database,
         org_slug=request.path["org_slug"],
@@ -85,7 +85,7 @@ async def _record(request: PageRequest) -> RecordShown:
 
 def _routes(change: _Change) -> tuple[PageRoute, PageRoute]:
     path, form = f"/unsubscribes/{{org_slug}}/{{channel}}/{{seq}}/{change.name}", _form(change)
-    return get(path, form), post(path, _doing(change), again=form)
+    return get(path, form), post(path, _handler(change), on_refusal=form)
 
 
-ROUTES = tuple(way for change in _CHANGES for way in _routes(change))
+ROUTES = tuple(route for change in _CHANGES for route in _routes(change))

@@ -1,13 +1,13 @@
-"""Who sent a submission."""
+"""Names the sender of a submission."""
 
 from stoplist.errors import Missing
 from stoplist.oauth.credentials import show_credential
-from stoplist.records.submissions import SubmissionShown
+from stoplist.records.submissions import SubmissionDetails
 from stoplist.web.admin.page_request import PageRequest
 
 
-async def label_of_sender(request: PageRequest, submission: SubmissionShown) -> str | None:
-    """The label of the key that sent it; None where it was no key, or one that this person does not see."""
+async def label_of_sender(request: PageRequest, submission: SubmissionDetails) -> str | None:
+    """Return the label of the key that sent it; None for other senders and for keys this person may not see."""
     if submission.actor_kind != "client":
         return None
     try:

@@ -8,14 +8,14 @@ _PATH = "/organizations/{slug}/groups/new"
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """A name, and whether it is the default."""
+    """Show the form."""
     organization = await show_organization(request.actor, request.database, request.path["slug"])
-    request.actor.must_administer(organization.slug)
+    request.actor.require_admin_of(organization.slug)
     return HtmlPage("organizations/group_new.html", {"organization": organization})
 
 
 async def create(request: PageRequest) -> Redirect:
-    """The group exists."""
+    """Create the group."""
     slug = request.path["slug"]
     await create_group(
         request.actor,
@@ -28,4 +28,4 @@ async def create(request: PageRequest) -> Redirect:
     return Redirect(f"/organizations/{slug}", note="group-created")
 
 
-ROUTES = (get(_PATH, form), post(_PATH, create, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, create, on_refusal=form))

@@ -1,4 +1,4 @@
-"""Close an organization, said beforehand what stops: this cannot be undone. Source: docs/interface.md section D5."""
+"""Close an organization for good. Source: docs/interface.md section D5."""
 
 from stoplist.oauth.credentials import list_credentials
 from stoplist.organizations.organizations import close_organization, show_organization
@@ -8,8 +8,8 @@ _PATH = "/organizations/{slug}/close"
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """What will stop, and for which keys."""
-    request.actor.must_be_administrator()
+    """Show what will stop working, and for which keys."""
+    request.actor.require_administrator()
     organization = await show_organization(request.actor, request.database, request.path["slug"])
     keys = [
         key
@@ -20,10 +20,10 @@ async def form(request: PageRequest) -> HtmlPage:
 
 
 async def close(request: PageRequest) -> Redirect:
-    """The organization is closed for good."""
+    """Close the organization, which cannot be undone."""
     slug = request.path["slug"]
     await close_organization(request.actor, request.database, request.clock, slug=slug)
     return Redirect(f"/organizations/{slug}", note="organization-closed")
 
 
-ROUTES = (get(_PATH, form), post(_PATH, close, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, close, on_refusal=form))

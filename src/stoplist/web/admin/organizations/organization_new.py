@@ -3,17 +3,17 @@
 from stoplist.organizations.organizations import create_organization
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 
-_PATH = "/organizations/_new"  # no slug: an organization of that name would have no page
+_PATH = "/organizations/_new"  # not a valid slug, so no organization can have this path
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """Slug, name, and the first group."""
-    request.actor.must_be_administrator()
+    """Show the form for slug, name and first group."""
+    request.actor.require_administrator()
     return HtmlPage("organizations/organization_new.html")
 
 
 async def create(request: PageRequest) -> Redirect:
-    """The organization exists; without a name for it, it has no default group."""
+    """Create the organization; if the name of the default group is empty, without one."""
     organization = await create_organization(
         request.actor,
         request.database,
@@ -25,4 +25,4 @@ async def create(request: PageRequest) -> Redirect:
     return Redirect(f"/organizations/{organization.slug}", note="organization-created")
 
 
-ROUTES = (get(_PATH, form), post(_PATH, create, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, create, on_refusal=form))

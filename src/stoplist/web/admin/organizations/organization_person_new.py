@@ -1,4 +1,4 @@
-"""Give somebody a role in an organization, by e-mail address. Source: docs/interface.md section D11."""
+"""Add a person to an organization by e-mail address. Source: docs/interface.md section D11."""
 
 from stoplist.organizations.organizations import show_organization
 from stoplist.staff.people import add_to_organization
@@ -10,14 +10,14 @@ _PATH = "/organizations/{slug}/people/new"
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """An e-mail address and a role."""
+    """Show the form for an e-mail address and a role."""
     organization = await show_organization(request.actor, request.database, request.path["slug"])
-    request.actor.must_administer(organization.slug)
+    request.actor.require_admin_of(organization.slug)
     return HtmlPage("organizations/organization_person_new.html", {"organization": organization, "roles": ROLE_TEXTS})
 
 
 async def add(request: PageRequest) -> HtmlPage | Redirect:
-    """The person has the role. Somebody who was not known gets an account, whose sign-in link is shown this once."""
+    """Give the person the role. A new person gets an account, whose sign-in link is shown once."""
     slug = request.path["slug"]
     person, link = await add_to_organization(
         request.actor,
@@ -33,4 +33,4 @@ async def add(request: PageRequest) -> HtmlPage | Redirect:
     return link_page(request, link, back=back)
 
 
-ROUTES = (get(_PATH, form), post(_PATH, add, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, add, on_refusal=form))

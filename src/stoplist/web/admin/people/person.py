@@ -1,4 +1,4 @@
-"""A person, for administrators: rights, ways in, sessions. Source: docs/interface.md section D11."""
+"""A person, for administrators: account, roles and sessions. Source: docs/interface.md section D11."""
 
 from stoplist.errors import Refused
 from stoplist.organizations.organizations import list_organizations
@@ -12,8 +12,8 @@ _PATH = "/settings/people/{email:path}"
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """The person's page."""
-    request.actor.must_be_administrator()
+    """Show the person."""
+    request.actor.require_administrator()
     person = await show_person(request.actor, request.database, email=request.path["email"])
     organizations = await list_organizations(request.actor, request.database)
     return HtmlPage(
@@ -34,12 +34,12 @@ async def show(request: PageRequest) -> HtmlPage:
     )
 
 
-async def give_role(request: PageRequest) -> Redirect:
-    """The person has that role in that organization."""
-    request.actor.must_be_administrator()
+async def add_role(request: PageRequest) -> Redirect:
+    """Give the person a role in an organization."""
+    request.actor.require_administrator()
     email, org_slug = request.path["email"], request.form.text("org_slug")
     if not org_slug:
-        raise Refused("Choose the organization in which the role holds.", field="org_slug")
+        raise Refused("Choose an organization for the role.", field="org_slug")
     await set_role(
         request.actor,
         request.database,
@@ -52,14 +52,14 @@ async def give_role(request: PageRequest) -> Redirect:
 
 
 async def end(request: PageRequest) -> Redirect:
-    """That session has ended."""
-    request.actor.must_be_administrator()
+    """End one session of the person."""
+    request.actor.require_administrator()
     await end_session(request.actor, request.database, request.clock, session_id=request.form.text("session_id"))
     return Redirect(person_path(request.path["email"]), note="session-ended")
 
 
 ROUTES = (
-    post(f"{_PATH}/role", give_role, again=show),
-    post(f"{_PATH}/end-session", end, again=show),
+    post(f"{_PATH}/role", add_role, on_refusal=show),
+    post(f"{_PATH}/end-session", end, on_refusal=show),
     get(_PATH, show),
 )

@@ -1,4 +1,7 @@
-"""What an administrator can do with a person, each said beforehand. Source: docs/interface.md section D11."""
+"""Actions of an administrator on a person. Each page states the consequences first.
+
+Source: docs/interface.md section D11.
+"""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -11,15 +14,15 @@ from stoplist.web.admin.sign_in_links import person_path
 
 
 class _Action(NamedTuple):
-    """How a page names an action and what it will do; `done` is the note that follows."""
+    """The words of an action's page, its operation, and `note`, the message shown afterwards."""
 
     name: str
     title: str
     consequences: tuple[str, ...]
     button: str
-    done: str
+    note: str
     operation: Callable[..., Awaitable[Person]]
-    is_grave: bool = True
+    is_destructive: bool = True
 
 
 _ACTIONS = (
@@ -27,8 +30,8 @@ _ACTIONS = (
         "administrator",
         "Make administrator",
         (
-            "This person may do everything from the next page on: in every organization, with every key and person.",
-            "That includes closing organizations, and taking this right away from others, yours too.",
+            "This person gets full access to every organization, key and person, starting with the next page they open.",
+            "This includes closing organizations and removing other administrators, including you.",
         ),
         "Make administrator",
         "administrator-made",
@@ -36,22 +39,22 @@ _ACTIONS = (
     ),
     _Action(
         "no-administrator",
-        "Take administrator away",
+        "Remove administrator",
         (
-            "From the next page on this person sees only the organizations in which there is a role left.",
-            "The account, its roles and its sessions stay.",
+            "From the next page they open, this person only sees organizations in which they have a role.",
+            "The account, its roles and its sessions are kept.",
         ),
-        "Take it away",
+        "Remove administrator",
         "administrator-unmade",
         partial(people.set_administrator, is_administrator=False),
     ),
     _Action(
         "disable",
-        "Disable this person",
+        "Disable this account",
         (
-            "All sessions end at once, and sign-in links are dead: no password opens the account any more.",
-            "Roles stay, for the day on which the account is enabled again.",
-            "What this person did stays in the audit. Keys that this person made go on working.",
+            "All sessions end immediately, sign-in links stop working, and nobody can sign in to the account.",
+            "Roles are kept in case the account is enabled again.",
+            "This person's entries stay in the audit log. Keys they created keep working.",
         ),
         "Disable",
         "person-disabled",
@@ -59,22 +62,22 @@ _ACTIONS = (
     ),
     _Action(
         "enable",
-        "Enable this person",
+        "Enable this account",
         (
-            "This person can sign in again, with the password and the roles of before.",
-            "Sign-in links from before stay dead; you can make a new one.",
+            "This person can sign in again with the same password and roles as before.",
+            "Old sign-in links stay invalid; you can create a new one.",
         ),
         "Enable",
         "person-enabled",
         people.enable_person,
-        is_grave=False,
+        is_destructive=False,
     ),
 )
 
 
 def _page(action: _Action) -> Handler:
     async def show(request: PageRequest) -> HtmlPage:
-        request.actor.must_be_administrator()
+        request.actor.require_administrator()
         person = await people.show_person(request.actor, request.database, email=request.path["email"])
         return HtmlPage(
             "people/person_change.html", {"person": person, "here": person_path(person.email), "action": action}
@@ -83,18 +86,18 @@ def _page(action: _Action) -> Handler:
     return show
 
 
-def _doing(action: _Action) -> Handler:
+def _handler(action: _Action) -> Handler:
     async def change(request: PageRequest) -> Redirect:
         email = request.path["email"]
         person = await action.operation(request.actor, request.database, request.clock, email=email)
-        return Redirect(person_path(person.email), note=action.done)
+        return Redirect(person_path(person.email), note=action.note)
 
     return change
 
 
 def _routes(action: _Action) -> tuple[PageRoute, PageRoute]:
     path, page = f"/settings/people/{{email:path}}/{action.name}", _page(action)
-    return get(path, page), post(path, _doing(action), again=page)
+    return get(path, page), post(path, _handler(action), on_refusal=page)
 
 
-ROUTES = tuple(way for action in _ACTIONS for way in _routes(action))
+ROUTES = tuple(route for action in _ACTIONS for route in _routes(action))

@@ -1,4 +1,4 @@
-"""Add a person, with the first right. Source: docs/interface.md section D11."""
+"""Add a person, with a first role. Source: docs/interface.md section D11."""
 
 from stoplist.errors import Refused
 from stoplist.organizations.organizations import list_organizations
@@ -9,36 +9,36 @@ from stoplist.web.admin.sign_in_links import link_page, person_path
 
 _PATH = "/settings/people/new"
 _ADMINISTRATOR = "administrator"
-_RIGHT_TEXTS = (
+_ACCESS_TEXTS = (
     *ROLE_TEXTS,
-    (_ADMINISTRATOR, "Administrator: may do everything, in every organization"),
-    ("none", "None yet"),
+    (_ADMINISTRATOR, "Administrator: full access to everything"),
+    ("none", "No access yet"),
 )
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """An e-mail address and a right."""
-    request.actor.must_be_administrator()
+    """Show the form for an e-mail address and a first role."""
+    request.actor.require_administrator()
     organizations = [one for one in await list_organizations(request.actor, request.database) if not one.is_closed]
-    return HtmlPage("people/person_new.html", {"organizations": organizations, "rights": _RIGHT_TEXTS})
+    return HtmlPage("people/person_new.html", {"organizations": organizations, "access_options": _ACCESS_TEXTS})
 
 
 async def create(request: PageRequest) -> HtmlPage:
-    """The person exists; the sign-in link is shown this once."""
-    right, org_slug = request.form.text("role"), request.form.text("org_slug")
-    has_role = right not in (_ADMINISTRATOR, "none")
+    """Create the person and show their sign-in link once."""
+    access, org_slug = request.form.text("role"), request.form.text("org_slug")
+    has_role = access not in (_ADMINISTRATOR, "none")
     if has_role and not org_slug:
-        raise Refused("Choose the organization in which the role holds.", field="org_slug")
-    made = await create_person(
+        raise Refused("Choose an organization for the role.", field="org_slug")
+    link = await create_person(
         request.actor,
         request.database,
         request.clock,
         email=request.form.text("email"),
-        is_administrator=right == _ADMINISTRATOR,
+        is_administrator=access == _ADMINISTRATOR,
         org_slug=org_slug if has_role else None,
         role=read_role(request) if has_role else None,
     )
-    return link_page(request, made, back=person_path(made.person.email))
+    return link_page(request, link, back=person_path(link.person.email))
 
 
-ROUTES = (get(_PATH, form), post(_PATH, create, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, create, on_refusal=form))
