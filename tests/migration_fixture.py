@@ -22,7 +22,7 @@ from stoplist.records.reversal import reverse
 from stoplist.staff.people import set_role
 from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, opened
 from tests.fakes import FakeClock
-from tests.staff.staff_fixture import Office
+from tests.staff.staff_fixture import StaffFixture
 from tests.unsubscribes.partner import Organization, Place, back, out
 
 LONG_AGO = "2001-09-09T01:46:40Z"
@@ -82,13 +82,13 @@ async def live_in(database: Database, clock: FakeClock) -> HandedOut:
 
 
 async def _staffed(database: Database, clock: FakeClock, org_slug: str) -> None:
-    office = Office(database, clock)
-    ann = await office.hire("ann@example.org")
+    staff = StaffFixture(database, clock)
+    ann = await staff.create("ann@example.org")
     await set_role(ADMINISTRATOR, database, clock, email=ann.id, org_slug=org_slug, role="admin")
-    await office.set_up_app(ann)
-    await office.invite("bob@example.org", is_administrator=True)
+    await staff.set_up_app(ann)
+    await staff.invite("bob@example.org", is_administrator=True)
     with suppress(Refused):
-        await office.sign_in("nobody@example.org")
+        await staff.sign_in("nobody@example.org")
 
 
 async def _used(database: Database, clock: FakeClock, client_id: str) -> None:

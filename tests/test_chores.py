@@ -18,7 +18,7 @@ from stoplist.oauth.tokens import BITE_ROWS
 from stoplist.oauth.usage import Usage, use_by_day
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database, sql, value
 from tests.fakes import FakeClock
-from tests.staff.staff_fixture import Office
+from tests.staff.staff_fixture import StaffFixture
 from tests.test_log import configured
 
 AT_ONCE_S = 0.0
@@ -88,11 +88,11 @@ async def test_each_chore_does_what_it_is_called(database: Database) -> None:
     await server.do("delete expired tokens")
     assert await pairs(database) == 0
 
-    office = Office(database, server.clock)
-    token = await office.session((await office.hire("ann@example.org")).id)
+    staff = StaffFixture(database, server.clock)
+    token = await staff.session((await staff.create("ann@example.org")).id)
     server.clock.advance(43_200)
     await server.do("delete ended sessions")
-    assert not await office.is_alive(token)
+    assert not await staff.is_alive(token)
     assert await value(database, "SELECT COUNT(*) AS number FROM sessions") == 0
 
 

@@ -67,7 +67,7 @@ def test_disable_and_enable(prompt: Prompt) -> None:
     made = prompt.json("user", "create", ANN, "--administrator")
     assert prompt.json("user", "disable", ANN)["disabled"] is True
     assert not is_good(prompt, made["sign_in_url"])
-    assert "enable" in prompt.refused("user", "link", ANN)
+    assert "Enable" in prompt.refused("user", "link", ANN)
     assert prompt.json("user", "enable", ANN)["disabled"] is False
     assert not is_good(prompt, made["sign_in_url"])
 
@@ -129,7 +129,7 @@ def is_good(prompt: Prompt, sign_in_url: str) -> bool:
 
     async def look() -> bool:
         async with opened(f"sqlite:///{prompt.data_dir / 'stoplist.db'}") as database:
-            return await links.look_at_link(database, Clock(), token_of(sign_in_url)) is not None
+            return await links.person_of_link(database, Clock(), token_of(sign_in_url)) is not None
 
     return asyncio.run(look())
 

@@ -8,7 +8,7 @@ from stoplist.db import Database, Transaction
 from stoplist.maintenance.after_restore import Restored, after_restore
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.credentials import deactivate_credential
-from stoplist.staff.links import look_at_link
+from stoplist.staff.links import person_of_link
 from tests.builders import (
     ADMINISTRATOR,
     STRANGER,
@@ -22,7 +22,7 @@ from tests.builders import (
     sql,
 )
 from tests.fakes import FakeClock
-from tests.staff.staff_fixture import Office
+from tests.staff.staff_fixture import StaffFixture
 from tests.unsubscribes.partner import Organization, Place, out
 
 GENERATIONS = sql("SELECT feed_id, generation, head_seq, writes FROM feeds ORDER BY feed_id")
@@ -117,11 +117,11 @@ async def test_it_is_done_whole_or_not_at_all(
 @on_each_database
 async def test_nobody_is_signed_in_any_more_and_no_link_is_good(database: Database) -> None:
     """Sessions that were ended since the backup would live again, links that were used be good again."""
-    office = Office(database)
-    await office.hire("ann@example.org")
-    session_token = await office.session("ann@example.org")
-    made = await office.invite("bob@example.org")
-    await after_restore(ADMINISTRATOR, database, office.clock)
-    assert not await office.is_alive(session_token)
-    assert await look_at_link(database, office.clock, made.link_token) is None
-    assert await office.is_alive(await office.session("ann@example.org"))
+    staff = StaffFixture(database)
+    await staff.create("ann@example.org")
+    session_token = await staff.session("ann@example.org")
+    made = await staff.invite("bob@example.org")
+    await after_restore(ADMINISTRATOR, database, staff.clock)
+    assert not await staff.is_alive(session_token)
+    assert await person_of_link(database, staff.clock, made.link_token) is None
+    assert await staff.is_alive(await staff.session("ann@example.org"))

@@ -1,4 +1,4 @@
-"""An office: a deployment whose people use the pages, and what they do there, one call an act."""
+"""A deployment whose people use the pages, with one method for each thing that they do there."""
 
 import functools
 import inspect
@@ -32,31 +32,31 @@ CHEAP = argon2.Parameters(
 
 
 class CountingHashing(Hashing):
-    """argon2id that costs nothing, and tells how many passwords were looked into."""
+    """argon2id that costs next to nothing and counts the passwords that were checked."""
 
     def __init__(self, parameters: argon2.Parameters = CHEAP, **bounds: int) -> None:
         super().__init__(parameters, **bounds)
-        self.with_attempt = 0
+        self.verified_count = 0
 
-    async def is_right(self, password: bytes, password_hash: str | None) -> bool:
-        right = await super().is_right(password, password_hash)
-        self.with_attempt += 1
-        return right
+    async def is_correct(self, password: bytes, password_hash: str | None) -> bool:
+        is_correct = await super().is_correct(password, password_hash)
+        self.verified_count += 1
+        return is_correct
 
 
 class App(NamedTuple):
-    """An app that shows codes, and the recovery codes that its owner wrote down."""
+    """An authenticator app, and the recovery codes that its owner wrote down."""
 
     secret: str
     recovery_codes: list[str]
 
     def code(self, clock: FakeClock, *, steps: int = 0) -> str:
-        """What it shows now, or so many half minutes later."""
+        """Return the code that the app shows now, or `steps` half minutes later."""
         return pyotp.TOTP(self.secret).at(clock.now_ms() // 1000, counter_offset=steps)
 
 
-class Office:
-    """A deployment at the level of its operations."""
+class StaffFixture:
+    """The operations of one deployment, on a database and a clock of the test."""
 
     def __init__(self, database: Database, clock: FakeClock | None = None) -> None:
         self.database, self.clock = database, clock or FakeClock()
@@ -70,25 +70,25 @@ class Office:
         return (await make_organization(self.database, self.clock, slug)).slug
 
     async def invite(self, email: str, *, is_administrator: bool = False, **roles: Role) -> NewLink:
-        """Somebody new, who was not in yet."""
-        made = await people.create_person(
+        """Create a person who has not signed in yet."""
+        link = await people.create_person(
             ADMINISTRATOR, self.database, self.clock, email=email, is_administrator=is_administrator
         )
         for slug, role in roles.items():
             await people.set_role(ADMINISTRATOR, self.database, self.clock, email=email, org_slug=slug, role=role)
-        return made
+        return link
 
-    async def hire(self, email: str, *, is_administrator: bool = False, **roles: Role) -> Actor:
-        """Somebody new, who has chosen a password."""
-        made = await self.invite(email, is_administrator=is_administrator, **roles)
-        await self.use_link(made.link_token)
+    async def create(self, email: str, *, is_administrator: bool = False, **roles: Role) -> Actor:
+        """Create a person who has chosen a password."""
+        link = await self.invite(email, is_administrator=is_administrator, **roles)
+        await self.use_link(link.link_token)
         return await self.actor(email)
 
     async def administrator(self, email: str = "boss@example.org") -> Actor:
-        return await self.hire(email, is_administrator=True)
+        return await self.create(email, is_administrator=True)
 
     async def actor(self, email: str) -> Actor:
-        """The person as the edge makes an actor of him."""
+        """Return the actor that the web pages make of a signed-in person."""
         person = await self.person(email)
         may = frozenset((ADMINISTER,)) if person.is_administrator else frozenset[str]()
         return Actor(kind="person", id=person.email, may=may, roles=person.roles, source_ip=HERE, request_id="0" * 24)
@@ -107,13 +107,13 @@ class Office:
         )
 
     async def session(self, email: str) -> str:
-        """The token of a new session of the person, who is asked for no code."""
+        """Sign a person in without two-step sign-in, and return the session's token."""
         signed_in = await self.sign_in(email)
         assert isinstance(signed_in, SignedIn)
         return signed_in.session_token
 
     async def ticket(self, email: str) -> str:
-        """What the right password gets where a code is asked for."""
+        """Enter the password of a person with two-step sign-in, and return the ticket."""
         answer = await self.sign_in(email)
         assert isinstance(answer, SecondStep)
         return answer.ticket
@@ -122,7 +122,7 @@ class Office:
         return await signing_in.second_step(stranger(source), self.stores, ticket=ticket, code=code, user_agent=BROWSER)
 
     async def set_up_app(self, actor: Actor, password: str = PASSWORD) -> App:
-        """The person is asked for codes from now on; the code that the app shows now is used up."""
+        """Turn two-step sign-in on. The code that the app shows now is used up."""
         secret = two_step.begin(actor.id).secret
         app = App(secret, [])
         codes = await two_step.turn_on(actor, self.stores, secret=secret, code=app.code(self.clock), password=password)
@@ -132,24 +132,24 @@ class Office:
         return await sessions.find_session(self.database, self.clock, session_token) is not None
 
     async def actions(self) -> list[tuple[str, str]]:
-        """The actions in the audit, each with its target."""
+        """Return the actions in the audit, each with its target."""
         return [(row.action, row.target) for row in await audit_rows(self.database)]
 
 
 def stranger(source: str = HERE) -> Actor:
-    """Somebody at the door."""
+    """Return an actor who has not signed in."""
     return Actor(kind="person", id="", source_ip=source, request_id="0" * 24)
 
 
-def in_an_office(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that is a coroutine; it runs on each kind of database, in an office of its own."""
+def with_staff(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a coroutine test on each kind of database, with a `StaffFixture` of its own as `staff`."""
 
     @functools.wraps(test)
     async def body(database: Database, **given: Any) -> None:
-        await test(office=Office(database), **given)
+        await test(staff=StaffFixture(database), **given)
 
     parameters = [
-        parameter if name != "office" else parameter.replace(name="database")
+        parameter if name != "staff" else parameter.replace(name="database")
         for name, parameter in inspect.signature(test).parameters.items()
     ]
     body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Codes besides the password: turned on with a code, off with the password."""
+"""Two-step sign-in is turned on with a code and the password, and off with the password."""
 
 import re
 from urllib.parse import parse_qs, urlsplit
@@ -10,144 +10,144 @@ from stoplist.staff import two_step
 from stoplist.staff.model import SecondStep, SignedIn
 from tests.builders import ADMINISTRATOR, audit_rows, contents
 from tests.fakes import FakeClock
-from tests.staff.staff_fixture import PASSWORD, App, Office, in_an_office
+from tests.staff.staff_fixture import PASSWORD, App, StaffFixture, with_staff
 
 WRONG = "not the password at all"
 
 
-def test_an_app_is_told_who_and_where() -> None:
-    """As text and as the address of a QR code."""
+def test_an_enrolment_names_the_person_and_the_issuer() -> None:
+    """Its secret is given as text and in the address for the QR code."""
     enrolment = two_step.begin("ann+x@example.org")
     parts = urlsplit(enrolment.uri)
     assert (parts.scheme, parts.netloc, parts.path) == ("otpauth", "totp", "/Stoplist:ann%2Bx%40example.org")
     assert parse_qs(parts.query) == {"secret": [enrolment.secret], "issuer": ["Stoplist"]}
-    assert two_step.uri_of(enrolment.secret, "ann+x@example.org") == enrolment.uri
+    assert two_step.provisioning_uri(enrolment.secret, "ann+x@example.org") == enrolment.uri
     assert two_step.begin("ann+x@example.org").secret != enrolment.secret
 
 
 def test_codes_are_those_of_rfc_6238() -> None:
     """Appendix B, SHA-1, at 59 s and at 1 111 111 109 s; the last six digits."""
     secret = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ"
-    assert two_step.step_of(secret, "287082", 59_000) == 1
-    assert two_step.step_of(secret, "081804", 1_111_111_109_000) == 37_037_036
-    assert two_step.step_of(secret, "287 082", 59_000) == 1
-    assert two_step.step_of(secret, "287083", 59_000) is None
+    assert two_step.matching_step(secret, "287082", 59_000) == 1
+    assert two_step.matching_step(secret, "081804", 1_111_111_109_000) == 37_037_036
+    assert two_step.matching_step(secret, "287 082", 59_000) == 1
+    assert two_step.matching_step(secret, "287083", 59_000) is None
 
 
-@in_an_office
-async def test_nothing_holds_before_a_code_was_seen(office: Office) -> None:
-    """A wrong code, or a page that was tampered with, turns nothing on."""
-    ann = await office.hire("ann@example.org")
+@with_staff
+async def test_turning_on_needs_a_correct_code(staff: StaffFixture) -> None:
+    """A wrong code or a tampered form has no effect."""
+    ann = await staff.create("ann@example.org")
     app = App(two_step.begin(ann.id).secret, [])
-    good = app.code(office.clock)
+    good = app.code(staff.clock)
     for secret, code in ((app.secret, _other(good)), (app.secret, ""), ("A" * 31, good), ("", ""), ("\0" * 32, good)):
         with pytest.raises(Refused) as failure:
-            await two_step.turn_on(ann, office.stores, secret=secret, code=code, password=PASSWORD)
+            await two_step.turn_on(ann, staff.stores, secret=secret, code=code, password=PASSWORD)
         assert failure.value.field == "code"
-    assert isinstance(await office.sign_in(ann.id), SignedIn)
+    assert isinstance(await staff.sign_in(ann.id), SignedIn)
 
 
-@in_an_office
-async def test_an_open_browser_does_not_turn_it_on(office: Office) -> None:
-    """Whoever finds one could lock its owner out with an app of his own: the password is asked for."""
-    ann = await office.hire("ann@example.org")
+@with_staff
+async def test_turning_on_needs_the_password(staff: StaffFixture) -> None:
+    """Somebody at an unattended browser could otherwise lock its owner out with another app."""
+    ann = await staff.create("ann@example.org")
     app = App(two_step.begin(ann.id).secret, [])
-    code = app.code(office.clock)
+    code = app.code(staff.clock)
     with pytest.raises(Refused) as failure:
-        await two_step.turn_on(ann, office.stores, secret=app.secret, code=code, password="a guess of somebody")
+        await two_step.turn_on(ann, staff.stores, secret=app.secret, code=code, password="a guess of somebody")
     assert failure.value.field == "password"
-    assert isinstance(await office.sign_in(ann.id), SignedIn)
+    assert isinstance(await staff.sign_in(ann.id), SignedIn)
 
 
-@in_an_office
-async def test_turned_on_it_comes_with_ten_recovery_codes(office: Office) -> None:
-    """Shown once, and kept as hashes alone."""
-    ann = await office.hire("ann@example.org")
-    app = await office.set_up_app(ann)
+@with_staff
+async def test_turning_on_gives_ten_recovery_codes(staff: StaffFixture) -> None:
+    """They are shown once, and stored only as hashes."""
+    ann = await staff.create("ann@example.org")
+    app = await staff.set_up_app(ann)
     assert len(set(app.recovery_codes)) == 10
     assert all(re.fullmatch(r"([a-z2-7]{4}-){3}[a-z2-7]{4}", code) for code in app.recovery_codes)
-    assert (await office.person(ann.id)).has_two_step
-    stored = repr(await contents(office.database, "recovery_codes", "audit"))
+    assert (await staff.person(ann.id)).has_two_step
+    stored = repr(await contents(staff.database, "recovery_codes", "audit"))
     assert not any(code in stored or code.replace("-", "") in stored for code in app.recovery_codes)
     assert app.secret not in stored
     with pytest.raises(Refused, match="on already"):
-        await office.set_up_app(ann)
+        await staff.set_up_app(ann)
 
 
-@in_an_office
-async def test_it_is_turned_off_with_the_password(office: Office) -> None:
-    """An open browser alone is not enough, and wrong guesses count."""
-    ann = await office.hire("ann@example.org")
-    app = await office.set_up_app(ann)
+@with_staff
+async def test_turning_off_needs_the_password(staff: StaffFixture) -> None:
+    """Wrong passwords count like failed sign-ins."""
+    ann = await staff.create("ann@example.org")
+    app = await staff.set_up_app(ann)
     for password in (WRONG, ""):
         with pytest.raises(Refused) as failure:
-            await two_step.turn_off(ann, office.stores, password=password)
+            await two_step.turn_off(ann, staff.stores, password=password)
         assert failure.value.field == "password"
-    assert isinstance(await office.sign_in(ann.id), SecondStep)
-    await two_step.turn_off(ann, office.stores, password=PASSWORD)
-    assert isinstance(await office.sign_in(ann.id), SignedIn)
-    assert await contents(office.database, "recovery_codes") == {"recovery_codes": []}
-    office.clock.advance(30)
-    await office.set_up_app(ann)
+    assert isinstance(await staff.sign_in(ann.id), SecondStep)
+    await two_step.turn_off(ann, staff.stores, password=PASSWORD)
+    assert isinstance(await staff.sign_in(ann.id), SignedIn)
+    assert await contents(staff.database, "recovery_codes") == {"recovery_codes": []}
+    staff.clock.advance(30)
+    await staff.set_up_app(ann)
     with pytest.raises(Refused):
-        await office.second_step(await office.ticket(ann.id), app.recovery_codes[0])
+        await staff.second_step(await staff.ticket(ann.id), app.recovery_codes[0])
     for _ in range(7):
         with pytest.raises(Refused):
-            await two_step.turn_off(ann, office.stores, password=WRONG)
+            await two_step.turn_off(ann, staff.stores, password=WRONG)
     with pytest.raises(RateLimited):
-        await two_step.turn_off(ann, office.stores, password=PASSWORD)
+        await two_step.turn_off(ann, staff.stores, password=PASSWORD)
 
 
-@in_an_office
-async def test_new_recovery_codes_replace_the_old_ones(office: Office) -> None:
-    """With the password, and where codes are asked for at all."""
-    ann = await office.hire("ann@example.org")
+@with_staff
+async def test_new_recovery_codes_replace_the_old_ones(staff: StaffFixture) -> None:
+    """They need the password, and two-step sign-in must be on."""
+    ann = await staff.create("ann@example.org")
     with pytest.raises(Refused, match="is off"):
-        await two_step.new_recovery_codes(ann, office.stores, password=PASSWORD)
-    app = await office.set_up_app(ann)
+        await two_step.new_recovery_codes(ann, staff.stores, password=PASSWORD)
+    app = await staff.set_up_app(ann)
     with pytest.raises(Refused):
-        await two_step.new_recovery_codes(ann, office.stores, password=WRONG)
-    codes = await two_step.new_recovery_codes(ann, office.stores, password=PASSWORD)
+        await two_step.new_recovery_codes(ann, staff.stores, password=WRONG)
+    codes = await two_step.new_recovery_codes(ann, staff.stores, password=PASSWORD)
     assert len(set(codes)) == 10
     with pytest.raises(Refused):
-        await office.second_step(await office.ticket(ann.id), app.recovery_codes[0])
-    assert await office.second_step(await office.ticket(ann.id), codes[0])
+        await staff.second_step(await staff.ticket(ann.id), app.recovery_codes[0])
+    assert await staff.second_step(await staff.ticket(ann.id), codes[0])
 
 
-@in_an_office
-async def test_each_change_is_in_the_audit(office: Office) -> None:
-    """By the person himself; without secret or code."""
-    ann = await office.hire("ann@example.org")
-    await office.set_up_app(ann)
-    await two_step.new_recovery_codes(ann, office.stores, password=PASSWORD)
-    await two_step.turn_off(ann, office.stores, password=PASSWORD)
-    rows = [row for row in await audit_rows(office.database) if row.action == "person.two_step"]
+@with_staff
+async def test_each_change_is_in_the_audit(staff: StaffFixture) -> None:
+    """With the person as the actor, and without secret or code."""
+    ann = await staff.create("ann@example.org")
+    await staff.set_up_app(ann)
+    await two_step.new_recovery_codes(ann, staff.stores, password=PASSWORD)
+    await two_step.turn_off(ann, staff.stores, password=PASSWORD)
+    rows = [row for row in await audit_rows(staff.database) if row.action == "person.two_step"]
     assert [row.detail for row in rows] == [{"is_on": True}, {"are_codes_new": True}, {"is_on": False}]
     assert {(row.actor, row.target) for row in rows} == {("person ann@example.org", ann.id)}
 
 
-@in_an_office
-async def test_only_people_have_apps(office: Office) -> None:
-    """A command line is nobody's account."""
+@with_staff
+async def test_only_people_have_two_step_sign_in(staff: StaffFixture) -> None:
+    """The command line has no account."""
     secret = two_step.begin("x").secret
-    code = App(secret, []).code(office.clock)
+    code = App(secret, []).code(staff.clock)
     with pytest.raises(Missing):
-        await two_step.turn_on(ADMINISTRATOR, office.stores, secret=secret, code=code, password=PASSWORD)
+        await two_step.turn_on(ADMINISTRATOR, staff.stores, secret=secret, code=code, password=PASSWORD)
     with pytest.raises(Missing):
-        await two_step.turn_off(ADMINISTRATOR, office.stores, password=PASSWORD)
+        await two_step.turn_off(ADMINISTRATOR, staff.stores, password=PASSWORD)
 
 
-def test_the_later_of_two_steps_is_used_up() -> None:
-    """Where a code is that of two steps, neither is good again."""
+def test_a_code_of_two_steps_counts_as_the_later_one() -> None:
+    """So the same code is not accepted for the other step either."""
     clock = FakeClock()
     secret = two_step.begin("x").secret
     now_step = clock.now_ms() // 30_000
     for steps in (-1, 0, 1):
-        step = two_step.step_of(secret, App(secret, []).code(clock, steps=steps), clock.now_ms())
+        step = two_step.matching_step(secret, App(secret, []).code(clock, steps=steps), clock.now_ms())
         assert step is not None
         assert step >= now_step + steps
 
 
 def _other(code: str) -> str:
-    """A code that is none of the three that are good."""
+    """Return a code that is none of the three accepted ones."""
     return "".join(str((int(digit) + 5) % 10) for digit in code)

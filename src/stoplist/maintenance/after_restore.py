@@ -12,7 +12,7 @@ from stoplist.audit import trail
 from stoplist.clock import Clock
 from stoplist.db import Database, Transaction
 from stoplist.oauth.credentials import revoke_everything
-from stoplist.staff.cleanup import end_everything
+from stoplist.staff.cleanup import delete_links_and_sessions
 from stoplist.unsubscribes.feed import renew_generations
 
 
@@ -30,7 +30,7 @@ async def after_restore(actor: Actor, database: Database, clock: Clock) -> Resto
 
     async def renew(transaction: Transaction) -> Restored:
         done = Restored(await renew_generations(transaction), await revoke_everything(transaction))
-        await end_everything(transaction)
+        await delete_links_and_sessions(transaction)
         await trail.record(transaction, actor, "database.restored", "database", at_ms=now_ms, **done._asdict())
         return done
 

@@ -1,1 +1,1 @@
-"""The people who use the admin pages: who they are, what they may, and how they prove it."""
+"""The people who use the admin pages: their accounts, their rights, and how they sign in."""

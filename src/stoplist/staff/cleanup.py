@@ -1,8 +1,8 @@
-"""What has expired or ended is deleted: links, sessions, attempts that count no more; after a restore all of them."""
+"""Deletes expired links, ended sessions and old sign-in attempts; after a restore, all links and sessions."""
 
 from stoplist.db import Database, Transaction
 from stoplist.db.query import load_queries
-from stoplist.staff.lifetimes import ATTEMPT_MS, living
+from stoplist.staff.lifetimes import ATTEMPT_MS, active_session_bounds
 
 _QUERIES = load_queries(__package__)
 _MAY_DELETE = _QUERIES["may_delete_ended"]
@@ -12,29 +12,29 @@ _SESSIONS = _QUERIES["delete_ended_sessions"]
 _EVERY_LINK = _QUERIES["delete_every_link"]
 _EVERY_SESSION = _QUERIES["end_every_session"]
 
-BITE_ROWS = 500
+BATCH_ROWS = 500
 
 
 async def delete_ended(database: Database, now_ms: int) -> int:
-    """Delete a bite of each kind; returns how many rows went.
+    """Delete a batch of each kind, and return the number of rows deleted.
 
-    None while another process is at it, which will come to the rest.
+    Returns 0 while another process is deleting; that process deletes the rest.
     """
 
-    async def bite(transaction: Transaction) -> int:
+    async def delete_batch(transaction: Transaction) -> int:
         row = await transaction.one(_MAY_DELETE)
         if row is None or not row["may"]:
             return 0
         return (
-            await transaction.run(_LINKS, now_ms=now_ms, bite=BITE_ROWS)
-            + await transaction.run(_SESSIONS, **living(now_ms), bite=BITE_ROWS)
-            + await transaction.run(_ATTEMPTS, since_ms=now_ms - ATTEMPT_MS, before_last=BITE_ROWS - 1)
+            await transaction.run(_LINKS, now_ms=now_ms, max_rows=BATCH_ROWS)
+            + await transaction.run(_SESSIONS, **active_session_bounds(now_ms), max_rows=BATCH_ROWS)
+            + await transaction.run(_ATTEMPTS, since_ms=now_ms - ATTEMPT_MS, before_last=BATCH_ROWS - 1)
         )
 
-    return await database.write(bite)
+    return await database.write(delete_batch)
 
 
-async def end_everything(transaction: Transaction) -> None:
-    """Within a transaction: nobody is signed in, and no link is good; passwords are."""
+async def delete_links_and_sessions(transaction: Transaction) -> None:
+    """Delete every link and end every session, within a transaction; passwords stay valid."""
     await transaction.run(_EVERY_LINK)
     await transaction.run(_EVERY_SESSION)

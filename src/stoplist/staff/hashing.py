@@ -1,7 +1,8 @@
-"""Passwords as they are kept: argon2id, a few at a time, and as much work for a stranger as for a known account.
+"""Password hashing: argon2id, with a bound on concurrent hashes, and equal work for known and unknown accounts.
 
-Each hash takes 19 MiB and about 50 ms of a core: two at a time in a process, the next ones wait, and beyond those
-nobody is let in, for it would be a lever to hold up everything else. Parameters: OWASP's Password Storage Cheat Sheet.
+Each hash takes 19 MiB and about 50 ms of a core. A process computes two at a time and queues the next ones; further
+requests are refused, since hashing would otherwise be a way to slow the whole server down.
+Parameters: OWASP's Password Storage Cheat Sheet.
 """
 
 import asyncio
@@ -26,55 +27,58 @@ PARAMETERS = argon2.Parameters(
     memory_cost=19_456,
     parallelism=1,
 )
-AT_A_TIME = 2
-MOST_WAITING = 40  # a second's work
+MAX_CONCURRENT = 2
+MAX_WAITING = 40  # a second's work
 
-_BUSY = "Too many people sign in at this moment: try again in a second."
+_BUSY = "Too many people are signing in right now. Try again in a second."
 
 
 class Hashing:
-    """argon2id with these parameters, in threads of its own: it gives up the interpreter lock."""
+    """argon2id in threads of its own, since it releases the interpreter lock."""
 
     def __init__(
         self,
         parameters: argon2.Parameters = PARAMETERS,
         *,
-        at_a_time: int = AT_A_TIME,
-        most_waiting: int = MOST_WAITING,
+        max_concurrent: int = MAX_CONCURRENT,
+        max_waiting: int = MAX_WAITING,
     ) -> None:
         self._hasher = argon2.PasswordHasher.from_parameters(parameters)
-        self._threads = ThreadPoolExecutor(at_a_time, thread_name_prefix="argon2")
-        self._most, self._under_way = at_a_time + most_waiting, 0
+        self._threads = ThreadPoolExecutor(max_concurrent, thread_name_prefix="argon2")
+        self._capacity, self._in_progress = max_concurrent + max_waiting, 0
 
     async def hash(self, password: bytes) -> str:
-        """What is kept of `password`. RateLimited where too many wait."""
+        """Return the hash of `password`, as it is stored. RateLimited if too many requests wait."""
         return await self._in_thread(lambda: self._hasher.hash(password))
 
-    async def is_right(self, password: bytes, password_hash: str | None) -> bool:
-        """Whether that hash is of this password; without a hash the same work is done, and the answer is no."""
+    async def is_correct(self, password: bytes, password_hash: str | None) -> bool:
+        """Return whether `password_hash` is of this password.
+
+        Without a hash the same work is done, and the result is False. RateLimited if too many requests wait.
+        """
         return await self._in_thread(lambda: self._verify(password, password_hash))
 
     def is_outdated(self, password_hash: str) -> bool:
-        """Whether it was made with other parameters than these."""
+        """Return whether `password_hash` was made with other parameters than the current ones."""
         return self._hasher.check_needs_rehash(password_hash)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        if self._under_way >= self._most:
+        if self._in_progress >= self._capacity:
             raise RateLimited(_BUSY, retry_after_s=1)
-        self._under_way += 1
+        self._in_progress += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         finally:
-            self._under_way -= 1
+            self._in_progress -= 1
 
     def _verify(self, password: bytes, password_hash: str | None) -> bool:
-        nobodys = self._nobodys  # made at the first password, whoever's that is: so that time does not tell
+        dummy_hash = self._dummy_hash  # computed at the first check of any account, so that timing reveals nothing
         try:
-            is_equal = self._hasher.verify(nobodys if password_hash is None else password_hash, password)
+            is_equal = self._hasher.verify(dummy_hash if password_hash is None else password_hash, password)
             return is_equal and password_hash is not None
-        except (VerificationError, ValueError):  # wrong, or no hash at all
+        except (VerificationError, ValueError):  # a wrong password, or a malformed hash
             return False
 
     @cached_property
-    def _nobodys(self) -> str:
+    def _dummy_hash(self) -> str:
         return self._hasher.hash("the password of nobody")

@@ -1,7 +1,6 @@
-"""How long links and sessions are good, and for how long a failed attempt counts: milliseconds.
+"""The lifetimes of links and sessions, and how long a failed attempt counts, in milliseconds.
 
-By itself, since whoever only deletes what is over needs nothing else of this folder.
-Source: docs/interface.md section D11.
+A module of its own, so that the cleanup imports nothing else of this folder. Source: docs/interface.md section D11.
 """
 
 LINK_MS = 86_400_000
@@ -10,6 +9,6 @@ SESSION_MS = 604_800_000
 ATTEMPT_MS = 900_000
 
 
-def living(now_ms: int) -> dict[str, int]:
-    """The moments after which a session that lives was last used, and begun: as our statements name them."""
+def active_session_bounds(now_ms: int) -> dict[str, int]:
+    """Return the earliest times at which an active session was last used and begun, as the statements name them."""
     return {"idle_since_ms": now_ms - IDLE_MS, "old_since_ms": now_ms - SESSION_MS}

@@ -1,6 +1,6 @@
-"""Sign-in links: how a person gets in for the first time, or after a password was forgotten.
+"""Sign-in links, by which a person signs in for the first time or replaces a forgotten password.
 
-Good once, for 24 hours. To look at one never uses it up: programs that examine mail open whatever they find.
+A link is good once, for 24 hours. Opening a link does not use it up, since mail scanners open every link they find.
 Source: docs/interface.md section D11.
 """
 
@@ -17,7 +17,7 @@ from stoplist.staff import sessions, tickets, two_step
 from stoplist.staff.lifetimes import LINK_MS
 from stoplist.staff.model import NewLink, Person, SecondStep, SignedIn, StaffStores
 from stoplist.staff.passwords import checked_password, set_password
-from stoplist.staff.store import Account, find_person, lock_account_of_link, person_of
+from stoplist.staff.store import Account, find_person, lock_account_of_link, person_from_rows
 
 _QUERIES = load_queries(__package__)
 _ADD = _QUERIES["add_link"]
@@ -27,27 +27,27 @@ _PERSON_OF_LINK = _QUERIES["person_of_link"]
 _SET_LET_IN_BY = _QUERIES["set_let_in_by"]
 _USE = _QUERIES["use_link"]
 
-DEAD_LINK = "This link was used already, has expired or was replaced by a newer one: ask for a new one."
+DEAD_LINK = "This link has already been used, has expired or was replaced by a newer one. Ask for a new one."
 
 
-async def look_at_link(database: Database, clock: Clock, link_token: str) -> Person | None:
-    """Whom a living link is for; None for any other. It stays as good as it was."""
+async def person_of_link(database: Database, clock: Clock, link_token: str) -> Person | None:
+    """Return the person that a valid link is for, or None for any other text. Does not use the link up."""
     if not ids.is_well_formed(link_token, ids.SIGN_IN_LINK):
         return None
     rows = await database.all(_PERSON_OF_LINK, link_hash=ids.hash_secret(link_token), now_ms=clock.now_ms())
-    return person_of(rows) if rows else None
+    return person_from_rows(rows) if rows else None
 
 
 async def use_link(
     actor: Actor, stores: StaffStores, *, link_token: str, password: str, user_agent: str
 ) -> SignedIn | SecondStep:
-    """The link is used up, this is the password from now on, and every earlier session has ended.
+    """Use the link up, set the password, end every earlier session, and sign the person in.
 
-    The person is in, unless a code is still asked for. Of two at once one gets in; the other is Refused, as for
-    whatever is no living link. A password that is none is refused first (field `password`), and the link stays good.
+    Returns SecondStep if a code is still needed. Of two concurrent uses one succeeds; the other is Refused, as is any
+    invalid link. An unacceptable password is Refused first (field `password`), and the link stays good.
     """
     chosen = checked_password(password, field="password")
-    if await look_at_link(stores.database, stores.clock, link_token) is None:
+    if await person_of_link(stores.database, stores.clock, link_token) is None:
         raise Refused(DEAD_LINK)
     password_hash = await stores.hashing.hash(chosen)
     now_ms, link_hash = stores.clock.now_ms(), ids.hash_secret(link_token)
@@ -64,7 +64,7 @@ async def use_link(
         await transaction.run(_SET_LET_IN_BY, person_id=account.person_id, let_in_by=used["made_by"] or None)
         await sessions.end_all(transaction, account.person_id)
         if account.totp_secret is not None and used["without_two_step"]:
-            await two_step.take_away(transaction, person, account, now_ms)
+            await two_step.remove(transaction, person, account, now_ms)
         elif account.totp_secret is not None:
             return SecondStep(
                 tickets.make_ticket(
@@ -79,14 +79,14 @@ async def use_link(
 async def add_link(
     transaction: Transaction, actor: Actor, account: Account, now_ms: int, *, without_two_step: bool = False
 ) -> NewLink:
-    """Within a transaction that holds the person: there is this link, and no other."""
+    """Make a link and delete the earlier ones, within a transaction that holds the person's lock."""
     link_token, expires_ms = ids.new_secret(ids.SIGN_IN_LINK), now_ms + LINK_MS
     await delete_links(transaction, account)
     await transaction.run(
         _ADD,
         link_hash=ids.hash_secret(link_token),
         person_id=account.person_id,
-        made_by=_maker(actor),
+        made_by=_made_by(actor),
         without_two_step=int(without_two_step),
         expires_ms=expires_ms,
     )
@@ -104,33 +104,33 @@ async def add_link(
 
 
 async def delete_links(transaction: Transaction, account: Account) -> None:
-    """No link of the person is good any more."""
+    """Delete all links of the person."""
     await transaction.run(_DELETE, person_id=account.person_id)
 
 
 async def delete_links_of_others(transaction: Transaction, actor: Actor, account: Account) -> None:
-    """Whoever gives a right ends the links that other organizations' admins made: they would get in with it."""
-    await transaction.run(_DELETE_OF_OTHERS, person_id=account.person_id, made_by=_maker(actor))
+    """Delete the links that admins of other organizations made, since a new right would otherwise come with them."""
+    await transaction.run(_DELETE_OF_OTHERS, person_id=account.person_id, made_by=_made_by(actor))
 
 
 def require_trusted_invitation(actor: Actor, account: Account) -> None:
-    """Refuse a right beyond those of the organization admin who let the person in: he may have used the link himself.
+    """Raise Refused if an organization admin let this person in and somebody else gives a right.
 
-    He would be whoever's address he typed, in the eyes of everybody who gives that person more.
+    That admin may have used the link, and would then hold any rights granted to this address.
     """
-    if account.let_in_by in (None, _maker(actor)):
+    if account.let_in_by in (None, _made_by(actor)):
         return
     if not actor.is_administrator:
         raise Refused(
-            "This person was let in by an admin of another organization, who may hold the account: "
-            "ask an administrator to make a new sign-in link, and give the role once the person has used it."
+            "This person was let in by an admin of another organization, who may hold the account. "
+            "Ask an administrator to make a new sign-in link, and give the role once the person has used it."
         )
     raise Refused(
-        f"This person was let in by a link that {account.let_in_by} made, who may hold the account: "
-        "make a new sign-in link, and give the right once the person has used it.",
+        f"This person was let in by a link that {account.let_in_by} made, who may hold the account. "
+        "Make a new sign-in link, and give the right once the person has used it.",
         command="`stoplist user link` makes one.",
     )
 
 
-def _maker(actor: Actor) -> str:
+def _made_by(actor: Actor) -> str:
     return "" if actor.is_administrator else actor.id

@@ -1,4 +1,4 @@
-"""What a person, a session and a way in are. Times are milliseconds since 1970 UTC.
+"""Types for people, sessions and sign-in results. Times are milliseconds since 1970 UTC.
 
 Source: docs/interface.md section D11.
 """
@@ -14,12 +14,12 @@ from stoplist.db import Database
 from stoplist.errors import Refused
 from stoplist.staff.hashing import Hashing
 
-# One for the process, since it bounds what the process does at a time.
+# One per process, since it bounds how many hashes the process computes at a time.
 _HASHING = Hashing()
 
 
 class StaffStores(msgspec.Struct, frozen=True):
-    """What the operations of signing in work with. `secret_keys`: the first signs tickets, all verify them."""
+    """The stores that the sign-in operations use. The first of `secret_keys` signs tickets; all verify them."""
 
     database: Database
     clock: Clock
@@ -28,9 +28,9 @@ class StaffStores(msgspec.Struct, frozen=True):
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may use the pages; `roles` by the slug of the organization, closed ones included.
+    """A person who may use the pages. `roles` is by organization slug, closed organizations included.
 
-    Whoever may not see everything is shown the roles in organizations that he sees.
+    An actor who may not see everything gets the roles in the organizations visible to that actor only.
     """
 
     email: str
@@ -44,7 +44,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A way in, good once: whoever uses it chooses the password. The token is shown this once."""
+    """A new sign-in link, good once, by which the person chooses a password. The token is shown only here."""
 
     person: Person
     link_token: str
@@ -52,7 +52,7 @@ class NewLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """One browser that somebody is signed in with; `seen_ms` is exact to a minute."""
+    """A browser that a person is signed in with. `seen_ms` is exact to a minute."""
 
     session_id: str
     created_ms: int
@@ -63,27 +63,27 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundSession(msgspec.Struct, frozen=True):
-    """Whose living session it is."""
+    """An active session and its person."""
 
     person: Person
     session_id: str
 
 
 class SignedIn(msgspec.Struct, frozen=True):
-    """Somebody is in: his new session, whose token is shown this once."""
+    """A successful sign-in: the person and the token of the new session, which is shown only here."""
 
     person: Person
     session_token: str
 
 
 class SecondStep(msgspec.Struct, frozen=True):
-    """The password was right, and a code is still asked for: the ticket shows for 5 minutes that it was."""
+    """A correct password where a code is still needed. The ticket proves the password for 5 minutes."""
 
     ticket: str
 
 
 def checked_email(text: str) -> str:
-    """The canonical form of a person's e-mail address; else Refused."""
+    """Return the canonical form of a person's e-mail address; Refused (field `email`) if it is not an address."""
     try:
         return canonical_email(text)
     except AddressError as error:
@@ -91,7 +91,7 @@ def checked_email(text: str) -> str:
 
 
 def canonical_or_none(text: str) -> str | None:
-    """The same, or None: for whoever only looks for a person."""
+    """Return the canonical form of an e-mail address, or None if it is not an address."""
     try:
         return canonical_email(text)
     except AddressError:

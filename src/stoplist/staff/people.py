@@ -1,7 +1,7 @@
-"""Make people, give and take their rights, and close the door to them.
+"""Create people, give and take away their rights, and disable or enable their accounts.
 
-Each change takes the person's row first, so that changes go one after the other, and holds for the very next request:
-no right is remembered between requests. Source: docs/interface.md sections D9 and D11.
+Each change locks the person's row first, so that changes are made one after the other, and takes effect with the next
+request: no right is cached between requests. Source: docs/interface.md sections D9 and D11.
 """
 
 import msgspec
@@ -13,10 +13,10 @@ from stoplist.db import Database, Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import Forbidden, Refused
 from stoplist.organizations.model import Organization
-from stoplist.organizations.store import find_organization, must_administer
+from stoplist.organizations.store import find_organization, require_admin_of
 from stoplist.staff import links, sessions
 from stoplist.staff.model import NewLink, Person, checked_email
-from stoplist.staff.store import Account, find_account, find_person, lock_account, not_found, people_of_rows
+from stoplist.staff.store import Account, find_account, find_person, lock_account, not_found, people_from_rows
 
 _QUERIES = load_queries(__package__)
 _CREATE = _QUERIES["create_person"]
@@ -28,7 +28,7 @@ _REMOVE_ROLE = _QUERIES["remove_role"]
 _SET_ADMINISTRATOR = _QUERIES["set_administrator"]
 _SET_DISABLED = _QUERIES["set_disabled"]
 
-_NOT_ONESELF = "Nobody can do this to himself: ask another administrator, so that somebody who can undo it remains."
+_NOT_YOUR_OWN_ACCOUNT = "You cannot do this to your own account. Ask another administrator."
 
 
 async def create_person(
@@ -41,19 +41,19 @@ async def create_person(
     org_slug: str | None = None,
     role: Role | None = None,
 ) -> NewLink:
-    """The person exists, with these rights; the link lets him choose his password. Refused if there is one already."""
-    actor.must_be_administrator()
+    """Create a person with these rights, and return a link to choose a password. Refused if the address is taken."""
+    actor.require_administrator()
     email, now_ms = checked_email(email), clock.now_ms()
     if (org_slug is None) != (role is None):
-        raise Refused("An organization and a role in it go together: give both or neither.", field="role")
+        raise Refused("An organization and a role in it go together. Give both or neither.", field="role")
 
     async def create(transaction: Transaction) -> NewLink:
-        await _hold_administrators(transaction, actor)
+        await _lock_administrators(transaction, actor)
         organization = None if org_slug is None else await find_organization(transaction, org_slug)
         account = await _create(transaction, actor, email, now_ms, is_administrator=is_administrator, org_slug=org_slug)
         if account is None:
             raise Refused(
-                "There is a person with this e-mail address already: give the roles on that person's page.",
+                "There is already a person with this e-mail address. Give the roles on that person's page.",
                 field="email",
                 command="`stoplist user link` makes a new sign-in link.",
             )
@@ -67,8 +67,8 @@ async def create_person(
 async def add_to_organization(
     actor: Actor, database: Database, clock: Clock, *, email: str, org_slug: str, role: Role
 ) -> tuple[Person, NewLink | None]:
-    """The person has this role in the organization. One who was not known is made, with a link; no other gets one."""
-    must_administer(actor, org_slug, field="org_slug")
+    """Give the person this role in the organization. Creates the person, with a link, if the address is new."""
+    require_admin_of(actor, org_slug, field="org_slug")
     email, now_ms = checked_email(email), clock.now_ms()
 
     async def add(transaction: Transaction) -> tuple[Person, NewLink | None]:
@@ -77,7 +77,7 @@ async def add_to_organization(
         account = created or await lock_account(transaction, email)
         await _put_role(transaction, actor, account, organization, role, now_ms)
         link = await links.add_link(transaction, actor, account, now_ms) if created is not None else None
-        return _as_seen_by(actor, await find_person(transaction, email)), link
+        return _with_visible_roles(actor, await find_person(transaction, email)), link
 
     return await database.write(add)
 
@@ -85,8 +85,8 @@ async def add_to_organization(
 async def set_role(
     actor: Actor, database: Database, clock: Clock, *, email: str, org_slug: str, role: Role | None
 ) -> Person:
-    """The person has this role in the organization, from the next request on; with None he has none there."""
-    must_administer(actor, org_slug, field="org_slug")
+    """Set the person's role in the organization, or remove it with None, from the next request on."""
+    require_admin_of(actor, org_slug, field="org_slug")
     now_ms = clock.now_ms()
 
     async def change(transaction: Transaction) -> Person:
@@ -94,16 +94,16 @@ async def set_role(
         account = await lock_account(transaction, email)
         before = await find_person(transaction, email)
         if org_slug not in before.roles and not actor.is_administrator:
-            raise not_found()  # somebody of another organization, whom this admin does not see
+            raise not_found()  # a person of another organization, who is not visible to this admin
         if role is not None:
             await _put_role(transaction, actor, account, organization, role, now_ms)
         elif org_slug in before.roles:
-            _must_not_step_down(actor, before, org_slug, None)
+            _refuse_own_demotion(actor, before, org_slug, None)
             await transaction.run(
                 _REMOVE_ROLE, person_id=account.person_id, organization_id=organization.organization_id
             )
             await _record_role(transaction, actor, before, org_slug, None, now_ms)
-        return _as_seen_by(actor, await find_person(transaction, email))
+        return _with_visible_roles(actor, await find_person(transaction, email))
 
     return await database.write(change)
 
@@ -111,15 +111,15 @@ async def set_role(
 async def set_administrator(
     actor: Actor, database: Database, clock: Clock, *, email: str, is_administrator: bool
 ) -> Person:
-    """The person is an administrator from the next request on, or is none any more."""
-    actor.must_be_administrator()
+    """Make the person an administrator or take the right away, from the next request on."""
+    actor.require_administrator()
     now_ms = clock.now_ms()
 
     async def change(transaction: Transaction) -> Person:
-        await _hold_administrators(transaction, actor)
+        await _lock_administrators(transaction, actor)
         account = await lock_account(transaction, email)
         if not is_administrator:
-            _must_not_be(actor, account)
+            _refuse_own_account(actor, account)
         if (await find_person(transaction, email)).is_administrator != is_administrator:
             if is_administrator:
                 links.require_trusted_invitation(actor, account)
@@ -136,71 +136,72 @@ async def set_administrator(
 
 
 async def list_people(actor: Actor, database: Database) -> list[Person]:
-    """Everybody, by address."""
-    actor.must_be_administrator()
-    return people_of_rows(await database.all(_PEOPLE))
+    """Return all people by address."""
+    actor.require_administrator()
+    return people_from_rows(await database.all(_PEOPLE))
 
 
 async def people_of(actor: Actor, database: Database, *, org_slug: str) -> list[Person]:
-    """Everybody with a role in the organization, by address; their other roles as far as the actor sees them."""
-    must_administer(actor, org_slug, field="org_slug")
+    """Return the people with a role in the organization by address, with the roles that the actor may see."""
+    require_admin_of(actor, org_slug, field="org_slug")
     organization = await find_organization(database, org_slug)
     rows = await database.all(_PEOPLE_OF, organization_id=organization.organization_id)
-    return [_as_seen_by(actor, person) for person in people_of_rows(rows)]
+    return [_with_visible_roles(actor, person) for person in people_from_rows(rows)]
 
 
 async def show_person(actor: Actor, database: Database, *, email: str) -> Person:
-    """The person, as far as the actor sees him; Missing where he does not."""
+    """Return the person with the roles that the actor may see; Missing if the actor may not see the person."""
     person = await find_person(database, email)
-    if not (actor.is_administrator or actor.is_person(person.email) or _is_of_an_organization_of(actor, person)):
+    if not (actor.is_administrator or actor.is_person(person.email) or _administers_organization_of(actor, person)):
         raise not_found()
-    return _as_seen_by(actor, person)
+    return _with_visible_roles(actor, person)
 
 
 async def new_link(
     actor: Actor, database: Database, clock: Clock, *, email: str, without_two_step: bool = False
 ) -> NewLink:
-    """The person can choose a new password by this link alone; earlier links are dead, the password is still good.
+    """Return a new link by which the person can choose a password. Earlier links end; the password stays valid.
 
-    `without_two_step`: whoever uses it is asked for no code from then on. An organization's admin may do this only for
-    whom he could not take anything over from: somebody who was never in, and has no rights but in his organizations.
+    `without_two_step` turns two-step sign-in off once the link is used. An organization's admin may make a link only
+    for a person who has never signed in and has roles in the admin's own organizations only; otherwise the admin could
+    take the account over.
     """
     now_ms = clock.now_ms()
 
     async def make(transaction: Transaction) -> NewLink:
         if actor.is_administrator:
-            await _hold_administrators(transaction, actor)
+            await _lock_administrators(transaction, actor)
         account = await lock_account(transaction, email)
         person = await find_person(transaction, email)
-        _must_let_in(actor, person, without_two_step=without_two_step)
+        _require_may_make_link(actor, person, without_two_step=without_two_step)
         if person.is_disabled:
-            raise Refused("The account is disabled: enable the account first, then make a link.")
+            raise Refused("The account is disabled. Enable it first, then make a link.")
         return await links.add_link(transaction, actor, account, now_ms, without_two_step=without_two_step)
 
     return await database.write(make)
 
 
 async def disable_person(actor: Actor, database: Database, clock: Clock, *, email: str) -> Person:
-    """The door is closed from the next request on: sessions and links have ended, no password opens it."""
-    return await _switch(actor, database, clock, email, "person.disable", is_disabled=True)
+    """Disable the account from the next request on. Ends its sessions and links; the password no longer works."""
+    return await _enable_or_disable(actor, database, clock, email, "person.disable", is_disabled=True)
 
 
 async def enable_person(actor: Actor, database: Database, clock: Clock, *, email: str) -> Person:
-    """The person can sign in again, with the password and the rights of before."""
-    return await _switch(actor, database, clock, email, "person.enable", is_disabled=False)
+    """Enable the account again, with its former password and rights."""
+    return await _enable_or_disable(actor, database, clock, email, "person.enable", is_disabled=False)
 
 
-async def _switch(
+async def _enable_or_disable(
     actor: Actor, database: Database, clock: Clock, email: str, action: str, *, is_disabled: bool
 ) -> Person:
-    actor.must_be_administrator()
+    actor.require_administrator()
     now_ms = clock.now_ms()
 
     async def switch(transaction: Transaction) -> Person:
-        await _hold_administrators(transaction, actor)
+        await _lock_administrators(transaction, actor)
         account = await lock_account(transaction, email)
         if is_disabled:
-            _must_not_be(actor, account)
+            _refuse_own_account(actor, account)
         if account.is_disabled != is_disabled:
             await transaction.run(_SET_DISABLED, person_id=account.person_id, is_disabled=int(is_disabled))
             await links.delete_links(transaction, account)
@@ -242,7 +243,7 @@ async def _put_role(
     before = await find_person(transaction, account.email)
     if before.roles.get(organization.slug) == role:
         return
-    _must_not_step_down(actor, before, organization.slug, role)
+    _refuse_own_demotion(actor, before, organization.slug, role)
     if organization.slug not in before.roles:
         links.require_trusted_invitation(actor, account)
     await transaction.run(
@@ -268,43 +269,44 @@ async def _record_role(
     )
 
 
-async def _hold_administrators(transaction: Transaction, actor: Actor) -> None:
-    """Of two administrators who close the door to each other at once, the second is none any more, and is refused.
+async def _lock_administrators(transaction: Transaction, actor: Actor) -> None:
+    """Lock all administrators' rows; raise Forbidden if the actor is no longer one of them.
 
-    So he is where he would let somebody in who comes back for him: by a new account, or by a link.
+    This serialises their changes: of two administrators who disable each other at once, the second is refused, and can
+    no longer create accounts or links either.
     """
     administrators = {row["email"] for row in await transaction.all(_LOCK_ADMINISTRATORS)}
     if actor.kind == "person" and actor.id not in administrators:
-        raise Forbidden("You are not an administrator any more.")
+        raise Forbidden("You are no longer an administrator.")
 
 
-def _must_let_in(actor: Actor, person: Person, *, without_two_step: bool) -> None:
-    """Refuse whoever could take an account over by making a link for it."""
+def _require_may_make_link(actor: Actor, person: Person, *, without_two_step: bool) -> None:
+    """Raise Forbidden if the actor could take the account over by making a link for it."""
     if actor.is_administrator:
         return
-    if not _is_of_an_organization_of(actor, person):
+    if not _administers_organization_of(actor, person):
         raise not_found()
-    was_in = person.has_password or person.last_sign_in_ms is not None
-    has_more = person.is_administrator or not actor.administers(person.roles)
-    if was_in or has_more or person.is_disabled or without_two_step:
-        raise Forbidden("Only an administrator can make a link for this person: ask one.")
+    has_signed_in = person.has_password or person.last_sign_in_ms is not None
+    has_other_rights = person.is_administrator or not actor.administers(person.roles)
+    if has_signed_in or has_other_rights or person.is_disabled or without_two_step:
+        raise Forbidden("Only an administrator can make a link for this person.")
 
 
-def _must_not_be(actor: Actor, account: Account) -> None:
+def _refuse_own_account(actor: Actor, account: Account) -> None:
     if actor.is_person(account.email):
-        raise Forbidden(_NOT_ONESELF)
+        raise Forbidden(_NOT_YOUR_OWN_ACCOUNT)
 
 
-def _must_not_step_down(actor: Actor, before: Person, org_slug: str, role: Role | None) -> None:
+def _refuse_own_demotion(actor: Actor, before: Person, org_slug: str, role: Role | None) -> None:
     if actor.is_person(before.email) and before.roles.get(org_slug) == ADMIN and role != ADMIN:
-        raise Forbidden(_NOT_ONESELF)
+        raise Forbidden(_NOT_YOUR_OWN_ACCOUNT)
 
 
-def _is_of_an_organization_of(actor: Actor, person: Person) -> bool:
+def _administers_organization_of(actor: Actor, person: Person) -> bool:
     return any(actor.administers((slug,)) for slug in person.roles)
 
 
-def _as_seen_by(actor: Actor, person: Person) -> Person:
+def _with_visible_roles(actor: Actor, person: Person) -> Person:
     if actor.is_person(person.email):
         return person
     return msgspec.structs.replace(

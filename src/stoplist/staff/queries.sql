@@ -1,38 +1,38 @@
--- The people who use the pages. Tables of some hundred rows, but for the attempts; whatever a page waits for is led by a
--- primary key, a unique index or one of 0005_people.sql.
+-- The people who use the pages. The tables have a few hundred rows, except for the attempts. Every statement that a
+-- page waits for uses a primary key, a unique index or an index of 0005_people.sql.
 
 -- name: create_person
--- The unique address decides between two that are made at the same time; no row says that it was taken.
+-- The unique address decides between two concurrent inserts. No row is returned if the address is taken.
 INSERT INTO people (email, is_administrator, is_disabled, created_ms)
 VALUES (:email, :is_administrator, 0, :created_ms)
 ON CONFLICT (email) DO NOTHING
 RETURNING person_id
 
 -- name: account
--- The unique address.
+-- By the unique address.
 SELECT person_id, email, is_disabled, password_hash, let_in_by, totp_secret, totp_step FROM people WHERE email = :email
 
 -- name: account_by_id
 SELECT person_id, email, is_disabled, password_hash, let_in_by, totp_secret, totp_step FROM people WHERE person_id = :person_id
 
 -- name: lock_account
--- Changes to one person go one after the other: the row lock is taken before anything else is read.
+-- Changes to one person are made one after the other: the row lock is taken before anything else is read.
 UPDATE people SET email = email WHERE email = :email
 RETURNING person_id, email, is_disabled, password_hash, let_in_by, totp_secret, totp_step
 
 -- name: lock_account_of_link
--- The person first, then the link, as everywhere: two at once wait for one another, and never crosswise.
+-- Locks the person first, then the link, as all statements do, so that two concurrent uses cannot deadlock.
 UPDATE people SET email = email
 WHERE person_id = (SELECT person_id FROM sign_in_links WHERE link_hash = :link_hash AND expires_ms > :now_ms)
 RETURNING person_id, email, is_disabled, password_hash, let_in_by, totp_secret, totp_step
 
 -- name: lock_administrators
--- Of two administrators who take each other's right away at the same time, the second waits here.
+-- If two administrators take each other's right away at the same time, the second waits here.
 UPDATE people SET email = email WHERE is_administrator = 1 AND is_disabled = 0
 RETURNING email
 
 -- name: person
--- One row a role; one without organization where there is none.
+-- One row per role, or one row without an organization if the person has no role.
 SELECT p.email, p.is_administrator, p.is_disabled, p.created_ms, p.last_sign_in_ms,
        CASE WHEN p.password_hash IS NULL THEN 0 ELSE 1 END AS has_password,
        CASE WHEN p.totp_secret IS NULL THEN 0 ELSE 1 END AS has_two_step, o.slug, r.role
@@ -41,7 +41,7 @@ LEFT JOIN organizations o ON o.organization_id = r.organization_id
 WHERE p.email = :email ORDER BY o.slug
 
 -- name: people
--- The same of all people.
+-- As `person`, for all people.
 SELECT p.email, p.is_administrator, p.is_disabled, p.created_ms, p.last_sign_in_ms,
        CASE WHEN p.password_hash IS NULL THEN 0 ELSE 1 END AS has_password,
        CASE WHEN p.totp_secret IS NULL THEN 0 ELSE 1 END AS has_two_step, o.slug, r.role
@@ -50,7 +50,7 @@ LEFT JOIN organizations o ON o.organization_id = r.organization_id
 ORDER BY p.email, o.slug
 
 -- name: people_of
--- The same of those who have a role in one organization, by the index on it.
+-- As `person`, for the people with a role in one organization, by the index on the organization.
 SELECT p.email, p.is_administrator, p.is_disabled, p.created_ms, p.last_sign_in_ms,
        CASE WHEN p.password_hash IS NULL THEN 0 ELSE 1 END AS has_password,
        CASE WHEN p.totp_secret IS NULL THEN 0 ELSE 1 END AS has_two_step, o.slug, r.role
@@ -60,7 +60,7 @@ JOIN organizations o ON o.organization_id = r.organization_id
 WHERE here.organization_id = :organization_id ORDER BY p.email, o.slug
 
 -- name: person_of_link
--- The same of the person for whom a link was made, by its primary key.
+-- As `person`, for the person of a link, by the primary key of the link.
 SELECT p.email, p.is_administrator, p.is_disabled, p.created_ms, p.last_sign_in_ms,
        CASE WHEN p.password_hash IS NULL THEN 0 ELSE 1 END AS has_password,
        CASE WHEN p.totp_secret IS NULL THEN 0 ELSE 1 END AS has_two_step, o.slug, r.role
@@ -89,14 +89,14 @@ UPDATE people SET password_hash = :password_hash WHERE person_id = :person_id
 UPDATE people SET let_in_by = :let_in_by WHERE person_id = :person_id
 
 -- name: rehash_password
--- Compare-and-set: a password that was changed meanwhile stays.
+-- Compare-and-set: does not overwrite a password that was changed meanwhile.
 UPDATE people SET password_hash = :password_hash WHERE person_id = :person_id AND password_hash = :was
 
 -- name: set_two_step
 UPDATE people SET totp_secret = :totp_secret, totp_step = :totp_step WHERE person_id = :person_id
 
 -- name: use_totp_step
--- Compare-and-set: of two that bring the same code, one moves the step.
+-- Compare-and-set: of two concurrent uses of the same code, only one moves the step.
 UPDATE people SET totp_step = :totp_step
 WHERE person_id = :person_id AND totp_secret IS NOT NULL AND totp_step < :totp_step
 
@@ -107,7 +107,7 @@ UPDATE people SET last_sign_in_ms = :now_ms WHERE person_id = :person_id
 INSERT INTO recovery_codes (person_id, code_hash) VALUES (:person_id, :code_hash)
 
 -- name: use_recovery_code
--- Good once: the row that goes is the one that was used.
+-- A code is good once: using it deletes its row.
 DELETE FROM recovery_codes WHERE person_id = :person_id AND code_hash = :code_hash
 
 -- name: delete_recovery_codes
@@ -118,7 +118,7 @@ INSERT INTO sign_in_links (link_hash, person_id, made_by, without_two_step, expi
 VALUES (:link_hash, :person_id, :made_by, :without_two_step, :expires_ms)
 
 -- name: use_link
--- Good once: of two that bring the same link, one deletes it.
+-- A link is good once: of two concurrent uses, only one deletes the row.
 DELETE FROM sign_in_links WHERE link_hash = :link_hash AND person_id = :person_id
 RETURNING made_by, without_two_step
 
@@ -126,7 +126,7 @@ RETURNING made_by, without_two_step
 DELETE FROM sign_in_links WHERE person_id = :person_id
 
 -- name: delete_links_of_others
--- Those that other organization admins made.
+-- Deletes the links that other organization admins made; those of administrators have `made_by = ''`.
 DELETE FROM sign_in_links WHERE person_id = :person_id AND made_by <> '' AND made_by <> :made_by
 
 -- name: add_session
@@ -134,7 +134,7 @@ INSERT INTO sessions (session_hash, session_id, person_id, created_ms, seen_ms, 
 VALUES (:session_hash, :session_id, :person_id, :now_ms, :now_ms, :source_ip, :user_agent)
 
 -- name: find_session
--- Session, person and roles in one statement, by primary keys: nothing of it is remembered between requests.
+-- Session, person and roles in one statement, by primary keys. Nothing is cached between requests.
 SELECT s.session_id, s.seen_ms, p.email, p.is_administrator, p.is_disabled, p.created_ms, p.last_sign_in_ms,
        CASE WHEN p.password_hash IS NULL THEN 0 ELSE 1 END AS has_password,
        CASE WHEN p.totp_secret IS NULL THEN 0 ELSE 1 END AS has_two_step, o.slug, r.role
@@ -149,34 +149,34 @@ ORDER BY o.slug
 UPDATE sessions SET seen_ms = :now_ms WHERE session_hash = :session_hash AND seen_ms < :now_ms
 
 -- name: sessions_of
--- The unique address, then the index on the person.
+-- By the unique address, then by the index on the person.
 SELECT s.session_id, s.created_ms, s.seen_ms, s.source_ip, s.user_agent
 FROM people p JOIN sessions s ON s.person_id = p.person_id
 WHERE p.email = :email AND s.seen_ms > :idle_since_ms AND s.created_ms > :old_since_ms
 ORDER BY s.seen_ms DESC, s.session_id
 
 -- name: owner_of_session
--- The unique session_id.
+-- By the unique session_id.
 SELECT p.email FROM sessions s JOIN people p ON p.person_id = s.person_id WHERE s.session_id = :session_id
 
 -- name: end_session
 DELETE FROM sessions WHERE session_id = :session_id
 
 -- name: end_sessions_but
--- The index on the person. No session has the id ''.
+-- By the index on the person. No session has the id ''.
 DELETE FROM sessions WHERE person_id = :person_id AND session_id <> :session_id
 
 -- name: sign_out
 DELETE FROM sessions WHERE session_hash = :session_hash
 
 -- name: lock_source
--- Attempts of one source are counted one after the other, so that all processes together let no more through than one
--- would. The lock ends with the transaction. SQLite writes one unit at a time.
+-- Attempts of one source are counted one after the other, so that all processes together allow no more attempts than
+-- one process would. The lock ends with the transaction. SQLite runs one write transaction at a time anyway.
 SELECT pg_advisory_xact_lock(CAST(:lock AS bigint)), 1 AS is_locked  -- only: postgresql
 SELECT 1 AS is_locked WHERE :lock IS NOT NULL  -- only: sqlite
 
 -- name: recent_attempts
--- The newest ones of a source, by sign_in_attempts_source; no more than close its door.
+-- The newest attempts of a source, by sign_in_attempts_source; no more than it takes to lock the source.
 SELECT account_hash, at_ms FROM sign_in_attempts WHERE source = :source AND at_ms > :since_ms
 ORDER BY at_ms DESC LIMIT :most
 
@@ -191,7 +191,7 @@ UPDATE sign_in_attempts SET at_ms = :at_ms WHERE attempt_id = :attempt_id
 DELETE FROM sign_in_attempts WHERE attempt_id = :attempt_id
 
 -- name: may_delete_ended
--- One process at a time, as for expired tokens. The number is "STOR".
+-- Only one process deletes at a time, as for expired tokens. The number is "STOR".
 SELECT CASE WHEN pg_try_advisory_xact_lock(1398034258) THEN 1 ELSE 0 END AS may  -- only: postgresql
 SELECT 1 AS may  -- only: sqlite
 
@@ -202,19 +202,19 @@ DELETE FROM sign_in_links
 DELETE FROM sessions
 
 -- name: delete_expired_links
--- A walk through a small table: one row a person at most, but for those of a day.
+-- A scan of a small table: at most one row per person, except for links made within a day.
 DELETE FROM sign_in_links WHERE link_hash IN
-    (SELECT link_hash FROM sign_in_links WHERE expires_ms <= :now_ms LIMIT :bite)
+    (SELECT link_hash FROM sign_in_links WHERE expires_ms <= :now_ms LIMIT :max_rows)
 
 -- name: delete_ended_sessions
--- A walk through a small table: the sessions of a week.
+-- A scan of a small table: the sessions of a week.
 DELETE FROM sessions WHERE session_hash IN (
-    SELECT session_hash FROM sessions WHERE seen_ms <= :idle_since_ms OR created_ms <= :old_since_ms LIMIT :bite
+    SELECT session_hash FROM sessions WHERE seen_ms <= :idle_since_ms OR created_ms <= :old_since_ms LIMIT :max_rows
 )
 
 -- name: delete_old_attempts
--- Along sign_in_attempts_time, to the last row of the bite and those of the same millisecond. Picked by their key they
--- would be joined by a walk through the table, on a PostgreSQL that has no statistics; and so would be all that lie below
--- a bound, but not what lies between two.
+-- By sign_in_attempts_time, up to the last row of the batch and all rows of the same millisecond. Without statistics
+-- PostgreSQL would scan the whole table for rows chosen by key, or for rows with only an upper bound, but not for a
+-- range with two bounds.
 DELETE FROM sign_in_attempts WHERE at_ms > 0 AND at_ms <= :since_ms AND at_ms <= COALESCE(
     (SELECT at_ms FROM sign_in_attempts WHERE at_ms > 0 ORDER BY at_ms LIMIT 1 OFFSET :before_last), :since_ms)

@@ -1,7 +1,7 @@
-"""Signing in: password, then a code where one is asked for. Every success begins a session of its own.
+"""Signing in: a password, then a code if two-step sign-in is on. Every success begins a new session.
 
-No answer tells whether there is such an account, whether its door is closed or whether it has a password: the same
-text for all, after the same work. Source: docs/interface.md section D11.
+No answer reveals whether the account exists, is disabled or has a password: the text is the same for all, after the
+same work. Source: docs/interface.md section D11.
 """
 
 import msgspec
@@ -13,83 +13,85 @@ from stoplist.staff import attempts, passwords, sessions, tickets, two_step
 from stoplist.staff.model import SecondStep, SignedIn, StaffStores, canonical_or_none
 from stoplist.staff.store import Account, find_account, find_account_by_id, lock_account
 
-NOT_RECOGNISED = "E-mail address or password are not right, or the account cannot be used. Check both and try again."
-BEGIN_ANEW = "Too much time has passed since the password: sign in anew."
+NOT_RECOGNISED = "The e-mail address or password is wrong, or the account cannot be used. Check both and try again."
+SIGN_IN_AGAIN = "Too much time has passed since you entered the password. Sign in again."
 
 
 async def sign_in(
     actor: Actor, stores: StaffStores, *, email: str, password: str, user_agent: str
 ) -> SignedIn | SecondStep:
-    """Whoever acts is in as this person, or has a ticket for the second step; else Refused, or RateLimited."""
+    """Begin a session by password, or return a ticket for the second step. Otherwise Refused or RateLimited."""
     address = canonical_or_none(email)
     attempt = await attempts.begin(stores, email if address is None else address, source=actor.source_ip)
-    known = None if address is None else await find_account(stores.database, address)
-    is_right = await passwords.is_right(stores, attempt, known, password)
-    if known is None or not is_right:
-        await attempts.failed(actor, stores, attempt, email=None if known is None else known.email, what="password")
+    found = None if address is None else await find_account(stores.database, address)
+    is_correct = await passwords.is_correct(stores, attempt, found, password)
+    if found is None or not is_correct:
+        await attempts.record_failure(
+            actor, stores, attempt, email=None if found is None else found.email, what="password"
+        )
         raise Refused(NOT_RECOGNISED)
-    account, now_ms = await passwords.with_current_hash(stores, known, password), stores.clock.now_ms()
+    account, now_ms = await passwords.with_current_hash(stores, found, password), stores.clock.now_ms()
 
     async def enter(transaction: Transaction) -> SignedIn | SecondStep:
-        held = await _held(transaction, account)
+        held = await _lock_enabled_account(transaction, account)
         if held is None or held.password_hash is None or held.password_hash != account.password_hash:
             raise Refused(NOT_RECOGNISED)
         await attempts.forget(transaction, attempt)
         if held.totp_secret is not None:
             return _second_step(stores, held.person_id, held.password_hash, now_ms)
-        return await sessions.begin(transaction, _as(actor, held), held, user_agent, now_ms, by="password")
+        return await sessions.begin(transaction, _acting_as(actor, held), held, user_agent, now_ms, by="password")
 
     return await stores.database.write(enter)
 
 
 async def second_step(actor: Actor, stores: StaffStores, *, ticket: str, code: str, user_agent: str) -> SignedIn:
-    """Whoever acts is in, with a code of the app or a recovery code; else Refused (field `code`), or RateLimited.
+    """Begin a session by a code of the app or a recovery code. Otherwise Refused (field `code`) or RateLimited.
 
-    A ticket that is none, is older than 5 minutes, or whose password is not the present one is Refused without a
-    field: nothing but a new start helps.
+    A ticket that is invalid, older than 5 minutes or for a former password is Refused without a field: the person has
+    to sign in again.
     """
     now_ms = stores.clock.now_ms()
     account = await _account_of(stores, ticket, now_ms)
     attempt = await attempts.begin(stores, account.email, source=actor.source_ip)
-    # Six digits would not stand up to guesses from many sources: all together are one more, for each account. Whoever
-    # knows the password can close that door; nobody else comes to it.
-    over_all = await attempts.begin(stores, account.email, source=f"codes of {account.email}")
+    # Six digits would not withstand guesses from many sources, so the codes of an account are also counted across all
+    # sources. Only those who know the password can use this limit up.
+    across_sources = await attempts.begin(stores, account.email, source=f"codes of {account.email}")
 
     async def enter(transaction: Transaction) -> SignedIn | None:
-        held = await _held(transaction, account)
+        held = await _lock_enabled_account(transaction, account)
         if held is None or held.totp_secret is None or held.password_hash != account.password_hash:
-            raise Refused(BEGIN_ANEW)
+            raise Refused(SIGN_IN_AGAIN)
         kind = await two_step.use_code(transaction, held, code, now_ms)
         if kind is None:
             return None
         await attempts.forget(transaction, attempt)
-        await attempts.forget(transaction, over_all)
-        return await sessions.begin(transaction, _as(actor, held), held, user_agent, now_ms, by=kind)
+        await attempts.forget(transaction, across_sources)
+        return await sessions.begin(transaction, _acting_as(actor, held), held, user_agent, now_ms, by=kind)
 
     signed_in = await stores.database.write(enter)
     if signed_in is None:
-        await attempts.failed(actor, stores, attempt, email=account.email, what="code")
+        await attempts.record_failure(actor, stores, attempt, email=account.email, what="code")
         raise Refused(two_step.WRONG_CODE, field="code")
     return signed_in
 
 
 async def _account_of(stores: StaffStores, ticket: str, now_ms: int) -> Account:
-    told = tickets.read_ticket(stores.secret_keys, ticket, now_ms=now_ms)
-    account = None if told is None else await find_account_by_id(stores.database, told.person_id)
-    if told is None or account is None or account.password_hash is None:
-        raise Refused(BEGIN_ANEW)
-    if tickets.mark_of(account.password_hash) != told.password_mark:
-        raise Refused(BEGIN_ANEW)
+    ticket_content = tickets.read_ticket(stores.secret_keys, ticket, now_ms=now_ms)
+    account = None if ticket_content is None else await find_account_by_id(stores.database, ticket_content.person_id)
+    if ticket_content is None or account is None or account.password_hash is None:
+        raise Refused(SIGN_IN_AGAIN)
+    if tickets.password_mark(account.password_hash) != ticket_content.password_mark:
+        raise Refused(SIGN_IN_AGAIN)
     return account
 
 
-async def _held(transaction: Transaction, account: Account) -> Account | None:
-    """The account as it is now, held; None where the door has been closed meanwhile."""
+async def _lock_enabled_account(transaction: Transaction, account: Account) -> Account | None:
+    """Lock the account and return its current state, or None if it has been disabled meanwhile."""
     held = await lock_account(transaction, account.email)
     return None if held.is_disabled else held
 
 
-def _as(actor: Actor, account: Account) -> Actor:
+def _acting_as(actor: Actor, account: Account) -> Actor:
     return msgspec.structs.replace(actor, id=account.email)
 
 

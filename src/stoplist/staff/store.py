@@ -1,4 +1,4 @@
-"""People as they are stored: found, and held while a change to one of them is decided."""
+"""Reads accounts and people from the database, and locks an account while a change to it is decided."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -18,11 +18,11 @@ _LOCK = _QUERIES["lock_account"]
 _LOCK_OF_LINK = _QUERIES["lock_account_of_link"]
 _PERSON = _QUERIES["person"]
 
-NOBODY = "There is nobody with that e-mail address here."
+NOT_FOUND = "There is no person with that e-mail address."
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What signing in needs of a person; no edge ever sees it."""
+    """The stored account of a person, as signing in needs it. It never leaves this folder."""
 
     person_id: int
     email: str
@@ -34,17 +34,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_account(database: Database | Transaction, email: str) -> Account | None:
-    """The account of a canonical address."""
+    """Return the account of a canonical address, or None."""
     return _account(await database.one(_ACCOUNT, email=email))
 
 
 async def find_account_by_id(database: Database | Transaction, person_id: int) -> Account | None:
-    """The same by its number."""
+    """Return the account of a `person_id`, or None."""
     return _account(await database.one(_ACCOUNT_BY_ID, person_id=person_id))
 
 
 async def lock_account(transaction: Transaction, email: str) -> Account:
-    """The account, held by this transaction until it commits; Missing if there is none."""
+    """Return the account, locked until the transaction ends; Missing if there is none."""
     canonical = canonical_or_none(email)
     account = None if canonical is None else _account(await transaction.one(_LOCK, email=canonical))
     if account is None:
@@ -53,26 +53,26 @@ async def lock_account(transaction: Transaction, email: str) -> Account:
 
 
 async def lock_account_of_link(transaction: Transaction, link_hash: bytes, now_ms: int) -> Account | None:
-    """The account for which a living link was made, held likewise."""
+    """Return the account of a valid link, locked until the transaction ends, or None."""
     return _account(await transaction.one(_LOCK_OF_LINK, link_hash=link_hash, now_ms=now_ms))
 
 
 async def find_person(source: Database | Transaction, email: str) -> Person:
-    """The person with all his roles; Missing if there is nobody of that address."""
+    """Return the person with all roles; Missing if there is no person with this address."""
     canonical = canonical_or_none(email)
     rows = [] if canonical is None else await source.all(_PERSON, email=canonical)
     if not rows:
         raise not_found()
-    return person_of(rows)
+    return person_from_rows(rows)
 
 
-def people_of_rows(rows: Iterable[Row]) -> list[Person]:
-    """The people whom rows of our statements describe, one row a role, those of a person together."""
-    return [person_of(list(own)) for _, own in groupby(rows, key=itemgetter("email"))]
+def people_from_rows(rows: Iterable[Row]) -> list[Person]:
+    """Return the people in `rows`: one row per role, the rows of a person next to each other."""
+    return [person_from_rows(list(of_person)) for _, of_person in groupby(rows, key=itemgetter("email"))]
 
 
-def person_of(rows: list[Row]) -> Person:
-    """The one person whom these rows describe."""
+def person_from_rows(rows: list[Row]) -> Person:
+    """Return the person whose roles these rows are."""
     first = rows[0]
     return Person(
         email=first["email"],
@@ -87,8 +87,8 @@ def person_of(rows: list[Row]) -> Person:
 
 
 def not_found() -> Missing:
-    """One answer for people whom there are not and for those whom somebody may not see."""
-    return Missing(NOBODY, command="`stoplist user list` shows those whom there are.")
+    """Return the same error whether the person does not exist or is not visible to the actor."""
+    return Missing(NOT_FOUND, command="`stoplist user list` lists everyone.")
 
 
 def _account(row: Row | None) -> Account | None:

@@ -1,7 +1,7 @@
-"""Tickets: that somebody proved his password a moment ago, and a code is still asked for.
+"""Tickets, which prove between the two steps of signing in that the password was correct.
 
-The text says for whom, until when and with which password, and a MAC over it; nothing is stored. A new password or a
-closed door makes it worthless, since whoever reads it compares with what is stored.
+A ticket holds the person, the time of expiry and a mark of the password, with a MAC over them; nothing is stored. It
+is worthless once the password changes or the account is disabled, since the reader compares it with the stored account.
 Source: docs/interface.md section D11.
 """
 
@@ -21,20 +21,22 @@ _PURPOSE = b"second step 1|"
 
 
 class Ticket(NamedTuple):
-    """Whose password was right; `password_mark` tells whether it is still the same one."""
+    """The person whose password was correct. `password_mark` shows whether it is still the same password."""
 
     person_id: int
     password_mark: bytes
 
 
 def make_ticket(secret_keys: Sequence[str], *, person_id: int, password_hash: str, now_ms: int) -> str:
-    """A ticket that is good for 5 minutes: 86 characters of `[A-Za-z0-9_-]`."""
-    packed = person_id.to_bytes(_ID_BYTES) + (now_ms + TICKET_TTL_MS).to_bytes(_TIME_BYTES) + mark_of(password_hash)
+    """Return a ticket that is valid for 5 minutes: 86 characters of `[A-Za-z0-9_-]`."""
+    packed = (
+        person_id.to_bytes(_ID_BYTES) + (now_ms + TICKET_TTL_MS).to_bytes(_TIME_BYTES) + password_mark(password_hash)
+    )
     return base64.urlsafe_b64encode(packed + _mac(secret_keys[0], packed)).rstrip(b"=").decode()
 
 
 def read_ticket(secret_keys: Sequence[str], ticket: str, *, now_ms: int) -> Ticket | None:
-    """What the ticket says; None unless one of the keys made it less than 5 minutes ago."""
+    """Return the content of the ticket, or None unless one of the keys signed it less than 5 minutes ago."""
     if not _FORM.fullmatch(ticket):
         return None
     content = base64.urlsafe_b64decode(ticket + "==")
@@ -47,8 +49,8 @@ def read_ticket(secret_keys: Sequence[str], ticket: str, *, now_ms: int) -> Tick
     return Ticket(int.from_bytes(packed[:_ID_BYTES]), packed[_ID_BYTES + _TIME_BYTES :])
 
 
-def mark_of(password_hash: str) -> bytes:
-    """What stands in a ticket for a password: it tells two apart, and nothing of either."""
+def password_mark(password_hash: str) -> bytes:
+    """Return a mark that differs from password to password and reveals nothing about them."""
     return hashlib.sha256(password_hash.encode()).digest()[:_PASSWORD_BYTES]
 
 

@@ -1,6 +1,6 @@
-"""A code besides the password: TOTP (RFC 6238), and recovery codes for whoever has lost the device.
+"""Two-step sign-in: TOTP (RFC 6238), and recovery codes for those who have lost the device.
 
-No code is accepted twice (RFC 6238 section 5.2): the step of the last one is kept, and only moves forward.
+No code is accepted twice (RFC 6238 section 5.2): the step of the last code is stored, and only moves forward.
 Source: docs/interface.md section D11.
 """
 
@@ -32,51 +32,51 @@ _USE_CODE = _QUERIES["use_recovery_code"]
 _USE_STEP = _QUERIES["use_totp_step"]
 
 STEP_S = 30
-_AROUND = (-1, 0, 1)
+_STEP_OFFSETS = (-1, 0, 1)
 ISSUER = "Stoplist"
 RECOVERY_CODES = 10
-_CODE_BYTES = 10  # 80 bits: the plain hash of one cannot be turned round
+_CODE_BYTES = 10  # 80 bits: a plain hash of them cannot be reversed
 _SECRET = re.compile(r"[A-Z2-7]{32}")
 _CODE = re.compile(r"[0-9]{6}")
-WRONG_CODE = "That code is not right, or was used before: type the one that the app shows now."
+WRONG_CODE = "That code is wrong, or was used before. Enter the one that the app shows now."
 
 
 class Enrolment(msgspec.Struct, frozen=True):
-    """What an app is told, as text and as the address that is drawn as a QR code."""
+    """The secret for an authenticator app, as text and as the address to show as a QR code."""
 
     secret: str
     uri: str
 
 
 def begin(email: str) -> Enrolment:
-    """A new secret to be put into an app. Nothing holds until `turn_on` has seen a code that the app made of it."""
+    """Return a new secret for an app. It has no effect until `turn_on` gets a code made with it."""
     secret = pyotp.random_base32()
-    return Enrolment(secret, uri_of(secret, email))
+    return Enrolment(secret, provisioning_uri(secret, email))
 
 
-def uri_of(secret: str, email: str) -> str:
-    """The address of a secret, for a QR code."""
+def provisioning_uri(secret: str, email: str) -> str:
+    """Return the `otpauth:` address of a secret, for a QR code."""
     return pyotp.TOTP(secret, interval=STEP_S).provisioning_uri(name=email, issuer_name=ISSUER)
 
 
 async def turn_on(actor: Actor, stores: StaffStores, *, secret: str, code: str, password: str) -> list[str]:
-    """The person who acts is asked for a code from now on; the ten recovery codes are shown this once.
+    """Turn two-step sign-in on for the person who acts, and return ten recovery codes, which are shown only here.
 
-    The password is asked for, since whoever finds an open browser could lock its owner out with an app of his own.
+    The password is required: somebody at an unattended browser could otherwise lock its owner out with another app.
     """
     if not _SECRET.fullmatch(secret):
-        raise Refused("Begin anew: this page has come apart.", field="code")
+        raise Refused("This page is incomplete. Open it again and start over.", field="code")
     now_ms = stores.clock.now_ms()
-    step = step_of(secret, code, now_ms)
+    step = matching_step(secret, code, now_ms)
     if step is None:
         raise Refused(WRONG_CODE, field="code")
     account = await own_account(actor, stores)
     attempt = await confirm(actor, stores, account, password, field="password", what="two_step")
 
     async def turn(transaction: Transaction) -> list[str]:
-        held = await _confirmed(transaction, account, attempt)
+        held = await _lock_confirmed(transaction, account, attempt)
         if held.totp_secret is not None:
-            raise Refused("Two-step sign-in is on already: turn it off before you set up another app.")
+            raise Refused("Two-step sign-in is on already. Turn it off before you set up another app.")
         await transaction.run(_SET, person_id=held.person_id, totp_secret=secret, totp_step=step)
         await trail.record(transaction, actor, "person.two_step", held.email, at_ms=now_ms, is_on=True)
         return await _renew_codes(transaction, held)
@@ -85,68 +85,73 @@ async def turn_on(actor: Actor, stores: StaffStores, *, secret: str, code: str, 
 
 
 async def turn_off(actor: Actor, stores: StaffStores, *, password: str) -> None:
-    """The person who acts is asked for no code any more; his recovery codes are gone."""
+    """Turn two-step sign-in off for the person who acts, and delete the recovery codes."""
     account = await own_account(actor, stores)
     attempt = await confirm(actor, stores, account, password, field="password", what="two_step")
     now_ms = stores.clock.now_ms()
 
     async def turn(transaction: Transaction) -> None:
-        held = await _confirmed(transaction, account, attempt)
+        held = await _lock_confirmed(transaction, account, attempt)
         if held.totp_secret is not None:
-            await take_away(transaction, actor, held, now_ms)
+            await remove(transaction, actor, held, now_ms)
 
     await stores.database.write(turn)
 
 
 async def new_recovery_codes(actor: Actor, stores: StaffStores, *, password: str) -> list[str]:
-    """Ten fresh recovery codes, shown this once; the earlier ones are dead."""
+    """Return ten new recovery codes, which are shown only here, and delete the earlier ones."""
     account = await own_account(actor, stores)
     attempt = await confirm(actor, stores, account, password, field="password", what="two_step")
     now_ms = stores.clock.now_ms()
 
     async def renew(transaction: Transaction) -> list[str]:
-        held = await _confirmed(transaction, account, attempt)
+        held = await _lock_confirmed(transaction, account, attempt)
         if held.totp_secret is None:
-            raise Refused("Two-step sign-in is off: turn it on, and recovery codes come with it.")
+            raise Refused("Two-step sign-in is off. Turn it on to get recovery codes.")
         await trail.record(transaction, actor, "person.two_step", held.email, at_ms=now_ms, are_codes_new=True)
         return await _renew_codes(transaction, held)
 
     return await stores.database.write(renew)
 
 
-async def take_away(transaction: Transaction, actor: Actor, account: Account, now_ms: int) -> None:
-    """Within a transaction that holds the person: no code is asked for any more."""
+async def remove(transaction: Transaction, actor: Actor, account: Account, now_ms: int) -> None:
+    """Turn two-step sign-in off, within a transaction that holds the person's lock."""
     await transaction.run(_SET, person_id=account.person_id, totp_secret=None, totp_step=None)
     await transaction.run(_DELETE_CODES, person_id=account.person_id)
     await trail.record(transaction, actor, "person.two_step", account.email, at_ms=now_ms, is_on=False)
 
 
 async def use_code(transaction: Transaction, account: Account, code: str, now_ms: int) -> str | None:
-    """Within a transaction that holds the person: the code is used up, and this kind of code it was; None: no good."""
-    typed = _bare(code)
+    """Use the code up, within a transaction that holds the person's lock.
+
+    Returns the kind of code, `code` or `recovery code`, or None if the code is wrong.
+    """
+    typed = _normalized(code)
     if not _CODE.fullmatch(typed):
         used = await transaction.run(_USE_CODE, person_id=account.person_id, code_hash=ids.hash_secret(typed))
         return "recovery code" if used else None
-    step = None if account.totp_secret is None else step_of(account.totp_secret, typed, now_ms)
+    step = None if account.totp_secret is None else matching_step(account.totp_secret, typed, now_ms)
     if step is None:
         return None
     return "code" if await transaction.run(_USE_STEP, person_id=account.person_id, totp_step=step) else None
 
 
-def step_of(secret: str, code: str, now_ms: int) -> int | None:
-    """Which step of 30 s this code is of: the present one, the one before or the one after; None: of none of them."""
-    typed = _bare(code)
+def matching_step(secret: str, code: str, now_ms: int) -> int | None:
+    """Return the step of 30 s that the code belongs to: the current, previous or next one; None if to none of them."""
+    typed = _normalized(code)
     if not _CODE.fullmatch(typed):
         return None
     totp, now_step = pyotp.TOTP(secret, interval=STEP_S), now_ms // (STEP_S * 1000)
-    right = [
-        step for step in (now_step + one for one in _AROUND) if hmac.compare_digest(totp.generate_otp(step), typed)
+    matching = [
+        step
+        for step in (now_step + offset for offset in _STEP_OFFSETS)
+        if hmac.compare_digest(totp.generate_otp(step), typed)
     ]
-    return max(right, default=None)
+    return max(matching, default=None)
 
 
-async def _confirmed(transaction: Transaction, account: Account, attempt: Attempt) -> Account:
-    """The account whose password was just seen to be right, held; Refused if it changed meanwhile."""
+async def _lock_confirmed(transaction: Transaction, account: Account, attempt: Attempt) -> Account:
+    """Lock the account whose password was just verified and forget the attempt; Refused if it changed meanwhile."""
     held = await lock_account(transaction, account.email)
     if held.password_hash != account.password_hash or held.is_disabled:
         raise Refused(WRONG_PASSWORD, field="password")
@@ -158,15 +163,15 @@ async def _renew_codes(transaction: Transaction, account: Account) -> list[str]:
     await transaction.run(_DELETE_CODES, person_id=account.person_id)
     codes = [_new_code() for _ in range(RECOVERY_CODES)]
     for code in codes:
-        await transaction.run(_ADD_CODE, person_id=account.person_id, code_hash=ids.hash_secret(_bare(code)))
+        await transaction.run(_ADD_CODE, person_id=account.person_id, code_hash=ids.hash_secret(_normalized(code)))
     return codes
 
 
 def _new_code() -> str:
-    """16 characters of base32 in four groups, to be written down."""
+    """Return 16 characters of base32 in four groups, to be written down."""
     text = base64.b32encode(os.urandom(_CODE_BYTES)).decode().lower()
     return "-".join(text[at : at + 4] for at in range(0, len(text), 4))
 
 
-def _bare(code: str) -> str:
+def _normalized(code: str) -> str:
     return "".join(code[:100].split()).replace("-", "").lower()

@@ -26,7 +26,7 @@ async def form(request: PageRequest) -> HtmlPage:
         {
             "secret": secret,
             "sealed": sealed(request, "secret", secret),
-            "picture": qr_picture(two_step.uri_of(secret, request.actor.id)),
+            "picture": qr_picture(two_step.provisioning_uri(secret, request.actor.id)),
         },
     )
 

@@ -16,7 +16,7 @@ _USED = (
 async def form(request: PageRequest) -> HtmlPage:
     """Choose a password."""
     token = request.form.text("token") or request.query.text("token")
-    person = await links.look_at_link(request.database, request.clock, token)
+    person = await links.person_of_link(request.database, request.clock, token)
     if person is None:
         raise Missing(_USED)
     return HtmlPage("account/sign_in_link.html", {"link": person, "token": token})
