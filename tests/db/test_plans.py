@@ -88,7 +88,7 @@ HOT = {
     "lock_feed": [FEED],
     "give_back_numbers": [FEED],
     "renew_generation": [FEED],
-    "standing": [RECORD],
+    "current_records": [RECORD],
     "keep_versions": [RECORD],
     "add_records": [],
     "put_records": [],
@@ -182,7 +182,7 @@ COLD = {
 
 # The columns of the index that bound what a statement reads: fewer would be a walk through a whole feed.
 BOUND_BY = {
-    "standing": ("feed_id", "address", "group_no"),
+    "current_records": ("feed_id", "address", "group_no"),
     "keep_versions": ("feed_id", "address", "group_no"),
     "touch_records": ("feed_id", "address", "group_no"),
     "records_of_addresses": ("feed_id", "address"),
@@ -200,7 +200,7 @@ BOUND_BY = {
 }
 OF_A_SUBMISSION = ("records_of_submission", "reversible", "count_reversible", "left_out_of_reversal")
 """They go along the numbers of one submission, and look at each record of it by its key."""
-OF_A_BATCH = ("standing", "keep_versions", "touch_records", "records_of_addresses")
+OF_A_BATCH = ("current_records", "keep_versions", "touch_records", "records_of_addresses")
 """They begin with the addresses that they are given, and find the records of each."""
 PAGES = ("records_after", "seq_after", "addresses_after", "seq_before")
 """They go along an index, and no further than the page reaches."""

@@ -96,7 +96,15 @@ class Undoing(Theatre):
 
 
 def at_locks_and_commits_and_what_is_read_for_them(step: Step) -> bool:
-    return step.what in ("feed", "standing", "reversible", "lock_feed", "give_back_numbers", "COMMIT", "ROLLBACK")
+    return step.what in (
+        "feed",
+        "current_records",
+        "reversible",
+        "lock_feed",
+        "give_back_numbers",
+        "COMMIT",
+        "ROLLBACK",
+    )
 
 
 @asynccontextmanager

@@ -269,7 +269,7 @@ def listening(database: Database) -> Iterator[Statements]:
     heard = Statements()
     if isinstance(database, Sqlite):
         # A checkpoint after what was written before may still be under way in the writer's thread.
-        database._thread.submit(int).result()
+        database._write_thread.submit(int).result()
         database._writer.set_trace_callback(lambda text: heard.append(text.strip()))
         try:
             yield heard
@@ -277,7 +277,7 @@ def listening(database: Database) -> Iterator[Statements]:
             database._writer.set_trace_callback(None)
         return
     assert isinstance(database, Postgresql)
-    both: list[Any] = [database._small, database._for_lines]
+    both: list[Any] = [database._small_pool, database._feed_pool]
     connections = [holder._con for pool in both for holder in pool._pool._holders]
 
     def hear(query: asyncpg.connection.LoggedQuery) -> None:

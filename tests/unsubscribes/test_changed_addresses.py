@@ -9,7 +9,7 @@ from stoplist.db import Database
 from stoplist.errors import Refused
 from stoplist.organizations.organizations import close_organization
 from stoplist.unsubscribes import changed_addresses as module
-from stoplist.unsubscribes.changed_addresses import ChangedAddress, changed_addresses
+from stoplist.unsubscribes.changed_addresses import ChangedAddress, find_changed_addresses
 from tests.builders import ADMINISTRATOR, STRANGER, execute, migrated, on_each_database
 from tests.fakes import FakeClock
 from tests.unsubscribes.partner import Organization, Place, out
@@ -23,7 +23,7 @@ async def rewrite(database: Database, address: str, stored: str) -> None:
 
 async def found(database: Database) -> tuple[int, list[ChangedAddress]]:
     """How many addresses are looked at, and all that would change."""
-    parts = [part async for part in changed_addresses(ADMINISTRATOR, database)]
+    parts = [part async for part in find_changed_addresses(ADMINISTRATOR, database)]
     return sum(part.addresses for part in parts), [one for part in parts for one in part.changed]
 
 
@@ -112,7 +112,7 @@ async def test_no_snapshot_lasts_longer_than_a_page(database: Database, clock: F
     await acme.submit(out("a@example.com"), out("b@example.com"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PAGE_ROWS", 1)
-        async with aclosing(changed_addresses(ADMINISTRATOR, database)) as parts:
+        async with aclosing(find_changed_addresses(ADMINISTRATOR, database)) as parts:
             seen = [await anext(parts)]
             await acme.submit(out("c@example.com"))
             seen += [part async for part in parts]
@@ -123,4 +123,4 @@ async def test_no_snapshot_lasts_longer_than_a_page(database: Database, clock: F
 async def test_it_is_for_administrators(database: Database) -> None:
     """Addresses of all organizations are nobody else's."""
     with pytest.raises(Refused, match="administrator"):
-        await anext(aiter(changed_addresses(STRANGER, database)))
+        await anext(aiter(find_changed_addresses(STRANGER, database)))

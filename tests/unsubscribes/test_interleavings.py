@@ -216,7 +216,7 @@ def at_reads_locks_and_commits(step: Step) -> bool:
 
 
 def at_every_write_and_every_read_of_a_follower(step: Step) -> bool:
-    return step.what not in STILL and (step.who == "follower" or step.what not in ("feed", "standing"))
+    return step.what not in STILL and (step.who == "follower" or step.what not in ("feed", "current_records"))
 
 
 def at_the_opening_and_commits(step: Step) -> bool:
@@ -279,7 +279,7 @@ def in_turn(played: Played) -> list[str]:
         return stored
     (busy,) = stored or [ONE]
     (idle,) = {ONE, OTHER} - {busy}
-    return [idle, busy] if played.is_before(Step(idle, "standing"), Step(busy, "COMMIT")) else [busy, idle]
+    return [idle, busy] if played.is_before(Step(idle, "current_records"), Step(busy, "COMMIT")) else [busy, idle]
 
 
 def answered(answer: Submission) -> tuple[list[tuple[Any, ...]], bool]:

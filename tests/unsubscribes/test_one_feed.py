@@ -14,7 +14,7 @@ from stoplist.db import Database, Row, Transaction, Unit
 from stoplist.db.query import Query
 from stoplist.db.sharding import FEED_TABLES
 from stoplist.maintenance.after_restore import after_restore
-from stoplist.unsubscribes.changed_addresses import changed_addresses
+from stoplist.unsubscribes.changed_addresses import find_changed_addresses
 from tests.builders import ADMINISTRATOR, migrated
 from tests.fakes import FakeClock
 from tests.unsubscribes.partner import Organization, Place, back, out
@@ -126,13 +126,13 @@ def test_no_transaction_is_about_two_feeds(database_url: str) -> None:
             organizations = [await place.new_organization(), await place.new_organization()]
             recorder.units.clear()
             await asyncio.gather(*map(work, organizations))
-            async for _ in changed_addresses(ADMINISTRATOR, place.database):
+            async for _ in find_changed_addresses(ADMINISTRATOR, place.database):
                 pass
             return recorder.units
 
     units = asyncio.run(body())
     assert {name for unit in units for name in unit.names} >= {
-        "open_feed", "lock_feed", "standing", "keep_versions", "add_records", "put_records", "touch_records",
+        "open_feed", "lock_feed", "current_records", "keep_versions", "add_records", "put_records", "touch_records",
         "record_submission", "count_changes",
     }  # fmt: skip
     assert all(unit.is_about_feeds for unit in units), "nothing else is written"

@@ -106,7 +106,7 @@ class World:
             await self.refused(asked, bad)
             return
         kept = [(index, item) for index, item in enumerate(asked.items) if index not in bad]
-        expected, stores_something = self.model.submit(
+        expected, has_writes = self.model.submit(
             self.senders[asked.sender].id,
             asked.group,
             [self.naive(item) for _, item in kept],
@@ -114,7 +114,7 @@ class World:
         )
         answer = await self.sent(asked)
         self.check_answer(answer, asked, [index for index, _ in kept], expected)
-        assert (answer.submission_id is not None) == stores_something
+        assert (answer.submission_id is not None) == has_writes
         if answer.submission_id is not None:
             assert re.fullmatch("sub_[0-9A-Za-z]{22}", answer.submission_id)
             assert answer.submission_id not in self.submission_ids.values()

@@ -15,7 +15,7 @@ from stoplist_addresses import RULES, AddressError
 from stoplist.cli.context import Opened, data_dir_option, run
 from stoplist.cli.printing import json_option, print_line
 from stoplist.errors import Refused
-from stoplist.unsubscribes.changed_addresses import ChangedAddress, changed_addresses
+from stoplist.unsubscribes.changed_addresses import ChangedAddress, find_changed_addresses
 
 STANDARD_INPUT = "-"
 
@@ -78,7 +78,7 @@ def changed(data_dir: str | None, as_json: bool) -> None:
 
     async def work(opened: Opened) -> Counter[str]:
         counts: Counter[str] = Counter()
-        async with contextlib.aclosing(changed_addresses(opened.actor, opened.database)) as parts:
+        async with contextlib.aclosing(find_changed_addresses(opened.actor, opened.database)) as parts:
             async for count, some in parts:
                 _print(_elements(some, is_first=not counts["changed"]) if as_json else _changes(some))
                 counts.update(stored=count, changed=len(some))

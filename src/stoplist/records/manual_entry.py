@@ -18,7 +18,7 @@ from stoplist.errors import InvalidItem, Refused
 from stoplist.organizations.target import Target, find_target_of_person
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.decision import BatchDecision
-from stoplist.unsubscribes.items import Unacceptable, act_of
+from stoplist.unsubscribes.items import UnacceptableItem, read_act
 from stoplist.unsubscribes.model import (
     CONSENT,
     MAX_SOURCE_CHARS,
@@ -108,7 +108,7 @@ async def record_manually(
         )
 
     try:
-        answer = await submit_to(actor, stores, channel, target, [item], all_groups=all_groups, beside=note)
+        answer = await submit_to(actor, stores, channel, target, [item], all_groups=all_groups, before_commit=note)
     except InvalidItem as error:  # it was acceptable a moment ago: the clock was set back
         raise Refused(error.extra["item_error"]) from None
     (result,) = [] if answer.items is UNSET else answer.items
@@ -154,10 +154,10 @@ def _item(address: str, status: str, occurred_at: str | None, reason: str | None
 def _check(item: Item, channel: Channel, now_ms: int) -> None:
     """Refused, with the input at fault, where a batch would not take the item."""
     try:
-        act_of(item, channel, now_ms)
+        read_act(item, channel, now_ms)
     except AddressError as error:
         raise Refused(str(error), field="address") from None
-    except Unacceptable as error:
+    except UnacceptableItem as error:
         text = _NO_TIME if error.field == "occurred_at" else str(error)
         raise Refused(text, field=_INPUTS.get(error.field, error.field)) from None
 

@@ -16,7 +16,7 @@ from stoplist.errors import Refused
 from stoplist.records.reversal_plan import ReadRow, Reversal, ReversalPlan, count_reversible, look
 from stoplist.records.submissions import SubmissionDetails, find_visible_submission
 from stoplist.slicing import in_slices
-from stoplist.unsubscribes.model import OptOutStores, sender_of
+from stoplist.unsubscribes.model import OptOutStores, sender_key
 
 _QUERIES = load_queries(__package__)
 _FEED_QUERIES = load_queries("stoplist.unsubscribes")
@@ -111,7 +111,7 @@ class _Reversing:
     ) -> None:
         self._actor, self._submission, self._found, self._expected = actor, submission, found, expected
         self._now_ms = now_ms
-        self._submission_id = ids.new_submission_id(sender_of(actor))
+        self._submission_id = ids.new_submission_id(sender_key(actor))
         self._of_batch = {
             "feed_id": submission.feed_id,
             "group_no": submission.group_no,

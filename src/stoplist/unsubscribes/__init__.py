@@ -1,1 +1,1 @@
-"""Who asked to be left alone: submit opt-outs, look them up, follow every change."""
+"""Opt-outs as partners use them: submit, look up, and follow every change."""

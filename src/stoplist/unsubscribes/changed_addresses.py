@@ -1,7 +1,7 @@
-"""Stored addresses that the rules of this release would write otherwise: looked for before its servers start.
+"""Find stored addresses that the rules of this release would write differently, before its servers start.
 
-The rules move with their libraries, `phonenumbers` above all; a record under a form that nobody asks for any more would
-be missed. Source: docs/interface.md sections D7 and D9.
+The rules change with their libraries, above all `phonenumbers`. A record stored under an outdated form would never be
+found again. Source: docs/interface.md sections D7 and D9.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -25,7 +25,7 @@ _PAGE_ROWS = 10_000
 
 
 class ChangedAddress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An address as it is stored, and the form it would have now or why it is none any more."""
+    """A stored address, and either its canonical form under the present rules or the reason why it has none."""
 
     org_slug: str
     channel: str
@@ -34,52 +34,56 @@ class ChangedAddress(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
-class ExaminedFeed(NamedTuple):
-    """How many addresses were looked at, and those of them that would change."""
+class ExaminedAddresses(NamedTuple):
+    """The number of addresses examined in one slice of a feed, and those of them that would change."""
 
     addresses: int
     changed: list[ChangedAddress]
 
 
-async def changed_addresses(actor: Actor, database: Database) -> AsyncGenerator[ExaminedFeed, None]:
-    """Every stored address of every feed is looked at once, some hundred at a time, by feed and address.
+async def find_changed_addresses(actor: Actor, database: Database) -> AsyncGenerator[ExaminedAddresses, None]:
+    """Yield the result for each slice of a few hundred stored addresses, ordered by feed and address.
 
-    For administrators alone. What is written meanwhile may be seen or not: no snapshot lasts longer than a page.
+    For administrators only. Every address is examined once. Addresses written meanwhile may or may not be included: no
+    snapshot lasts longer than a page.
     """
     actor.require_administrator()
     feeds = await database.all(_FEEDS)
-    slugs = {known.organization_id: known.slug for known in await list_organizations(actor, database)}
+    slugs = {
+        organization.organization_id: organization.slug for organization in await list_organizations(actor, database)
+    }
     for feed in feeds:
         slug, channel = slugs[feed["organization_id"]], CHANNELS[feed["channel"]]
-        async with aclosing(_addresses(database, feed["feed_id"])) as parts:
-            async for addresses in parts:
-                yield ExaminedFeed(
-                    len(addresses), [one for each in addresses if (one := _changed(slug, channel, each))]
+        async with aclosing(_addresses(database, feed["feed_id"])) as slices:
+            async for addresses in slices:
+                yield ExaminedAddresses(
+                    len(addresses),
+                    [changed for address in addresses if (changed := _check_address(slug, channel, address))],
                 )
 
 
 async def _addresses(database: Database, feed_id: int) -> AsyncGenerator[Sequence[str], None]:
-    """The addresses of a feed in order, each once, some at a time."""
+    """Yield the distinct addresses of a feed in order, in slices."""
     after, rows_of_page = "", _PAGE_ROWS
     while rows_of_page == _PAGE_ROWS:
         rows_of_page = 0
         page = database.slices(_ADDRESSES_AFTER, feed_id=feed_id, after_address=after, most=_PAGE_ROWS)
-        async with aclosing(page) as parts:
-            async for rows in parts:
+        async with aclosing(page) as slices:
+            async for rows in slices:
                 rows_of_page += len(rows)
-                addresses = _each_once(rows, after)
+                addresses = _distinct_addresses(rows, after)
                 after = addresses[-1] if addresses else after
                 yield addresses
 
 
-def _each_once(rows: Sequence[Row], before: str) -> Sequence[str]:
-    """The addresses of `rows` but for `before`: records of several groups stand one after the other."""
+def _distinct_addresses(rows: Sequence[Row], before: str) -> Sequence[str]:
+    """Return the distinct addresses of `rows`, without `before`. Records of several groups are adjacent rows."""
     addresses = dict.fromkeys(row["address"] for row in rows)
     addresses.pop(before, None)
     return list(addresses)
 
 
-def _changed(org_slug: str, channel: Channel, address: str) -> ChangedAddress | None:
+def _check_address(org_slug: str, channel: Channel, address: str) -> ChangedAddress | None:
     try:
         canonical = channel.canonical(address)
     except AddressError as error:

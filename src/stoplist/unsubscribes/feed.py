@@ -12,13 +12,12 @@ from stoplist.unsubscribes.channel import Channel, feed_id
 _QUERIES = load_queries(__package__)
 _FEED = _QUERIES["feed"]
 _FEEDS = _QUERIES["feeds"]
-_OPEN = _QUERIES["open_feed"]
-_RENEW = _QUERIES["renew_generation"]
+_OPEN_FEED = _QUERIES["open_feed"]
+_RENEW_GENERATION = _QUERIES["renew_generation"]
 
 
 class Feed(NamedTuple):
-    """A feed as it was at one moment; `head_seq` is the number of the last change, and
-    `writes` another one whenever anything was stored."""
+    """A feed at one moment: `head_seq` is the number of its last change, `writes` increases with every write."""
 
     feed_id: int
     generation: str
@@ -27,16 +26,16 @@ class Feed(NamedTuple):
 
 
 async def find_feed(database: Database, target: Target, channel: Channel) -> Feed | None:
-    """The feed of the target's organization; None while it holds nothing and nobody follows it."""
+    """Return the feed of the target's organization, or None if nothing was ever stored and nobody follows it."""
     number = feed_id(target.organization_id, channel)
     row = await database.one(_FEED, feed_id=number)
     return None if row is None else Feed(number, row["generation"], row["head_seq"], row["writes"])
 
 
 async def open_feed(database: Database, target: Target, channel: Channel) -> Feed:
-    """The feed of the target's organization; it exists from now on."""
+    """Return the feed of the target's organization, creating it if it does not exist."""
     await database.write_one(
-        _OPEN,
+        _OPEN_FEED,
         feed_id=feed_id(target.organization_id, channel),
         organization_id=target.organization_id,
         channel=channel.name,
@@ -49,13 +48,13 @@ async def open_feed(database: Database, target: Target, channel: Channel) -> Fee
 
 
 async def renew_generations(transaction: Transaction) -> int:
-    """No cursor given out before is accepted any more; returns how many feeds there are."""
+    """Invalidate every cursor given out so far; return the number of feeds."""
     feeds = await transaction.all(_FEEDS)
     for feed in feeds:
-        await transaction.run(_RENEW, feed_id=feed["feed_id"], generation=_new_generation())
+        await transaction.run(_RENEW_GENERATION, feed_id=feed["feed_id"], generation=_new_generation())
     return len(feeds)
 
 
 def _new_generation() -> str:
-    """A name that no generation of any feed ever had."""
+    """Return a generation name that no feed has ever had."""
     return secrets.token_hex(16)

@@ -1,4 +1,4 @@
-"""From items as they were sent to acts that can be decided, or the reason why not.
+"""Turn items as they were sent into acts, or into the reason why they cannot be accepted.
 
 Source: docs/interface.md sections D6 and D7.
 """
@@ -25,7 +25,7 @@ from stoplist.unsubscribes.model import (
 
 
 class Act(msgspec.Struct, gc=False):
-    """What a person did, checked; `address` is canonical, `occurred_ms` None where no time was stated."""
+    """A validated act of a person. `address` is canonical; `occurred_ms` is None if no time was stated."""
 
     item_index: int
     address: str
@@ -35,8 +35,8 @@ class Act(msgspec.Struct, gc=False):
     source: str | None
 
 
-class Unacceptable(Exception):
-    """Why an item cannot be accepted, and which of its fields is at fault."""
+class UnacceptableItem(Exception):
+    """An item that cannot be accepted. The text says why; `field` names the field at fault."""
 
     def __init__(self, text: str, *, field: str) -> None:
         super().__init__(text)
@@ -46,9 +46,9 @@ class Unacceptable(Exception):
 async def read_acts(
     items: Sequence[Item | BadItem], channel: Channel, *, now_ms: int, first_index: int = 0
 ) -> tuple[list[Act], list[ItemError]]:
-    """The acts of the good items and the errors of the bad ones, each in the order of the items.
+    """Return the acts of the valid items and the errors of the others, each in the order of the items.
 
-    `first_index` is the place of the first of `items` in the batch.
+    `first_index` is the index of the first of `items` in the batch.
     """
     acts: list[Act] = []
     errors: list[ItemError] = []
@@ -59,57 +59,60 @@ async def read_acts(
                 errors.append(ItemError(index, item.error))
             else:
                 try:
-                    acts.append(act_of(item, channel, now_ms, index))
-                except (AddressError, Unacceptable) as error:
+                    acts.append(read_act(item, channel, now_ms, index))
+                except (AddressError, UnacceptableItem) as error:
                     errors.append(ItemError(index, str(error)))
             index += 1
     return acts, errors
 
 
-def act_of(item: Item, channel: Channel, now_ms: int, item_index: int = 0) -> Act:
-    """The act that the item reports; AddressError for its address, Unacceptable for anything else."""
+def read_act(item: Item, channel: Channel, now_ms: int, item_index: int = 0) -> Act:
+    """Return the act that the item reports.
+
+    Raise AddressError for its address, UnacceptableItem for anything else.
+    """
     source = item.source
     if source is not None and "\0" in source:
-        raise Unacceptable("source contains a NUL character: send text alone.", field="source")
+        raise UnacceptableItem("source contains a NUL character: send text alone.", field="source")
     address = channel.canonical(item.address)
     if item.status == RESUBSCRIBED:
-        return Act(item_index, address, RESUBSCRIBED, _time_of_consent(item, now_ms), _reason_of_consent(item), source)
-    occurred_ms = None if item.occurred_at is None else _time_ms(item.occurred_at, now_ms + MAX_AHEAD_MS)
+        return Act(item_index, address, RESUBSCRIBED, _consent_time_ms(item, now_ms), _consent_reason(item), source)
+    occurred_ms = None if item.occurred_at is None else _parse_time_ms(item.occurred_at, now_ms + MAX_AHEAD_MS)
     if item.reason == CONSENT:
-        raise Unacceptable(
+        raise UnacceptableItem(
             "reason consent is for resubscriptions alone: an opt-out has another one, or none.", field="reason"
         )
     return Act(item_index, address, UNSUBSCRIBED, occurred_ms, item.reason or UNSUBSCRIBE_REASON, source)
 
 
-def _time_of_consent(item: Item, now_ms: int) -> int:
+def _consent_time_ms(item: Item, now_ms: int) -> int:
     if item.occurred_at is None:
-        raise Unacceptable(
+        raise UnacceptableItem(
             "occurred_at is missing: a resubscription needs the time at which the person consented.",
             field="occurred_at",
         )
-    return _time_ms(item.occurred_at, now_ms)
+    return _parse_time_ms(item.occurred_at, now_ms)
 
 
-def _reason_of_consent(item: Item) -> str:
+def _consent_reason(item: Item) -> str:
     if item.reason not in (None, CONSENT):
-        raise Unacceptable(
+        raise UnacceptableItem(
             "reason must be consent for a resubscription: send consent, or leave it out.", field="reason"
         )
     return CONSENT
 
 
-def _time_ms(text: str, last_ms: int) -> int:
-    """The stated time in milliseconds since 1970 UTC; Unacceptable if it is malformed or after `last_ms`."""
+def _parse_time_ms(text: str, last_ms: int) -> int:
+    """Return the stated time in milliseconds since 1970 UTC; raise if it is malformed or after `last_ms`."""
     at_ms = rfc3339.parse_ms(text)
     if at_ms is None:
-        raise Unacceptable(
+        raise UnacceptableItem(
             "occurred_at must be an RFC 3339 date-time with an offset, such as 2026-03-01T09:30:00Z "
             "or 2026-03-01T10:30:00.250+01:00.",
             field="occurred_at",
         )
     if at_ms > last_ms:
-        raise Unacceptable(
+        raise UnacceptableItem(
             "occurred_at lies in the future: send the time at which the person acted.", field="occurred_at"
         )
     return at_ms

@@ -1,4 +1,4 @@
-"""What is submitted and what is answered: the shapes of the six operations, shared with their description.
+"""The request and response shapes of the six operations, shared with the OpenAPI document.
 
 Source: docs/interface.md section D6.
 """
@@ -41,7 +41,7 @@ Result = Literal["created", "updated", "unchanged", "outranked"]
 Source = Annotated[str, Meta(max_length=MAX_SOURCE_CHARS)]
 Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 
-# What is answered, and so never checked: these are for the description alone.
+# Response fields, so never validated: the patterns are for the OpenAPI document only.
 Slug = Annotated[str, Meta(pattern=SLUG_PATTERN, description="The organization.")]
 Time = Annotated[
     str,
@@ -99,7 +99,7 @@ class Item(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
 class Batch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A submission: its target, and acts of people.
 
-    For its names and the description alone: a body is read piece by piece, so that every bad item can be named.
+    Only for its field names and the OpenAPI document: a body is parsed item by item, so that every bad item is named.
     """
 
     org_slug: Annotated[
@@ -117,7 +117,7 @@ class Batch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class BadItem(msgspec.Struct, frozen=True, gc=False):
-    """An item whose shape is wrong: why, and the status it asks for if that can be told."""
+    """An item of the wrong shape: the error, and the requested status if it can be read."""
 
     error: str
     status: str | None = None
@@ -131,7 +131,7 @@ class ItemError(msgspec.Struct, frozen=True, gc=False):
 
 
 class ItemResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of an item."""
+    """The result of an item."""
 
     item_index: Index
     id: RecordId
@@ -150,7 +150,7 @@ class ItemResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a batch: what it was taken for, counts, and what became of each item."""
+    """The answer to a batch: its resolved target, the counts, and the result of each item."""
 
     submission_id: Annotated[
         Annotated[str, Meta(pattern=ids.id_pattern(ids.SUBMISSION_ID))] | None,
@@ -173,7 +173,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """What holds now for an address and a group."""
+    """The present state for an address and a group."""
 
     id: RecordId
     org_slug: Slug
@@ -213,7 +213,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestedTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The organization and group that a request names; `all_groups` is for submissions alone."""
+    """The organization and group that a request names; `all_groups` is for submissions only."""
 
     org_slug: str | None = None
     group_id: str | None = None
@@ -221,13 +221,13 @@ class RequestedTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OptOutStores(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operations work with. `secret_keys`: the first signs cursors, all verify them."""
+    """The dependencies of the operations. The first of `secret_keys` signs cursors; all of them verify cursors."""
 
     database: Database
     clock: Clock
     secret_keys: tuple[str, ...]
 
 
-def sender_of(actor: Actor) -> str:
-    """Who sent something, as one word to compare."""
+def sender_key(actor: Actor) -> str:
+    """Return a text that identifies the sender of a submission."""
     return f"{actor.kind}:{actor.id}"

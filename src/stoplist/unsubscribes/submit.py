@@ -1,6 +1,6 @@
-"""Submit a batch: read and decide without a lock, then lock, look whether anybody wrote meanwhile, and write.
+"""Submit a batch: read and decide without a lock, then lock, check for other writes, and write.
 
-Source: docs/interface.md section D6; the order of refusals is section D4. docs/decisions/0009-feeds.md.
+Source: docs/interface.md section D6; the order of errors: section D4. docs/decisions/0009-feeds.md.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from stoplist.unsubscribes.model import (
     OptOutStores,
     RequestedTarget,
     Submission,
-    sender_of,
+    sender_key,
 )
 
 _QUERIES = load_queries(__package__)
@@ -46,20 +46,20 @@ _KEEP_VERSIONS = _QUERIES["keep_versions"]
 _LOCK_FEED = _QUERIES["lock_feed"]
 _PUT_RECORDS = _QUERIES["put_records"]
 _RECORD_SUBMISSION = _QUERIES["record_submission"]
-_STANDING = _QUERIES["standing"]
+_FIND_CURRENT_RECORDS = _QUERIES["current_records"]
 _TOUCH_RECORDS = _QUERIES["touch_records"]
 
 _PERMISSION_FOR = {UNSUBSCRIBED: "unsubscribe", RESUBSCRIBED: "resubscribe"}
 _DAY_MS = 86_400_000
-_CHECKED_AT_ONCE = 2_500  # a quarter of the biggest batch: the first are being read while the rest are checked
-_STANDINGS = msgspec.json.Decoder(list[CurrentRecord])
+_ITEMS_PER_READ = 2_500  # a quarter of the largest batch: its records are read while the next quarter is validated
+_CURRENT_RECORDS = msgspec.json.Decoder(list[CurrentRecord])
 
-Beside = Callable[[Transaction, str, BatchDecision], Awaitable[None]]
-"""What else a submission writes in its transaction: it is given the `submission_id`, and the decision that holds."""
+BeforeCommit = Callable[[Transaction, str, BatchDecision], Awaitable[None]]
+"""Writes more in the transaction of a submission, given the `submission_id` and the final decision."""
 
 
 class _Batch(NamedTuple):
-    """What is to be stored, and for whom."""
+    """The validated acts to store, their target and their actor."""
 
     actor: Actor
     feed_id: int
@@ -79,10 +79,10 @@ async def submit(
     is_lenient: bool = False,
     is_minimal: bool = False,
 ) -> Submission:
-    """Every act of the batch is taken into account, durably; may be repeated.
+    """Store every act of the batch, durably; may be repeated.
 
-    Refusals, in this order: InsufficientScope, UnauthorizedOrganization, DefaultGroupNotConfigured, InvalidItem (with
-    `is_lenient` the good items are stored instead). StoreUnavailable at any time; a refused batch stores nothing.
+    Errors, in this order: InsufficientScope, UnauthorizedOrganization, DefaultGroupNotConfigured, InvalidItem (with
+    `is_lenient` the good items are stored instead). StoreUnavailable at any time. A refused batch stores nothing.
     """
     _check_permissions(actor, items)
     target = await find_target(stores.database, actor.id, org_slug=requested.org_slug, group_id=requested.group_id)
@@ -108,29 +108,31 @@ async def submit_to(
     all_groups: bool = False,
     is_lenient: bool = False,
     is_minimal: bool = False,
-    beside: Beside | None = None,
+    before_commit: BeforeCommit | None = None,
 ) -> Submission:
-    """As `submit`, by somebody who may do it, for a target that they may mean.
+    """Do what `submit` does, for an actor and a target that the caller has authorized.
 
-    `beside` is called where anything is stored, and not where nothing has to be.
+    `before_commit` runs in the same transaction, only if something is written.
     """
     group_no, group_id = _group(target, all_groups=all_groups)
-    # The feed's `writes` is read before the records: if anybody writes after this, the lock will show it.
+    # The feed's `writes` is read before the records, so that the lock reveals any later write.
     feed = await find_feed(stores.database, target, channel)
     now_ms = stores.clock.now_ms()
-    reading = _Reading(stores.database, feed, group_no)
+    reader = _RecordReader(stores.database, feed, group_no)
     try:
-        acts, errors = await _checked(items, channel, now_ms, reading, is_lenient=is_lenient)
+        acts, errors = await _read_items(items, channel, now_ms, reader, is_lenient=is_lenient)
         batch = _Batch(actor, feed_id(target.organization_id, channel), group_no, acts, len(items), now_ms)
-        decision = await _decide(batch, await reading.records(), yield_to_loop)
+        decision = await _decide(batch, await reader.records(), yield_to_loop)
     finally:
-        await reading.end()
+        await reader.end()
     submission_id = None
-    if decision.stores_something:
+    if decision.has_writes:
         seen_writes = 0 if feed is None else feed.writes
-        if feed is None:  # a refused batch opens none
+        if feed is None:  # not earlier: a refused batch must not open a feed
             await open_feed(stores.database, target, channel)
-        decision, submission_id = await _store(stores.database, batch, decision, seen_writes=seen_writes, beside=beside)
+        decision, submission_id = await _store(
+            stores.database, batch, decision, seen_writes=seen_writes, before_commit=before_commit
+        )
     return Submission(
         submission_id=submission_id,
         org_slug=target.org_slug,
@@ -145,20 +147,20 @@ async def submit_to(
     )
 
 
-async def _checked(
-    items: Sequence[Item | BadItem], channel: Channel, now_ms: int, reading: "_Reading", *, is_lenient: bool
+async def _read_items(
+    items: Sequence[Item | BadItem], channel: Channel, now_ms: int, reader: "_RecordReader", *, is_lenient: bool
 ) -> tuple[list[Act], list[ItemError]]:
-    """The acts and errors of all items; what the acts will meet is being read by then."""
+    """Return the acts and errors of all items, and start to read the records that the acts meet."""
     acts: list[Act] = []
     errors: list[ItemError] = []
-    for at in range(0, len(items), _CHECKED_AT_ONCE):
+    for at in range(0, len(items), _ITEMS_PER_READ):
         some_acts, some_errors = await read_acts(
-            items[at : at + _CHECKED_AT_ONCE], channel, now_ms=now_ms, first_index=at
+            items[at : at + _ITEMS_PER_READ], channel, now_ms=now_ms, first_index=at
         )
         acts += some_acts
         errors += some_errors
         if some_acts:
-            reading.begin(some_acts)
+            reader.start(some_acts)
     if errors and not is_lenient:
         raise _invalid_items(errors, len(items))
     return acts, errors
@@ -202,51 +204,51 @@ def _invalid_items(errors: list[ItemError], received: int) -> InvalidItem:
     )
 
 
-class _Reading:
-    """The records that a batch meets: read part by part, while the rest of the batch is being checked.
+class _RecordReader:
+    """Reads the records that a batch meets, part by part, while the rest of the batch is validated.
 
-    The parts may be of different moments; if it matters, the lock will show that somebody wrote.
+    The parts may be of different moments. If that matters, the lock reveals that another batch was written.
     """
 
     def __init__(self, database: Database, feed: Feed | None, group_no: int) -> None:
         self._database, self._feed, self._group_no = database, feed, group_no
         self._parts: list[asyncio.Task[list[CurrentRecord]]] = []
 
-    def begin(self, acts: list[Act]) -> None:
-        """The records of these acts are being read; a feed that does not exist yet holds none."""
+    def start(self, acts: list[Act]) -> None:
+        """Start to read the records of these acts. A feed that does not exist yet has none."""
         if self._feed is None:
             return
-        of_feed = {"feed_id": self._feed.feed_id, "group_no": self._group_no}
+        feed_keys = {"feed_id": self._feed.feed_id, "group_no": self._group_no}
         read = self._database.one_large if len(acts) > HEAVY_ROWS else self._database.one
-        self._parts.append(asyncio.create_task(_read_standing(read, of_feed, acts)))
+        self._parts.append(asyncio.create_task(_read_current_records(read, feed_keys, acts)))
 
     async def records(self) -> dict[str, CurrentRecord]:
-        """All of them, by address."""
+        """Return all records by address."""
         records: dict[str, CurrentRecord] = {}
         for part in self._parts:
-            for standing in await part:
-                records.setdefault(standing.address, standing)
+            for record in await part:
+                records.setdefault(record.address, record)
         return records
 
     async def end(self) -> None:
-        """Nothing is being read any more."""
+        """Wait until all reads have ended."""
         await asyncio.gather(*self._parts, return_exceptions=True)
 
 
-async def _read_standing(
-    one: Callable[..., Awaitable[Row | None]], of_feed: dict[str, int], acts: list[Act]
+async def _read_current_records(
+    read_row: Callable[..., Awaitable[Row | None]], feed_keys: dict[str, int], acts: list[Act]
 ) -> list[CurrentRecord]:
-    # In order, neighbours in the index are read together.
+    # Sorted, because adjacent entries of the index are read together.
     addresses = sorted({act.address for act in acts})
-    row = await one(_STANDING, **of_feed, addresses=_json(addresses))
+    row = await read_row(_FIND_CURRENT_RECORDS, **feed_keys, addresses=_json(addresses))
     records = row["records"] if row is not None else None
-    return _STANDINGS.decode(records) if records is not None else []
+    return _CURRENT_RECORDS.decode(records) if records is not None else []
 
 
 async def _decide(
     batch: _Batch, records: dict[str, CurrentRecord], pause: Callable[[], Awaitable[None]]
 ) -> BatchDecision:
-    decision = BatchDecision(records, now_ms=batch.now_ms, sender=sender_of(batch.actor), most=len(batch.acts))
+    decision = BatchDecision(records, now_ms=batch.now_ms, sender=sender_key(batch.actor), max_acts=len(batch.acts))
     async for part in in_slices(batch.acts, pause):
         for act in part:
             decision.take(act)
@@ -254,32 +256,37 @@ async def _decide(
 
 
 async def _store(
-    database: Database, batch: _Batch, decided: BatchDecision, *, seen_writes: int, beside: Beside | None
+    database: Database,
+    batch: _Batch,
+    first_decision: BatchDecision,
+    *,
+    seen_writes: int,
+    before_commit: BeforeCommit | None,
 ) -> tuple[BatchDecision, str | None]:
-    """What was decided is stored; the decision that held, and the submission's id if anything had to be stored."""
-    submission_id = ids.new_submission_id(sender_of(batch.actor))
+    """Store the batch; return the final decision, and the submission's id if anything was written."""
+    submission_id = ids.new_submission_id(sender_key(batch.actor))
 
     async def store(transaction: Transaction) -> tuple[BatchDecision, str | None]:
-        decision = decided
-        head_seq, is_same = await _lock(transaction, batch, decision, seen_writes)
-        if not is_same:
-            of_feed = {"feed_id": batch.feed_id, "group_no": batch.group_no}
-            standings = await _read_standing(transaction.one, of_feed, batch.acts)
-            decision = await _decide(batch, {one.address: one for one in standings}, transaction.pause)
+        decision = first_decision
+        head_seq, is_unchanged = await _lock(transaction, batch, decision, seen_writes)
+        if not is_unchanged:
+            feed_keys = {"feed_id": batch.feed_id, "group_no": batch.group_no}
+            records = await _read_current_records(transaction.one, feed_keys, batch.acts)
+            decision = await _decide(batch, {record.address: record for record in records}, transaction.pause)
             if not decision.changes:
                 await transaction.run(_GIVE_BACK_NUMBERS, feed_id=batch.feed_id, numbers=len(batch.acts))
-            if not decision.stores_something:
+            if not decision.has_writes:
                 return decision, None
         await _write(transaction, batch, decision, submission_id, last_seq=head_seq)
-        if beside is not None:
-            await beside(transaction, submission_id, decision)
+        if before_commit is not None:
+            await before_commit(transaction, submission_id, decision)
         return decision, submission_id
 
     return await database.write(store, queue_key=batch.feed_id, rows=len(batch.acts))
 
 
 async def _lock(transaction: Transaction, batch: _Batch, decision: BatchDecision, seen_writes: int) -> tuple[int, bool]:
-    """The number of the last change of this batch; and whether nobody wrote since the decision was made."""
+    """Lock the feed; return the number of the batch's last change, and whether nobody wrote since the decision."""
     row = await transaction.one(
         _LOCK_FEED,
         feed_id=batch.feed_id,
@@ -295,25 +302,25 @@ async def _lock(transaction: Transaction, batch: _Batch, decision: BatchDecision
 async def _write(
     transaction: Transaction, batch: _Batch, decision: BatchDecision, submission_id: str, *, last_seq: int
 ) -> None:
-    """A fixed number of statements, whatever the size of the batch."""
+    """Write the decision in a fixed number of statements, whatever the size of the batch."""
     changes = decision.changes
     first_seq = last_seq - len(changes) + 1
-    of_feed = {"feed_id": batch.feed_id, "group_no": batch.group_no}
-    of_batch = {**of_feed, "recorded_ms": batch.now_ms, "submission_id": submission_id}
-    numbered = dict(enumerate(changes, first_seq))
-    superseded = {first_seq + at: numbered.pop(first_seq + at) for at in decision.superseded}
+    feed_keys = {"feed_id": batch.feed_id, "group_no": batch.group_no}
+    batch_keys = {**feed_keys, "recorded_ms": batch.now_ms, "submission_id": submission_id}
+    records = dict(enumerate(changes, first_seq))
+    superseded = {first_seq + at: records.pop(first_seq + at) for at in decision.superseded}
     if decision.updated or superseded:
         await transaction.run(
-            _KEEP_VERSIONS, **of_batch, addresses=_json(sorted(decision.updated)), superseded=_json(superseded)
+            _KEEP_VERSIONS, **batch_keys, addresses=_json(sorted(decision.updated)), superseded=_json(superseded)
         )
     if changes:
         put = _PUT_RECORDS if decision.updated else _ADD_RECORDS
-        await transaction.run(put, **of_batch, records=_json(numbered))
+        await transaction.run(put, **batch_keys, records=_json(records))
     touched = decision.touched
     if touched:
-        rows = {at: (one.address, one.latest_act_ms, one.is_confirmed) for at, one in enumerate(touched)}
-        await transaction.run(_TOUCH_RECORDS, **of_feed, touched=_json(rows))
-    await _record_submission(transaction, batch, decision, of_batch, first_seq=first_seq, last_seq=last_seq)
+        rows = {at: (record.address, record.latest_act_ms, record.is_confirmed) for at, record in enumerate(touched)}
+        await transaction.run(_TOUCH_RECORDS, **feed_keys, touched=_json(rows))
+    await _record_submission(transaction, batch, decision, batch_keys, first_seq=first_seq, last_seq=last_seq)
     if changes:
         await transaction.run(
             _COUNT_CHANGES, feed_id=batch.feed_id, day=batch.now_ms // _DAY_MS, counts=_json(_day_counts(decision))
@@ -321,14 +328,14 @@ async def _write(
 
 
 def _day_counts(decision: BatchDecision) -> dict[int, tuple[object, ...]]:
-    """By status and reason: how many changes there were, and by how many the records that show it grew."""
+    """Return by status and reason the number of changes, and by how much the number of records that show it grew."""
     counts: dict[tuple[str, str], list[int]] = {}
     for at, change in enumerate(decision.changes):
-        of_kind = counts.setdefault((change.status, change.reason), [0, 0])
-        of_kind[0] += 1
-        of_kind[1] += at not in decision.superseded
-    for kind, left in decision.left.items():
-        counts.setdefault(kind, [0, 0])[1] -= left
+        kind_counts = counts.setdefault((change.status, change.reason), [0, 0])
+        kind_counts[0] += 1
+        kind_counts[1] += at not in decision.superseded
+    for kind, count in decision.left_counts.items():
+        counts.setdefault(kind, [0, 0])[1] -= count
     return {at: (*kind, *counts[kind]) for at, kind in enumerate(sorted(counts))}
 
 
@@ -336,7 +343,7 @@ async def _record_submission(
     transaction: Transaction,
     batch: _Batch,
     decision: BatchDecision,
-    of_batch: dict[str, object],
+    batch_keys: dict[str, object],
     *,
     first_seq: int,
     last_seq: int,
@@ -344,7 +351,7 @@ async def _record_submission(
     has_changes = bool(decision.changes)
     await transaction.run(
         _RECORD_SUBMISSION,
-        **of_batch,
+        **batch_keys,
         actor_kind=batch.actor.kind,
         actor_id=batch.actor.id,
         request_id=batch.actor.request_id,

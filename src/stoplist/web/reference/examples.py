@@ -28,7 +28,7 @@ from stoplist.errors import (
 from stoplist.limits.sliding_log import WINDOW_S
 from stoplist.oauth.model import API_PER_MINUTE, TOKEN_PER_MINUTE, TokenPair
 from stoplist.unsubscribes.channel import Channel
-from stoplist.unsubscribes.cursor import CANNOT_BE_USED
+from stoplist.unsubscribes.cursor import UNUSABLE_CURSOR
 from stoplist.unsubscribes.model import (
     MAX_LIMIT,
     Batch,
@@ -86,14 +86,14 @@ _KNOWN_EVERYWHERE = (
         "The server failed to answer this request. Try again; if it fails again, tell its operator the request_id.",
         request_id="5f0c3ab2917d00000000002a",
     ),
-    StoreUnavailable("The database has too much to write at the moment: try again shortly."),
+    StoreUnavailable("Too many writes are waiting for the database: try again shortly."),
 )
 API_ERRORS = (
     DefaultGroupNotConfigured(
         "The organization has no default group: send a group_id, or all_groups: true to opt out of everything.",
         org_slug=ORGANIZATION,
     ),
-    InvalidCursor(CANNOT_BE_USED),
+    InvalidCursor(UNUSABLE_CURSOR),
     InvalidToken("The access token is unknown, expired or revoked: get a new one from /oauth/token."),
     InsufficientScope(
         "This key lacks the permission resubscribe: ask an administrator for it, or leave out the items that need it."
