@@ -11,6 +11,7 @@ from stoplist.db import feed_queues, host_selection, pools, postgresql, sqlite
 from tests.conftest import leave_out
 from tests.db import hosts
 from tests.db.failing_databases import MAY_WAIT
+from tests.empty_databases import *  # noqa: F403 - fixtures
 from tests.services import postgresql as services
 
 
@@ -80,8 +81,8 @@ def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Ab
     How long a statement may take is fixed when a database is opened: it must do for those before and after the block.
     """
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 4.0)
-    monkeypatch.setattr(pools, "WAITING_ASKERS", MAY_WAIT)
-    monkeypatch.setattr(feed_queues, "WAITING_UNITS", MAY_WAIT)
+    monkeypatch.setattr(pools, "MAX_WAITING_REQUESTS", MAY_WAIT)
+    monkeypatch.setattr(feed_queues, "MAX_WAITING_UNITS", MAY_WAIT)
 
     @contextlib.contextmanager
     def in_trouble() -> Iterator[None]:

@@ -19,7 +19,7 @@ import pytest
 from stoplist.db import backup
 from stoplist.db.backup import back_up
 from stoplist.db.schema import load_migrations
-from stoplist.db.sqlite_file import read_only, schema_of
+from stoplist.db.sqlite_file import read_only, schema_version_of
 from stoplist.errors import Refused
 from tests.builders import execute, migrated
 
@@ -32,7 +32,7 @@ INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
 from stoplist.db import backup
-backup._give_name = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+backup._link = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
 backup.back_up(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
@@ -143,13 +143,13 @@ def test_what_lies_there_is_never_overwritten(source: Path, target: Path) -> Non
 
 def test_what_comes_to_lie_there_meanwhile_stays(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that begin together: the second finds the name taken, and takes its own copy away again."""
-    checked = backup._checked
+    checked = backup._check
 
     def slow(partial: Path) -> int:
         target.write_text("of somebody else")
         return checked(partial)
 
-    monkeypatch.setattr(backup, "_checked", slow)
+    monkeypatch.setattr(backup, "_check", slow)
     with pytest.raises(Refused, match="by now"):
         back_up(source, target)
     assert target.read_text() == "of somebody else"
@@ -222,7 +222,7 @@ def test_what_is_no_database_of_ours_makes_no_backup(source: Path, target: Path)
     other = source.with_name("other.db")
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")
-    with pytest.raises(Refused, match="no Stoplist database"):
+    with pytest.raises(Refused, match="not a Stoplist database"):
         back_up(other, target)
     other.write_text("a list of names " * 100)
     with pytest.raises(Refused, match=r"SQLITE_NOTADB"):
@@ -241,7 +241,7 @@ def test_a_full_disk_leaves_nothing(source: Path, target: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (source.stat().st_size // 2, limits[1]))
     try:
-        with pytest.raises(Refused, match="has room"):
+        with pytest.raises(Refused, match="free space"):
             back_up(source, target)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -278,6 +278,6 @@ def test_a_file_in_a_folder_that_may_not_be_written_to_can_be_read(source: Path)
         with without_rights():
             with pytest.raises(sqlite3.OperationalError), read_only(file):
                 pass
-            with read_only(file, even_unshared=True) as connection:
-                assert schema_of(connection) == NEWEST
+            with read_only(file, allow_unshared=True) as connection:
+                assert schema_version_of(connection) == NEWEST
         folder.chmod(0o755)

@@ -77,7 +77,7 @@ async def test_small_units_without_end_do_not_hold_up_a_heavy_one(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group has an end: after it one heavy unit has its turn."""
-    monkeypatch.setattr(DRIVERS[database.kind], "GROUP_UNITS", 3)
+    monkeypatch.setattr(DRIVERS[database.kind], "MAX_GROUP_UNITS", 3)
     units = await prepared(database)
     waiting = [await units.held(1), units.heavy(2), units.heavy(3), *(units.small(number) for number in range(10, 17))]
     await queued()
@@ -175,7 +175,7 @@ def test_what_is_asked_beyond_the_queue_is_refused_at_once(
 
     async def body() -> None:
         async with opened(database_url) as database:
-            monkeypatch.setattr(DRIVERS[database.kind], "WAITING_UNITS", 3)
+            monkeypatch.setattr(DRIVERS[database.kind], "MAX_WAITING_UNITS", 3)
             units = await prepared(database)
             ask = units.small if rows == 1 else units.heavy
             first = await units.held(1)

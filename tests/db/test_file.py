@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stoplist.db import Database
-from stoplist.db.opening import served_alone
+from stoplist.db.opening import single_server_lock
 from stoplist.db.sqlite import connect
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, migrated, opened, sql, value
@@ -32,11 +32,11 @@ def any_umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 async def assert_refuses(database: Database) -> None:
     """Reads of both kinds, and writes."""
-    with pytest.raises(StoreUnavailable, match="restarted"):
+    with pytest.raises(StoreUnavailable, match="restart the server"):
         await value(database, COUNT)
-    with pytest.raises(StoreUnavailable, match="restarted"):
+    with pytest.raises(StoreUnavailable, match="restart the server"):
         await database.all(sql(COUNT))
-    with pytest.raises(StoreUnavailable, match="restarted"):
+    with pytest.raises(StoreUnavailable, match="restart the server"):
         await execute(database, ADD, slug="lost")
 
 
@@ -85,7 +85,7 @@ def test_a_copy_that_is_restored_is_written_as_every_other_file(sqlite_url: str,
 def test_the_lock_of_a_server_is_its_owner_s_alone(sqlite_url: str, tmp_path: Path) -> None:
     """Another user who could open it could hold it, and no server would start."""
     for _ in range(2):
-        with served_alone(sqlite_url):
+        with single_server_lock(sqlite_url):
             assert stat.S_IMODE((tmp_path / "stoplist.db.lock").stat().st_mode) == OWNER_ALONE
 
 

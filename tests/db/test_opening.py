@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stoplist.db.opening import make_folder, open_database, served_alone, sqlite_path
+from stoplist.db.opening import create_folder, open_database, single_server_lock, sqlite_path
 from stoplist.errors import SettingsError
 
 ROOT = Path(__file__).parents[2]
@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 # Holds the lock of an address until it is ended.
 HOLDER = """
 import sys
-from stoplist.db.opening import served_alone
-with served_alone(sys.argv[1]):
+from stoplist.db.opening import single_server_lock
+with single_server_lock(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -53,42 +53,42 @@ def test_each_address_opens_its_kind(database_url: str) -> None:
 def test_a_folder_that_is_made_is_its_owner_s_alone(tmp_path: Path) -> None:
     """One that is there stays as it is; PostgreSQL needs none."""
     folder = tmp_path / "new" / "folder"
-    make_folder(f"sqlite:///{folder}/stoplist.db")
+    create_folder(f"sqlite:///{folder}/stoplist.db")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o750)
-    make_folder(f"sqlite:///{folder}/stoplist.db")
+    create_folder(f"sqlite:///{folder}/stoplist.db")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o750
-    make_folder("postgresql://someone@db.example/stoplist")
+    create_folder("postgresql://someone@db.example/stoplist")
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """Something else lies there."""
     (tmp_path / "taken").write_text("")
     with pytest.raises(SettingsError, match="taken"):
-        make_folder(f"sqlite:///{tmp_path}/taken/folder/stoplist.db")
+        create_folder(f"sqlite:///{tmp_path}/taken/folder/stoplist.db")
 
 
 def test_one_server_serves_a_file(sqlite_url: str, tmp_path: Path) -> None:
     """Section D1, row Embedded default: the second is told of the first, by whatever path it came; then it may."""
     (tmp_path / "link.db").symlink_to(tmp_path / "stoplist.db")
-    with served_alone(sqlite_url):
+    with single_server_lock(sqlite_url):
         for url in (
             sqlite_url,
             f"sqlite:///{tmp_path}/../{tmp_path.name}/stoplist.db",
             f"sqlite:///{tmp_path}/link.db",
         ):
-            with pytest.raises(SettingsError, match="Another server"), served_alone(url):
+            with pytest.raises(SettingsError, match="Another server"), single_server_lock(url):
                 pass
-        with served_alone(f"sqlite:///{tmp_path}/other.db"):
+        with single_server_lock(f"sqlite:///{tmp_path}/other.db"):
             pass
-    with served_alone(sqlite_url):
+    with single_server_lock(sqlite_url):
         assert stat.S_IMODE((tmp_path / "stoplist.db.lock").stat().st_mode) == 0o600
 
 
 def test_any_number_of_servers_serves_postgresql() -> None:
     """It looks after its own."""
     url = "postgresql://someone@db.example/stoplist"
-    with served_alone(url), served_alone(url):
+    with single_server_lock(url), single_server_lock(url):
         pass
 
 
@@ -103,16 +103,16 @@ def test_a_server_that_is_killed_leaves_no_lock(sqlite_url: str) -> None:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(SettingsError, match="Another server"), served_alone(sqlite_url):
+    with pytest.raises(SettingsError, match="Another server"), single_server_lock(sqlite_url):
         pass
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
-    with served_alone(sqlite_url):
+    with single_server_lock(sqlite_url):
         pass
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     """Before a server begins to answer from it."""
     (tmp_path / "stoplist.db.lock").mkdir()
-    with pytest.raises(SettingsError, match=tmp_path.name), served_alone(f"sqlite:///{tmp_path}/stoplist.db"):
+    with pytest.raises(SettingsError, match=tmp_path.name), single_server_lock(f"sqlite:///{tmp_path}/stoplist.db"):
         pass

@@ -213,7 +213,7 @@ async def test_a_deadlock_that_comes_again_and_again_is_the_store_s_trouble(data
 
     with pytest.raises(StoreUnavailable):
         await database.write(deadlocks)
-    assert tries == postgresql.TRIES
+    assert tries == postgresql.MAX_ATTEMPTS
     assert await numbers(database) == []
 
 
@@ -223,11 +223,11 @@ async def test_a_single_statement_that_deadlocks_is_made_again(database: Databas
     """A read takes locks too, and a migration the same ones in its own order. The tries have an end."""
     await _make_deadlocks(database)
     ask, query = getattr(database, how), sql("SELECT deadlocks(CAST(:times AS BIGINT)) AS tries")
-    answer = await ask(query, times=postgresql.TRIES - 1)
-    assert (answer[0] if how == "all" else answer)["tries"] == postgresql.TRIES
+    answer = await ask(query, times=postgresql.MAX_ATTEMPTS - 1)
+    assert (answer[0] if how == "all" else answer)["tries"] == postgresql.MAX_ATTEMPTS
     with pytest.raises(StoreUnavailable):
         await ask(query, times=100)
-    assert await value(database, "SELECT last_value FROM tries") == 2 * postgresql.TRIES
+    assert await value(database, "SELECT last_value FROM tries") == 2 * postgresql.MAX_ATTEMPTS
 
 
 @on_postgresql
@@ -466,6 +466,6 @@ async def _until(connection: Any, query: str) -> None:
 
 def test_a_certificate_that_is_not_trusted_is_told_as_that() -> None:
     """And not as a malformed address, as which the library's error also passes."""
-    told = host_selection.reason(ssl.SSLCertVerificationError(1, "certificate verify failed"))
+    told = host_selection.failure_reason(ssl.SSLCertVerificationError(1, "certificate verify failed"))
     assert told.startswith("TLS failed (")
     assert "sslrootcert" in told

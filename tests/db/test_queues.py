@@ -54,7 +54,7 @@ def test_a_unit_waits_in_its_line_for_so_long_and_no_longer(
 
             slow = asyncio.create_task(database.write(slowly, queue_key=QUEUE_KEY, rows=HEAVY))
             await queued()
-            with pytest.raises(StoreUnavailable, match="Others write to this feed"):
+            with pytest.raises(StoreUnavailable, match="Other submissions to this feed"):
                 await database.write(adds(2), queue_key=QUEUE_KEY, rows=rows)
             go_on.set()
             await slow
@@ -85,9 +85,9 @@ def test_a_heavy_read_waits_for_room_so_long_and_no_longer(
                 patch.setattr(pools, "ACQUIRE_TIMEOUT_S", 0.1)
                 with pytest.raises(StoreUnavailable):
                     await database.one_large(ALL)
-                patch.setattr(pools, "WAITING_ASKERS", 0)
+                patch.setattr(pools, "MAX_WAITING_REQUESTS", 0)
                 patch.setattr(pools, "ACQUIRE_TIMEOUT_S", PATIENCE_S)
-                with pytest.raises(StoreUnavailable, match="Too many requests wait"):
+                with pytest.raises(StoreUnavailable, match="Too many requests are waiting"):
                     await database.one_large(ALL)
             go_on.set()
             await slow

@@ -17,7 +17,7 @@ import pytest
 
 from stoplist.db import Database, schema
 from stoplist.db.opening import sqlite_path
-from stoplist.db.schema import Deployment, Migrated, Migration, load_migrations, migrate
+from stoplist.db.schema import Deployment, Migration, MigrationResult, load_migrations, migrate
 from stoplist.errors import SettingsError
 from tests.builders import execute, opened, sql, value
 
@@ -59,7 +59,7 @@ asyncio.run(migrate())
 
 async def bring_up(
     database: Database, environment: str = "development", *, steps: Sequence[Migration] | None = None, **options: Any
-) -> Migrated:
+) -> MigrationResult:
     return await migrate(database, environment=environment, now_ms=1_700_000_000_000, migrations=steps, **options)
 
 
@@ -90,7 +90,7 @@ def test_an_empty_database_gets_the_schema_of_this_release(database_url: str) ->
     async def body() -> None:
         async with opened(database_url) as database:
             assert await schema.read(database) is None
-            assert await bring_up(database, "production") == Migrated(0, NEWEST, None)
+            assert await bring_up(database, "production") == MigrationResult(0, NEWEST, None)
             known = await schema.read(database)
             assert known == Deployment("production", NEWEST, load_migrations()[-1].oldest_program)
             schema.check(known, environment="production", newest=NEWEST)
@@ -105,7 +105,7 @@ def test_migrating_again_changes_nothing(database_url: str) -> None:
     async def body() -> None:
         async with opened(database_url) as database:
             await bring_up(database)
-            assert await bring_up(database) == Migrated(NEWEST, NEWEST, None)
+            assert await bring_up(database) == MigrationResult(NEWEST, NEWEST, None)
             assert await value(database, "SELECT COUNT(*) FROM deployment") == 1
 
     asyncio.run(body())
@@ -115,11 +115,14 @@ def test_migrating_again_changes_nothing(database_url: str) -> None:
 def test_two_that_migrate_at_once_take_turns(database_url: str) -> None:
     """One makes the schema, the others find it made; nobody sees half of it."""
 
-    async def body() -> list[Migrated]:
+    async def body() -> list[MigrationResult]:
         async with opened(database_url) as one, opened(database_url) as other, opened(database_url) as third:
             return list(await asyncio.gather(bring_up(one), bring_up(other), bring_up(third)))
 
-    assert sorted(asyncio.run(body())) == [Migrated(0, NEWEST, None), *[Migrated(NEWEST, NEWEST, None)] * 2]
+    assert sorted(asyncio.run(body())) == [
+        MigrationResult(0, NEWEST, None),
+        *[MigrationResult(NEWEST, NEWEST, None)] * 2,
+    ]
 
 
 def test_processes_that_migrate_at_once_take_turns(database_url: str) -> None:
@@ -282,7 +285,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(database_url: st
     async def body() -> None:
         async with opened(database_url) as database:
             await execute(database, f"CREATE TABLE {name} (environment TEXT)")
-            with pytest.raises(SettingsError, match="something else"):
+            with pytest.raises(SettingsError, match="another product"):
                 await bring_up(database)
             assert await schema.read(database) is None
             assert not await has_table(database, "clients")
@@ -325,7 +328,7 @@ def test_a_release_migrates_a_newer_schema_that_lets_it_in_to_nothing_older(data
         async with opened(database_url) as database:
             await bring_up(database)
             await bring_up(database, steps=with_second())
-            assert await bring_up(database, program="0.3.0") == Migrated(NEWEST + 1, NEWEST + 1, None)
+            assert await bring_up(database, program="0.3.0") == MigrationResult(NEWEST + 1, NEWEST + 1, None)
             assert await schema.read(database) == Deployment("development", NEWEST + 1, "0.3.0")
 
     asyncio.run(body())

@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from stoplist.db import Database
-from stoplist.db.sharding import FEED_TABLES, Distributed, distribute, refuse_sqlite, require_citus
+from stoplist.db.sharding import FEED_TABLES, DistributionResult, distribute, require_citus, require_postgresql
 from stoplist.errors import SettingsError
 from tests.builders import execute, on_postgresql, opened
 from tests.db import citus
@@ -29,7 +29,7 @@ CLEARED = [f"truncate {call.split()[0]}" for call in CALLS]
 async def test_the_tables_of_the_feeds_are_distributed_together(database: Database) -> None:
     """By feed_id, in one transaction, the others with the feeds; then their old rows are let go of in another."""
     await citus.install(database)
-    assert await distribute(database) == Distributed(FEED_TABLES)
+    assert await distribute(database) == DistributionResult(FEED_TABLES)
     asked = await citus.asked(database)
     assert [what for what, _ in asked] == CALLS + CLEARED
     count = len(FEED_TABLES)
@@ -44,7 +44,7 @@ async def test_a_second_time_there_is_nothing_to_distribute(database: Database) 
     await citus.install(database)
     await distribute(database)
     before = await citus.asked(database)
-    assert await distribute(database) == Distributed(())
+    assert await distribute(database) == DistributionResult(())
     assert [what for what, _ in (await citus.asked(database))[len(before) :]] == CLEARED
 
 
@@ -55,7 +55,7 @@ async def test_what_is_missing_is_added_to_what_is_there(database: Database) -> 
     await distribute(database)
     await execute(database, "DELETE FROM pg_dist_partition WHERE logicalrelid = CAST('feed_days' AS regclass)")
     await execute(database, "DELETE FROM asked")
-    assert await distribute(database) == Distributed(("feed_days",))
+    assert await distribute(database) == DistributionResult(("feed_days",))
     assert (await citus.asked(database))[0][0] == "feed_days feed_id feeds"
 
 
@@ -85,7 +85,7 @@ async def test_local_tables_that_citus_knows_of_are_not_distributed_yet(database
     """It lists them too, with another method."""
     await citus.install(database)
     await execute(database, "INSERT INTO pg_dist_partition VALUES ('feeds', 'n', NULL, 0)")
-    assert await distribute(database) == Distributed(FEED_TABLES)
+    assert await distribute(database) == DistributionResult(FEED_TABLES)
 
 
 @on_postgresql
@@ -101,7 +101,7 @@ async def test_one_that_fails_leaves_none_distributed(database: Database) -> Non
 def test_two_at_once_take_turns(postgresql_url: str) -> None:
     """The second finds all done: it waits for the lock of migrations."""
 
-    async def body() -> list[Distributed]:
+    async def body() -> list[DistributionResult]:
         async with opened(postgresql_url) as one, opened(postgresql_url) as other:
             return list(await asyncio.gather(distribute(one), distribute(other)))
 
@@ -125,5 +125,5 @@ async def test_without_citus_the_remedy_is_told(database: Database) -> None:
 def test_on_sqlite_the_remedy_is_told() -> None:
     """Before a file would be made."""
     with pytest.raises(SettingsError, match="`stoplist copy`"):
-        refuse_sqlite("sqlite:///stoplist.db")
-    refuse_sqlite("postgresql://localhost/stoplist")
+        require_postgresql("sqlite:///stoplist.db")
+    require_postgresql("postgresql://localhost/stoplist")

@@ -279,7 +279,7 @@ async def test_what_is_asked_beyond_the_queue_is_refused_at_once(
 ) -> None:
     """A queue without end would answer nobody in time."""
     await execute(database, MAKE)
-    monkeypatch.setattr(sqlite, "WAITING_UNITS", 3)
+    monkeypatch.setattr(sqlite, "MAX_WAITING_UNITS", 3)
     answers = await asyncio.gather(*(add(database, number) for number in range(5)), return_exceptions=True)
     assert [type(answer) for answer in answers] == [type(None)] * 3 + [StoreUnavailable] * 2
     assert await numbers(database) == [0, 1, 2]
@@ -405,7 +405,7 @@ def test_a_file_that_is_gone_is_the_store_s_trouble(
                 add(database, 2),
                 execute(database, "DELETE FROM things"),
             ):
-                with pytest.raises(StoreUnavailable, match="restarted"):
+                with pytest.raises(StoreUnavailable, match="restart the server"):
                     await work
 
     asyncio.run(body())

@@ -17,7 +17,7 @@ import asyncpg
 import psutil
 import pytest
 
-from stoplist.db.pools import WAITING_ASKERS
+from stoplist.db.pools import MAX_WAITING_REQUESTS
 from stoplist.ids import hash_secret
 from stoplist.web.concurrency_limit import MAX_CONCURRENT_PER_SOURCE
 from tests.conftest import leave_out
@@ -249,7 +249,7 @@ async def _come_all_at_once(server: Server, partners: Partners) -> None:
     # All come from one address: so many of it are looked into at once, and the others refused before that.
     assert {status for status, _ in answers} == {429, 503}
     refused_at_once = sum(status == 429 for status, _ in answers)
-    assert refused_at_once >= CALLERS - WORKERS * MAX_CONCURRENT_PER_SOURCE - WAITING_ASKERS
+    assert refused_at_once >= CALLERS - WORKERS * MAX_CONCURRENT_PER_SOURCE - MAX_WAITING_REQUESTS
     assert grown_bytes < MAY_GROW_BYTES
 
 

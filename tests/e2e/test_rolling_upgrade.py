@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stoplist.db import schema
-from stoplist.db.schema import Deployment, Migrated, Migration, load_migrations
+from stoplist.db.schema import Deployment, Migration, MigrationResult, load_migrations
 from stoplist.oauth.model import PERMISSIONS
 from tests.builders import opened
 from tests.e2e import load
@@ -103,7 +103,7 @@ async def _migrate_as_next(place: Place) -> None:
     async with opened(place.database_url) as database:
         steps = [*load_migrations(), NEXT]
         done = await schema.migrate(database, environment="development", now_ms=0, migrations=steps, program="0.2.0")
-        assert done == Migrated(NEWEST, NEWEST + 1, None)
+        assert done == MigrationResult(NEWEST, NEWEST + 1, None)
         assert await schema.read(database) == AFTERWARDS
 
 

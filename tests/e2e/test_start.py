@@ -32,9 +32,9 @@ def test_a_second_server_on_the_same_folder_is_refused(place: Place) -> None:
     """Whatever port it has, and however the file is named; the first one serves on, and after its end another may."""
     with place.serving() as server:
         (place.folder / "link.db").symlink_to(place.data_dir / "stoplist.db")
-        assert "Another server runs" in place.refused("serve", "--port", "1")
+        assert "Another server uses" in place.refused("serve", "--port", "1")
         linked = f"sqlite:///{place.folder / 'link.db'}"
-        assert "Another server runs" in place.refused("serve", DATABASE_URL=linked)
+        assert "Another server uses" in place.refused("serve", DATABASE_URL=linked)
         with server.client() as client:
             assert client.get("/readyz").status_code == 200
         server.kill()

@@ -20,7 +20,7 @@ import pytest
 
 from stoplist.clock import Clock
 from stoplist.db import schema
-from stoplist.db.opening import served_alone
+from stoplist.db.opening import single_server_lock
 from stoplist.db.schema import load_migrations
 from stoplist.errors import Refused, SettingsError, StoplistError
 from stoplist.maintenance.copy import copy
@@ -529,7 +529,7 @@ def test_a_target_in_another_encoding_is_refused(move: Move, postgresql: Server)
 
 def test_a_source_that_a_server_runs_on_is_refused(move: Move) -> None:
     """It writes what the copy would not have."""
-    with served_alone(move.source_url), pytest.raises(SettingsError, match="stop it first"):
+    with single_server_lock(move.source_url), pytest.raises(SettingsError, match="stop it first"):
         move.copy()
 
 
@@ -548,7 +548,7 @@ def test_while_it_lasts_nobody_serves_or_changes_the_source(move: Move) -> None:
 
     def report(_: Step) -> None:
         if not failures:
-            with pytest.raises(SettingsError, match="stoplist copy"), served_alone(move.source_url):
+            with pytest.raises(SettingsError, match="stoplist copy"), single_server_lock(move.source_url):
                 pass
             with closing(sqlite3.connect(move.path, timeout=0)) as connection:
                 with pytest.raises(sqlite3.OperationalError) as failure:

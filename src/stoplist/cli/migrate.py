@@ -8,8 +8,8 @@ from stoplist.cli.context import data_dir_option, settings_of
 from stoplist.cli.printing import json_option, print_json, print_line
 from stoplist.clock import Clock
 from stoplist.db import schema
-from stoplist.db.opening import make_folder, open_database
-from stoplist.db.sharding import Distributed, distribute, refuse_sqlite, require_citus
+from stoplist.db.opening import create_folder, open_database
+from stoplist.db.sharding import DistributionResult, distribute, require_citus, require_postgresql
 from stoplist.settings import Settings
 
 
@@ -37,7 +37,7 @@ def command(is_distributed: bool, data_dir: str | None, as_json: bool) -> None:
         print_line(f"Distributed by feed_id now: {tables}." if tables else "The feeds are distributed already.")
 
 
-def _print_schema(done: schema.Migrated) -> None:
+def _print_schema(done: schema.MigrationResult) -> None:
     if done.before == done.after:
         print_line(f"The database has schema {done.after} already: nothing to do.")
     else:
@@ -46,10 +46,12 @@ def _print_schema(done: schema.Migrated) -> None:
             print_line(f"A copy of it as it was before lies at {done.copy}.")
 
 
-async def _migrate(settings: Settings, *, is_distributed: bool) -> tuple[schema.Migrated, Distributed | None]:
+async def _migrate(
+    settings: Settings, *, is_distributed: bool
+) -> tuple[schema.MigrationResult, DistributionResult | None]:
     if is_distributed:
-        refuse_sqlite(settings.database_url)
-    make_folder(settings.database_url)
+        require_postgresql(settings.database_url)
+    create_folder(settings.database_url)
     database = await open_database(settings.database_url, create=True, pool_size=2, prepared=settings.database_prepared)
     try:
         if is_distributed:

@@ -1,9 +1,9 @@
-"""The driver seam: one way to read and write, over SQLite or PostgreSQL.
+"""The interface of the database drivers: reads and writes, the same over SQLite and PostgreSQL.
 
-An operation is given a `Database` and never learns which one. A unit of work is a function, not a block: the driver
-may queue it, commit it together with others or run it again after a deadlock, and a client that hangs up cannot
-cancel it half-way. It awaits nothing but its transaction and *returns* a refusal that must leave a mark.
-Reasons and figures: docs/decisions/0003-units-of-work.md.
+An operation receives a `Database` and never learns which one. A unit of work is a function, not a block: the driver
+may queue it, commit it together with others or run it again after a deadlock, and a client that disconnects cannot
+cancel it half-way. A unit awaits nothing but its transaction. A refusal that must be stored (a counted failure, say)
+is *returned*, because an exception undoes the unit. Reasons and figures: docs/decisions/0003-units-of-work.md.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -14,26 +14,26 @@ from stoplist.db.query import Query
 
 T = TypeVar("T")
 Row = Any
-"""What a statement returned: values by column name, as in `row["client_id"]`."""
+"""A row of a result: values by column name, as in `row["client_id"]`."""
 
 
 class Transaction(Protocol):
-    """What a unit of work is given: its statements see one another and commit together."""
+    """The transaction passed to a unit of work. Its statements see one another's changes and commit together."""
 
     async def one(self, query: Query, **values: Any) -> Row | None: ...
     async def all(self, query: Query, **values: Any) -> list[Row]: ...
     async def run(self, query: Query, **values: Any) -> int:
-        """Execute and return the number of rows touched."""
+        """Execute the statement and return the number of rows affected."""
         ...
 
     async def pause(self) -> None:
-        """Let others run, where a unit can be suspended: for decisions that take more than a millisecond."""
+        """Yield to the event loop if the driver can suspend a unit. For computations of more than a millisecond."""
         ...
 
 
-# A unit or a read of more rows than this is heavy: it is kept out of the way of the many small ones.
+# A unit or a read of more rows than this is heavy: it is scheduled so that small ones do not wait for it.
 HEAVY_ROWS = 100
-# So many rows of a long read are handed on at a time: well below a millisecond of work.
+# Rows per slice of a long read: well below a millisecond of work.
 SLICE_ROWS = 200
 
 Unit = Callable[[Transaction], Awaitable[T]]
@@ -41,7 +41,7 @@ Unit = Callable[[Transaction], Awaitable[T]]
 
 @dataclass
 class Counts:
-    """What a driver counts since its start: units written, commits, the time their askers waited, who waits now."""
+    """A driver's counts since its start (units written, commits, time waited for writes) and the units waiting now."""
 
     writes: int = 0
     commits: int = 0
@@ -50,7 +50,7 @@ class Counts:
 
 
 class Database(Protocol):
-    """A database that is open. Every method may raise StoreUnavailable: then nothing was promised."""
+    """An open database. Every method may raise StoreUnavailable; a write then has not been confirmed."""
 
     kind: str
     """`sqlite` or `postgresql`."""
@@ -58,53 +58,53 @@ class Database(Protocol):
     counts: Counts
 
     async def one(self, query: Query, **values: Any) -> Row | None:
-        """The first row of a read, or None."""
+        """Return the first row of a read, or None."""
         ...
 
     async def one_large(self, query: Query, **values: Any) -> Row | None:
-        """The one row of a read that goes through more than HEAVY_ROWS rows; others do not wait for it."""
+        """Return the only row of a read that scans more than HEAVY_ROWS rows, without delaying other reads."""
         ...
 
     async def all(self, query: Query, **values: Any) -> list[Row]:
-        """Every row of a read, from one snapshot."""
+        """Return every row of a read, from one snapshot."""
         ...
 
     def slices(self, query: Query, **values: Any) -> AsyncGenerator[list[Row], None]:
-        """Every row of a read, from one snapshot, a few hundred at a time while others run in between."""
+        """Yield every row of a read, from one snapshot, in slices of SLICE_ROWS; other tasks run in between."""
         ...
 
     async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
-        """Run a unit of work; what it did is durable when this returns. An exception it raises undoes it all.
+        """Run a unit of work and return its result once its changes are durable. An exception in the unit undoes them.
 
-        Units of one `line` (a feed) wait for one another here, not in the database. `rows` is about how many it
-        writes: a heavy one lets the small ones that wait go first, and may await `Transaction.pause`.
+        Units with the same `queue_key` (a feed) wait for one another here, not in the database. `rows` estimates how
+        many rows the unit writes: a heavy unit runs after the small ones that wait, and may await `Transaction.pause`.
         """
         ...
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:
-        """A unit of work of one statement, which is atomic by itself: the cheapest durable write."""
+        """Run a unit of work of a single statement, which is atomic by itself: the cheapest durable write."""
         ...
 
     async def clock_ms(self) -> int | None:
-        """The database's own time in milliseconds since 1970 UTC; None where it is this machine's."""
+        """Return the database's time in milliseconds since 1970 UTC; None if the database uses this machine's clock."""
         ...
 
     async def under_schema_lock(self, change: Callable[["SchemaChange"], Awaitable[T]]) -> T:
-        """Run `change` in one transaction that no other migration can enter meanwhile; again after a deadlock."""
+        """Run `change` in a transaction that excludes other migrations, and run it again after a deadlock."""
         ...
 
     async def close(self) -> None:
-        """Finish the units that wait, then let go of the database."""
+        """Finish the waiting units, then close the database."""
         ...
 
 
 class SchemaChange(Transaction, Protocol):
-    """What a migration is given."""
+    """The transaction passed to a migration."""
 
     async def script(self, text: str) -> None:
-        """Execute the statements of a migration."""
+        """Execute the statements of a script."""
         ...
 
     async def keep_copy(self, name: str) -> str | None:
-        """Copy the database as it is beside itself; returns where, or None where the database cannot do it."""
+        """Copy the database to a file beside it and return the path; None if the driver does not support this."""
         ...

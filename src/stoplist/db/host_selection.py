@@ -1,4 +1,4 @@
-"""To which PostgreSQL a connection goes: to the first of its hosts that answers, takes writes and keeps its word."""
+"""Chooses the PostgreSQL host: the first that answers, is a primary, and commits durably."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from stoplist.db.postgresql_errors import state_of
+from stoplist.db.postgresql_errors import sqlstate_of
 
 MINIMUM_VERSION = 15
 CONNECT_TIMEOUT_S = 5.0
@@ -18,87 +18,88 @@ _LOG = logging.getLogger(__name__)
 
 _HOSTS = re.compile(r"(postgresql://(?:[^/?#]*@)?)([^/?#]*)(.*)", re.DOTALL)
 
-# Asked of each connection, as one statement: a role may set its own defaults, and a host may have become a standby.
+# Tested on each connection, in one statement: a role may set its own defaults, and a host may have become a standby.
 _CONDITIONS = {
     "NOT pg_is_in_recovery()": (
-        "This PostgreSQL is a standby, and a standby is never read from. Name the primary in STOPLIST_DATABASE_URL, or "
-        "all hosts with commas between (postgresql://USER@HOST,HOST/NAME): the one that takes writes is found."
+        "This PostgreSQL is a standby, and Stoplist never reads from a standby. Name the primary in "
+        "STOPLIST_DATABASE_URL, or all hosts, separated by commas (postgresql://USER@HOST,HOST/NAME): Stoplist then "
+        "finds the primary."
     ),
     "current_setting('synchronous_commit') <> 'off'": (
         "PostgreSQL has synchronous_commit = off, so a crash could lose an answer already given. "
         "Set it to on for this database and role (ALTER DATABASE … SET synchronous_commit = on)."
     ),
 }
-# A pooler tells every client a process number of its own making.
+# A pooler reports a process number of its own to each client.
 _IS_DIRECT = "pg_backend_pid() = {}"
 _POOLED = (
-    "There is a connection pooler before PostgreSQL, and a statement that was prepared through it may meet another one "
-    "of the same name: set STOPLIST_DATABASE_PREPARED=off, or connect to PostgreSQL itself."
+    "There is a connection pooler in front of PostgreSQL, and prepared statements of different clients may collide "
+    "there: set STOPLIST_DATABASE_PREPARED=off, or connect to PostgreSQL directly."
 )
 
 
-class Unfit(asyncpg.InterfaceError):
-    """A server that must not be used: refused at the start, and the store's trouble if it becomes so later."""
+class UnsuitableServer(asyncpg.InterfaceError):
+    """The server must not be used. At startup this is a settings error, later StoreUnavailable."""
 
 
 class PostgresqlConnection(asyncpg.Connection):
-    """A connection that knows whether others have been given up since it was made."""
+    """A connection with the connector's generation at the time it was opened."""
 
     generation = 0
 
 
 class Connector:
-    """Makes connections to the one of the hosts that is fit; begins with the one that was so last."""
+    """Opens connections to the first suitable host, beginning with the one used last."""
 
     def __init__(self, url: str, *, prepared: bool) -> None:
-        self._urls = list(_one_by_one(url))
-        self._first = 0
+        self._urls = list(_url_per_host(url))
+        self._first_host = 0
         self._prepared = prepared
-        self._told: str | None = None
+        self._logged_reason: str | None = None
         self.generation = 0
 
-    def give_up_all(self) -> None:
-        """Whatever is connected now must be replaced before it is used again."""
+    def invalidate_all(self) -> None:
+        """Invalidate all open connections: each is replaced before its next use."""
         self.generation += 1
 
     async def __call__(self, *_: Any, **options: Any) -> PostgresqlConnection:
-        """A new connection. Raises what the last host answered, or Unfit if any host was."""
+        """Open a connection. Raise the error of the last host, or UnsuitableServer if any host was unsuitable."""
         failure: Exception | None = None
         count = len(self._urls)
-        for at in [(self._first + step) % count for step in range(count)]:
+        for at in [(self._first_host + step) % count for step in range(count)]:
             try:
                 connection = await self._connect(self._urls[at], **options)
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 if isinstance(error, ValueError):
                     raise
-                failure = failure if isinstance(failure, Unfit) else error
-                self._tell(error)
-                # Before the next one is tried: whoever has no time left for it lets the others begin there.
-                self._first = (at + 1) % count
+                failure = failure if isinstance(failure, UnsuitableServer) else error
+                self._log_unsuitable(error)
+                # Set before the next host is tried, so that after a timeout the next caller begins there.
+                self._first_host = (at + 1) % count
             else:
-                self._first, self._told = at, None
+                self._first_host, self._logged_reason = at, None
                 return connection
         raise failure or AssertionError
 
-    def _tell(self, error: Exception) -> None:
-        """Say once why a server that answers is not used; whoever asks learns only that there is trouble."""
-        if isinstance(error, Unfit) and str(error) != self._told:
-            self._told = str(error)
-            _LOG.warning("A PostgreSQL that answers is not used", extra={"fields": {"why": self._told}})
+    def _log_unsuitable(self, error: Exception) -> None:
+        """Log once why a server that answers is not used; callers see only a generic error."""
+        if isinstance(error, UnsuitableServer) and str(error) != self._logged_reason:
+            self._logged_reason = str(error)
+            _LOG.warning("PostgreSQL answers but is not used", extra={"fields": {"why": self._logged_reason}})
 
     async def _connect(self, url: str, **options: Any) -> PostgresqlConnection:
-        # Each host has its share of the time, for one that is cut off answers nothing at all.
+        # Each host gets a share of the time, because a host that is cut off never answers.
         timeout_s = CONNECT_TIMEOUT_S / len(self._urls)
         generation = self.generation
-        # What the address asks of a host is asked below; the library trusts what a pooler remembers of it.
-        asked: dict[str, Any] = {
+        # `_check` below tests the role of the host; asyncpg would trust what a pooler remembers.
+        connect_options: dict[str, Any] = {
             "connection_class": PostgresqlConnection,
             **options,
             "timeout": timeout_s,
             "target_session_attrs": "any",
         }
         async with asyncio.timeout(timeout_s):
-            connection: PostgresqlConnection = await asyncpg.connect(url, **asked)
+            connection: PostgresqlConnection = await asyncpg.connect(url, **connect_options)
             try:
                 await _check(connection, prepared=self._prepared, timeout_s=timeout_s)
             except BaseException:
@@ -109,10 +110,10 @@ class Connector:
 
 
 async def _check(connection: Any, *, prepared: bool, timeout_s: float) -> None:
-    """Refuse a server that is too old, is a standby, forgets commits, or is not the one that statements will reach."""
+    """Raise UnsuitableServer if the server is too old, a standby, loses commits, or is an unexpected pooler."""
     version = connection.get_server_version().major
     if version < MINIMUM_VERSION:
-        raise Unfit(f"This is PostgreSQL {version}; Stoplist needs {MINIMUM_VERSION} or newer.")
+        raise UnsuitableServer(f"This is PostgreSQL {version}; Stoplist needs {MINIMUM_VERSION} or newer.")
     conditions = dict(_CONDITIONS)
     if prepared:
         conditions[_IS_DIRECT.format(connection.get_server_pid())] = _POOLED
@@ -120,16 +121,16 @@ async def _check(connection: Any, *, prepared: bool, timeout_s: float) -> None:
         return
     for condition, text in conditions.items():
         if not await _holds(connection, condition, timeout_s):
-            raise Unfit(text)
+            raise UnsuitableServer(text)
 
 
 async def _holds(connection: Any, condition: str, timeout_s: float) -> bool:
-    # One round trip and nothing prepared: without values the library sends the text alone, and returns how many rows.
+    # One round trip and nothing prepared: without values asyncpg sends the plain text and returns the row count.
     return bool(await connection.execute(f"SELECT WHERE {condition}", timeout=timeout_s) == "SELECT 1")
 
 
-def _one_by_one(url: str) -> Iterator[str]:
-    """The same address once for each host that it names."""
+def _url_per_host(url: str) -> Iterator[str]:
+    """Yield the URL once per host in it, with that host alone."""
     parts = _HOSTS.fullmatch(url)
     if parts is None:
         yield url
@@ -139,14 +140,14 @@ def _one_by_one(url: str) -> Iterator[str]:
         yield f"{start}{host}{rest}"
 
 
-def reason(error: Exception) -> str:
-    """Why a connection failed, in words that repeat no secret."""
+def failure_reason(error: Exception) -> str:
+    """Return why a connection failed, without repeating a secret."""
     if isinstance(error, ssl.SSLError):
         why = getattr(error, "verify_message", "") or getattr(error, "reason", "") or type(error).__name__
-        return f"TLS failed ({why}): sslrootcert in the address names the authority to trust"
-    # The words about a malformed address quote it, and a password that is not encoded may lie anywhere in it.
+        return f"TLS failed ({why}): sslrootcert in the URL names the authority to trust"
+    # The message about a malformed URL quotes it, and an unencoded password may be anywhere in it.
     if isinstance(error, ValueError):
-        return "the address is malformed (special characters in its password must be percent-encoded)"
+        return "the URL is malformed (special characters in its password must be percent-encoded)"
     if isinstance(error, TimeoutError):
-        return f"it does not answer within {CONNECT_TIMEOUT_S:g} s"
-    return str(error) or f"{type(error).__name__} ({state_of(error)})"
+        return f"no answer within {CONNECT_TIMEOUT_S:g} s"
+    return str(error) or f"{type(error).__name__} ({sqlstate_of(error)})"

@@ -1,4 +1,4 @@
-"""Which driver a database address means."""
+"""Opening a database: the driver and the file that a database URL stands for."""
 
 import fcntl
 import os
@@ -14,27 +14,27 @@ _SQLITE = "sqlite:///"
 
 
 def sqlite_path(database_url: str) -> Path | None:
-    """The file that an address names; None for PostgreSQL."""
+    """Return the path of the SQLite file; None for PostgreSQL."""
     return Path(database_url.removeprefix(_SQLITE)) if database_url.startswith(_SQLITE) else None
 
 
-def make_folder(database_url: str) -> None:
-    """The folder of a SQLite file exists, for its owner alone if it had to be made."""
+def create_folder(database_url: str) -> None:
+    """Create the folder of a SQLite file, with mode 0700, unless it exists."""
     path = sqlite_path(database_url)
     if path is None:
         return
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingsError(f"The folder {path.parent} cannot be made: {error.strerror}.") from None
+        raise SettingsError(f"The folder {path.parent} cannot be created: {error.strerror}.") from None
 
 
 @contextmanager
-def served_alone(database_url: str, *, refusal: str | None = None) -> Iterator[None]:
-    """While this lasts no other server can serve the same SQLite file; PostgreSQL takes any number.
+def single_server_lock(database_url: str, *, refusal: str | None = None) -> Iterator[None]:
+    """Keep other servers from serving the same SQLite file within this context. Do nothing for PostgreSQL.
 
-    The lock is the operating system's: it ends with the process, however that ends. `refusal` is the text where
-    another process has it.
+    The lock is the operating system's and ends with the process, even after a crash. Raise SettingsError, with
+    `refusal` as its text, if another process holds the lock.
     """
     path = sqlite_path(database_url)
     if path is None:
@@ -46,15 +46,15 @@ def served_alone(database_url: str, *, refusal: str | None = None) -> Iterator[N
         except BlockingIOError:
             raise SettingsError(
                 refusal
-                or f"Another server runs on {path} (or `stoplist copy` reads it), and one SQLite database is served by "
-                "one process. Stop that one, choose another --data-dir, or move to PostgreSQL."
+                or f"Another server uses {path}, or `stoplist copy` reads it. Only one process can serve a SQLite "
+                "database: stop the other one, choose another --data-dir, or move to PostgreSQL."
             ) from None
         yield
 
 
 def _lock_file(path: Path) -> TextIO:
     try:
-        # For its owner alone: another user who may open it could hold it.
+        # Mode 0600: another user who could open the file could hold the lock.
         lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return os.fdopen(lock, "w")
     except OSError as error:
@@ -62,7 +62,7 @@ def _lock_file(path: Path) -> TextIO:
 
 
 async def open_database(database_url: str, *, create: bool, pool_size: int = 20, prepared: bool = True) -> Database:
-    """Open a database; SettingsError when it cannot be. `create` makes an absent SQLite file."""
+    """Open a database. Raise SettingsError if this fails. `create` creates a missing SQLite file."""
     path = sqlite_path(database_url)
     if path is not None:
         from stoplist.db.sqlite import Sqlite  # noqa: PLC0415 - a start on PostgreSQL needs no sqlite3

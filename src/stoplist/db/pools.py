@@ -1,6 +1,7 @@
-"""Connections that many share: who waits for one, how many may, and what becomes of one that failed.
+"""Connection pools: bounded waiting, and replacement of connections that failed.
 
-Nothing is set for a session, so a connection is handed on without a reset, which saves a round trip a statement.
+No session settings are used, so a connection returns to its pool without a reset, which saves a round trip per
+statement.
 """
 
 import asyncio
@@ -11,18 +12,25 @@ from typing import Any
 import asyncpg
 
 from stoplist.db.host_selection import Connector, PostgresqlConnection
-from stoplist.db.postgresql_errors import RAISED, STANDBY_STATE, is_of_the_store, state_of, translated, unavailable
+from stoplist.db.postgresql_errors import (
+    DRIVER_ERRORS,
+    STANDBY_STATE,
+    is_store_failure,
+    sqlstate_of,
+    store_unavailable,
+    translated_errors,
+)
 from stoplist.errors import StoreUnavailable
 
 ACQUIRE_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 10.0
 SETTLE_TIMEOUT_S = 1.0
-WAITING_ASKERS = 1_000
-"""So many may wait for a connection of a pool: as many as ten slow connections (50 ms a statement) serve in 5 s."""
+MAX_WAITING_REQUESTS = 1_000
+"""How many may wait for a connection of one pool: as many as ten slow connections (50 ms a statement) serve in 5 s."""
 
 
 class BoundedSemaphore:
-    """A semaphore whose queue is bounded: waiters are served in order, and refused at once where too many wait."""
+    """A semaphore with a bounded queue: waiters are served in order, and refused at once if too many wait."""
 
     def __init__(self, size: int) -> None:
         self._free = asyncio.Semaphore(size)
@@ -33,9 +41,9 @@ class BoundedSemaphore:
         return self._free.locked()
 
     async def acquire(self, *, is_bounded: bool = True) -> None:
-        """Raises StoreUnavailable at once where too many wait; those of a line are counted there."""
-        if is_bounded and self._waiting >= WAITING_ASKERS:
-            raise StoreUnavailable("Too many requests wait for the database at the moment: try again shortly.")
+        """Raise StoreUnavailable at once if too many wait. With `is_bounded` False the caller bounds its own queue."""
+        if is_bounded and self._waiting >= MAX_WAITING_REQUESTS:
+            raise StoreUnavailable("Too many requests are waiting for the database: try again shortly.")
         self._waiting += 1
         try:
             await self._free.acquire()
@@ -46,9 +54,9 @@ class BoundedSemaphore:
         self._free.release()
 
     @contextlib.asynccontextmanager
-    async def taken(self) -> AsyncGenerator[None, None]:
-        """There is room in the block. Raises StoreUnavailable where there is none in time."""
-        with translated(is_certain=True):
+    async def slot(self) -> AsyncGenerator[None, None]:
+        """Hold one slot within this context. Raise StoreUnavailable if none is free in time."""
+        with translated_errors(is_certain=True):
             async with asyncio.timeout(ACQUIRE_TIMEOUT_S):
                 await self.acquire()
         try:
@@ -58,34 +66,34 @@ class BoundedSemaphore:
 
 
 class Connections:
-    """A pool of connections, made when they are needed."""
+    """A pool that opens connections when they are needed."""
 
     def __init__(self, connector: Connector, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
         self._connector, self._pool = connector, pool
         self._capacity = BoundedSemaphore(pool.get_max_size())
 
     @classmethod
-    async def of(cls, connector: Connector, size: int, *, prepared: bool) -> "Connections":
-        """At most `size` at a time; none is made yet."""
+    async def create(cls, connector: Connector, size: int, *, prepared: bool) -> "Connections":
+        """Create a pool of at most `size` connections. None is opened yet."""
         pool = await asyncpg.create_pool(
             connect=connector,
             connection_class=PostgresqlConnection,
             min_size=0,
             max_size=size,
-            reset=_keep,
+            reset=_no_reset,
             command_timeout=STATEMENT_TIMEOUT_S,
             statement_cache_size=256 if prepared else 0,
         )
         return cls(connector, pool)
 
-    async def make_one(self) -> None:
-        """One is there; raises what the database says instead."""
+    async def connect_once(self) -> None:
+        """Open one connection, and raise the driver's own error if that fails."""
         await self._pool.release(await self._pool.acquire())
 
     @contextlib.asynccontextmanager
-    async def one(self) -> AsyncGenerator[Any, None]:
-        """A connection that nobody else uses meanwhile. Raises StoreUnavailable where there is none in time."""
-        connection = await self._acquired()
+    async def acquire(self) -> AsyncGenerator[Any, None]:
+        """Lend a connection for this context. Raise StoreUnavailable if none is free in time."""
+        connection = await self._acquire_in_time()
         try:
             yield connection
         except BaseException as failure:
@@ -93,41 +101,42 @@ class Connections:
                 await asyncio.shield(_finish(connection))
             elif isinstance(failure, asyncpg.InternalClientError):
                 end(connection)
-            elif isinstance(failure, TimeoutError) or state_of(failure) == STANDBY_STATE:
-                # A server that lives would have ended the statement before: nobody else need find that out for himself.
-                self._connector.give_up_all()
+            elif isinstance(failure, TimeoutError) or sqlstate_of(failure) == STANDBY_STATE:
+                # A healthy server would have timed the statement out first, so treat this one as dead and drop all
+                # connections.
+                self._connector.invalidate_all()
             raise
         finally:
             await self._release(connection)
 
     async def close(self) -> None:
-        """Whoever still asks is refused; where the server does not say goodbye, it is left."""
+        """Close all connections and refuse further callers. Give up on a server that does not answer in time."""
         with contextlib.suppress(TimeoutError, OSError):
             await asyncio.wait_for(self._pool.close(), ACQUIRE_TIMEOUT_S)
 
-    async def _acquired(self) -> Any:
-        # Every request comes this way, so there is nothing here that those who need not wait could do without: how long
-        # a new connection may take is the connector's to say. Whoever waits for room has no more than that for both.
+    async def _acquire_in_time(self) -> Any:
+        # This is on the path of every request, so a timeout is set only if the caller must wait for capacity. The
+        # connector itself limits the time to open a connection.
         try:
             if not self._capacity.is_full:
-                return await self._entered()
+                return await self._acquire()
             async with asyncio.timeout(ACQUIRE_TIMEOUT_S):
-                return await self._entered()
-        except RAISED as error:
-            if not is_of_the_store(error):
+                return await self._acquire()
+        except DRIVER_ERRORS as error:
+            if not is_store_failure(error):
                 raise
-            raise unavailable(error, is_certain=True) from error
+            raise store_unavailable(error, is_certain=True) from error
 
-    async def _entered(self) -> Any:
+    async def _acquire(self) -> Any:
         await self._capacity.acquire()
         try:
-            return await self._current()
+            return await self._acquire_current()
         except BaseException:
             self._capacity.release()
             raise
 
-    async def _current(self) -> Any:
-        """A connection that was made since others were given up."""
+    async def _acquire_current(self) -> Any:
+        """Acquire a connection of the current generation, and close older ones."""
         while True:
             connection: Any = await self._pool.acquire()
             if connection.generation == self._connector.generation:
@@ -135,12 +144,12 @@ class Connections:
             connection.terminate()
 
     async def _release(self, connection: Any) -> None:
-        """It is back in the pool, or closed: what was answered stands, whatever becomes of the connection."""
+        """Return a connection to the pool, or close it if that fails. The result of its statement stands either way."""
         try:
             await self._pool.release(connection, timeout=SETTLE_TIMEOUT_S)
         except TimeoutError:
-            # Not even an order to stop is confirmed: the others lead to the same host, where each would be waited for.
-            self._connector.give_up_all()
+            # The server does not even confirm a cancel. The other connections lead to the same host and would hang too.
+            self._connector.invalidate_all()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
             end(connection)
         finally:
@@ -148,7 +157,7 @@ class Connections:
 
 
 async def _finish(connection: Any) -> None:
-    """A statement that was given up before it was run is at its end, so that a pooler may lend the server to others."""
+    """End a statement that was cancelled, so that a connection pooler can lend the server to other clients."""
     try:
         await connection.execute("", timeout=SETTLE_TIMEOUT_S)
     except Exception:
@@ -156,10 +165,10 @@ async def _finish(connection: Any) -> None:
 
 
 def end(connection: Any) -> None:
-    """It is closed; the server undoes what was left in it."""
-    with contextlib.suppress(asyncpg.InterfaceError):  # the library has let go of it already
+    """Close the connection; the server rolls back an open transaction."""
+    with contextlib.suppress(asyncpg.InterfaceError):  # asyncpg has released it already
         connection.terminate()
 
 
-async def _keep(connection: Any) -> None:
-    """Return a connection to the pool as it is."""
+async def _no_reset(connection: Any) -> None:
+    """Reset nothing when a connection returns to the pool."""

@@ -1,4 +1,4 @@
-"""PostgreSQL's errors: which are the store's trouble, which are worth another try, which are defects of ours."""
+"""Classifies PostgreSQL's errors: the store is unavailable, the transaction is retryable, or our code is wrong."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,60 +7,60 @@ import asyncpg
 
 from stoplist.errors import StoreUnavailable
 
-# Classes of SQLSTATE that are the store's trouble: connection, resources, operator intervention, system error, lock not
-# available, read-only (a standby), a transaction that was idle or open too long, login or database gone (being
+# Classes of SQLSTATE that mean the store is unavailable: connection, resources, operator intervention, system error,
+# lock not available, read-only (a standby), a transaction that was idle or open too long, login or database gone (being
 # restored).
 _STORE_STATES = ("08", "53", "57", "58", "25006", "25P03", "25P04", "55P03", "28", "3D")
-# Of these, what may come after the commit: the connection broke, or the server was told to end it.
+# Of these, the ones that may follow a commit: the connection broke, or the server was told to end it.
 _UNCERTAIN_STATES = ("08", "57P01", "57P02")
-_AGAIN_STATES = ("40001", "40P01")
-# A statement that was prepared on one server process and met another.
+_RETRYABLE_STATES = ("40001", "40P01")
+# A statement was prepared on one server process and executed on another.
 _POOLER_STATES = ("26000", "42P05")
 STANDBY_STATE = "25006"
-# The library is at a loss, with an InternalClientError, where a server says goodbye between two statements (25P03,
-# 57P01) and the next one is sent before the connection is seen to be closed.
-RAISED = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError)
+# asyncpg raises InternalClientError if a server ends the connection between two statements (25P03, 57P01) and the next
+# statement is sent before the close is noticed.
+DRIVER_ERRORS = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError)
 
 
 @contextlib.contextmanager
-def translated(*, is_certain: bool = False) -> Iterator[None]:
-    """The store's trouble becomes StoreUnavailable; the server's text, which may hold rows, goes no further.
+def translated_errors(*, is_certain: bool = False) -> Iterator[None]:
+    """Turn store failures into StoreUnavailable, without the server's text, which may contain rows.
 
-    `is_certain` says that nothing was sent yet, so that nothing can have been stored.
+    `is_certain` means that nothing has been sent yet, so nothing can have been stored.
     """
     try:
         yield
-    except RAISED as error:
-        if not is_of_the_store(error):
-            raise  # a defect of ours
-        raise unavailable(error, is_certain=is_certain) from error
+    except DRIVER_ERRORS as error:
+        if not is_store_failure(error):
+            raise  # a defect in our code
+        raise store_unavailable(error, is_certain=is_certain) from error
 
 
-def unavailable(error: Exception, *, is_certain: bool) -> StoreUnavailable:
-    """What the store's trouble is told as."""
-    state = state_of(error)
+def store_unavailable(error: Exception, *, is_certain: bool) -> StoreUnavailable:
+    """Return the StoreUnavailable for a store failure."""
+    state = sqlstate_of(error)
     return StoreUnavailable(
         f"The database cannot serve this now (SQLSTATE {state}): {_remedy(state)}.",
         is_uncertain=not is_certain and state.startswith(_UNCERTAIN_STATES),
     )
 
 
-def is_of_the_store(error: Exception) -> bool:
-    """Whether it is for the operator of the database, and not for us, to look into."""
-    if isinstance(error, ValueError) or not isinstance(error, RAISED):
+def is_store_failure(error: Exception) -> bool:
+    """Return whether the error is for the operator of the database to fix, not a defect in our code."""
+    if isinstance(error, ValueError) or not isinstance(error, DRIVER_ERRORS):
         return False
-    return state_of(error).startswith((*_STORE_STATES, *_POOLER_STATES))
+    return sqlstate_of(error).startswith((*_STORE_STATES, *_POOLER_STATES))
 
 
-def is_worth_another_try(error: Exception) -> bool:
-    """Whether the transaction was undone by what another one did at the same time, a migration included."""
+def is_retryable(error: Exception) -> bool:
+    """Return whether a concurrent transaction (a migration included) caused the rollback."""
     if isinstance(error, asyncpg.InvalidCachedStatementError):
         return True
-    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _AGAIN_STATES
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _RETRYABLE_STATES
 
 
-def state_of(error: BaseException) -> str:
-    """Its SQLSTATE; of whatever has none, that of a connection that failed."""
+def sqlstate_of(error: BaseException) -> str:
+    """Return the SQLSTATE of the error; for an error without one, the class of a failed connection."""
     return getattr(error, "sqlstate", None) or "08"
 
 

@@ -1,7 +1,7 @@
--- What a database remembers of itself.
+-- The deployment row, which identifies a database, and the checks before a migration.
 
 -- name: has_deployment
--- By a column of ours, since other products may have a table of that name.
+-- Tested by one of our columns, because other products may have a table of this name.
 SELECT name AS found FROM pragma_table_info('deployment') WHERE name = 'oldest_program'  -- only: sqlite
 SELECT column_name AS found FROM information_schema.columns  -- only: postgresql
 WHERE table_schema = current_schema() AND table_name = 'deployment' AND column_name = 'oldest_program'  -- only: postgresql
@@ -21,5 +21,5 @@ VALUES (1, :environment, 0, '0.0.0', :created_ms)
 UPDATE deployment SET schema_version = :schema_version, oldest_program = :oldest_program WHERE one_row = 1
 
 -- name: copy_under_way
--- Since schema 3; a row for each table, of which one is enough to know.
+-- Since schema 3. The table has a row per copied table; any row means that a copy is under way.
 SELECT table_name FROM copy_progress LIMIT 1

@@ -1,7 +1,7 @@
-"""Named statements: read from the `queries.sql` beside the feature that owns them.
+"""Named statements, read from the `queries.sql` beside the code that uses them.
 
 A statement begins with `-- name: some_name`; parameters are written `:some_parameter`. A line that ends in
-`-- only: sqlite` or `-- only: postgresql` is left out for the other database: that line says where the two differ.
+`-- only: sqlite` or `-- only: postgresql` is left out for the other database.
 """
 
 import re
@@ -16,7 +16,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
 class Query(msgspec.Struct, frozen=True):
-    """One statement in both dialects; `parameters` is their order in the PostgreSQL text (`$1`, `$2`, …)."""
+    """A statement in both dialects; `parameters` are named in the order of `$1`, `$2`, … in `postgresql`."""
 
     name: str
     sqlite: str
@@ -25,12 +25,12 @@ class Query(msgspec.Struct, frozen=True):
 
 
 def load_queries(package: str) -> dict[str, Query]:
-    """The statements of `package`'s queries.sql, by name."""
+    """Return the statements of the queries.sql in `package`, by name."""
     return parse_queries(resources.files(package).joinpath("queries.sql").read_text("utf-8"))
 
 
 def parse_queries(text: str) -> dict[str, Query]:
-    """The statements of a queries.sql; a name used twice is a ValueError."""
+    """Return the statements in `text`, by name. Raise ValueError if a name is used twice."""
     _, *parts = _NAME.split(text)
     names, bodies = parts[::2], parts[1::2]
     if len(set(names)) != len(names):
@@ -39,7 +39,7 @@ def parse_queries(text: str) -> dict[str, Query]:
 
 
 def only_for(dialect: str, text: str) -> str:
-    """`text` without the lines of the other dialect and without comments."""
+    """Return `text` without comments and without the lines of the other dialect."""
     lines = (line for line in text.splitlines() if _dialect_of(line) in (None, dialect))
     return "\n".join(line for line in (_without_comment(line) for line in lines) if line)
 
@@ -47,15 +47,15 @@ def only_for(dialect: str, text: str) -> str:
 def _query(name: str, body: str) -> Query:
     postgresql = only_for("postgresql", body).rstrip(";")
     parameters = tuple(dict.fromkeys(_PARAMETER.findall(postgresql)))
-    numbered = _PARAMETER.sub(lambda found: f"${parameters.index(found[1]) + 1}", postgresql)
+    numbered = _PARAMETER.sub(lambda match: f"${parameters.index(match[1]) + 1}", postgresql)
     return Query(name, only_for("sqlite", body).rstrip(";"), numbered, parameters)
 
 
 def _dialect_of(line: str) -> str | None:
-    found = _ONLY.search(line)
-    if found and found[1] not in DIALECTS:
-        raise ValueError(f"no such dialect: {found[1]}")
-    return found[1] if found else None
+    match = _ONLY.search(line)
+    if match and match[1] not in DIALECTS:
+        raise ValueError(f"no such dialect: {match[1]}")
+    return match[1] if match else None
 
 
 def _without_comment(line: str) -> str:

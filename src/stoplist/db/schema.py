@@ -1,7 +1,7 @@
-"""The schema: numbered migrations that only add, and what a program checks before it works on a database.
+"""The schema: numbered migrations that only add, and the checks before a program uses a database.
 
 A migration is `migrations/NNNN_title.sql`; its first line `-- oldest program: X.Y.Z` names the oldest release that
-may go on running once it is applied. Source: docs/interface.md section D1, Environment and Schema.
+may keep running once the migration is applied. Source: docs/interface.md section D1, Environment and Schema.
 """
 
 import re
@@ -26,7 +26,7 @@ _OLDEST = re.compile(r"^-- oldest program: (\d+\.\d+\.\d+)$", re.MULTILINE)
 
 
 class Migration(NamedTuple):
-    """One step: its number, the text for both databases, and the oldest release that may run afterwards."""
+    """A migration: its number, its text for both databases, and the oldest release that may run afterwards."""
 
     number: int
     text: str
@@ -34,7 +34,7 @@ class Migration(NamedTuple):
 
 
 class Deployment(NamedTuple):
-    """What a database remembers of itself; `is_incomplete` while `stoplist copy` has not finished filling it."""
+    """The deployment row of a database. `is_incomplete` while `stoplist copy` has not finished filling it."""
 
     environment: str
     schema_version: int
@@ -42,8 +42,8 @@ class Deployment(NamedTuple):
     is_incomplete: bool = False
 
 
-class Migrated(NamedTuple):
-    """What `migrate` did: from which schema to which (0: there was none), and where the copy lies, if one was made."""
+class MigrationResult(NamedTuple):
+    """The schema versions before (0: none) and after a migration, and the path of the copy, if one was made."""
 
     before: int
     after: int
@@ -51,7 +51,7 @@ class Migrated(NamedTuple):
 
 
 def load_migrations() -> list[Migration]:
-    """The migrations of this release, in order."""
+    """Return the migrations of this release, in order."""
     files = (file for file in resources.files(__package__).joinpath("migrations").iterdir())
     return sorted(_migration(file.name, file.read_text("utf-8")) for file in files if file.name.endswith(".sql"))
 
@@ -63,77 +63,78 @@ async def migrate(
     now_ms: int,
     migrations: Sequence[Migration] | None = None,
     program: str = __version__,
-) -> Migrated:
-    """Bring the schema up to date, creating it in an empty database; safe to run twice at once.
+) -> MigrationResult:
+    """Bring the schema up to date, or create it in an empty database. Safe to run twice at once.
 
-    Refuses (SettingsError) a database of the other environment or of a release that shuts this one out.
+    Raise SettingsError if the database belongs to the other environment, to another product, or to a newer release
+    that excludes this one.
     """
     steps = load_migrations() if migrations is None else migrations
 
-    async def change(change: SchemaChange) -> Migrated:
-        known = await _read(change)
-        if known:
-            check(known, environment=environment, newest=steps[-1].number, program=program, may_be_old=True)
+    async def change(change: SchemaChange) -> MigrationResult:
+        deployment = await _read(change)
+        if deployment:
+            check(deployment, environment=environment, newest=steps[-1].number, program=program, may_be_old=True)
         elif await change.one(_ANY_TABLE):
             raise SettingsError(
-                "This database holds the tables of something else, and Stoplist needs one of its own: "
+                "This database holds the tables of another product, and Stoplist needs a database of its own: "
                 "name an empty one with STOPLIST_DATABASE_URL."
             )
-        before = known.schema_version if known else 0
+        before = deployment.schema_version if deployment else 0
         pending = [step for step in steps if step.number > before]
-        copy = await change.keep_copy(f"before-{pending[0].number:04}") if known and pending else None
+        copy = await change.keep_copy(f"before-{pending[0].number:04}") if deployment and pending else None
         for step in pending:
             await change.script(only_for(database.kind, step.text))
             if step.number == 1:
                 await change.run(_CREATE_DEPLOYMENT, environment=environment, created_ms=now_ms)
             await change.run(_RECORD_MIGRATION, schema_version=step.number, oldest_program=step.oldest_program)
-        return Migrated(before, max(before, steps[-1].number), copy)
+        return MigrationResult(before, max(before, steps[-1].number), copy)
 
     return await database.under_schema_lock(change)
 
 
-class Reads(Protocol):
-    """What can be asked for a row: a database, a transaction, or a file that is only looked at."""
+class RowSource(Protocol):
+    """The part of a database, a transaction or a read-only file that reads a row."""
 
     async def one(self, query: Query, **values: Any) -> Row | None: ...
 
 
-async def read(database: Reads) -> Deployment | None:
-    """What the database remembers of itself; None when it is empty."""
+async def read(database: RowSource) -> Deployment | None:
+    """Return the deployment row; None if the database has none."""
     return await _read(database)
 
 
 def check(
-    known: Deployment,
+    deployment: Deployment,
     *,
     environment: str | None,
     newest: int,
     program: str = __version__,
     may_be_old: bool = False,
 ) -> None:
-    """Refuse a database that this program must not work on. `environment` None takes the database's own."""
-    if environment is not None and known.environment != environment:
+    """Raise SettingsError if this program must not use the database. `environment` None accepts either one."""
+    if environment is not None and deployment.environment != environment:
         raise SettingsError(
-            f"This database belongs to the {known.environment} environment, but STOPLIST_ENVIRONMENT is {environment}. "
-            f"Set it to {known.environment}, or name another database: each environment has its own."
+            f"This database belongs to the {deployment.environment} environment, but STOPLIST_ENVIRONMENT is "
+            f"{environment}. Set it to {deployment.environment}, or name another database: each environment has one."
         )
-    if known.schema_version > newest and _version(program) < _version(known.oldest_program):
+    if deployment.schema_version > newest and _version(program) < _version(deployment.oldest_program):
         raise SettingsError(
-            f"This database was migrated for Stoplist {known.oldest_program} or newer; this is {program}. "
+            f"This database was migrated for Stoplist {deployment.oldest_program} or newer; this is {program}. "
             "Run the newer release, or restore the copy made before the migration."
         )
-    if known.is_incomplete:
+    if deployment.is_incomplete:
         raise SettingsError(
-            "`stoplist copy` has not finished filling this database: let it finish, or run the same command again, "
-            "which goes on where it was; or drop this database and make an empty one."
+            "`stoplist copy` has not finished filling this database: let it finish, or run the same command again to "
+            "resume it; or drop this database and create an empty one."
         )
-    if known.schema_version < newest and not may_be_old:
+    if deployment.schema_version < newest and not may_be_old:
         raise SettingsError(
-            f"The database has schema {known.schema_version}, this release needs {newest}: run `stoplist migrate`."
+            f"The database has schema {deployment.schema_version}, this release needs {newest}: run `stoplist migrate`."
         )
 
 
-async def _read(source: Reads) -> Deployment | None:
+async def _read(source: RowSource) -> Deployment | None:
     if await source.one(_HAS_DEPLOYMENT) is None:
         return None
     row = await source.one(_DEPLOYMENT)
@@ -146,7 +147,7 @@ async def _read(source: Reads) -> Deployment | None:
 def _migration(name: str, text: str) -> Migration:
     oldest = _OLDEST.search(text)
     if not oldest:
-        raise ValueError(f"{name} does not say which is the oldest program")
+        raise ValueError(f"{name} has no line `-- oldest program: X.Y.Z`")
     return Migration(int(name[:4]), text, oldest[1])
 
 

@@ -1,9 +1,9 @@
 """SQLite through the standard library: one writer that commits waiting units together, and several readers.
 
-Statements run on the event loop, in slices of about a millisecond; only long C calls go to a thread: COMMIT,
-checkpoints, the statements of a heavy unit, each of which does a whole batch, and the reads of big batches. Small
-units and heavy ones have queues of their own, served in turn: a group of small ones, then one heavy one.
-Why not all in a thread: docs/decisions/0004-sqlite-on-the-loop.md.
+Statements run on the event loop, in slices of about a millisecond. Only long C calls go to a thread: COMMIT,
+checkpoints, the statements of a heavy unit (each handles a whole batch), and the reads of big batches. Small and heavy
+units have separate queues, served in turn: a group of small ones, then one heavy one.
+Why not everything runs in a thread: docs/decisions/0004-sqlite-on-the-loop.md.
 """
 
 import asyncio
@@ -29,48 +29,48 @@ _ANY_TABLE = _QUERIES["any_table"]
 _HAS_DEPLOYMENT = _QUERIES["has_deployment"]
 
 MINIMUM_VERSION = (3, 38, 0)  # RETURNING (3.35), JSON functions built in (3.38)
-GROUP_UNITS = 256
-WAITING_UNITS = 10_000
+MAX_GROUP_UNITS = 256
+MAX_WAITING_UNITS = 10_000
 LOCK_WAIT_S = 5.0
 FILE_CHECK_S = 0.1
 CHECKPOINT_CHANGES = 10_000
 IDLE_READERS = 4
 HEAVY_READS = 2
-# A batch into a big feed touches thousands of index pages: with 16 MiB it takes a third longer, with 64 hardly less.
+# A batch into a big feed touches thousands of index pages: 16 MiB takes a third longer, 64 MiB is hardly faster.
 WRITER_CACHE_KIB = 32_768
 READER_CACHE_KIB = 16_384
 SMALL_CACHE_KIB = 2_048
 
-# Primary result codes that are the store's trouble, not a defect of ours: busy, locked, out of memory, read-only,
-# I/O error, corrupt, full, cannot open, locking protocol, no database.
+# Primary result codes that mean the store is unavailable, not a defect in our code: busy, locked, out of memory,
+# read-only, I/O error, corrupt, full, cannot open, locking protocol, no database.
 _STORE_CODES = frozenset((5, 6, 7, 8, 10, 11, 13, 14, 15, 26))
 _DAMAGED_CODES = frozenset((8, 11, 26))
 _BUSY = 5
 
 
 class Sqlite:
-    """The embedded database: a file, opened by `open`."""
+    """A SQLite database, opened by `open`."""
 
     kind = "sqlite"
 
     def __init__(self, path: Path, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
         self._path, self._writer, self._reader = path, writer, reader
-        self._file = _identity(path)
-        self._check_again_s = 0.0
+        self._file = _file_identity(path)
+        self._next_file_check_s = 0.0
         self.counts = Counts()
-        self._waiting: deque[_Job] = deque()
-        self._waiting_heavy: deque[_Job] = deque()
+        self._small_jobs: deque[_Job] = deque()
+        self._heavy_jobs: deque[_Job] = deque()
         self._work = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-write")
-        self._reading = ThreadPoolExecutor(HEAVY_READS, thread_name_prefix="sqlite-read")
+        self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-write")
+        self._read_threads = ThreadPoolExecutor(HEAVY_READS, thread_name_prefix="sqlite-read")
         self._changes_at_checkpoint = 0
         self._is_closing = False
         self._idle_readers: list[sqlite3.Connection] = []
-        self._writing = asyncio.create_task(self._write_groups())
+        self._write_task = asyncio.create_task(self._write_groups())
 
     @classmethod
     async def open(cls, path: Path, *, create: bool) -> "Sqlite":
-        """Open the file; with `create` an empty one is made where there is none, readable by its owner alone."""
+        """Open the file. With `create`, create a missing one with mode 0600. Raise SettingsError if this fails."""
         if sqlite3.sqlite_version_info < MINIMUM_VERSION:
             least = ".".join(map(str, MINIMUM_VERSION))
             raise SettingsError(
@@ -80,21 +80,21 @@ class Sqlite:
         try:
             if create:
                 _make_private_file(path)
-            with _translated():
+            with _translated_errors():
                 database = cls(
                     path, connect(path, cache_kib=WRITER_CACHE_KIB), connect(path, cache_kib=READER_CACHE_KIB)
                 )
         except (OSError, StoreUnavailable) as error:
             raise SettingsError(
                 f"The database file {path} cannot be opened ({error}): "
-                "check that the path is right, its folder exists and may be written to, and the disk has room."
+                "check that the path is right, its folder exists and is writable, and the disk has free space."
             ) from None
         return database
 
     async def one(self, query: Query, **values: Any) -> Row | None:
-        self._check_file_now_and_then()
+        self._check_file_if_due()
         try:
-            return _first(self._reader, query, values)
+            return _first_row(self._reader, query, values)
         except sqlite3.Error as error:
             raise _translate(error) from None
 
@@ -103,13 +103,13 @@ class Sqlite:
 
         def read() -> Row | None:
             with self._own_reader() as connection:
-                return _first(connection, query, values)
+                return _first_row(connection, query, values)
 
-        with _translated():
-            return await asyncio.get_running_loop().run_in_executor(self._reading, read)
+        with _translated_errors():
+            return await asyncio.get_running_loop().run_in_executor(self._read_threads, read)
 
     async def all(self, query: Query, **values: Any) -> list[Row]:
-        self._check_file_now_and_then()
+        self._check_file_if_due()
         rows = self._all_if_small(query, values)
         if rows is None:
             rows = []
@@ -123,10 +123,10 @@ class Sqlite:
         with self._own_reader() as connection:
             cursor = connection.cursor()
             try:
-                with _translated():
+                with _translated_errors():
                     cursor.execute(query.sqlite, values)
                 while True:
-                    with _translated():
+                    with _translated_errors():
                         rows = cursor.fetchmany(SLICE_ROWS)
                     yield rows
                     if len(rows) < SLICE_ROWS:
@@ -137,13 +137,13 @@ class Sqlite:
 
     async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
         if rows > HEAVY_ROWS:
-            return await self._queue(self._waiting_heavy, unit)  # type: ignore[no-any-return]
+            return await self._queue(self._heavy_jobs, unit)  # type: ignore[no-any-return]
         return await self._queue(  # type: ignore[no-any-return]
-            self._waiting, lambda: _in_savepoint(self._writer, unit)
+            self._small_jobs, lambda: _in_savepoint(self._writer, unit)
         )
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:
-        return await self._queue(self._waiting, lambda: _first(self._writer, query, values))
+        return await self._queue(self._small_jobs, lambda: _first_row(self._writer, query, values))
 
     async def clock_ms(self) -> int | None:
         return None
@@ -151,7 +151,7 @@ class Sqlite:
     async def under_schema_lock(self, change: Callable[[SchemaChange], Awaitable[T]]) -> T:
         connection = connect(self._path, cache_kib=SMALL_CACHE_KIB)
         try:
-            with _translated():
+            with _translated_errors():
                 await self._begin(connection)
                 result = await change(_SchemaChange(connection, self._path))
                 connection.execute("COMMIT")
@@ -162,19 +162,19 @@ class Sqlite:
     async def close(self) -> None:
         self._is_closing = True
         self._work.set()
-        await self._writing
-        self._thread.shutdown()
-        self._reading.shutdown()
+        await self._write_task
+        self._write_thread.shutdown()
+        self._read_threads.shutdown()
         for connection in (self._writer, self._reader, *self._idle_readers):
             connection.close()
 
     @contextlib.contextmanager
     def _own_reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection for a read that lasts longer than one slice, so that its snapshot is its own. In any thread."""
+        """Lend a connection, in any thread, to a read that outlasts one slice and so needs a snapshot of its own."""
         try:
             connection = self._idle_readers.pop()
         except IndexError:
-            with _translated():
+            with _translated_errors():
                 connection = connect(self._path, cache_kib=SMALL_CACHE_KIB)
         try:
             yield connection
@@ -185,20 +185,20 @@ class Sqlite:
                 connection.close()
 
     def _all_if_small(self, query: Query, values: dict[str, Any]) -> list[Row] | None:
-        """All rows, if there are fewer than in a slice: most reads have one or two, in half the time of `slices`."""
+        """Return all rows if they fit in one slice, else None. Halves the time of a read of one or two rows."""
         cursor = self._reader.cursor()
         try:
             rows = cursor.execute(query.sqlite, values).fetchmany(SLICE_ROWS)
         except sqlite3.Error as error:
             raise _translate(error) from None
         finally:
-            cursor.close()  # or a statement that has more rows keeps its snapshot
+            cursor.close()  # else a statement with more rows would keep its snapshot
         return rows if len(rows) < SLICE_ROWS else None
 
     async def _queue(self, queue: "deque[_Job]", work: Callable[..., Any]) -> Any:
-        if self._is_closing or len(queue) >= WAITING_UNITS:
-            raise StoreUnavailable("The database has too much to write at the moment: try again shortly.")
-        asked_ns = time.monotonic_ns()
+        if self._is_closing or len(queue) >= MAX_WAITING_UNITS:
+            raise StoreUnavailable("Too many writes are waiting for the database: try again shortly.")
+        started_ns = time.monotonic_ns()
         job = _Job(work, asyncio.get_running_loop().create_future())
         queue.append(job)
         self._work.set()
@@ -208,24 +208,24 @@ class Sqlite:
         finally:
             self.counts.waiting -= 1
             self.counts.writes += 1
-            self.counts.write_wait_ns += time.monotonic_ns() - asked_ns
+            self.counts.write_wait_ns += time.monotonic_ns() - started_ns
 
     async def _write_groups(self) -> None:
-        while self._waiting or self._waiting_heavy or not self._is_closing:
+        while self._small_jobs or self._heavy_jobs or not self._is_closing:
             await self._work.wait()
             self._work.clear()
-            while self._waiting or self._waiting_heavy:
-                if self._waiting:
-                    await self._write_group(self._run_waiting, self._waiting)
-                if self._waiting_heavy:
-                    await self._write_group(self._run_heavy, self._waiting_heavy)
+            while self._small_jobs or self._heavy_jobs:
+                if self._small_jobs:
+                    await self._write_group(self._run_small, self._small_jobs)
+                if self._heavy_jobs:
+                    await self._write_group(self._run_heavy, self._heavy_jobs)
 
     async def _write_group(self, run: "Callable[[list[_Job]], Awaitable[None]]", queue: "deque[_Job]") -> None:
-        """Commit the units that wait together; none of them sees another fail, unless the store itself fails."""
+        """Commit waiting units together. A failing unit does not affect the others, unless the store itself fails."""
         group: list[_Job] = []
         try:
             self._check_file()
-            with _translated():
+            with _translated_errors():
                 await self._begin(self._writer)
                 await run(group)
                 await self._in_thread(self._commit)
@@ -243,34 +243,34 @@ class Sqlite:
             await self._in_thread(self._checkpoint)
 
     async def _run_heavy(self, group: "list[_Job]") -> None:
-        """One heavy unit, alone in its transaction: its own failure undoes it."""
-        group.append(job := self._waiting_heavy.popleft())
-        job.answer_with(await job.work(_HeavyTransaction(self._writer, self._in_thread)))
+        """Run one heavy unit, alone in its transaction."""
+        group.append(job := self._heavy_jobs.popleft())
+        job.set_result(await job.work(_HeavyTransaction(self._writer, self._in_thread)))
 
-    async def _run_waiting(self, group: "list[_Job]") -> None:
+    async def _run_small(self, group: "list[_Job]") -> None:
         pause_ns = time.monotonic_ns() + SLICE_NS
-        while self._waiting and len(group) < GROUP_UNITS:
-            group.append(job := self._waiting.popleft())
+        while self._small_jobs and len(group) < MAX_GROUP_UNITS:
+            group.append(job := self._small_jobs.popleft())
             job.execute()
             if time.monotonic_ns() > pause_ns:
                 await asyncio.sleep(0)
                 pause_ns = time.monotonic_ns() + SLICE_NS
 
     def _check_file(self) -> None:
-        """Refuse to go on when the file was removed or replaced: what is written to the old one is gone for good."""
-        if _identity(self._path) != self._file:
+        """Raise StoreUnavailable if the file was removed or replaced: writes to the old one would be lost."""
+        if _file_identity(self._path) != self._file:
             raise StoreUnavailable(
-                "The database file was removed or replaced while the server ran: it must be restarted."
+                "The database file was removed or replaced while the server ran: restart the server."
             )
-        self._check_again_s = time.monotonic() + FILE_CHECK_S
+        self._next_file_check_s = time.monotonic() + FILE_CHECK_S
 
-    def _check_file_now_and_then(self) -> None:
-        """For reads, many of which are as quick as asking. Writes ask each time."""
-        if time.monotonic() >= self._check_again_s:
+    def _check_file_if_due(self) -> None:
+        """Check the file if FILE_CHECK_S has passed. For reads, many of which cost no more than the check itself."""
+        if time.monotonic() >= self._next_file_check_s:
             self._check_file()
 
     async def _begin(self, connection: sqlite3.Connection) -> None:
-        """BEGIN IMMEDIATE, waiting without holding the loop while another process writes."""
+        """Execute BEGIN IMMEDIATE, waiting without blocking the loop while another process writes."""
         give_up_s = time.monotonic() + LOCK_WAIT_S
         pause_s = 0.001
         while True:
@@ -284,20 +284,20 @@ class Sqlite:
             pause_s = min(pause_s * 2, 0.02)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.get_running_loop().run_in_executor(self._write_thread, work)
 
     def _commit(self) -> None:
         self._writer.execute("COMMIT")
 
     def _checkpoint(self) -> None:
-        # Between two groups, so that it reaches the end of the log, which then starts anew. A failure (disk full)
-        # loses nothing: the log still holds every page, and the next checkpoint tries again.
+        # Between two groups, so that the checkpoint reaches the end of the log, which then restarts. A failure (disk
+        # full) loses nothing: the log still holds every page, and the next checkpoint tries again.
         with contextlib.suppress(sqlite3.Error):
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 class _Job:
-    """A unit that waits for the writer, and whoever waits for it."""
+    """A queued unit and the future of its result."""
 
     def __init__(self, work: Callable[..., Any], answer: "asyncio.Future[Any]") -> None:
         self.work = work
@@ -306,7 +306,7 @@ class _Job:
         self._failure: Exception | None = None
 
     def execute(self) -> None:
-        """Run the unit; its own failure is kept for its own asker, the store's failure is raised."""
+        """Run the unit. Its own failure is kept for its caller; a failure of the store is raised."""
         try:
             self._result = self.work()
         except sqlite3.Error as error:
@@ -316,12 +316,12 @@ class _Job:
         except Exception as error:
             self._failure = error
 
-    def answer_with(self, result: Any) -> None:
-        """What is to be delivered after the commit."""
+    def set_result(self, result: Any) -> None:
+        """Set the result to deliver after the commit."""
         self._result = result
 
     def deliver(self) -> None:
-        """Answer after the commit: also a refusal may rest on what another unit of the group wrote."""
+        """Deliver the outcome after the commit: even a failure may depend on what others in the group wrote."""
         if self.answer.done():
             return
         if self._failure is None:
@@ -330,32 +330,32 @@ class _Job:
             self.answer.set_exception(self._failure)
 
     def refuse(self, failure: Exception) -> None:
-        """Answer that nothing was stored."""
+        """Deliver `failure`: nothing was stored."""
         if not self.answer.done():
             self.answer.set_exception(failure)
 
 
 class _Transaction:
-    """A transaction on the loop: nothing in it ever suspends."""
+    """A transaction on the event loop, which never suspends."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     async def one(self, query: Query, **values: Any) -> Row | None:
-        return _first(self._connection, query, values)
+        return _first_row(self._connection, query, values)
 
     async def all(self, query: Query, **values: Any) -> list[Row]:
         return self._connection.execute(query.sqlite, values).fetchall()
 
     async def run(self, query: Query, **values: Any) -> int:
-        return _touched(self._connection, query, values)
+        return _affected_rows(self._connection, query, values)
 
     async def pause(self) -> None:
         pass
 
 
 class _HeavyTransaction:
-    """A transaction whose statements run in the writer's thread, each one long C call for a whole batch."""
+    """A transaction whose statements run in the writer's thread: each is one long C call for a whole batch."""
 
     def __init__(
         self, connection: sqlite3.Connection, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -363,7 +363,7 @@ class _HeavyTransaction:
         self._connection, self._in_thread = connection, in_thread
 
     async def one(self, query: Query, **values: Any) -> Row | None:
-        return await self._in_thread(lambda: _first(self._connection, query, values))
+        return await self._in_thread(lambda: _first_row(self._connection, query, values))
 
     async def all(self, query: Query, **values: Any) -> list[Row]:
         return await self._in_thread(  # type: ignore[no-any-return]
@@ -372,7 +372,7 @@ class _HeavyTransaction:
 
     async def run(self, query: Query, **values: Any) -> int:
         return await self._in_thread(  # type: ignore[no-any-return]
-            lambda: _touched(self._connection, query, values)
+            lambda: _affected_rows(self._connection, query, values)
         )
 
     async def pause(self) -> None:
@@ -389,7 +389,7 @@ class _SchemaChange(_Transaction):
             self._connection.execute(statement)
 
     async def keep_copy(self, name: str) -> str | None:
-        # Another connection reads while this one holds the write lock: the copy is of what was committed before.
+        # A second connection reads while this one holds the write lock, so the copy has the last committed state.
         copy = self._path.with_name(f"{self._path.name}.{name}")
         copy.unlink(missing_ok=True)
         _make_private_file(copy)
@@ -402,19 +402,19 @@ class _SchemaChange(_Transaction):
 
 
 def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
-    """A connection with the settings that every one of ours has; the file must exist."""
+    """Open a connection with the settings that all connections share. The file must exist."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,
-        timeout=LOCK_WAIT_S,  # while it is opened; afterwards waiting is done on the event loop, by `_begin`
+        timeout=LOCK_WAIT_S,  # while opening; afterwards `_begin` waits on the event loop
         isolation_level=None,
-        check_same_thread=False,  # the writer: on the loop and in its thread, a reader anywhere; never in two at once
+        check_same_thread=False,  # used on the loop and in threads, but never in two at once
         cached_statements=256,
     )
     connection.row_factory = sqlite3.Row
     try:
-        if not _is_of_something_else(connection):
-            _turn_to_wal(connection)
+        if not _is_foreign(connection):
+            _switch_to_wal(connection)
         for pragma in (
             "synchronous=FULL",
             "foreign_keys=ON",
@@ -430,36 +430,36 @@ def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
     return connection
 
 
-def _turn_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch the file to WAL, where it stays; SQLITE_BUSY when others hold it for longer than `LOCK_WAIT_S`.
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Switch the file to WAL mode permanently. Raise SQLITE_BUSY if others hold it longer than `LOCK_WAIT_S`.
 
-    Two that switch one new file at once would wait for each other, so SQLite refuses one at once, timeout or not.
+    Two processes that switch a new file at once would deadlock, so SQLite refuses one of them despite its timeout.
     """
-    give_up_at = time.monotonic() + LOCK_WAIT_S
+    give_up_s = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL").fetchall()
             return
         except sqlite3.OperationalError as error:
-            if _primary_code(error) != _BUSY or time.monotonic() >= give_up_at:
+            if _primary_code(error) != _BUSY or time.monotonic() >= give_up_s:
                 raise
-            time.sleep(0.01)  # a file new to all of them: nothing is served yet
+            time.sleep(0.01)  # blocks the loop, but the file is new and nothing is served yet
 
 
-def _is_of_something_else(connection: sqlite3.Connection) -> bool:
-    """Whether there are tables, but none of ours: such a file is refused later, and must stay as it is."""
+def _is_foreign(connection: sqlite3.Connection) -> bool:
+    """Return whether the file has tables but none of ours: it is refused later and must not be changed."""
     if connection.execute(_HAS_DEPLOYMENT.sqlite).fetchall():
         return False
     return bool(connection.execute(_ANY_TABLE.sqlite).fetchall())
 
 
-def _first(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> Row | None:
-    # fetchall, not fetchone: a statement that is not read to its end keeps its snapshot.
+def _first_row(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> Row | None:
+    # fetchall, not fetchone: a statement that is not read to the end keeps its snapshot.
     rows = connection.execute(query.sqlite, values).fetchall()
     return rows[0] if rows else None
 
 
-def _touched(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> int:
+def _affected_rows(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> int:
     cursor = connection.execute(query.sqlite, values)
     cursor.fetchall()  # with RETURNING the rows are counted as they are read
     return cursor.rowcount
@@ -480,7 +480,7 @@ def _in_savepoint(connection: sqlite3.Connection, unit: Unit[T]) -> T:
 
 
 def _drive(work: Awaitable[T]) -> T:
-    """Run a unit to its end at once; one that waits for anything else would hold up every writer."""
+    """Run a unit to its end without suspending. Raise RuntimeError if it awaits anything but its transaction."""
     steps = work.__await__()
     try:
         next(steps)
@@ -498,8 +498,8 @@ def _take_all(queue: "deque[_Job]") -> "list[_Job]":
 
 def _statements(script: str) -> Iterator[str]:
     statement = ""
-    for queue_key in script.splitlines():
-        statement += queue_key + "\n"
+    for line in script.splitlines():
+        statement += line + "\n"
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
@@ -509,7 +509,7 @@ def _make_private_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _file_identity(path: Path) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
     except OSError:
@@ -522,7 +522,7 @@ def _primary_code(error: sqlite3.Error) -> int:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
@@ -530,9 +530,9 @@ def _translated() -> Iterator[None]:
 
 
 def _translate(error: sqlite3.Error) -> Exception:
-    """The store's trouble as StoreUnavailable, a defect as itself; the library's text goes no further."""
+    """Return StoreUnavailable, without SQLite's text, for a store failure, and any other error unchanged."""
     if _primary_code(error) not in _STORE_CODES:
         return error
     name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
-    advice = "it must be repaired" if _primary_code(error) in _DAMAGED_CODES else "try again shortly"
+    advice = "the file must be repaired" if _primary_code(error) in _DAMAGED_CODES else "try again shortly"
     return StoreUnavailable(f"The database cannot serve this now ({name}): {advice}.")

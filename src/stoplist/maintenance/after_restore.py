@@ -25,7 +25,7 @@ class Restored(NamedTuple):
 
 async def after_restore(actor: Actor, database: Database, clock: Clock) -> Restored:
     """Every cursor, token, session and link given out before is refused from now on; in one step, and repeatable."""
-    actor.must_be_administrator()
+    actor.require_administrator()
     now_ms = clock.now_ms()
 
     async def renew(transaction: Transaction) -> Restored:

@@ -1,4 +1,4 @@
-"""A server from start to stop: what is opened in which order, and put away in the other.
+"""The life of a server process: opens its resources in order, serves, and closes them in reverse.
 
 Source: docs/interface.md section D1.
 """
@@ -10,8 +10,8 @@ import resource
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,34 +36,34 @@ from stoplist.web.request_context import AsgiApp, bad_request_code
 
 _LOG = logging.getLogger(__name__)
 
-
 OnReady = Callable[[Database, Clock], Awaitable[None]]
 
 
 class ServerProcess:
-    """What a server process has in common with whoever started it.
+    """What a server process shares with the code that started it.
 
-    `sockets` listen already, else it makes its own, and serves its metrics itself. `metrics` are there once it has
-    opened its database; `on_started` is called once connections are accepted.
+    `sockets` are listening already; without them the process creates its own and serves its own metrics. `on_probe`
+    is called when the readiness of this process was asked for, `on_started` once connections are accepted. `metrics`
+    is None until the database is open.
     """
 
     def __init__(
         self,
         *,
         sockets: list[socket.socket] | None = None,
-        tell_asked: Callable[[], None] = lambda: None,
+        on_probe: Callable[[], None] = lambda: None,
         on_started: Callable[[], None] = lambda: None,
     ) -> None:
         self.sockets, self.on_started = sockets, on_started
         self.stop, self.force = asyncio.Event(), asyncio.Event()
-        self.readiness = Readiness(self.stop, tell=tell_asked)
+        self.readiness = Readiness(self.stop, on_probe=on_probe)
         self.metrics: Metrics | None = None
 
 
 def run_loop(settings: Settings, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work of a server process to its end: with its log, on its event loop."""
+    """Run a server process to its end: configure the log, and run `work` on an event loop."""
     log.configure(settings.log_format)
-    # A thread that comes back from the disk waits this long for the interpreter, at most; the default is ten times it.
+    # Bounds how long a thread that returns from disk I/O waits for the interpreter; the default is ten times as long.
     sys.setswitchinterval(0.0005)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -73,24 +73,21 @@ def run_loop(settings: Settings, work: Coroutine[Any, Any, None]) -> None:
 
 
 async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
-    """Serve in this process alone, until a signal says stop. `after_start` is done once connections are accepted."""
+    """Serve in this process alone until a signal says stop; `on_ready` runs once connections are accepted.
+
+    SettingsError if another server has the same SQLite file open, or if the server cannot start.
+    """
     process = ServerProcess()
-    with stop_on_signals(process.stop, process.force), single_server_lock(settings):
-        await run_server(process, settings, on_ready=on_ready)
-
-
-@contextmanager
-def single_server_lock(settings: Settings) -> Iterator[None]:
-    """While this lasts no other server can serve the same SQLite file; SettingsError where one does."""
-    create_folder(settings.database_url)
-    with single_server_lock(settings.database_url):
-        yield
+    with stop_on_signals(process.stop, process.force):
+        create_folder(settings.database_url)
+        with single_server_lock(settings.database_url):
+            await run_server(process, settings, on_ready=on_ready)
 
 
 async def run_server(process: ServerProcess, settings: Settings, *, on_ready: OnReady | None = None) -> None:
-    """Serve until `process.stop` is set; then finish what is in flight and put everything away.
+    """Serve until `process.stop` is set; then finish open requests and release every resource.
 
-    SettingsError when the server cannot start.
+    SettingsError if the server cannot start.
     """
     _allow_many_connections()
     async with open_checked(settings) as database:
@@ -129,15 +126,15 @@ async def _serve(
     table = chores.chores(
         database=database, clock=clock, limiter=limiter, usage=usage, renew_certificate=renew_certificate
     )
-    started_work: list[asyncio.Task[None]] = []
+    on_ready_tasks: list[asyncio.Task[None]] = []
 
     def started(addresses: list[tuple[str, int]]) -> None:
         message = "Serving" if process.sockets is None else "A worker serves"
         _LOG.info(message, extra={"fields": {"address": addresses[0], "base_url": settings.base_url}})
         if on_ready is not None:
-            started_work.append(asyncio.create_task(_run_on_ready(on_ready, database, clock)))
+            on_ready_tasks.append(asyncio.create_task(_run_on_ready(on_ready, database, clock)))
         process.on_started()
-        # What lives now lives as long as the process: it need not be looked through again.
+        # The objects that exist now live as long as the process: exempt them from garbage collection.
         gc.collect()
         gc.freeze()
 
@@ -171,12 +168,12 @@ async def _serve(
                     bad_request_code=bad_request_code,
                 )
     finally:
-        await _write_use(usage, database)
+        await _flush_usage(usage, database)
 
 
 @asynccontextmanager
 async def open_checked(settings: Settings) -> AsyncIterator[Database]:
-    """The database of these settings, with the schema of this release."""
+    """Open the database of these settings, with the schema of this release; SettingsError if it has another."""
     database = await open_database(
         settings.database_url,
         create=True,
@@ -185,9 +182,9 @@ async def open_checked(settings: Settings) -> AsyncIterator[Database]:
     )
     try:
         if sqlite_path(settings.database_url) is not None:
-            done = await schema.migrate(database, environment=settings.environment, now_ms=Clock().now_ms())
-            if done.copy:
-                _LOG.info("The schema was brought up to date", extra={"fields": {"copy": done.copy}})
+            migration = await schema.migrate(database, environment=settings.environment, now_ms=Clock().now_ms())
+            if migration.copy:
+                _LOG.info("The schema was brought up to date", extra={"fields": {"copy": migration.copy}})
         else:
             await _check_schema(settings, database)
         yield database
@@ -196,19 +193,19 @@ async def open_checked(settings: Settings) -> AsyncIterator[Database]:
 
 
 async def check_limiter(settings: Settings) -> None:
-    """SettingsError where the limit store is named wrongly or refuses."""
+    """Raise SettingsError if the URL of the limit store is wrong or the store refuses the connection."""
     await (await open_limiter(settings.limits_url, Clock())).close()
 
 
 async def _check_schema(settings: Settings, database: Database) -> None:
-    known = await schema.read(database)
-    if known is None:
+    deployment = await schema.read(database)
+    if deployment is None:
         raise SettingsError("The PostgreSQL database is empty: run `stoplist migrate` first.")
-    schema.check(known, environment=settings.environment, newest=schema.load_migrations()[-1].number)
+    schema.check(deployment, environment=settings.environment, newest=schema.load_migrations()[-1].number)
 
 
 def server_tls(settings: Settings, clock: Clock) -> tuple[ssl.SSLContext | None, Callable[[], object]]:
-    """The TLS of the server, None where proxies end it; and what takes up a renewed certificate."""
+    """Return the TLS context, or None if proxies terminate TLS, and a function that loads a renewed certificate."""
     if settings.tls_cert is not None and settings.tls_key is not None:
         pair = settings.tls_cert, settings.tls_key
     elif settings.trusted_proxies:
@@ -222,7 +219,7 @@ def server_tls(settings: Settings, clock: Clock) -> tuple[ssl.SSLContext | None,
 
 @asynccontextmanager
 async def metrics_listener(settings: Settings, page: AsgiApp, stop: asyncio.Event) -> AsyncIterator[None]:
-    """While this lasts the metrics are served at their own address, if one is set."""
+    """Serve the metrics at their own address, if one is set, for the duration of the context."""
     if settings.metrics_listen is None:
         yield
         return
@@ -233,7 +230,7 @@ async def metrics_listener(settings: Settings, page: AsgiApp, stop: asyncio.Even
     await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if task.done():
-        task.result()  # raises why it could not listen
+        task.result()  # raises if it could not listen
     try:
         yield
     finally:
@@ -242,12 +239,12 @@ async def metrics_listener(settings: Settings, page: AsgiApp, stop: asyncio.Even
 
 
 def _own_metrics(process: ServerProcess, settings: Settings, metrics: Metrics) -> AbstractAsyncContextManager[None]:
-    """The metrics listener of a process that stands alone; those of a worker are served by its parent."""
+    """Serve the metrics of a single process; those of a worker are served by its supervisor."""
     return metrics_listener(settings, metrics.page, process.stop) if process.sockets is None else nullcontext()
 
 
 def _allow_many_connections() -> None:
-    """Each connection takes a file descriptor; the usual soft limit of 1024 is for programs that use select()."""
+    """Raise the soft limit of file descriptors, one per connection; the usual 1024 is for programs with select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -257,11 +254,11 @@ async def _run_on_ready(work: OnReady, database: Database, clock: Clock) -> None
     try:
         await work(database, clock)
     except Exception:
-        _LOG.exception("What should follow the start failed")
+        _LOG.exception("A task that follows the start failed")
 
 
-async def _write_use(usage: Usage, database: Database) -> None:
+async def _flush_usage(usage: Usage, database: Database) -> None:
     try:
         await usage.flush(database)
     except StoreUnavailable as error:
-        _LOG.error("The use of keys since the last minute is lost", extra={"fields": {"why": error.text}})
+        _LOG.error("The key usage of the last minute is lost", extra={"fields": {"why": error.text}})

@@ -2,7 +2,8 @@
 -- The feeds of opt-outs. Every table leads its primary key with feed_id, one number for an organization and a channel,
 -- and every statement names it: they can be distributed by it. Why one number: docs/decisions/0009-feeds.md.
 
--- head_seq: the last number given to a change. writes: how often it was locked to store something. generation: changed by a restore.
+-- head_seq: the last number given to a change. writes: how often the feed was locked for a write. generation: a restore
+-- changes it.
 CREATE TABLE feeds (
     feed_id BIGINT NOT NULL PRIMARY KEY,
     organization_id BIGINT NOT NULL,
@@ -12,8 +13,8 @@ CREATE TABLE feeds (
     writes BIGINT NOT NULL
 );
 
--- The record of an address and group as it is now; group_no 0 stands for all groups. latest_act_ms is NULL where no
--- act is known (any opt-out then wins); is_confirmed says that the record was sent again since its last change.
+-- The current record of an address and group; group_no 0 stands for all groups. latest_act_ms is NULL if no act is
+-- known (any opt-out then wins). is_confirmed: the record was sent again since its last change.
 CREATE TABLE unsubscribes (
     feed_id BIGINT NOT NULL,
     address TEXT NOT NULL,  -- only: sqlite
@@ -33,7 +34,7 @@ CREATE TABLE unsubscribes (
 );
 CREATE UNIQUE INDEX unsubscribes_seq ON unsubscribes (feed_id, seq);
 
--- What a record was before its present state: superseded versions alone, kept for ever.
+-- The superseded versions of records, kept for ever.
 CREATE TABLE unsubscribe_versions (
     feed_id BIGINT NOT NULL,
     address TEXT NOT NULL,  -- only: sqlite
@@ -50,7 +51,7 @@ CREATE TABLE unsubscribe_versions (
 );
 CREATE UNIQUE INDEX unsubscribe_versions_seq ON unsubscribe_versions (feed_id, seq);
 
--- Who sent which batch, when and from where. first_seq and last_seq are NULL where it changed no record.
+-- Who sent which batch, when and from where. first_seq and last_seq are NULL if the batch changed no record.
 CREATE TABLE submissions (
     feed_id BIGINT NOT NULL,
     submission_id TEXT NOT NULL,
@@ -71,9 +72,8 @@ CREATE TABLE submissions (
     PRIMARY KEY (feed_id, submission_id)
 );
 
--- day: days since 1970 UTC. changes: how many records took this status for this reason on that day. standing: by how
--- many the records that show it grew on that day (fewer, where they took another status), so that its sum over all days
--- is how many show it now.
+-- day: days since 1970 UTC. changes: how many records took this status for this reason on that day. standing: the net
+-- change on that day in the number of records with this status and reason; its sum over all days is the current number.
 CREATE TABLE feed_days (
     feed_id BIGINT NOT NULL,
     day INTEGER NOT NULL,

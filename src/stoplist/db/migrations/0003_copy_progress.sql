@@ -1,7 +1,7 @@
 -- oldest program: 0.1.0
--- How far `stoplist copy` has come in filling this database. While there are rows no other program works on it.
+-- The progress of `stoplist copy` in filling this database. While the table has rows, no other program uses the database.
 
--- last_rowid: the last row of the source that is here. digest: of the copied_rows rows up to it, as the source has them.
+-- last_rowid: the last source row copied. digest: of the copied_rows rows up to last_rowid, computed from the source.
 CREATE TABLE copy_progress (
     table_name TEXT NOT NULL PRIMARY KEY,
     last_rowid BIGINT NOT NULL,

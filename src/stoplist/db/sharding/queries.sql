@@ -1,5 +1,5 @@
--- Citus: which tables are distributed, and what distributes one. PostgreSQL alone; each of the last is run as it stands.
--- Source: the reference of Citus 13, utility functions.
+-- Citus: the distributed tables, and the statements that distribute one. For PostgreSQL only; the distribute_* scripts
+-- run without parameters. Source: the reference of Citus 13, utility functions.
 
 -- name: citus
 SELECT to_regclass('pg_dist_partition') IS NOT NULL  -- only: postgresql
@@ -7,13 +7,13 @@ SELECT to_regclass('pg_dist_partition') IS NOT NULL  -- only: postgresql
        EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'citus') AS is_installed  -- only: postgresql
 
 -- name: distributed
--- partmethod h: by a hash of a column. Tables with one colocationid have the rows of a feed on one node.
+-- partmethod h: by the hash of a column. Tables with the same colocationid keep the rows of a feed on one node.
 SELECT c.relname AS table_name, p.colocationid AS group_number  -- only: postgresql
 FROM pg_dist_partition p JOIN pg_class c ON c.oid = p.logicalrelid  -- only: postgresql
 WHERE p.partmethod = 'h' AND c.relnamespace = CAST(current_schema() AS regnamespace)  -- only: postgresql
 
 -- name: distribute_feeds
--- The first of them begins a group of its own.
+-- The first table begins a co-location group of its own.
 SELECT create_distributed_table('feeds', 'feed_id', colocate_with => 'none')
 
 -- name: distribute_unsubscribes
@@ -32,7 +32,7 @@ SELECT create_distributed_table('feed_days', 'feed_id', colocate_with => 'feeds'
 SELECT create_distributed_table('reversals', 'feed_id', colocate_with => 'feeds')
 
 -- name: forget_local_rows
--- The rows that were moved still lie on the coordinator, where nobody sees them. Where there are none it does nothing.
+-- Moved rows remain on the coordinator, invisible, until they are truncated. Does nothing if there are none.
 SELECT truncate_local_data_after_distributing_table('feeds');
 SELECT truncate_local_data_after_distributing_table('unsubscribes');
 SELECT truncate_local_data_after_distributing_table('unsubscribe_versions');

@@ -14,7 +14,7 @@ from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.clock import Clock
 from stoplist.db import Database, schema
-from stoplist.db.opening import open_database, served_alone, sqlite_path
+from stoplist.db.opening import open_database, single_server_lock, sqlite_path
 from stoplist.errors import Refused, SettingsError
 from stoplist.maintenance.copy.contents import Progress, Table, unknown_kinds
 from stoplist.maintenance.copy.source import Source, held
@@ -64,10 +64,10 @@ async def copy_deployment(
     Refused with the remedy otherwise; then no program works on the target, and the same call goes on where this one
     was. `report` is told of each step on the way. The source is only read.
     """
-    actor.must_be_administrator()
+    actor.require_administrator()
     path = _existing_file(source_url)
     refusal = f"A server runs on {path}: stop it first, and leave it stopped afterwards."
-    with served_alone(source_url, refusal=refusal), held(path) as source:
+    with single_server_lock(source_url, refusal=refusal), held(path) as source:
         environment = await _checked(source_url, target_url, clock)
         async with connected(target_url) as target:
             copy = await _prepared(source, target, report, chunk_rows)

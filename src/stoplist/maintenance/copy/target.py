@@ -8,7 +8,7 @@ import asyncpg
 
 from stoplist.db import Row
 from stoplist.db.host_selection import Connector, PostgresqlConnection
-from stoplist.db.postgresql_errors import translated
+from stoplist.db.postgresql_errors import translated_errors
 from stoplist.db.query import Query, load_queries
 from stoplist.errors import Refused, StoreUnavailable
 from stoplist.maintenance.copy.contents import (
@@ -222,7 +222,7 @@ def _another() -> Refused:
 @contextmanager
 def _reported() -> Iterator[None]:
     try:
-        with translated():
+        with translated_errors():
             yield
     except StoreUnavailable as error:
         raise Refused(f"{error.text} What was copied so far stays: run the same command again, it goes on.") from error

@@ -9,7 +9,7 @@ from stoplist.db import Database, schema
 from stoplist.db.opening import open_database, sqlite_path
 from stoplist.db.query import load_queries
 from stoplist.db.schema import Deployment
-from stoplist.db.sqlite_file import examined, is_in_wal_mode
+from stoplist.db.sqlite_file import is_in_wal_mode, open_for_inspection
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.maintenance.doctor.assessments import of_connections, of_deployment, of_durability, of_offset, of_role
 from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, warning, wrong
@@ -43,7 +43,7 @@ async def _sqlite(settings: Settings, path: Path, *, is_environment_set: bool) -
     try:
         if not _holds_something(path):
             return _unreachable(f"There is none at {path}: `stoplist migrate` or `stoplist serve` makes one.")
-        with examined(path) as file:
+        with open_for_inspection(path) as file:
             known = await schema.read(file)
             holds_feeds = await _holds_feeds(file, known)
             is_wal = is_in_wal_mode(path)
@@ -112,7 +112,7 @@ async def _questioned(opened: Database, settings: Settings, *, is_environment_se
     return DatabaseExamination(findings, holds_feeds)
 
 
-async def _holds_feeds(source: schema.Reads, known: Deployment | None) -> bool:
+async def _holds_feeds(source: schema.RowSource, known: Deployment | None) -> bool:
     has_table = known is not None and known.schema_version >= _FEEDS_SINCE
     return has_table and await source.one(_HOLDS_FEEDS) is not None
 
