@@ -1,4 +1,4 @@
-"""Commands typed in this process, or as a process, by a partner of the real server."""
+"""Fixtures that run commands in this process, for partners of the real server."""
 
 import io
 import sys
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 from stoplist_client.cli.main import main
-from stoplist_client.cli.profile import Profile, store
+from stoplist_client.cli.profile import Profile, save_profile
 from stoplist_client.secret import Secret
 
-from tests.client.cli.typing_commands import Done, Logged, Typed, variables_of
+from tests.client.cli.command_runner import CommandResult, LogIn, RunCommand, variables_of
 from tests.client.partners import Partner
 
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch, client_folder: Path) -> None:
-    """Nothing but the folder is set: what the developer has set must not reach the tests."""
+    """Unset the variables that a developer may have set."""
     for name in ("BASE_URL", "CLIENT_ID", "CLIENT_SECRET", "CLIENT_SECRET_FILE"):
         monkeypatch.delenv(f"STOPLISTCLIENT_{name}", raising=False)
     for name in ("ORG", "GROUP", "CA_FILE", "MIRROR", "PROFILE"):
@@ -24,23 +24,23 @@ def no_variables(monkeypatch: pytest.MonkeyPatch, client_folder: Path) -> None:
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Typed:
-    """Types a command in this process: `typed("check", "email", stdin=b"…")`."""
+def cli(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> RunCommand:
+    """Runs a command in this process: `cli("check", "email", stdin=b"…")`."""
 
-    def type_command(*arguments: str, stdin: bytes = b"") -> Done:
+    def run_command(*arguments: str, stdin: bytes = b"") -> CommandResult:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
         capsysbinary.readouterr()
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         out, err = capsysbinary.readouterr()
         assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, out, err)
+        return CommandResult(ended.value.code, out, err)
 
-    return type_command
+    return run_command
 
 
 @pytest.fixture
-def log_in(client_folder: Path) -> Logged:
+def log_in(client_folder: Path) -> LogIn:
     """Stores a profile of a partner, as `login` does: `log_in(partner, name="other", group_id=…)`."""
 
     def stored(partner: Partner, *, name: str = "default", group_id: str | None = None) -> Path:
@@ -53,7 +53,7 @@ def log_in(client_folder: Path) -> Logged:
             group_id=group_id,
             ca_file=partner.service.ca_file,
         )
-        return store(name, profile)
+        return save_profile(name, profile)
 
     return stored
 

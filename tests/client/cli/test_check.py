@@ -1,4 +1,4 @@
-"""check."""
+"""The command `check`."""
 
 import json
 import os
@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.cli.typing_commands import COMMAND, PATIENCE_S, Logged, Typed, environment, run
+from tests.client.cli.command_runner import COMMAND, PATIENCE_S, LogIn, RunCommand, environment, run_process
 from tests.client.partners import Partner
 
 
 @pytest.fixture
-def mirrored(typed: Typed, partner: Partner, log_in: Logged) -> Partner:
-    """A partner, logged in, with a mirror: ann left the default group, bob the other one, and cleo everything."""
+def partner_with_mirror(cli: RunCommand, partner: Partner, log_in: LogIn) -> Partner:
+    """A partner with a profile and a mirror. ann opted out of the default group, bob of the other one, cleo of all."""
     log_in(partner)
     with partner.client() as client:
         client.unsubscribe("email", ["ann@example.com"])
         client.unsubscribe("email", ["bob@example.com"], group_id=partner.other_group_id)
         client.unsubscribe("email", ["cleo@example.com"], all_groups=True)
-    assert typed("sync").status == 0
+    assert cli("sync").status == 0
     return partner
 
 
@@ -36,38 +36,38 @@ _ALL = b"ann@example.com\nbob@example.com\ncleo@example.com\ndan@example.com\n"
         (lambda _partner: ["--any-group"], b"dan@example.com\n"),
     ],
 )
-def test_who_is_barred_depends_on_the_message(
-    typed: Typed, mirrored: Partner, options: Callable[[Partner], list[str]], allowed: bytes
+def test_group_option_decides_who_is_barred(
+    cli: RunCommand, partner_with_mirror: Partner, options: Callable[[Partner], list[str]], allowed: bytes
 ) -> None:
-    """The allowed ones are on stdout, all the others on stderr, each in their order; barred is no failure."""
-    done = typed("check", "email", *options(mirrored), stdin=_ALL)
-    assert (done.status, done.out) == (0, allowed)
-    assert sorted(done.err.splitlines() + done.out.splitlines()) == _ALL.splitlines()
+    """Allowed lines go to stdout and the others to stderr, each in order; the status is 0."""
+    result = cli("check", "email", *options(partner_with_mirror), stdin=_ALL)
+    assert (result.status, result.out) == (0, allowed)
+    assert sorted(result.err.splitlines() + result.out.splitlines()) == _ALL.splitlines()
 
 
-def test_lines_come_out_as_they_came(typed: Typed, mirrored: Partner) -> None:
-    """Spelling, white space and line ends are kept; a barred one is found in any spelling; empty lines go."""
+def test_lines_are_printed_unchanged(cli: RunCommand, partner_with_mirror: Partner) -> None:
+    """Spelling, white space and line endings are kept; empty lines are skipped; every spelling is barred."""
     stdin = b"\xef\xbb\xbf  Dan@Example.COM \r\n\r\nANN@example.com\neve@example.com"
-    done = typed("check", "email", "--any-group", stdin=stdin)
-    assert done.out == b"\xef\xbb\xbf  Dan@Example.COM \r\neve@example.com\n"
-    assert done.err == b"ANN@example.com\n"
+    result = cli("check", "email", "--any-group", stdin=stdin)
+    assert result.out == b"\xef\xbb\xbf  Dan@Example.COM \r\neve@example.com\n"
+    assert result.err == b"ANN@example.com\n"
 
 
-def test_what_is_no_address_is_marked_and_ends_with_3(typed: Typed, mirrored: Partner) -> None:
-    """It is not allowed; on stderr a tab and the reason stand behind it, bytes that are not UTF-8 included."""
-    done = typed("check", "email", "--any-group", stdin=b"nobody\r\nb\xf6b@example.com\ndan@example.com\n")
-    assert (done.status, done.out) == (3, b"dan@example.com\n")
-    lines = done.err.splitlines()
+def test_invalid_lines_are_marked_and_exit_with_3(cli: RunCommand, partner_with_mirror: Partner) -> None:
+    """They go to stderr, with a tab and the reason, even if their bytes are not UTF-8."""
+    result = cli("check", "email", "--any-group", stdin=b"nobody\r\nb\xf6b@example.com\ndan@example.com\n")
+    assert (result.status, result.out) == (3, b"dan@example.com\n")
+    lines = result.err.splitlines()
     assert [line.partition(b"\tinvalid: ")[0] for line in lines] == [b"nobody", b"b\xf6b@example.com"]
     assert b"has no @" in lines[0]
     assert b"save the file as UTF-8" in lines[1]
 
 
-def test_json_has_a_verdict_for_every_line(typed: Typed, mirrored: Partner) -> None:
-    """All on stdout, in their order."""
-    done = typed("check", "email", "--any-group", "--json", stdin=b"Ann@example.com\ndan@example.com\nx\xf6\n")
-    assert (done.status, done.err) == (3, b"")
-    shown = [json.loads(line) for line in done.out.splitlines()]
+def test_json_has_a_verdict_for_every_line(cli: RunCommand, partner_with_mirror: Partner) -> None:
+    """All on stdout, in the order of the lines."""
+    result = cli("check", "email", "--any-group", "--json", stdin=b"Ann@example.com\ndan@example.com\nx\xf6\n")
+    assert (result.status, result.err) == (3, b"")
+    shown = [json.loads(line) for line in result.out.splitlines()]
     assert shown[:2] == [
         {"address": "Ann@example.com", "canonical": "ann@example.com", "verdict": "barred", "problem": None},
         {"address": "dan@example.com", "canonical": "dan@example.com", "verdict": "allowed", "problem": None},
@@ -78,77 +78,79 @@ def test_json_has_a_verdict_for_every_line(typed: Typed, mirrored: Partner) -> N
 
 @pytest.mark.parametrize(("stdin", "status"), [(b"ann@example.com\n", 3), (b"dan@example.com\n", 0), (b"", 0)])
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_script_may_fail_if_somebody_is_barred(
-    typed: Typed, mirrored: Partner, stdin: bytes, status: int, as_json: list[str]
+def test_fail_if_barred_exits_with_3(
+    cli: RunCommand, partner_with_mirror: Partner, stdin: bytes, status: int, as_json: list[str]
 ) -> None:
-    """--fail-if-barred ends with 3 exactly then."""
-    assert typed("check", "email", "--any-group", "--fail-if-barred", *as_json, stdin=stdin).status == status
-    assert typed("check", "email", "--any-group", *as_json, stdin=stdin).status == 0
+    assert cli("check", "email", "--any-group", "--fail-if-barred", *as_json, stdin=stdin).status == status
+    assert cli("check", "email", "--any-group", *as_json, stdin=stdin).status == 0
 
 
-def test_what_the_message_is_must_be_said(typed: Typed, mirrored: Partner) -> None:
-    """Nothing is guessed: the refusal says what each of the three options means."""
-    typed("check", "email", stdin=_ALL).failed(2, "--group ID", "--no-group", "--any-group", "left anything at all")
-    typed("check", "email", "--no-group", "--any-group").failed(2, "Say one of")
-    typed("check", "email", "--group", mirrored.group_id, "--any-group").failed(2, "Say one of")
+def test_the_group_must_be_chosen(cli: RunCommand, partner_with_mirror: Partner) -> None:
+    """Nothing is guessed: the error explains each of the three options."""
+    cli("check", "email", stdin=_ALL).assert_failed(
+        2, "--group ID", "--no-group", "--any-group", "opted out of anything"
+    )
+    cli("check", "email", "--no-group", "--any-group").assert_failed(2, "Use only one of")
+    cli("check", "email", "--group", partner_with_mirror.group_id, "--any-group").assert_failed(2, "Use only one of")
 
 
-def test_the_profile_may_name_the_group(typed: Typed, mirrored: Partner, log_in: Logged) -> None:
-    """It is the group of messages unless an option says otherwise; and not where another organization is named."""
-    log_in(mirrored, group_id=mirrored.other_group_id)
-    assert typed("check", "email", stdin=_ALL).out == b"ann@example.com\ndan@example.com\n"
-    assert typed("check", "email", "--any-group", stdin=_ALL).out == b"dan@example.com\n"
-    typed("check", "email", "--org", "other", stdin=_ALL).failed(2, "Say what the message is")
+def test_group_of_the_profile_is_the_default(cli: RunCommand, partner_with_mirror: Partner, log_in: LogIn) -> None:
+    """It does not apply to another organization."""
+    log_in(partner_with_mirror, group_id=partner_with_mirror.other_group_id)
+    assert cli("check", "email", stdin=_ALL).out == b"ann@example.com\ndan@example.com\n"
+    assert cli("check", "email", "--any-group", stdin=_ALL).out == b"dan@example.com\n"
+    cli("check", "email", "--org", "other", stdin=_ALL).assert_failed(2, "Say which group the message is of")
 
 
-def test_a_malformed_group_is_wrong_usage(typed: Typed, mirrored: Partner) -> None:
-    """A misspelt id must not let everybody through."""
-    typed("check", "email", "--group", "newsletter", stdin=_ALL).failed(2, "grp_")
+def test_malformed_group_is_wrong_usage(cli: RunCommand, partner_with_mirror: Partner) -> None:
+    """A misspelt id must not allow everybody."""
+    cli("check", "email", "--group", "newsletter", stdin=_ALL).assert_failed(2, "grp_")
 
 
-def test_a_group_without_any_record_is_told(typed: Typed, mirrored: Partner, log_in: Logged) -> None:
-    """An id that is well-formed and wrong would let everybody through who left that group, and nothing else said so."""
-    unknown, text = "grp_" + "0" * 22, f"No record of the group grp_{'0' * 22} is here: is the id right?"
-    done = typed("check", "email", "--group", unknown, stdin=b"ann@example.com\n")
-    assert (done.status, done.out) == (0, b"ann@example.com\n")
-    assert done.told == f"stoplist-client: {text}\n"
-    assert typed("check", "email", "--group", mirrored.group_id, stdin=b"dan@example.com\n").told == ""
-    log_in(mirrored, group_id=unknown)
-    assert text in typed("check", "email", stdin=b"").told
+def test_group_without_records_is_reported(cli: RunCommand, partner_with_mirror: Partner, log_in: LogIn) -> None:
+    """A well-formed but wrong id would allow everybody who opted out of the right group."""
+    unknown, text = "grp_" + "0" * 22, f"The mirror has no record of the group grp_{'0' * 22}: check the id."
+    result = cli("check", "email", "--group", unknown, stdin=b"ann@example.com\n")
+    assert (result.status, result.out) == (0, b"ann@example.com\n")
+    assert result.err_text == f"stoplist-client: {text}\n"
+    assert cli("check", "email", "--group", partner_with_mirror.group_id, stdin=b"dan@example.com\n").err_text == ""
+    log_in(partner_with_mirror, group_id=unknown)
+    assert text in cli("check", "email", stdin=b"").err_text
 
 
 @pytest.mark.parametrize("options", [["--org", "other"], ["--mirror", "nowhere.db"]])
-def test_what_is_not_mirrored_lets_nobody_through(typed: Typed, mirrored: Partner, options: list[str]) -> None:
-    """Nothing is known of it, so nothing is on stdout."""
-    typed("check", "email", "--any-group", *options, stdin=_ALL).failed(1, "`stoplist-client sync`")
+def test_missing_mirror_allows_nobody(cli: RunCommand, partner_with_mirror: Partner, options: list[str]) -> None:
+    cli("check", "email", "--any-group", *options, stdin=_ALL).assert_failed(1, "`stoplist-client sync`")
 
 
-def test_an_old_mirror_lets_nobody_through(typed: Typed, mirrored: Partner) -> None:
-    """Older than --max-age there is no answer, unless any age will do."""
-    typed("check", "email", "--any-group", "--max-age", "0", stdin=_ALL).failed(1, "--max-age any")
-    assert typed("check", "email", "--any-group", "--max-age", "any", stdin=_ALL).out == b"dan@example.com\n"
-    assert typed("check", "email", "--any-group", "--max-age", "1h", stdin=_ALL).out == b"dan@example.com\n"
-    typed("check", "email", "--any-group", "--max-age", "soon", stdin=_ALL).failed(2, "24h")
+def test_old_mirror_allows_nobody(cli: RunCommand, partner_with_mirror: Partner) -> None:
+    """Unless --max-age permits its age."""
+    cli("check", "email", "--any-group", "--max-age", "0", stdin=_ALL).assert_failed(1, "--max-age any")
+    assert cli("check", "email", "--any-group", "--max-age", "any", stdin=_ALL).out == b"dan@example.com\n"
+    assert cli("check", "email", "--any-group", "--max-age", "1h", stdin=_ALL).out == b"dan@example.com\n"
+    cli("check", "email", "--any-group", "--max-age", "soon", stdin=_ALL).assert_failed(2, "24h")
 
 
-def test_neither_key_nor_network_is_needed(typed: Typed, mirrored: Partner, client_folder: Path) -> None:
-    """With --mirror it works where nobody is logged in; without, it says what is missing."""
-    assert typed("logout").status == 0
+def test_check_needs_no_key_with_mirror_option(
+    cli: RunCommand, partner_with_mirror: Partner, client_folder: Path
+) -> None:
+    """Without --mirror, the error says what is missing."""
+    assert cli("logout").status == 0
     mirror = str(client_folder / "mirror-default.db")
-    assert typed("check", "email", "--any-group", "--mirror", mirror, stdin=_ALL).out == b"dan@example.com\n"
-    typed("check", "email", "--any-group", stdin=_ALL).failed(1, "--mirror", "login")
+    assert cli("check", "email", "--any-group", "--mirror", mirror, stdin=_ALL).out == b"dan@example.com\n"
+    cli("check", "email", "--any-group", stdin=_ALL).assert_failed(1, "--mirror", "login")
 
 
-def test_neither_the_client_nor_httpx2_is_imported(mirrored: Partner) -> None:
-    """Who only asks needs no network, and waits for nothing of it."""
-    done = run("check", "email", "--any-group", stdin=_ALL, variables={"PYTHONPROFILEIMPORTTIME": "1"})
-    assert done.out == b"dan@example.com\n"
-    assert b"stoplist_client.mirror" in done.err
-    assert b"httpx2" not in done.err
+def test_check_does_not_import_httpx2(partner_with_mirror: Partner) -> None:
+    """check needs no network, and starts faster without it."""
+    result = run_process("check", "email", "--any-group", stdin=_ALL, variables={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert result.out == b"dan@example.com\n"
+    assert b"stoplist_client.mirror" in result.err
+    assert b"httpx2" not in result.err
 
 
-def test_each_line_is_answered_at_once(mirrored: Partner) -> None:
-    """A program that writes a line and waits for its answer does not wait for more lines."""
+def test_each_line_is_answered_at_once(partner_with_mirror: Partner) -> None:
+    """A program can write one line and read its answer before it writes the next."""
     process = subprocess.Popen(
         [COMMAND, "check", "email", "--any-group", "--json"],
         stdin=subprocess.PIPE,
@@ -166,10 +168,10 @@ def test_each_line_is_answered_at_once(mirrored: Partner) -> None:
     assert process.wait(PATIENCE_S) == 0
 
 
-def test_check_as_a_process(mirrored: Partner) -> None:
-    """The command itself; and a reader that stops early, as `| head`, ends it quietly."""
-    done = run("check", "email", "--any-group", "--fail-if-barred", stdin=_ALL)
-    assert (done.status, done.out) == (3, b"dan@example.com\n")
+def test_check_runs_as_a_process(partner_with_mirror: Partner) -> None:
+    """A reader that stops early, as `| head` does, ends it quietly."""
+    result = run_process("check", "email", "--any-group", "--fail-if-barred", stdin=_ALL)
+    assert (result.status, result.out) == (3, b"dan@example.com\n")
     reading, writing = os.pipe()
     os.close(reading)
     ended = subprocess.run(

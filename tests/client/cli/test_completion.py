@@ -1,31 +1,31 @@
-"""completion: scripts that shells accept, and what they are answered."""
+"""The command `completion`: its scripts, and the completions that shells ask for."""
 
 import shutil
 import subprocess
 
 import pytest
 
-from tests.client.cli.typing_commands import Logged, Typed, run
+from tests.client.cli.command_runner import LogIn, RunCommand, run_process
 from tests.client.partners import Partner
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_one_that_the_shell_accepts(typed: Typed, shell: str) -> None:
-    """It is about this command; where the shell is there, it reads it without a complaint."""
-    done = typed("completion", shell)
-    assert (done.status, done.told) == (0, "")
-    assert "stoplist-client" in done.text
-    assert "_STOPLIST_CLIENT_COMPLETE" in done.text
+def test_script_is_valid_for_the_shell(cli: RunCommand, shell: str) -> None:
+    """Checked with the shell itself if it is installed."""
+    result = cli("completion", shell)
+    assert (result.status, result.err_text) == (0, "")
+    assert "stoplist-client" in result.out_text
+    assert "_STOPLIST_CLIENT_COMPLETE" in result.out_text
     if program := shutil.which(shell):
-        checked = subprocess.run([program, "-n"], input=done.out, capture_output=True, check=False)
+        checked = subprocess.run([program, "-n"], input=result.out, capture_output=True, check=False)
         assert (checked.returncode, checked.stderr) == (0, b"")
 
 
 def test_commands_are_completed() -> None:
-    """By the protocol that the script speaks, as a process."""
+    """The command runs as a process, with the protocol of the script."""
     asked = {"_STOPLIST_CLIENT_COMPLETE": "bash_complete", "COMP_WORDS": "stoplist-client u", "COMP_CWORD": "1"}
-    done = run(variables=asked)
-    assert (done.status, done.out.split()) == (0, [b"plain,unsubscribe"])
+    result = run_process(variables=asked)
+    assert (result.status, result.out.split()) == (0, [b"plain,unsubscribe"])
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,12 @@ def test_commands_are_completed() -> None:
         ("stoplist-client completion f", ["fish"]),
     ],
 )
-def test_words_are_completed(
-    typed: Typed, partner: Partner, log_in: Logged, monkeypatch: pytest.MonkeyPatch, words: str, completed: list[str]
+def test_channels_profiles_and_options_are_completed(
+    cli: RunCommand, partner: Partner, log_in: LogIn, monkeypatch: pytest.MonkeyPatch, words: str, completed: list[str]
 ) -> None:
-    """Channels, profiles, options and their values."""
     log_in(partner, name="staging")
     log_in(partner, name="production")
     monkeypatch.setenv("_STOPLIST_CLIENT_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
-    assert [line.partition(",")[2] for line in typed().text.splitlines()] == completed
+    assert [line.partition(",")[2] for line in cli().out_text.splitlines()] == completed

@@ -1,4 +1,4 @@
-"""login, logout, and where the key comes from."""
+"""The commands `login` and `logout`, and the selection of a profile."""
 
 import json
 import os
@@ -16,9 +16,17 @@ import keyring.errors
 import pytest
 from stoplist_client.cli import profile_selection
 from stoplist_client.cli.profile import Profile
-from stoplist_client.cli.profile_selection import load
+from stoplist_client.cli.profile_selection import load_profile
 
-from tests.client.cli.typing_commands import COMMAND, PATIENCE_S, Logged, Typed, environment, run, variables_of
+from tests.client.cli.command_runner import (
+    COMMAND,
+    PATIENCE_S,
+    LogIn,
+    RunCommand,
+    environment,
+    run_process,
+    variables_of,
+)
 from tests.client.partners import Partner
 
 NewPartner = Callable[..., Partner]
@@ -29,13 +37,13 @@ def _login(partner: Partner, *more: str) -> list[str]:
     return ["login", *access, "--ca-file", partner.service.ca_file, *more]
 
 
-def test_a_key_is_stored_for_its_owner_alone(typed: Typed, partner: Partner, client_folder: Path) -> None:
-    """After login a file of mode 0600 in a folder of mode 0700 has the profile; nothing printed holds the secret."""
-    done = typed(
+def test_profile_is_readable_by_its_owner_only(cli: RunCommand, partner: Partner, client_folder: Path) -> None:
+    """The file has mode 0600, its folder 0700, and no output contains the secret."""
+    result = cli(
         *_login(partner, "--secret-stdin", "--org", partner.org_slug), stdin=partner.key.secret.encode() + b"\n"
     )
-    assert done.status == 0, done
-    assert partner.key.secret not in done.text + done.told
+    assert result.status == 0, result
+    assert partner.key.secret not in result.out_text + result.err_text
     path = client_folder / "profile-default.json"
     assert json.loads(path.read_text())["client_secret"] == partner.key.secret
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -43,17 +51,16 @@ def test_a_key_is_stored_for_its_owner_alone(typed: Typed, partner: Partner, cli
     assert [path.name for path in client_folder.iterdir()] == ["profile-default.json"]
 
 
-def test_what_was_stored_is_used(typed: Typed, partner: Partner) -> None:
-    """After login, in another folder, other commands work without anything else being said."""
-    assert typed(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
-    assert typed("unsubscribe", "email", "ann@example.com").status == 0
-    assert "ann@example.com" in typed("look-up", "email", "Ann@example.com").text
+def test_stored_profile_is_used(cli: RunCommand, partner: Partner) -> None:
+    assert cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
+    assert cli("unsubscribe", "email", "ann@example.com").status == 0
+    assert "ann@example.com" in cli("look-up", "email", "Ann@example.com").out_text
 
 
-def test_a_relative_ca_file_is_stored_as_an_absolute_one(
-    typed: Typed, partner: Partner, monkeypatch: pytest.MonkeyPatch
+def test_relative_ca_file_is_stored_as_absolute(
+    cli: RunCommand, partner: Partner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commands work in every folder, whichever login was typed in."""
+    """Commands work in every folder, not only in that of login."""
     ca = Path(partner.service.ca_file)
     monkeypatch.chdir(ca.parent)
     arguments = [
@@ -64,78 +71,78 @@ def test_a_relative_ca_file_is_stored_as_an_absolute_one(
         partner.key.client_id,
         "--secret-stdin",
     ]
-    assert typed(*arguments, "--ca-file", ca.name, stdin=partner.key.secret.encode()).status == 0
-    assert load(None).ca_file == str(ca)
+    assert cli(*arguments, "--ca-file", ca.name, stdin=partner.key.secret.encode()).status == 0
+    assert load_profile(None).ca_file == str(ca)
 
 
-def test_the_organization_is_learnt_from_a_record(typed: Typed, partner: Partner) -> None:
-    """Where no organization is named, and the default one has records of whichever channel, the profile names it."""
+def test_organization_is_taken_from_a_record(cli: RunCommand, partner: Partner) -> None:
+    """If no organization is named, the profile stores the default one, as soon as any channel has a record of it."""
     with partner.client() as client:
         client.unsubscribe("phone", ["+14155550100"])
-    assert typed(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
-    assert load(None).org_slug == partner.org_slug
+    assert cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
+    assert load_profile(None).org_slug == partner.org_slug
 
 
-def test_an_organization_that_no_record_shows_is_told(typed: Typed, partner: Partner) -> None:
-    """Without a terminal it is said what will need it, and what to say then; with --org nothing is."""
-    done = typed(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode())
-    assert done.status == 0
-    assert "sync will need it" in done.told
-    assert "--org" in done.told
-    assert load(None).org_slug is None
-    done = typed(*_login(partner, "--secret-stdin", "--org", partner.org_slug), stdin=partner.key.secret.encode())
-    assert (done.status, done.told) == (0, "")
+def test_unknown_default_organization_is_reported(cli: RunCommand, partner: Partner) -> None:
+    """Without a terminal, the notice says what needs the slug and how to set it."""
+    result = cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode())
+    assert result.status == 0
+    assert "sync needs it" in result.err_text
+    assert "--org" in result.err_text
+    assert load_profile(None).org_slug is None
+    result = cli(*_login(partner, "--secret-stdin", "--org", partner.org_slug), stdin=partner.key.secret.encode())
+    assert (result.status, result.err_text) == (0, "")
 
 
-def test_a_key_without_a_default_group_is_tried_out_all_the_same(typed: Typed, new_partner: NewPartner) -> None:
-    """A key that may not read is tried out by a submission, which needs a group that login does not."""
+def test_login_needs_no_default_group(cli: RunCommand, new_partner: NewPartner) -> None:
+    """A key that may not read is checked by a submission, which would need a default group."""
     partner = new_partner(may=frozenset(("unsubscribe",)), has_default_group=False)
-    assert typed(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
+    assert cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
 
 
-def test_a_wrong_secret_is_told_and_not_stored(typed: Typed, partner: Partner, client_folder: Path) -> None:
-    """A key that does not work leaves nothing behind, and an earlier profile as it was."""
+def test_wrong_secret_is_not_stored(cli: RunCommand, partner: Partner, client_folder: Path) -> None:
     wrong = "svc_cs_" + "x" * 43
-    done = typed(*_login(partner, "--secret-stdin"), stdin=wrong.encode())
-    done.failed(1, "401 invalid_client")
-    assert wrong not in done.told
+    result = cli(*_login(partner, "--secret-stdin"), stdin=wrong.encode())
+    result.assert_failed(1, "401 invalid_client")
+    assert wrong not in result.err_text
     assert not client_folder.exists()
 
 
-def test_a_wrong_secret_is_told_although_tokens_are_kept(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """Tokens of earlier commands, which are good still, do not answer for a wrong secret."""
+def test_stored_tokens_do_not_hide_a_wrong_secret(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """The earlier profile stays unchanged."""
     path = log_in(partner)
-    assert typed("unsubscribe", "email", "ann@example.com").status == 0
+    assert cli("unsubscribe", "email", "ann@example.com").status == 0
     before = path.read_bytes()
-    typed(*_login(partner, "--secret-stdin"), stdin=b"svc_cs_" + b"x" * 43).failed(1, "401 invalid_client")
+    cli(*_login(partner, "--secret-stdin"), stdin=b"svc_cs_" + b"x" * 43).assert_failed(1, "401 invalid_client")
     assert path.read_bytes() == before
 
 
-def test_a_wrong_organization_is_told_at_once(typed: Typed, partner: Partner, client_folder: Path) -> None:
-    """Login asks the service about the organization, so that no command finds out later."""
-    done = typed(*_login(partner, "--secret-stdin", "--org", "nobody"), stdin=partner.key.secret.encode())
-    done.failed(1, "403 unauthorized_organization", "(request ")
+def test_wrong_organization_is_refused_by_login(cli: RunCommand, partner: Partner, client_folder: Path) -> None:
+    """Nothing is stored."""
+    result = cli(*_login(partner, "--secret-stdin", "--org", "nobody"), stdin=partner.key.secret.encode())
+    result.assert_failed(1, "403 unauthorized_organization", "(request ")
     assert not client_folder.exists()
 
 
-def test_a_wrong_group_is_told_at_once(typed: Typed, partner: Partner, new_partner: NewPartner) -> None:
-    """Another organization's group is refused by login."""
+def test_group_of_another_organization_is_refused_by_login(
+    cli: RunCommand, partner: Partner, new_partner: NewPartner
+) -> None:
     other = new_partner()
-    done = typed(*_login(partner, "--secret-stdin", "--group", other.group_id), stdin=partner.key.secret.encode())
-    done.failed(1, "403 unauthorized_organization")
+    result = cli(*_login(partner, "--secret-stdin", "--group", other.group_id), stdin=partner.key.secret.encode())
+    result.assert_failed(1, "403 unauthorized_organization")
 
 
-def test_a_key_that_may_not_read_is_tried_out_too(typed: Typed, new_partner: NewPartner) -> None:
-    """It is stored with a word on what it lacks; a wrong organization is still told; and nothing is submitted."""
+def test_key_without_read_permission_is_checked_too(cli: RunCommand, new_partner: NewPartner) -> None:
+    """It is stored with a notice; a wrong organization is refused; nothing is submitted."""
     partner = new_partner(may=frozenset(("unsubscribe",)))
     secret = partner.key.secret.encode()
-    typed(*_login(partner, "--secret-stdin", "--org", "nobody"), stdin=secret).failed(
+    cli(*_login(partner, "--secret-stdin", "--org", "nobody"), stdin=secret).assert_failed(
         1, "403 unauthorized_organization"
     )
-    done = typed(*_login(partner, "--secret-stdin"), stdin=secret)
-    assert done.status == 0
-    assert "lacks the permission `read`" in done.told
-    assert typed("look-up", "email", "ann@example.com").status == 1
+    result = cli(*_login(partner, "--secret-stdin"), stdin=secret)
+    assert result.status == 0
+    assert "does not have the permission `read`" in result.err_text
+    assert cli("look-up", "email", "ann@example.com").status == 1
 
 
 @pytest.mark.parametrize(
@@ -152,32 +159,31 @@ def test_a_key_that_may_not_read_is_tried_out_too(typed: Typed, new_partner: New
         (["--secret", "svc_cs_abc"], "--secret"),
     ],
 )
-def test_wrong_usage_of_login_ends_with_2(typed: Typed, arguments: list[str], text: str) -> None:
-    """What is missing, malformed or too much is named; a secret that was typed by mistake is not repeated."""
-    done = typed("login", *arguments, stdin=b"svc_cs_abc")
-    done.failed(2, text)
-    assert "svc_cs_abc" not in done.told
+def test_wrong_usage_of_login_exits_with_2(cli: RunCommand, arguments: list[str], text: str) -> None:
+    """A secret that was typed by mistake is not repeated."""
+    result = cli("login", *arguments, stdin=b"svc_cs_abc")
+    result.assert_failed(2, text)
+    assert "svc_cs_abc" not in result.err_text
 
 
 @pytest.mark.parametrize("content", ["", "two\nlines\n", "\xff"])
-def test_a_file_that_holds_no_secret_is_refused(typed: Typed, tmp_path: Path, content: str) -> None:
-    """It must be the one line of the file, and its content is not repeated."""
+def test_file_without_a_secret_is_refused(cli: RunCommand, tmp_path: Path, content: str) -> None:
+    """The secret must be the only line of the file. The content is not repeated."""
     path = tmp_path / "secret"
     path.write_text(content, encoding="latin-1")
     path.chmod(0o600)
-    done = typed("login", "--base-url", "https://localhost", "--client-id", "x", "--secret-file", str(path))
-    done.failed(1, "does not hold a secret")
-    assert "two" not in done.told
+    result = cli("login", "--base-url", "https://localhost", "--client-id", "x", "--secret-file", str(path))
+    result.assert_failed(1, "does not contain a secret")
+    assert "two" not in result.err_text
 
 
-def test_a_server_that_is_not_trusted_is_told(typed: Typed, partner: Partner) -> None:
-    """Without the file of its authority the server's certificate is refused, with the remedy."""
+def test_untrusted_certificate_is_reported(cli: RunCommand, partner: Partner) -> None:
     arguments = ["login", "--base-url", partner.service.base_url, "--client-id", partner.key.client_id]
-    typed(*arguments, "--secret-stdin", stdin=partner.key.secret.encode()).failed(1, "certificate")
+    cli(*arguments, "--secret-stdin", stdin=partner.key.secret.encode()).assert_failed(1, "certificate")
 
 
-def _typed_at_a_terminal(answers: list[tuple[str, str]], *options: str) -> str:
-    """Everything that a login showed on its terminal, where each question was answered, in this order."""
+def _login_on_terminal(answers: list[tuple[str, str]], *options: str) -> str:
+    """Run login on a terminal, answer these questions in order, and return everything that was shown."""
     main_end, terminal = pty.openpty()
     process = subprocess.Popen(
         [COMMAND, "login", *options],
@@ -207,11 +213,8 @@ def _typed_at_a_terminal(answers: list[tuple[str, str]], *options: str) -> str:
 
 
 @pytest.mark.parametrize("options", [[], ["--secret-stdin"]])
-def test_the_secret_is_typed_without_echo(partner: Partner, options: list[str]) -> None:
-    """On a terminal login asks for everything; what is typed as secret is not shown, with --secret-stdin neither.
-
-    A base address that cannot be one is asked for again before the secret is typed.
-    """
+def test_secret_is_typed_without_echo(partner: Partner, options: list[str]) -> None:
+    """Also with --secret-stdin. An invalid base address is asked for again before the secret is typed."""
     answers = [
         ("Base address", partner.service.base_url.replace("https", "http")),
         ("must be https", partner.service.base_url),
@@ -221,206 +224,202 @@ def test_the_secret_is_typed_without_echo(partner: Partner, options: list[str]) 
         ("Group", ""),
         ("certificates", partner.service.ca_file),
     ]
-    shown = _typed_at_a_terminal(answers, *options)
+    shown = _login_on_terminal(answers, *options)
     assert partner.org_slug in shown
     assert partner.key.secret not in shown
-    assert load(None).org_slug == partner.org_slug
+    assert load_profile(None).org_slug == partner.org_slug
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_an_organization_that_no_record_shows_is_asked_for(partner: Partner, is_named: bool) -> None:
-    """The service looks at what is typed: what is wrong is asked again, and nothing may be left empty."""
+def test_unknown_default_organization_is_asked_for(partner: Partner, is_named: bool) -> None:
+    """A slug that the service refuses is asked for again; an empty answer skips the question."""
     answers = [
         ("client_secret", partner.key.secret),
         ("Organization", ""),
         ("Group", ""),
-        ("key's default", "nobody"),
+        ("sync needs it", "nobody"),
         ("403 unauthorized_organization", partner.org_slug if is_named else ""),
     ]
-    shown = _typed_at_a_terminal(answers, *_login(partner)[1:])
-    assert load(None).org_slug == (partner.org_slug if is_named else None)
+    shown = _login_on_terminal(answers, *_login(partner)[1:])
+    assert load_profile(None).org_slug == (partner.org_slug if is_named else None)
     assert ("log in again with --org" in shown) is not is_named
 
 
-def test_variables_alone_do(typed: Typed, partner: Partner, set_variables: Callable[[Partner], None]) -> None:
-    """A container needs no login: with the variables every command works."""
+def test_variables_replace_login(cli: RunCommand, partner: Partner, set_variables: Callable[[Partner], None]) -> None:
     set_variables(partner)
-    assert typed("unsubscribe", "email", "ann@example.com").status == 0
-    assert typed("sync").status == 0
-    assert typed("check", "email", "--any-group", stdin=b"bob@example.com\n").out == b"bob@example.com\n"
+    assert cli("unsubscribe", "email", "ann@example.com").status == 0
+    assert cli("sync").status == 0
+    assert cli("check", "email", "--any-group", stdin=b"bob@example.com\n").out == b"bob@example.com\n"
 
 
-def test_the_secret_may_lie_in_a_file(
-    typed: Typed,
+def test_secret_may_come_from_a_file(
+    cli: RunCommand,
     partner: Partner,
     set_variables: Callable[[Partner], None],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """STOPLISTCLIENT_CLIENT_SECRET_FILE replaces the secret itself; both are one too many."""
+    """Setting both STOPLISTCLIENT_CLIENT_SECRET and STOPLISTCLIENT_CLIENT_SECRET_FILE is refused."""
     set_variables(partner)
     path = tmp_path / "secret"
     path.write_text(f"{partner.key.secret}\n")
     path.chmod(0o600)
     monkeypatch.setenv("STOPLISTCLIENT_CLIENT_SECRET_FILE", str(path))
-    typed("look-up", "email", "ann@example.com").failed(2, "both set")
+    cli("look-up", "email", "ann@example.com").assert_failed(2, "both set")
     monkeypatch.delenv("STOPLISTCLIENT_CLIENT_SECRET")
-    assert typed("look-up", "email", "ann@example.com").status == 0
+    assert cli("look-up", "email", "ann@example.com").status == 0
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
-def test_a_secret_that_others_may_read_is_refused(
-    typed: Typed,
+def test_secret_file_readable_by_others_is_refused(
+    cli: RunCommand,
     partner: Partner,
     set_variables: Callable[[Partner], None],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     mode: int,
 ) -> None:
-    """As a profile is, with the remedy; a file that another user put there has the mode that was chosen for it."""
+    """The mode of another user's file is not checked: this user cannot change it."""
     path = tmp_path / "secret"
     path.write_text(partner.key.secret)
     path.chmod(mode)
-    done = typed(*_login(partner, "--secret-file", str(path)))
-    done.failed(1, f"{path} holds a secret and others may read it: chmod 600 it")
+    result = cli(*_login(partner, "--secret-file", str(path)))
+    result.assert_failed(1, f"{path} contains a secret, but other users may read it: chmod 600 it")
     set_variables(partner)
     monkeypatch.delenv("STOPLISTCLIENT_CLIENT_SECRET")
     monkeypatch.setenv("STOPLISTCLIENT_CLIENT_SECRET_FILE", str(path))
-    typed("look-up", "email", "ann@example.com").failed(1, "chmod 600")
+    cli("look-up", "email", "ann@example.com").assert_failed(1, "chmod 600")
     monkeypatch.setattr(profile_selection, "_this_user", lambda: os.geteuid() + 1)
-    assert typed("look-up", "email", "ann@example.com").status == 0
+    assert cli("look-up", "email", "ann@example.com").status == 0
 
 
-def test_a_secret_may_come_out_of_a_pipe(partner: Partner, client_folder: Path) -> None:
-    """As from a shell's <(…) or as /dev/stdin, whatever mode the pipe shows."""
-    done = run(*_login(partner, "--secret-file", "/dev/stdin"), stdin=partner.key.secret.encode())
-    assert done.status == 0, done
+def test_secret_may_come_from_a_pipe(partner: Partner, client_folder: Path) -> None:
+    """The mode of /dev/stdin or of a shell's <(…) is not checked."""
+    result = run_process(*_login(partner, "--secret-file", "/dev/stdin"), stdin=partner.key.secret.encode())
+    assert result.status == 0, result
 
 
 @pytest.mark.parametrize("missing", ["BASE_URL", "CLIENT_ID", "CLIENT_SECRET"])
-def test_some_of_the_variables_are_not_mixed_with_a_profile(
-    typed: Typed, partner: Partner, log_in: Logged, monkeypatch: pytest.MonkeyPatch, missing: str
+def test_variables_are_not_mixed_with_a_profile(
+    cli: RunCommand, partner: Partner, log_in: LogIn, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    """A secret never goes to another service than the one it was given for."""
+    """A secret must not go to another service than the one that issued it."""
     log_in(partner)
     for name, value in variables_of(partner).items():
         if not name.endswith(missing):
             monkeypatch.setenv(name, value)
-    typed("look-up", "email", "ann@example.com").failed(2, f"STOPLISTCLIENT_{missing}")
+    cli("look-up", "email", "ann@example.com").assert_failed(2, f"STOPLISTCLIENT_{missing}")
 
 
-def test_a_named_profile_goes_before_the_variables(
-    typed: Typed, new_partner: NewPartner, log_in: Logged, set_variables: Callable[[Partner], None]
+def test_named_profile_overrides_variables(
+    cli: RunCommand, new_partner: NewPartner, log_in: LogIn, set_variables: Callable[[Partner], None]
 ) -> None:
-    """--profile is said at the moment; the variables may have been set long ago."""
     theirs, ours = new_partner(), new_partner()
     set_variables(theirs)
     log_in(ours, name="ours")
-    assert load("ours").client_id == ours.key.client_id
-    assert load(None).client_id == theirs.key.client_id
+    assert load_profile("ours").client_id == ours.key.client_id
+    assert load_profile(None).client_id == theirs.key.client_id
 
 
-def test_a_profile_and_a_key_in_variables_are_at_odds(
-    typed: Typed, partner: Partner, set_variables: Callable[[Partner], None], monkeypatch: pytest.MonkeyPatch
+def test_profile_variable_conflicts_with_key_variables(
+    cli: RunCommand, partner: Partner, set_variables: Callable[[Partner], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither is taken silently."""
     set_variables(partner)
     monkeypatch.setenv("STOPLISTCLIENT_PROFILE", "other")
-    typed("look-up", "email", "ann@example.com").failed(2, "unset one of them")
+    cli("look-up", "email", "ann@example.com").assert_failed(2, "unset one of them")
 
 
-def test_an_unknown_profile_is_named_with_those_that_are_there(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """A misspelt profile is told."""
+def test_unknown_profile_lists_stored_profiles(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
     log_in(partner, name="staging")
-    typed("look-up", "email", "a@example.com", "--profile", "stagin").failed(1, "'stagin'", "there is staging")
+    cli("look-up", "email", "a@example.com", "--profile", "stagin").assert_failed(1, "'stagin'", "stored are staging")
 
 
-def test_another_organization_takes_the_group_of_the_profile_away(
-    partner: Partner, log_in: Logged, monkeypatch: pytest.MonkeyPatch
+def test_other_organization_drops_the_group_of_the_profile(
+    partner: Partner, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """STOPLISTCLIENT_ORG replaces the organization of a profile, and with it what was said of its groups."""
+    """STOPLISTCLIENT_ORG replaces the organization, and the group belongs to the organization of the profile."""
     log_in(partner, group_id=partner.group_id)
-    assert load(None).group_id == partner.group_id
+    assert load_profile(None).group_id == partner.group_id
     monkeypatch.setenv("STOPLISTCLIENT_ORG", "other")
-    profile = load(None)
+    profile = load_profile(None)
     assert (profile.org_slug, profile.group_id) == ("other", None)
 
 
-def test_a_profile_that_others_may_read_is_refused(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """Whoever could read it may hold the secret: the text says how to mend that."""
+def test_profile_readable_by_others_is_refused(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """The message says how to correct the mode."""
     log_in(partner).chmod(0o644)
-    done = typed("look-up", "email", "ann@example.com")
-    done.failed(1, "The profile", "is for its owner alone, and others may read it: chmod 600 it")
-    assert "token" not in done.told
-    assert "MemoryStore" not in done.told
+    result = cli("look-up", "email", "ann@example.com")
+    result.assert_failed(1, "The profile", "is for its owner alone, and others may read it: chmod 600 it")
+    assert "token" not in result.err_text
+    assert "MemoryStore" not in result.err_text
 
 
-def test_a_profile_that_cannot_be_read_or_written_is_told_as_such(
-    typed: Typed, partner: Partner, client_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_profile_errors_are_not_about_tokens(
+    cli: RunCommand, partner: Partner, client_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With the place and what the system says, in words that fit a profile."""
+    """A profile that cannot be read or written is reported as a profile, with its path and the system's message."""
     (tmp_path / "occupied").write_text("")
     monkeypatch.setenv("STOPLISTCLIENT_DIR", str(tmp_path / "occupied"))
-    done = typed(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode())
-    done.failed(1, "The profile", "STOPLISTCLIENT_DIR")
-    assert "MemoryStore" not in done.told
+    result = cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode())
+    result.assert_failed(1, "The profile", "STOPLISTCLIENT_DIR")
+    assert "MemoryStore" not in result.err_text
     monkeypatch.setenv("STOPLISTCLIENT_DIR", str(client_folder))
     (client_folder / "profile-default.json").mkdir(parents=True)
-    typed("look-up", "email", "ann@example.com").failed(1, "The profile", "is not a file")
+    cli("look-up", "email", "ann@example.com").assert_failed(1, "The profile", "is not a file")
 
 
-def test_a_broken_profile_is_refused_without_its_content(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """Half a file, as from another program, is told by its path alone."""
+def test_damaged_profile_is_refused_without_its_content(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
     path = log_in(partner)
     path.write_bytes(path.read_bytes()[:-20])
-    done = typed("look-up", "email", "ann@example.com", "--debug")
-    assert done.status == 1
-    assert "is not a profile any more" in done.told
-    assert partner.key.secret not in done.told
+    result = cli("look-up", "email", "ann@example.com", "--debug")
+    assert result.status == 1
+    assert "is damaged" in result.err_text
+    assert partner.key.secret not in result.err_text
 
 
-def test_a_profile_shows_no_secret(partner: Partner, log_in: Logged) -> None:
-    """repr, as in a traceback or a log line, holds nothing of it."""
+def test_profile_shows_no_secret(partner: Partner, log_in: LogIn) -> None:
+    """Neither repr nor str contains the secret."""
     log_in(partner)
-    profile: Profile = load(None)
+    profile: Profile = load_profile(None)
     assert partner.key.secret not in f"{profile!r} {profile}"
 
 
-def test_logout_forgets_secret_and_tokens(typed: Typed, partner: Partner, log_in: Logged, client_folder: Path) -> None:
-    """Neither stands in any file afterwards; the profile is gone."""
+def test_logout_deletes_secret_and_tokens(
+    cli: RunCommand, partner: Partner, log_in: LogIn, client_folder: Path
+) -> None:
     log_in(partner)
-    assert typed("unsubscribe", "email", "ann@example.com").status == 0
-    assert b"svc_rt_" in _everything(client_folder)
-    assert typed("logout").status == 0
-    assert b"svc_" not in _everything(client_folder)
-    typed("look-up", "email", "ann@example.com").failed(1, "Not logged in")
-    typed("logout").failed(1, "no profile 'default'")
+    assert cli("unsubscribe", "email", "ann@example.com").status == 0
+    assert b"svc_rt_" in _all_bytes(client_folder)
+    assert cli("logout").status == 0
+    assert b"svc_" not in _all_bytes(client_folder)
+    cli("look-up", "email", "ann@example.com").assert_failed(1, "Not logged in")
+    cli("logout").assert_failed(1, "no profile 'default'")
 
 
-def test_logout_leaves_the_tokens_that_another_profile_uses(
-    typed: Typed, partner: Partner, log_in: Logged, client_folder: Path
+def test_logout_keeps_tokens_of_another_profile(
+    cli: RunCommand, partner: Partner, log_in: LogIn, client_folder: Path
 ) -> None:
     """Two profiles of one key share its tokens."""
     log_in(partner)
     log_in(partner, name="reminders", group_id=partner.other_group_id)
-    assert typed("unsubscribe", "email", "ann@example.com").status == 0
-    assert typed("logout", "--profile", "reminders").status == 0
-    assert b"svc_rt_" in _everything(client_folder)
+    assert cli("unsubscribe", "email", "ann@example.com").status == 0
+    assert cli("logout", "--profile", "reminders").status == 0
+    assert b"svc_rt_" in _all_bytes(client_folder)
 
 
-def test_logout_says_that_the_mirror_stays(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """It holds addresses, so somebody has to think of it."""
+def test_logout_mentions_the_mirror(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """The mirror is kept, and contains addresses."""
     log_in(partner)
-    assert typed("sync").status == 0
-    assert "mirror-default.db" in typed("logout").text
+    assert cli("sync").status == 0
+    assert "mirror-default.db" in cli("logout").out_text
 
 
-def _everything(folder: Path) -> bytes:
+def _all_bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir())
 
 
-class _Kept(keyring.backend.KeyringBackend):
-    """A keyring of this process: a system's own is what a test must not touch."""
+class _MemoryKeyring(keyring.backend.KeyringBackend):
+    """A keyring in memory. Tests must not touch the system's keyring."""
 
     priority = -1  # nobody else takes it for the system's
 
@@ -439,50 +438,49 @@ class _Kept(keyring.backend.KeyringBackend):
 
 
 @pytest.fixture
-def our_keyring() -> Iterator[_Kept]:
-    """The keyring of this process while the test lasts."""
-    before, ours = keyring.get_keyring(), _Kept()
+def memory_keyring() -> Iterator[_MemoryKeyring]:
+    """Replaces the keyring of this process during the test."""
+    before, ours = keyring.get_keyring(), _MemoryKeyring()
     keyring.set_keyring(ours)
     yield ours
     keyring.set_keyring(before)
 
 
-def test_the_keyring_keeps_secret_and_tokens(
-    typed: Typed, partner: Partner, client_folder: Path, our_keyring: _Kept
+def test_keyring_keeps_secret_and_tokens(
+    cli: RunCommand, partner: Partner, client_folder: Path, memory_keyring: _MemoryKeyring
 ) -> None:
-    """With --keyring no file holds anything secret, commands work, and logout clears the keyring."""
-    assert typed(*_login(partner, "--secret-stdin", "--keyring"), stdin=partner.key.secret.encode()).status == 0
-    assert typed("unsubscribe", "email", "ann@example.com").status == 0
-    assert b"svc_cs_" not in _everything(client_folder)
-    assert b"svc_rt_" not in _everything(client_folder)
-    assert len(our_keyring.kept) == 2
-    assert typed("logout").status == 0
-    assert our_keyring.kept == {}
+    """With --keyring no file contains a secret, commands work, and logout clears the keyring."""
+    assert cli(*_login(partner, "--secret-stdin", "--keyring"), stdin=partner.key.secret.encode()).status == 0
+    assert cli("unsubscribe", "email", "ann@example.com").status == 0
+    assert b"svc_cs_" not in _all_bytes(client_folder)
+    assert b"svc_rt_" not in _all_bytes(client_folder)
+    assert len(memory_keyring.kept) == 2
+    assert cli("logout").status == 0
+    assert memory_keyring.kept == {}
 
 
 @pytest.mark.parametrize(
     "useless", [keyring.backends.fail.Keyring, keyring.backends.null.Keyring], ids=["fail", "null"]
 )
-def test_a_keyring_that_keeps_nothing_is_told(
-    typed: Typed,
+def test_useless_keyring_is_refused(
+    cli: RunCommand,
     partner: Partner,
     client_folder: Path,
-    our_keyring: _Kept,
+    memory_keyring: _MemoryKeyring,
     useless: type[keyring.backend.KeyringBackend],
 ) -> None:
-    """Where there is no keyring, as on a server, or one that forgets, login says so and stores nothing."""
+    """If no keyring is available, as on a server, or it keeps nothing, login reports that and stores nothing."""
     keyring.set_keyring(useless())
-    done = typed(*_login(partner, "--secret-stdin", "--keyring"), stdin=partner.key.secret.encode())
-    done.failed(1, "The keyring did not keep the secret", "without --keyring")
+    result = cli(*_login(partner, "--secret-stdin", "--keyring"), stdin=partner.key.secret.encode())
+    result.assert_failed(1, "The keyring did not keep the secret", "without --keyring")
     assert not (client_folder / "profile-default.json").exists()
 
 
-def test_login_as_a_process(partner: Partner, client_folder: Path, tmp_path: Path) -> None:
-    """The command itself, with the secret in a file, and then without it."""
+def test_login_runs_as_a_process(partner: Partner, client_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text(partner.key.secret)
     path.chmod(0o600)
-    done = run(*_login(partner, "--secret-file", str(path), "--org", partner.org_slug))
-    assert (done.status, done.err) == (0, b""), done
-    assert run("logout").status == 0
-    run("logout").failed(1, "no profile")
+    result = run_process(*_login(partner, "--secret-file", str(path), "--org", partner.org_slug))
+    assert (result.status, result.err) == (0, b""), result
+    assert run_process("logout").status == 0
+    run_process("logout").assert_failed(1, "no profile")

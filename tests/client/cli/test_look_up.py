@@ -1,11 +1,11 @@
-"""look-up."""
+"""The command `look-up`."""
 
 import json
 from datetime import UTC, datetime
 
 from stoplist_client import Item
 
-from tests.client.cli.typing_commands import Logged, Typed, run
+from tests.client.cli.command_runner import LogIn, RunCommand, run_process
 from tests.client.partners import Partner
 
 _WHEN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -17,64 +17,61 @@ def _submit(partner: Partner) -> None:
         client.unsubscribe("email", ["ann@example.com"], group_id=partner.other_group_id)
 
 
-def test_a_table_shows_what_is_known(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """A line a record, and one for an address that nothing is known of; spellings are those of the service."""
+def test_table_has_one_line_per_record(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """An address without records has one line too. Addresses are shown as the service spells them."""
     log_in(partner)
     _submit(partner)
-    done = typed("look-up", "email", "ANN@example.com", "bob@example.com")
-    assert (done.status, done.told) == (0, "")
-    lines = [line.split() for line in done.text.splitlines()]
+    result = cli("look-up", "email", "ANN@example.com", "bob@example.com")
+    assert (result.status, result.err_text) == (0, "")
+    lines = [line.split() for line in result.out_text.splitlines()]
     assert lines[0][:3] == ["address", "group", "status"]
     first = ["ann@example.com", partner.group_id, "unsubscribed", "2026-03-01T09:30:00.000Z", "complaint", "hotline"]
     assert lines[1] == [*first, partner.org_slug]
     assert lines[2][:3] == ["ann@example.com", partner.other_group_id, "unsubscribed"]
-    assert lines[3][:4] == ["bob@example.com", "-", "nothing", "known"]
+    assert lines[3][:4] == ["bob@example.com", "-", "no", "record"]
 
 
-def test_the_group_of_the_profile_hides_nothing(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """Who asks about a person sees every group, unless --group says otherwise."""
+def test_group_of_the_profile_is_not_applied(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """Every group is shown, unless --group names one."""
     log_in(partner, group_id=partner.group_id)
     _submit(partner)
-    assert len(typed("look-up", "email", "ann@example.com").text.splitlines()) == 3
-    narrow = typed("look-up", "email", "ann@example.com", "--group", partner.other_group_id, "--json").json
+    assert len(cli("look-up", "email", "ann@example.com").out_text.splitlines()) == 3
+    narrow = cli("look-up", "email", "ann@example.com", "--group", partner.other_group_id, "--json").json
     assert [record["group_id"] for record in narrow[0]["records"]] == [partner.other_group_id]
 
 
-def test_json_is_an_array_or_an_object_a_line(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """Both hold the same; of nothing the array is empty."""
+def test_json_is_an_array_or_one_object_per_line(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """Both have the same content; the array may be empty."""
     log_in(partner)
     _submit(partner)
     stdin = b"Ann@example.com\n\nbob@example.com\n"
-    array = typed("look-up", "email", "--json", stdin=stdin).json
-    assert [
-        json.loads(line) for line in typed("look-up", "email", "--json-lines", stdin=stdin).out.splitlines()
-    ] == array
+    array = cli("look-up", "email", "--json", stdin=stdin).json
+    assert [json.loads(line) for line in cli("look-up", "email", "--json-lines", stdin=stdin).out.splitlines()] == array
     assert [(one["address"], one["canonical"], len(one["records"])) for one in array] == [
         ("Ann@example.com", "ann@example.com", 2),
         ("bob@example.com", "bob@example.com", 0),
     ]
     assert array[0]["records"][0]["occurred_at"] == "2026-03-01T09:30:00.000Z"
-    assert typed("look-up", "email", "--json").json == []
+    assert cli("look-up", "email", "--json").json == []
 
 
-def test_what_is_no_address_is_told_by_its_line(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """The others are looked up all the same, and it ends with 3."""
+def test_invalid_addresses_are_reported_by_line(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """The others are looked up, and the status is 3."""
     log_in(partner)
-    done = typed(
+    result = cli(
         "look-up", "email", "--json", stdin=b"ann@example.com\nno-address\nb\xf6b@example.com\nbob@example.com\n"
     )
-    assert done.status == 3
-    assert [one["canonical"] for one in done.json] == ["ann@example.com", "bob@example.com"]
-    assert [line.partition(":")[0] for line in done.told.splitlines()] == ["line 2", "line 3"]
-    assert "no-address" not in done.told
-    assert done.told.splitlines()[1] == "line 3: This is not UTF-8: save the file as UTF-8."
+    assert result.status == 3
+    assert [one["canonical"] for one in result.json] == ["ann@example.com", "bob@example.com"]
+    assert [line.partition(":")[0] for line in result.err_text.splitlines()] == ["line 2", "line 3"]
+    assert "no-address" not in result.err_text
+    assert result.err_text.splitlines()[1] == "line 3: This is not UTF-8: save the file as UTF-8."
 
 
-def test_look_up_as_a_process(partner: Partner, log_in: Logged) -> None:
-    """The command itself."""
+def test_look_up_runs_as_a_process(partner: Partner, log_in: LogIn) -> None:
     log_in(partner)
-    done = run("look-up", "sms", "+1 415 555 0100", "--json")
-    assert (done.status, done.json) == (
+    result = run_process("look-up", "sms", "+1 415 555 0100", "--json")
+    assert (result.status, result.json) == (
         0,
         [{"address": "+1 415 555 0100", "canonical": "+14155550100", "records": []}],
     )

@@ -1,4 +1,4 @@
-"""What all commands share: help, version, how errors end, and what is never shown."""
+"""Behaviour that all commands share: help, version, errors, and secrecy."""
 
 import os
 import signal
@@ -7,27 +7,25 @@ import sys
 
 import click
 import pytest
-from stoplist_client.cli.exit_status import GlobalOptions, ended
+from stoplist_client.cli.exit_status import GlobalOptions, report_error
 from stoplist_client.cli.main import COMMANDS, stoplist_client
 
-from tests.client.cli.typing_commands import COMMAND, PATIENCE_S, Logged, Typed, environment, run
+from tests.client.cli.command_runner import COMMAND, PATIENCE_S, LogIn, RunCommand, environment, run_process
 from tests.client.partners import Partner
 from tests.services.keeping import reserve_port
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example(typed: Typed, name: str) -> None:
-    """--help and -h say what it does; the line in the list of commands is about the same command."""
-    done = typed(name, "--help")
-    assert (done.status, done.told) == (0, "")
-    assert f"Usage: stoplist-client {name}" in done.text
-    assert f"      stoplist-client {name}" in done.text.replace("\n    ", "\n      ") or name == "completion"
-    assert typed(name, "-h").text == done.text
+def test_every_command_has_help_with_an_example(cli: RunCommand, name: str) -> None:
+    result = cli(name, "--help")
+    assert (result.status, result.err_text) == (0, "")
+    assert f"Usage: stoplist-client {name}" in result.out_text
+    assert f"      stoplist-client {name}" in result.out_text.replace("\n    ", "\n      ") or name == "completion"
+    assert cli(name, "-h").out_text == result.out_text
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_profile_and_debug(name: str) -> None:
-    """Wherever one types them."""
     command = stoplist_client.get_command(click.Context(stoplist_client), name)
     assert command is not None
     options = {option for param in command.params for option in param.opts}
@@ -35,19 +33,18 @@ def test_every_command_takes_profile_and_debug(name: str) -> None:
     assert "--profile" in options or name == "completion"
 
 
-def test_the_help_says_how_it_ends(typed: Typed) -> None:
-    """The exit statuses are documented where people look first; no command at all shows the same help."""
-    text = typed("--help").text
+def test_help_lists_the_exit_statuses(cli: RunCommand) -> None:
+    """The same help is shown if no command is given."""
+    text = cli("--help").out_text
     for status in ("0  ", "1  ", "2  ", "3  ", "130"):
         assert f"\n    {status}" in text
-    done = typed()
-    assert (done.status, done.told, done.text) == (2, text, "")
+    result = cli()
+    assert (result.status, result.err_text, result.out_text) == (2, text, "")
 
 
-def test_the_version_is_told() -> None:
-    """As a process, with nothing on stderr."""
-    done = run("--version")
-    assert (done.status, done.out.split()[0], done.err) == (0, b"stoplist-client", b"")
+def test_version_is_printed() -> None:
+    result = run_process("--version")
+    assert (result.status, result.out.split()[0], result.err) == (0, b"stoplist-client", b"")
 
 
 @pytest.mark.parametrize(
@@ -58,72 +55,71 @@ def test_the_version_is_told() -> None:
         (["look-up", "email", "ann@example.com", "--profile", "a/b"], "--profile"),
         (["completion", "powershell"], "powershell"),
         (["completion"], "Missing argument 'SHELL'. Choose from: bash, zsh, fish. See"),
-        (["lookup", "email"], "There is no command 'lookup': did you mean look-up?"),
-        (["ann@example.com"], "That is no command. See `stoplist-client --help`."),
-        (["sync", "--channel", "fax"], "'--channel': A channel is one of email, sms and phone. See"),
+        (["lookup", "email"], "There is no command 'lookup'. Did you mean look-up?"),
+        (["ann@example.com"], "That is not a command. See `stoplist-client --help`."),
+        (["sync", "--channel", "fax"], "'--channel': A channel is email, sms or phone. See"),
         (["look-up", "email", "--json", "--json-lines"], "not both"),
         (["check", "email", "\udcff"], "UTF-8"),
     ],
 )
-def test_wrong_usage_is_one_line_and_2(typed: Typed, arguments: list[str], text: str) -> None:
-    """It names what is wrong and where help is."""
-    done = typed(*arguments)
-    done.failed(2, text)
-    assert "@" not in done.told
+def test_wrong_usage_is_one_line_and_status_2(cli: RunCommand, arguments: list[str], text: str) -> None:
+    """The line names the problem and the help, and repeats no address."""
+    result = cli(*arguments)
+    result.assert_failed(2, text)
+    assert "@" not in result.err_text
 
 
-def test_separators_are_named_where_options_are_listed(typed: Typed) -> None:
-    """By a word each, which is what one can type without quotes."""
-    text = " ".join(typed("scrub", "--help").text.split())
-    assert "--delimiter NAME What separates the columns: comma, semicolon, tab or bar" in text
+def test_help_names_the_delimiters(cli: RunCommand) -> None:
+    """Each has a name that needs no quotes in a shell."""
+    text = " ".join(cli("scrub", "--help").out_text.split())
+    assert "--delimiter NAME The column separator: comma, semicolon, tab or bar" in text
 
 
-def test_a_service_that_is_away_is_told(
-    typed: Typed, partner: Partner, log_in: Logged, monkeypatch: pytest.MonkeyPatch
+def test_unavailable_service_is_reported_in_one_line(
+    cli: RunCommand, partner: Partner, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the attempts, in one line, with 1."""
     monkeypatch.setattr("stoplist_client.flows.retries._FIRST_WAIT_S", 0.001)
     with reserve_port() as closed:
-        server = _Away(closed.getsockname()[1], partner.service.ca_file)
+        server = _UnreachableServer(closed.getsockname()[1], partner.service.ca_file)
         log_in(partner._replace(service=partner.service._replace(server=server)))  # type: ignore[arg-type]
-        typed("look-up", "email", "ann@example.com").failed(1, "No answer from the service")
+        cli("look-up", "email", "ann@example.com").assert_failed(1, "No answer from the service")
 
 
-class _Away:
-    """A server that nobody runs."""
+class _UnreachableServer:
+    """A server that does not run."""
 
     def __init__(self, port: int, ca: str) -> None:
         self.base_url, self.ca = f"https://localhost:{port}", ca
 
 
-def test_debug_shows_the_way_and_no_secret(typed: Typed, partner: Partner, log_in: Logged) -> None:
-    """Files, lines and functions; neither the secret, nor a token, nor an address."""
+def test_debug_prints_frames_without_secrets(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """Files, lines and functions are printed; the secret, tokens and addresses are not."""
     log_in(partner)
-    done = typed("look-up", "email", "ann@example.com", "--org", "nobody", "--debug")
-    assert done.status == 1
-    assert "look_up.py, line" in done.told
-    assert "UnauthorizedOrganization" in done.told
+    result = cli("look-up", "email", "ann@example.com", "--org", "nobody", "--debug")
+    assert result.status == 1
+    assert "look_up.py, line" in result.err_text
+    assert "UnauthorizedOrganization" in result.err_text
     for secret in ("svc_cs_", "svc_at_", "svc_rt_", "ann@", partner.key.secret):
-        assert secret not in done.told
+        assert secret not in result.err_text
 
 
-def test_the_text_of_a_foreign_error_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """A library's error may repeat what it was given: its class and place are told, and it is called a defect."""
+def test_messages_of_libraries_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unexpected error is reported as a bug, with its class and place only: its message may repeat an address."""
     with pytest.raises(KeyError) as raised:
         raise KeyError("ann@example.com")
-    wishes = GlobalOptions()
+    global_options = GlobalOptions()
     for is_debugging in (False, True):
-        wishes.debug = is_debugging
-        assert ended(raised.value, wishes) == 1
-        told = capsys.readouterr().err
-        assert "defect" in told
-        assert "KeyError in test_main.py" in told
-        assert "ann@" not in told
-    assert "in test_the_text_of_a_foreign_error" in told
+        global_options.debug = is_debugging
+        assert report_error(raised.value, global_options) == 1
+        output = capsys.readouterr().err
+        assert "This is a bug" in output
+        assert "KeyError in test_main.py" in output
+        assert "ann@" not in output
+    assert "in test_messages_of_libraries" in output
 
 
-def test_a_reader_that_went_away_ends_it_quietly(partner: Partner, log_in: Logged) -> None:
-    """As with `| head`: nothing is said, and it has not gone well."""
+def test_closed_pipe_ends_the_command_quietly(partner: Partner, log_in: LogIn) -> None:
+    """As with `| head`: nothing is printed, and the status is 1."""
     log_in(partner)
     reading, writing = os.pipe()
     os.close(reading)
@@ -135,8 +131,8 @@ def test_a_reader_that_went_away_ends_it_quietly(partner: Partner, log_in: Logge
     assert (process.returncode, process.stderr) == (1, b"")
 
 
-def test_a_full_disk_is_told() -> None:
-    """What cannot be written is an error, even where all fits into the buffer."""
+def test_full_disk_is_reported() -> None:
+    """A failed write is an error even if the whole output fits into the buffer."""
     with open("/dev/full", "wb") as full:
         process = subprocess.run(
             [COMMAND, "completion", "fish"],
@@ -146,8 +142,8 @@ def test_a_full_disk_is_told() -> None:
     assert process.stderr == b"stoplist-client: No space left on device.\n"
 
 
-def test_ctrl_c_ends_with_130(partner: Partner, log_in: Logged) -> None:
-    """While it waits for lines, and without a traceback."""
+def test_ctrl_c_exits_with_130(partner: Partner, log_in: LogIn) -> None:
+    """No traceback is printed, even while the command waits for input."""
     log_in(partner)
     process = subprocess.Popen(
         [COMMAND, "look-up", "email", "--json-lines"],
@@ -165,10 +161,9 @@ def test_ctrl_c_ends_with_130(partner: Partner, log_in: Logged) -> None:
     assert (process.returncode, err.strip()) == (130, b"stoplist-client: Interrupted.")
 
 
-def test_a_closed_stdin_is_told(partner: Partner, log_in: Logged) -> None:
-    """As from a program that closed it."""
+def test_closed_stdin_is_reported(partner: Partner, log_in: LogIn) -> None:
     log_in(partner)
     code = "import sys; sys.stdin = None; from stoplist_client.cli import main; main(['look-up', 'email'])"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment(), check=False)
     assert process.returncode == 1
-    assert b"standard input is closed" in process.stderr
+    assert b"Standard input is closed" in process.stderr

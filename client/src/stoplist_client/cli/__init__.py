@@ -1,4 +1,4 @@
-"""The command `stoplist-client`: one file a command, main.py has the list."""
+"""The command `stoplist-client`. Each command has its own file in commands/; main.py lists them."""
 
 from stoplist_client.cli.main import main
 

@@ -1,4 +1,4 @@
-"""A file that appears under its name when it is complete, and not before, whatever happens to the process."""
+"""A file that appears under its name only when it is complete, even if the process is killed."""
 
 import contextlib
 import os
@@ -14,42 +14,42 @@ import click
 from stoplist_client.cli.exit_status import Failed
 
 
-def check_apart(paths: Sequence[Path]) -> None:
-    """Wrong usage where two of these paths are one file."""
-    for at, path in enumerate(paths):
-        for other in paths[:at]:
-            if path.resolve() == other.resolve() or _is_same(path, other):
-                raise click.UsageError(f"{other} and {path} are the same file: name another.")
+def require_distinct(paths: Sequence[Path]) -> None:
+    """Raise UsageError if two of these paths are the same file."""
+    for index, path in enumerate(paths):
+        for other in paths[:index]:
+            if path.resolve() == other.resolve() or _is_same_file(path, other):
+                raise click.UsageError(f"{other} and {path} are the same file: use different files.")
 
 
-def clear(paths: Sequence[Path]) -> None:
-    """None of these files is there, lest an old one be used by mistake where no new one comes about."""
+def remove_files(paths: Sequence[Path]) -> None:
+    """Remove these files, so that no old one is used by mistake if the command fails."""
     for path in paths:
         if path.is_file():
             os.unlink(os.path.realpath(path))
 
 
 class AtomicFile:
-    """Written beside its path; `finish` gives it its name. Left without that, it is removed.
+    """A temporary file beside its path. `finish` renames it to the path; without `finish`, it is removed on exit.
 
-    It may be read by whoever may read `like`. Failed where there is a file already, unless it `replaces` that.
+    Takes the permissions of `like`. Raises Failed if the path exists, unless `replaces` is set.
     """
 
     def __init__(self, path: Path, *, like: BinaryIO, replaces: bool) -> None:
         self._path, self._replaces = path, replaces
         if path.exists() and not path.is_file():
-            raise Failed(f"{path} is no ordinary file: name another.")
+            raise Failed(f"{path} is not a regular file: use another path.")
         if not replaces and os.path.lexists(path):
-            raise self._is_there()
-        self._place = Path(os.path.realpath(path))  # what a link leads to is replaced, and not the link
-        folder = self._place.parent
+            raise self._already_exists()
+        self._target = Path(os.path.realpath(path))  # replaces the target of a link, not the link
+        folder = self._target.parent
         if not folder.is_dir():
-            raise Failed(f"There is no folder {folder}: make it first.")
+            raise Failed(f"There is no folder {folder}: create it first.")
         descriptor, self._name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=folder)
-        self.stream = cast(BinaryIO, open(descriptor, "wb"))  # noqa: SIM115 - closed with this
-        found = os.fstat(like.fileno())
-        if stat.S_ISREG(found.st_mode) and hasattr(os, "fchmod"):
-            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & 0o666)
+        self.stream = cast(BinaryIO, open(descriptor, "wb"))  # noqa: SIM115 - closed on exit
+        like_stat = os.fstat(like.fileno())
+        if stat.S_ISREG(like_stat.st_mode) and hasattr(os, "fchmod"):
+            os.fchmod(descriptor, stat.S_IMODE(like_stat.st_mode) & 0o666)
 
     def __enter__(self) -> "AtomicFile":
         return self
@@ -63,28 +63,28 @@ class AtomicFile:
             os.unlink(self._name)
 
     def finish(self) -> None:
-        """The file is complete, on the disk, under its name."""
+        """Flush the file to disk and give it its name. Raises Failed if another file has that name meanwhile."""
         self.stream.flush()
         os.fsync(self.stream.fileno())
         self.stream.close()
         if self._replaces:
-            os.replace(self._name, self._place)
+            os.replace(self._name, self._target)
             return
         try:
-            # Unlike a rename, a link never takes the place of a file that came meanwhile.
-            os.link(self._name, self._place)
+            # Unlike a rename, a link never replaces a file that was created meanwhile.
+            os.link(self._name, self._target)
         except FileExistsError:
-            raise self._is_there() from None
+            raise self._already_exists() from None
         except OSError:  # a file system without links
-            if os.path.lexists(self._place):
-                raise self._is_there() from None
-            os.replace(self._name, self._place)
+            if os.path.lexists(self._target):
+                raise self._already_exists() from None
+            os.replace(self._name, self._target)
 
-    def _is_there(self) -> Failed:
-        return Failed(f"{self._path} is there already: name another file, or say --force.")
+    def _already_exists(self) -> Failed:
+        return Failed(f"{self._path} already exists: use another file, or add --force.")
 
 
-def _is_same(path: Path, other: Path) -> bool:
+def _is_same_file(path: Path, other: Path) -> bool:
     try:
         return path.samefile(other)
     except OSError:

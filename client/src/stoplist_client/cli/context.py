@@ -1,4 +1,4 @@
-"""The client of a profile, and where its secret and its tokens are kept."""
+"""Makes the client of a profile, with its secret and its token store."""
 
 import time
 
@@ -10,17 +10,17 @@ from stoplist_client.secret import Secret
 from stoplist_client.tokens.keyring_store import KeyringStore, TokenKeyring
 from stoplist_client.tokens.stores import FileStore, MemoryStore, TokenFile
 
-_PATIENCE_S = 30.0
+_LOCK_TIMEOUT_S = 30.0
 
 
-def client_of(profile: Profile) -> Client:
-    """A client that speaks for the profile, and shares its tokens with every other command."""
+def open_client(profile: Profile) -> Client:
+    """Return a client for the profile, which shares its tokens with all other commands."""
     secret = profile.client_secret or keyring_secret.read(profile.base_url, profile.client_id)
-    return opened(profile, secret, KeyringStore() if profile.is_in_keyring else FileStore())
+    return make_client(profile, secret, KeyringStore() if profile.is_in_keyring else FileStore())
 
 
-def opened(profile: Profile, secret: Secret, store: FileStore | KeyringStore | MemoryStore) -> Client:
-    """A client that speaks for the profile, with this secret and this store."""
+def make_client(profile: Profile, secret: Secret, store: FileStore | KeyringStore | MemoryStore) -> Client:
+    """Return a client for the profile, with this secret and token store."""
     return Client(
         profile.base_url,
         client_id=profile.client_id,
@@ -33,16 +33,16 @@ def opened(profile: Profile, secret: Secret, store: FileStore | KeyringStore | M
 
 
 def forget_key(profile: Profile) -> None:
-    """Neither the tokens of the profile's key are kept any more, nor its secret in the keyring."""
+    """Delete the tokens of the profile's key, and its secret if it is in the keyring."""
     store: TokenFile | TokenKeyring
     if profile.is_in_keyring:
         store = KeyringStore().of(profile.base_url, profile.client_id)
     else:
         store = FileStore().of(profile.base_url, profile.client_id)
-    deadline_s = time.monotonic() + _PATIENCE_S
+    deadline_s = time.monotonic() + _LOCK_TIMEOUT_S
     while (unlock := store.try_lock()) is None:
         if time.monotonic() > deadline_s:
-            raise Failed("Another process is renewing these tokens: try again in a moment.")
+            raise Failed("Another process is renewing the tokens of this key: try again in a moment.")
         time.sleep(0.05)
     try:
         store.forget()

@@ -1,6 +1,6 @@
-"""A CSV file with a header row: which columns count, and its rows, each with the bytes that it was.
+"""A CSV file with a header row: finds its columns, and reads its rows with their original bytes.
 
-Texts here never repeat a cell: in a file without a header the first row holds somebody's address.
+Messages never repeat a cell: in a file without a header, the first row contains somebody's address.
 """
 
 import csv
@@ -12,44 +12,44 @@ from typing import BinaryIO, TypeAlias
 
 import click
 
-from stoplist_client.cli.address_lines import CR_ALONE, may_be_an_address, slices_of_lines, texts_of
+from stoplist_client.cli.address_lines import CR_ALONE, decode_lines, may_be_an_address, slices_of_lines
 from stoplist_client.cli.exit_status import Failed
 
-_WORDS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
-_MOST_TAKEN = 10_000
-# As `_plain` makes them.
-_NAMES = {
+_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
+_MAX_KEPT_LINES = 10_000
+# In the form of `_normalized`.
+_ADDRESS_NAMES = {
     "email": ("address", "email", "mail", "emailaddress"),
     "sms": ("address", "phone", "mobile", "sms", "number", "phonenumber", "mobilenumber"),
     "phone": ("address", "phone", "mobile", "number", "telephone", "phonenumber", "mobilenumber"),
 }
-# From how alike a name is refused. A moment that is not read would count as now, and win over later acts; so it takes
-# less there than elsewhere, where `resource` is no misspelt `source`.
-_TOO_ALIKE = {"occurred_at": 0.8, "reason": 0.88, "source": 0.88}
+# The similarity from which a column name is refused as a misspelling. It is lower for occurred_at: a time that is not
+# read would count as now and override later acts. It is higher for the others, so that `resource` is not `source`.
+_SIMILARITY_CUTOFF = {"occurred_at": 0.8, "reason": 0.88, "source": 0.88}
 
 
 delimiter_option = click.option(
     "--delimiter",
-    type=click.Choice((*_WORDS, ",", ";", "|")),
-    callback=lambda _ctx, _param, value: _WORDS.get(value, value),
+    type=click.Choice((*_DELIMITERS, ",", ";", "|")),
+    callback=lambda _ctx, _param, value: _DELIMITERS.get(value, value),
     metavar="NAME",
-    help="What separates the columns: comma, semicolon, tab or bar; if it is not said, the header row shows it.",
+    help="The column separator: comma, semicolon, tab or bar (default: detected from the header row).",
 )
 
 
 Row: TypeAlias = tuple[int, list[str], bytes]
-"""The number of the line that a row begins on, from 1; its cells; and its bytes with their line ending."""
+"""The line number (from 1) on which the row begins, its cells, and its bytes including the line ending."""
 
 
 class Table:
-    """The rows after the header, read lazily. Bytes that are not UTF-8 become what no address holds."""
+    """The rows after the header, read lazily. Bytes that are not UTF-8 become lone surrogates."""
 
     def __init__(self, stream: BinaryIO, *, delimiter: str | None) -> None:
         self._slices = slices_of_lines(stream)
         first = next(self._slices, None)
         if first is None:
-            raise Failed("The file is empty: it needs a header row, which names the columns.")
-        self._delimiter = delimiter or _sniffed(texts_of(first[:1])[0])
+            raise Failed("The file is empty: it needs a header row with the column names.")
+        self._delimiter = delimiter or _detect_delimiter(decode_lines(first[:1])[0])
         self._rows = self._read(first)
         _line, cells, self.header = next(self._rows)
         self.names = [cell.strip() for cell in cells]
@@ -58,77 +58,79 @@ class Table:
         return (row for row in self._rows if row[1])
 
     def address_column(self, channel: str, named: str | None) -> int:
-        """The number of the column with the addresses, from 0: the named one, or the one of a usual name."""
+        """Return the index of the address column: the named one, or the only one with a usual name."""
         if named is not None:
-            return self._named(named)
-        found = [at for at, name in enumerate(self.names) if _plain(name) in _NAMES[channel]]
-        if len(found) == 1:
-            return found[0]
-        what = "Several columns may hold the addresses" if found else "No column has a usual name for addresses"
-        raise Failed(f"{what}: say which with --column. {self._told_names()}")
+            return self._column_named(named)
+        matches = [index for index, name in enumerate(self.names) if _normalized(name) in _ADDRESS_NAMES[channel]]
+        if len(matches) == 1:
+            return matches[0]
+        problem = "Several columns may contain the addresses" if matches else "No column has a usual name for addresses"
+        raise Failed(f"{problem}: name the column with --column. {self._columns_text()}")
 
     def column(self, name: str) -> int | None:
-        """The number of the column of that name, from 0, if there is one. Case, blanks, - and _ make no difference.
+        """Return the index of the column with this name, or None. Case, blanks, - and _ make no difference.
 
-        Failed where another is called almost so: nobody would see that it is not read.
+        Raises Failed if a column has a similar name, since nobody would notice that it is not read.
         """
-        found = [at for at, other in enumerate(self.names) if _plain(other) == _plain(name)]
-        if len(found) > 1:
-            raise Failed(f"Several columns are called {name}: leave one.")
-        if not found:
-            self._refuse_almost(name)
-        return found[0] if found else None
+        matches = [index for index, other in enumerate(self.names) if _normalized(other) == _normalized(name)]
+        if len(matches) > 1:
+            raise Failed(f"Several columns are called {name}: keep only one of them.")
+        if not matches:
+            self._refuse_similar(name)
+        return matches[0] if matches else None
 
-    def _refuse_almost(self, name: str) -> None:
-        by_plain = {_plain(other): other for other in self.names}
-        for almost in difflib.get_close_matches(_plain(name), by_plain, n=1, cutoff=_TOO_ALIKE[name]):
-            other = by_plain[almost]
+    def _refuse_similar(self, name: str) -> None:
+        by_normalized = {_normalized(other): other for other in self.names}
+        for similar in difflib.get_close_matches(
+            _normalized(name), by_normalized, n=1, cutoff=_SIMILARITY_CUTOFF[name]
+        ):
+            other = by_normalized[similar]
             which = "A column" if may_be_an_address(other) else f"The column {_printable(other)!r}"
-            raise Failed(f"{which} has almost the name {name}: call it {name}, or something quite different.")
+            raise Failed(f"{which} looks like a misspelt {name}: rename it to {name}, or to something quite different.")
 
-    def _named(self, named: str) -> int:
-        found = [at for at, name in enumerate(self.names) if name == named]
-        found = found or [at for at, name in enumerate(self.names) if name.lower() == named.lower()]
-        if len(found) == 1:
-            return found[0]
-        if not found and named.isascii() and named.isdigit() and 1 <= int(named) <= len(self.names):
+    def _column_named(self, named: str) -> int:
+        matches = [index for index, name in enumerate(self.names) if name == named]
+        matches = matches or [index for index, name in enumerate(self.names) if name.lower() == named.lower()]
+        if len(matches) == 1:
+            return matches[0]
+        if not matches and named.isascii() and named.isdigit() and 1 <= int(named) <= len(self.names):
             return int(named) - 1
-        raise Failed(f"{'Several columns have' if found else 'No column has'} that name. {self._told_names()}")
+        raise Failed(f"{'Several columns have' if matches else 'No column has'} that name. {self._columns_text()}")
 
-    def _told_names(self) -> str:
+    def _columns_text(self) -> str:
         if any(map(may_be_an_address, self.names)):
-            return "The first row looks like an address: a header row is needed, which names the columns."
+            return "The first row looks like an address: the file needs a header row with the column names."
         return f"The columns are: {_printable(', '.join(self.names))}."
 
     def _read(self, first: list[bytes]) -> Iterator[Row]:
-        taken: list[bytes] = []
-        # strict, since a quote that is never closed would otherwise swallow the rows after it.
-        reader = csv.reader(chain.from_iterable(self._texts(first, taken)), delimiter=self._delimiter, strict=True)
-        begin = before = 0  # of the next row in `taken`; and how many lines were there before those
+        kept: list[bytes] = []
+        # Strict, since a quote that is never closed would otherwise include the rows after it.
+        reader = csv.reader(chain.from_iterable(self._texts(first, kept)), delimiter=self._delimiter, strict=True)
+        begin = before = 0  # index of the next row in `kept`; number of lines dropped before those kept
         while True:
             try:
                 cells = next(reader, None)
             except csv.Error as error:
                 if "new-line character" in str(error):
                     raise Failed(CR_ALONE) from None
-                where = f"What begins on line {before + begin + 1} is not CSV"
-                raise Failed(f"{where} ({error}): mend it, or name another --delimiter.") from None
+                where = f"The row that begins on line {before + begin + 1} is not valid CSV"
+                raise Failed(f"{where} ({error}): correct it, or use another --delimiter.") from None
             if cells is None:
                 return
             end = reader.line_num - before
-            yield before + begin + 1, cells, taken[begin] if end == begin + 1 else b"".join(taken[begin:end])
+            yield before + begin + 1, cells, kept[begin] if end == begin + 1 else b"".join(kept[begin:end])
             begin = end
-            if begin > _MOST_TAKEN:
-                del taken[:begin]
+            if begin > _MAX_KEPT_LINES:
+                del kept[:begin]
                 before, begin = before + begin, 0
 
-    def _texts(self, first: list[bytes], taken: list[bytes]) -> Iterator[list[str]]:
+    def _texts(self, first: list[bytes], kept: list[bytes]) -> Iterator[list[str]]:
         for lines in chain((first,), self._slices):
-            taken += lines
-            yield [f"{text}\n" for text in texts_of(lines)]
+            kept += lines
+            yield [f"{text}\n" for text in decode_lines(lines)]
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).lower()
 
 
@@ -136,13 +138,13 @@ def _printable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _sniffed(header: str) -> str:
-    """The delimiter that makes the most columns of the header; a comma where there is one column."""
+def _detect_delimiter(header: str) -> str:
+    """Return the delimiter that splits the header into the most columns; a comma if there is only one column."""
 
     def columns(delimiter: str) -> int:
         try:
             return len(next(csv.reader([header], delimiter=delimiter), []))
         except csv.Error:
-            return 0  # whoever reads the rows says what is wrong
+            return 0  # reading the rows reports the problem
 
-    return max(_WORDS.values(), key=columns)
+    return max(_DELIMITERS.values(), key=columns)

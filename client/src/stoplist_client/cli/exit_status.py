@@ -1,7 +1,7 @@
-"""How a command ends that did not do what was asked: one line on stderr, and the exit status.
+"""Errors of the command line: one line on stderr, and the exit status.
 
-With `--debug` the way through the code is printed as well: files, lines and names of functions. Values are not, nor the
-texts of libraries, since they may hold addresses, tokens or secrets.
+With `--debug` the traceback is printed too: files, lines and function names. Values and the messages of libraries are
+left out, since they may contain addresses, tokens or secrets.
 """
 
 import errno
@@ -15,27 +15,27 @@ from typing import Any, NoReturn, TextIO, TypeVar
 
 import click
 
-from stoplist_client.cli.messages import spoken
+from stoplist_client.cli.messages import message_of
 from stoplist_client.errors import ConfigurationError, StoplistClientError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FAILED, WRONG_USAGE, NOT_ALL, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
+FAILED, WRONG_USAGE, NOT_ALL_ACCEPTED, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 
 
 class GlobalOptions:
-    """What a command line asks for beside its command."""
+    """The options that every command takes."""
 
     debug = False
 
 
 class Terminated(BaseException):
-    """SIGTERM came."""
+    """The process received SIGTERM."""
 
 
 @contextmanager
-def hearing_sigterm() -> Iterator[None]:
-    """Within, SIGTERM is Terminated, wherever it comes: so unfinished files are removed, and locks let go."""
+def sigterm_raises() -> Iterator[None]:
+    """Raise Terminated on SIGTERM within this block, so that unfinished files are removed and locks released."""
 
     def end(_signal: int, _frame: object) -> NoReturn:
         raise Terminated
@@ -48,79 +48,79 @@ def hearing_sigterm() -> Iterator[None]:
 
 
 class Failed(click.ClickException):
-    """What was asked for was not done; the text says why and what would be right."""
+    """The command failed; the message says why and what would be right."""
 
 
-def end_not_all() -> NoReturn:
-    """The command ends as one that was done, though not everything was acceptable."""
-    raise click.exceptions.Exit(NOT_ALL)
+def exit_not_all_accepted() -> NoReturn:
+    """Exit with status 3: done, but not everything was accepted."""
+    raise click.exceptions.Exit(NOT_ALL_ACCEPTED)
 
 
 class WrongVariables(Failed):
-    """The variables are at odds with each other, or with the command line."""
+    """The environment variables contradict each other, or the command line."""
 
     exit_code = WRONG_USAGE
 
 
 def debug_option(command: F) -> F:
-    """`--debug`, which every command takes."""
+    """Add `--debug`, which every command takes."""
     return click.option(
         "--debug",
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        callback=_note_debug,
-        help="If it fails, print the way through the code too.",
+        callback=_set_debug,
+        help="If the command fails, print a traceback too.",
     )(command)
 
 
-def ended(error: BaseException, wishes: GlobalOptions) -> int:
-    """The exit status for what a command was ended by; stderr tells about it."""
+def report_error(error: BaseException, global_options: GlobalOptions) -> int:
+    """Report an error on stderr, and return the exit status."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILED
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        _forget(sys.stdout)
+        _discard_buffer(sys.stdout)
         return FAILED
-    if wishes.debug:
-        _print_way(error)
+    if global_options.debug:
+        _print_frames(error)
     text, status = _text_and_status(error)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
     else:
-        tell(text)
+        print_notice(text)
     return status
 
 
-def tell(text: str) -> None:
-    """One line on stderr; that nobody reads it is no further trouble."""
+def print_notice(text: str) -> None:
+    """Print one line on stderr. A closed stderr is ignored."""
     try:
         click.echo(f"stoplist-client: {text}", err=True)
     except OSError:
-        _forget(sys.stderr)
+        _discard_buffer(sys.stderr)
 
 
 def _text_and_status(error: BaseException) -> tuple[str, int]:
     match error:
         case click.UsageError():
             where = f" See `{error.ctx.command_path} --help`." if error.ctx else ""
-            # click puts the choices on lines of their own.
+            # click prints choices on separate lines; an error is one line here.
             return f"{_sentence(' '.join(error.format_message().split()))}{where}", WRONG_USAGE
         case click.ClickException():
             return error.format_message(), error.exit_code
         case click.Abort() | KeyboardInterrupt():
             return "Interrupted.", INTERRUPTED
         case Terminated():
-            return "Ended by SIGTERM.", TERMINATED
+            return "Terminated by SIGTERM.", TERMINATED
         case ConfigurationError():
-            return spoken(error), WRONG_USAGE
+            return message_of(error), WRONG_USAGE
         case StoplistClientError():
-            return spoken(error), FAILED
+            return message_of(error), FAILED
         case OSError():
-            return _of_the_system(error), FAILED
-    return f"This is a defect of the program ({_place(error)}): please report what --debug prints.", FAILED
+            return _os_error_text(error), FAILED
+    return f"This is a bug in stoplist-client ({_location(error)}): please report what --debug prints.", FAILED
 
 
-def _of_the_system(error: OSError) -> str:
+def _os_error_text(error: OSError) -> str:
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]
     return _sentence(": ".join([*names, error.strerror or type(error).__name__]))
 
@@ -129,14 +129,14 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def _place(error: BaseException) -> str:
+def _location(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" in {os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{where}"
 
 
-def _print_way(error: BaseException | None) -> None:
-    """The frames of an error and of those it came from; only errors of our own have a text."""
+def _print_frames(error: BaseException | None) -> None:
+    """Print the frames of an error and its causes. Messages are printed for our own errors alone."""
     while error is not None:
         for frame in traceback.extract_tb(error.__traceback__):
             click.echo(f"  {frame.filename}, line {frame.lineno}, in {frame.name}", err=True)
@@ -145,14 +145,14 @@ def _print_way(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def _note_debug(context: click.Context, _option: click.Parameter, value: bool) -> None:
-    wishes = context.find_object(GlobalOptions)
-    if wishes is not None and value:
-        wishes.debug = True
+def _set_debug(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    global_options = context.find_object(GlobalOptions)
+    if global_options is not None and value:
+        global_options.debug = True
 
 
-def _forget(stream: TextIO | None) -> None:
-    # What is left in the buffer would be tried again at the end of the process, and fail as loudly as it can.
+def _discard_buffer(stream: TextIO | None) -> None:
+    # Python flushes the buffer once more at exit, and would print a traceback when that fails again.
     if stream is None:
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,4 +1,7 @@
-"""What the command line says where an error speaks to programs: of headers, of arguments, of classes."""
+"""Error messages for the command line.
+
+The SDK's messages name headers, parameters and classes; here they name the options and commands to use instead.
+"""
 
 import re
 
@@ -11,26 +14,26 @@ from stoplist_client.errors import (
     StoplistClientError,
 )
 
-# In place of the service's own text.
-_BY_CLASS: dict[type[ApiError], str] = {
-    DefaultGroupNotConfigured: "The organization has no default group: say --group, or --all-groups.",
+# These replace the service's own text.
+_TEXT_BY_CLASS: dict[type[ApiError], str] = {
+    DefaultGroupNotConfigured: "The organization has no default group: add --group ID or --all-groups.",
     InvalidClient: (
-        "The key is unknown here, its secret is wrong, or it was deactivated: "
-        "ask whoever gave it to you, and log in again."
+        "The key is unknown to this service, its secret is wrong, or it was deactivated: "
+        "ask for a working key, and log in again."
     ),
     InvalidToken: (
-        "The service refuses the tokens that it gave just now: the key is being deactivated, or they were revoked. "
-        "Try again in a moment."
+        "The service refuses the tokens that it has just issued: the key is being deactivated, or its tokens were "
+        "revoked. Try again in a moment."
     ),
 }
-_NAMES = {
+_OPTION_BY_PARAMETER = {
     "base_url": "base address (--base-url)",
-    "ca_file": "file of certificates (--ca-file)",
+    "ca_file": "certificate file (--ca-file)",
     "group_id": "group (--group)",
     "org_slug": "organization (--org)",
 }
-_NAME = re.compile(rf"\b((?:a|an|the|this) )?({'|'.join(_NAMES)})\b", re.IGNORECASE)
-_CLASSES = (
+_PARAMETER = re.compile(rf"\b((?:a|an|the|this) )?({'|'.join(_OPTION_BY_PARAMETER)})\b", re.IGNORECASE)
+_REPLACEMENTS = (
     (re.compile(r", (name a folder .*), or use MemoryStore\(\)"), r", or \1"),
     (re.compile(r"KeyringStore needs"), "--keyring needs"),
     (re.compile(r"or use FileStore\(\)"), "or log in without --keyring"),
@@ -40,40 +43,40 @@ _CLASSES = (
     ),
     (
         re.compile(r"submit them again \(Mirror\.missing\) or settle them \(Mirror\.settle\) before you unfollow"),
-        "`stoplist-client sync --submit-missing` submits them again, which is to be done first; "
-        "where it takes them no more, --forget-missing gives them up",
+        "first run `stoplist-client sync --submit-missing`, which submits them again; "
+        "if the service refuses them, --forget-missing gives them up",
     ),
 )
 
 
-def spoken(error: StoplistClientError) -> str:
-    """What happened and what would be right, in the words of the command line; code, status and request id stay."""
+def message_of(error: StoplistClientError) -> str:
+    """Return the message of an error for the command line. Code, status and request id stay."""
     text = str(error)
     if isinstance(error, ApiError):
-        text = text.replace(error.text, _of_the_service(error), 1)
-    return in_words(text)
+        text = text.replace(error.text, _api_error_text(error), 1)
+    return for_command_line(text)
 
 
-def in_words(text: str) -> str:
-    """A text of this package with what is typed in place of what is programmed."""
-    for pattern, words in _CLASSES:
-        text = pattern.sub(words, text)
-    return _NAME.sub(_in_words, text)
+def for_command_line(text: str) -> str:
+    """Return a message of the SDK with options and commands in place of parameters and classes."""
+    for pattern, replacement in _REPLACEMENTS:
+        text = pattern.sub(replacement, text)
+    return _PARAMETER.sub(_as_option, text)
 
 
-def _of_the_service(error: ApiError) -> str:
+def _api_error_text(error: ApiError) -> str:
     if isinstance(error, InvalidItem) and error.item_errors:
-        many = len(error.item_errors)
-        which = "1 item of this batch" if many == 1 else f"{many:,} items of this batch"
-        them = "it" if many == 1 else "them"
+        count = len(error.item_errors)
+        items = "1 item of this batch" if count == 1 else f"{count:,} items of this batch"
+        them = "it" if count == 1 else "them"
         return (
-            f"{which} cannot be accepted, so nothing of the batch was stored: "
-            f"correct {them}, or say --lenient to store the others."
+            f"{items} cannot be accepted, so nothing of the batch was stored: "
+            f"correct {them}, or add --lenient to store the others."
         )
-    return _BY_CLASS.get(type(error), error.text)
+    return _TEXT_BY_CLASS.get(type(error), error.text)
 
 
-def _in_words(found: re.Match[str]) -> str:
-    article, name = found[1] or "the ", found[2]
-    words = f"{article}{_NAMES[name.lower()]}"
-    return words[0].upper() + words[1:] if found.start() == 0 else words
+def _as_option(match: re.Match[str]) -> str:
+    article, name = match[1] or "the ", match[2]
+    option = f"{article}{_OPTION_BY_PARAMETER[name.lower()]}"
+    return option[0].upper() + option[1:] if match.start() == 0 else option

@@ -1,4 +1,4 @@
-"""How commands print: stdout has what was asked for, as lines and tables or as JSON; stderr has the rest."""
+"""Output of the commands: results go to stdout as lines, tables or JSON; everything else goes to stderr."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,18 +11,18 @@ from stoplist_client.cli.exit_status import Failed
 
 
 def print_line(line: str = "") -> None:
-    """One line on stdout."""
+    """Print one line on stdout."""
     click.echo(line)
 
 
 def print_json(value: Any, *, is_indented: bool = True) -> None:
-    """JSON for programs, indented for whoever looks; or on one line."""
+    """Print a value as JSON on stdout: indented, or on one line."""
     encoded = msgspec.json.encode(value)
     click.echo((msgspec.json.format(encoded) if is_indented else encoded).decode())
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table under these names."""
+    """Print rows on stdout as aligned columns with these names."""
     lines = [names, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
     for line in lines:
@@ -30,17 +30,17 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def standard_output() -> BinaryIO:
-    """The bytes of stdout, for what is printed by the thousand."""
+    """Return the byte stream of stdout, for large outputs. Raises Failed if stdout is closed."""
     if sys.stdout is None:
-        raise Failed("The standard output is closed: open it.")
+        raise Failed("Standard output is closed: open it.")
     return sys.stdout.buffer
 
 
 def standard_error() -> BinaryIO | None:
-    """The bytes of stderr; None where it is closed."""
+    """Return the byte stream of stderr, or None if it is closed."""
     return None if sys.stderr is None else sys.stderr.buffer
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 item`, `2,000 items`."""
+def quantity(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 item`, `2,000 items`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,6 +1,6 @@
-"""Profiles: which service, which key, and what is meant where nothing is said.
+"""Profiles: a service, a key, and the defaults for its commands.
 
-Each is one file of mode 0600 in the client's folder. With the keyring the secret is not in it.
+A profile is one file of mode 0600 in the client's folder. With the keyring, the secret is not in that file.
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from stoplist_client.cli.exit_status import Failed
-from stoplist_client.cli.messages import spoken
+from stoplist_client.cli.messages import message_of
 from stoplist_client.errors import TokenStoreError
 from stoplist_client.files.private_file import PrivateFile, default_folder
 from stoplist_client.redacted import Redacted
@@ -23,30 +23,30 @@ DEFAULT = "default"
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command works with. `name` is None where it comes from variables."""
+    """A service, a key and defaults. `name` is None if they come from environment variables."""
 
     name: str | None
     base_url: str
     client_id: str
     client_secret: Secret | None
-    """None: the keyring has it."""
+    """None if the secret is in the keyring."""
     org_slug: str | None = None
     group_id: str | None = None
     ca_file: str | None = None
 
     @property
     def is_in_keyring(self) -> bool:
-        """Whether secret and tokens are in the keyring, and not in files."""
+        """Return whether secret and tokens are kept in the keyring instead of in files."""
         return self.client_secret is None
 
     @property
     def mirror(self) -> Path:
-        """Where the mirror of this profile lies, if nothing else is said."""
+        """Return the default path of this profile's mirror."""
         return default_folder() / f"mirror-{self.name or name_of(self.base_url, self.client_id)}.db"
 
 
-class _Stored(Redacted, msgspec.Struct, frozen=True, kw_only=True):
-    """The file of a profile."""
+class _StoredProfile(Redacted, msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a profile's file."""
 
     base_url: str
     client_id: str
@@ -56,18 +56,18 @@ class _Stored(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str | None = None
 
 
-def stored_if_any(name: str) -> Profile | None:
-    """The profile of that name, as it is stored; None where there is none."""
-    with _of_profiles():
+def find_profile(name: str) -> Profile | None:
+    """Return the stored profile of this name, or None."""
+    with _profile_errors():
         content = _file(name).read()
     if content is None:
         return None
     try:
-        stored = msgspec.json.decode(content, type=_Stored)
+        stored = msgspec.json.decode(content, type=_StoredProfile)
     except (msgspec.DecodeError, UnicodeError):
-        stored = None  # what was raised holds on to the content
+        stored = None  # raised below, outside the handler: this exception holds the content, with the secret
     if stored is None:
-        raise Failed(f"{_file(name).path} is not a profile any more: log in again.")
+        raise Failed(f"{_file(name).path} is damaged: log in again.")
     return Profile(
         name=name,
         base_url=stored.base_url,
@@ -79,10 +79,10 @@ def stored_if_any(name: str) -> Profile | None:
     )
 
 
-def store(name: str, profile: Profile) -> Path:
-    """The profile is stored durably under this name; before, an earlier one is. Answers where."""
+def save_profile(name: str, profile: Profile) -> Path:
+    """Store a profile durably and atomically under this name, and return the path of its file."""
     secret = profile.client_secret
-    stored = _Stored(
+    stored = _StoredProfile(
         base_url=profile.base_url,
         client_id=profile.client_id,
         client_secret=None if secret is None else secret.reveal(),
@@ -91,19 +91,19 @@ def store(name: str, profile: Profile) -> Path:
         ca_file=profile.ca_file,
     )
     file = _file(name)
-    with _of_profiles():
+    with _profile_errors():
         file.write(msgspec.json.format(msgspec.json.encode(stored)) + b"\n")
     return file.path
 
 
-def remove(name: str) -> None:
-    """There is no profile of that name."""
-    with _of_profiles():
+def remove_profile(name: str) -> None:
+    """Remove the profile of this name, if there is one."""
+    with _profile_errors():
         _file(name).remove()
 
 
 def profile_names() -> list[str]:
-    """The stored profiles."""
+    """Return the names of the stored profiles, sorted."""
     names = (
         path.name.removeprefix("profile-").removesuffix(".json") for path in default_folder().glob("profile-*.json")
     )
@@ -111,19 +111,19 @@ def profile_names() -> list[str]:
 
 
 def make_folder() -> None:
-    """The folder of the client is there, for its owner alone."""
+    """Create the client's folder with mode 0700, unless it exists."""
     folder = default_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager
-def _of_profiles() -> Iterator[None]:
-    """Where the file is trouble, Failed speaks of a profile, and not of tokens."""
+def _profile_errors() -> Iterator[None]:
+    """Raise Failed with a message about a profile in place of TokenStoreError, whose message is about tokens."""
     try:
         yield
     except TokenStoreError as error:
-        text = spoken(error).replace(" holds tokens and others", " is for its owner alone, and others")
+        text = message_of(error).replace(" holds tokens and others", " is for its owner alone, and others")
         raise Failed(f"The profile {text}") from None
 
 

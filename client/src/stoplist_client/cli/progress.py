@@ -1,4 +1,4 @@
-"""How far a command is, on stderr: one line that is written over, where people look on. Elsewhere nothing."""
+"""A progress bar: one line on stderr that is overwritten. Shown on terminals only."""
 
 import contextlib
 import os
@@ -10,18 +10,18 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import BinaryIO
 
-_PAUSE_S = 0.1
+_MIN_INTERVAL_S = 0.1
 
 
-class Bar:
-    """`doing  52% [#####     ] told`; without a share where the end is not known. Gone when it is closed."""
+class ProgressBar:
+    """Shows `label  52% [#####     ] text`, or `label text` if `fraction` returns None. Erased on exit."""
 
-    def __init__(self, doing: str, share: Callable[[], float | None]) -> None:
-        self._doing, self._share = doing, share
+    def __init__(self, label: str, fraction: Callable[[], float | None]) -> None:
+        self._label, self._fraction = label, fraction
         self._stream = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
-        self._shown_s = -_PAUSE_S
+        self._shown_s = -_MIN_INTERVAL_S
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "ProgressBar":
         return self
 
     def __exit__(
@@ -29,32 +29,32 @@ class Bar:
     ) -> None:
         self._send("\r\x1b[K")
 
-    def show(self, told: str) -> None:
-        """Show this, unless something was shown just now."""
+    def show(self, text: str) -> None:
+        """Show this text, unless the line was updated within the last 0.1 s."""
         now_s = time.monotonic()
-        if self._stream is None or now_s - self._shown_s < _PAUSE_S:
+        if self._stream is None or now_s - self._shown_s < _MIN_INTERVAL_S:
             return
         self._shown_s = now_s
-        share = self._share()
-        part = "" if share is None else f" {share:>4.0%} [{'#' * round(10 * share):<10}]"
-        # A line that is broken in two would not be written over.
-        line = f"{self._doing}{part} {told}"[: shutil.get_terminal_size().columns - 1]
+        fraction = self._fraction()
+        part = "" if fraction is None else f" {fraction:>4.0%} [{'#' * round(10 * fraction):<10}]"
+        # A line that wraps could not be overwritten.
+        line = f"{self._label}{part} {text}"[: shutil.get_terminal_size().columns - 1]
         self._send(f"\r{line}\x1b[K")
 
     def _send(self, text: str) -> None:
-        # Whoever cannot be told of it any more must not stop the work.
+        # A closed terminal must not stop the work.
         with contextlib.suppress(OSError, ValueError):
             if self._stream is not None:
                 self._stream.write(text)
                 self._stream.flush()
 
 
-def share_read(stream: BinaryIO) -> float | None:
-    """How much of a file was read; None for what is no file, as a pipe."""
+def fraction_read(stream: BinaryIO) -> float | None:
+    """Return the fraction of a file that was read, from 0 to 1, or None if it is not a regular file."""
     try:
-        found = os.fstat(stream.fileno())
-        if not stat.S_ISREG(found.st_mode) or not found.st_size:
+        file_stat = os.fstat(stream.fileno())
+        if not stat.S_ISREG(file_stat.st_mode) or not file_stat.st_size:
             return None
-        return min(stream.tell() / found.st_size, 1.0)
+        return min(stream.tell() / file_stat.st_size, 1.0)
     except (OSError, ValueError):
         return None

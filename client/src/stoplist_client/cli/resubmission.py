@@ -1,22 +1,22 @@
-"""Opt-outs that the service lost when it was put back to an earlier state, submitted again out of the mirror."""
+"""Submits opt-outs again from the mirror that the service lost when it was restored to an earlier state."""
 
 from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
 
-from stoplist_client.cli.messages import spoken
+from stoplist_client.cli.messages import message_of
 from stoplist_client.client import Client
 from stoplist_client.errors import ApiError, BadRequest, InsufficientScope, InvalidItem, UnauthorizedOrganization
 from stoplist_client.mirror import Followed, Mirror
 from stoplist_client.model import Item, Record, Submitted
 
-# What the service has against these opt-outs, as for a group that is retired; it may take others.
-_AGAINST_THESE = (BadRequest, InsufficientScope, InvalidItem, UnauthorizedOrganization)
+# Refusals of particular opt-outs, for example because their group was retired. The service may accept others.
+_ITEM_REFUSALS = (BadRequest, InsufficientScope, InvalidItem, UnauthorizedOrganization)
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """So many opt-outs of one feed and group were not taken, and why. `group_id` is None for all groups."""
+class RefusedOptOuts(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of opt-outs of one feed and group that were refused for one reason; `group_id` None: all groups."""
 
     org_slug: str
     channel: str
@@ -26,19 +26,19 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resubmission(msgspec.Struct, frozen=True):
-    """How many opt-outs were submitted again, and which were refused."""
+    """The result of `submit_missing`."""
 
     submitted: int
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedOptOuts, ...]
 
 
 def submit_missing(client: Client, mirror: Mirror) -> Resubmission:
-    """All that the mirror has and the service lost was submitted again, but for what the service refuses.
+    """Submit all opt-outs again that the mirror has and the service lost.
 
-    With the time, group, reason and source that they had, so that nothing newer is undone. From the next
-    synchronisation on the service alone decides about them; those that are refused stay, and go on barring. May be
-    repeated. Raises what would come of any submission, as where the service is away. Source: docs/interface.md
-    section D1.
+    Each keeps its time, group, reason and source, so that nothing newer is undone. The service decides about accepted
+    opt-outs from the next synchronisation on; refused ones stay in the mirror and go on barring. May be repeated.
+    Raises the errors of any submission, for example if the service is unavailable.
+    Source: docs/interface.md section D1.
     """
     submitted, refused = 0, []
     for feed in mirror.feeds():
@@ -47,36 +47,36 @@ def submit_missing(client: Client, mirror: Mirror) -> Resubmission:
             for record in mirror.missing(feed.channel, org_slug=feed.org_slug):
                 by_group.setdefault(record.group_id, []).append(record)
         for group_id, lost in by_group.items():
-            sums, refusal = _sent(client, feed, group_id, lost)
-            bad = {error.item_index for error in sums.item_errors}
-            taken = [record for at, record in enumerate(lost[: sums.received]) if at not in bad]
-            # One that is outranked over there changes nothing, so the feed would never say that it was seen.
-            mirror.settle(feed.channel, taken, org_slug=feed.org_slug)
-            submitted += len(taken)
+            sums, refusal = _submit(client, feed, group_id, lost)
+            refused_indices = {error.item_index for error in sums.item_errors}
+            accepted = [record for at, record in enumerate(lost[: sums.received]) if at not in refused_indices]
+            # An opt-out that is outranked at the service changes nothing there, so the feed would never show it.
+            mirror.settle(feed.channel, accepted, org_slug=feed.org_slug)
+            submitted += len(accepted)
             refused += [
-                Refused(
+                RefusedOptOuts(
                     org_slug=feed.org_slug, channel=feed.channel, group_id=group_id, opt_outs=number, problem=problem
                 )
-                for problem, number in _problems(sums, refusal, len(lost))
+                for problem, number in _problem_counts(sums, refusal, len(lost))
             ]
     return Resubmission(submitted, tuple(refused))
 
 
-def _sent(
+def _submit(
     client: Client, feed: Followed, group_id: str | None, lost: list[Record]
 ) -> tuple[Submitted, ApiError | None]:
-    """What became of those that were answered, the first ones; and what was said about the others."""
+    """Return the result for the items that were answered, which are the first ones, and the refusal of the others."""
     items = [Item(record.address, record.occurred_at, record.reason, record.source) for record in lost]
     org_slug, is_all = feed.org_slug, group_id is None
     try:
         return client.unsubscribe(
             feed.channel, items, org_slug=org_slug, group_id=group_id, all_groups=is_all, lenient=True
         ), None
-    except _AGAINST_THESE as refusal:
+    except _ITEM_REFUSALS as refusal:
         return refusal.submitted or Submitted(), refusal
 
 
-def _problems(sums: Submitted, refusal: ApiError | None, number: int) -> Iterator[tuple[str, int]]:
+def _problem_counts(sums: Submitted, refusal: ApiError | None, number: int) -> Iterator[tuple[str, int]]:
     yield from Counter(error.item_error for error in sums.item_errors).items()
     if refusal is not None:
-        yield spoken(refusal), number - sums.received
+        yield message_of(refusal), number - sums.received

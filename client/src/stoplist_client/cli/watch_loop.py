@@ -1,19 +1,19 @@
-"""`sync --watch`: the same again and again, for as long as it may help."""
+"""The loop of `sync --watch`."""
 
 import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from stoplist_client.cli.exit_status import Terminated, tell
-from stoplist_client.cli.messages import spoken
+from stoplist_client.cli.exit_status import Terminated, print_notice
+from stoplist_client.cli.messages import message_of
 from stoplist_client.errors import ApiError, ConfigurationError, InvalidToken, StoplistClientError
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
 
 
 def watch(synchronise: Callable[[], object], every_s: float) -> None:
-    """Goes on until SIGTERM or Ctrl+C, wherever it is; what cannot pass by itself is raised."""
+    """Call `synchronise` repeatedly until SIGTERM or Ctrl+C. Errors that waiting cannot resolve are raised."""
     failures = 0
     with suppress(KeyboardInterrupt, Terminated):
         while True:
@@ -22,22 +22,25 @@ def watch(synchronise: Callable[[], object], every_s: float) -> None:
                 synchronise()
                 failures = 0
             except StoplistClientError as error:
-                if not _may_pass(error):
+                if not _is_transient(error):
                     raise
                 failures += 1
-                wait_s = backoff_s(failures, every_s, random.random())  # noqa: S311 - spreads them, and is no secret
-                tell(f"{spoken(error)} Trying again in {wait_s:.0f} s.")
+                wait_s = backoff_s(failures, every_s, random.random())  # noqa: S311 - jitter, not a secret
+                print_notice(f"{message_of(error)} Trying again in {wait_s:.0f} s.")
             time.sleep(wait_s)
 
 
-def _may_pass(error: StoplistClientError) -> bool:
-    """Whether the same may go well later without anybody doing anything."""
+def _is_transient(error: StoplistClientError) -> bool:
+    """Return whether a retry may succeed without anybody's help."""
     if isinstance(error, ApiError) and not isinstance(error, InvalidToken):
         return error.status == 429 or error.status >= 500
     return not isinstance(error, ConfigurationError)
 
 
-def backoff_s(failures: int, every_s: float, chance: float) -> float:
-    """How long to wait after so many failures in a row; never much longer than usual, nor than five minutes."""
+def backoff_s(failures: int, every_s: float, jitter: float) -> float:
+    """Return the wait after this many failures in a row: at most five minutes or `every_s`, plus the jitter (0 to 1).
+
+    The jitter adds up to half of the wait.
+    """
     longest_s = max(every_s, _LONGEST_WAIT_S)
-    return float(min(min(every_s, _FIRST_WAIT_S) * 2.0 ** min(failures - 1, 16), longest_s) * (1 + chance / 2))
+    return float(min(min(every_s, _FIRST_WAIT_S) * 2.0 ** min(failures - 1, 16), longest_s) * (1 + jitter / 2))

@@ -1,4 +1,4 @@
-"""`stoplist-client check`: the addresses that one may write to."""
+"""`stoplist-client check`: print the addresses that a message may go to."""
 
 from collections.abc import Iterable
 from typing import Any, BinaryIO
@@ -6,9 +6,9 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from stoplist_client.cli.address_lines import NOT_UTF_8, is_utf_8, slices_of_lines, standard_input, texts_of
-from stoplist_client.cli.exit_status import end_not_all
-from stoplist_client.cli.mirror_query import asked, asking_options
+from stoplist_client.cli.address_lines import NOT_UTF_8, decode_lines, is_utf_8, slices_of_lines, standard_input
+from stoplist_client.cli.exit_status import exit_not_all_accepted
+from stoplist_client.cli.mirror_query import open_mirror_query, query_options
 from stoplist_client.cli.options import Command, channel_argument
 from stoplist_client.cli.printing import standard_error, standard_output
 from stoplist_client.mirror import Checked
@@ -17,34 +17,36 @@ from stoplist_client.model import Channel
 
 @click.command("check", cls=Command)
 @channel_argument
-@click.option("--fail-if-barred", is_flag=True, help="End with 3 if somebody is barred.")
-@asking_options
+@click.option("--fail-if-barred", is_flag=True, help="Exit with status 3 if somebody is barred.")
+@query_options
 def command(channel: Channel, fail_if_barred: bool, as_json: bool, **options: Any) -> None:
-    """Print those addresses of stdin that a message may go to, as they came; the others go to stderr.
+    """Print those addresses of stdin that a message may go to, unchanged; the others go to stderr.
 
-    stdin has an address a line; empty lines are left out. What is no address stands on stderr with a tab and the reason
-    behind it, and the command then ends with 3. The answer is that of the mirror, which `stoplist-client sync` keeps;
-    if it is older than --max-age, there is none. A message is of a group, of none, or one that nobody may get who opted
-    out of anything: --group, --no-group or --any-group says which, unless the profile names a group.
+    Pass one address per line on stdin; empty lines are skipped. A line that is not a valid address goes to stderr,
+    followed by a tab and the reason, and the exit status is then 3. The answers come from the mirror that
+    `stoplist-client sync` updates. A mirror older than --max-age gives no answers.
 
-    With --json all goes to stdout, an object a line: address, canonical, verdict (allowed, barred or invalid), problem.
+    Choose who is barred with --group (those who opted out of that group or of all groups), --no-group (those who opted
+    out of all groups) or --any-group (those who opted out of anything). The default is the group of the profile.
+
+    With --json, stdout has one object per line: address, canonical, verdict (allowed, barred or invalid), problem.
 
     \b
     Examples:
       stoplist-client check email --group grp_… < recipients.txt > allowed.txt
       echo ann@example.com | stoplist-client check email --any-group --fail-if-barred
     """
-    with asked(channel, **options) as (mirror, question):
-        shown = _AsJson() if as_json else _AsLines()
-        for lines in slices_of_lines(standard_input("an address a line")):
-            some = [line for line in lines if not line.isspace()]
-            shown.show(some, question.of(mirror, texts_of(some)))
-    if shown.invalid or (fail_if_barred and shown.barred):
-        end_not_all()
+    with open_mirror_query(channel, **options) as (mirror, query):
+        printer = _JsonPrinter() if as_json else _LinePrinter()
+        for lines in slices_of_lines(standard_input("one address per line")):
+            non_empty = [line for line in lines if not line.isspace()]
+            printer.show(non_empty, query.check(mirror, decode_lines(non_empty)))
+    if printer.invalid or (fail_if_barred and printer.barred):
+        exit_not_all_accepted()
 
 
-class _AsLines:
-    """Allowed lines on stdout, the others on stderr; each slice is written out at once."""
+class _LinePrinter:
+    """Prints allowed lines on stdout and the others on stderr, and flushes after each slice."""
 
     def __init__(self) -> None:
         self._out, self._err = standard_output(), standard_error()
@@ -67,8 +69,8 @@ class _AsLines:
             _write(self._err, others)
 
 
-class _AsJson:
-    """An object a line on stdout."""
+class _JsonPrinter:
+    """Prints one JSON object per line on stdout."""
 
     def __init__(self) -> None:
         self._out = standard_output()
@@ -76,16 +78,16 @@ class _AsJson:
         self.barred = self.invalid = 0
 
     def show(self, _lines: list[bytes], checked: Iterable[Any]) -> None:
-        self._out.write(self._encoder.encode_lines(self._counted(checked)))
+        self._out.write(self._encoder.encode_lines(self._json_objects(checked)))
         self._out.flush()
 
-    def _counted(self, checked: Iterable[Any]) -> list[dict[str, Any]]:
-        shown = []
+    def _json_objects(self, checked: Iterable[Any]) -> list[dict[str, Any]]:
+        objects = []
         for one in checked:
             if one.verdict != "allowed":
                 self.barred += one.verdict == "barred"
                 self.invalid += one.verdict == "invalid"
-            shown.append(
+            objects.append(
                 {
                     "address": _unicode(one.address),
                     "canonical": one.canonical,
@@ -93,7 +95,7 @@ class _AsJson:
                     "problem": _problem(one),
                 }
             )
-        return shown
+        return objects
 
 
 def _problem(one: Checked) -> str | None:
@@ -107,5 +109,5 @@ def _write(stream: BinaryIO, lines: list[bytes]) -> None:
 
 
 def _unicode(text: str) -> str:
-    """The text as JSON can have it: bytes that were not UTF-8 are shown as such."""
+    """Return the text with bytes that were not UTF-8 as backslash escapes, so that JSON can hold it."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""`stoplist-client completion`: what makes a shell complete the commands."""
+"""`stoplist-client completion`: print a shell completion script."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -15,7 +15,9 @@ _VARIABLE = "_STOPLIST_CLIENT_COMPLETE"
 @debug_option
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print a script for bash (4.4 or newer), zsh or fish that completes commands, options and profiles.
+    """Print a completion script for bash (4.4 or newer), zsh or fish.
+
+    It completes commands, options, channels and profiles.
 
     \b
     To install it:
@@ -25,6 +27,6 @@ def command(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     if kind is None:
-        raise Failed(f"There is no completion for {shell} here.")
+        raise Failed(f"Completion for {shell} is not available.")
     root = ctx.find_root()
     print_line(kind(root.command, {}, str(root.info_name), _VARIABLE).source())

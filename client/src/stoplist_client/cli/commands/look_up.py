@@ -1,4 +1,4 @@
-"""`stoplist-client look-up`: what the service knows of some addresses."""
+"""`stoplist-client look-up`: show the service's records for some addresses."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -8,11 +8,11 @@ import msgspec
 from stoplist_addresses import RULES, AddressError
 
 from stoplist_client.cli.address_lines import NOT_UTF_8, is_utf_8, numbered_addresses, standard_input
-from stoplist_client.cli.context import client_of
-from stoplist_client.cli.exit_status import end_not_all
+from stoplist_client.cli.context import open_client
+from stoplist_client.cli.exit_status import exit_not_all_accepted
 from stoplist_client.cli.options import Command, channel_argument, common_options, group_option, json_option, org_option
 from stoplist_client.cli.printing import print_line, print_table, standard_output
-from stoplist_client.cli.profile_selection import load
+from stoplist_client.cli.profile_selection import load_profile
 from stoplist_client.flows.acts import ms_text
 from stoplist_client.model import Channel, LookedUp, Record
 
@@ -25,7 +25,7 @@ _COLUMNS = ("address", "group", "status", "occurred_at", "reason", "source", "or
 @org_option
 @group_option
 @json_option
-@click.option("--json-lines", is_flag=True, help="Print a JSON object a line, each as soon as it is known.")
+@click.option("--json-lines", is_flag=True, help="Print one JSON object per line, each as soon as it is known.")
 @common_options
 def command(
     channel: Channel,
@@ -36,11 +36,12 @@ def command(
     json_lines: bool,
     profile_name: str | None,
 ) -> None:
-    """Ask the service what it knows of addresses: arguments, or lines of stdin.
+    """Show the service's records for addresses, given as arguments or one per line on stdin.
 
-    This is for questions about single people: proxies may write such requests down. Before messages ask the mirror,
-    with `stoplist-client check`. With --group only records that bear on it are shown: its own, and those of all groups.
-    What is no address is told on stderr; it then ends with 3.
+    Use this for questions about single people, since proxies may log such requests. Before you send messages, use
+    `stoplist-client check`, which asks the mirror. With --group, only records that apply to the group are shown: its
+    own and those of all groups. A line that is not a valid address is reported on stderr, and the exit status is then
+    3.
 
     \b
     Examples:
@@ -48,26 +49,26 @@ def command(
       stoplist-client look-up sms --json < numbers.txt
     """
     if as_json and json_lines:
-        raise click.UsageError("Say --json or --json-lines, not both.")
-    given = enumerate(addresses, 1) if addresses else numbered_addresses(standard_input("an address a line"))
-    good = _Good(channel, given, "argument" if addresses else "line")
-    with client_of(load(profile_name)) as client:
-        found = client.look_up(channel, good, org_slug=org, group_id=group, every_group=group is None)
+        raise click.UsageError("Use --json or --json-lines, not both.")
+    given = enumerate(addresses, 1) if addresses else numbered_addresses(standard_input("one address per line"))
+    valid = _ValidAddresses(channel, given, "argument" if addresses else "line")
+    with open_client(load_profile(profile_name)) as client:
+        results = client.look_up(channel, valid, org_slug=org, group_id=group, every_group=group is None)
         if json_lines:
-            _print_lines(found)
+            _print_lines(results)
         elif as_json:
-            _print_array(found)
+            _print_array(results)
         else:
-            print_table(_COLUMNS, [row for one in found for row in _rows(one)])
-    if good.refused:
-        end_not_all()
+            print_table(_COLUMNS, [row for one in results for row in _rows(one)])
+    if valid.refused:
+        exit_not_all_accepted()
 
 
-class _Good:
-    """The addresses that are some, lazily; the others are told, and counted."""
+class _ValidAddresses:
+    """Yields the valid addresses lazily; reports the others on stderr, and counts them."""
 
-    def __init__(self, channel: Channel, given: Iterable[tuple[int, str]], word: str) -> None:
-        self._rule, self._given, self._word = RULES[channel], given, word
+    def __init__(self, channel: Channel, given: Iterable[tuple[int, str]], unit: str) -> None:
+        self._rule, self._given, self._unit = RULES[channel], given, unit
         self.refused = 0
 
     def __iter__(self) -> Iterator[str]:
@@ -76,14 +77,14 @@ class _Good:
                 self._rule(address)
             except AddressError as error:
                 self.refused += 1
-                click.echo(f"{self._word} {number}: {error if is_utf_8(address) else NOT_UTF_8}", err=True)
+                click.echo(f"{self._unit} {number}: {error if is_utf_8(address) else NOT_UTF_8}", err=True)
                 continue
             yield address
 
 
 def _rows(one: LookedUp) -> Iterator[tuple[str, ...]]:
     if not one.records:
-        yield (one.canonical, "-", "nothing known", "-", "-", "-", "-")
+        yield (one.canonical, "-", "no record", "-", "-", "-", "-")
     for record in one.records:
         yield (
             one.canonical,
@@ -96,18 +97,18 @@ def _rows(one: LookedUp) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _print_lines(found: Iterable[LookedUp]) -> None:
+def _print_lines(results: Iterable[LookedUp]) -> None:
     out = standard_output()
-    for one in found:
-        out.write(msgspec.json.encode(_shown(one)) + b"\n")
+    for one in results:
+        out.write(msgspec.json.encode(_json_object(one)) + b"\n")
         out.flush()
 
 
-def _print_array(found: Iterable[LookedUp]) -> None:
+def _print_array(results: Iterable[LookedUp]) -> None:
     out = standard_output()
     before = b"[\n"
-    for one in found:
-        out.write(before + msgspec.json.encode(_shown(one)))
+    for one in results:
+        out.write(before + msgspec.json.encode(_json_object(one)))
         before = b",\n"
     if before == b"[\n":
         print_line("[]")
@@ -116,14 +117,14 @@ def _print_array(found: Iterable[LookedUp]) -> None:
     out.flush()
 
 
-def _shown(one: LookedUp) -> dict[str, Any]:
+def _json_object(one: LookedUp) -> dict[str, Any]:
     return {
         "address": one.address,
         "canonical": one.canonical,
-        "records": [_shown_record(record) for record in one.records],
+        "records": [_json_record(record) for record in one.records],
     }
 
 
-def _shown_record(record: Record) -> dict[str, Any]:
+def _json_record(record: Record) -> dict[str, Any]:
     fields = msgspec.structs.asdict(record)
     return fields | {"occurred_at": ms_text(record.occurred_at), "recorded_at": ms_text(record.recorded_at)}

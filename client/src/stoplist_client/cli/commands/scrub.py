@@ -1,4 +1,4 @@
-"""`stoplist-client scrub`: a CSV file without the people who opted out."""
+"""`stoplist-client scrub`: copy a CSV file without the people who opted out."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,28 +9,30 @@ from typing import Any, BinaryIO
 
 import click
 
-from stoplist_client.cli.atomic_file import AtomicFile, check_apart, clear
+from stoplist_client.cli.atomic_file import AtomicFile, remove_files, require_distinct
 from stoplist_client.cli.csv_table import Row, Table, delimiter_option
-from stoplist_client.cli.exit_status import end_not_all, tell
-from stoplist_client.cli.mirror_query import Question, asked, asking_options
-from stoplist_client.cli.options import A_FILE, Command, channel_argument
-from stoplist_client.cli.printing import counted, print_json
-from stoplist_client.cli.progress import Bar, share_read
+from stoplist_client.cli.exit_status import exit_not_all_accepted, print_notice
+from stoplist_client.cli.mirror_query import MirrorQuery, open_mirror_query, query_options
+from stoplist_client.cli.options import FILE_PATH, Command, channel_argument
+from stoplist_client.cli.printing import print_json, quantity
+from stoplist_client.cli.progress import ProgressBar, fraction_read
 from stoplist_client.mirror import Mirror
 from stoplist_client.model import Channel
 
-_AT_ONCE = 2_000
+_ROWS_PER_SLICE = 2_000
 
 
 @click.command("scrub", cls=Command)
 @channel_argument
-@click.argument("source", type=A_FILE, metavar="IN.CSV")
-@click.argument("target", type=A_FILE, metavar="OUT.CSV")
-@click.option("--column", metavar="NAME", help="The column with the addresses: its name, or number from 1.")
+@click.argument("source", type=FILE_PATH, metavar="IN.CSV")
+@click.argument("target", type=FILE_PATH, metavar="OUT.CSV")
+@click.option("--column", metavar="NAME", help="The address column: its name, or its number from 1.")
 @delimiter_option
-@click.option("--barred", "barred_file", type=A_FILE, metavar="FILE", help="Write the rows that are left out to this.")
-@click.option("--force", is_flag=True, help="Replace files that are there; they are removed first.")
-@asking_options
+@click.option(
+    "--barred", "barred_file", type=FILE_PATH, metavar="FILE", help="Write the rows that are left out to this file."
+)
+@click.option("--force", is_flag=True, help="Replace existing files; they are removed first.")
+@query_options
 def command(
     channel: Channel,
     source: Path,
@@ -42,41 +44,41 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Copy a CSV file without the rows of people whom a message may not go to.
+    """Copy a CSV file without the rows of people who must not receive the message.
 
-    The header row and the other rows are copied byte for byte. A row without an acceptable address is left out as well,
-    counted apart, and makes the command end with 3. OUT.CSV appears when it is complete, and never in the place of
-    another file without --force. With it the files that are there are removed first: if the command fails, no old list
-    is left that may be used by mistake. For --group, --no-group, --any-group and --max-age see `stoplist-client check`.
+    The header row and the allowed rows are copied byte for byte. A row without a valid address is left out too and
+    counted separately, and the exit status is then 3. OUT.CSV appears when it is complete, and replaces an existing
+    file only with --force. With --force, existing files are removed first: if the command fails, no old list is left
+    that could be used by mistake. For --group, --no-group, --any-group and --max-age see `stoplist-client check`.
 
     \b
     Example:
       stoplist-client scrub email list.csv clean.csv --column "E-mail" --group grp_… --barred left-out.csv
     """
     targets = [target] if barred_file is None else [target, barred_file]
-    check_apart([source, *targets])
+    require_distinct([source, *targets])
     if force:
-        clear(targets)
-    with asked(channel, **options) as (mirror, question), ExitStack() as stack:
+        remove_files(targets)
+    with open_mirror_query(channel, **options) as (mirror, query), ExitStack() as stack:
         stream = stack.enter_context(open(source, "rb"))
         table = Table(stream, delimiter=delimiter)
         address_at = table.address_column(channel, column)
-        written = [stack.enter_context(AtomicFile(path, like=stream, replaces=force)) for path in targets]
-        bar = stack.enter_context(Bar("Scrubbing", partial(share_read, stream)))
-        scrubbed = _Scrubbed(written[0].stream, written[-1].stream if barred_file else None, table.header)
+        outputs = [stack.enter_context(AtomicFile(path, like=stream, replaces=force)) for path in targets]
+        bar = stack.enter_context(ProgressBar("Scrubbing", partial(fraction_read, stream)))
+        writer = _ScrubWriter(outputs[0].stream, outputs[-1].stream if barred_file else None, table.header)
         for rows in _slices(iter(table)):
-            scrubbed.take(rows, _verdicts(mirror, question, rows, address_at))
-            bar.show(f"{counted(scrubbed.rows, 'row')}")
-        # The one that was asked for comes last: where it is, the other is whole too.
-        for unfinished in reversed(written):
-            unfinished.finish()
-    scrubbed.tell(as_json=as_json)
-    if scrubbed.invalid:
-        end_not_all()
+            writer.write(rows, _verdicts(mirror, query, rows, address_at))
+            bar.show(f"{quantity(writer.rows, 'row')}")
+        # OUT.CSV is finished last: if it exists, the file of --barred is complete too.
+        for output in reversed(outputs):
+            output.finish()
+    writer.print_summary(as_json=as_json)
+    if writer.invalid:
+        exit_not_all_accepted()
 
 
-class _Scrubbed:
-    """Writes rows where they belong, and counts them."""
+class _ScrubWriter:
+    """Writes each row to the right file, and counts rows by verdict."""
 
     def __init__(self, out: BinaryIO, others: BinaryIO | None, header: bytes) -> None:
         self._out, self._others = out, others
@@ -89,7 +91,7 @@ class _Scrubbed:
     def rows(self) -> int:
         return self.allowed + self.barred + self.invalid
 
-    def take(self, rows: list[Row], verdicts: Iterator[str]) -> None:
+    def write(self, rows: list[Row], verdicts: Iterator[str]) -> None:
         allowed: list[bytes] = []
         others: list[bytes] = []
         for (_line, _cells, raw), verdict in zip(rows, verdicts, strict=True):
@@ -106,22 +108,22 @@ class _Scrubbed:
         if self._others is not None:
             self._others.write(b"".join(others))
 
-    def tell(self, *, as_json: bool) -> None:
+    def print_summary(self, *, as_json: bool) -> None:
         counts = {"rows": self.rows, "allowed": self.allowed, "barred": self.barred, "invalid": self.invalid}
         if as_json:
             print_json(counts)
             return
-        tell(
-            f"{counted(self.rows, 'row')}: {self.allowed:,} allowed, {self.barred:,} barred, "
-            f"{self.invalid:,} without an acceptable address."
+        print_notice(
+            f"{quantity(self.rows, 'row')}: {self.allowed:,} allowed, {self.barred:,} barred, "
+            f"{self.invalid:,} without a valid address."
         )
 
 
 def _slices(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while some := list(islice(rows, _AT_ONCE)):
-        yield some
+    while rows_of_slice := list(islice(rows, _ROWS_PER_SLICE)):
+        yield rows_of_slice
 
 
-def _verdicts(mirror: Mirror, question: Question, rows: list[Row], address_at: int) -> Iterator[str]:
+def _verdicts(mirror: Mirror, query: MirrorQuery, rows: list[Row], address_at: int) -> Iterator[str]:
     addresses = [cells[address_at] if address_at < len(cells) else "" for _line, cells, _raw in rows]
-    return (one.verdict for one in question.of(mirror, addresses))
+    return (checked.verdict for checked in query.check(mirror, addresses))

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from stoplist_client.cli.arguments import Wanted, submit_options
+from stoplist_client.cli.arguments import SubmitArguments, submit_options
 from stoplist_client.cli.options import Command
 from stoplist_client.cli.submission import items_of_table, submit
 from stoplist_client.client import Client
@@ -15,18 +15,18 @@ _REASONS = ("unsubscribe", "stop_keyword", "complaint", "bounce", "invalid_addre
 
 @click.command("unsubscribe", cls=Command)
 @submit_options
-@click.option("--reason", type=click.Choice(_REASONS), help="Why, if it is not simply `unsubscribe`.")
+@click.option("--reason", type=click.Choice(_REASONS), help="Why they opted out (default: unsubscribe).")
 def command(reason: str | None, **options: Any) -> None:
-    """Submit opt-outs of one channel: email, sms or phone.
+    """Submit opt-outs for one channel: email, sms or phone.
 
-    The addresses are arguments; or lines of stdin, one an address; or a column of a CSV file with a header row. In CSV
-    the column is called address, email or phone, or --column says which; columns occurred_at, reason and source are
-    read where they are there. An empty list is no error; a CSV file without its header row is one. A program that
-    others can watch should not put addresses into arguments.
+    Give the addresses as arguments, one per line on stdin, or as a column of a CSV file with a header row. The column
+    may be called address, email or phone; otherwise name it with --column. The columns occurred_at, reason and source
+    are read if they exist. An empty list is not an error, but a CSV file without a header row is. Other users of the
+    host can see arguments, so prefer stdin or a file in scripts.
 
-    occurred_at is when the person acted, and decides who wins: the later act. Where nothing says it, it is now. It may
-    all be sent twice. A batch of up to 10,000 items with a bad one among them is refused as a whole and ends the
-    command, which tells the lines; with --lenient the good ones are stored, and it ends with 3.
+    occurred_at is when the person acted, and the latest act counts; the default is now. Sending the same items again
+    is safe. Items are sent in batches of up to 10,000. An invalid item refuses its whole batch and ends the command,
+    which reports the lines at fault. With --lenient, the valid items are stored, and the exit status is 3.
 
     \b
     Examples:
@@ -34,6 +34,6 @@ def command(reason: str | None, **options: Any) -> None:
       stoplist-client unsubscribe sms --all-groups < stopped.txt
       stoplist-client unsubscribe email --csv export.csv --lenient --json
     """
-    wanted = Wanted(**options)
+    arguments = SubmitArguments(**options)
     send = partial(Client.unsubscribe, reason=reason)
-    submit(wanted, send, partial(items_of_table, wanted=wanted, needs_time=False, has_reason=True))
+    submit(arguments, send, partial(items_of_table, arguments=arguments, needs_time=False, has_reason=True))

@@ -1,4 +1,4 @@
-"""What a typed command did, and how to type one as a process."""
+"""Runs commands as processes, and holds what a command returned."""
 
 import json
 import os
@@ -14,40 +14,40 @@ COMMAND = Path(sys.executable).with_name("stoplist-client")
 PATIENCE_S = 60.0
 
 
-class Done(NamedTuple):
-    """What became of a command."""
+class CommandResult(NamedTuple):
+    """The exit status and the output of a command."""
 
     status: int
     out: bytes
     err: bytes
 
     @property
-    def text(self) -> str:
+    def out_text(self) -> str:
         return self.out.decode()
 
     @property
-    def told(self) -> str:
+    def err_text(self) -> str:
         return self.err.decode()
 
     @property
     def json(self) -> Any:
         return json.loads(self.out)
 
-    def failed(self, status: int, *texts: str) -> None:
-        """It ended with this status and one line on stderr, which holds all of these texts; nothing is on stdout."""
+    def assert_failed(self, status: int, *texts: str) -> None:
+        """Assert this status, nothing on stdout, and one line on stderr that contains all these texts."""
         assert (self.status, self.out) == (status, b""), self
-        assert self.told.startswith("stoplist-client: "), self
-        assert self.told.count("\n") == 1, self
+        assert self.err_text.startswith("stoplist-client: "), self
+        assert self.err_text.count("\n") == 1, self
         for text in texts:
-            assert text in self.told, self
+            assert text in self.err_text, self
 
 
-Typed = Callable[..., Done]
-Logged = Callable[..., Path]
+RunCommand = Callable[..., CommandResult]
+LogIn = Callable[..., Path]
 
 
 def variables_of(partner: Partner) -> dict[str, str]:
-    """The variables that replace a profile."""
+    """Return the environment variables that replace a profile."""
     return {
         "STOPLISTCLIENT_BASE_URL": partner.service.base_url,
         "STOPLISTCLIENT_CLIENT_ID": partner.key.client_id,
@@ -57,9 +57,9 @@ def variables_of(partner: Partner) -> dict[str, str]:
     }
 
 
-def run(*arguments: str | Path, stdin: bytes = b"", variables: dict[str, str] | None = None) -> Done:
-    """The command as a process, with its exit status."""
-    done = subprocess.run(
+def run_process(*arguments: str | Path, stdin: bytes = b"", variables: dict[str, str] | None = None) -> CommandResult:
+    """Run the command as a process."""
+    result = subprocess.run(
         [COMMAND, *arguments],
         input=stdin,
         env=environment(**(variables or {})),
@@ -67,9 +67,9 @@ def run(*arguments: str | Path, stdin: bytes = b"", variables: dict[str, str] | 
         timeout=PATIENCE_S,
         check=False,
     )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return CommandResult(result.returncode, result.stdout, result.stderr)
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The variables of a process; no warning of it passes unseen."""
+    """Return the environment of a process, with these variables; Python warnings are errors."""
     return os.environ | {"PYTHONWARNINGS": "error"} | variables
