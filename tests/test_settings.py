@@ -161,7 +161,7 @@ WRONG = [
         "sqlite:///PATH or postgresql://",
     ),
     ("DATABASE_URL", ["postgres://u:p@h/d"], "postgresql:// instead of postgres://"),
-    ("DATABASE_URL", ["sqlite:///", "sqlite:///a.db?mode=ro", "sqlite:///folder/"], "PATH is a file's"),
+    ("DATABASE_URL", ["sqlite:///", "sqlite:///a.db?mode=ro", "sqlite:///folder/"], "PATH is the path of a file"),
     ("DATABASE_URL", ["sqlite:///:memory:"], "in memory"),
     (
         "DATABASE_URL",
@@ -172,7 +172,7 @@ WRONG = [
     ("DATABASE_PREPARED", ["yes", "1", "ON"], "on or off"),
     ("LIMITS_URL", ["memory", "memory://", "redis://", "http://h"], "memory: or redis://"),
     ("TRUSTED_PROXIES", ["10.1.2.3/8"], "the network is 10.0.0.0/8"),
-    ("TRUSTED_PROXIES", ["0.0.0.0/0", "::/0"], "a network of everybody"),
+    ("TRUSTED_PROXIES", ["0.0.0.0/0", "::/0"], "a network of all addresses"),
     (
         "TRUSTED_PROXIES",
         ["*", "10.0.0.0/33", "10.0.0.0/255.0.0.0", "10.0.0.0/8,", "proxy.example", "fe80::%eth0/64"],
@@ -243,7 +243,7 @@ def test_the_base_address_and_the_file_follow_port_and_folder() -> None:
 @pytest.mark.parametrize("text", ["", "x"])
 def test_an_unknown_variable_is_refused_with_the_nearest_name(variable: str, nearest: str, text: str) -> None:
     """Section D1: an unknown variable stops the start, even an empty one."""
-    assert refusal({variable: text}) == f"{variable} is no setting; the nearest one is {nearest}"
+    assert refusal({variable: text}) == f"{variable} is not a setting; the closest name is {nearest}"
 
 
 def test_an_unknown_name_cannot_write_its_own_lines() -> None:
@@ -258,7 +258,7 @@ def test_the_env_file_is_held_to_the_same_rules(tmp_path: Path) -> None:
     path = env_file(tmp_path, "STOPLIST_PORT=abc\n")
     assert refusal({"STOPLIST_PORT": "1"}, path).startswith("STOPLIST_PORT in .env must be a whole number")
     path = env_file(tmp_path, "STOPLIST_PROT\n")
-    assert refusal({}, path) == "STOPLIST_PROT in .env is no setting; the nearest one is STOPLIST_PORT"
+    assert refusal({}, path) == "STOPLIST_PROT in .env is not a setting; the closest name is STOPLIST_PORT"
 
 
 def test_the_env_file_may_hold_what_is_not_ours(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_file_with_a_wrong_secret_is_refused_by_the_variable_that_names_it(tmp
 def test_a_secret_file_that_cannot_be_read_is_refused_without_its_path(tmp_path: Path) -> None:
     """The key itself may have been put where the path belongs."""
     assert refusal({"STOPLIST_SECRET_KEY_FILE": KEY}) == (
-        "STOPLIST_SECRET_KEY_FILE must name a file that can be read: No such file or directory"
+        "STOPLIST_SECRET_KEY_FILE must name a readable file: No such file or directory"
     )
     (tmp_path / "key").write_bytes(b"\xff" * 40)
     assert "not text in UTF-8" in refusal({"STOPLIST_SECRET_KEY_FILE": str(tmp_path / "key")})
@@ -352,7 +352,7 @@ def test_both_forms_of_a_secret_at_once_are_refused(tmp_path: Path) -> None:
         ({"STOPLIST_ENVIRONMENT": "production"}, "must be set in production, or STOPLIST_TRUSTED_PROXIES"),
         (
             {"STOPLIST_TLS_CERT": "absent/cert.pem", "STOPLIST_TLS_KEY": "absent/key.pem"},
-            "STOPLIST_TLS_CERT must name a file that can be read: No such file or directory",
+            "STOPLIST_TLS_CERT must name a readable file: No such file or directory",
         ),
     ],
 )
@@ -382,7 +382,7 @@ def test_production_runs_with_a_certificate_that_can_be_read(tmp_path: Path) -> 
         environ[f"STOPLIST_{name}"] = str(tmp_path / name)
     check_serve(load(environ, env_file=NO_FILE))
     (tmp_path / "TLS_KEY").unlink()
-    assert serve_refusal(environ).startswith("STOPLIST_TLS_KEY must name a file")
+    assert serve_refusal(environ).startswith("STOPLIST_TLS_KEY must name a readable file")
 
 
 def test_settings_do_not_show_their_secrets() -> None:

@@ -1,4 +1,4 @@
-"""Who acts: made by the edge, the first argument of every operation, kept in the audit.
+"""The actor: who performs an operation. Created where a request or command arrives; recorded in the audit trail.
 
 Who may do what: docs/interface.md section D11.
 """
@@ -18,11 +18,11 @@ ADMIN: Role = "admin"
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """`kind` is `command`, `person`, `client` or `system`; `id` names it.
+    """Who performs an operation; the first argument of every operation.
 
-    That is an account of the machine, an e-mail address, a `client_id`, a chore. `may` holds what it is allowed to do
-    everywhere, `roles` what a person is in each organization, by slug; `source_ip` and `request_id` say from where and
-    with which request.
+    `kind` is `command`, `person`, `client` or `system`; `id` is the operating system account, e-mail address,
+    `client_id` or chore. `may` holds permissions that apply everywhere, `roles` the person's role by organization slug.
+    `source_ip` and `request_id` tell the origin of the request.
     """
 
     kind: str
@@ -37,23 +37,23 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
         return ADMINISTER in self.may
 
     def is_person(self, email: str) -> bool:
-        """Whether this very person acts; `email` is canonical."""
+        """Return whether the actor is this person; `email` is canonical."""
         return self.kind == "person" and self.id == email
 
     def sees(self, org_slug: str) -> bool:
-        """Whether it may look at what the organization holds."""
+        """Return whether the actor may see what the organization holds."""
         return self.is_administrator or org_slug in self.roles
 
     def administers(self, org_slugs: Iterable[str]) -> bool:
-        """Whether it may change what belongs to these organizations, to every one of them."""
+        """Return whether the actor may change what belongs to all of these organizations."""
         return self.is_administrator or all(self.roles.get(slug) == ADMIN for slug in org_slugs)
 
     def require_administrator(self) -> None:
-        """Refuse whoever may not change the deployment itself."""
+        """Raise Forbidden unless the actor may change the deployment itself."""
         if not self.is_administrator:
-            raise Forbidden("Only an administrator may do this: ask one.")
+            raise Forbidden("Only an administrator can do this: ask one.")
 
     def require_admin_of(self, *org_slugs: str) -> None:
-        """Refuse whoever may not change what belongs to these organizations."""
+        """Raise Forbidden unless the actor may change what belongs to these organizations."""
         if not self.administers(org_slugs):
-            raise Forbidden("Only an admin of every organization that this concerns, or an administrator, may do this.")
+            raise Forbidden("Only an administrator, or an admin of every organization concerned, can do this.")

@@ -1,4 +1,4 @@
-"""The one place that time comes from; every rule takes it as a parameter.
+"""The only source of time; every rule takes the time as a parameter.
 
 Source: docs/interface.md section D1, Clock.
 """
@@ -13,20 +13,20 @@ class Clock:
         self.offset_ms = 0
 
     def now_ms(self) -> int:
-        """The time that is stored and compared: whole milliseconds since 1970 UTC."""
+        """Return the time that is stored and compared: whole milliseconds since 1970 UTC."""
         return time.time_ns() // 1_000_000 + self.offset_ms
 
     def monotonic_ns(self) -> int:
-        """A time that never jumps, for durations and rate limits: nanoseconds since an unknown moment."""
+        """Return a time that never jumps, for durations and rate limits: nanoseconds since an unspecified moment."""
         return time.monotonic_ns()
 
     def follow(self, database_ms: int, *, asked_ms: int, answered_ms: int) -> None:
-        """Take over the database's clock, whose reading lies half-way between question and answer.
+        """Follow the database's clock, assuming that it was read half-way between the question and the answer.
 
         `asked_ms` and `answered_ms` are `local_ms` before and after the question.
         """
         self.offset_ms = database_ms - (asked_ms + answered_ms) // 2
 
     def local_ms(self) -> int:
-        """This machine's own wall time, without the offset."""
+        """Return this machine's wall time, without the offset."""
         return time.time_ns() // 1_000_000

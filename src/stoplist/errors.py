@@ -1,7 +1,7 @@
-"""Every refusal the product knows, and the one table that says how each is answered.
+"""Every error that the product reports, and the table that says how each is answered.
 
-An operation raises one of these; the edge (HTTP, command line) renders it once. Texts are for the person who
-must act: what was wrong and what would be right, never an address, a token or a secret.
+An operation raises one of these; the HTTP server or the command line renders it. Texts are for the person who must
+act: what was wrong and what would be right, never an address, a token or a secret.
 Source: docs/interface.md sections 7 and D4.
 """
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class StoplistError(Exception):
-    """A refusal with a text for people; `extra` are the fields that stand beside it in the API envelope."""
+    """A refusal with a text for people; `extra` holds additional fields of the API error."""
 
     def __init__(self, text: str, **extra: Any) -> None:
         super().__init__(text)
@@ -18,13 +18,13 @@ class StoplistError(Exception):
 
 
 class SettingsError(StoplistError):
-    """The deployment is set up wrongly; the start is refused."""
+    """The deployment is configured wrongly, so the server does not start."""
 
 
 class Refused(StoplistError):
-    """What a person asked for cannot be done as asked.
+    """The request of a person cannot be fulfilled as given.
 
-    `field` names the one input at fault, if it is one. `command` is what else the command line says: where to look.
+    `field` names the one input at fault, if any. `command` is added on the command line: where to look.
     """
 
     def __init__(self, text: str, *, field: str | None = None, command: str = "") -> None:
@@ -33,22 +33,19 @@ class Refused(StoplistError):
 
 
 class Missing(Refused):
-    """There is no such thing, or none that this person may see: one answer for both."""
+    """The thing does not exist, or this person may not see it: one answer for both."""
 
 
 class Forbidden(Refused):
-    """This person may see it, but not do that."""
+    """The person may see the thing, but not do this."""
 
 
 class AlreadyMade(Refused):
-    """What was asked for was done before, by the same form that was sent twice."""
+    """The request was already fulfilled: the same form was sent twice."""
 
 
 class BadRequest(StoplistError):
-    """The request cannot be understood.
-
-    `parameter` names what is at fault where one thing is.
-    """
+    """The request cannot be understood. `parameter` names the parameter at fault, if it is one."""
 
 
 class InvalidClient(StoplistError):
@@ -76,15 +73,15 @@ class UnauthorizedOrganization(StoplistError):
 
 
 class DefaultGroupNotConfigured(StoplistError):
-    """A submission names no group, and the organization has no default one; `org_slug` names it."""
+    """A submission names no group, and the organization has no default group; `org_slug` names it."""
 
 
 class InvalidItem(StoplistError):
-    """Items of a batch cannot be accepted, so none was; `item_errors` lists every one of them."""
+    """Some items of a batch cannot be accepted, so none was; `item_errors` lists all of them."""
 
 
 class InvalidCursor(StoplistError):
-    """A cursor that was not made for this request: the client reads anew without one."""
+    """The cursor was not made for this request; the client must read again without a cursor."""
 
 
 class NotFound(StoplistError):
@@ -100,10 +97,7 @@ class MethodNotAllowed(StoplistError):
 
 
 class RateLimited(StoplistError):
-    """A ceiling is reached; the answer says when the next request is accepted.
-
-    That is after `retry_after_s` seconds.
-    """
+    """A rate limit is reached; the next request is accepted after `retry_after_s` seconds."""
 
     def __init__(self, text: str, *, retry_after_s: int) -> None:
         super().__init__(text)
@@ -111,9 +105,9 @@ class RateLimited(StoplistError):
 
 
 class StoreUnavailable(StoplistError):
-    """The database is down, locked or full: nothing that was asked for has been promised.
+    """The database is down, locked or full, so the request was not fulfilled.
 
-    `is_uncertain` says that a write may have been stored all the same: the connection broke before the answer came.
+    `is_uncertain`: the connection broke before the answer arrived, so a write may have been stored all the same.
     """
 
     def __init__(self, text: str, *, retry_after_s: int = 1, is_uncertain: bool = False) -> None:
@@ -123,11 +117,11 @@ class StoreUnavailable(StoplistError):
 
 
 class ServerFault(StoplistError):
-    """A defect of the server; the log holds the rest under the same request id."""
+    """A defect of the server; the log holds the details under the same request id."""
 
 
 class Answer(NamedTuple):
-    """How a class of error is answered: the status, and the code in each of the two envelopes."""
+    """How a class of error is answered: the status, and the code in each of the two error formats."""
 
     status: int
     api_code: str

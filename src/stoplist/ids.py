@@ -1,7 +1,7 @@
-"""Tokens, secrets and identifiers: how they are made, recognised and kept.
+"""Tokens, secrets and identifiers: how they are created, recognised and stored.
 
-prefix + 43 base62 characters (256 bits from the operating system) + 6 base62 characters of CRC-32 over all that
-precedes them. The checksum spares the look-up of what cannot be ours; it proves nothing.
+A secret is a prefix, 43 base62 characters (256 bits from the operating system) and 6 base62 characters of CRC-32 over
+everything before them. The checksum saves the look-up of what cannot be ours; it proves nothing.
 Source: docs/interface.md section D2.
 """
 
@@ -22,12 +22,12 @@ SUBMISSION_ID = "sub_"
 SESSION_ID = "ses_"
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-# To ask the system for randomness costs as much as to look a token up.
+# Asking the system for randomness costs as much as looking up a token.
 _PROCESS = os.urandom(6).hex()
 _REQUESTS = itertools.count(int.from_bytes(os.urandom(4)))
 _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
 _LIMB = 62**10
-# Bytes below 248 = 4 * 62 give each digit the same chance; the others are left out.
+# Bytes below 248 = 4 * 62 give each digit the same probability; the others are discarded.
 _DIGIT_OF = (_ALPHABET * 5)[:256].encode()
 _UNUSED = bytes(range(248, 256))
 _BODY_CHARS, _CHECK_CHARS, _ID_CHARS, _MARK_CHARS = 43, 6, 22, 6
@@ -35,18 +35,18 @@ _SECRET_CHARS = len(ACCESS_TOKEN) + _BODY_CHARS + _CHECK_CHARS
 
 
 def new_secret(prefix: str) -> str:
-    """A fresh token or client secret with this prefix: 56 characters of `[A-Za-z0-9_]`."""
+    """Return a new token or client secret with this prefix: 56 characters of `[A-Za-z0-9_]`."""
     body = prefix + _base62(int.from_bytes(os.urandom(32)), _BODY_CHARS)
     return body + _checksum(body)
 
 
 def new_id(prefix: str) -> str:
-    """A fresh identifier: the prefix and 22 base62 characters (128 bits). Not a secret."""
+    """Return a new identifier: the prefix and 22 base62 characters (128 bits). Not a secret."""
     return prefix + _base62(int.from_bytes(os.urandom(16)), _ID_CHARS)
 
 
 def new_ids(prefix: str, count: int) -> list[str]:
-    """`count` fresh identifiers as `new_id` makes them, twenty times as fast."""
+    """Return `count` new identifiers like those of `new_id`, twenty times as fast."""
     chars = count * _ID_CHARS
     digits = ""
     while len(digits) < chars:
@@ -56,44 +56,44 @@ def new_ids(prefix: str, count: int) -> list[str]:
 
 
 def new_submission_id(sender: str) -> str:
-    """A fresh identifier of a submission; its beginning is the mark of its sender."""
+    """Return a new identifier of a submission; it begins with the mark of its sender."""
     mark = submission_mark(sender)
     return mark + new_id("")[len(mark) - len(SUBMISSION_ID) :]
 
 
 def submission_mark(sender: str) -> str:
-    """How every submission of `sender` begins: so a record tells whether it was sent by the same one, without a join.
+    """Return the beginning of every submission id of `sender`, which tells whether a record came from the same sender.
 
-    36 bits of a hash: that two senders share one is unlikely, and would only let one pass for the other where a
-    repetition is told from a confirmation (docs/interface.md section D11, Reversing).
+    36 bits of a hash, so a collision of two senders is unlikely. It would only let the item of one sender count as a
+    repetition of the other's instead of a confirmation (docs/interface.md section D11, Reversing).
     """
     digest = int.from_bytes(hashlib.sha256(sender.encode()).digest()[:8])
     return SUBMISSION_ID + _base62(digest, _MARK_CHARS)
 
 
 def new_request_id() -> str:
-    """A fresh `X-Request-Id`: 24 hexadecimal characters, 12 of the process and 12 that count. Not a secret."""
+    """Return a new `X-Request-Id`: 24 hexadecimal characters, 12 of the process and 12 of a counter. Not a secret."""
     return f"{_PROCESS}{next(_REQUESTS):012x}"
 
 
 def id_pattern(prefix: str) -> str:
-    """What every identifier with this prefix matches, as a regular expression for people and their programs."""
+    """Return a regular expression that every identifier with this prefix matches, for the OpenAPI document."""
     return f"^{prefix}[0-9A-Za-z]{{{_ID_CHARS}}}$"
 
 
 def secret_pattern(prefix: str) -> str:
-    """The same for tokens and client secrets."""
+    """Return a regular expression that every token or client secret with this prefix matches."""
     return f"^{prefix}[0-9A-Za-z]{{{_BODY_CHARS + _CHECK_CHARS}}}$"
 
 
 def could_be_id(text: str, prefix: str) -> bool:
-    """Whether this has the form of an identifier with this prefix. Never raises, any text will do."""
+    """Return whether `text` has the form of an identifier with this prefix. Never raises."""
     body = text.removeprefix(prefix)
     return len(text) == len(prefix) + len(body) == len(prefix) + _ID_CHARS and body.isascii() and body.isalnum()
 
 
 def is_well_formed(secret: str, prefix: str) -> bool:
-    """Whether this could be a token of that kind: prefix, length, and checksum. Never raises, any text will do."""
+    """Return whether `secret` could be a token of that kind: prefix, length and checksum. Never raises."""
     return (
         len(secret) == _SECRET_CHARS
         and secret.startswith(prefix)
@@ -103,12 +103,12 @@ def is_well_formed(secret: str, prefix: str) -> bool:
 
 
 def hash_secret(secret: str) -> bytes:
-    """What is kept of a secret: the SHA-256 of the whole string, 32 bytes. Any text will do."""
+    """Return what is stored of a secret: the SHA-256 of the whole string, 32 bytes. Accepts any text."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 def secret_prefix(client_secret: str) -> str:
-    """What stays visible of a client secret: `svc_cs_` and the first 4 characters after it."""
+    """Return the visible part of a client secret: `svc_cs_` and the first 4 characters after it."""
     return client_secret[: len(CLIENT_SECRET) + 4]
 
 
@@ -117,8 +117,8 @@ def _checksum(body: str) -> str:
 
 
 def _base62(number: int, width: int) -> str:
-    """`number` in base 62, most significant digit first, zero-padded to `width`."""
-    # Ten digits at a time fit a machine word, and two digits a table: five times faster than digit by digit.
+    """Return `number` in base 62, most significant digit first, zero-padded to `width`."""
+    # Ten digits fit a machine word, and pairs of digits a table: five times faster than digit by digit.
     digits: list[str] = []
     while number:
         number, limb = divmod(number, _LIMB)

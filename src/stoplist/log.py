@@ -1,8 +1,8 @@
-"""What the server writes down: ordinary events through `logging`, and one line a request by a faster way.
+"""The server's log: ordinary events through `logging`, and one line per request through a faster path.
 
-Nothing that people or partners entrust to the server gets in: no text of an exception (drivers put rows into
-it), no piece of a path that is not a plain word, no client id that is not shaped like one. No value can begin
-a line of its own. Request lines are gathered and written together; an event writes them out before itself.
+Nothing that people or partners entrust to the server is logged: no text of an exception (drivers put rows into it), no
+path segment that is not a plain word, no client id of the wrong form. No value can start a new line. Request lines are
+buffered and written together; an event first writes the buffered lines.
 Source: docs/interface.md section 2.1 (a client id may be logged) and section D1 (LOG_FORMAT).
 """
 
@@ -25,9 +25,9 @@ from stoplist.ids import CLIENT_ID
 
 
 def configure(log_format: str, stream: BinaryIO | None = None) -> None:
-    """From now on everything is logged to `stream` (standard error by default), as `console` or `json`.
+    """Log everything to `stream` (standard error by default) as `console` or `json`, from now on.
 
-    Takes over the root logger and those of uvicorn and asyncio; whatever was configured before is dropped.
+    Takes over the root logger and those of uvicorn and asyncio, and drops their former configuration.
     Log with `logging.getLogger(__name__).info("text", extra={"fields": {"name": value}})`.
     """
     global _writer, _layout
@@ -52,14 +52,14 @@ def log_request(
     status: int,
     duration_ms: float,
 ) -> None:
-    """One request is in the log within 50 ms, or at the next event or `flush`, whichever comes first.
+    """Log one request, written within 50 ms or at the next event or `flush`, whichever comes first.
 
     `path` is the path as received, without query. Does nothing before `configure`.
     """
     if _writer is None:
         return
-    # Bounds what the cache holds, and what a client can make us write.
-    if len(path) > _PATH_MAX_CHARS:
+    # Bounds the size of the cache, and of what a client can make the server write.
+    if len(path) > _MAX_PATH_CHARS:
         path = "/*"
     if client_id is not None and len(client_id) != _CLIENT_ID_CHARS:
         client_id = "*"
@@ -70,24 +70,24 @@ def log_request(
 
 
 def flush() -> None:
-    """Every line so far has been handed to the operating system, or dropped if nobody reads any more."""
+    """Hand every buffered line to the operating system, or drop the lines if nobody reads them any more."""
     if _writer is not None:
         _writer.flush()
 
 
 def safe_path(path: str) -> str:
-    """The path with `*` for every piece that a client may have made up: an address, a token, anything."""
-    if len(path) > _PATH_MAX_CHARS:
+    """Return the path with `*` for every segment that a client may have made up, such as an address or a token."""
+    if len(path) > _MAX_PATH_CHARS:
         return "/*"
     return "/".join(segment if _is_plain_segment(segment) else "*" for segment in path.split("/"))
 
 
 def rfc3339(at_ms: int) -> str:
-    """`2026-03-01T09:30:00.000Z` for integer milliseconds since 1970 UTC."""
+    """Return a time such as `2026-03-01T09:30:00.000Z` for integer milliseconds since 1970 UTC."""
     global _this_second
     second = at_ms // 1000
-    known, text = _this_second
-    if second != known:
+    last_second, text = _this_second
+    if second != last_second:
         text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         _this_second = second, text
     return text + _MILLISECONDS[at_ms % 1000]
@@ -96,37 +96,37 @@ def rfc3339(at_ms: int) -> str:
 _LEVELS = {
     "stoplist": logging.INFO,
     "uvicorn": logging.INFO,
-    # Without a level of its own, uvicorn asks for a trace line at every connection.
+    # Without a level of its own, uvicorn creates a trace line for every connection.
     "uvicorn.error": logging.INFO,
     "uvicorn.asgi": logging.INFO,
-    # Its lines hold the query string; ours take their place.
+    # Its lines hold the query string; the lines of `log_request` replace them.
     "uvicorn.access": logging.CRITICAL,
     "asyncio": logging.WARNING,
 }
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _FLUSH_AFTER_S = 0.05
 _FLUSH_AT_CHARS = 64 * 1024
-_BACKLOG_MAX_BYTES = 1024 * 1024
-_PATH_MAX_CHARS = 256
+_MAX_BACKLOG_BYTES = 1024 * 1024
+_MAX_PATH_CHARS = 256
 _CLIENT_ID_CHARS = len(CLIENT_ID) + 22
-_CALLS_CACHED = 4096
-_FRAMES_MAX = 40
-_EXCEPTIONS_MAX = 8
+_MAX_CACHED_CALLS = 4096
+_MAX_FRAMES = 40
+_MAX_EXCEPTIONS = 8
 
 _is_client_id = re.compile(CLIENT_ID + "[0-9A-Za-z]+").fullmatch
 _is_plain_segment = re.compile("[a-z.-]{0,32}|v1").fullmatch
 _is_plain_value = re.compile(r"[\w./:*+,-]+", re.ASCII).fullmatch
 _is_code = re.compile("[A-Z0-9_]{1,40}").fullmatch
-_values_shown = re.compile(r"[<\n]|\((?!\)).*", re.DOTALL)
+_quoted_values = re.compile(r"[<\n]|\((?!\)).*", re.DOTALL)
 _MILLISECONDS = tuple(f".{ms:03d}Z" for ms in range(1000))
 _this_second = (-1, "")
 
-# In ASCII, a value is one line under every reading; and lone surrogates pass, which msgspec refuses.
-_quoted = json.JSONEncoder().encode
+# ASCII output has no line separators of any kind, and accepts lone surrogates, which msgspec refuses.
+_to_json = json.JSONEncoder().encode
 
 
 class _Exception(NamedTuple):
-    """An exception without its text: its class, a database's or the system's code, where it was raised."""
+    """An exception without its text: its class, the code of the database or the system, and its frames."""
 
     name: str
     code: str | None
@@ -143,9 +143,9 @@ class _Event(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """How the two kinds of lines look, each with its newline.
+    """Formats the two kinds of lines, each with its newline.
 
-    The same few calls are made again and again: that piece of a request's line is kept and used again.
+    `call` formats the part of a request line that repeats often; its results are cached.
     """
 
     event: Callable[[_Event], str]
@@ -161,87 +161,87 @@ def _event_as_json(event: _Event) -> str:
         "message": event.message,
     }
     if event.exceptions:
-        line["exceptions"] = [it._asdict() for it in event.exceptions]
+        line["exceptions"] = [exception._asdict() for exception in event.exceptions]
     for name, value in event.fields.items():
         line[f"{name}_" if name in line else name] = value
-    return f"{_quoted(line)}\n"
+    return f"{_to_json(line)}\n"
 
 
-@lru_cache(_CALLS_CACHED)
+@lru_cache(_MAX_CACHED_CALLS)
 def _call_as_json(client_id: str | None, method: str, path: str) -> str:
-    return f'"client_id":{_quoted(_client(client_id))},"method":"{method}","path":"{safe_path(path)}"'
+    return f'"client_id":{_to_json(_redact_client_id(client_id))},"method":"{method}","path":"{safe_path(path)}"'
 
 
 def _request_as_json(at: str, call: str, request_id: str, status: int, duration_ms: str) -> str:
     return (
         f'{{"time":"{at}","level":"info","logger":"stoplist.request","message":"request",{call},'
-        f'"status":{status},"duration_ms":{duration_ms},"request_id":{_quoted(request_id)}}}\n'
+        f'"status":{status},"duration_ms":{duration_ms},"request_id":{_to_json(request_id)}}}\n'
     )
 
 
-def _event_for_people(event: _Event) -> str:
-    fields = "".join(f" {_escaped(name)}={_value(value)}" for name, value in event.fields.items())
-    head = f"{event.time} {event.level:<8} {event.logger}: {_escaped(event.message)}{fields}\n"
-    return head + "".join(map(_exception_for_people, event.exceptions))
+def _event_for_console(event: _Event) -> str:
+    fields = "".join(f" {_escape(name)}={_value(value)}" for name, value in event.fields.items())
+    head = f"{event.time} {event.level:<8} {event.logger}: {_escape(event.message)}{fields}\n"
+    return head + "".join(map(_exception_for_console, event.exceptions))
 
 
-def _exception_for_people(exception: _Exception) -> str:
-    lines = [f"{exception.name} {exception.code or ''}".rstrip(), *(f"  {it}" for it in exception.frames)]
-    return "".join(f"    {_escaped(line)}\n" for line in lines)
+def _exception_for_console(exception: _Exception) -> str:
+    lines = [f"{exception.name} {exception.code or ''}".rstrip(), *(f"  {frame}" for frame in exception.frames)]
+    return "".join(f"    {_escape(line)}\n" for line in lines)
 
 
-@lru_cache(_CALLS_CACHED)
-def _call_for_people(client_id: str | None, method: str, path: str) -> str:
-    return f"{method} {safe_path(path)} {_client(client_id) or '-'}"
+@lru_cache(_MAX_CACHED_CALLS)
+def _call_for_console(client_id: str | None, method: str, path: str) -> str:
+    return f"{method} {safe_path(path)} {_redact_client_id(client_id) or '-'}"
 
 
-def _request_for_people(at: str, call: str, request_id: str, status: int, duration_ms: str) -> str:
+def _request_for_console(at: str, call: str, request_id: str, status: int, duration_ms: str) -> str:
     return f"{at} info     {call} {status} {duration_ms} ms {_value(request_id)}\n"
 
 
 _LAYOUTS = {
-    "console": _Layout(_event_for_people, _call_for_people, _request_for_people),
+    "console": _Layout(_event_for_console, _call_for_console, _request_for_console),
     "json": _Layout(_event_as_json, _call_as_json, _request_as_json),
 }
 
 
-def _client(client_id: str | None) -> str | None:
-    """Only what looks like a client id: some client will send its secret, or an address, in that place."""
+def _redact_client_id(client_id: str | None) -> str | None:
+    """Return the client id, or `*` if its form is wrong: some clients send a secret or an address in its place."""
     return client_id if client_id is None or _is_client_id(client_id) else "*"
 
 
 def _value(value: Any) -> str:
     if not isinstance(value, str):
-        return _quoted(value)
-    return value if _is_plain_value(value) else _escaped(json.dumps(value, ensure_ascii=False))
+        return _to_json(value)
+    return value if _is_plain_value(value) else _escape(json.dumps(value, ensure_ascii=False))
 
 
-def _escaped(text: str) -> str:
-    """The text with an escape for whatever a terminal would not show as a character of this line."""
+def _escape(text: str) -> str:
+    """Return the text with an escape for every character that a terminal would not print on this line."""
     if text.isprintable():
         return text
-    return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class _Writer:
-    """Gathers lines and writes them to a stream, in order, whole if the stream takes them."""
+    """Buffers lines and writes them to a stream in order; each line is written whole if the stream accepts it."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        # Past the stream's own buffer, which would raise again at exit when the other end has hung up.
+        # Bypasses the stream's own buffer, which would raise again at exit if the reader has closed the pipe.
         self._stream = getattr(stream, "raw", stream)
         self._lines: list[str] = []
         self._chars = 0
         self._backlog = b""
         self._is_within_line = False
-        self._timed_by: asyncio.AbstractEventLoop | None = None
-        # Threads log too; and the handler of a signal may log while its own thread is in here.
+        self._flush_loop: asyncio.AbstractEventLoop | None = None
+        # Threads log too, and a signal handler may log while its own thread is in here.
         self._flushing = threading.RLock()
 
     def add(self, line: str) -> None:
-        # No lock (0.2 us): an append is whole, and a count that a thread has reset in between does no harm.
+        # No lock (0.2 us): an append is atomic, and a count that another thread resets in between does no harm.
         self._lines.append(line)
         self._chars += len(line)
-        if self._chars >= _FLUSH_AT_CHARS or not self._is_timed():
+        if self._chars >= _FLUSH_AT_CHARS or not self._is_flush_scheduled():
             self.flush()
 
     def write(self, line: str) -> None:
@@ -250,38 +250,38 @@ class _Writer:
 
     def flush(self) -> None:
         with self._flushing:
-            # Only what was seen is taken away: the event loop may append at any moment.
+            # Only the copied lines are removed: the event loop may append at any moment.
             lines = self._lines[:]
             del self._lines[: len(lines)]
             self._chars = 0
             content, self._backlog = self._backlog, b""
-            if len(content) < _BACKLOG_MAX_BYTES:
+            if len(content) < _MAX_BACKLOG_BYTES:
                 content += "".join(lines).encode()
-            taken, is_failed = _offer(self._stream, content)
-            if taken:
-                self._is_within_line = content[taken - 1] != ord("\n")
-            # A failure's lines are lost; after one that broke off, the next must not look like its end.
-            self._backlog = content[taken:] if not is_failed else b"\n" if self._is_within_line else b""
+            written, is_failed = _write_available(self._stream, content)
+            if written:
+                self._is_within_line = content[written - 1] != ord("\n")
+            # After a failure the lines are lost; a newline keeps the next line apart from a partly written one.
+            self._backlog = content[written:] if not is_failed else b"\n" if self._is_within_line else b""
 
-    def _is_timed(self) -> bool:
-        """Whether an event loop will flush soon; without one nothing would."""
-        # A loop that was closed before its time came never will. Which loop runs is a dearer question.
-        if self._timed_by is not None and not self._timed_by.is_closed():
+    def _is_flush_scheduled(self) -> bool:
+        """Return whether an event loop will flush soon. Without an event loop nothing would."""
+        # A closed loop never will. Asking which loop runs is more expensive, so it comes second.
+        if self._flush_loop is not None and not self._flush_loop.is_closed():
             return True
         try:
-            self._timed_by = asyncio.get_running_loop()
+            self._flush_loop = asyncio.get_running_loop()
         except RuntimeError:
             return False
-        self._timed_by.call_later(_FLUSH_AFTER_S, self._on_time)
+        self._flush_loop.call_later(_FLUSH_AFTER_S, self._flush_on_timer)
         return True
 
-    def _on_time(self) -> None:
-        self._timed_by = None
+    def _flush_on_timer(self) -> None:
+        self._flush_loop = None
         self.flush()
 
 
-def _offer(stream: Any, content: bytes) -> tuple[int, bool]:
-    """How many bytes the stream took, and whether it failed; too few without a failure is a full pipe."""
+def _write_available(stream: Any, content: bytes) -> tuple[int, bool]:
+    """Return how many bytes the stream accepted, and whether it failed. Fewer bytes without a failure: a full pipe."""
     rest = memoryview(content)
     try:
         while rest and (count := stream.write(_whole_lines(rest))):
@@ -289,15 +289,15 @@ def _offer(stream: Any, content: bytes) -> tuple[int, bool]:
     except BlockingIOError as full:
         rest = rest[getattr(full, "characters_written", 0) :]
     except (OSError, ValueError):
-        # Nobody reads any more, the disk is full, the stream is closed: the server goes on without a log.
+        # Nobody reads any more, the disk is full, or the stream is closed: the server continues without a log.
         return len(content) - len(rest), True
     return len(content) - len(rest), False
 
 
 def _whole_lines(rest: memoryview) -> memoryview:
-    """As many lines as a pipe takes in one piece: other processes of the same server write into it too.
+    """Return as many lines as a pipe accepts atomically: other processes of the same server write into it too.
 
-    A single line that is longer goes alone: it is torn only if the pipe is full in the middle of it.
+    A longer line is written alone; it is torn only if the pipe fills up in the middle of it.
     """
     if len(rest) <= select.PIPE_BUF:
         return rest
@@ -305,7 +305,7 @@ def _whole_lines(rest: memoryview) -> memoryview:
 
 
 class _Handler(logging.Handler):
-    """The one way out for every logger."""
+    """The only handler, used by every logger."""
 
     def __init__(self, writer: _Writer, layout: _Layout) -> None:
         super().__init__()
@@ -314,7 +314,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self._layout.event(_event(record))
-        # A value that cannot be shown must not fail the work that logs it; logging's own way prints values.
+        # A value that cannot be formatted must not fail its caller; logging's own error handler would print the value.
         except Exception as error:
             message = f"a line could not be formatted ({_name(error)})"
             at = rfc3339(int(record.created * 1000))
@@ -332,27 +332,27 @@ def _event(record: logging.LogRecord) -> _Event:
         level=record.levelname.lower(),
         logger=record.name,
         message=_message(record),
-        fields={str(name): _plain(value) for name, value in (fields or {}).items()},
+        fields={str(name): _to_json_value(value) for name, value in (fields or {}).items()},
         exceptions=list(_exceptions(record.exc_info[1] if record.exc_info else None)),
     )
 
 
 def _message(record: logging.LogRecord) -> str:
-    message = str(_plain(record.msg))
+    message = str(_to_json_value(record.msg))
     if isinstance(record.args, tuple) and record.args:
-        message %= tuple(_name(it) if isinstance(it, BaseException) else it for it in record.args)
+        message %= tuple(_name(arg) if isinstance(arg, BaseException) else arg for arg in record.args)
     elif record.args:
         message %= record.args
     if record.name.partition(".")[0] == "stoplist":
         return message
-    # asyncio goes on with what tasks and callbacks hold, lifespan failures with a traceback and its texts.
+    # asyncio appends the values of tasks and callbacks, lifespan failures a traceback with texts.
     if record.name == "asyncio":
-        return _values_shown.split(message, maxsplit=1)[0].rstrip()
+        return _quoted_values.split(message, maxsplit=1)[0].rstrip()
     return message.strip().partition("\n")[0]
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can hold. An exception is its class: the text may quote a row."""
+def _to_json_value(value: Any) -> Any:
+    """Return the value as JSON can hold it. An exception becomes its class: its text may quote a row."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -361,23 +361,23 @@ def _plain(value: Any) -> Any:
         case BaseException():
             return _name(value)
         case list() | tuple():
-            return [_plain(it) for it in value]
+            return [_to_json_value(item) for item in value]
         case dict():
-            return {str(name): _plain(it) for name, it in value.items()}
+            return {str(name): _to_json_value(item) for name, item in value.items()}
     return str(value)
 
 
 def _exceptions(error: BaseException | None) -> Iterator[_Exception]:
-    """This exception and those behind it or within it, each once."""
-    waiting, seen = [error], set[int]()
-    while waiting and len(seen) < _EXCEPTIONS_MAX:
-        it = waiting.pop(0)
-        if it is None or id(it) in seen:
+    """Yield this exception and those that caused it or that it contains, each once."""
+    queue, seen = [error], set[int]()
+    while queue and len(seen) < _MAX_EXCEPTIONS:
+        current = queue.pop(0)
+        if current is None or id(current) in seen:
             continue
-        seen.add(id(it))
-        yield _Exception(_name(it), _code(it), _frames(it))
-        waiting.append(it.__cause__ or (None if it.__suppress_context__ else it.__context__))
-        waiting += it.exceptions if isinstance(it, BaseExceptionGroup) else ()
+        seen.add(id(current))
+        yield _Exception(_name(current), _code(current), _frames(current))
+        queue.append(current.__cause__ or (None if current.__suppress_context__ else current.__context__))
+        queue += current.exceptions if isinstance(current, BaseExceptionGroup) else ()
 
 
 def _name(error: BaseException) -> str:
@@ -386,7 +386,7 @@ def _name(error: BaseException) -> str:
 
 
 def _code(error: BaseException) -> str | None:
-    """PostgreSQL's, SQLite's or the system's code: what is left to find the cause by without the text."""
+    """Return the code of PostgreSQL, SQLite or the system, which helps to find the cause without the text."""
     code = getattr(error, "sqlstate", None) or getattr(error, "sqlite_errorname", None)
     if isinstance(error, OSError):
         code = errno.errorcode.get(error.errno or 0)
@@ -394,12 +394,12 @@ def _code(error: BaseException) -> str | None:
 
 
 def _frames(error: BaseException) -> list[str]:
-    """The innermost frames, the last one being where it was raised."""
+    """Return the innermost frames; the last one is where the exception was raised."""
     frames = [
         f"{frame.f_code.co_filename}:{line} {frame.f_code.co_qualname}"
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    return frames[-_FRAMES_MAX:]
+    return frames[-_MAX_FRAMES:]
 
 
 _writer: _Writer | None = None

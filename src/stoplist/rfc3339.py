@@ -1,4 +1,4 @@
-"""Times as text: RFC 3339 `date-time` in, UTC with milliseconds out. Source: docs/interface.md section D6."""
+"""Times as text: read RFC 3339 `date-time`, write UTC with milliseconds. Source: docs/interface.md section D6."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -15,8 +15,8 @@ _DAY_MS = 86_400_000
 _FIRST_MS = (1 - _EPOCH_DAY) * _DAY_MS
 _LAST_MS = (date.max.toordinal() - _EPOCH_DAY + 1) * _DAY_MS - 1
 
-# The parts of a time in UTC as we write it and nearly everybody does, `2026-03-01T09:30:00.000Z` or without a fraction:
-# two to three times as fast to look up as to format or parse.
+# The parts of a time in UTC in its most frequent form, `2026-03-01T09:30:00.000Z` or without a fraction: looking them
+# up is two to three times as fast as formatting or parsing.
 _MINUTES = tuple(f"T{hour:02d}:{minute:02d}:" for hour in range(24) for minute in range(60))
 _SECONDS = tuple(f"{second:02d}" for second in range(60))
 _FRACTIONS = tuple(f".{fraction:03d}Z" for fraction in range(1000))
@@ -26,9 +26,9 @@ _FRACTION_MS = {"Z": 0} | {text: fraction for fraction, text in enumerate(_FRACT
 
 
 def parse_ms(text: str) -> int | None:
-    """Milliseconds since 1970 UTC of an RFC 3339 `date-time`, cut to the millisecond; None if it is none.
+    """Return an RFC 3339 `date-time` in milliseconds since 1970 UTC, truncated; None if it is malformed.
 
-    It needs an offset; `T` and `Z` in either case, no space; no second 60; years 0001 to 9999, in UTC too.
+    An offset is required; `T` and `Z` may be in either case; no space, no second 60; years 0001 to 9999, in UTC too.
     """
     try:
         return _day_ms(text[:10]) + _MINUTE_MS[text[10:17]] + _SECOND_MS[text[17:19]] + _FRACTION_MS[text[19:]]
@@ -37,7 +37,7 @@ def parse_ms(text: str) -> int | None:
 
 
 def format_ms(at_ms: int) -> str:
-    """`2026-03-01T09:30:00.000Z`."""
+    """Return a time such as `2026-03-01T09:30:00.000Z`."""
     day, in_day_ms = divmod(at_ms, _DAY_MS)
     second, fraction = divmod(in_day_ms, 1000)
     return f"{_date(day)}{_MINUTES[second // 60]}{_SECONDS[second % 60]}{_FRACTIONS[fraction]}"

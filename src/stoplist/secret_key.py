@@ -1,4 +1,4 @@
-"""The secret key of a deployment: authenticates what it hands out to be brought back, such as cursors.
+"""The secret key of a deployment: authenticates texts that clients send back, such as cursors.
 
 Source: docs/interface.md section D1, Settings.
 """
@@ -15,39 +15,42 @@ FILE_NAME = "secret.key"
 
 
 def secret_keys(settings: Settings) -> tuple[str, ...]:
-    """The keys, the signing one first: those set, else the one in the data folder, which is made if it is not there."""
+    """Return the keys, the signing key first: the configured ones, or the one in the data folder.
+
+    The key in the data folder is created if it does not exist.
+    """
     if settings.secret_keys:
         return settings.secret_keys
     path = settings.data_dir / FILE_NAME
     try:
-        key = _read_or_make(path)
+        key = _read_or_create(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        raise SettingsError(f"The secret key {path} cannot be read or made: {reason}.") from None
+        raise SettingsError(f"The secret key {path} cannot be read or created: {reason}.") from None
     if len(key) < 32:
         raise SettingsError(
             f"The secret key {path} is shorter than 32 characters: restore it from a backup, "
-            "or delete the file to have a new one made (cursors given out before are then refused)."
+            "or delete the file so that a new one is created (cursors issued before are then refused)."
         )
     return (key,)
 
 
-def _read_or_make(path: Path) -> str:
+def _read_or_create(path: Path) -> str:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
-        _make(path)
+        _create(path)
     return path.read_text("utf-8").strip()
 
 
-def _make(path: Path) -> None:
-    """The file is there whole or not at all, also after a power cut."""
+def _create(path: Path) -> None:
+    """Create the file atomically, so that after a power failure it is complete or absent."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_urlsafe(32) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    # Linked, not renamed: of two servers that start together, both go on with the key that was there first.
+    # Linked, not renamed: two servers that start together both use the key that was there first.
     with suppress(FileExistsError):
         os.link(partial, path)
     partial.unlink()

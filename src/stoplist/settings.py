@@ -1,8 +1,8 @@
-"""Every setting of a deployment: one table says how each is read, what is right, and what holds otherwise.
+"""Every setting of a deployment: one table with its parser, its valid values and its default.
 
-A setting comes from a flag of `serve`, else from a variable `STOPLIST_<NAME>`, else from the `.env` file,
-else from the table. What is set anywhere must be right, also where something else wins over it. Errors never
-repeat a value: some carry a password, and a password is soon pasted under the wrong name too.
+A setting comes from a flag of `serve`, else from a variable `STOPLIST_<NAME>`, else from the `.env` file, else from the
+table. Every value that is set must be valid, even if another one takes precedence. Errors never repeat a value: some
+hold a password, and a password is easily pasted under the wrong name.
 Source: docs/interface.md section D1.
 """
 
@@ -21,9 +21,9 @@ from stoplist.errors import SettingsError
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one deployment, each well formed; `check_serve` looks at how they go together.
+    """The settings of one deployment, each well formed; `check_serve` validates them together.
 
-    Not set is None, or empty where it is a tuple. `base_url` has no trailing slash.
+    A setting that is not set is None, or empty if it is a tuple. `base_url` has no trailing slash.
     """
 
     environment: str
@@ -45,20 +45,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str
 
     def __repr__(self) -> str:
-        # Whatever shows values, a failing assertion say, would else show keys and passwords.
+        # Anything that shows values, such as a failing assertion, would otherwise show keys and passwords.
         return f"Settings(environment={self.environment!r}, data_dir={str(self.data_dir)!r}, ...)"
 
 
 def load(environ: Mapping[str, str], *, env_file: Path, flags: Mapping[str, str | None] | None = None) -> Settings:
-    """The settings that these variables, this `.env` file (it may be absent) and these flags make.
+    """Return the settings from these variables, this `.env` file (it may be absent) and these flags.
 
-    `flags` are texts of the command line by setting name (`PORT`); None means not given. Raises
-    SettingsError, which names what is wrong and says what would be right. Reads files, changes nothing.
+    `flags` are command-line texts by setting name (`PORT`); None means that the flag is absent. Raise SettingsError,
+    which names what is wrong and what would be right. Reads files and changes nothing.
     """
     variables = {name: text for name, text in environ.items() if name.startswith(_PREFIX)}
-    values = {name: setting.default for name, setting in _TABLE.items()}
-    values |= _values(_env_file_texts(env_file), found_in=f" in {env_file.name}")
-    values |= _values(variables, found_in="")
+    values = {name: setting.default for name, setting in _SETTINGS.items()}
+    values |= _values(_env_file_texts(env_file), location=f" in {env_file.name}")
+    values |= _values(variables, location="")
     values |= {name: parse(name, text) for name, text in (flags or {}).items() if text is not None}
     if values["BASE_URL"] is None:
         values["BASE_URL"] = f"https://localhost:{values['PORT']}".removesuffix(":443")
@@ -68,62 +68,62 @@ def load(environ: Mapping[str, str], *, env_file: Path, flags: Mapping[str, str 
 
 
 def parse(name: str, text: str, *, label: str | None = None) -> Any:
-    """The value that `text` writes for the setting `name`; SettingsError says what would be right.
+    """Return the value of `text` for the setting `name`; raise SettingsError, which says what would be right.
 
-    `label` is what the error calls it, by default the flag of that name (`--data-dir`).
+    `label` is the name used in the error, by default the flag (`--data-dir`).
     """
-    setting = _TABLE[name]
-    claim = f"{label or '--' + name.lower().replace('_', '-')} must be {setting.wanted}"
+    setting = _SETTINGS[name]
+    requirement = f"{label or '--' + name.lower().replace('_', '-')} must be {setting.expected}"
     if _UNPRINTABLE.search(text):
-        raise SettingsError(f"{claim}; it holds a control character or is not in UTF-8")
+        raise SettingsError(f"{requirement}; it holds a control character or is not in UTF-8")
     try:
         return setting.parse(text)
     except _HintError as hint:
-        raise SettingsError(f"{claim}; {hint}") from None
+        raise SettingsError(f"{requirement}; {hint}") from None
     except (ValueError, LookupError):
-        raise SettingsError(claim) from None
+        raise SettingsError(requirement) from None
 
 
 def check_serve(settings: Settings) -> None:
-    """Raises SettingsError when no server can run with these settings (other commands can).
+    """Raise SettingsError if no server can run with these settings; other commands may still run.
 
-    Reads the files of `TLS_CERT` and `TLS_KEY`, to see that they can be read.
+    Reads the files of `TLS_CERT` and `TLS_KEY`, to check that they are readable.
     """
     for text in serve_errors(settings):
         raise SettingsError(text)
 
 
 def serve_errors(settings: Settings) -> list[str]:
-    """Every reason for which no server can run with these settings, as `check_serve` would say it."""
+    """Return every error for which no server can run with these settings, in the words of `check_serve`."""
     found = [text for is_refused, text in _SERVE_REFUSALS if is_refused(settings)]
     for variable, path in (("STOPLIST_TLS_CERT", settings.tls_cert), ("STOPLIST_TLS_KEY", settings.tls_key)):
         try:
             if path is not None:
-                _content(variable, path)
+                _read_text(variable, path)
         except SettingsError as error:
             found.append(error.text)
     return found
 
 
 def find_errors(environ: Mapping[str, str], *, env_file: Path) -> list[str]:
-    """Everything that `load` would refuse in variables and file, one after the other, in its words."""
+    """Return every error that `load` would raise for these variables and this file, in the same words."""
     try:
-        of_file = _env_file_texts(env_file)
+        file_texts = _env_file_texts(env_file)
     except SettingsError as error:
         return [error.text]
     variables = {name: text for name, text in environ.items() if name.startswith(_PREFIX)}
     found = []
-    for texts, found_in in ((variables, ""), (of_file, f" in {env_file.name}")):
-        for of_one in _by_setting(texts):
+    for texts, location in ((variables, ""), (file_texts, f" in {env_file.name}")):
+        for group in _group_by_setting(texts):
             try:
-                _values(of_one, found_in=found_in)
+                _values(group, location=location)
             except SettingsError as error:
                 found.append(error.text)
     return found
 
 
 def variables_set(environ: Mapping[str, str], *, env_file: Path) -> dict[str, str]:
-    """The texts of the variables that are set somewhere, by name; SettingsError where the file cannot be read."""
+    """Return the texts of the variables that are set, by name; raise SettingsError if the file is unreadable."""
     variables = {name: text for name, text in environ.items() if name.startswith(_PREFIX)}
     return {name: text for name, text in (_env_file_texts(env_file) | variables).items() if text}
 
@@ -135,7 +135,7 @@ _SECRET_KEY_MIN_CHARS = 32
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _DIGITS = re.compile(r"[0-9]{1,9}")
-# A name whose last label begins with a digit is an address with a slip in it.
+# A name whose last label begins with a digit is a mistyped address.
 _HOST_NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::([0-9]+))?")
 _CIDR = re.compile(r"[0-9A-Fa-f:.]+(?:/[0-9]{1,3})?")
@@ -148,14 +148,14 @@ _SWITCH = {"on": True, "true": True, "off": False, "false": False}
 
 
 class _HintError(ValueError):
-    """What is wrong with this very value, in words that do not repeat a secret."""
+    """Says what is wrong with this particular value, without repeating a secret."""
 
 
 class _Setting(msgspec.Struct, frozen=True):
-    """How a setting is read, what is right, its value when not set, and whether a file may hold it."""
+    """The parser of a setting, its valid values in words, its default, and whether a file may hold it."""
 
     parse: Callable[[str], Any]
-    wanted: str
+    expected: str
     default: Any = None
     may_be_in_file: bool = False
 
@@ -169,7 +169,7 @@ def _whole_number(low: int, high: int, *, default: int) -> _Setting:
 
 
 def _number(low: int, high: int, text: str) -> int:
-    # int() alone would also take signs, spaces, underscores and the digits of other alphabets.
+    # int() alone would also accept signs, spaces, underscores and the digits of other alphabets.
     if not _DIGITS.fullmatch(text) or not low <= int(text) <= high:
         raise ValueError
     return int(text)
@@ -182,7 +182,7 @@ def _path(text: str) -> Path:
 
 
 def _host(text: str) -> str:
-    """An address in its usual spelling, or a host name in lower case."""
+    """Return an address in its canonical form, or a host name in lower case."""
     try:
         return str(ip_address(text))
     except ValueError:
@@ -192,7 +192,7 @@ def _host(text: str) -> str:
 
 
 def _authority(text: str) -> tuple[str, int | None]:
-    """Host and port of `host[:port]`, the brackets of an IPv6 address taken off."""
+    """Return host and port of `host[:port]`, without the brackets of an IPv6 address."""
     match = _AUTHORITY.fullmatch(text)
     if match is None:
         raise ValueError
@@ -202,7 +202,7 @@ def _authority(text: str) -> tuple[str, int | None]:
 
 
 def _base_url(text: str) -> str:
-    """`https://host[:port]` in lower case; a lone slash at the end is dropped."""
+    """Return `https://host[:port]` in lower case, without a trailing slash."""
     scheme, _, rest = text.partition("://")
     if scheme.lower() != "https":
         raise ValueError
@@ -224,18 +224,18 @@ def _database_url(text: str) -> str:
         raise _HintError("write postgresql:// instead of postgres://")
     if not text.startswith(_POSTGRESQL):
         raise ValueError
-    # A driver that misreads a URL quotes what it took for the port: a piece of the password.
+    # A driver that misreads a URL quotes the supposed port in its error: a part of the password.
     if not _POSTGRESQL_URL.fullmatch(text):
-        raise _HintError("write / ? # and brackets in a user name or password percent-encoded")
+        raise _HintError("/ ? # and brackets in a user name or password must be percent-encoded")
     return text
 
 
 def _sqlite_url(text: str) -> str:
     path = text.removeprefix(_SQLITE)
     if not path or path.endswith("/") or "?" in path or "#" in path:
-        raise _HintError("PATH is a file's, without ? and #; an absolute one makes four slashes")
+        raise _HintError("PATH is the path of a file, without ? and #; an absolute path makes four slashes")
     if path == ":memory:":
-        raise _HintError("a database in memory would forget what it promised to keep")
+        raise _HintError("a database in memory would lose its records when the server stops")
     return text
 
 
@@ -250,14 +250,14 @@ def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
 
 
 def _network(text: str) -> IPv4Network | IPv6Network:
-    # The standard library would also take netmasks, which read like addresses.
+    # The standard library would also accept netmasks, which look like addresses.
     if not _CIDR.fullmatch(text):
         raise ValueError
     interface = ip_interface(text)
     if interface.ip != interface.network.network_address:
         raise _HintError(f"{interface} is an address within a network; the network is {interface.network}")
     if interface.network.prefixlen == 0:
-        raise _HintError("a network of everybody would let clients say where they come from and that they use HTTPS")
+        raise _HintError("a network of all addresses would let every client forge its address")
     return interface.network
 
 
@@ -268,7 +268,7 @@ def _secret_keys(text: str) -> tuple[str, ...]:
     return keys
 
 
-_TABLE: dict[str, _Setting] = {
+_SETTINGS: dict[str, _Setting] = {
     "ENVIRONMENT": _one_of("development", "production"),
     "BASE_URL": _Setting(_base_url, "https://host or https://host:port and nothing after it"),
     "HOST": _Setting(_host, "an IP address (IPv6 without brackets) or a host name", "127.0.0.1"),
@@ -294,31 +294,31 @@ _TABLE: dict[str, _Setting] = {
 }
 _FIELDS = {"SECRET_KEY": "secret_keys"}
 
-SETTING_NAMES = tuple(_TABLE)
-"""Every setting, without the prefix of its variable."""
+SETTING_NAMES = tuple(_SETTINGS)
+"""The name of every setting, without the prefix of its variable."""
 
 VARIABLE_NAMES = tuple(
     f"{_PREFIX}{name}{suffix}"
-    for name, setting in _TABLE.items()
+    for name, setting in _SETTINGS.items()
     for suffix in ("", "_FILE")[: 1 + setting.may_be_in_file]
 )
-"""Every variable that is read; any other that begins with `STOPLIST_` is refused."""
+"""Every variable that is read; any other variable that begins with `STOPLIST_` is an error."""
 
 _SERVE_REFUSALS: tuple[tuple[Callable[[Settings], bool], str], ...] = (
     (
         lambda it: it.workers > 1 and not _is_on_postgresql(it),
-        "STOPLIST_WORKERS or --workers must be 1 on SQLite, which one process serves: for more, move to PostgreSQL"
-        " (`stoplist copy`) and set STOPLIST_LIMITS_URL to a Valkey or Redis server",
+        "STOPLIST_WORKERS or --workers must be 1 on SQLite, which only one process can serve. For more, move to"
+        " PostgreSQL (`stoplist copy`) and set STOPLIST_LIMITS_URL to a Valkey or Redis server",
     ),
     (
         lambda it: it.workers > 1 and it.limits_url in (None, "memory:"),
-        "STOPLIST_LIMITS_URL must name a Valkey or Redis server (redis://…) where STOPLIST_WORKERS or --workers is"
+        "STOPLIST_LIMITS_URL must name a Valkey or Redis server (redis://…) if STOPLIST_WORKERS or --workers is"
         " above 1: the processes must count requests together",
     ),
     (
         lambda it: _is_on_postgresql(it) and it.limits_url is None,
-        "STOPLIST_LIMITS_URL must be set with PostgreSQL: redis://… names the Valkey or Redis server at which all"
-        " processes count, memory: says that this is the only one",
+        "STOPLIST_LIMITS_URL must be set with PostgreSQL: redis://… for the Valkey or Redis server at which all"
+        " processes count, memory: if this is the only process",
     ),
     (
         lambda it: _is_on_postgresql(it) and not it.secret_keys,
@@ -331,8 +331,8 @@ _SERVE_REFUSALS: tuple[tuple[Callable[[Settings], bool], str], ...] = (
     ),
     (
         lambda it: it.environment == "production" and it.tls_cert is None and not it.trusted_proxies,
-        "STOPLIST_TLS_CERT and STOPLIST_TLS_KEY must be set in production, or STOPLIST_TRUSTED_PROXIES where"
-        " proxies end TLS",
+        "STOPLIST_TLS_CERT and STOPLIST_TLS_KEY must be set in production, or STOPLIST_TRUSTED_PROXIES if"
+        " proxies terminate TLS",
     ),
 )
 
@@ -341,8 +341,8 @@ def _is_on_postgresql(settings: Settings) -> bool:
     return settings.database_url.startswith(_POSTGRESQL)
 
 
-def _by_setting(texts: Mapping[str, str]) -> list[dict[str, str]]:
-    """The same variables, those of one setting together."""
+def _group_by_setting(texts: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the same variables, grouped by setting."""
     settings: dict[str, dict[str, str]] = {}
     for variable, text in texts.items():
         name = variable.removesuffix("_FILE") if variable in VARIABLE_NAMES else variable
@@ -351,7 +351,7 @@ def _by_setting(texts: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _env_file_texts(path: Path) -> dict[str, str]:
-    """What a `.env` file sets under names of ours; without a file, nothing."""
+    """Return the variables that a `.env` file sets under names of ours; nothing if there is no file."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             bindings = list(parse_stream(file))
@@ -360,47 +360,47 @@ def _env_file_texts(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path.name} cannot be read: {_reason(error)}") from None
     for binding in bindings:
-        # dotenv_values() would skip such a line with a warning: a key with a missing quote would be no key.
+        # dotenv_values() would skip such a line with a warning, so a key with a missing quote would not be set.
         if binding.error:
             raise SettingsError(f"{path.name} line {binding.original.line} must be NAME=value or a comment")
-    return {it.key: it.value or "" for it in bindings if it.key and it.key.startswith(_PREFIX)}
+    return {binding.key: binding.value or "" for binding in bindings if binding.key and binding.key.startswith(_PREFIX)}
 
 
-def _values(texts: Mapping[str, str], *, found_in: str) -> dict[str, Any]:
-    """The values by setting that the variables of one place hold; an empty variable counts as unset."""
+def _values(texts: Mapping[str, str], *, location: str) -> dict[str, Any]:
+    """Return the values by setting from the variables of one location; an empty variable counts as unset."""
     unknown = next((variable for variable in texts if variable not in VARIABLE_NAMES), None)
     if unknown is not None:
         nearest = get_close_matches(unknown[:80], VARIABLE_NAMES, n=1, cutoff=0)[0]
         shown = unknown.encode("ascii", "backslashreplace").decode()[:80]
-        raise SettingsError(f"{shown}{found_in} is no setting; the nearest one is {nearest}")
+        raise SettingsError(f"{shown}{location} is not a setting; the closest name is {nearest}")
     return {
-        name: parse(name, _text(variable, texts, found_in=found_in), label=f"{variable}{found_in}")
-        for name in _TABLE
-        if (variable := _variable(name, texts, found_in=found_in))
+        name: parse(name, _text(variable, texts, location=location), label=f"{variable}{location}")
+        for name in _SETTINGS
+        if (variable := _variable(name, texts, location=location))
     }
 
 
-def _variable(name: str, texts: Mapping[str, str], *, found_in: str) -> str | None:
-    """The one variable that sets this setting, if any does."""
-    variables = [it for it in (f"{_PREFIX}{name}", f"{_PREFIX}{name}_FILE") if texts.get(it)]
+def _variable(name: str, texts: Mapping[str, str], *, location: str) -> str | None:
+    """Return the variable that sets this setting, if any."""
+    variables = [variable for variable in (f"{_PREFIX}{name}", f"{_PREFIX}{name}_FILE") if texts.get(variable)]
     if len(variables) > 1:
-        raise SettingsError(f"{' and '.join(variables)} are both set{found_in}: set one of them")
+        raise SettingsError(f"{' and '.join(variables)} are both set{location}: set one of them")
     return variables[0] if variables else None
 
 
-def _text(variable: str, texts: Mapping[str, str], *, found_in: str) -> str:
-    """What a variable says, or the file that it names; one final newline of the file is dropped."""
+def _text(variable: str, texts: Mapping[str, str], *, location: str) -> str:
+    """Return the value of a variable, or the content of the file that it names without one final newline."""
     if not variable.endswith("_FILE"):
         return texts[variable]
-    return _content(f"{variable}{found_in}", Path(texts[variable])).removesuffix("\n").removesuffix("\r")
+    return _read_text(f"{variable}{location}", Path(texts[variable])).removesuffix("\n").removesuffix("\r")
 
 
-def _content(label: str, path: Path) -> str:
+def _read_text(label: str, path: Path) -> str:
     try:
         return path.read_bytes().decode()
     except (OSError, ValueError) as error:
-        # The path is not repeated: somebody may have put the secret itself there.
-        raise SettingsError(f"{label} must name a file that can be read: {_reason(error)}") from None
+        # The path is not repeated: it may be the secret itself.
+        raise SettingsError(f"{label} must name a readable file: {_reason(error)}") from None
 
 
 def _reason(error: OSError | ValueError) -> str:

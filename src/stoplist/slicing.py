@@ -13,59 +13,62 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 
 SLICE_NS = 1_000_000
-_LOOK_EVERY = 16
+_CHECK_EVERY = 16
 
 
 class _FairTurns:
-    """Who waits to go on with long work. One goes on at a time, so that a short request waits for one slice only."""
+    """The tasks that wait to continue long work.
+
+    One task resumes per iteration of the loop, so a short request waits for one slice only.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_giving = False
+        self._is_scheduled = False
 
     async def wait(self) -> None:
-        """It is our turn when this returns."""
+        """Wait until it is this task's turn."""
         loop = asyncio.get_running_loop()
-        turn = loop.create_future()
-        self._waiting.append(turn)
-        if not self._is_giving:
-            self._is_giving = True
-            loop.call_soon(self._give, loop)
-        await turn
+        future = loop.create_future()
+        self._waiting.append(future)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._resume_next, loop)
+        await future
 
-    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _resume_next(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.cancelled():
-                turn.set_result(None)
+            future = self._waiting.popleft()
+            if not future.cancelled():
+                future.set_result(None)
                 break
-        self._is_giving = bool(self._waiting)
-        if self._is_giving:
-            loop.call_soon(self._give, loop)
+        self._is_scheduled = bool(self._waiting)
+        if self._is_scheduled:
+            loop.call_soon(self._resume_next, loop)
 
 
-_turns_on: WeakKeyDictionary[asyncio.AbstractEventLoop, _FairTurns] = WeakKeyDictionary()
+_turns_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _FairTurns] = WeakKeyDictionary()
 
 
 async def yield_to_loop() -> None:
-    """Whatever else waits for the loop has run once when this returns; of those that wait here one goes on a round."""
+    """Yield to the event loop once. Of the tasks waiting here, one resumes per iteration."""
     loop = asyncio.get_running_loop()
-    turns = _turns_on.get(loop)
+    turns = _turns_by_loop.get(loop)
     if turns is None:
-        turns = _turns_on[loop] = _FairTurns()
+        turns = _turns_by_loop[loop] = _FairTurns()
     await turns.wait()
 
 
 async def in_slices(
-    items: Sequence[T], pause: Callable[[], Awaitable[None]] = yield_to_loop, *, look_every: int = _LOOK_EVERY
+    items: Sequence[T], pause: Callable[[], Awaitable[None]] = yield_to_loop, *, check_every: int = _CHECK_EVERY
 ) -> AsyncIterator[Sequence[T]]:
-    """`items` in order, `look_every` at a time, with a `pause` after each millisecond of work on them."""
-    if len(items) <= look_every:
+    """Yield `items` in order, `check_every` at a time, with a `pause` after each millisecond of work on them."""
+    if len(items) <= check_every:
         yield items
         return
     pause_ns = time.monotonic_ns() + SLICE_NS
-    for at in range(0, len(items), look_every):
-        yield items[at : at + look_every]
+    for at in range(0, len(items), check_every):
+        yield items[at : at + check_every]
         if time.monotonic_ns() > pause_ns:
             await pause()
             pause_ns = time.monotonic_ns() + SLICE_NS

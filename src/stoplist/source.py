@@ -1,4 +1,4 @@
-"""What one source of requests is: an address, without its port or zone, and what it is counted under.
+"""The source address of requests, without port or zone, and the key under which a source is counted.
 
 Pure rules, no I/O. Source: docs/interface.md section D8.
 """
@@ -11,9 +11,9 @@ Address = IPv4Address | IPv6Address
 
 @lru_cache(maxsize=4096)
 def source_key(ip: str) -> str:
-    """What one source is counted under: an IPv4 address whole, an IPv6 address by its /64.
+    """Return the key under which a source is counted: an IPv4 address as it is, an IPv6 address by its /64.
 
-    Any text will do; what is no address counts as itself.
+    Accepts any text; a text that is not an address is its own key.
     """
     address = read_address(ip)
     if isinstance(address, IPv6Address):
@@ -23,7 +23,7 @@ def source_key(ip: str) -> str:
 
 @lru_cache(maxsize=4096)
 def read_address(text: str) -> Address | None:
-    """The address without its zone, an IPv4-mapped one as IPv4; None if it is none."""
+    """Return the address without its zone, an IPv4-mapped one as IPv4; None if it is malformed."""
     try:
         address = ip_address(text)
     except ValueError:

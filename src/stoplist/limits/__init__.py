@@ -1,1 +1,1 @@
-"""How often a client may ask."""
+"""Rate limits: how many requests a client may send per minute."""

@@ -1,4 +1,4 @@
-"""Whether one more request fits under a ceiling, decided over two logs at once.
+"""Decide whether one more request fits under a limit, over two logs at once.
 
 Source: docs/interface.md section D8.
 """
@@ -11,10 +11,10 @@ _SECOND_NS = 1_000_000_000
 
 
 class RateDecision(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one request, and what the `RateLimit` and `Retry-After` headers say about it.
+    """The decision about one request, with the values of the `RateLimit` and `Retry-After` headers.
 
-    `reset_s`: whole seconds until the oldest counted request leaves, this one included if it was accepted.
-    `retry_after_s`: whole seconds after which the next request is accepted; 0 if this one was.
+    `reset_s`: whole seconds until the oldest counted request expires, this request included if it was accepted.
+    `retry_after_s`: whole seconds until the next request is accepted; 0 if this one was accepted.
     """
 
     accepted: bool
@@ -25,7 +25,7 @@ class RateDecision(msgspec.Struct, frozen=True, gc=False):
 
 
 def decide(own: SlidingLog, other: SlidingLog, *, limit: int, now_ns: int) -> RateDecision:
-    """Accept the request if both logs together hold fewer than `limit`; it is the caller who records it."""
+    """Accept the request if both logs together hold fewer than `limit`. The caller records it."""
     own_count = own.count(now_ns)
     oldest_ns = own.time_ns(0) if own_count else now_ns
     other_count = 0
@@ -33,15 +33,15 @@ def decide(own: SlidingLog, other: SlidingLog, *, limit: int, now_ns: int) -> Ra
         other_count = other.count(now_ns)
         oldest_ns = min(oldest_ns, other.time_ns(0)) if other_count else oldest_ns
     counted = own_count + other_count
-    # Rounded up: a client that comes back after a whole number of seconds must not be a moment early.
+    # Rounded up: a client that returns after this whole number of seconds must not be too early.
     reset_s = -((now_ns - oldest_ns - WINDOW_NS) // _SECOND_NS)
     if counted < limit:
         return RateDecision(True, limit, limit - counted - 1, reset_s, 0)
-    # More than one must leave if the ceiling was lowered, or if one log grew while the other was aside.
+    # More than one must leave if the limit was lowered, or if one log grew while the other was not counted.
     leaving = counted - limit + 1
     if leaving == 1:
         return RateDecision(False, limit, 0, reset_s, reset_s)
-    if leaving > counted:  # A ceiling of 0 accepts nothing, ever.
+    if leaving > counted:  # A limit of 0 never accepts anything.
         return RateDecision(False, limit, 0, reset_s, WINDOW_S)
     last_ns = nth_oldest_ns(leaving, own, own_count, other, other_count)
     return RateDecision(False, limit, 0, reset_s, -((now_ns - last_ns - WINDOW_NS) // _SECOND_NS))

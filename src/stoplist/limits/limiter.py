@@ -1,4 +1,4 @@
-"""What every limiter answers, wherever it counts, and in which log each kind of request is counted.
+"""The interface of every limiter, and the log in which each kind of request is counted.
 
 Source: docs/interface.md section D8.
 """
@@ -12,59 +12,59 @@ from stoplist.limits.decision import RateDecision
 UNKNOWN_PER_MINUTE = 300
 
 Log = tuple[str, ...]
-"""The name of a log: its kind, then the client (the source where no client is known), then what divides it further."""
+"""The name of a log: its kind, then the client (or the source if no client is known), then any subdivision."""
 
 
 class Limiter(ABC):
-    """Counts accepted requests; each call is one atomic decision, and records the request if it is accepted.
+    """Counts accepted requests. Each call is one atomic decision, and records the request if it is accepted.
 
-    `limit` is the ceiling of that client now: it may differ from one call to the next. `source` is the source
-    address as it is counted (an IPv6 address by its /64).
+    `limit` is the client's present limit, which may differ from one call to the next. `source` is the source address as
+    it is counted (an IPv6 address by its /64).
     """
 
     is_shared = False
-    """Whether there is a store in which all processes count together."""
+    """True if all processes count together in a store."""
 
     async def api(self, client_id: str, *, limit: int) -> RateDecision:
-        """A request to the API by this client."""
+        """Decide a request to the API by this client."""
         return await self.acquire(("api", client_id), None, limit=limit)
 
     async def token_authenticated(self, client_id: str, source: str, *, limit: int) -> RateDecision:
-        """A request to the token endpoint that proved a credential of this client."""
+        """Decide a request to the token endpoint that proved a credential of this client."""
         return await self.acquire(("proved", client_id), ("failed", client_id, source), limit=limit)
 
     async def token_failed(self, client_id: str, source: str, *, limit: int) -> RateDecision:
-        """A request to the token endpoint that names this client and proved nothing."""
+        """Decide a request to the token endpoint that names this client and proved nothing."""
         return await self.acquire(("failed", client_id, source), ("proved", client_id), limit=limit)
 
     async def token_unknown(self, source: str) -> RateDecision:
-        """A request to the token endpoint that names no known client: 300 a minute from each source."""
+        """Decide a request to the token endpoint that names no known client: 300 a minute from each source."""
         return await self.acquire(("unknown", source), None, limit=UNKNOWN_PER_MINUTE)
 
     @abstractmethod
     async def acquire(self, own: Log, other: Log | None, *, limit: int) -> RateDecision:
-        """Accept and record in `own` if it and `other` together hold fewer than `limit`.
+        """Accept and record in `own` if `own` and `other` together hold fewer than `limit`.
 
-        Of both names the second part is the same: a store spread over several machines keeps them on one.
+        The second part of both names is the same, so a store spread over several machines keeps both logs on one.
         """
 
     @abstractmethod
     async def sweep(self) -> None:
-        """Forget the logs in which nothing is counted any more; to be called now and then."""
+        """Delete the logs in which nothing is counted any more; called periodically."""
 
-    async def reconnect(self) -> None:  # noqa: B027 - there is none to look for
-        """Go back to the shared store if it was lost and answers again; to be called every second."""
+    async def reconnect(self) -> None:  # noqa: B027 - not every limiter has a store
+        """Return to the shared store if it was lost and answers again; called every second."""
 
     async def close(self) -> None:  # noqa: B027
-        """Let go of the shared store."""
+        """Close the connection to the shared store."""
 
     def health(self) -> "StoreHealth":
-        """How the counting stands."""
+        """Return whether the shared store answers."""
         return StoreHealth(is_lost=False, decided_alone=0)
 
 
 class StoreHealth(msgspec.Struct, frozen=True):
-    """Whether there is a shared store that does not answer, and how much was decided without it."""
+    """`is_lost`: a shared store is configured but does not answer. `decided_alone`: the decisions made without it."""
 
     is_lost: bool
     decided_alone: int

@@ -1,7 +1,8 @@
-"""Limits shared by all processes, and what holds while the shared store is away: each process counts alone.
+"""Limits shared by all processes. While the shared store is unavailable, each process counts alone.
 
-A process records here whatever it accepts, and accepts nothing that its own records refuse. So it goes on from what it
-saw itself in the last minute when the store is lost, and a store that comes back empty lets no process exceed N.
+A process also records locally everything that it accepts, and accepts nothing that its own records refuse. So when the
+store is lost, the process continues from its own last minute, and a store that comes back empty lets no process exceed
+the limit.
 Source: docs/interface.md section D8.
 """
 
@@ -19,19 +20,19 @@ _LOG = logging.getLogger(__name__)
 
 
 class SharedLimiter(Limiter):
-    """A limiter that asks a store, and decides by itself while that does not answer within 250 ms."""
+    """A limiter that asks a store, and decides alone while the store does not answer within 250 ms."""
 
     is_shared = True
 
     def __init__(self, store: LimitStore, clock: Clock) -> None:
         self._store = store
-        self._seen = MemoryLimiter(clock)
+        self._local = MemoryLimiter(clock)
         self._now_ns = clock.monotonic_ns
         self._is_lost = False
         self._decided_alone = 0
 
     async def open(self) -> None:
-        """Start with the store, or without it if it does not answer; SettingsError where it never will."""
+        """Connect to the store, or start without it if it does not answer; raise SettingsError if it never will."""
         try:
             await self._store.check()
         except StoreLost as lost:
@@ -44,42 +45,43 @@ class SharedLimiter(Limiter):
         if self._is_lost:
             return self._decide_alone(own, other, limit)
         now_ns = self._now_ns()
-        # Before the store is asked, so that an entry leaves here no later than there.
-        seen = self._seen.decide(own, other, limit=limit, now_ns=now_ns)
-        if not seen.accepted:
+        # Recorded before the store is asked, so that an entry expires here no later than there.
+        local = self._local.decide(own, other, limit=limit, now_ns=now_ns)
+        if not local.accepted:
             return await self._peek(own, other, limit)
         try:
             shared = await self._store.acquire(own, other, limit=limit)
         except StoreLost as lost:
             self._lose(lost)
             self._decided_alone += 1
-            return seen
+            return local
         except asyncio.CancelledError:
-            self._seen.undo(own, now_ns)
+            self._local.undo(own, now_ns)
             raise
         if not shared.accepted:
-            self._seen.undo(own, now_ns)
+            self._local.undo(own, now_ns)
             return shared
-        # Fewer are left here where the store does not know of all that was decided alone.
-        return min(shared, seen, key=lambda it: it.remaining)
+        # Fewer requests are left here if the store does not know of all that was decided alone.
+        return min(shared, local, key=lambda decision: decision.remaining)
 
     async def _peek(self, own: Log, other: Log | None, limit: int) -> RateDecision:
-        """The answer to a request that has no room here, perhaps for others that the store has yet to decide.
+        """Answer a request that does not fit locally, perhaps because of requests that the store has yet to decide.
 
-        Of those, whatever the store refuses is taken back before it answers this one.
+        Those that the store refuses are undone before the store answers this request.
         """
         try:
             shared = await self._store.acquire(own, other, limit=limit, is_recorded=False)
         except StoreLost as lost:
             self._lose(lost)
             return self._decide_alone(own, other, limit)
-        now = self._seen.peek(own, other, limit=limit, now_ns=self._now_ns())
-        if now.accepted and shared.accepted:
-            return await self.acquire(own, other, limit=limit)  # There is room here now: not a second time to `_peek`.
-        return max(shared, now, key=lambda it: it.retry_after_s)
+        local = self._local.peek(own, other, limit=limit, now_ns=self._now_ns())
+        if local.accepted and shared.accepted:
+            # The request fits locally now, so `acquire` does not come back here.
+            return await self.acquire(own, other, limit=limit)
+        return max(shared, local, key=lambda decision: decision.retry_after_s)
 
     async def sweep(self) -> None:
-        await self._seen.sweep()
+        await self._local.sweep()
 
     async def reconnect(self) -> None:
         if not self._is_lost:
@@ -99,10 +101,10 @@ class SharedLimiter(Limiter):
 
     def _decide_alone(self, own: Log, other: Log | None, limit: int) -> RateDecision:
         self._decided_alone += 1
-        return self._seen.decide(own, other, limit=limit, now_ns=self._now_ns())
+        return self._local.decide(own, other, limit=limit, now_ns=self._now_ns())
 
     def _lose(self, lost: StoreLost) -> None:
-        if self._is_lost:  # another request was first
+        if self._is_lost:  # another request noticed first
             return
         self._is_lost = True
         _LOG.warning(

@@ -1,6 +1,6 @@
-"""Valkey (or Redis) as the one place where all processes of a deployment count.
+"""Valkey (or Redis) as the store in which all processes of a deployment count.
 
-Each decision is one script at the server; those that are asked while an answer is under way go together in the next
+Each decision is one script at the server. Decisions requested while an answer is awaited are sent together in the next
 round trip. Source: docs/interface.md section D8.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis
 
 from stoplist.errors import SettingsError
-from stoplist.limits.connection import Call, StoreConnection, client_at, reason, refusal
+from stoplist.limits.connection import Call, StoreConnection, configuration_error, create_client, failure_reason
 from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Log
 
@@ -22,17 +22,17 @@ MAX_CALLS_PER_ROUND_TRIP = 256
 SCRIPT = resources.files(__package__).joinpath("decide.lua").read_text("utf-8")
 
 _SECOND_US = 1_000_000
-_MANY = 1_000_000_000
+_UNLIMITED = 1_000_000_000
 
 
 class StoreLost(Exception):
-    """The store did not decide, or not in time; the text says why, without a word of the address."""
+    """The store did not decide, or not in time. The text says why, without any part of the address."""
 
 
-class _Asked(NamedTuple):
+class _PendingCall(NamedTuple):
     call: Call
     limit: int
-    by_s: float
+    deadline_s: float
     answer: "asyncio.Future[RateDecision]"
 
 
@@ -41,99 +41,103 @@ class LimitStore:
 
     def __init__(self, client: Redis, *, script: str = SCRIPT) -> None:
         self._connection = StoreConnection(client, script)
-        self._waiting: deque[_Asked] = deque()
-        self._sending: asyncio.Task[None] | None = None
+        self._waiting: deque[_PendingCall] = deque()
+        self._send_task: asyncio.Task[None] | None = None
 
     @classmethod
     def at(cls, url: str) -> "LimitStore":
-        """The store of a `redis://`, `rediss://` or `unix://` address; SettingsError where it is malformed."""
-        return cls(client_at(url))
+        """Return the store of a `redis://`, `rediss://` or `unix://` URL; raise SettingsError if it is malformed."""
+        return cls(create_client(url))
 
     async def acquire(self, own: Log, other: Log | None, *, limit: int, is_recorded: bool = True) -> RateDecision:
-        """The decision, within 250 ms; else StoreLost, and nobody knows whether the request was recorded.
+        """Return the decision within 250 ms; otherwise raise StoreLost, and the request may or may not be recorded.
 
-        With `is_recorded` false it is only looked whether the request would be accepted.
+        With `is_recorded` false, only report whether the request would be accepted.
         """
         loop = asyncio.get_running_loop()
         keys = (store_key(own),) if other is None else (store_key(own), store_key(other))
-        asked = _Asked((keys, (limit, int(is_recorded))), limit, loop.time() + ANSWER_TIMEOUT_S, loop.create_future())
-        self._waiting.append(asked)
-        if self._sending is None:
-            self._sending = loop.create_task(self._send_waiting())
-        return await asked.answer
+        pending = _PendingCall(
+            (keys, (limit, int(is_recorded))), limit, loop.time() + ANSWER_TIMEOUT_S, loop.create_future()
+        )
+        self._waiting.append(pending)
+        if self._send_task is None:
+            self._send_task = loop.create_task(self._send_waiting())
+        return await pending.answer
 
     async def check(self) -> None:
-        """StoreLost unless it answers and decides now; SettingsError where it answers that it never will."""
+        """Raise StoreLost unless the store decides now, or SettingsError if it refuses for good."""
         try:
-            await self.acquire(("check", "check"), None, limit=_MANY)
+            await self.acquire(("check", "check"), None, limit=_UNLIMITED)
         except StoreLost as lost:
-            if wrong := refusal(lost.__cause__):
-                raise SettingsError(wrong) from None
+            if error_text := configuration_error(lost.__cause__):
+                raise SettingsError(error_text) from None
             raise
 
     async def close(self) -> None:
-        """Whoever still waits gets StoreLost."""
-        if self._sending is not None:
-            self._sending.cancel()
+        """Close the connection; every pending call gets StoreLost."""
+        if self._send_task is not None:
+            self._send_task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._sending
+                await self._send_task
         await self._connection.close()
 
     async def _send_waiting(self) -> None:
         try:
             while self._waiting:
-                asked = [self._waiting.popleft() for _ in range(min(MAX_CALLS_PER_ROUND_TRIP, len(self._waiting)))]
-                # Whoever has hung up meanwhile does not count.
-                if together := [it for it in asked if not it.answer.done()]:
-                    await self._settle(together)
+                batch = [self._waiting.popleft() for _ in range(min(MAX_CALLS_PER_ROUND_TRIP, len(self._waiting)))]
+                # Requests whose client has disconnected are not sent, so they do not count.
+                if live := [pending for pending in batch if not pending.answer.done()]:
+                    await self._send(live)
         finally:
-            self._sending = None
+            self._send_task = None
             while self._waiting:
-                _lose(self._waiting.popleft(), asyncio.CancelledError())
+                _fail(self._waiting.popleft(), asyncio.CancelledError())
 
-    async def _settle(self, together: list[_Asked]) -> None:
-        """Each of them has its decision, or knows that there is none."""
+    async def _send(self, batch: list[_PendingCall]) -> None:
+        """Send the calls and resolve each with its decision, or with the reason why there is none."""
         try:
-            async with asyncio.timeout_at(together[0].by_s):
-                answers = await self._connection.call([asked.call for asked in together])
-        except BaseException as error:  # whatever it is: those who wait must hear of it, and then count alone
-            for asked in together:
-                _lose(asked, error)
+            async with asyncio.timeout_at(batch[0].deadline_s):
+                answers = await self._connection.call([pending.call for pending in batch])
+        except BaseException as error:  # every waiting request must be told, and then counts alone
+            for pending in batch:
+                _fail(pending, error)
             if not isinstance(error, Exception):
                 raise
         else:
-            for asked, answer in zip(together, answers, strict=True):
-                _deliver(asked, answer)
+            for pending, answer in zip(batch, answers, strict=True):
+                _resolve(pending, answer)
 
 
 def store_key(log: Log) -> str:
-    """`stoplist:kind:{client}:…`: of what stands in braces a cluster decides which machine holds the key.
+    """Return `stoplist:kind:{client}:…`: a cluster chooses the machine of a key by the text in braces.
 
-    No two logs have the same, whatever a source looks like; a client's name has no braces.
+    Different logs have different keys, whatever the source looks like; a client's name has no braces.
     """
     kind, name, *rest = log
     return ":".join((f"stoplist:{kind}:{{{name}}}", *rest))
 
 
-def _deliver(asked: _Asked, answer: Any) -> None:
+def _resolve(pending: _PendingCall, answer: Any) -> None:
     if isinstance(answer, BaseException):
-        _lose(asked, answer)
+        _fail(pending, answer)
         return
     try:
         accepted, counted, reset_us, retry_us = map(int, answer)
-    except (TypeError, ValueError) as error:  # by something that is no such store
-        _lose(asked, error)
+    except (TypeError, ValueError) as error:  # the answer is not from a limit store
+        _fail(pending, error)
         return
-    remaining = max(0, asked.limit - counted - accepted)
-    if not asked.answer.done():  # else whoever asked has hung up
-        # Rounded up: a client that comes back after a whole number of seconds must not be a moment early.
-        asked.answer.set_result(
-            RateDecision(bool(accepted), asked.limit, remaining, -(-reset_us // _SECOND_US), -(-retry_us // _SECOND_US))
+    remaining = max(0, pending.limit - counted - accepted)
+    if not pending.answer.done():  # otherwise the client has disconnected
+        # Rounded up: a client that returns after this whole number of seconds must not be too early.
+        pending.answer.set_result(
+            RateDecision(
+                bool(accepted), pending.limit, remaining, -(-reset_us // _SECOND_US), -(-retry_us // _SECOND_US)
+            )
         )
 
 
-def _lose(asked: _Asked, error: BaseException) -> None:
-    if not asked.answer.done():
-        lost = StoreLost(reason(error))
+def _fail(pending: _PendingCall, error: BaseException) -> None:
+    if not pending.answer.done():
+        lost = StoreLost(failure_reason(error))
         lost.__cause__ = error
-        asked.answer.set_exception(lost)
+        pending.answer.set_exception(lost)

@@ -83,7 +83,7 @@ async def look_up(
     """
     target = await _find_readable_target(actor, stores, requested)
     looked_up: list[str] = []
-    async for part in in_slices(addresses, look_every=1):  # the rule for a single address may take a millisecond
+    async for part in in_slices(addresses, check_every=1):  # the rule for a single address may take a millisecond
         looked_up += [_canonical(address, channel) for address in part]
     rows = await stores.database.all(
         _OF_ADDRESSES,

@@ -20,7 +20,7 @@ PG = "postgresql://stoplist@127.0.0.1/stoplist"
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """How a store is set up is at stake here, not how soon it answers."""
-    monkeypatch.setattr(store_info, "_PATIENCE_S", 30.0)
+    monkeypatch.setattr(store_info, "_TIMEOUT_S", 30.0)
     with patience():
         yield
 
