@@ -1,4 +1,4 @@
-"""The pages over one database of each kind for all the tests of a module."""
+"""Fixtures: the pages on one database of each kind per test module."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from tests.web.application import Application, Run
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def prepared(request: pytest.FixtureRequest) -> Iterator[tuple[Run, Database, Pages]]:
-    """A database with its organizations and people."""
+    """A database with organizations and people."""
     url: str = request.getfixturevalue(f"module_{request.param}_url")
     with in_a_loop(migrated(url)) as (run, database):
         first = Pages(Application(run, database, FakeClock()))
@@ -23,6 +23,6 @@ def prepared(request: pytest.FixtureRequest) -> Iterator[tuple[Run, Database, Pa
 
 @pytest.fixture
 def pages(prepared: tuple[Run, Database, Pages], clock: FakeClock) -> Pages:
-    """The pages, with limits and counts that begin anew, at the clock's time."""
+    """The pages with fresh limits and counters, and this clock."""
     run, database, first = prepared
-    return first.again(Application(run, database, clock))
+    return first.with_app(Application(run, database, clock))

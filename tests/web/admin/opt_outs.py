@@ -1,4 +1,4 @@
-"""What partners did before somebody looks at the pages on opt-outs."""
+"""Creates organizations and submits opt-outs as a partner, for tests of opt-out pages."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ _NUMBERS = itertools.count(1)
 
 
 class Partner:
-    """A key of an organization with every permission, and its program."""
+    """A partner with a key of one organization and every permission."""
 
     def __init__(self, pages: Pages, slug: str = "acme", *, label: str = "Nightly import") -> None:
         self.pages, self.slug = pages, slug
@@ -26,7 +26,7 @@ class Partner:
         self._token = pages.app.pair(self.key)["access_token"]
 
     def submit(self, *items: str | dict[str, Any], channel: str = "email", **target: Any) -> dict[str, Any]:
-        """The answer to a batch; an item that is text is an opt-out of that address."""
+        """Submit a batch and return the answer; a text item is an opt-out of that address."""
         body = {"items": [{"address": one} if isinstance(one, str) else one for one in items], **target}
         answer = self.pages.app.request(
             "POST",
@@ -35,38 +35,38 @@ class Partner:
             body=json.dumps(body).encode(),
         )
         assert answer.status == 200, answer.body
-        done: dict[str, Any] = answer.json()
-        return done
+        result: dict[str, Any] = answer.json()
+        return result
 
     def resubscribe(self, address: str, **target: Any) -> dict[str, Any]:
-        """The person wants messages again, from now on."""
+        """Submit a resubscription that occurred now."""
         now = format_ms(self.pages.app.clock.now_ms())
         return self.submit({"address": address, "status": "resubscribed", "occurred_at": now}, **target)
 
 
 def clock_of(pages: Pages) -> FakeClock:
-    """The clock, to be moved."""
+    """Return the clock of the application, which tests may move."""
     clock = pages.app.clock
     assert isinstance(clock, FakeClock)
     return clock
 
 
 def new_organization(pages: Pages, slug: str = "", name: str | None = None) -> Partner:
-    """An organization without a past, with the default group Newsletter, and its partner."""
+    """Create an organization with the default group Newsletter; return its partner."""
     slug = slug or f"fresh-{next(_NUMBERS)}"
     pages.administer(create_organization, slug=slug, name=name or slug.title(), default_group="Newsletter")
     return Partner(pages, slug)
 
 
 def group_id(pages: Pages, name: str, slug: str = "acme") -> str:
-    """The id of a group by its name."""
+    """Return the id of a group by its name."""
     groups = pages.app.run(list_groups(ADMINISTRATOR, pages.app.database, org_slug=slug))
     (found,) = [str(group.group_id) for group in groups if group.name == name]
     return found
 
 
 def record_of(browser: Browser, address: str) -> str:
-    """Where the only record of the address is shown, by way of the search."""
+    """Search for an address and return the path of its only record."""
     found = browser.post("/unsubscribes", {"address": address})
     (path,) = [link for link in found.links if link.rpartition("/")[2].isdigit()]
     return path

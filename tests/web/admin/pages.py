@@ -1,4 +1,4 @@
-"""The pages as browsers ask for them, over the whole application in process: who is signed in, what a page holds."""
+"""Requests pages from the whole application in process, as a browser with a session, and parses their HTML."""
 
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -20,7 +20,7 @@ from tests.web.application import FORM, PARTNER_IP, Answer, Application
 
 PASSWORD = "a pass phrase of nobody"
 SECRET_KEYS = ("k" * 32,)
-# The same algorithm with next to no work: what it costs is for other tests.
+# The same algorithm with minimal cost; other tests check the cost.
 QUICK = Hashing(argon2.Parameters(argon2.Type.ID, 19, 8, 16, 1, 8, 1))
 
 ROLES: dict[str, tuple[bool, dict[str, Role]]] = {
@@ -31,18 +31,18 @@ ROLES: dict[str, tuple[bool, dict[str, Role]]] = {
     "both": (False, {"acme": "admin", "bolt": "viewer"}),
     "nobody": (False, {}),
 }
-"""Who there is, by the name that tests use: whether an administrator, and the roles. `acme` and `bolt` exist."""
+"""The people by the name that tests use: whether an administrator, and the roles."""
 
 
 class Form(NamedTuple):
-    """A form of a page: where it goes, and what it would send if nobody touched it."""
+    """A form of a page: method, path, and its initial values."""
 
     method: str
     action: str
     values: list[tuple[str, str]]
 
     def filled(self, **changes: str | Sequence[str] | None) -> list[tuple[str, str]]:
-        """Its values with these instead; None leaves a field out, several values tick several boxes."""
+        """Return the values with `changes` applied; None removes a field, a sequence ticks several boxes."""
         kept = [(name, value) for name, value in self.values if name not in changes]
         for name, value in changes.items():
             if value is not None:
@@ -50,8 +50,8 @@ class Form(NamedTuple):
         return kept
 
 
-class Shown(NamedTuple):
-    """An answer, read as HTML."""
+class PageResponse(NamedTuple):
+    """An answer with its parsed HTML."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -69,34 +69,34 @@ class Shown(NamedTuple):
         return self.header("location")
 
     def form(self, action: str) -> Form:
-        """The one form that goes there."""
+        """Return the only form with this action."""
         (found,) = [form for form in self.forms if form.action == action]
         return found
 
 
 class Browser:
-    """Somebody's browser: it brings its cookie and says whose page a request comes from."""
+    """A browser that keeps the session cookie and sends `Sec-Fetch-Site`."""
 
     def __init__(self, app: Application, token: str = "", *, peer: str = PARTNER_IP) -> None:
         self.app, self.token, self.peer = app, token, peer
 
-    def get(self, target: str, *headers: tuple[str, str]) -> Shown:
+    def get(self, target: str, *headers: tuple[str, str]) -> PageResponse:
         return self._keep(self.request("GET", target, *headers))
 
     def post(
         self, target: str, values: list[tuple[str, str]] | dict[str, Any] | None = None, *, site: str = "same-origin"
-    ) -> Shown:
+    ) -> PageResponse:
         body = urlencode(values or {}, doseq=True).encode()
         return self._keep(self.request("POST", target, FORM, ("sec-fetch-site", site), body=body))
 
-    def send(self, form: Form, **changes: str | Sequence[str] | None) -> Shown:
-        """Fill a form in and send it."""
+    def send(self, form: Form, **changes: str | Sequence[str] | None) -> PageResponse:
+        """Fill in a form and send it."""
         if form.method == "get":
             return self.get(f"{form.action}?{urlencode(form.filled(**changes))}")
         return self.post(form.action, form.filled(**changes))
 
-    def follow(self, answer: Shown) -> Shown:
-        """Go where a redirect says."""
+    def follow(self, answer: PageResponse) -> PageResponse:
+        """Follow a redirect."""
         assert answer.status == 303, answer.text
         assert answer.location is not None
         return self.get(answer.location)
@@ -105,7 +105,7 @@ class Browser:
         cookie = [("cookie", f"{NAME}={self.token}")] if self.token else []
         return self.app.request(method, target, headers=[*cookie, *headers], body=body, peer=self.peer)
 
-    def _keep(self, answer: Answer) -> Shown:
+    def _keep(self, answer: Answer) -> PageResponse:
         for name, value in answer.headers:
             if name == "set-cookie" and value.startswith(f"{NAME}="):
                 self.token = value.partition("=")[2].partition(";")[0]
@@ -121,7 +121,7 @@ class Pages:
         self._tokens: dict[str, str] = {}
 
     def prepare(self) -> None:
-        """Make organizations and people; once a database."""
+        """Create the organizations and people, once per database."""
         for slug, name in (("acme", "Acme Shoes"), ("bolt", "Bolt & Nut")):
             self.administer(create_organization, slug=slug, name=name, default_group="Newsletter")
         self.administer(create_group, org_slug="acme", name="Reminders")
@@ -129,11 +129,11 @@ class Pages:
             self._tokens[name] = self._sign_up(name)
 
     def signed_in(self, name: str) -> Browser:
-        """The browser of one of ROLES, with the session that was made at first."""
+        """Return the browser of one of ROLES with the session from `prepare`."""
         return Browser(self.app, self._tokens[name])
 
-    def again(self, app: Application) -> "Pages":
-        """The same people before another application over the same database."""
+    def with_app(self, app: Application) -> "Pages":
+        """Return the same people with another application on the same database."""
         other = Pages(app)
         other._tokens = self._tokens
         return other
@@ -145,7 +145,7 @@ class Pages:
         return self.app.administer(operation, **values)
 
     def actor(self, name: str) -> Actor:
-        """The rights of one of ROLES, to ask an operation with."""
+        """Return one of ROLES as the actor of an operation."""
         is_administrator, roles = ROLES[name]
         may = frozenset((ADMINISTER,)) if is_administrator else frozenset[str]()
         return Actor(kind="person", id=email(name), may=may, roles=dict(roles), source_ip=PARTNER_IP)
@@ -164,22 +164,21 @@ class Pages:
 
 
 def email(name: str) -> str:
-    """The address of one of ROLES."""
     return f"{name}@people.example"
 
 
-def read(answer: Answer) -> Shown:
-    """What a page holds; anything but HTML has no forms."""
+def read(answer: Answer) -> PageResponse:
+    """Parse an answer; only HTML has forms and links."""
     reader = _Reader()
     html = answer.body.decode()
     if (answer.header("content-type") or "").startswith("text/html"):
         reader.feed(html)
     text = " ".join("".join(reader.text).split())
-    return Shown(answer.status, answer.headers, html, text, reader.title.strip(), reader.forms, reader.links)
+    return PageResponse(answer.status, answer.headers, html, text, reader.title.strip(), reader.forms, reader.links)
 
 
 class _Reader(HTMLParser):
-    """Text, title, links and forms."""
+    """Collects text, title, links and forms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +188,7 @@ class _Reader(HTMLParser):
         self.links: list[str] = []
         self._is_title = False
         self._select = ""
-        self._has_choice = False
+        self._has_option = False
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         found = {name: value or "" for name, value in attributes}
@@ -202,11 +201,11 @@ class _Reader(HTMLParser):
             if found.get("type") not in ("checkbox", "radio") or "checked" in found:
                 self.forms[-1].values.append((found["name"], found.get("value", "")))
         elif tag == "select":
-            self._select, self._has_choice = found["name"], False
+            self._select, self._has_option = found["name"], False
         elif tag == "option" and self._select:
-            if not self._has_choice:
+            if not self._has_option:
                 self.forms[-1].values.append((self._select, found.get("value", "")))
-                self._has_choice = True
+                self._has_option = True
             elif "selected" in found:
                 self.forms[-1].values[-1] = (self._select, found.get("value", ""))
 

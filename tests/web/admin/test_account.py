@@ -5,17 +5,17 @@ from xml.etree import ElementTree
 import pytest
 
 from stoplist.web.admin.account.account_two_step import qr_picture
-from tests.web.admin.newcomers import (
+from tests.web.admin.creation import (
     TWO_STEP_PATH,
-    Newcomer,
+    NewPerson,
     code_of,
-    newcomer,
+    new_person,
     person,
     recovery_codes,
     sign_in,
     turn_two_step_on,
 )
-from tests.web.admin.pages import PASSWORD, Browser, Form, Pages, Shown, email
+from tests.web.admin.pages import PASSWORD, Browser, Form, PageResponse, Pages, email
 
 ACCOUNT = "/settings/account"
 PASSWORD_PATH, END, END_OTHERS = f"{ACCOUNT}/password", f"{ACCOUNT}/end-session", f"{ACCOUNT}/end-other-sessions"
@@ -24,20 +24,19 @@ CODE_PATH = "/settings/sign-in/code"
 ANOTHER = "quite another pass phrase"
 
 
-def sent(browser: Browser, path: str, **changes: str | None) -> Shown:
-    """The answer to the form of that page, filled in."""
+def submit_form(browser: Browser, path: str, **changes: str | None) -> PageResponse:
+    """Fill in and send the form of the page at `path`."""
     return browser.send(browser.get(path).form(path), **changes)
 
 
-def change_password(me: Newcomer, **changes: str) -> Shown:
-    """The answer to the form with the right values, but for these."""
+def change_password(me: NewPerson, **changes: str) -> PageResponse:
+    """Send the form with valid values, except for `changes`."""
     typed = {"current": PASSWORD, "new": ANOTHER, "repeated": ANOTHER} | changes
     return me.browser.send(me.browser.get(ACCOUNT).form(PASSWORD_PATH), **typed)
 
 
 @pytest.mark.parametrize("name", ["administrator", "admin", "viewer", "nobody"])
-def test_everybody_has_an_account(pages: Pages, name: str) -> None:
-    """With the own roles."""
+def test_every_person_has_an_account_page(pages: Pages, name: str) -> None:
     shown = pages.signed_in(name).get(ACCOUNT)
     assert shown.status == 200
     assert email(name) in shown.text
@@ -45,8 +44,7 @@ def test_everybody_has_an_account(pages: Pages, name: str) -> None:
 
 
 @pytest.mark.parametrize("path", [ACCOUNT, TWO_STEP_PATH, OFF, CODES])
-def test_nobody_else_sees_it_and_nothing_keeps_it(pages: Pages, path: str) -> None:
-    """Who is not signed in is asked to; browsers keep no page of it."""
+def test_account_pages_need_a_session_and_are_not_cached(pages: Pages, path: str) -> None:
     assert pages.stranger().get(path).status == 303
     assert pages.signed_in("viewer").get(path).header("cache-control") == "no-store"
 
@@ -54,9 +52,8 @@ def test_nobody_else_sees_it_and_nothing_keeps_it(pages: Pages, path: str) -> No
 # Password.
 
 
-def test_a_new_password_holds_and_ends_the_other_sessions(pages: Pages) -> None:
-    """The one that asked goes on."""
-    me = newcomer(pages)
+def test_a_new_password_ends_the_other_sessions(pages: Pages) -> None:
+    me = new_person(pages)
     other, _ = sign_in(pages, me.email)
     done = change_password(me)
     assert done.location == f"{ACCOUNT}?note=password-changed"
@@ -75,11 +72,9 @@ def test_a_new_password_holds_and_ends_the_other_sessions(pages: Pages) -> None:
         ("repeated", {"repeated": ANOTHER + " "}),
     ],
 )
-def test_a_password_that_cannot_be_changed_is_refused_beside_its_field(
-    pages: Pages, field: str, changes: dict[str, str]
-) -> None:
-    """No password ever comes back in a page."""
-    me = newcomer(pages)
+def test_a_refused_password_change_names_the_field(pages: Pages, field: str, changes: dict[str, str]) -> None:
+    """No password is ever sent back in a page."""
+    me = new_person(pages)
     refused = change_password(me, **changes)
     assert refused.status == 422
     assert f'id="{field}-problem"' in refused.html
@@ -88,17 +83,16 @@ def test_a_password_that_cannot_be_changed_is_refused_beside_its_field(
     assert sign_in(pages, me.email)[1].status == 303
 
 
-def test_white_space_belongs_to_a_password(pages: Pages) -> None:
-    """What was typed is what holds."""
-    me, spaced = newcomer(pages), "  twelve or more  "
+def test_white_space_is_part_of_a_password(pages: Pages) -> None:
+    me, spaced = new_person(pages), "  twelve or more  "
     assert change_password(me, new=spaced, repeated=spaced).status == 303
     assert sign_in(pages, me.email, spaced.strip())[1].status == 422
     assert sign_in(pages, me.email, spaced)[1].status == 303
 
 
-def test_guesses_at_the_own_password_are_counted(pages: Pages) -> None:
-    """Whoever found an open session does not get at the password by trying. Section D11."""
-    me = newcomer(pages)
+def test_guesses_of_the_current_password_are_limited(pages: Pages) -> None:
+    """An open session does not allow guessing the password. Section D11."""
+    me = new_person(pages)
     answers = [change_password(me, current=f"guess number {number}").status for number in range(11)]
     assert answers == [422] * 10 + [429]
     assert change_password(me).status == 429
@@ -107,16 +101,16 @@ def test_guesses_at_the_own_password_are_counted(pages: Pages) -> None:
 # Two-step sign-in.
 
 
-def test_two_step_sign_in_is_turned_on_with_a_code_of_the_app(pages: Pages) -> None:
-    """The recovery codes are shown this once; the next sign-in asks for a code."""
-    me = newcomer(pages)
+def test_two_step_sign_in_is_turned_on_with_a_code(pages: Pages) -> None:
+    """The recovery codes are shown once; the next sign-in asks for a code."""
+    me = new_person(pages)
     assert TWO_STEP_PATH in me.browser.get(ACCOUNT).links
     form = me.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
     secret = dict(form.values)["secret"].partition(".")[0]
     done = me.browser.send(form, code=code_of(pages, secret), password=PASSWORD)
     assert done.status == 200
     assert done.header("cache-control") == "no-store"
-    assert "they are not shown again" in done.text
+    assert "They will not be shown again" in done.text
     assert len(set(recovery_codes(done))) == 10
     assert person(pages, me.email).has_two_step
     browser, asked = sign_in(pages, me.email)
@@ -127,9 +121,8 @@ def test_two_step_sign_in_is_turned_on_with_a_code_of_the_app(pages: Pages) -> N
     assert "On" in browser.get(ACCOUNT).text
 
 
-def test_a_recovery_code_lets_in_once(pages: Pages) -> None:
-    """In place of a code of the app."""
-    me = newcomer(pages)
+def test_a_recovery_code_works_once(pages: Pages) -> None:
+    me = new_person(pages)
     _, codes = turn_two_step_on(pages, me.browser)
     statuses = []
     for _ in range(2):
@@ -139,9 +132,9 @@ def test_a_recovery_code_lets_in_once(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize("code", ["000000", "", "abc", "1" * 500])
-def test_after_a_wrong_code_the_same_secret_stands_there(pages: Pages, code: str) -> None:
-    """The app knows it by then: another one would make its entry useless. The message is beside the field."""
-    me = newcomer(pages)
+def test_a_wrong_code_keeps_the_secret(pages: Pages, code: str) -> None:
+    """The app already has this secret; another one would make its entry useless."""
+    me = new_person(pages)
     form = me.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
     refused = me.browser.send(form, code=code)
     assert refused.status == 422
@@ -150,33 +143,32 @@ def test_after_a_wrong_code_the_same_secret_stands_there(pages: Pages, code: str
     assert not person(pages, me.email).has_two_step
 
 
-def test_each_visit_begins_with_another_secret(pages: Pages) -> None:
-    """Nothing is kept before a code was seen; the text and the picture say the same."""
-    me = newcomer(pages)
+def test_every_request_shows_a_new_secret(pages: Pages) -> None:
+    """Nothing is stored before a valid code was sent."""
+    me = new_person(pages)
     first, second = (me.browser.get(TWO_STEP_PATH) for _ in range(2))
     secrets = [dict(one.form(TWO_STEP_PATH).values)["secret"].partition(".")[0] for one in (first, second)]
     assert secrets[0] != secrets[1]
     assert f">{secrets[0]}</code>" in first.html
 
 
-def test_nobody_can_bring_a_secret_of_his_own(pages: Pages) -> None:
-    """Neither a bare one, nor one that another person was shown: whoever knows it would make the codes."""
-    me, attacker = newcomer(pages), newcomer(pages)
+def test_a_secret_of_another_person_is_refused(pages: Pages) -> None:
+    """Neither an unsigned secret nor one signed for somebody else, who could then generate the codes."""
+    me, attacker = new_person(pages), new_person(pages)
     theirs: Form = attacker.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
-    sealed = dict(theirs.values)["secret"]
-    bare = sealed.partition(".")[0]
+    foreign = dict(theirs.values)["secret"]
+    bare = foreign.partition(".")[0]
     mine = dict(me.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH).values)["secret"].partition(".")[2]
-    for secret in (sealed, bare, f"{bare}.{mine}", f"{bare}.", ""):
+    for secret in (foreign, bare, f"{bare}.{mine}", f"{bare}.", ""):
         refused = me.browser.post(TWO_STEP_PATH, {"secret": secret, "code": code_of(pages, bare)})
         assert refused.status == 422
-        assert "from another time or person" in refused.text
+        assert "has expired or was opened by somebody else" in refused.text
         assert bare not in refused.html
     assert not person(pages, me.email).has_two_step
 
 
-def test_the_form_that_is_sent_twice_shows_no_codes_again(pages: Pages) -> None:
-    """It says that it is on, and where new codes are made."""
-    me = newcomer(pages)
+def test_sending_the_form_twice_shows_no_codes_again(pages: Pages) -> None:
+    me = new_person(pages)
     form = me.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
     code = code_of(pages, dict(form.values)["secret"].partition(".")[0])
     codes = recovery_codes(me.browser.send(form, code=code, password=PASSWORD))
@@ -189,28 +181,27 @@ def test_the_form_that_is_sent_twice_shows_no_codes_again(pages: Pages) -> None:
         assert not any(code in html for code in codes)
 
 
-def test_two_step_sign_in_is_turned_off_against_the_password(pages: Pages) -> None:
-    """After a page that says what is given up."""
-    me = newcomer(pages)
+def test_turning_two_step_sign_in_off_needs_the_password(pages: Pages) -> None:
+    me = new_person(pages)
     turn_two_step_on(pages, me.browser)
     assert OFF in me.browser.get(ACCOUNT).links
-    assert "the password alone opens your account" in me.browser.get(OFF).text
-    refused = sent(me.browser, OFF, password="not the password")
+    assert "sign in with your password only" in me.browser.get(OFF).text
+    refused = submit_form(me.browser, OFF, password="not the password")
     assert refused.status == 422
     assert 'id="password-problem"' in refused.html
     assert person(pages, me.email).has_two_step
-    assert sent(me.browser, OFF, password=PASSWORD).location == f"{ACCOUNT}?note=two-step-off"
+    assert submit_form(me.browser, OFF, password=PASSWORD).location == f"{ACCOUNT}?note=two-step-off"
     assert sign_in(pages, me.email)[1].status == 303
 
 
-def test_new_recovery_codes_are_made_against_the_password(pages: Pages) -> None:
-    """The ones from before are dead."""
-    me = newcomer(pages)
+def test_new_recovery_codes_need_the_password(pages: Pages) -> None:
+    """The old codes stop working."""
+    me = new_person(pages)
     _, before = turn_two_step_on(pages, me.browser)
-    refused = sent(me.browser, CODES, password="not the password")
+    refused = submit_form(me.browser, CODES, password="not the password")
     assert refused.status == 422
     assert 'id="password-problem"' in refused.html
-    made = sent(me.browser, CODES, password=PASSWORD)
+    made = submit_form(me.browser, CODES, password=PASSWORD)
     assert made.status == 200
     after = recovery_codes(made)
     assert len(set(after) - set(before)) == 10
@@ -220,15 +211,14 @@ def test_new_recovery_codes_are_made_against_the_password(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize("path", [OFF, CODES])
-def test_while_it_is_off_there_is_nothing_to_turn_off_or_renew(pages: Pages, path: str) -> None:
-    """The page says so, and has no form."""
-    shown = newcomer(pages).browser.get(path)
-    assert "is off now" in shown.text
+def test_without_two_step_sign_in_there_are_no_forms(pages: Pages, path: str) -> None:
+    shown = new_person(pages).browser.get(path)
+    assert "sign-in is off" in shown.text
     assert shown.forms[1:] == []
 
 
-def test_the_picture_is_black_on_white_with_its_quiet_zone_and_without_styles() -> None:
-    """Four modules of white around it (ISO/IEC 18004), in dark pages too; the policy of the pages forbids styles."""
+def test_the_qr_code_is_black_on_white_without_styles() -> None:
+    """With four modules of quiet zone (ISO/IEC 18004), on dark pages too. The policy of the pages forbids styles."""
     picture = qr_picture("otpauth://totp/Stoplist:a@b.example?secret=" + "A" * 32)
     root = ElementTree.fromstring(picture)  # noqa: S314 - drawn here
     _, _, width, height = (float(number) for number in root.attrib["viewBox"].split())
@@ -246,10 +236,10 @@ def forms_to_end(browser: Browser) -> list[Form]:
     return [form for form in browser.get(ACCOUNT).forms if form.action == END]
 
 
-def test_a_person_sees_the_own_sessions_and_ends_one(pages: Pages) -> None:
-    """The one in use is marked, and has no button."""
-    me = newcomer(pages)
-    assert "This one" in me.browser.get(ACCOUNT).text
+def test_a_person_ends_another_of_their_sessions(pages: Pages) -> None:
+    """The current session is marked and has no button."""
+    me = new_person(pages)
+    assert "This browser" in me.browser.get(ACCOUNT).text
     assert forms_to_end(me.browser) == []
     other, _ = sign_in(pages, me.email)
     (form,) = forms_to_end(me.browser)
@@ -261,8 +251,7 @@ def test_a_person_sees_the_own_sessions_and_ends_one(pages: Pages) -> None:
 
 
 def test_a_person_ends_all_other_sessions(pages: Pages) -> None:
-    """And stays signed in."""
-    me = newcomer(pages)
+    me = new_person(pages)
     others = [sign_in(pages, me.email)[0] for _ in range(2)]
     done = me.browser.send(me.browser.get(ACCOUNT).form(END_OTHERS))
     assert done.location == f"{ACCOUNT}?note=sessions-ended"
@@ -272,9 +261,9 @@ def test_a_person_ends_all_other_sessions(pages: Pages) -> None:
     assert END_OTHERS not in [form.action for form in shown.forms]
 
 
-def test_nobody_ends_the_session_of_somebody_else_from_the_own_account(pages: Pages) -> None:
-    """Whoever is no administrator is told that there is none."""
-    me, other = newcomer(pages), newcomer(pages)
+def test_nobody_ends_sessions_of_others_from_their_account(pages: Pages) -> None:
+    """404, as for a session that does not exist."""
+    me, other = new_person(pages), new_person(pages)
     sign_in(pages, other.email)
     (form,) = forms_to_end(other.browser)
     assert me.browser.send(form).status == 404

@@ -1,4 +1,4 @@
-"""The audit page and its file: who may read what, filters, pages, what a line says. docs/interface.md section D11."""
+"""The audit page and its CSV export: access, filters, pages, entries. docs/interface.md section D11."""
 
 import csv
 import io
@@ -13,9 +13,9 @@ from stoplist.db import Transaction
 from stoplist.oauth.credentials import Changes, create_credential, update_credential
 from stoplist.organizations.organizations import rename_organization
 from tests.builders import ADMINISTRATOR
-from tests.web.admin.newcomers import new_name, newcomer, organization
+from tests.web.admin.creation import new_name, new_person, organization
 from tests.web.admin.opt_outs import clock_of
-from tests.web.admin.pages import ROLES, Browser, Pages, Shown
+from tests.web.admin.pages import ROLES, Browser, PageResponse, Pages
 
 DAY_S = 86_400
 _AHEAD_DAYS = itertools.count(1_000)
@@ -25,33 +25,33 @@ COLUMNS = [
 ]
 
 
-def rows_of(shown: Shown) -> list[str]:
-    """The lines of the table, as text."""
+def rows_of(shown: PageResponse) -> list[str]:
+    """Return the rows of the table as text."""
     body = shown.html.partition("<tbody>")[2].partition("</tbody>")[0]
     return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in body.split("<tr>")[1:]]
 
 
-def filtered(browser: Browser, **filters: str) -> Shown:
-    """The page with the filter form filled in and sent."""
+def filtered(browser: Browser, **filters: str) -> PageResponse:
+    """Send the filter form with these values."""
     return browser.send(browser.get("/audit").form("/audit"), **filters)
 
 
 def exported(browser: Browser, query: str = "") -> list[dict[str, str]]:
-    """The file, read by a program of others."""
+    """Return the rows of the export, read by the csv module."""
     answer = browser.request("GET", f"/audit/export{query}")
     assert answer.status == 200, answer.body
     return list(csv.DictReader(io.StringIO(answer.body.decode(), newline=""), strict=True))
 
 
 def key_of(pages: Pages, slug: str, label: str = "Nightly") -> str:
-    """The client_id of a new key."""
+    """Create a key and return its client_id."""
     made = pages.administer(create_credential, label=label, organizations=[slug])
     client_id: str = made.credential.client_id
     return client_id
 
 
 def record(pages: Pages, action: str, target: str, *, times: int = 1, **detail: Any) -> None:
-    """So many rows."""
+    """Record an action `times` times."""
 
     async def unit(transaction: Transaction) -> None:
         for _ in range(times):
@@ -62,12 +62,12 @@ def record(pages: Pages, action: str, target: str, *, times: int = 1, **detail: 
 
 
 def ahead_of_others(pages: Pages) -> None:
-    """What is done from now on comes first in the audit, whatever other tests do."""
+    """Advance the clock so that later entries are newer than those of other tests."""
     clock_of(pages).advance(next(_AHEAD_DAYS) * DAY_S)
 
 
-def test_a_line_says_who_did_what_to_what_from_where_and_in_detail(pages: Pages) -> None:
-    """In words, with what was before; the newest first."""
+def test_an_entry_shows_actor_action_target_and_details(pages: Pages) -> None:
+    """With the earlier values, newest first."""
     slug = organization(pages)
     key = key_of(pages, slug)
     clock_of(pages).advance(60)
@@ -82,13 +82,12 @@ def test_a_line_says_who_did_what_to_what_from_where_and_in_detail(pages: Pages)
     assert "permissions read, unsubscribe" in created
 
 
-def test_the_target_of_a_line_leads_to_its_page(pages: Pages) -> None:
-    """Whatever there is a page of."""
+def test_a_target_links_to_its_page(pages: Pages) -> None:
     ahead_of_others(pages)
-    administrator = newcomer(pages, is_administrator=True)
+    administrator = new_person(pages, is_administrator=True)
     slug = organization(pages, default_group="Newsletter")
     key = key_of(pages, slug)
-    newcomer(pages, roles={slug: "admin"})
+    new_person(pages, roles={slug: "admin"})
     shown = administrator.browser.get("/audit")
     links = {link for link in shown.links if re.match(r"/(settings/(keys|people)|organizations)/.", link)}
     assert {f"/settings/keys/{key}", f"/organizations/{slug}", administrator.page} <= links
@@ -97,8 +96,8 @@ def test_the_target_of_a_line_leads_to_its_page(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize("role", [*ROLES])
-def test_only_those_who_administer_something_read_the_audit(pages: Pages, role: str) -> None:
-    """Page and file; others find no link to it either."""
+def test_only_admins_and_administrators_read_the_audit(pages: Pages, role: str) -> None:
+    """Page and file; others do not see a link to it either."""
     browser = pages.signed_in(role)
     expected = 200 if role in MAY_READ else 403
     assert browser.get("/audit").status == expected
@@ -106,13 +105,13 @@ def test_only_those_who_administer_something_read_the_audit(pages: Pages, role: 
     assert ("/audit" in browser.get("/settings/account").links) == (role in MAY_READ)
 
 
-def test_an_admin_reads_what_concerns_his_organizations_alone(pages: Pages) -> None:
-    """On the page and in the file: what concerns others, or the deployment, is as if it were not there."""
+def test_an_admin_only_reads_about_their_organizations(pages: Pages) -> None:
+    """On the page and in the file."""
     ahead_of_others(pages)
     slug, other = organization(pages), organization(pages)
-    admin = newcomer(pages, roles={slug: "admin"})
+    admin = new_person(pages, roles={slug: "admin"})
     record(pages, "database.restored", "database")
-    for browser in (admin.browser, newcomer(pages, is_administrator=True).browser):
+    for browser in (admin.browser, new_person(pages, is_administrator=True).browser):
         is_admin = browser is admin.browser
         page = browser.get("/audit")
         file = exported(browser)
@@ -121,21 +120,21 @@ def test_an_admin_reads_what_concerns_his_organizations_alone(pages: Pages) -> N
         assert (other in page.text) != is_admin
         assert (other in {row["target"] for row in file}) != is_admin
         assert ("database" in {row["target"] for row in file}) != is_admin
-    assert "own organizations alone" in admin.browser.get("/audit").text
+    assert "only see entries about your own organizations" in admin.browser.get("/audit").text
     assert rows_of(filtered(admin.browser, target=other)) == []
 
 
-def test_filters_by_person_action_target_and_day(pages: Pages) -> None:
-    """Each by itself and together; a person by any spelling of his address; both days included."""
+def test_entries_are_filtered(pages: Pages) -> None:
+    """By person (in any spelling), action, target and days, alone and combined; both days are included."""
     clock_of(pages).advance(400 * DAY_S)
     slug = organization(pages)
-    admin = newcomer(pages, roles={slug: "admin"})
+    admin = new_person(pages, roles={slug: "admin"})
     form = admin.browser.get("/settings/keys/new").form("/settings/keys/new")
     assert admin.browser.send(form, label="Mine", organizations=[slug], permissions=["read"]).status == 200
     first_day = "2048-02-19"
     clock_of(pages).advance(2 * DAY_S)
     pages.administer(rename_organization, slug=slug, name="Renamed")
-    browser = newcomer(pages, is_administrator=True).browser
+    browser = new_person(pages, is_administrator=True).browser
     spelt = admin.email.upper().replace("PEOPLE.EXAMPLE", "People.Example")
     assert {
         row.count("Key created") for row in rows_of(filtered(browser, person=admin.email, action="key.create"))
@@ -149,7 +148,7 @@ def test_filters_by_person_action_target_and_day(pages: Pages) -> None:
     assert "Organization created" in on_first[0]
     assert len(rows_of(filtered(browser, target=slug, **{"from": "2048-02-20"}))) == 1
     assert len(rows_of(filtered(browser, target=slug, until="2048-02-20"))) == 1
-    assert "No entry passes the filters" in filtered(browser, target=slug, action="group.create").text
+    assert "No entries match the filters" in filtered(browser, target=slug, action="group.create").text
 
 
 @pytest.mark.parametrize(
@@ -160,8 +159,8 @@ def test_filters_by_person_action_target_and_day(pages: Pages) -> None:
         ({"from": "2026-03-02", "until": "2026-03-01"}, "until"),
     ],
 )
-def test_a_day_that_is_none_is_refused_beside_its_field(pages: Pages, filters: dict[str, str], field: str) -> None:
-    """What was typed is kept; the file says so on a page of its own."""
+def test_an_invalid_day_is_refused_and_kept(pages: Pages, filters: dict[str, str], field: str) -> None:
+    """The export answers with an error page."""
     browser = pages.signed_in("administrator")
     shown = filtered(browser, target="kept", **filters)
     assert shown.status == 422
@@ -173,8 +172,8 @@ def test_a_day_that_is_none_is_refused_beside_its_field(pages: Pages, filters: d
     assert (refused.header("content-type") or "").startswith("text/html")
 
 
-def test_older_pages_go_on_with_the_same_filters_and_show_nothing_twice(pages: Pages) -> None:
-    """To the end and no further; what is recorded meanwhile comes first and moves nothing."""
+def test_older_pages_keep_the_filters_and_repeat_nothing(pages: Pages) -> None:
+    """Entries recorded meanwhile do not shift the pages."""
     target = new_name()
     for number in range(120):
         record(pages, "group.create", target, number=number)
@@ -189,13 +188,12 @@ def test_older_pages_go_on_with_the_same_filters_and_show_nothing_twice(pages: P
 
 
 @pytest.mark.parametrize("before", ["x", "-1", "0", "9" * 40, "²", "1.5", "9223372036854775807"])
-def test_a_page_that_there_is_not_is_not_found(pages: Pages, before: str) -> None:
-    """Numbers of no entry, and what is no number."""
+def test_an_invalid_page_is_not_found(pages: Pages, before: str) -> None:
     assert pages.signed_in("administrator").get(f"/audit?before={before}").status == 404
 
 
-def test_a_page_says_where_it_looked_through_as_much_as_it_may(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And goes on from there; nothing is missed."""
+def test_a_search_beyond_one_page_finds_older_entries(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that has searched as many entries as it may continues on the next one."""
     monkeypatch.setattr(reading, "SCANNED", 10)
     slug = organization(pages)
     record(pages, "person.link", new_name(), times=25)
@@ -213,8 +211,8 @@ def test_a_page_says_where_it_looked_through_as_much_as_it_may(pages: Pages, mon
     assert any(slug in row for row in found)
 
 
-def test_the_scan_limit_is_said_and_the_way_on_given(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where nothing was found so far."""
+def test_the_page_states_when_it_reached_its_limit(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nothing was found so far."""
     target = new_name()
     record(pages, "group.create", target)
     record(pages, "group.rename", target, times=30)
@@ -222,8 +220,8 @@ def test_the_scan_limit_is_said_and_the_way_on_given(pages: Pages, monkeypatch: 
     browser = pages.signed_in("administrator")
     shown = browser.get(f"/audit?target={target}&action=group.create")
     assert rows_of(shown) == []
-    assert "Nothing found so far" in shown.text
-    assert "as many as one page may" in shown.text
+    assert "No matches so far" in shown.text
+    assert "the limit per page" in shown.text
     looks = 1
     while not rows_of(shown):
         shown = browser.get(next(link for link in shown.links if "before=" in link))
@@ -232,8 +230,8 @@ def test_the_scan_limit_is_said_and_the_way_on_given(pages: Pages, monkeypatch: 
     assert "Group created" in rows_of(shown)[0]
 
 
-def test_the_file_holds_what_the_filters_say(pages: Pages) -> None:
-    """All of it, over many pages, with a header, newest first, times in UTC."""
+def test_the_export_holds_all_matching_entries(pages: Pages) -> None:
+    """Over many pages, with a header, newest first, times in UTC."""
     target = new_name()
     record(pages, "group.create", target, times=1_100, name="Same")
     clock_of(pages).advance(1)
@@ -267,8 +265,8 @@ def test_the_file_holds_what_the_filters_say(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize("name", ["=1+1", '=HYPERLINK("https://evil.example")', "@x", "+1", "-1", " =1", "\t=1"])
-def test_a_name_that_a_spreadsheet_would_compute_is_text_in_the_file(pages: Pages, name: str) -> None:
-    """Wherever it stands: as the target, or among the details."""
+def test_formulas_are_text_in_the_export(pages: Pages, name: str) -> None:
+    """In the target and in the details."""
     record(pages, "group.create", name, name=name)
     clock_of(pages).advance(1)
     for row in exported(pages.signed_in("administrator"), "?action=group.create"):
@@ -279,7 +277,7 @@ def test_a_name_that_a_spreadsheet_would_compute_is_text_in_the_file(pages: Page
 @pytest.mark.parametrize(
     "name", ["a,b", 'say "no"', "two\nlines", "Zoë & 例", "<script>alert(1)</script>", "{{ 7 * 7 }}"]
 )
-def test_any_name_is_shown_and_exported_as_it_is(pages: Pages, name: str) -> None:
+def test_names_are_shown_and_exported_unchanged(pages: Pages, name: str) -> None:
     """Escaped on the page, quoted in the file."""
     target = new_name()
     record(pages, "group.create", target, name=name)
@@ -291,8 +289,8 @@ def test_any_name_is_shown_and_exported_as_it_is(pages: Pages, name: str) -> Non
     assert row["details"] == f"name: {name}"
 
 
-def test_filters_are_shown_as_they_were_typed(pages: Pages) -> None:
-    """In the fields, escaped, and in the links; halves of characters find nothing and break nothing."""
+def test_filters_are_shown_as_typed(pages: Pages) -> None:
+    """In the fields, escaped."""
     browser = pages.signed_in("administrator")
     shown = filtered(browser, person='"><script>alert(1)</script>')
     assert dict(shown.form("/audit").values)["person"] == '"><script>alert(1)</script>'

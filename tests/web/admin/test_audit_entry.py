@@ -1,4 +1,4 @@
-"""A row of the audit in words: what it says of a change, and where it leads. docs/interface.md section D11."""
+"""Audit entries in words: details and links. docs/interface.md section D11."""
 
 from typing import Any
 
@@ -14,7 +14,6 @@ ADMIN_OF_ACME = Actor(kind="person", id="ann@example.org", roles={"acme": ADMIN}
 
 
 def entry(action: str = "key.update", target: str = "svc_ci_1", **detail: Any) -> AuditEntry:
-    """Something that was done."""
     return AuditEntry(
         audit_id=1,
         at_ms=0,
@@ -45,14 +44,13 @@ def entry(action: str = "key.update", target: str = "svc_ci_1", **detail: Any) -
     ],
 )
 def test_details_are_names_and_values(detail: dict[str, Any], facts: list[str]) -> None:
-    """Whatever an operation writes down, and whatever one will: no braces, no quotes."""
+    """For every value an operation records: no braces, no quotes."""
     shown = list(map(str, facts_of(entry(**detail))))
     assert shown == facts
     assert not set("{}[]\"'") & set("".join(shown))
 
 
-def test_of_a_state_that_was_replaced_only_what_differs_is_shown() -> None:
-    """With what it was."""
+def test_only_changed_values_of_a_state_are_shown() -> None:
     changed = entry(label="New", permissions=["read"], covers=["acme"], was={"label": "Old", "permissions": ["read"]})
     assert facts_of(changed) == [Fact("label", "New", "Old"), Fact("organizations", "acme")]
     assert str(facts_of(changed)[0]) == "label: New (before: Old)"
@@ -60,8 +58,8 @@ def test_of_a_state_that_was_replaced_only_what_differs_is_shown() -> None:
     assert facts_of(lost) == [Fact("hue before", "red")]
 
 
-def test_an_action_without_words_is_shown_by_its_name() -> None:
-    """One of a newer release, read by an older one."""
+def test_an_unknown_action_is_shown_by_its_name() -> None:
+    """It may come from a newer release."""
     assert title_of(entry("moon.land")) == "moon.land"
     assert title_of(entry("key.create")) == ACTIONS["key.create"]
 
@@ -80,14 +78,12 @@ def test_an_action_without_words_is_shown_by_its_name() -> None:
         ("key.create", "../?x=<y>", "/settings/keys/..%2F%3Fx%3D%3Cy%3E"),
     ],
 )
-def test_an_entry_leads_to_what_it_was_done_to(action: str, target: str, path: str | None) -> None:
-    """Where there is a page."""
+def test_an_entry_links_to_its_target(action: str, target: str, path: str | None) -> None:
     for actor in (ADMINISTRATOR, ADMIN_OF_ACME):
         assert path_of(actor, entry(action, target)) == path
 
 
-def test_people_have_pages_for_administrators() -> None:
-    """An organization's admin sees its people with the organization."""
+def test_only_administrators_get_links_to_people() -> None:
     found = path_of(ADMINISTRATOR, entry("person.role", "ann+x@example.org"))
     assert found is not None
     assert found.startswith("/settings/people/ann")

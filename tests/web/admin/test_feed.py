@@ -8,24 +8,24 @@ from stoplist.organizations.groups import create_group, list_groups, retire_grou
 from stoplist.records import listing
 from tests.builders import ADMINISTRATOR
 from tests.web.admin.opt_outs import DAY_S, clock_of, group_id, new_organization
-from tests.web.admin.pages import Browser, Pages, Shown
+from tests.web.admin.pages import Browser, PageResponse, Pages
 
 
-def listed(shown: Shown, slug: str, channel: str = "email") -> list[str]:
-    """The change that each line leads to."""
+def listed(shown: PageResponse, slug: str, channel: str = "email") -> list[str]:
+    """Return the numbers of the changes that the page links to."""
     begin = f"/unsubscribes/{slug}/{channel}/"
     found = [link.removeprefix(begin) for link in shown.links if link.startswith(begin)]
     return [one for one in found if one.isdigit()]
 
 
-def filtered(browser: Browser, slug: str, **filters: str) -> Shown:
-    """The page with the filter form filled in and sent."""
+def filtered(browser: Browser, slug: str, **filters: str) -> PageResponse:
+    """Send the filter form with these values."""
     path = f"/unsubscribes/{slug}/email"
     return browser.send(browser.get(path).form(path), **filters)
 
 
-def test_the_newest_change_is_first_and_each_record_stands_once(pages: Pages) -> None:
-    """Each line says address, group, status, reason and times, and leads to the record."""
+def test_records_are_listed_once_newest_change_first(pages: Pages) -> None:
+    """Each row links to its record."""
     partner = new_organization(pages, "order")
     partner.submit("first@example.com", "second@example.com")
     partner.submit("third@example.com", all_groups=True)
@@ -39,8 +39,8 @@ def test_the_newest_change_is_first_and_each_record_stands_once(pages: Pages) ->
     assert browser.get("/unsubscribes/order/email/1").title == browser.get("/unsubscribes/order/email/4").title
 
 
-def test_pages_go_on_to_older_changes_without_showing_one_twice(pages: Pages) -> None:
-    """By the number of the change, never by an address."""
+def test_older_pages_repeat_no_record(pages: Pages) -> None:
+    """Pages continue by the number of a change, never by an address."""
     partner = new_organization(pages, "pager")
     partner.submit(*(f"person{number}@example.com" for number in range(120)))
     browser, seen, path = pages.signed_in("administrator"), [], "/unsubscribes/pager/email"
@@ -49,7 +49,7 @@ def test_pages_go_on_to_older_changes_without_showing_one_twice(pages: Pages) ->
         seen += listed(shown, "pager")
         path = next((link for link in shown.links if "before=" in link), "")
     assert seen == [str(number) for number in range(120, 0, -1)]
-    assert "To the newest" in shown.text
+    assert "Back to newest" in shown.text
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_pages_go_on_to_older_changes_without_showing_one_twice(pages: Pages) ->
         ({"reason": "legal"}, []),
     ],
 )
-def test_filters_leave_what_passes_all_of_them(pages: Pages, filters: dict[str, str], expected: list[str]) -> None:
-    """Group, status, reason and days, the last one included; the form keeps what was chosen."""
+def test_records_are_filtered(pages: Pages, filters: dict[str, str], expected: list[str]) -> None:
+    """By group, status, reason and days, the last one included; the form keeps the filters."""
     partner = new_organization(pages)
     slug = partner.slug
     reminders = pages.administer(create_group, org_slug=slug, name="Reminders").group_id
@@ -84,11 +84,10 @@ def test_filters_leave_what_passes_all_of_them(pages: Pages, filters: dict[str, 
     assert listed(shown, slug) == expected
     assert filters.items() <= dict(shown.form(f"/unsubscribes/{slug}/email").values).items()
     if not expected:
-        assert "No record passes the filters" in shown.text
+        assert "No records match the filters" in shown.text
 
 
-def test_filters_stay_from_page_to_page(pages: Pages) -> None:
-    """The way to older changes carries them along."""
+def test_older_pages_keep_the_filters(pages: Pages) -> None:
     partner = new_organization(pages, "carry")
     for number in range(55):
         reason = "bounce" if number else "legal"
@@ -110,8 +109,7 @@ def test_filters_stay_from_page_to_page(pages: Pages) -> None:
         ({"reason": "<script>"}, "reason"),
     ],
 )
-def test_a_filter_that_is_none_is_refused_beside_its_field(pages: Pages, filters: dict[str, str], field: str) -> None:
-    """And nothing is listed."""
+def test_an_invalid_filter_is_refused(pages: Pages, filters: dict[str, str], field: str) -> None:
     shown = filtered(pages.signed_in("viewer"), "acme", **filters)
     assert shown.status == 422
     assert f'id="{field}-problem"' in shown.html
@@ -119,8 +117,8 @@ def test_a_filter_that_is_none_is_refused_beside_its_field(pages: Pages, filters
     assert listed(shown, "acme") == []
 
 
-def test_a_filter_that_few_records_pass_says_how_far_it_looked(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page goes through so many records and no more; it says so, and the next one goes on from there."""
+def test_a_page_states_how_many_records_it_searched(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its limit the page says so, and the next one continues there."""
     monkeypatch.setattr(listing, "MAX_SCANNED", 20)
     monkeypatch.setattr(listing, "_SCANNED_AT_ONCE", 10)
     partner = new_organization(pages, "rare")
@@ -128,19 +126,19 @@ def test_a_filter_that_few_records_pass_says_how_far_it_looked(pages: Pages, mon
     partner.submit(*(f"person{number}@example.com" for number in range(30)))
     browser = pages.signed_in("administrator")
     first = filtered(browser, "rare", reason="legal")
-    assert "Looked through 20 records" in first.text
+    assert "Searched 20 records" in first.text
     assert re.search(r"recorded from [-0-9]{10}.[0-9:]{5}.UTC to [-0-9]{10}.[0-9:]{5}.UTC", first.text)
-    assert "Nothing found so far" in first.text
+    assert "No matches so far" in first.text
     (older,) = [link for link in first.links if "before=" in link]
     assert listed(browser.get(older), "rare") == ["1"]
 
 
-def test_an_organization_that_holds_nothing_says_how_opt_outs_come(pages: Pages) -> None:
-    """With a way to add one, for those who may."""
+def test_an_empty_feed_explains_how_to_add_opt_outs(pages: Pages) -> None:
+    """With a link to add one for those who may."""
     new_organization(pages, "blank")
     path = "/unsubscribes/blank/phone"
     shown = pages.signed_in("administrator").get(path)
-    assert "Nothing recorded yet" in shown.text
+    assert "No opt-outs yet" in shown.text
     assert f"{path}/add" in shown.links
     assert "/unsubscribes/acme/phone/add" not in pages.signed_in("viewer").get("/unsubscribes/acme/phone").links
 
@@ -148,19 +146,18 @@ def test_an_organization_that_holds_nothing_says_how_opt_outs_come(pages: Pages)
 @pytest.mark.parametrize(
     "target", ["/unsubscribes/bolt/email", "/unsubscribes/none/email", "/unsubscribes/acme/letter"]
 )
-def test_what_somebody_may_not_see_is_answered_like_what_is_not_there(pages: Pages, target: str) -> None:
-    """Another's organization, one that does not exist, and a channel that is none."""
+def test_an_invisible_feed_is_not_found(pages: Pages, target: str) -> None:
+    """As one that does not exist."""
     assert pages.signed_in("viewer").get(target).status == 404
 
 
 @pytest.mark.parametrize("before", ["x", "-1", "1.5", "9" * 40, "\u0661"])
-def test_a_number_that_is_none_is_no_page(pages: Pages, before: str) -> None:
-    """Nobody's link holds one."""
+def test_an_invalid_page_is_not_found(pages: Pages, before: str) -> None:
     assert pages.signed_in("viewer").get(f"/unsubscribes/acme/email?before={before}").status in (400, 404)
 
 
-def test_names_that_would_be_markup_are_shown_as_text(pages: Pages) -> None:
-    """The names of organizations and groups are what people typed; a retired group can still be filtered by."""
+def test_names_are_escaped(pages: Pages) -> None:
+    """A retired group can still be filtered by."""
     new_organization(pages, "markup", "<b>Bold</b> & co")
     group = pages.administer(create_group, org_slug="markup", name="<script>alert(1)</script>")
     pages.administer(retire_group, group_id=group.group_id)

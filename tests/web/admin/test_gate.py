@@ -1,4 +1,4 @@
-"""What holds for every page: who gets in, whose posts count, and what browsers are told. docs/interface.md D10, D11."""
+"""Rules for every page: sessions, posts of other sites, headers, malformed requests. docs/interface.md D10, D11."""
 
 import pytest
 
@@ -16,8 +16,8 @@ A_PAGE = "/settings/keys"
 RIGHT_TO_LEFT = "\u202egnissal\u202c"
 
 
-def label_of(pages: Pages, label: str) -> str:
-    """A key of that label made on the page; where it is shown then."""
+def key_with_label(pages: Pages, label: str) -> str:
+    """Create a key on the page and return its client_id."""
     browser = pages.signed_in("administrator")
     form = browser.get("/settings/keys/new").form("/settings/keys/new")
     made = browser.send(form, label=label, organizations=["acme"], default_organization="acme", permissions=["read"])
@@ -26,8 +26,8 @@ def label_of(pages: Pages, label: str) -> str:
 
 
 @pytest.mark.parametrize("target", [A_PAGE, "/", SIGN_IN_PATH, "/settings/nothing", "/organizations/none-such"])
-def test_every_page_tells_browsers_to_keep_nothing_and_to_let_nobody_frame_it(pages: Pages, target: str) -> None:
-    """No caching, no inline code, nothing from elsewhere, no framing, no sniffing: errors included."""
+def test_every_page_has_the_security_headers(pages: Pages, target: str) -> None:
+    """No caching, inline code, foreign content, framing or sniffing; errors included."""
     shown = pages.signed_in("administrator").get(target)
     policy = shown.header("content-security-policy")
     assert policy is not None
@@ -42,8 +42,7 @@ def test_every_page_tells_browsers_to_keep_nothing_and_to_let_nobody_frame_it(pa
         assert forbidden not in shown.html
 
 
-def test_whoever_is_not_signed_in_is_asked_to_and_comes_back(pages: Pages) -> None:
-    """The page that was asked for is shown after the sign-in."""
+def test_sign_in_leads_back_to_the_requested_page(pages: Pages) -> None:
     stranger = pages.stranger()
     sent = stranger.get(A_PAGE)
     assert (sent.status, sent.location) == (303, f"{SIGN_IN_PATH}?next=%2Fsettings%2Fkeys")
@@ -65,15 +64,14 @@ def test_whoever_is_not_signed_in_is_asked_to_and_comes_back(pages: Pages) -> No
         "/\t/evil.example",
     ],
 )
-def test_a_sign_in_never_leads_to_another_site(pages: Pages, elsewhere: str) -> None:
-    """What `next` says is a page of ours, or nothing."""
+def test_sign_in_never_leads_to_another_site(pages: Pages, elsewhere: str) -> None:
     stranger = pages.stranger()
     form = stranger.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
     inside = stranger.send(form, email=email("viewer"), password=PASSWORD, next=elsewhere)
     assert (inside.status, inside.location) == (303, "/")
 
 
-def test_a_sign_in_gives_a_cookie_of_this_host_alone_that_no_script_reads(pages: Pages) -> None:
+def test_the_session_cookie_is_bound_to_this_host(pages: Pages) -> None:
     """`__Host-`, Secure, HttpOnly, SameSite (RFC 6265bis)."""
     stranger = pages.stranger()
     form = stranger.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
@@ -86,8 +84,8 @@ def test_a_sign_in_gives_a_cookie_of_this_host_alone_that_no_script_reads(pages:
     assert "Domain" not in cookie
 
 
-def test_a_session_that_somebody_planted_is_not_the_one_that_is_signed_in(pages: Pages) -> None:
-    """Session fixation: the token is always a new one, and the one before it is over."""
+def test_sign_in_replaces_a_planted_session(pages: Pages) -> None:
+    """Against session fixation: the token is always new, and the earlier session ends."""
     attacker = pages.stranger()
     first = attacker.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
     attacker.send(first, email=email("other"), password=PASSWORD)
@@ -100,8 +98,8 @@ def test_a_session_that_somebody_planted_is_not_the_one_that_is_signed_in(pages:
     assert Browser(pages.app, planted).get(A_PAGE).status == 303
 
 
-def test_signing_out_ends_the_session_and_not_only_the_cookie(pages: Pages) -> None:
-    """Whoever kept the cookie is outside too."""
+def test_sign_out_ends_the_session(pages: Pages) -> None:
+    """A copy of the cookie is worthless."""
     browser = pages.stranger()
     browser.send(browser.get(SIGN_IN_PATH).form(SIGN_IN_PATH), email=email("viewer"), password=PASSWORD)
     token = browser.token
@@ -112,13 +110,13 @@ def test_signing_out_ends_the_session_and_not_only_the_cookie(pages: Pages) -> N
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "none", "SAME-ORIGIN", "same-origin,cross-site"])
-def test_a_post_of_another_site_does_nothing(pages: Pages, site: str) -> None:
-    """`Sec-Fetch-Site` says whose page it was; a sister site is another site."""
+def test_a_post_of_another_site_is_refused(pages: Pages, site: str) -> None:
+    """According to `Sec-Fetch-Site`; a sibling subdomain is another site."""
     browser = pages.signed_in("administrator")
-    client_id = label_of(pages, "To be kept")
+    client_id = key_with_label(pages, "To be kept")
     refused = browser.post(f"/settings/keys/{client_id}/deactivate", site=site)
     assert refused.status == 403
-    assert "was not sent by a page of" in refused.text
+    assert "was not sent from" in refused.text
     assert "Active" in browser.get(f"/settings/keys/{client_id}").text
 
 
@@ -127,14 +125,14 @@ def test_a_post_of_another_site_does_nothing(pages: Pages, site: str) -> None:
     [(BASE_URL, 303), ("https://evil.example", 403), ("null", 403), (f"{BASE_URL}.evil.example", 403), (None, 403)],
 )
 def test_without_fetch_metadata_the_origin_decides(pages: Pages, origin: str | None, status: int) -> None:
-    """Older browsers send `Origin` alone; what sends neither is refused."""
+    """Older browsers send only `Origin`; a request with neither is refused."""
     browser = pages.signed_in("administrator")
     headers = [FORM] if origin is None else [FORM, ("origin", origin)]
-    answer = browser.request("POST", f"/settings/keys/{label_of(pages, 'Another')}/revoke", *headers)
+    answer = browser.request("POST", f"/settings/keys/{key_with_label(pages, 'Another')}/revoke", *headers)
     assert answer.status == status
 
 
-def test_a_partners_token_opens_no_page(pages: Pages) -> None:
+def test_an_access_token_opens_no_page(pages: Pages) -> None:
     """Neither as a bearer token nor in the cookie."""
     token = pages.app.pair(pages.app.new_key())["access_token"]
     assert pages.stranger().get(A_PAGE, ("authorization", f"Bearer {token}")).status == 303
@@ -149,8 +147,8 @@ def test_a_session_does_not_open_the_api(pages: Pages) -> None:
     assert pages.app.call(browser.token, operation).status == 401
 
 
-def test_a_token_that_nobody_was_given_is_nobodys(pages: Pages) -> None:
-    """Made-up, malformed and doubled cookies are as none."""
+def test_unknown_session_tokens_are_refused(pages: Pages) -> None:
+    """Made-up, malformed and doubled."""
     for token in (ids.new_secret(ids.SESSION), "x", f"a; {NAME}=b", "\x80"):
         assert Browser(pages.app, token).get(A_PAGE).status == 303
 
@@ -158,9 +156,9 @@ def test_a_token_that_nobody_was_given_is_nobodys(pages: Pages) -> None:
 @pytest.mark.parametrize(
     "label", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "a & b"]
 )
-def test_a_label_is_shown_as_it_was_typed(pages: Pages, label: str) -> None:
-    """Everything is escaped, in titles and attributes too."""
-    client_id = label_of(pages, label)
+def test_labels_are_escaped(pages: Pages, label: str) -> None:
+    """In titles and attributes too."""
+    client_id = key_with_label(pages, label)
     browser = pages.signed_in("administrator")
     for page in ("", "/edit", "/sheet", "/deactivate"):
         shown = browser.get(f"/settings/keys/{client_id}{page}")
@@ -172,8 +170,8 @@ def test_a_label_is_shown_as_it_was_typed(pages: Pages, label: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["x" * 10_000, RIGHT_TO_LEFT, "two\nlines", " "])
-def test_a_label_that_cannot_be_one_is_refused_beside_its_field_and_kept(pages: Pages, label: str) -> None:
-    """10 000 characters, marks that turn text around, several lines."""
+def test_an_invalid_label_is_refused_and_kept(pages: Pages, label: str) -> None:
+    """10 000 characters, text direction marks, several lines."""
     browser = pages.signed_in("administrator")
     form = browser.get("/settings/keys/new").form("/settings/keys/new")
     refused = browser.send(form, label=label, organizations=["acme"], permissions=["read"])
@@ -184,71 +182,70 @@ def test_a_label_that_cannot_be_one_is_refused_beside_its_field_and_kept(pages: 
     assert kept.split() == label.split()
 
 
-def test_of_two_sessions_that_a_browser_brings_neither_counts(pages: Pages) -> None:
-    """Which of them somebody else planted cannot be told."""
+def test_two_different_session_cookies_are_refused(pages: Pages) -> None:
+    """Either of them could be planted."""
     token = pages.signed_in("viewer").token
     assert Browser(pages.app, token).get(A_PAGE).status == 200
     assert Browser(pages.app, f"{token}; {NAME}={token}").get(A_PAGE).status == 200
     assert Browser(pages.app, f"{token}; {NAME}={pages.signed_in('admin').token}").get(A_PAGE).status == 303
 
 
-def test_a_session_in_the_value_of_another_cookie_is_none(pages: Pages) -> None:
-    """A sister host may set cookies for this one, of other names: what it hides in them signs nobody in."""
+def test_a_session_inside_another_cookie_is_ignored(pages: Pages) -> None:
+    """A sibling host may set other cookies for this one; what they hide signs nobody in."""
     planted = pages.signed_in("other").token
     for hidden in (f"x=1,{NAME}={planted}", f"x=1\x0b;\x0b{NAME}={planted}", f"x={NAME}={planted}"):
         assert read(pages.stranger().request("GET", A_PAGE, ("cookie", hidden))).status == 303
 
 
-def test_the_lines_of_a_cookie_field_are_one(pages: Pages) -> None:
-    """HTTP/2 divides the field at its semicolons (RFC 9113 section 8.2.3)."""
+def test_several_cookie_fields_are_joined(pages: Pages) -> None:
+    """HTTP/2 splits the field at its semicolons (RFC 9113 section 8.2.3)."""
     token = pages.signed_in("viewer").token
     shown = pages.stranger().get(A_PAGE, ("cookie", "a=b"), ("cookie", f"{NAME}={token}"))
     assert shown.status == 200
 
 
-def test_whoever_is_shut_out_while_a_form_arrives_does_nothing_with_it(pages: Pages) -> None:
-    """A form may take a minute: what counts are the session and the rights when it is there."""
+def test_rights_are_checked_after_a_form_has_arrived(pages: Pages) -> None:
+    """A form may take a minute: the session and rights at its end count."""
     pages.administer(create_person, email="boss@people.example", is_administrator=True)
     link = pages.administer(new_link, email="boss@people.example")
     stores = StaffStores(pages.app.database, pages.app.clock, SECRET_KEYS, QUICK)
     using = use_link(ADMINISTRATOR, stores, link_token=link.link_token, password=PASSWORD, user_agent="a test")
     token = pages.app.run(using).session_token
 
-    async def shut_out() -> None:
+    async def disable() -> None:
         await disable_person(ADMINISTRATOR, pages.app.database, pages.app.clock, email="boss@people.example")
 
     headers: list[tuple[str, str | bytes]] = [("sec-fetch-site", "same-origin"), ("cookie", f"{NAME}={token}")]
     body = b"email=back@people.example&role=administrator"
-    answer = pages.app.request("POST", "/settings/people/new", headers=[FORM, *headers], body=body, meanwhile=shut_out)
+    answer = pages.app.request("POST", "/settings/people/new", headers=[FORM, *headers], body=body, meanwhile=disable)
     assert (answer.status, answer.header("location")) == (303, SIGN_IN_PATH)
     assert pages.app.value("SELECT COUNT(*) AS n FROM people WHERE email = 'back@people.example'") == 0
 
 
-def test_a_form_comes_as_pages_send_it(pages: Pages) -> None:
-    """A page of another site could send text/plain without asking anybody."""
+def test_a_form_of_another_content_type_is_refused(pages: Pages) -> None:
+    """Another site could send text/plain without a preflight."""
     browser = pages.signed_in("administrator")
     plain = ("content-type", "text/plain")
     answer = browser.request("POST", "/settings/keys/new", plain, ("sec-fetch-site", "same-origin"), body=b"label=x")
     assert answer.status == 422
-    assert b"another format" in answer.body
+    assert b"unsupported format" in answer.body
 
 
-def test_a_method_that_a_page_does_not_take_is_named(pages: Pages) -> None:
+def test_an_unsupported_method_is_refused(pages: Pages) -> None:
     """405 with `Allow`, as a page."""
     answer = pages.signed_in("viewer").request("DELETE", A_PAGE)
     assert answer.status == 405
     assert answer.header("allow") == "GET, HEAD"
 
 
-def test_an_address_that_leads_nowhere_is_a_page_with_a_way_back(pages: Pages) -> None:
-    """404 in the frame of the pages."""
+def test_an_unknown_path_is_a_page_with_links(pages: Pages) -> None:
     shown = pages.signed_in("viewer").get("/organizations/acme/none/such/page")
     assert shown.status == 404
     assert "/" in shown.links
 
 
 @pytest.mark.parametrize("body", [b"label=%ff", b"label=a%00b", b"&".join([b"a=b"] * 2000), b"label=" + b"x" * 300_000])
-def test_a_form_that_no_page_sends_is_refused(pages: Pages, body: bytes) -> None:
+def test_a_malformed_form_is_refused(pages: Pages, body: bytes) -> None:
     """Undecodable bytes, NUL, too many fields, too much."""
     browser = pages.signed_in("administrator")
     answer = browser.request("POST", "/settings/keys/new", FORM, ("sec-fetch-site", "same-origin"), body=body)
@@ -256,8 +253,8 @@ def test_a_form_that_no_page_sends_is_refused(pages: Pages, body: bytes) -> None
     assert b"<!doctype html>" in answer.body
 
 
-def test_files_of_the_pages_may_be_kept_for_they_change_their_path(pages: Pages) -> None:
-    """The style and the script; nothing else of the pages."""
+def test_assets_are_cached_for_ever(pages: Pages) -> None:
+    """Their path changes with their content."""
     shown = pages.stranger().get(SIGN_IN_PATH)
     (style,) = [
         part.split('"')[0]

@@ -1,38 +1,35 @@
-"""The list of organizations, and how one is made. docs/interface.md sections D5 and D11."""
+"""The list of organizations, and creating one. docs/interface.md sections D5 and D11."""
 
 import pytest
 
 from stoplist.organizations.organizations import close_organization
-from tests.web.admin.newcomers import groups, new_name, newcomer, organization
+from tests.web.admin.creation import groups, new_name, new_person, organization
 from tests.web.admin.pages import Pages
 
 NEW = "/organizations/_new"
 
 
-def test_administrators_see_every_organization_and_others_their_own(pages: Pages) -> None:
-    """What a person may not see is not in the list."""
+def test_administrators_see_all_others_their_own(pages: Pages) -> None:
     slug = organization(pages)
-    assert {"Acme Shoes", "Bolt & Nut", slug} <= set(words(pages, "administrator", slug))
+    assert {"Acme Shoes", "Bolt & Nut", slug} <= set(listed_names(pages, "administrator", slug))
     assert "/organizations/acme" in pages.signed_in("viewer").get("/organizations").links
     assert "/organizations/bolt" not in pages.signed_in("viewer").get("/organizations").links
     assert {"/organizations/acme", "/organizations/bolt"} <= set(pages.signed_in("both").get("/organizations").links)
 
 
-def words(pages: Pages, name: str, slug: str) -> list[str]:
-    """Which of the names that tests use stand on this person's list."""
+def listed_names(pages: Pages, name: str, slug: str) -> list[str]:
+    """Return the names on this person's list, out of those that tests use."""
     text = pages.signed_in(name).get("/organizations").text
     return [one for one in ("Acme Shoes", "Bolt & Nut", slug) if one in text]
 
 
-def test_whoever_has_no_role_is_told_whom_to_ask(pages: Pages) -> None:
-    """An empty list says what to do next."""
+def test_a_person_without_a_role_is_told_whom_to_ask(pages: Pages) -> None:
     shown = pages.signed_in("nobody").get("/organizations")
     assert shown.status == 200
     assert "Ask an administrator" in shown.text
 
 
 def test_a_closed_organization_stays_in_the_list(pages: Pages) -> None:
-    """Nothing is ever deleted."""
     slug = organization(pages)
     pages.administer(close_organization, slug=slug)
     shown = pages.signed_in("administrator").get("/organizations")
@@ -40,8 +37,8 @@ def test_a_closed_organization_stays_in_the_list(pages: Pages) -> None:
     assert "Closed" in row
 
 
-def test_an_administrator_makes_an_organization(pages: Pages) -> None:
-    """With its default group, in one form; the answer leads to its page."""
+def test_an_administrator_creates_an_organization(pages: Pages) -> None:
+    """With its default group, in one form."""
     browser, slug = pages.signed_in("administrator"), new_name()
     assert NEW in browser.get("/organizations").links
     made = browser.send(browser.get(NEW).form(NEW), name=" Chair & Co ", slug=slug, default_group="News")
@@ -52,8 +49,8 @@ def test_an_administrator_makes_an_organization(pages: Pages) -> None:
     assert groups(pages, slug)["News"].is_default
 
 
-def test_without_a_name_for_it_there_is_no_default_group_and_the_page_says_what_that_means(pages: Pages) -> None:
-    """docs/interface.md section D5: such submissions are refused, never taken for something wider."""
+def test_the_default_group_is_optional(pages: Pages) -> None:
+    """Submissions without a group are then refused, never applied to all groups. docs/interface.md section D5."""
     browser, slug = pages.signed_in("administrator"), new_name()
     assert "default_group_not_configured" in browser.get(NEW).text
     shown = browser.follow(browser.send(browser.get(NEW).form(NEW), name="Chair", slug=slug, default_group=" "))
@@ -72,8 +69,7 @@ def test_without_a_name_for_it_there_is_no_default_group_and_the_page_says_what_
         ("default_group", "\u202e"),
     ],
 )
-def test_what_cannot_be_is_refused_beside_its_field_and_stays_in_it(pages: Pages, field: str, value: str) -> None:
-    """The form comes back as it was typed."""
+def test_an_invalid_value_is_refused_and_kept(pages: Pages, field: str, value: str) -> None:
     browser = pages.signed_in("administrator")
     typed = {"name": "Chair", "slug": new_name(), "default_group": "News"} | {field: value}
     refused = browser.send(browser.get(NEW).form(NEW), **typed)
@@ -83,16 +79,14 @@ def test_what_cannot_be_is_refused_beside_its_field_and_stays_in_it(pages: Pages
 
 
 @pytest.mark.parametrize("name", ["admin", "viewer", "nobody"])
-def test_nobody_else_makes_one_nor_is_offered_to(pages: Pages, name: str) -> None:
-    """Only administrators."""
+def test_only_administrators_create_organizations(pages: Pages, name: str) -> None:
     browser = pages.signed_in(name)
     assert NEW not in browser.get("/organizations").links
     assert browser.get(NEW).status == 403
     assert browser.post(NEW, {"name": "Chair", "slug": new_name()}).status == 403
 
 
-def test_a_form_that_is_sent_twice_makes_one_organization(pages: Pages) -> None:
-    """The second one is told that the slug is taken."""
+def test_sending_the_form_twice_creates_one_organization(pages: Pages) -> None:
     browser, slug = pages.signed_in("administrator"), new_name()
     form = browser.get(NEW).form(NEW)
     assert browser.send(form, name="Chair", slug=slug).status == 303
@@ -101,7 +95,7 @@ def test_a_form_that_is_sent_twice_makes_one_organization(pages: Pages) -> None:
     assert 'id="slug-problem"' in again.html
 
 
-def test_the_list_is_kept_nowhere(pages: Pages) -> None:
-    """A person of another organization who uses the same machine finds no trace of it."""
-    reader = newcomer(pages, roles={"acme": "viewer"})
+def test_the_list_is_not_cached(pages: Pages) -> None:
+    """Another person at the same computer finds no trace of it."""
+    reader = new_person(pages, roles={"acme": "viewer"})
     assert reader.browser.get("/organizations").header("cache-control") == "no-store"

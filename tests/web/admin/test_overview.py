@@ -1,4 +1,4 @@
-"""The overview: charts with their figures, keys to look at, stores, and what to do where there is nothing yet.
+"""The overview: charts with their data, keys that need attention, stores, and empty states.
 
 docs/interface.md section D11.
 """
@@ -20,82 +20,82 @@ from tests.builders import execute, in_a_loop, migrated
 from tests.fakes import FakeClock
 from tests.limits.counting import patience
 from tests.services.valkey import Valkey
-from tests.web.admin.newcomers import new_name, newcomer
+from tests.web.admin.creation import new_name, new_person
 from tests.web.admin.opt_outs import DAY_S, Partner, clock_of, new_organization
-from tests.web.admin.pages import ROLES, Browser, Pages, Shown
+from tests.web.admin.pages import ROLES, Browser, PageResponse, Pages
 from tests.web.application import BASE_URL, Application
 
 
 @pytest.fixture
 def empty(database_url: str, clock: FakeClock) -> Iterator[Pages]:
-    """A deployment in which nothing was made."""
+    """A deployment without organizations and people."""
     with in_a_loop(migrated(database_url)) as (run, database):
         yield Pages(Application(run, database, clock))
 
 
-def figures(shown: Shown, caption: str) -> list[list[str]]:
-    """The table behind a chart, with its head, as text."""
-    table = shown.html.partition(f'aria-label="{caption}: the figures"')[2].partition("</table>")[0]
-    assert table, f"no figures of {caption}"
+def chart_data(shown: PageResponse, caption: str) -> list[list[str]]:
+    """Return the table of a chart, with its head, as text."""
+    table = shown.html.partition(f'aria-label="{caption}: data"')[2].partition("</table>")[0]
+    assert table, f"no data of {caption}"
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in table.split("<tr>")[1:]]
     return [[cell.strip() for cell in row] for row in rows]
 
 
-def tiles(shown: Shown) -> dict[str, tuple[str, str]]:
-    """What stands now, by channel: barred, and resubscribed."""
+def tiles(shown: PageResponse) -> dict[str, tuple[str, str]]:
+    """Return the current totals by channel: suppressed, and resubscribed."""
     line = r'<div class="tile">\s*<dt>(?:<a [^>]*>)?(.*?)(?:</a>)?</dt>\s*<dd>(.*?)</dd>\s*<dd class="beside">(.*?) '
     found = re.findall(line, shown.html)
-    return {channel: (barred, back) for channel, barred, back in found}
+    return {channel: (suppressed, resubscribed) for channel, suppressed, resubscribed in found}
 
 
-def of_one(browser: Browser, slug: str) -> Shown:
-    """The overview of one organization, chosen in the form."""
+def overview_of(browser: Browser, slug: str) -> PageResponse:
+    """Choose an organization in the form and return its overview."""
     return browser.send(browser.get("/").form("/"), organization=slug)
 
 
-PER_DAY, REASONS = "Opt-outs a day, last 30 days", "Opt-outs of the last 30 days"
+PER_DAY, REASONS = "Opt-outs per day, last 30 days", "Opt-outs in the last 30 days"
 
 
-def test_pictures_and_figures_of_one_organization(pages: Pages) -> None:
-    """What was recorded each day by channel, what stands now, and why: the organization is chosen in a form."""
+def test_the_overview_of_one_organization(pages: Pages) -> None:
+    """Opt-outs per day and channel, current totals, and reasons."""
     partner = new_organization(pages)
     partner.submit("a@example.com", {"address": "b@example.com", "reason": "complaint"}, "c@example.com")
     partner.submit("+14155550123", channel="sms")
     clock_of(pages).advance(60)
     partner.resubscribe("c@example.com")
-    shown = of_one(pages.signed_in("administrator"), partner.slug)
+    shown = overview_of(pages.signed_in("administrator"), partner.slug)
     assert partner.slug.title() in shown.title
     assert tiles(shown) == {"E-mail": ("2", "1"), "SMS": ("1", "0"), "Phone": ("0", "0")}
-    head, today, *earlier = figures(shown, PER_DAY)
+    head, today, *earlier = chart_data(shown, PER_DAY)
     assert head == ["Day", "E-mail", "SMS", "Phone"]
     assert today == ["2047-01-15", "3", "1", "0"]
     assert len(earlier) == 29
     assert {tuple(day[1:]) for day in earlier} == {("0", "0", "0")}
-    assert figures(shown, REASONS) == [
+    assert chart_data(shown, REASONS) == [
         ["Reason", "Opt-outs", "Share"],
         ["Unsubscribe", "3", "75.0 %"],
         ["Complaint", "1", "25.0 %"],
     ]
 
 
-def test_a_chart_says_in_words_what_it_shows(pages: Pages) -> None:
-    """For whoever does not see it, and over the bar of a day for whoever does."""
+def test_a_chart_has_a_text_alternative(pages: Pages) -> None:
+    """For screen readers, and as the tooltip of each day."""
     partner = new_organization(pages)
     partner.submit(*(f"p{number}@example.com" for number in range(7)))
-    shown = of_one(pages.signed_in("administrator"), partner.slug)
-    assert f'aria-label="{PER_DAY}: 7 in 30 days, at most 7 in one. The figures follow in a table."' in shown.html
+    shown = overview_of(pages.signed_in("administrator"), partner.slug)
+    assert f'aria-label="{PER_DAY}: 7 in 30 days, at most 7 per day. A table with the data follows."' in shown.html
     assert "<title>2047-01-15: 7 E-mail, 0 SMS, 0 Phone</title>" in shown.html
 
 
-def test_every_day_that_is_not_nought_is_seen_and_no_bar_leaves_the_chart(pages: Pages) -> None:
-    """Beside a day with very many; two that are nought have no bar."""
+def test_small_counts_are_visible_and_bars_fit_the_chart(pages: Pages) -> None:
+    """A single opt-out is visible beside a day with very many; days without one have no bar."""
     partner = new_organization(pages)
     partner.submit("first@example.com")
     clock_of(pages).advance(DAY_S / 24 * 23)
     partner = Partner(pages, partner.slug)
     partner.submit(*(f"p{number}@example.com" for number in range(2_500)))
-    browser = newcomer(pages, is_administrator=True).browser
-    shown = of_one(browser, partner.slug)
+    browser = new_person(pages, is_administrator=True).browser
+    shown = overview_of(browser, partner.slug)
     bars = re.findall(
         r'<rect class="series-1" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', shown.html
     )
@@ -108,60 +108,57 @@ def test_every_day_that_is_not_nought_is_seen_and_no_bar_leaves_the_chart(pages:
         assert y + height == pytest.approx(106, abs=0.2)
 
 
-def test_a_month_without_an_opt_out_is_said_in_words(pages: Pages) -> None:
-    """What stands now stays; the chart is empty."""
+def test_a_month_without_opt_outs_says_so(pages: Pages) -> None:
     partner = new_organization(pages)
     partner.submit("a@example.com")
     clock_of(pages).advance(31 * DAY_S)
-    shown = of_one(newcomer(pages, is_administrator=True).browser, partner.slug)
+    shown = overview_of(new_person(pages, is_administrator=True).browser, partner.slug)
     assert tiles(shown)["E-mail"] == ("1", "0")
     assert "Nobody opted out in the last 30 days" in shown.text
     assert '<rect class="series' not in shown.html
 
 
 @pytest.mark.parametrize("role", ["admin", "viewer"])
-def test_somebody_sees_the_sum_of_his_organizations_alone(pages: Pages, role: str) -> None:
-    """With the same figures as for each of them; another's page does not exist for him."""
+def test_totals_cover_visible_organizations_only(pages: Pages, role: str) -> None:
+    """The overview of another organization is not found."""
     one, two, hidden = (new_organization(pages) for _ in range(3))
     one.submit("a@example.com")
     two.submit("a@example.com", "b@example.com")
     hidden.submit(*(f"p{number}@example.com" for number in range(9)))
-    browser = newcomer(pages, roles={one.slug: role, two.slug: role}).browser  # type: ignore[dict-item]
+    browser = new_person(pages, roles={one.slug: role, two.slug: role}).browser  # type: ignore[dict-item]
     assert tiles(browser.get("/"))["E-mail"] == ("3", "0")
-    assert tiles(of_one(browser, two.slug))["E-mail"] == ("2", "0")
+    assert tiles(overview_of(browser, two.slug))["E-mail"] == ("2", "0")
     assert [name for name, _ in browser.get("/").form("/").values] == ["organization"]
     assert hidden.slug not in browser.get("/").html
     for slug in (hidden.slug, "none-such", "x" * 1_000, "<script>"):
         assert browser.get(f"/?organization={slug}").status == 404
 
 
-def test_with_one_organization_there_is_nothing_to_choose(pages: Pages) -> None:
-    """No form."""
+def test_one_organization_needs_no_filter(pages: Pages) -> None:
     partner = new_organization(pages)
     partner.submit("a@example.com")
-    shown = newcomer(pages, roles={partner.slug: "viewer"}).browser.get("/")
+    shown = new_person(pages, roles={partner.slug: "viewer"}).browser.get("/")
     assert tiles(shown)["E-mail"] == ("1", "0")
     assert [form.action for form in shown.forms] == ["/settings/sign-out"]
 
 
-def test_keys_that_were_refused_are_named_with_how_often(pages: Pages) -> None:
-    """At once, not only when the use of the minute is written; a link leads to the key."""
+def test_refused_keys_are_listed_with_counts(pages: Pages) -> None:
+    """Immediately, before the usage of the minute is written."""
     partner = new_organization(pages)
     partner.submit("a@example.com")
-    browser = newcomer(pages, roles={partner.slug: "viewer"}).browser
-    assert "no key was refused by a limit" in browser.get("/").text
+    browser = new_person(pages, roles={partner.slug: "viewer"}).browser
+    assert "No key was rate limited" in browser.get("/").text
     wrong = {"client_id": partner.key.client_id, "client_secret": "svc_cs_wrong", "grant_type": "client_credentials"}
     refused = [pages.app.ask_token(wrong).status for _ in range(12)]
     shown = browser.get("/")
     limits, failures = refused.count(429), refused.count(401)
     assert limits
-    assert f"{limits} refused by a limit, {failures} failed to authenticate" in shown.text
+    assert f"Requests rate limited: {limits}. Failed authentications: {failures}." in shown.text
     assert f"/settings/keys/{partner.key.client_id}" in shown.links
     assert "Alarm" not in shown.text
 
 
-def test_a_key_with_an_alarm_is_marked_for_a_week(pages: Pages) -> None:
-    """With the time of the alarm."""
+def test_an_alarm_is_shown_for_a_week(pages: Pages) -> None:
     partner = new_organization(pages)
     partner.submit("a@example.com")
 
@@ -170,31 +167,30 @@ def test_a_key_with_an_alarm_is_marked_for_a_week(pages: Pages) -> None:
         await trail.record(transaction, key, "client.reuse_alarm", key.id, at_ms=pages.app.clock.now_ms())
 
     pages.app.run(pages.app.database.write(alarm))
-    shown = newcomer(pages, roles={partner.slug: "viewer"}).browser.get("/")
+    shown = new_person(pages, roles={partner.slug: "viewer"}).browser.get("/")
     assert re.search(r"Nightly import Alarm A refresh token was used twice, 2047-01-15.08:00.UTC", shown.text)
     clock_of(pages).advance(7 * DAY_S)
-    shown = newcomer(pages, roles={partner.slug: "viewer"}).browser.get("/")
+    shown = new_person(pages, roles={partner.slug: "viewer"}).browser.get("/")
     assert "Alarm" not in shown.text
 
 
 @pytest.mark.parametrize("role", [*ROLES])
-def test_the_stores_are_shown_to_administrators(pages: Pages, role: str) -> None:
-    """They are nobody else's affair."""
+def test_only_administrators_see_the_stores(pages: Pages, role: str) -> None:
     Partner(pages, "acme").submit("a@example.com")
     Partner(pages, "bolt").submit("a@example.com")
     shown = pages.signed_in(role).get("/")
     assert shown.status == 200
-    assert ("Limit store" in shown.text) == (role == "administrator")
+    assert ("Rate limit store" in shown.text) == (role == "administrator")
     if role == "administrator":
         kind = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}[pages.app.database.kind]
-        assert re.search(rf"Database (Answers|Slow) {kind}, in [\d.]+ ms", shown.text)
-        assert "None This process counts by itself" in shown.text
+        assert re.search(rf"Database (OK|Slow) {kind}, [\d.]+ ms", shown.text)
+        assert "Rate limit store In this process" in shown.text
 
 
 def with_limiter(pages: Pages, limiter: Limiter) -> Browser:
-    """An administrator before an application that counts with it."""
+    """Return the browser of an administrator, with an application that uses this limiter."""
     Partner(pages, "acme").submit("a@example.com")
-    browser = newcomer(pages, is_administrator=True).browser
+    browser = new_person(pages, is_administrator=True).browser
     app = pages.app
     parts = Parts(
         database=app.database,
@@ -210,41 +206,40 @@ def with_limiter(pages: Pages, limiter: Limiter) -> Browser:
     return browser
 
 
-def test_a_limit_store_that_is_reached_is_said_to_be(pages: Pages, valkey: Valkey) -> None:
-    """All processes count together."""
+def test_a_working_limit_store_is_shown(pages: Pages, valkey: Valkey) -> None:
     with patience():
         limiter = pages.app.run(open_limiter(valkey.url, pages.app.clock))
     try:
-        assert "Limit store Reached All processes count together." in with_limiter(pages, limiter).get("/").text
+        assert "Rate limit store OK Shared by all processes." in with_limiter(pages, limiter).get("/").text
     finally:
         pages.app.run(limiter.close())
 
 
-def test_a_limit_store_that_is_lost_is_said_in_words_with_what_it_means(pages: Pages) -> None:
-    """Each process counts alone, and how much was counted so."""
+def test_an_unreachable_limit_store_is_explained(pages: Pages) -> None:
+    """With the number of requests that were counted locally."""
     limiter = pages.app.run(open_limiter("redis://127.0.0.1:1/0", pages.app.clock))
     try:
         browser = with_limiter(pages, limiter)
         for _ in range(3):
             pages.app.run(limiter.api("svc_ci_x", limit=60))
         shown = browser.get("/")
-        assert "Not reached Each process counts alone" in shown.text
-        assert "Counted alone so far: 3." in shown.text
+        assert "Unreachable Each process counts requests on its own" in shown.text
+        assert "Requests counted this way: 3." in shown.text
     finally:
         pages.app.run(limiter.close())
 
 
-def test_an_empty_deployment_says_what_to_do_next(empty: Pages) -> None:
-    """First an organization, then a key, then the first opt-out; each step leads to where it is done."""
-    browser = newcomer(empty, is_administrator=True).browser
+def test_an_empty_deployment_names_the_next_step(empty: Pages) -> None:
+    """First an organization, then a key, then the first opt-out."""
+    browser = new_person(empty, is_administrator=True).browser
     shown = browser.get("/")
     assert "/organizations/_new" in shown.links
     assert browser.get("/organizations/_new").status == 200
     empty.administer(create_organization, slug="acme", name="Acme", default_group="Newsletter")
     shown = browser.get("/")
-    assert "No opt-out yet, and no API key" in shown.text
+    assert "No opt-outs and no API keys yet" in shown.text
     assert "/settings/keys/new" in shown.links
-    viewer = newcomer(empty, roles={"acme": "viewer"}).browser.get("/")
+    viewer = new_person(empty, roles={"acme": "viewer"}).browser.get("/")
     assert "/settings/keys/new" not in viewer.links
     assert "An admin of your organization can create one" in viewer.text
     empty.administer(create_credential, label="Nightly", organizations=["acme"])
@@ -256,29 +251,28 @@ def test_an_empty_deployment_says_what_to_do_next(empty: Pages) -> None:
     assert tiles(browser.get("/"))["E-mail"] == ("1", "0")
 
 
-def test_somebody_without_a_role_is_told_whom_to_ask(pages: Pages) -> None:
-    """And offered nothing that would be refused."""
+def test_a_person_without_a_role_is_told_whom_to_ask(pages: Pages) -> None:
     shown = pages.signed_in("nobody").get("/")
-    assert "You have no role in an organization" in shown.text
+    assert "You have no role in any organization" in shown.text
     assert "/organizations/_new" not in shown.links
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "Zoë & 例", "{{ 7 * 7 }}"])
-def test_names_are_shown_as_they_are(pages: Pages, name: str) -> None:
-    """In the title, in the heading and in the box to choose from."""
+def test_names_are_escaped(pages: Pages, name: str) -> None:
+    """In the title, the heading and the select."""
     partner = new_organization(pages, new_name(), name)
     partner.submit("a@example.com")
-    shown = of_one(pages.signed_in("administrator"), partner.slug)
+    shown = overview_of(pages.signed_in("administrator"), partner.slug)
     assert shown.title.startswith(f"Overview: {name} · Stoplist")
     assert f"Overview: {name} Organization" in shown.text
     assert "<script>alert" not in shown.html
 
 
-def test_no_record_is_read_for_the_overview_so_that_it_costs_the_same_with_any_number(empty: Pages) -> None:
-    """It is shown from daily counts alone: also where there are no tables of records any more."""
+def test_the_overview_reads_no_records(empty: Pages) -> None:
+    """Only daily counts, so that its cost does not grow: it works even without the tables of records."""
     empty.administer(create_organization, slug="acme", name="Acme", default_group="Newsletter")
     Partner(empty, "acme").submit("a@example.com", "b@example.com")
-    browser = newcomer(empty, is_administrator=True).browser
+    browser = new_person(empty, is_administrator=True).browser
     for table in ("unsubscribes", "unsubscribe_versions", "submissions"):
         empty.app.run(execute(empty.app.database, f"DROP TABLE {table}"))
     for path in ("/", "/?organization=acme"):

@@ -5,37 +5,36 @@ from urllib.parse import quote
 import pytest
 
 from stoplist.staff.people import disable_person
-from tests.web.admin.newcomers import (
-    Newcomer,
+from tests.web.admin.creation import (
+    NewPerson,
     link_path,
     new_address,
-    newcomer,
+    new_person,
     organization,
     person,
     sign_in,
     turn_two_step_on,
     use_shown_link,
 )
-from tests.web.admin.pages import PASSWORD, Browser, Pages, Shown, email
+from tests.web.admin.pages import PASSWORD, Browser, PageResponse, Pages, email
 from tests.web.application import FORM
 
 PEOPLE, NEW = "/settings/people", "/settings/people/new"
 
 
-def sent(browser: Browser, path: str, **changes: str | None) -> Shown:
-    """The answer to the form of that page, filled in."""
+def submit_form(browser: Browser, path: str, **changes: str | None) -> PageResponse:
+    """Fill in and send the form of the page at `path`."""
     return browser.send(browser.get(path).form(path), **changes)
 
 
 def row_of(browser: Browser, address: str) -> str:
-    """What the table of people says of one."""
+    """Return the HTML of one person's row in the table."""
     html = browser.get(PEOPLE).html
     return html.partition(f'href="{PEOPLE}/{quote(address, safe="")}"')[2].partition("</tr>")[0]
 
 
-def test_an_administrator_sees_everybody(pages: Pages) -> None:
-    """Right, roles, two-step sign-in, last sign-in, state."""
-    browser, known = pages.signed_in("administrator"), newcomer(pages, roles={"acme": "admin", "bolt": "viewer"})
+def test_an_administrator_sees_everyone(pages: Pages) -> None:
+    browser, known = pages.signed_in("administrator"), new_person(pages, roles={"acme": "admin", "bolt": "viewer"})
     row = row_of(browser, known.email)
     for text in (">acme</a> (admin)", ">bolt</a> (viewer)", "Active", "UTC", "Off"):
         assert text in row
@@ -47,8 +46,8 @@ def test_an_administrator_sees_everybody(pages: Pages) -> None:
 @pytest.mark.parametrize(
     "path", ["", "/new", "/PERSON", "/PERSON/link", "/PERSON/disable", "/PERSON/enable", "/PERSON/administrator"]
 )
-def test_nobody_else_gets_there(pages: Pages, name: str, path: str) -> None:
-    """Neither pages nor forms, of others nor of oneself; and nobody learns who there is."""
+def test_only_administrators_reach_these_pages(pages: Pages, name: str, path: str) -> None:
+    """Neither pages nor forms, for others or themselves, and whether or not the person exists."""
     browser = pages.signed_in(name)
     for address in (email("viewer"), email(name), new_address()):
         target = PEOPLE + path.replace("PERSON", quote(address))
@@ -59,8 +58,8 @@ def test_nobody_else_gets_there(pages: Pages, name: str, path: str) -> None:
     assert PEOPLE not in browser.get("/settings/account").links
 
 
-def test_somebody_new_is_added_with_a_link_that_is_shown_once(pages: Pages) -> None:
-    """The form that is sent twice shows none and makes no second person."""
+def test_a_new_person_gets_a_link_that_is_shown_once(pages: Pages) -> None:
+    """Sending the form twice shows no link and creates no second person."""
     browser, address = pages.signed_in("administrator"), new_address()
     form = browser.get(NEW).form(NEW)
     made = browser.send(form, email=address, role="admin", org_slug="acme")
@@ -71,17 +70,17 @@ def test_somebody_new_is_added_with_a_link_that_is_shown_once(pages: Pages) -> N
     assert again.status == 422
     assert 'id="email-problem"' in again.html
     assert token not in again.html
-    assert "Link not used yet" in row_of(browser, address)
+    assert "Invited" in row_of(browser, address)
     assert token not in browser.get(f"{PEOPLE}/{quote(address)}").html
     assert use_shown_link(pages, made).status == 303
     assert person(pages, address).roles == {"acme": "admin"}
 
 
-def test_an_administrator_can_be_added_and_so_can_somebody_without_a_right(pages: Pages) -> None:
-    """An organization that stays chosen in the form means nothing then."""
+def test_a_person_may_start_as_administrator_or_without_access(pages: Pages) -> None:
+    """The form's organization is then ignored."""
     browser, address, other = pages.signed_in("administrator"), new_address(), new_address()
-    assert sent(browser, NEW, email=address, role="administrator", org_slug="acme").status == 200
-    assert sent(browser, NEW, email=other, role="none", org_slug="acme").status == 200
+    assert submit_form(browser, NEW, email=address, role="administrator", org_slug="acme").status == 200
+    assert submit_form(browser, NEW, email=other, role="none", org_slug="acme").status == 200
     assert (person(pages, address).is_administrator, person(pages, address).roles) == (True, {})
     assert (person(pages, other).is_administrator, person(pages, other).roles) == (False, {})
 
@@ -90,10 +89,9 @@ def test_an_administrator_can_be_added_and_so_can_somebody_without_a_right(pages
     ("field", "value"),
     [("email", "nobody"), ("email", email("admin")), ("role", "owner"), ("org_slug", "")],
 )
-def test_what_cannot_be_is_refused_beside_its_field_and_stays_in_it(pages: Pages, field: str, value: str) -> None:
-    """The form comes back as it was typed."""
+def test_an_invalid_value_is_refused_and_kept(pages: Pages, field: str, value: str) -> None:
     typed = {"email": new_address(), "role": "viewer", "org_slug": "acme"} | {field: value}
-    refused = sent(pages.signed_in("administrator"), NEW, **typed)
+    refused = submit_form(pages.signed_in("administrator"), NEW, **typed)
     assert refused.status == 422
     assert f'id="{field}-problem"' in refused.html
     kept = dict(refused.form(NEW).values)
@@ -102,15 +100,14 @@ def test_what_cannot_be_is_refused_beside_its_field_and_stays_in_it(pages: Pages
     }
 
 
-def test_an_address_of_nobody_has_no_page(pages: Pages) -> None:
-    """404."""
+def test_an_unknown_address_is_not_found(pages: Pages) -> None:
     assert pages.signed_in("administrator").get(f"{PEOPLE}/{quote(new_address())}").status == 404
     assert pages.signed_in("administrator").get(f"{PEOPLE}/none").status == 404
 
 
-def test_a_role_is_given_on_the_persons_page_and_holds_at_once(pages: Pages) -> None:
-    """Only organizations in which there is none yet are offered."""
-    browser, other, slug = pages.signed_in("administrator"), newcomer(pages), organization(pages)
+def test_a_role_is_added_and_applies_at_once(pages: Pages) -> None:
+    """Only organizations in which the person has no role are offered."""
+    browser, other, slug = pages.signed_in("administrator"), new_person(pages), organization(pages)
     assert other.browser.get(f"/organizations/{slug}").status == 404
     form = browser.get(other.page).form(f"{other.page}/role")
     done = browser.send(form, org_slug=slug, role="viewer")
@@ -122,9 +119,8 @@ def test_a_role_is_given_on_the_persons_page_and_holds_at_once(pages: Pages) -> 
 
 
 @pytest.mark.parametrize(("field", "value"), [("org_slug", ""), ("role", "owner")])
-def test_a_role_that_is_none_is_refused_beside_its_field(pages: Pages, field: str, value: str) -> None:
-    """The page comes back with the message."""
-    browser, other = pages.signed_in("administrator"), newcomer(pages)
+def test_an_invalid_role_is_refused_and_named(pages: Pages, field: str, value: str) -> None:
+    browser, other = pages.signed_in("administrator"), new_person(pages)
     typed = {"org_slug": "acme", "role": "viewer"} | {field: value}
     refused = browser.send(browser.get(other.page).form(f"{other.page}/role"), **typed)
     assert refused.status == 422
@@ -132,28 +128,28 @@ def test_a_role_that_is_none_is_refused_beside_its_field(pages: Pages, field: st
     assert person(pages, other.email).roles == {}
 
 
-def test_an_administrator_is_made_and_unmade_after_pages_that_say_so(pages: Pages) -> None:
-    """Either holds from the person's next page on."""
-    browser, other = pages.signed_in("administrator"), newcomer(pages)
+def test_administrators_are_added_and_removed(pages: Pages) -> None:
+    """After a page that states the consequences; the change applies to the next page the person opens."""
+    browser, other = pages.signed_in("administrator"), new_person(pages)
     path = f"{other.page}/administrator"
     assert path in browser.get(other.page).links
-    assert "may do everything" in browser.get(path).text
-    done = sent(browser, path)
+    assert "full access" in browser.get(path).text
+    done = submit_form(browser, path)
     assert done.location == f"{other.page}?note=administrator-made"
     assert other.browser.get(PEOPLE).status == 200
     path = f"{other.page}/no-administrator"
     assert path in browser.follow(done).links
-    assert sent(browser, path).location == f"{other.page}?note=administrator-unmade"
+    assert submit_form(browser, path).location == f"{other.page}?note=administrator-unmade"
     assert other.browser.get(PEOPLE).status == 403
 
 
-def test_a_person_is_disabled_and_enabled_after_pages_that_say_so(pages: Pages) -> None:
-    """Disabling ends sessions and links at once; enabling brings no session back."""
-    browser, other = pages.signed_in("administrator"), newcomer(pages)
-    link = sent(browser, f"{other.page}/link")
+def test_an_account_is_disabled_and_enabled(pages: Pages) -> None:
+    """Disabling ends sessions and links at once; enabling restores no session."""
+    browser, other = pages.signed_in("administrator"), new_person(pages)
+    link = submit_form(browser, f"{other.page}/link")
     path = f"{other.page}/disable"
-    assert "sessions end at once" in browser.get(path).text
-    done = sent(browser, path)
+    assert "sessions end immediately" in browser.get(path).text
+    done = submit_form(browser, path)
     assert done.location == f"{other.page}?note=person-disabled"
     assert other.browser.get("/organizations").status == 303
     assert pages.stranger().get(link_path(link)).status == 404
@@ -162,35 +158,35 @@ def test_a_person_is_disabled_and_enabled_after_pages_that_say_so(pages: Pages) 
     assert f"{other.page}/link" not in shown.links
     refused = browser.post(f"{other.page}/link")
     assert refused.status == 422
-    assert "enable the account first" in refused.text
-    assert sent(browser, f"{other.page}/enable").location == f"{other.page}?note=person-enabled"
+    assert "Enable it first" in refused.text
+    assert submit_form(browser, f"{other.page}/enable").location == f"{other.page}?note=person-enabled"
     assert other.browser.get("/organizations").status == 303
     assert sign_in(pages, other.email)[1].status == 303
 
 
 @pytest.mark.parametrize("way", ["no-administrator", "disable"])
-def test_nobody_closes_the_door_to_himself(pages: Pages, way: str) -> None:
-    """It is not offered, and refused: somebody who can undo it must remain."""
-    me = newcomer(pages, is_administrator=True)
+def test_administrators_cannot_lock_themselves_out(pages: Pages, way: str) -> None:
+    """Somebody who can undo it must remain."""
+    me = new_person(pages, is_administrator=True)
     assert f"{me.page}/{way}" not in me.browser.get(me.page).links
     refused = me.browser.post(f"{me.page}/{way}")
     assert refused.status == 403
-    assert "ask another administrator" in refused.text
+    assert "Ask another administrator" in refused.text
 
 
-def test_a_new_link_replaces_the_one_before_and_is_shown_once(pages: Pages) -> None:
-    """The page says so; the password is good until the link is used."""
-    browser, other = pages.signed_in("administrator"), newcomer(pages)
+def test_a_new_link_replaces_earlier_ones(pages: Pages) -> None:
+    """It is shown once, and the password stays valid until the link is used."""
+    browser, other = pages.signed_in("administrator"), new_person(pages)
     path = f"{other.page}/link"
     before = browser.get(path)
-    assert "A link that was made before is dead from then on" in before.text
-    assert "Turn it off" not in before.text
+    assert "Earlier links stop working" in before.text
+    assert "Turn off when" not in before.text
     first = browser.send(before.form(path))
     second = browser.send(before.form(path))
     assert link_path(first) != link_path(second)
     assert link_path(first) not in second.html
     assert "24 hours" in before.text
-    assert "it is not shown again" in second.text
+    assert "It will not be shown again" in second.text
     assert pages.stranger().get(link_path(first)).status == 404
     assert other.browser.get("/organizations").status == 200
     assert use_shown_link(pages, second).status == 303
@@ -198,23 +194,22 @@ def test_a_new_link_replaces_the_one_before_and_is_shown_once(pages: Pages) -> N
     assert pages.stranger().get(link_path(second)).status == 404
 
 
-def test_a_link_can_turn_two_step_sign_in_off_where_an_administrator_says_so(pages: Pages) -> None:
-    """Not otherwise: then the code is asked for after the new password."""
-    browser, other = pages.signed_in("administrator"), newcomer(pages)
+def test_a_link_turns_two_step_sign_in_off_on_request(pages: Pages) -> None:
+    """Otherwise the code is asked for after the new password."""
+    browser, other = pages.signed_in("administrator"), new_person(pages)
     turn_two_step_on(pages, other.browser)
     path = f"{other.page}/link"
     assert "lost both the authenticator app and the recovery codes" in browser.get(path).text
-    asked = use_shown_link(pages, sent(browser, path))
+    asked = use_shown_link(pages, submit_form(browser, path))
     assert asked.status == 200
-    assert "Enter the code" in asked.title
+    assert "Enter your code" in asked.title
     assert person(pages, other.email).has_two_step
-    assert use_shown_link(pages, sent(browser, path, without_two_step="yes")).status == 303
+    assert use_shown_link(pages, submit_form(browser, path, without_two_step="yes")).status == 303
     assert not person(pages, other.email).has_two_step
 
 
-def test_an_administrator_sees_and_ends_a_persons_sessions(pages: Pages) -> None:
-    """At once; the others go on."""
-    browser, other = pages.signed_in("administrator"), newcomer(pages)
+def test_an_administrator_ends_a_persons_session(pages: Pages) -> None:
+    browser, other = pages.signed_in("administrator"), new_person(pages)
     second, _ = sign_in(pages, other.email)
     forms = [form for form in browser.get(other.page).forms if form.action == f"{other.page}/end-session"]
     assert len(forms) == 2
@@ -224,9 +219,9 @@ def test_an_administrator_sees_and_ends_a_persons_sessions(pages: Pages) -> None
     assert browser.send(forms[0]).status == 404
 
 
-def test_an_organizations_admin_ends_nobodys_session(pages: Pages) -> None:
-    """Neither there nor by way of his own account."""
-    other = newcomer(pages, roles={"acme": "viewer"})
+def test_an_admin_of_an_organization_ends_no_sessions(pages: Pages) -> None:
+    """Neither on the person's page nor from the admin's own account."""
+    other = new_person(pages, roles={"acme": "viewer"})
     forms = pages.signed_in("administrator").get(other.page).forms
     (form,) = [form for form in forms if form.action == f"{other.page}/end-session"]
     admin = pages.signed_in("admin")
@@ -235,9 +230,8 @@ def test_an_organizations_admin_ends_nobodys_session(pages: Pages) -> None:
     assert other.browser.get("/organizations").status == 200
 
 
-def test_what_a_browser_says_of_itself_is_escaped(pages: Pages) -> None:
-    """It comes from whoever signs in."""
-    other: Newcomer = newcomer(pages)
+def test_user_agents_are_escaped(pages: Pages) -> None:
+    other: NewPerson = new_person(pages)
     browser = pages.stranger()
     form = browser.get("/settings/sign-in").form("/settings/sign-in")
     body = "&".join(f"{name}={quote(value)}" for name, value in form.filled(email=other.email, password=PASSWORD))

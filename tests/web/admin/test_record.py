@@ -1,4 +1,4 @@
-"""A record's page: what it bars, its whole history, and the changes by hand that begin there.
+"""The page of a record: what it blocks, its history, and manual changes.
 
 Source: docs/interface.md sections D5, D6 and D11.
 """
@@ -8,49 +8,50 @@ import pytest
 from stoplist.organizations.groups import create_group, retire_group
 from tests.builders import audit_rows
 from tests.web.admin.opt_outs import DAY_S, Partner, clock_of, group_id, new_organization, record_of
-from tests.web.admin.pages import Pages, Shown
+from tests.web.admin.pages import PageResponse, Pages
 
 EARLIER = "2047-01-10T09:30:15Z"
 
 
-def of_record(shown: Shown) -> str:
-    """What the page says is barred."""
-    return shown.text.partition("What it bars")[2].partition("The record Organization")[0]
+def blocks_section(shown: PageResponse) -> str:
+    """Return the text of the section on what the record blocks."""
+    return shown.text.partition(" Blocks ")[2].partition("Details Organization")[0]
 
 
-def test_it_says_what_is_barred_in_plain_words(pages: Pages) -> None:
-    """The group's own record bars its messages, that of all groups bars every one, and neither changes the other."""
+def test_a_record_states_what_it_blocks(pages: Pages) -> None:
+    """A group's record blocks its messages, the all-groups record blocks all; neither changes the other."""
     partner, browser = Partner(pages), pages.signed_in("viewer")
     partner.submit("plain@example.com", group_id=group_id(pages, "Reminders"))
     shown = browser.get(record_of(browser, "plain@example.com"))
-    assert "Acme Shoes may send no messages of Reminders by e-mail to this address." in of_record(shown)
-    assert "Messages of other groups are not barred by this record." in of_record(shown)
+    assert "Acme Shoes may not send Reminders messages by e-mail to this address." in blocks_section(shown)
+    assert "This record does not block messages of other groups." in blocks_section(shown)
 
     partner.submit("plain@example.com", all_groups=True)
     found = browser.post("/unsubscribes", {"address": "plain@example.com"})
     every, reminders = [link for link in found.links if link.rpartition("/")[2].isdigit()]
-    assert "Acme Shoes may send nothing by e-mail to this address" in of_record(browser.get(every))
-    assert "Nor any others: its record of all groups bars them." in of_record(browser.get(reminders))
+    assert "Acme Shoes may not send any messages by e-mail to this address." in blocks_section(browser.get(every))
+    assert "The record for all groups also blocks all other messages." in blocks_section(browser.get(reminders))
     assert every in browser.get(reminders).links
 
     clock_of(pages).advance(1)
     partner.resubscribe("plain@example.com", group_id=group_id(pages, "Reminders"))
     shown = browser.get(reminders)
-    assert "Nothing itself, since the person resubscribed." in of_record(shown)
-    assert "are barred all the same" in of_record(shown)
+    assert "This record blocks nothing, since the person resubscribed." in blocks_section(shown)
+    assert "are still suppressed" in blocks_section(shown)
 
 
-def test_a_resubscribed_address_is_barred_by_nothing(pages: Pages) -> None:
-    """And the page says so."""
+def test_a_resubscribed_record_blocks_nothing(pages: Pages) -> None:
     partner, browser = Partner(pages), pages.signed_in("viewer")
     partner.submit({"address": "again@example.com", "occurred_at": EARLIER})
     partner.resubscribe("again@example.com")
     shown = browser.get(record_of(browser, "again@example.com"))
-    assert "Nothing: messages of Newsletter by e-mail may be sent to this address." in of_record(shown)
+    assert "This record blocks nothing. Newsletter messages by e-mail may be sent to this address." in blocks_section(
+        shown
+    )
 
 
-def test_its_history_says_what_when_who_and_by_which_submission(pages: Pages) -> None:
-    """Every state that it ever had: when it happened, when it arrived, which key or person, which submission."""
+def test_history_shows_times_sender_and_submission(pages: Pages) -> None:
+    """Of every version of the record."""
     partner = Partner(pages, label="Shop <b>export</b>")
     sent = partner.submit(
         {"address": "history@example.com", "occurred_at": EARLIER, "reason": "complaint", "source": "form <i>7</i>"}
@@ -74,8 +75,8 @@ def test_its_history_says_what_when_who_and_by_which_submission(pages: Pages) ->
     assert "Printed on 2047-01-15 08:01:00 UTC by admin@people.example" in shown.text
 
 
-def test_an_earlier_change_leads_to_the_record_as_it_is_now(pages: Pages) -> None:
-    """A link that was kept goes on working after the record has changed; the title names no address."""
+def test_a_link_to_an_earlier_change_shows_the_current_record(pages: Pages) -> None:
+    """The title holds no address."""
     partner, browser = Partner(pages), pages.signed_in("viewer")
     partner.submit({"address": "kept.link@example.com", "occurred_at": EARLIER})
     path = record_of(browser, "kept.link@example.com")
@@ -86,8 +87,8 @@ def test_an_earlier_change_leads_to_the_record_as_it_is_now(pages: Pages) -> Non
     assert record_of(browser, "kept.link@example.com") != path
 
 
-def test_an_admin_resubscribes_by_hand_and_the_page_says_what_became_of_it(pages: Pages) -> None:
-    """With a stated reason and a date; nobody types the address again, and the audit has it."""
+def test_an_admin_resubscribes_manually(pages: Pages) -> None:
+    """With a stated reason and a time, without typing the address; the audit has it."""
     partner, browser = Partner(pages), pages.signed_in("admin")
     partner.submit({"address": "back@example.com", "occurred_at": EARLIER})
     path = record_of(browser, "back@example.com")
@@ -107,16 +108,16 @@ def test_an_admin_resubscribes_by_hand_and_the_page_says_what_became_of_it(pages
     assert (row.action, row.actor) == ("resubscribe.by_hand", "person admin@people.example")
 
 
-def test_a_resubscription_that_is_older_than_the_last_act_changes_nothing(pages: Pages) -> None:
-    """The page says so, and when the later act was."""
+def test_an_older_resubscription_changes_nothing(pages: Pages) -> None:
+    """The page shows the time of the later act."""
     partner, browser = Partner(pages), pages.signed_in("admin")
     partner.submit({"address": "outranked@example.com", "occurred_at": "2047-01-12T10:11:12Z"})
     path = record_of(browser, "outranked@example.com")
     form = browser.get(f"{path}/resubscribe").form(f"{path}/resubscribe")
     shown = browser.follow(browser.send(form, occurred_at="2047-01-11T00:00", stated_reason="An old letter"))
-    assert "Nothing was changed" in shown.text
+    assert "Nothing changed" in shown.text
     assert "Last known act2047-01-12 10:11:12 UTC" in shown.text
-    assert "may send no messages" in shown.text
+    assert "may not send Newsletter messages" in shown.text
 
 
 @pytest.mark.parametrize(
@@ -130,8 +131,8 @@ def test_a_resubscription_that_is_older_than_the_last_act_changes_nothing(pages:
         ({"occurred_at": "2047-01-14T00:00", "stated_reason": "x" * 201}, "stated_reason"),
     ],
 )
-def test_a_resubscription_needs_a_date_and_a_stated_reason(pages: Pages, typed: dict[str, str], field: str) -> None:
-    """Refused beside the field, with what was typed kept and nothing recorded."""
+def test_a_resubscription_needs_a_time_and_a_stated_reason(pages: Pages, typed: dict[str, str], field: str) -> None:
+    """Typed values are kept and nothing is recorded."""
     partner, browser = new_organization(pages), pages.signed_in("administrator")
     partner.submit({"address": "needs@example.com", "occurred_at": EARLIER})
     path = f"/unsubscribes/{partner.slug}/email/1/resubscribe"
@@ -139,24 +140,24 @@ def test_a_resubscription_needs_a_date_and_a_stated_reason(pages: Pages, typed: 
     assert shown.status == 422
     assert f'id="{field}-problem"' in shown.html
     assert {name: text.strip() for name, text in typed.items()}.items() <= dict(shown.form(path).values).items()
-    assert "may send no messages" in browser.get(path.removesuffix("/resubscribe")).text
+    assert "may not send Newsletter messages" in browser.get(path.removesuffix("/resubscribe")).text
 
 
-def test_an_admin_opts_a_resubscribed_address_out_again(pages: Pages) -> None:
-    """From the record, at once, where no time is stated."""
+def test_an_admin_opts_an_address_out_again(pages: Pages) -> None:
+    """As of now if no time is given."""
     partner, browser = Partner(pages), pages.signed_in("admin")
     partner.resubscribe("wavers@example.com")
     path = record_of(browser, "wavers@example.com")
     assert f"{path}/unsubscribe" in browser.get(path).links
     form = browser.get(f"{path}/unsubscribe").form(f"{path}/unsubscribe")
     shown = browser.follow(browser.send(form, reason="legal", stated_reason="Letter of a lawyer"))
-    assert "takes the place of the resubscription" in shown.text
+    assert "replaces the resubscription" in shown.text
     assert "Legal" in shown.text
 
 
 @pytest.mark.parametrize("change", ["resubscribe", "unsubscribe"])
-def test_who_may_not_change_is_refused_and_offered_nothing(pages: Pages, change: str) -> None:
-    """A viewer is told that it is not his, and an outsider that there is nothing."""
+def test_only_admins_change_records(pages: Pages, change: str) -> None:
+    """403 for viewers, 404 for outsiders, and no links for either."""
     partner, viewer = Partner(pages), pages.signed_in("viewer")
     partner.submit(f"not.{change}@example.com")
     path = record_of(viewer, f"not.{change}@example.com")
@@ -169,8 +170,7 @@ def test_who_may_not_change_is_refused_and_offered_nothing(pages: Pages, change:
     assert pages.app.value("SELECT COUNT(*) AS number FROM submissions") == before
 
 
-def test_what_a_retired_group_holds_is_shown_and_stays_as_it_is(pages: Pages) -> None:
-    """No button, and a refusal for whoever sends the form all the same."""
+def test_records_of_a_retired_group_are_fixed(pages: Pages) -> None:
     partner = new_organization(pages, "tired")
     group = pages.administer(create_group, org_slug="tired", name="Old news").group_id
     partner.submit("tired@example.com", group_id=group)
@@ -184,27 +184,27 @@ def test_what_a_retired_group_holds_is_shown_and_stays_as_it_is(pages: Pages) ->
 
 
 @pytest.mark.parametrize("number", ["0", "99999", "-1", "x", "9" * 30, "1.0", "\u0661"])
-def test_a_number_without_a_change_is_nothing(pages: Pages, number: str) -> None:
-    """As is one of another organization."""
+def test_an_unknown_change_is_not_found(pages: Pages, number: str) -> None:
+    """Nor is one of another organization."""
     assert pages.signed_in("administrator").get(f"/unsubscribes/acme/email/{number}").status == 404
     assert pages.signed_in("viewer").get("/unsubscribes/bolt/email/1").status == 404
 
 
-def test_a_source_in_another_script_does_not_turn_the_page_around(pages: Pages) -> None:
-    """What partners sent stands for itself, in an element that isolates it."""
+def test_text_direction_marks_are_isolated(pages: Pages) -> None:
+    """Text of partners stands in an element that isolates it."""
     browser = pages.signed_in("viewer")
     Partner(pages).submit({"address": "around@example.com", "source": "\u202e<b>evil\u202c"})
     shown = browser.get(record_of(browser, "around@example.com"))
     assert shown.html.count("\u202e") == shown.html.count("<bdi>\u202e&lt;b&gt;evil\u202c</bdi>") == 2
 
 
-def test_an_act_that_counts_no_more_is_told(pages: Pages) -> None:
-    """After a reversal no act of the person is known, and the page says what that means."""
+def test_a_reversed_act_no_longer_counts(pages: Pages) -> None:
+    """After a reversal no act of the person is known, and the page says so."""
     sent = Partner(pages).submit("reversed@example.com")
     browser = pages.signed_in("administrator")
     path = f"/unsubscribes/{sent['submission_id']}/reverse"
     browser.send(browser.get(path).form(path))
     clock_of(pages).advance(DAY_S / 24)
     shown = browser.get(record_of(browser, "reversed@example.com"))
-    assert "None counts: any opt-out takes effect" in shown.text
+    assert "None. Any new opt-out takes effect." in shown.text
     assert "Correction" in shown.text

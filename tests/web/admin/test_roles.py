@@ -1,4 +1,4 @@
-"""Every way into the pages, tried by every role, by nobody, and by the admin of another organization with these ids.
+"""Every route of the pages, requested by every role, without a session, and by the admin of another organization.
 
 The routes come from the application; one without a row fails. docs/interface.md section D11.
 """
@@ -13,29 +13,28 @@ from stoplist import ids
 from stoplist.staff.people import set_role
 from stoplist.web.admin.screens import ROUTES
 from stoplist.web.request_context import SIGN_IN_LINK_PATH, SIGN_IN_PATH
-from tests.web.admin.newcomers import groups, new_address, new_name, newcomer, organization
-from tests.web.admin.pages import PASSWORD, Browser, Form, Pages, Shown
+from tests.web.admin.creation import groups, new_address, new_name, new_person, organization
+from tests.web.admin.pages import PASSWORD, Browser, Form, PageResponse, Pages
 
-# What browsers and pages do is the same whatever the interpreter.
+# The result does not depend on the interpreter.
 pytestmark = pytest.mark.slow
 
-WHO = ("administrator", "admin", "viewer", "both", "other", "nobody", "stranger")
-"""`admin` and `viewer` are of the organization whose ids are tried; `both` is its admin and viewer of another; `other`
-is admin of another; `nobody` has signed in and has no role; `stranger` has not signed in."""
+CALLERS = ("administrator", "admin", "viewer", "both", "other", "nobody", "stranger")
+"""`admin` and `viewer` belong to the organization of the ids; `both` is its admin and viewer of another one; `other` is
+admin of another one; `nobody` has signed in and has no role; `stranger` has not signed in."""
 
-# What the seven are answered. `in`: asked to sign in.
-ANYBODY = "200 200 200 200 200 200 200"
+# The statuses for the seven callers. `in`: redirected to the sign-in page.
 SIGNED_IN = "200 200 200 200 200 200 in"
-SEERS = "200 200 200 200 404 404 in"
+MEMBERS = "200 200 200 200 404 404 in"
 ADMINS = "200 200 403 200 404 404 in"
-OPERATORS = "200 403 403 403 403 403 in"
-OPERATORS_OF_IT = "200 403 403 403 404 404 in"
+ADMINISTRATORS = "200 403 403 403 403 403 in"
+VISIBLE_TO_MEMBERS = "200 403 403 403 404 404 in"
 AUDITORS = "200 200 403 200 200 403 in"
-DOES = {"200": "303"}
+STATUS_OF_POST = {"200": "303"}
 
 
 class Sample:
-    """An organization of its own with a key, a group, an opt-out, and a person."""
+    """A new organization with a key, a group, an opt-out and a person."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
@@ -52,13 +51,13 @@ class Sample:
         )
         self.submission_id = answer.json()["submission_id"]
         self.seq = "1"
-        self.person = newcomer(pages, roles={self.slug: "viewer"})
+        self.person = new_person(pages, roles={self.slug: "viewer"})
         self.email = self.person.email.replace("@", "%40")
         self.session = session_of(self.person.browser)
 
-    def browser(self, who: str) -> Browser:
-        """The browser of one of WHO; a person is made for it."""
-        if who == "stranger":
+    def browser(self, caller: str) -> Browser:
+        """Create a person for one of CALLERS and return their browser."""
+        if caller == "stranger":
             return self.pages.stranger()
         roles: dict[str, Any] = {
             "admin": {self.slug: "admin"},
@@ -66,7 +65,7 @@ class Sample:
             "both": {self.slug: "admin", "bolt": "viewer"},
             "other": {"bolt": "admin"},
         }
-        return newcomer(self.pages, is_administrator=who == "administrator", roles=roles.get(who)).browser
+        return new_person(self.pages, is_administrator=caller == "administrator", roles=roles.get(caller)).browser
 
     def path(self, template: str) -> str:
         values = {
@@ -86,9 +85,9 @@ class Sample:
 
 
 class Row(NamedTuple):
-    """What the seven are answered; for a post, the page with its form (the same path if empty) and what is filled in.
+    """The expected statuses; for a post, the page with the form (the same path if empty) and the values to fill in.
 
-    `before` is done first by an administrator.
+    `before` prepares the sample as an administrator.
     """
 
     expected: str
@@ -96,13 +95,13 @@ class Row(NamedTuple):
     filled: Callable[[Sample], dict[str, Any]] = lambda sample: {}
     before: Callable[[Sample], None] = lambda sample: None
 
-    def of(self, who: str) -> str:
-        return self.expected.split()[WHO.index(who)]
+    def status_for(self, caller: str) -> str:
+        return self.expected.split()[CALLERS.index(caller)]
 
 
-def does(expected: str, page: str = "", before: Callable[[Sample], None] = lambda sample: None, **filled: Any) -> Row:
-    """A post that is answered by a redirect where it is done; values may be functions of the sample."""
-    codes = " ".join(DOES.get(code, code) for code in expected.split())
+def posts(expected: str, page: str = "", before: Callable[[Sample], None] = lambda sample: None, **filled: Any) -> Row:
+    """Return the row of a post that answers with a redirect on success; values may be functions of the sample."""
+    codes = " ".join(STATUS_OF_POST.get(code, code) for code in expected.split())
     return Row(codes, page, lambda sample: {k: v(sample) if callable(v) else v for k, v in filled.items()}, before)
 
 
@@ -132,14 +131,14 @@ def post(sample: Sample, template: str) -> None:
 
 
 def session_of(browser: Browser) -> str:
-    """What names the session of this browser, found in the database: pages offer to end others alone."""
+    """Return the session_id of this browser from the database, since pages only show those of other sessions."""
     found: str = browser.app.value(
         "SELECT session_id FROM sessions WHERE session_hash = :hash", hash=ids.hash_secret(browser.token)
     )
     return found
 
 
-def form_to(page: Shown, path: str) -> Form:
+def form_to(page: PageResponse, path: str) -> Form:
     (found,) = [form for form in page.forms if form.method == "post" and form.action.replace("@", "%40") == path]
     return found
 
@@ -166,7 +165,7 @@ ROWS: dict[str, Row] = {
     "GET /settings/keys": Row(SIGNED_IN),
     "GET /settings/keys/new": Row(SIGNED_IN),
     "POST /settings/keys/new": Row(
-        "200 200 422 200 404 422 in",  # whoever has no such form sends another's
+        "200 200 422 200 404 422 in",  # a person without such a form sends that of another
         "/settings/keys/new",
         lambda sample: {
             "label": "New",
@@ -175,88 +174,88 @@ ROWS: dict[str, Row] = {
             "permissions": ["read"],
         },
     ),
-    f"GET {KEY}": Row(SEERS),
-    f"GET {KEY}/sheet": Row(SEERS),
+    f"GET {KEY}": Row(MEMBERS),
+    f"GET {KEY}/sheet": Row(MEMBERS),
     f"GET {KEY}/edit": Row(ADMINS),
-    f"POST {KEY}/edit": does(ADMINS, label="Another"),
-    f"POST {KEY}/limits": does(OPERATORS, f"{KEY}/edit", api_per_minute="100"),
+    f"POST {KEY}/edit": posts(ADMINS, label="Another"),
+    f"POST {KEY}/limits": posts(ADMINISTRATORS, f"{KEY}/edit", api_per_minute="100"),
     f"GET {KEY}/replace": Row(ADMINS),
     f"POST {KEY}/replace": Row(ADMINS),
     f"GET {KEY}/rotate": Row(ADMINS),
     f"POST {KEY}/rotate": Row(ADMINS),
     f"GET {KEY}/revoke": Row(ADMINS),
-    f"POST {KEY}/revoke": does(ADMINS),
+    f"POST {KEY}/revoke": posts(ADMINS),
     f"GET {KEY}/deactivate": Row(ADMINS),
-    f"POST {KEY}/deactivate": does(ADMINS),
+    f"POST {KEY}/deactivate": posts(ADMINS),
     f"GET {KEY}/activate": Row(ADMINS),
-    f"POST {KEY}/activate": does(ADMINS, before=deactivated),
+    f"POST {KEY}/activate": posts(ADMINS, before=deactivated),
     "GET /unsubscribes": Row(SIGNED_IN),
     "POST /unsubscribes": Row(SIGNED_IN, "-", lambda sample: {"address": "ann@example.com"}),
-    "GET /unsubscribes/{submission_id}": Row(SEERS),
-    "GET /unsubscribes/{submission_id}/reverse": Row(OPERATORS_OF_IT),
-    "POST /unsubscribes/{submission_id}/reverse": Row(OPERATORS_OF_IT.replace("200", "303")),
-    f"GET {FEED}": Row(SEERS),
+    "GET /unsubscribes/{submission_id}": Row(MEMBERS),
+    "GET /unsubscribes/{submission_id}/reverse": Row(VISIBLE_TO_MEMBERS),
+    "POST /unsubscribes/{submission_id}/reverse": Row(VISIBLE_TO_MEMBERS.replace("200", "303")),
+    f"GET {FEED}": Row(MEMBERS),
     f"GET {FEED}/add": Row(ADMINS),
-    f"POST {FEED}/add": does(ADMINS, address="bob@example.com", stated_reason="He called."),
-    f"GET {FEED}/{{seq}}": Row(SEERS),
+    f"POST {FEED}/add": posts(ADMINS, address="bob@example.com", stated_reason="A phone call."),
+    f"GET {FEED}/{{seq}}": Row(MEMBERS),
     f"GET {FEED}/{{seq}}/unsubscribe": Row(ADMINS),
-    f"POST {FEED}/{{seq}}/unsubscribe": does(ADMINS, stated_reason="She called."),
+    f"POST {FEED}/{{seq}}/unsubscribe": posts(ADMINS, stated_reason="A phone call."),
     f"GET {FEED}/{{seq}}/resubscribe": Row(ADMINS),
-    f"POST {FEED}/{{seq}}/resubscribe": does(ADMINS, stated_reason="She wrote.", occurred_at="2047-01-15T07:00"),
+    f"POST {FEED}/{{seq}}/resubscribe": posts(ADMINS, stated_reason="A letter.", occurred_at="2047-01-15T07:00"),
     "GET /organizations": Row(SIGNED_IN),
-    "GET /organizations/_new": Row(OPERATORS),
-    "POST /organizations/_new": does(OPERATORS, slug=lambda sample: new_name(), name="New", default_group=""),
-    f"GET {ORG}": Row(SEERS),
+    "GET /organizations/_new": Row(ADMINISTRATORS),
+    "POST /organizations/_new": posts(ADMINISTRATORS, slug=lambda sample: new_name(), name="New", default_group=""),
+    f"GET {ORG}": Row(MEMBERS),
     f"GET {ORG}/rename": Row(ADMINS),
-    f"POST {ORG}/rename": does(ADMINS, name="Another"),
-    f"GET {ORG}/close": Row(OPERATORS),
-    f"POST {ORG}/close": does(OPERATORS),
+    f"POST {ORG}/rename": posts(ADMINS, name="Another"),
+    f"GET {ORG}/close": Row(ADMINISTRATORS),
+    f"POST {ORG}/close": posts(ADMINISTRATORS),
     f"GET {ORG}/groups/new": Row(ADMINS),
-    f"POST {ORG}/groups/new": does(ADMINS, name="Offers"),
+    f"POST {ORG}/groups/new": posts(ADMINS, name="Offers"),
     f"GET {GROUP}/rename": Row(ADMINS),
-    f"POST {GROUP}/rename": does(ADMINS, name="News"),
+    f"POST {GROUP}/rename": posts(ADMINS, name="News"),
     f"GET {GROUP}/retire": Row(ADMINS),
-    f"POST {GROUP}/retire": does(ADMINS),
+    f"POST {GROUP}/retire": posts(ADMINS),
     f"GET {GROUP}/default": Row(ADMINS),
-    f"POST {GROUP}/default": does(ADMINS, before=another_group),
+    f"POST {GROUP}/default": posts(ADMINS, before=another_group),
     f"GET {ORG}/no-default": Row(ADMINS),
-    f"POST {ORG}/no-default": does(ADMINS),
+    f"POST {ORG}/no-default": posts(ADMINS),
     f"GET {ORG}/people/new": Row(ADMINS),
     f"POST {ORG}/people/new": Row(ADMINS, "", lambda sample: {"email": new_address(), "role": "viewer"}),
     f"GET {MEMBER}": Row(ADMINS),
-    f"POST {MEMBER}/role": does(ADMINS, MEMBER, role="admin"),
+    f"POST {MEMBER}/role": posts(ADMINS, MEMBER, role="admin"),
     f"GET {MEMBER}/remove": Row(ADMINS),
-    f"POST {MEMBER}/remove": does(ADMINS),
+    f"POST {MEMBER}/remove": posts(ADMINS),
     f"GET {MEMBER}/link": Row(ADMINS),
-    # Somebody who has a password: a link would open that account.
+    # This person has a password: a link would open their account.
     f"POST {MEMBER}/link": Row("200 403 404 403 404 404 in"),
-    "GET /settings/people": Row(OPERATORS),
-    "GET /settings/people/new": Row(OPERATORS),
+    "GET /settings/people": Row(ADMINISTRATORS),
+    "GET /settings/people/new": Row(ADMINISTRATORS),
     "POST /settings/people/new": Row(
-        OPERATORS, "", lambda sample: {"email": new_address(), "org_slug": sample.slug, "role": "viewer"}
+        ADMINISTRATORS, "", lambda sample: {"email": new_address(), "org_slug": sample.slug, "role": "viewer"}
     ),
-    f"GET {PERSON}": Row(OPERATORS),
-    f"POST {PERSON}/role": does(OPERATORS, PERSON, org_slug="bolt", role="admin"),
-    f"POST {PERSON}/end-session": does(OPERATORS, PERSON),
-    f"GET {PERSON}/link": Row(OPERATORS),
+    f"GET {PERSON}": Row(ADMINISTRATORS),
+    f"POST {PERSON}/role": posts(ADMINISTRATORS, PERSON, org_slug="bolt", role="admin"),
+    f"POST {PERSON}/end-session": posts(ADMINISTRATORS, PERSON),
+    f"GET {PERSON}/link": Row(ADMINISTRATORS),
     f"POST {PERSON}/link": Row("200 403 404 403 404 404 in"),
-    f"GET {PERSON}/administrator": Row(OPERATORS),
-    f"POST {PERSON}/administrator": does(OPERATORS),
-    f"GET {PERSON}/no-administrator": Row(OPERATORS),
-    f"POST {PERSON}/no-administrator": does(OPERATORS, before=an_administrator),
-    f"GET {PERSON}/disable": Row(OPERATORS),
-    f"POST {PERSON}/disable": does(OPERATORS),
-    f"GET {PERSON}/enable": Row(OPERATORS),
-    f"POST {PERSON}/enable": does(OPERATORS, before=disabled),
+    f"GET {PERSON}/administrator": Row(ADMINISTRATORS),
+    f"POST {PERSON}/administrator": posts(ADMINISTRATORS),
+    f"GET {PERSON}/no-administrator": Row(ADMINISTRATORS),
+    f"POST {PERSON}/no-administrator": posts(ADMINISTRATORS, before=an_administrator),
+    f"GET {PERSON}/disable": Row(ADMINISTRATORS),
+    f"POST {PERSON}/disable": posts(ADMINISTRATORS),
+    f"GET {PERSON}/enable": Row(ADMINISTRATORS),
+    f"POST {PERSON}/enable": posts(ADMINISTRATORS, before=disabled),
     f"GET {ACCOUNT}": Row(SIGNED_IN),
-    f"POST {ACCOUNT}/password": does(
+    f"POST {ACCOUNT}/password": posts(
         SIGNED_IN, ACCOUNT, current=PASSWORD, new="another pass phrase", repeated="another pass phrase"
     ),
-    # The session of somebody else.
+    # The session of another person.
     f"POST {ACCOUNT}/end-session": Row(
         "303 404 404 404 404 404 in", "-", lambda sample: {"session_id": sample.session}
     ),
-    f"POST {ACCOUNT}/end-other-sessions": does(SIGNED_IN, "-"),
+    f"POST {ACCOUNT}/end-other-sessions": posts(SIGNED_IN, "-"),
     f"GET {ACCOUNT}/two-step": Row(SIGNED_IN),
     f"POST {ACCOUNT}/two-step": Row("422 422 422 422 422 422 in", "", lambda sample: {"code": "000000"}),
     f"GET {ACCOUNT}/two-step-off": Row(SIGNED_IN),
@@ -266,34 +265,34 @@ ROWS: dict[str, Row] = {
 }
 
 
-def test_every_way_in_has_a_row() -> None:
-    """A page that nobody thought about who may see it cannot be there."""
-    assert sorted(f"{way.method} {way.path}" for way in ROUTES) == sorted(ROWS)
+def test_every_route_has_a_row() -> None:
+    """So that access to every new page is decided."""
+    assert sorted(f"{route.method} {route.path}" for route in ROUTES) == sorted(ROWS)
 
 
-@pytest.mark.parametrize("way", ROWS)
-def test_a_way_in_is_open_to_whom_it_should_be(pages: Pages, way: str) -> None:
-    """Even the form that an administrator would send does nothing for somebody who may not."""
-    row, sample = ROWS[way], None
+@pytest.mark.parametrize("route", ROWS)
+def test_routes_are_open_to_the_right_callers(pages: Pages, route: str) -> None:
+    """Even the form that an administrator would send does nothing for somebody without the right."""
+    row, sample = ROWS[route], None
     answers: dict[str, str] = {}
-    # Those who are refused first: they leave everything as it was for the next one.
-    for who in reversed(WHO):
-        sample = sample or fresh(pages, row)
-        answers[who] = said(asked(way, row, sample, sample.browser(who)))
-        if way.startswith("POST") and answers[who] in ("200", "303"):
+    # Callers that are refused come first: they leave the sample unchanged for the next one.
+    for caller in reversed(CALLERS):
+        sample = sample or new_sample(pages, row)
+        answers[caller] = outcome(send(route, row, sample, sample.browser(caller)))
+        if route.startswith("POST") and answers[caller] in ("200", "303"):
             sample = None
-    assert answers == {who: row.of(who) for who in WHO}
+    assert answers == {caller: row.status_for(caller) for caller in CALLERS}
 
 
-def fresh(pages: Pages, row: Row) -> Sample:
+def new_sample(pages: Pages, row: Row) -> Sample:
     sample = Sample(pages)
     row.before(sample)
     return sample
 
 
-def asked(way: str, row: Row, sample: Sample, browser: Browser) -> Shown:
-    """The answer to this browser."""
-    method, template = way.split()
+def send(route: str, row: Row, sample: Sample, browser: Browser) -> PageResponse:
+    """Send a request to the route from this browser."""
+    method, template = route.split()
     path = sample.path(template)
     if method == "GET":
         return browser.get(path)
@@ -304,16 +303,16 @@ def asked(way: str, row: Row, sample: Sample, browser: Browser) -> Shown:
 
 
 def form_of(browser: Browser, sample: Sample, page: str, path: str) -> Form:
-    """The form as this person has it; as an administrator has it, where this person has none."""
-    for somebody in (browser, sample.browser("administrator")):
-        found = [form for form in somebody.get(sample.path(page)).forms if form.action.replace("@", "%40") == path]
+    """Return the form of the page; if this person has none, that of an administrator."""
+    for viewer in (browser, sample.browser("administrator")):
+        found = [form for form in viewer.get(sample.path(page)).forms if form.action.replace("@", "%40") == path]
         if found:
             return found[0]
     raise AssertionError(f"{page} has no form for {path}")
 
 
-def said(answer: Shown) -> str:
-    """The status, or `in` where the answer is to sign in."""
+def outcome(answer: PageResponse) -> str:
+    """Return the status, or `in` for a redirect to the sign-in page."""
     path, _, query = (answer.location or "").partition("?")
     if answer.status == 303 and path == SIGN_IN_PATH and not query.startswith("note="):
         return "in"
@@ -331,8 +330,8 @@ def said(answer: Shown) -> str:
         "/organizations/bolt/people/{email:path}/link",
     ],
 )
-def test_ids_of_another_organization_are_not_reached_by_way_of_ones_own(pages: Pages, template: str) -> None:
-    """The path says `bolt`, of which this person is admin; the id is another's."""
+def test_ids_of_another_organization_are_not_found(pages: Pages, template: str) -> None:
+    """The path says `bolt`, of which this person is admin; the id belongs to another organization."""
     sample = Sample(pages)
     browser = sample.browser("other")
     path = sample.path(template)
@@ -341,8 +340,8 @@ def test_ids_of_another_organization_are_not_reached_by_way_of_ones_own(pages: P
         assert browser.post(path, {"name": "Taken"}).status in (403, 404)
 
 
-def test_a_role_that_is_taken_away_is_gone_with_the_next_request(pages: Pages) -> None:
-    """The session goes on; what it may does not."""
+def test_a_removed_role_ends_with_the_next_request(pages: Pages) -> None:
+    """The session continues without the role."""
     sample = Sample(pages)
     browser = sample.person.browser
     assert browser.get(f"/organizations/{sample.slug}").status == 200

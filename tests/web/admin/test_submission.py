@@ -1,4 +1,4 @@
-"""A submission's page, and taking it back. docs/interface.md sections D6 and D11, Reversing."""
+"""The page of a submission, and its reversal. docs/interface.md sections D6 and D11, Reversing."""
 
 from urllib.parse import urlencode
 
@@ -7,17 +7,17 @@ import pytest
 from stoplist.oauth.credentials import Changes, update_credential
 from tests.builders import audit_rows
 from tests.web.admin.opt_outs import Partner, clock_of, new_organization, record_of
-from tests.web.admin.pages import Pages, Shown
+from tests.web.admin.pages import PageResponse, Pages
 
 
-def shown_counts(shown: Shown) -> dict[str, str]:
-    """The hidden fields that say what the reader was shown."""
+def shown_counts(shown: PageResponse) -> dict[str, str]:
+    """Return the hidden fields with the counts that the page shows."""
     (form,) = [form for form in shown.forms if form.action.endswith("/reverse")]
     return dict(form.values)
 
 
-def test_it_says_who_sent_it_when_from_where_and_what_it_did(pages: Pages) -> None:
-    """With its counts, and a way to every record."""
+def test_a_submission_shows_sender_time_and_counts(pages: Pages) -> None:
+    """With a link to every record."""
     partner = new_organization(pages, "batch")
     partner.submit("known@example.com")
     sent = partner.submit("one@example.com", "two@example.com", "known@example.com")
@@ -29,8 +29,7 @@ def test_it_says_who_sent_it_when_from_where_and_what_it_did(pages: Pages) -> No
     assert "one@example.com" in shown.text
 
 
-def test_its_records_come_page_by_page(pages: Pages) -> None:
-    """In the order of their numbers, none twice."""
+def test_records_are_listed_page_by_page(pages: Pages) -> None:
     partner = new_organization(pages, "many")
     sent = partner.submit(*(f"person{number}@example.com" for number in range(120)))
     browser, seen, path = pages.signed_in("administrator"), [], f"/unsubscribes/{sent['submission_id']}"
@@ -41,8 +40,7 @@ def test_its_records_come_page_by_page(pages: Pages) -> None:
     assert seen == [str(number) for number in range(1, 121)]
 
 
-def test_a_place_that_no_list_has_is_nowhere(pages: Pages) -> None:
-    """A number that no database can hold, and what is none."""
+def test_an_invalid_page_is_not_found(pages: Pages) -> None:
     sent = new_organization(pages, "places").submit("one@example.com")
     browser = pages.signed_in("administrator")
     for page in ("", "/reverse"):
@@ -51,18 +49,17 @@ def test_a_place_that_no_list_has_is_nowhere(pages: Pages) -> None:
             assert browser.get(target).status == 404
 
 
-def test_one_that_changed_nothing_says_so(pages: Pages) -> None:
-    """Its items met records that had their status already."""
+def test_a_submission_without_changes_says_so(pages: Pages) -> None:
     partner = new_organization(pages, "quiet")
     partner.submit({"address": "same@example.com", "occurred_at": "2047-01-10T00:00:00Z"})
     sent = partner.submit("same@example.com")
     shown = pages.signed_in("administrator").get(f"/unsubscribes/{sent['submission_id']}")
-    assert "Nothing that can be seen" in shown.text
+    assert "No records were changed." in shown.text
     assert not [link for link in shown.links if link.endswith("/reverse")]
 
 
-def test_an_administrator_reverses_it_after_seeing_the_counts(pages: Pages) -> None:
-    """What returns to what, what is left out and why; then exactly that is done, and both submissions say so."""
+def test_an_administrator_reverses_a_submission(pages: Pages) -> None:
+    """The page shows what returns and what is left out; the reversal does exactly that."""
     partner = new_organization(pages, "mistake")
     partner.submit({"address": "before@example.com", "status": "resubscribed", "occurred_at": "2047-01-10T00:00:00Z"})
     sent = partner.submit("new@example.com", "before@example.com", "again@example.com", "changed@example.com")
@@ -73,30 +70,30 @@ def test_an_administrator_reverses_it_after_seeing_the_counts(pages: Pages) -> N
     page = browser.get(path)
     assert shown_counts(page) == {"restored": "1", "corrected": "1", "superseded": "1", "confirmed": "1"}
     assert "Reverse 2 records" in page.text
-    left_out = page.text.partition("What is left out, and why")[2]
-    assert "again@example.com Sent again since" in left_out
-    assert "changed@example.com A later change stands" in left_out
+    left_out = page.text.partition("Left out Address")[2]
+    assert "again@example.com Submitted again later" in left_out
+    assert "changed@example.com Changed later" in left_out
     assert "new@example.com" not in left_out
 
     done = browser.follow(browser.send(page.form(path)))
     assert "The submission was reversed." in done.text
-    assert "Taken back already2" in done.text
-    assert "Nothing is left to take back." in done.text
+    assert "Already reversed2" in done.text
+    assert "Nothing is left to reverse." in done.text
     assert "new@example.com" not in done.text
     assert "Correction" in browser.get(record_of(browser, "new@example.com")).text
     before = browser.get(record_of(browser, "before@example.com"))
     assert "Resubscribed" in before.text
-    assert f"took back submission {sent['submission_id']}" in before.text
+    assert f"reversed submission {sent['submission_id']}" in before.text
     shown = browser.get(f"/unsubscribes/{sent['submission_id']}")
-    assert "It was reversed" in shown.text
+    assert "back in their earlier state" in shown.text
     reversals = [link for link in shown.links if link.startswith("/unsubscribes/sub_") and "/reverse" not in link]
     assert f"/unsubscribes/{sent['submission_id']}" in browser.get(reversals[0]).links
     row = pages.app.run(audit_rows(pages.app.database))[-1]
     assert (row.action, row.actor) == ("submission.reverse", "person administrator@people.example")
 
 
-def test_a_change_meanwhile_is_refused_with_the_new_counts(pages: Pages) -> None:
-    """Nobody takes back anything else than what was shown."""
+def test_changed_counts_must_be_confirmed_again(pages: Pages) -> None:
+    """Only what was shown is reversed."""
     partner = new_organization(pages, "meanwhile")
     sent = partner.submit("one@example.com", "two@example.com")
     browser, path = pages.signed_in("administrator"), f"/unsubscribes/{sent['submission_id']}/reverse"
@@ -107,12 +104,11 @@ def test_a_change_meanwhile_is_refused_with_the_new_counts(pages: Pages) -> None
     assert "look at the new counts" in refused.text
     assert "Reverse 1 record" in refused.text
     assert shown_counts(refused)["confirmed"] == "1"
-    assert "It was reversed" not in browser.get(f"/unsubscribes/{sent['submission_id']}").text
+    assert "back in their earlier state" not in browser.get(f"/unsubscribes/{sent['submission_id']}").text
     assert "The submission was reversed." in browser.follow(browser.send(refused.form(path))).text
 
 
-def test_a_form_sent_twice_takes_back_once(pages: Pages) -> None:
-    """The second is refused, since the counts are others."""
+def test_sending_the_form_twice_reverses_once(pages: Pages) -> None:
     sent = new_organization(pages, "double").submit("one@example.com")
     browser, path = pages.signed_in("administrator"), f"/unsubscribes/{sent['submission_id']}/reverse"
     form = browser.get(path).form(path)
@@ -125,20 +121,19 @@ def test_a_form_sent_twice_takes_back_once(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize("counts", [{}, {"restored": "x"}, {"restored": "-1"}, {"corrected": "9" * 40}])
-def test_nothing_is_taken_back_without_the_counts(pages: Pages, counts: dict[str, str]) -> None:
-    """A form that nobody was shown is refused."""
+def test_a_reversal_needs_the_counts(pages: Pages, counts: dict[str, str]) -> None:
     sent = new_organization(pages).submit("one@example.com")
     browser, path = pages.signed_in("administrator"), f"/unsubscribes/{sent['submission_id']}/reverse"
     page = browser.get(path)
     typed = {} if not counts else shown_counts(page) | counts
     refused = browser.post(path, typed)
     assert refused.status == 422
-    assert "The counts that you were shown are missing" in refused.text
+    assert "The counts to confirm are missing" in refused.text
     assert shown_counts(browser.get(path))["corrected"] == "1"
 
 
-def test_only_administrators_reverse_and_only_those_who_see_it_look_at_it(pages: Pages) -> None:
-    """An admin of the organization reads it and is refused the reversal; for others there is nothing."""
+def test_only_administrators_reverse(pages: Pages) -> None:
+    """Admins and viewers of the organization see the submission; for others it is not found."""
     sent = Partner(pages).submit("only.administrators@example.com")
     path = f"/unsubscribes/{sent['submission_id']}"
     for name, looking, reversing in (("admin", 200, 403), ("viewer", 200, 403), ("other", 404, 404)):
@@ -153,8 +148,8 @@ def test_only_administrators_reverse_and_only_those_who_see_it_look_at_it(pages:
     assert "only.administrators@example.com CreatedUnsubscribed" in pages.signed_in("viewer").get(path).text
 
 
-def test_a_key_that_the_reader_may_not_see_stands_by_its_id(pages: Pages) -> None:
-    """The submission is the organization's; the label of a key that covers another one now is not."""
+def test_an_invisible_key_is_shown_by_its_id(pages: Pages) -> None:
+    """Its label is hidden if the key now covers another organization only."""
     partner = Partner(pages, label="Secret project")
     sent = partner.submit("moved.key@example.com")
     path, viewer = f"/unsubscribes/{sent['submission_id']}", pages.signed_in("viewer")
@@ -168,8 +163,7 @@ def test_a_key_that_the_reader_may_not_see_stands_by_its_id(pages: Pages) -> Non
 
 
 @pytest.mark.parametrize("submission_id", ["sub_x", "acme", "sub_" + "0" * 22, "sub_" + "0" * 21 + "%00", "<script>"])
-def test_what_is_no_submission_is_nothing(pages: Pages, submission_id: str) -> None:
-    """Malformed or unknown alike."""
+def test_an_unknown_submission_is_not_found(pages: Pages, submission_id: str) -> None:
     for path in (f"/unsubscribes/{submission_id}", f"/unsubscribes/{submission_id}/reverse"):
         shown = pages.signed_in("administrator").get(path)
         assert shown.status == 404

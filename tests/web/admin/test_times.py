@@ -1,4 +1,4 @@
-"""Days and times of forms, which are UTC. docs/interface.md section D10."""
+"""Parsing of days and times in forms. docs/interface.md section D10."""
 
 import pytest
 
@@ -7,7 +7,6 @@ from stoplist.web.admin.times import DAY_MS, read_day_ms, read_moment
 
 
 def test_a_day_begins_at_midnight_utc() -> None:
-    """Whatever the clock of the browser says; nothing typed is no day."""
     assert read_day_ms("1970-01-02", field="from") == DAY_MS
     assert read_day_ms("", field="from") is None
 
@@ -22,8 +21,8 @@ def test_a_day_begins_at_midnight_utc() -> None:
         ("", None),
     ],
 )
-def test_a_time_is_read_as_browsers_send_it(typed: str, read: str | None) -> None:
-    """With or without seconds, and as UTC."""
+def test_times_are_read_as_browsers_send_them(typed: str, read: str | None) -> None:
+    """With or without seconds, as UTC."""
     assert read_moment(typed, field="occurred_at") == read
 
 
@@ -31,8 +30,7 @@ def test_a_time_is_read_as_browsers_send_it(typed: str, read: str | None) -> Non
     "typed",
     ["today", "20470115", "2047-02-29", "0000-01-01", "2047-1-1", "2047-W01-1", "\u0662047-01-01", "2047-01-01Z"],
 )
-def test_what_is_no_day_is_refused_at_its_field(typed: str) -> None:
-    """Nothing is guessed."""
+def test_an_invalid_day_is_refused(typed: str) -> None:
     with pytest.raises(Refused) as refusal:
         read_day_ms(typed, field="from")
     assert refusal.value.field == "from"
@@ -41,8 +39,8 @@ def test_what_is_no_day_is_refused_at_its_field(typed: str) -> None:
 @pytest.mark.parametrize(
     "typed", ["now", "2047-01-15", "2047-01-15T24:00", "2047-01-15T08:60", "2047-01-15T08:00+01:00", "2047-02-29T08:00"]
 )
-def test_what_is_no_time_is_refused_at_its_field(typed: str) -> None:
-    """An offset too: the field says UTC."""
+def test_an_invalid_time_is_refused(typed: str) -> None:
+    """A time with an offset too: the field is UTC."""
     with pytest.raises(Refused) as refusal:
         read_moment(typed, field="occurred_at")
     assert refusal.value.field == "occurred_at"

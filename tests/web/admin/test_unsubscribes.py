@@ -1,4 +1,4 @@
-"""The search for an address over everything that a person may see. docs/interface.md sections D5, D7 and D11."""
+"""The search for an address in all visible organizations. docs/interface.md sections D5, D7 and D11."""
 
 import pytest
 
@@ -9,14 +9,14 @@ from tests.web.admin.pages import Pages
 PATH = "/unsubscribes"
 
 
-def test_an_address_is_found_in_any_spelling_in_every_organization_that_the_person_sees(pages: Pages) -> None:
-    """A complaint names an address, not an organization: what each holds of it is shown, with a way to the record."""
+def test_an_address_is_found_in_all_visible_organizations(pages: Pages) -> None:
+    """In any spelling, with links to the records."""
     Partner(pages, "acme").submit("everywhere@example.com", all_groups=True)
     Partner(pages, "bolt").submit({"address": "everywhere@example.com", "reason": "complaint"})
     browser = pages.signed_in("both")
     shown = browser.send(browser.get(PATH).form(PATH), address="  Everywhere@EXAMPLE.com ")
     assert shown.status == 200
-    for text in ("Acme Shoes", "Every message", "Bolt & Nut", "Messages of Newsletter", "Complaint", "2 records bar"):
+    for text in ("Acme Shoes", "All messages", "Bolt & Nut", "Newsletter messages", "Complaint", "2 records block"):
         assert text in shown.text
     records = [
         link for link in shown.links if link.startswith(("/unsubscribes/acme/email/", "/unsubscribes/bolt/email/"))
@@ -26,51 +26,50 @@ def test_an_address_is_found_in_any_spelling_in_every_organization_that_the_pers
         assert browser.get(path).status == 200
 
 
-def test_what_somebody_may_not_see_is_not_found(pages: Pages) -> None:
-    """Neither the record nor the organization of others is on the page."""
+def test_invisible_records_are_not_found(pages: Pages) -> None:
+    """Neither the record nor its organization is on the page."""
     Partner(pages, "bolt").submit("elsewhere@example.com")
     shown = pages.signed_in("viewer").post(PATH, {"address": "elsewhere@example.com"})
-    assert "No opt-out found" in shown.text
-    assert "the one organization that you see" in shown.text
+    assert "No records found" in shown.text
+    assert "in 1 organization." in shown.text
     assert "bolt" not in shown.html.lower()
     assert "Bolt" in pages.signed_in("other").post(PATH, {"address": "elsewhere@example.com"}).text
 
 
-def test_a_phone_number_is_looked_for_in_text_messages_and_calls(pages: Pages) -> None:
-    """In the spelling of the one who complains."""
+def test_a_phone_number_is_searched_in_sms_and_phone(pages: Pages) -> None:
+    """In any spelling."""
     partner = Partner(pages)
     partner.submit("+442079460958", channel="sms")
     partner.submit("+442079460958", channel="phone", all_groups=True)
     shown = pages.signed_in("viewer").post(PATH, {"address": "+44 (0)20 7946 0958"})
     assert {"/unsubscribes/acme/sms", "/unsubscribes/acme/phone"} <= set(shown.links)
     assert "+442079460958" in shown.text
-    assert "by SMS and phone" in shown.text
+    assert "Searched SMS and phone in" in shown.text
 
 
-def test_a_group_that_the_record_of_all_groups_bars_is_said_to_be_barred(pages: Pages) -> None:
-    """Somebody who resubscribed to one group gets nothing while all groups are barred."""
+def test_a_group_suppressed_by_the_all_groups_record_is_marked(pages: Pages) -> None:
+    """Somebody who resubscribed to one group gets nothing while all groups are suppressed."""
     partner = Partner(pages)
-    partner.submit("stays.barred@example.com", all_groups=True)
-    partner.resubscribe("stays.barred@example.com", group_id=group_id(pages, "Reminders"))
-    shown = pages.signed_in("viewer").post(PATH, {"address": "stays.barred@example.com"})
-    assert "Nothing itself, but all groups are barred" in shown.text
-    assert "One record bars messages" in shown.text
+    partner.submit("stays.suppressed@example.com", all_groups=True)
+    partner.resubscribe("stays.suppressed@example.com", group_id=group_id(pages, "Reminders"))
+    shown = pages.signed_in("viewer").post(PATH, {"address": "stays.suppressed@example.com"})
+    assert "Nothing, but all groups are suppressed" in shown.text
+    assert "1 record blocks messages" in shown.text
 
 
-def test_a_search_that_finds_nothing_says_where_it_looked_and_what_to_do_next(pages: Pages) -> None:
-    """Nothing found is an answer too; whoever may add is told that it can be added."""
+def test_an_empty_search_result_names_the_next_step(pages: Pages) -> None:
+    """Admins are told how to add an opt-out."""
     asked = {"address": "Not.Known@Example.com"}
     shown = pages.signed_in("admin").post(PATH, asked)
-    assert "No opt-out found" in shown.text
+    assert "No records found" in shown.text
     assert "not.known@example.com" in shown.text
-    assert "add it by hand" in shown.text
-    assert "add it by hand" not in pages.signed_in("viewer").post(PATH, asked).text
-    assert "all 2 organizations that you see" in pages.signed_in("both").post(PATH, asked).text
+    assert "Add opt-out" in shown.text
+    assert "Add opt-out" not in pages.signed_in("viewer").post(PATH, asked).text
+    assert "in 2 organizations." in pages.signed_in("both").post(PATH, asked).text
 
 
 @pytest.mark.parametrize("typed", ["jane@", "not an address", "", "020 7946 0958", "+44" + "9" * 10_000, "<script>@x"])
-def test_what_is_no_address_is_refused_beside_the_field_and_kept(pages: Pages, typed: str) -> None:
-    """The message stands at the field, which holds what was typed, escaped."""
+def test_an_invalid_address_is_refused_and_kept(pages: Pages, typed: str) -> None:
     shown = pages.signed_in("viewer").post(PATH, {"address": typed})
     assert shown.status == 422
     assert 'id="address-problem"' in shown.html
@@ -78,8 +77,7 @@ def test_what_is_no_address_is_refused_beside_the_field_and_kept(pages: Pages, t
     assert "<script>" not in shown.html
 
 
-def test_an_address_stands_in_no_link_no_title_and_no_header(pages: Pages) -> None:
-    """It is posted and answered on the same page, and nothing leads on with it."""
+def test_an_address_is_in_no_link_title_or_header(pages: Pages) -> None:
     Partner(pages).submit("quiet@example.com")
     shown = pages.signed_in("viewer").post(PATH, {"address": "quiet@example.com"})
     assert shown.status == 200
@@ -88,8 +86,8 @@ def test_an_address_stands_in_no_link_no_title_and_no_header(pages: Pages) -> No
     assert "quiet" not in led
 
 
-def test_the_organizations_are_listed_with_their_channels(pages: Pages) -> None:
-    """Those that the person sees, closed ones included; nobody else's."""
+def test_visible_organizations_are_listed_with_channels(pages: Pages) -> None:
+    """Closed ones included."""
     pages.administer(create_organization, slug="aged", name="Shut for good", default_group="Newsletter")
     Partner(pages, "aged").submit("kept@example.com")
     pages.administer(close_organization, slug="aged")
@@ -102,29 +100,28 @@ def test_the_organizations_are_listed_with_their_channels(pages: Pages) -> None:
     assert not [link for link in pages.signed_in("viewer").get(PATH).links if "/bolt/" in link or "/aged/" in link]
 
 
-def test_among_hundreds_of_organizations_one_is_found_by_name_or_slug(pages: Pages) -> None:
-    """The page stays short, and says how many it leaves out."""
+def test_many_organizations_are_searched_by_name_or_slug(pages: Pages) -> None:
+    """The page stays short and states how many are not shown."""
     for number in range(60):
         pages.administer(create_organization, slug=f"chain-{number}", name=f"Chain Store {number}")
     browser = pages.signed_in("administrator")
     everything = browser.get(PATH)
     assert len([link for link in everything.links if link.endswith("/email")]) == 50
-    assert "more: find one by its name or slug" in everything.text
+    assert "more. Enter a name or slug" in everything.text
     finding = next(form for form in everything.forms if form.method == "get")
     found = browser.send(finding, organization="STORE 57")
     assert [link for link in found.links if link.endswith("/email")] == ["/unsubscribes/chain-57/email"]
-    assert "No organization that you see" in browser.send(finding, organization="nowhere").text
+    assert "No organization matches" in browser.send(finding, organization="nowhere").text
 
 
-def test_somebody_without_an_organization_is_told_whom_to_ask(pages: Pages) -> None:
-    """There is nothing to search, and the page says why."""
+def test_a_person_without_a_role_is_told_whom_to_ask(pages: Pages) -> None:
     shown = pages.signed_in("nobody").get(PATH)
     assert "Ask an administrator" in shown.text
     assert not [form for form in shown.forms if form.action == PATH]
 
 
-def test_the_id_of_a_submission_leads_to_it(pages: Pages) -> None:
-    """A partner names its batch by it; one of somebody else's organization is not there."""
+def test_a_submission_id_leads_to_the_submission(pages: Pages) -> None:
+    """One of another organization is not found."""
     submission_id = Partner(pages, "bolt").submit("batch@example.com")["submission_id"]
     browser, viewer = pages.signed_in("other"), pages.signed_in("viewer")
     shown = browser.follow(browser.post(PATH, {"address": f" {submission_id} "}))
@@ -135,8 +132,8 @@ def test_the_id_of_a_submission_leads_to_it(pages: Pages) -> None:
         assert "There is no submission of that id" in refused.text
 
 
-def test_a_record_leads_to_the_search_for_its_address_everywhere(pages: Pages) -> None:
-    """The address is posted there, and stands in no address line."""
+def test_a_record_searches_its_address_everywhere(pages: Pages) -> None:
+    """By POST, so that no URL holds the address."""
     for slug in ("acme", "bolt"):
         Partner(pages, slug).submit("twofold@example.com")
     browser = pages.signed_in("both")
@@ -144,12 +141,11 @@ def test_a_record_leads_to_the_search_for_its_address_everywhere(pages: Pages) -
     (record,) = [link for link in found.links if link.startswith("/unsubscribes/acme/email/")]
     shown = browser.get(record)
     everywhere = browser.send(shown.form(PATH))
-    assert "2 records bar messages" in everywhere.text
+    assert "2 records block messages" in everywhere.text
     assert not any("twofold" in link for link in shown.links)
 
 
-def test_what_changed_nothing_does_not_look_like_success(pages: Pages) -> None:
-    """Whoever resubscribes somebody who opted out later sees a warning, and why."""
+def test_a_change_without_effect_is_a_warning(pages: Pages) -> None:
     partner = Partner(pages)
     partner.submit({"address": "later@example.com", "occurred_at": "2047-01-10T08:00:00Z"})
     browser = pages.signed_in("admin")
@@ -159,12 +155,12 @@ def test_what_changed_nothing_does_not_look_like_success(pages: Pages) -> None:
         if link.startswith("/unsubscribes/acme/email/")
     ]
     form = browser.get(f"{record}/resubscribe")
-    assert "After the last known act, 2047-01-10 08:00:00 UTC" in form.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "Must be after the last known act, 2047-01-10 08:00:00 UTC" in form.text.replace("\N{NO-BREAK SPACE}", " ")
     answers = {
         day: browser.follow(
             browser.send(form.form(f"{record}/resubscribe"), occurred_at=f"2047-01-{day}T08:00", stated_reason="x")
         )
         for day in ("09", "11")
     }
-    assert '<p class="warning" role="status">Nothing was changed' in answers["09"].html
+    assert '<p class="warning" role="status">Nothing changed' in answers["09"].html
     assert '<p class="note" role="status">The resubscription was recorded' in answers["11"].html

@@ -1,1 +1,1 @@
-"""The pages: what people do with opt-outs, keys and organizations in a browser. One .py and one .html a screen."""
+"""The pages for people: opt-outs, keys, organizations and accounts in a browser. One .py and one .html per screen."""

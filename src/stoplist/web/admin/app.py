@@ -1,4 +1,4 @@
-"""The pages behind one gate: who is signed in, whose page a post comes from, and what a refusal looks like.
+"""The ASGI application of all screens: sessions, the origin check of posts, and error pages.
 
 Source: docs/interface.md sections D10 and D11.
 """
@@ -60,14 +60,14 @@ HEADERS: Headers = [
 ]
 _STATUS_OF_REFUSED = ((Missing, 404), (Forbidden, 403), (Refused, 422))
 _TITLES = {
-    400: "This request cannot be understood",
-    403: "This is not yours to do",
-    404: "There is nothing here",
-    405: "This cannot be done here",
-    422: "This cannot be done",
-    429: "Too many at once",
-    500: "Something went wrong here",
-    503: "The service is not available at the moment",
+    400: "Invalid request",
+    403: "Not allowed",
+    404: "Page not found",
+    405: "Method not allowed",
+    422: "Request could not be completed",
+    429: "Too many requests",
+    500: "Something went wrong",
+    503: "Service temporarily unavailable",
 }
 
 
@@ -76,9 +76,9 @@ class Admin:
 
     def __init__(self, admin: AdminContext, concurrency: PerSourceConcurrency) -> None:
         self._admin_context, self._concurrency = admin, concurrency
-        paths = dict.fromkeys(way.path for way in ROUTES)
-        routes = [Route(path, _Screen(self, [way for way in ROUTES if way.path == path])) for path in paths]
-        self._routes = Router(routes, redirect_slashes=False, default=_nothing_here)
+        paths = dict.fromkeys(route.path for route in ROUTES)
+        routes = [Route(path, _Screen(self, [route for route in ROUTES if route.path == path])) for path in paths]
+        self._routes = Router(routes, redirect_slashes=False, default=_page_not_found)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_context_of(scope).route = "pages/*"
@@ -89,38 +89,38 @@ class Admin:
             await self._send_error(scope, send, _status_of(refusal), refusal.text)
 
     async def answer(self, routes: list[PageRoute], scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request to one of these ways, which have one path."""
+        """Answer a request; `routes` are the methods of one path."""
         context = request_context_of(scope)
         context.route = routes[0].path
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        way = next((way for way in routes if way.method == method), None)
-        if way is None:
+        route = next((route for route in routes if route.method == method), None)
+        if route is None:
             allow = ", ".join(
-                sorted({way.method for way in routes} | {"HEAD" for way in routes if way.method == "GET"})
+                sorted({route.method for route in routes} | {"HEAD" for route in routes if route.method == "GET"})
             )
-            raise MethodNotAllowed("This page takes no such request.", allow=allow)
-        if way.method == "POST":
+            raise MethodNotAllowed("This page does not accept requests of this method.", allow=allow)
+        if route.method == "POST":
             refuse_other_sites(scope["headers"], base_url=self._admin_context.base_url)
         request = await self._page_request(scope, context)
         scope["stoplist.page_request"] = request
-        if way.method == "POST" and (request.person is not None or way.is_open):
+        if route.method == "POST" and (request.person is not None or route.is_open):
             form = await self._read_form(scope, receive)
-            # A form may take a minute to arrive, and its sender lose session and rights meanwhile.
+            # A form may take a minute to arrive; meanwhile the session or the rights of its sender may have ended.
             request = await self._page_request(scope, context)
             request.form, scope["stoplist.page_request"] = form, request
-        if request.person is None and not way.is_open:
+        if request.person is None and not route.is_open:
             await _send(send, request, _to_sign_in(scope))
             return
-        await _send(send, request, await _handled(way, request))
+        await _send(send, request, await _run_handler(route, request))
 
     async def _page_request(self, scope: Scope, context: RequestContext) -> PageRequest:
         headers: Headers = scope["headers"]
         token = cookies.session_token(headers)
-        found = None
+        session = None
         if token:
             with self._concurrency.acquire(context.source_ip):
-                found = await find_session(self._admin_context.database, self._admin_context.clock, token)
-        person = None if found is None else found.person
+                session = await find_session(self._admin_context.database, self._admin_context.clock, token)
+        person = None if session is None else session.person
         is_administrator = person is not None and person.is_administrator
         return PageRequest(
             admin=self._admin_context,
@@ -133,7 +133,7 @@ class Admin:
                 request_id=context.request_id,
             ),
             person=person,
-            session_id="" if found is None else found.session_id,
+            session_id="" if session is None else session.session_id,
             session_token=token,
             user_agent=header_value(headers, b"user-agent").decode("latin-1"),
             path=scope["path_params"],
@@ -142,7 +142,7 @@ class Admin:
 
     async def _read_form(self, scope: Scope, receive: Receive) -> Fields:
         if not is_form(header_value(scope["headers"], b"content-type")):
-            raise Refused("The form came in another format than pages send: go back and try again.")
+            raise Refused("The form was sent in an unsupported format. Go back and try again.")
         return read_fields(await read_body(receive, scope["headers"], max_bytes=MAX_FORM_BYTES))
 
     def _error_page(self, scope: Scope) -> Callable[..., object]:
@@ -164,30 +164,30 @@ class Admin:
 
 
 class _Screen:
-    """One path, as Starlette wants it."""
+    """The Starlette endpoint of one path."""
 
     def __init__(self, admin: Admin, routes: list[PageRoute]) -> None:
-        self._admin, self._ways = admin, routes
+        self._admin, self._page_routes = admin, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._admin.answer(self._ways, scope, receive, send)
+        await self._admin.answer(self._page_routes, scope, receive, send)
 
 
-async def _handled(way: PageRoute, request: PageRequest) -> Answer:
-    """What the screen answers; its form once more, with what was typed, where that cannot be done."""
-    if way.again is None:
-        return await way.handler(request)
+async def _run_handler(route: PageRoute, request: PageRequest) -> Answer:
+    """Return the answer of the screen. If it refuses, return its form again with the typed values and the refusal."""
+    if route.on_refusal is None:
+        return await route.handler(request)
     try:
-        return await way.handler(request)
+        return await route.handler(request)
     except (Missing, Forbidden):
         raise
     except RateLimited as error:
         request.refusal = Refused(error.text)
-        page = await way.again(request)
+        page = await route.on_refusal(request)
         return _with_status(page, 429, [(b"retry-after", str(error.retry_after_s).encode())])
     except Refused as refusal:
         request.refusal = refusal
-        return _with_status(await way.again(request), _status_of(refusal), [])
+        return _with_status(await route.on_refusal(request), _status_of(refusal), [])
 
 
 def _with_status(page: Answer, status: int, headers: Headers) -> Answer:
@@ -201,7 +201,7 @@ def _status_of(refusal: Refused) -> int:
 
 
 def _to_sign_in(scope: Scope) -> Redirect:
-    """Where somebody who is not signed in goes; after that back to a page that was asked for, never to a post."""
+    """Return a redirect to the sign-in page, which then leads back to the requested page (but never to a post)."""
     if scope["method"] == "POST" or scope["path"] == "/":
         return Redirect(SIGN_IN_PATH)
     return Redirect(f"{SIGN_IN_PATH}?{urlencode({'next': scope['path']})}")
@@ -229,7 +229,7 @@ async def _send_whole(send: Send, status: int, body: bytes, headers: Headers) ->
 async def _send_file(send: Send, download: Download) -> None:
     name = f'attachment; filename="{download.name}"'.encode()
     kind = [(b"content-type", download.content_type.encode()), (b"content-disposition", name)]
-    # The first part is made before the answer begins: a refusal still has a page of its own.
+    # Produce the first part before the answer begins, so that a refusal can still be an error page.
     parts = aiter(download.parts)
     first = await anext(parts, b"")
     await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *kind]})
@@ -239,5 +239,5 @@ async def _send_file(send: Send, download: Download) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-    raise NotFound("There is no page at this address: look at the links above.")
+async def _page_not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    raise NotFound("There is no page at this address. Use the links above.")

@@ -1,31 +1,31 @@
-"""The cookie of a session: `__Host-`, so that no other host and no plain connection can set or see it (RFC 6265bis)."""
+"""The session cookie. Its prefix `__Host-` shuts out other hosts and plain HTTP (RFC 6265bis)."""
 
 from stoplist.web.request_context import Headers
 
 NAME = "__Host-stoplist"
-_LASTS_S = 7 * 86_400
+_MAX_AGE_S = 7 * 86_400
 _ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
 
 
 def session_token(headers: Headers) -> str:
-    """The token that a browser brings; empty where it brings none, or two that say different things."""
-    found = set()
-    # Several lines, as HTTP/2 splits the field, are joined by semicolons (RFC 9113 section 8.2.3). At nothing else is
-    # it divided, as a comma: a sister host could hide a session of ours in the value of a cookie of its own.
+    """Return the session token of a request; empty if there is none, or two that differ."""
+    tokens = set()
+    # HTTP/2 may split the field into several lines; semicolons join them (RFC 9113 section 8.2.3). Split at semicolons
+    # only, not at commas: otherwise a sibling host could hide a session token in the value of its own cookie.
     for part in b";".join(value for name, value in headers if name == b"cookie").split(b";"):
         name, _, value = part.strip(b" \t").partition(b"=")
         if name == NAME.encode():
-            found.add(value)
-    return found.pop().decode("latin-1") if len(found) == 1 else ""
+            tokens.add(value)
+    return tokens.pop().decode("latin-1") if len(tokens) == 1 else ""
 
 
-def keep(token: str) -> Headers:
-    """The browser keeps this session."""
-    return [(b"set-cookie", f"{NAME}={token}; Max-Age={_LASTS_S}; {_ATTRIBUTES}".encode())]
+def set_session(token: str) -> Headers:
+    """Return the header that stores this session in the browser."""
+    return [(b"set-cookie", f"{NAME}={token}; Max-Age={_MAX_AGE_S}; {_ATTRIBUTES}".encode())]
 
 
-def forget() -> Headers:
-    """The browser forgets its session, and all that it keeps of our pages."""
+def clear_session() -> Headers:
+    """Return the headers that delete the session and every cached page from the browser."""
     return [
         (b"set-cookie", f"{NAME}=; Max-Age=0; {_ATTRIBUTES}".encode()),
         (b"clear-site-data", b'"cache"'),

@@ -1,7 +1,7 @@
-"""Whether a post was made by a page of ours: the one place where posts of other sites are refused.
+"""Refuses posts that come from other sites (CSRF); the only place that does.
 
-A session rides along with every request that a browser makes, whoever's page made it do so. `Sec-Fetch-Site` says whose
-it was (Fetch Metadata); browsers without it send `Origin`; what sends neither is no browser that a session belongs to.
+A browser sends the session cookie with every request, whichever site caused it. `Sec-Fetch-Site` (Fetch Metadata) tells
+the site; older browsers send `Origin`; a client that sends neither is not a browser with a session.
 """
 
 from stoplist.errors import Forbidden
@@ -9,11 +9,11 @@ from stoplist.web.request_context import Headers, header_value
 
 
 def refuse_other_sites(headers: Headers, *, base_url: str) -> None:
-    """Raises Forbidden unless a page of ours made this post; a page of a sister site is none."""
-    said, ours = header_value(headers, b"sec-fetch-site"), b"same-origin"
-    if not said:
-        said, ours = header_value(headers, b"origin"), base_url.encode()
-    if said != ours:
+    """Raise Forbidden unless a page of this origin made the post; a page of a sibling subdomain is refused too."""
+    source, expected = header_value(headers, b"sec-fetch-site"), b"same-origin"
+    if not source:
+        source, expected = header_value(headers, b"origin"), base_url.encode()
+    if source != expected:
         raise Forbidden(
-            f"This form was not sent by a page of {base_url}, so nothing was done: open that address, and try there."
+            f"This form was not sent from {base_url}, so nothing was changed. Open {base_url} and try again there."
         )

@@ -1,7 +1,7 @@
-"""Rows as CSV (RFC 4180), with no cell that a spreadsheet would take for a formula.
+"""CSV rows (RFC 4180) in which no cell can be read as a formula by a spreadsheet.
 
-Names in a file are what people and partners typed. A cell that begins with = + - @ is computed by the program that
-opens the file, and may fetch, send or start something: it gets a ' in front, by which spreadsheets take it for text.
+Cells hold what people and partners typed. A spreadsheet evaluates a cell that begins with = + - @, which may fetch,
+send or start something. Such a cell gets a leading ', so that spreadsheets treat it as text.
 Source: docs/interface.md section D11 (the audit), and OWASP, "CSV Injection".
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 CONTENT_TYPE = "text/csv; charset=utf-8; header=present"
 
-# With white space or quotes before it, which some programs take off; also in full width, as East Asian ones read it. In
-# the middle of a cell a ; or tab begins another one for a program that divides by these.
+# Some programs strip white space or quotes before the sign, and East Asian ones accept full-width signs. A ; or tab
+# inside a cell starts another cell for programs that use it as the separator.
 _FORMULA = re.compile(
     r"""
-    (?:\A|(?<=[;\t\r\n]))           # where a cell begins, or where one might be taken to
+    (?:\A|(?<=[;\t\r\n]))           # where a cell begins, or may begin for some program
     (?= [\s"'\ufeff]* [=+\-@\uff1d\uff0b\uff0d\uff20] )
     """,
     re.VERBOSE,
@@ -23,11 +23,11 @@ _LEADING_CONTROL = ("\t", "\r", "\n")
 
 
 def line(cells: Iterable[str]) -> str:
-    """One record with its line break. Every cell is quoted, so that none ends at a comma, quote or line break in it."""
-    return ",".join(f'"{_harmless(cell)}"' for cell in cells) + "\r\n"
+    """Return one record with its line break. Every cell is quoted, so it may hold commas, quotes and line breaks."""
+    return ",".join(f'"{_escape(cell)}"' for cell in cells) + "\r\n"
 
 
-def _harmless(cell: str) -> str:
+def _escape(cell: str) -> str:
     text = _FORMULA.sub("'", cell)
     if text.startswith(_LEADING_CONTROL):
         text = "'" + text

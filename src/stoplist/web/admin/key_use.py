@@ -1,4 +1,4 @@
-"""The use of keys, as pages show it."""
+"""Key usage for the pages that show it."""
 
 from contextlib import suppress
 
@@ -8,7 +8,7 @@ from stoplist.web.admin.page_request import PageRequest
 ALARM_SHOWN_MS = 7 * 86_400_000
 
 
-async def write_use(request: PageRequest) -> None:
-    """What this process has seen of the use of keys is there to be shown, not only after the minute is over."""
+async def flush_usage(request: PageRequest) -> None:
+    """Write the key usage that this process has counted, which it otherwise writes once a minute."""
     with suppress(StoreUnavailable):
         await request.admin.usage.flush(request.database)

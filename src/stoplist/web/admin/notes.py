@@ -1,41 +1,43 @@
-"""What a page says at its top after something was done: the address line holds the name, never the text."""
+"""Messages at the top of a page after a form was sent. URLs hold the key, never the text."""
 
 NOTES = {
-    "key-updated": "The key was changed. Its tokens live on, with the new rights.",
-    "key-limits": "The ceilings of the key were changed, and hold from the next request on.",
-    "key-deactivated": "The key was deactivated: it gets no token any more, and all its tokens are revoked.",
-    "key-activated": "The key is active again. Tokens that were revoked stay so: the partner's program gets new ones.",
-    "key-revoked": "All tokens of the key were revoked. Its secret stays good.",
-    "key-made-already": "This form was sent before: its secret was shown then, and is not shown again.",
+    "key-updated": "Settings saved. Existing tokens stay valid and have the new permissions.",
+    "key-limits": "Rate limits saved. They apply from the next request.",
+    "key-deactivated": "The key was deactivated and all its tokens were revoked.",
+    "key-activated": "The key was activated. Revoked tokens stay revoked; programs can get new ones.",
+    "key-revoked": "All tokens of the key were revoked. Its secret stays valid.",
+    "key-made-already": "This form was already sent. The secret was shown once and cannot be shown again.",
     "unsubscribed-created": "The opt-out was recorded.",
-    "unsubscribed-updated": "The opt-out was recorded: it takes the place of the resubscription.",
-    "unsubscribed-unchanged": "The person had opted out already: the record keeps its reason and date.",
-    "unsubscribed-outranked": "Nothing was changed: the person resubscribed later than what you recorded, and the "
-    "later act stands. Last known act says when.",
+    "unsubscribed-updated": "The opt-out was recorded and replaces the resubscription.",
+    "unsubscribed-unchanged": "Nothing changed: this address had already opted out. "
+    "The record keeps its reason and date.",
+    "unsubscribed-outranked": "Nothing changed: this person resubscribed after the time you entered, and the later "
+    "act takes precedence. See Last known act.",
     "resubscribed-created": "The resubscription was recorded.",
-    "resubscribed-updated": "The resubscription was recorded: it takes the place of the opt-out.",
-    "resubscribed-unchanged": "The person had resubscribed already: the record keeps its date and source.",
-    "resubscribed-outranked": "Nothing was changed: the person did something else at the time you stated, or later, "
-    "and that stands. Last known act says when; a resubscription must be later.",
-    "submission-reversed": "The submission was reversed. The counts below are those of now.",
-    "submission-left": "Nothing was taken back: no record stands on this submission alone any more.",
+    "resubscribed-updated": "The resubscription was recorded and replaces the opt-out.",
+    "resubscribed-unchanged": "Nothing changed: this address had already resubscribed. "
+    "The record keeps its date and source.",
+    "resubscribed-outranked": "Nothing changed: the last known act of this person is at or after the time you entered. "
+    "A resubscription must be later. See Last known act.",
+    "submission-reversed": "The submission was reversed. The counts below are up to date.",
+    "submission-left": "Nothing was reversed: no record depends on this submission alone any more.",
     "organization-created": "The organization was created.",
     "organization-renamed": "The organization was renamed.",
-    "organization-closed": "The organization was closed. What it holds stays.",
+    "organization-closed": "The organization was closed. Its data is kept.",
     "group-created": "The group was created.",
-    "group-renamed": "The group was renamed. Its group_id and its opt-outs stay.",
-    "group-retired": "The group was retired. Its opt-outs stay.",
-    "group-default": "The default group was changed: submissions that name no group go to it from now on.",
-    "group-no-default": "There is no default group now: submissions that name no group are refused.",
-    "role-set": "The role holds from the person's next page on.",
-    "role-set-known": "The role was given. The person has an account already, so no sign-in link was made.",
-    "role-removed": "The role was taken away.",
-    "person-disabled": "The person was disabled: all sessions have ended, and no password opens the account.",
-    "person-enabled": "The person was enabled, and can sign in with the password of before.",
-    "administrator-made": "The person is an administrator now.",
-    "administrator-unmade": "The person is no administrator any more.",
-    "password-changed": "Your password was changed, and your other sessions have ended.",
-    "two-step-off": "Two-step sign-in is off: the password alone opens your account.",
+    "group-renamed": "The group was renamed. Its group_id and opt-outs are unchanged.",
+    "group-retired": "The group was retired. Its opt-outs are kept.",
+    "group-default": "The default group was changed. Submissions without a group now go to it.",
+    "group-no-default": "The default group was removed. Submissions without a group are now refused.",
+    "role-set": "The role was saved. It applies from the next page this person opens.",
+    "role-set-known": "The role was added. This person already has an account, so no sign-in link was created.",
+    "role-removed": "The role was removed.",
+    "person-disabled": "The account was disabled. All its sessions have ended and nobody can sign in to it.",
+    "person-enabled": "The account was enabled. This person can sign in with the same password as before.",
+    "administrator-made": "This person is now an administrator.",
+    "administrator-unmade": "This person is no longer an administrator.",
+    "password-changed": "Your password was changed and your other sessions have ended.",
+    "two-step-off": "Two-step sign-in is off. You sign in with your password only.",
     "session-ended": "The session has ended.",
     "sessions-ended": "All your other sessions have ended.",
     "signed-out": "You have signed out.",
@@ -50,4 +52,4 @@ NOTHING_DONE = frozenset(
         "submission-left",
     )
 )
-"""Those that say that nothing was changed: they are not to look like success."""
+"""Notes that report no change. Pages show them as warnings, not as success."""

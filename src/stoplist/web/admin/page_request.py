@@ -1,4 +1,4 @@
-"""What a screen is given, and what it answers with: it parses, calls one operation, and names its template."""
+"""The request of a screen and its possible answers. A screen parses fields, calls one operation, names a template."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ from stoplist.limits.limiter import Limiter
 from stoplist.oauth.usage import Usage
 from stoplist.staff.model import Person, StaffStores
 from stoplist.unsubscribes.model import OptOutStores
-from stoplist.web.admin.fields import NOTHING, Fields
+from stoplist.web.admin.fields import NO_FIELDS, Fields
 from stoplist.web.request_context import Headers
 
 TEXT_HTML = b"text/html; charset=utf-8"
 
 
 class AdminContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What the screens work with."""
+    """What all screens share."""
 
     database: Database
     clock: Clock
@@ -31,18 +31,20 @@ class AdminContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def opt_outs(self) -> OptOutStores:
-        """The stores of the operations on opt-outs."""
+        """The stores for the operations on opt-outs."""
         return OptOutStores(database=self.database, clock=self.clock, secret_keys=self.secret_keys)
 
     @property
     def staff(self) -> StaffStores:
-        """The stores of the operations on people."""
+        """The stores for the operations on people."""
         return StaffStores(database=self.database, clock=self.clock, secret_keys=self.secret_keys)
 
 
 class PageRequest(msgspec.Struct, kw_only=True):
-    """One request to a screen. `actor` is the person with the rights of this moment; nobody in particular on the open
-    screens, where `person` is None. `form` is what was posted; `refusal` why that could not be done, on the second try.
+    """One request to a screen.
+
+    `actor` is the signed-in person with their current rights; on open screens without a session it has no id, and
+    `person` is None. `form` holds what was posted. `refusal` is set when a refused form is shown again.
     """
 
     admin: AdminContext
@@ -52,8 +54,8 @@ class PageRequest(msgspec.Struct, kw_only=True):
     session_token: str = ""
     user_agent: str = ""
     path: dict[str, str] = {}
-    query: Fields = NOTHING
-    form: Fields = NOTHING
+    query: Fields = NO_FIELDS
+    form: Fields = NO_FIELDS
     refusal: Refused | None = None
 
     @property
@@ -66,20 +68,20 @@ class PageRequest(msgspec.Struct, kw_only=True):
 
     @property
     def may_audit(self) -> bool:
-        """Whether there is an audit that this person may read."""
+        """Whether this person may read the audit of something: administrators, and admins of an organization."""
         return self.actor.is_administrator or ADMIN in self.actor.roles.values()
 
     def field_value(self, name: str, default: str = "") -> str:
-        """What a field shows: what was typed into it before a refusal, else `default`."""
+        """Return the value to show in a field: what was typed before a refusal, else `default`."""
         return self.form.text(name) if name in self.form else default
 
     def field_values(self, name: str, default: list[str]) -> list[str]:
-        """The same for boxes that are ticked; where a form was sent, none may be."""
+        """Return the boxes to show as ticked: those of a refused form (perhaps none), else `default`."""
         return self.form.all(name) if self.refusal is not None else default
 
 
 class HtmlPage(msgspec.Struct, frozen=True):
-    """A template of this folder with its values."""
+    """A template and its values; `template` is relative to this folder."""
 
     template: str
     values: dict[str, Any] = {}
@@ -88,7 +90,7 @@ class HtmlPage(msgspec.Struct, frozen=True):
 
 
 class Redirect(msgspec.Struct, frozen=True):
-    """Go and look there (303); `note` is one of notes.NOTES, said at the top of that page."""
+    """A redirect (303). `note` is a key of notes.NOTES, which the next page shows at its top."""
 
     to: str
     note: str = ""
@@ -96,7 +98,7 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 class Download(msgspec.Struct, frozen=True):
-    """A file that is made while it is sent."""
+    """A file that is produced while it is sent."""
 
     name: str
     content_type: str
@@ -108,21 +110,21 @@ Handler = Callable[[PageRequest], Awaitable[Answer]]
 
 
 class PageRoute(NamedTuple):
-    """One method at one path of a screen. `again` shows the form once more where the answer is a refusal."""
+    """One method of one path. `on_refusal` shows the form again if `handler` refuses."""
 
     method: str
     path: str
     handler: Handler
-    again: Handler | None = None
+    on_refusal: Handler | None = None
     is_open: bool = False
-    """Whether nobody needs to have signed in."""
+    """Whether the page is open to people who have not signed in."""
 
 
 def get(path: str, handler: Handler, *, is_open: bool = False) -> PageRoute:
-    """The page at `path`."""
+    """Return the route of the page at `path`."""
     return PageRoute("GET", path, handler, is_open=is_open)
 
 
-def post(path: str, handler: Handler, *, again: Handler, is_open: bool = False) -> PageRoute:
-    """What a form at `path` does; `again` is the page of that form."""
-    return PageRoute("POST", path, handler, again, is_open)
+def post(path: str, handler: Handler, *, on_refusal: Handler, is_open: bool = False) -> PageRoute:
+    """Return the route of a form at `path`; `on_refusal` is the page with that form."""
+    return PageRoute("POST", path, handler, on_refusal, is_open)

@@ -1,4 +1,4 @@
-"""The pages and the files that they are made with, as one application."""
+"""The pages with their style sheet, script and icon, as one ASGI application."""
 
 from typing import Any
 
@@ -19,6 +19,6 @@ _ASSETS = {
 
 
 def pages(concurrency: PerSourceConcurrency, **parts: Any) -> AsgiApp:
-    """The ASGI application; `parts` are the fields of Desk."""
+    """Return the ASGI application; `parts` are the fields of AdminContext."""
     files = [Route(asset_path(name), ImmutableFile(asset(name), kind)) for name, kind in _ASSETS.items()]
     return Router(files, redirect_slashes=False, default=Admin(AdminContext(**parts), concurrency))

@@ -1,4 +1,4 @@
-"""Templates to HTML: everything is escaped, times have a zone, numbers have separators."""
+"""Renders templates to HTML: values are escaped, times have a zone, numbers have separators."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ _NEVER = "Never"
 
 
 def render(template: str, request: PageRequest, values: dict[str, Any]) -> bytes:
-    """The page as HTML in UTF-8."""
+    """Render a template to HTML in UTF-8."""
     note = request.query.text("note")
     shared = {
         "request": request,
@@ -28,49 +28,49 @@ def render(template: str, request: PageRequest, values: dict[str, Any]) -> bytes
         "nothing_done": note in NOTHING_DONE,
         "me": request.person,
     }
-    # A lone surrogate can be typed nowhere, but be in what a browser reports of itself.
+    # A User-Agent may contain a lone surrogate, which cannot be encoded.
     return _environment().get_template(template).render(shared | values).encode("utf-8", "replace")
 
 
 @cache
 def asset(name: str) -> bytes:
-    """The style, the script or the icon of the pages."""
+    """Return the content of the style sheet, the script or the icon."""
     return resources.files(__package__).joinpath(f"assets/{name}").read_bytes()
 
 
 @cache
 def asset_path(name: str) -> str:
-    """Where a browser finds it; another one after every change, so that it may be kept for ever."""
+    """Return the URL path of an asset. It changes with the content, so that browsers may cache it for ever."""
     return f"{ASSETS_PATH}/{hashlib.sha256(asset(name)).hexdigest()[:12]}/{name}"
 
 
 def moment(at_ms: int | None, absent: str = _NEVER) -> Markup:
-    """`2026-03-01 09:30 UTC`, with the whole of it for programs."""
+    """Return `2026-03-01 09:30 UTC` in a <time> element with the full timestamp; `absent` if there is no time."""
     if at_ms is None:
         return Markup('<span class="absent">{}</span>').format(absent)
     return _time(at_ms, chars=16)
 
 
 def instant(at_ms: int) -> Markup:
-    """`2026-03-01 09:30:15 UTC`, where it matters which of two acts came first."""
+    """Return `2026-03-01 09:30:15 UTC`, for places where the order of two acts matters."""
     return _time(at_ms, chars=19)
 
 
 def day(number: int) -> str:
-    """`2026-03-01` for days since 1970 UTC."""
+    """Return `2026-03-01` for a number of days since 1970 UTC."""
     return datetime.fromtimestamp(number * 86_400, UTC).date().isoformat()
 
 
 def number(value: int) -> str:
-    """`1,234,567`."""
+    """Return `1,234,567`."""
     return f"{value:,}"
 
 
 def _time(at_ms: int, *, chars: int) -> Markup:
-    whole = format_ms(at_ms)
-    shown = whole[:chars].replace("T", "\N{NO-BREAK SPACE}")
-    # Pages show a hundred of these: Markup.format would take longer than anything else of a line.
-    return Markup(f'<time datetime="{whole}">{shown}\N{NO-BREAK SPACE}UTC</time>')  # noqa: S704 - figures alone
+    timestamp = format_ms(at_ms)
+    shown = timestamp[:chars].replace("T", "\N{NO-BREAK SPACE}")
+    # Pages show a hundred of these, and Markup.format would take most of the time of a row.
+    return Markup(f'<time datetime="{timestamp}">{shown}\N{NO-BREAK SPACE}UTC</time>')  # noqa: S704 - digits only
 
 
 @cache
@@ -81,7 +81,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Templates of a newer release, installed under a running server, do not know the values of this one.
+        # A newer release may be installed under a running server, and its templates do not fit the values of this one.
         auto_reload=False,
     )
     environment.filters |= {

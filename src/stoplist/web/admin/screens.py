@@ -1,4 +1,4 @@
-"""Every screen: a new one is a file with its WAYS, and a line here."""
+"""The list of screens. To add one, create a module with ROUTES and add it here."""
 
 from stoplist.web.admin.account import account, account_change, account_two_step, sign_in, sign_in_link
 from stoplist.web.admin.audit import audit
@@ -27,7 +27,7 @@ from stoplist.web.admin.organizations import (
 )
 from stoplist.web.admin.people import people, person, person_change, person_link, person_new
 
-# Of two paths that match, the first counts: `new` before any name.
+# The first matching path wins, so `new` comes before any name.
 _SCREENS = (
     sign_in,
     sign_in_link,
@@ -66,4 +66,4 @@ _SCREENS = (
     account_change,
 )
 
-ROUTES = tuple(way for screen in _SCREENS for way in screen.ROUTES)
+ROUTES = tuple(route for screen in _SCREENS for route in screen.ROUTES)

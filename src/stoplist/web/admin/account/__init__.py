@@ -1,1 +1,1 @@
-"""Signing in, and the pages of one's own account."""
+"""Sign-in, and the pages of a person's own account."""

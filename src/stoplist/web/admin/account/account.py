@@ -8,7 +8,7 @@ from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """The account of the person who asks."""
+    """Show the account of the signed-in person."""
     return HtmlPage(
         "account/account.html",
         {
@@ -24,10 +24,10 @@ async def show(request: PageRequest) -> HtmlPage:
 
 
 async def set_password(request: PageRequest) -> Redirect:
-    """The new password holds, and no other session lives on."""
+    """Change the password, which ends all other sessions."""
     new = request.form.exact("new")
     if new != request.form.exact("repeated"):
-        raise Refused("The two are not the same: type the new password twice.", field="repeated")
+        raise Refused("The two passwords do not match. Enter the new password twice.", field="repeated")
     await change_password(
         request.actor,
         request.admin.staff,
@@ -39,20 +39,20 @@ async def set_password(request: PageRequest) -> Redirect:
 
 
 async def end(request: PageRequest) -> Redirect:
-    """That session has ended."""
+    """End one session."""
     await end_session(request.actor, request.database, request.clock, session_id=request.form.text("session_id"))
     return Redirect(ACCOUNT_PATH, note="session-ended")
 
 
 async def end_others(request: PageRequest) -> Redirect:
-    """Every session but this one has ended."""
+    """End every session but this one."""
     await end_other_sessions(request.actor, request.database, request.clock, keep_session_id=request.session_id)
     return Redirect(ACCOUNT_PATH, note="sessions-ended")
 
 
 ROUTES = (
     get(ACCOUNT_PATH, show),
-    post(f"{ACCOUNT_PATH}/password", set_password, again=show),
-    post(f"{ACCOUNT_PATH}/end-session", end, again=show),
-    post(f"{ACCOUNT_PATH}/end-other-sessions", end_others, again=show),
+    post(f"{ACCOUNT_PATH}/password", set_password, on_refusal=show),
+    post(f"{ACCOUNT_PATH}/end-session", end, on_refusal=show),
+    post(f"{ACCOUNT_PATH}/end-other-sessions", end_others, on_refusal=show),
 )

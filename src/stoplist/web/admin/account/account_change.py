@@ -1,4 +1,4 @@
-"""What is done with two-step sign-in once it is on, against the password: new recovery codes, and turning it off.
+"""Turn two-step sign-in off or create new recovery codes; both ask for the password.
 
 Source: docs/interface.md section D11.
 """
@@ -12,23 +12,23 @@ _CODES_PATH = f"{ACCOUNT_PATH}/recovery-codes"
 
 
 async def off_form(request: PageRequest) -> HtmlPage:
-    """What is given up."""
-    return HtmlPage("account/account_change.html", {"what": "two-step-off"})
+    """Show what turning it off means."""
+    return HtmlPage("account/account_change.html", {"action": "two-step-off"})
 
 
 async def turn_off(request: PageRequest) -> Redirect:
-    """No code is asked for any more."""
+    """Turn two-step sign-in off."""
     await two_step.turn_off(request.actor, request.admin.staff, password=request.form.exact("password"))
     return Redirect(ACCOUNT_PATH, note="two-step-off")
 
 
 async def codes_form(request: PageRequest) -> HtmlPage:
-    """What becomes of the codes from before."""
-    return HtmlPage("account/account_change.html", {"what": "recovery-codes"})
+    """Show what happens to the old codes."""
+    return HtmlPage("account/account_change.html", {"action": "recovery-codes"})
 
 
 async def renew_codes(request: PageRequest) -> HtmlPage:
-    """There are ten new codes, which are shown this once."""
+    """Create ten new codes and show them once."""
     codes = await two_step.new_recovery_codes(
         request.actor, request.admin.staff, password=request.form.exact("password")
     )
@@ -37,7 +37,7 @@ async def renew_codes(request: PageRequest) -> HtmlPage:
 
 ROUTES = (
     get(_OFF_PATH, off_form),
-    post(_OFF_PATH, turn_off, again=off_form),
+    post(_OFF_PATH, turn_off, on_refusal=off_form),
     get(_CODES_PATH, codes_form),
-    post(_CODES_PATH, renew_codes, again=codes_form),
+    post(_CODES_PATH, renew_codes, on_refusal=codes_form),
 )

@@ -1,6 +1,6 @@
-"""Turn two-step sign-in on: an authenticator app is told a secret, and shows that it has it by a code.
+"""Turn two-step sign-in on: the page shows a secret for an authenticator app, and a code proves that the app has it.
 
-The secret goes with the form, sealed for the person whom it was shown to: nobody's form can bring another one.
+The secret travels in a field of the form that is signed for this person, so that no form can bring another secret.
 Source: docs/interface.md section D11.
 """
 
@@ -9,31 +9,31 @@ from markupsafe import Markup
 
 from stoplist.errors import Refused
 from stoplist.staff import two_step
-from stoplist.web.admin.form_names import opened, sealed
+from stoplist.web.admin.form_names import read_signed_field, sign_field
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get, post
 
 _PATH = "/settings/account/two-step"
-_QUIET_ZONE = 4  # modules, as ISO/IEC 18004 wants it
+_QUIET_ZONE = 4  # modules, as ISO/IEC 18004 requires
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """A new secret; after a wrong code the same one again, since the app knows it by then."""
+    """Show a new secret; after a wrong code the same one again, since the app already has it."""
     if request.person is not None and request.person.has_two_step:
         return HtmlPage("account/account_two_step.html", {"secret": ""})
-    secret = _shown_before(request) or two_step.begin(request.actor.id).secret
+    secret = _secret_shown_before(request) or two_step.begin(request.actor.id).secret
     return HtmlPage(
         "account/account_two_step.html",
         {
             "secret": secret,
-            "sealed": sealed(request, "secret", secret),
+            "signed_secret": sign_field(request, "secret", secret),
             "picture": qr_picture(two_step.provisioning_uri(secret, request.actor.id)),
         },
     )
 
 
 async def turn_on(request: PageRequest) -> HtmlPage:
-    """Codes are asked for from now on; the recovery codes are shown this once."""
-    secret = opened(request, "secret")
+    """Turn it on and show the recovery codes once."""
+    secret = read_signed_field(request, "secret")
     codes = await two_step.turn_on(
         request.actor,
         request.admin.staff,
@@ -45,21 +45,21 @@ async def turn_on(request: PageRequest) -> HtmlPage:
 
 
 def qr_picture(text: str) -> Markup:
-    """A QR code as SVG, black on white whatever the page's colours are."""
-    # Any mask can be read; to try all eight for the prettiest takes ten milliseconds.
+    """Return a QR code as SVG, black on white even on dark pages."""
+    # Any mask is readable. Trying all eight for the best one takes ten milliseconds.
     code = segno.make(text, micro=False, error="m", mask=0)
-    return Markup(  # noqa: S704 - segno draws it: a path, nothing of the text
+    return Markup(  # noqa: S704 - segno draws a path, which holds none of the text
         code.svg_inline(border=_QUIET_ZONE, dark="#000", light="#fff", omitsize=True, svgclass=None, lineclass=None)
     )
 
 
-def _shown_before(request: PageRequest) -> str | None:
+def _secret_shown_before(request: PageRequest) -> str | None:
     if "secret" not in request.form:
         return None
     try:
-        return opened(request, "secret")
+        return read_signed_field(request, "secret")
     except Refused:
         return None
 
 
-ROUTES = (get(_PATH, form), post(_PATH, turn_on, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, turn_on, on_refusal=form))

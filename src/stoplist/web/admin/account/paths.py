@@ -1,3 +1,3 @@
-"""Where the pages of one's own account are."""
+"""Paths of the account pages."""
 
 ACCOUNT_PATH = "/settings/account"

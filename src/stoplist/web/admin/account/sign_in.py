@@ -1,8 +1,8 @@
-"""Sign in, with a second step where it is turned on; and sign out. Source: docs/interface.md section D11."""
+"""Sign in, with a second step if it is on, and sign out. Source: docs/interface.md section D11."""
 
 from stoplist.staff import sessions, signing_in
 from stoplist.web.admin import cookies
-from stoplist.web.admin.account.entry import entered
+from stoplist.web.admin.account.sign_in_answer import answer_sign_in
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.request_context import SIGN_IN_PATH
 
@@ -11,19 +11,19 @@ _HOME = "/"
 
 
 async def form(request: PageRequest) -> HtmlPage | Redirect:
-    """E-mail address and password."""
+    """Show the form for e-mail address and password; people who are signed in are redirected."""
     if request.person is not None and request.refusal is None:
         return Redirect(_next(request))
     return HtmlPage("account/sign_in.html", {"ticket": "", "next": _next(request)})
 
 
 async def code_form(request: PageRequest) -> HtmlPage:
-    """The code of the second step."""
+    """Show the form for the code again, after a refusal."""
     return HtmlPage("account/sign_in.html", {"ticket": request.form.text("ticket"), "next": _next(request)})
 
 
 async def sign_in(request: PageRequest) -> HtmlPage | Redirect:
-    """Signed in, or asked for a code."""
+    """Sign the person in, or ask for a code."""
     outcome = await signing_in.sign_in(
         request.actor,
         request.admin.staff,
@@ -31,11 +31,11 @@ async def sign_in(request: PageRequest) -> HtmlPage | Redirect:
         password=request.form.exact("password"),
         user_agent=request.user_agent,
     )
-    return await entered(request, outcome, to=_next(request))
+    return await answer_sign_in(request, outcome, to=_next(request))
 
 
 async def enter_code(request: PageRequest) -> HtmlPage | Redirect:
-    """Signed in by the second step."""
+    """Sign the person in by a code."""
     outcome = await signing_in.second_step(
         request.actor,
         request.admin.staff,
@@ -43,26 +43,26 @@ async def enter_code(request: PageRequest) -> HtmlPage | Redirect:
         code=request.form.text("code"),
         user_agent=request.user_agent,
     )
-    return await entered(request, outcome, to=_next(request))
+    return await answer_sign_in(request, outcome, to=_next(request))
 
 
 async def sign_out(request: PageRequest) -> Redirect:
-    """This session has ended; the browser keeps none of its pages."""
+    """End this session and clear the pages from the browser's cache."""
     await sessions.sign_out(request.database, request.session_token)
-    return Redirect(SIGN_IN_PATH, note="signed-out", headers=cookies.forget())
+    return Redirect(SIGN_IN_PATH, note="signed-out", headers=cookies.clear_session())
 
 
 def _next(request: PageRequest) -> str:
-    """The page of ours that was asked for before; never another site's."""
-    wanted = request.form.text("next") or request.query.text("next")
-    # One slash begins a path of this host; browsers take a backslash for another, and leave out control characters.
-    is_ours = wanted.startswith("/") and not wanted.startswith(("//", SIGN_IN_PATH)) and "\\" not in wanted
-    return wanted if is_ours and wanted.isascii() and wanted.isprintable() else _HOME
+    """Return the path of the page to open after signing in; never one of another site."""
+    path = request.form.text("next") or request.query.text("next")
+    # One slash starts a path of this host. Browsers read a backslash as a slash and drop control characters.
+    is_own = path.startswith("/") and not path.startswith(("//", SIGN_IN_PATH)) and "\\" not in path
+    return path if is_own and path.isascii() and path.isprintable() else _HOME
 
 
 ROUTES = (
     get(SIGN_IN_PATH, form, is_open=True),
-    post(SIGN_IN_PATH, sign_in, again=form, is_open=True),
-    post(_CODE_PATH, enter_code, again=code_form, is_open=True),
-    post("/settings/sign-out", sign_out, again=form),
+    post(SIGN_IN_PATH, sign_in, on_refusal=form, is_open=True),
+    post(_CODE_PATH, enter_code, on_refusal=code_form, is_open=True),
+    post("/settings/sign-out", sign_out, on_refusal=form),
 )

@@ -1,20 +1,23 @@
-"""What a sign-in link leads to: the choice of a password. The link is used up by the form, not by being opened, since
-mail programs open what they find. Source: docs/interface.md section D11."""
+"""The page behind a sign-in link, where a person chooses a password.
+
+Only sending the form uses the link up; opening it does not, since mail programs open links by themselves.
+Source: docs/interface.md section D11.
+"""
 
 from stoplist.errors import Missing, Refused
 from stoplist.staff import links
-from stoplist.web.admin.account.entry import entered
+from stoplist.web.admin.account.sign_in_answer import answer_sign_in
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.request_context import SIGN_IN_LINK_PATH
 
 _USED = (
-    "This sign-in link was used, replaced by another one, or is older than 24 hours. If you have chosen a password, "
-    "sign in with it; if not, ask an administrator for a new link."
+    "This sign-in link was used, replaced by a newer one, or is older than 24 hours. If you have chosen a password, "
+    "sign in with it. If not, ask an administrator for a new link."
 )
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """Choose a password."""
+    """Show the form for a password. Raises Missing if the link is not valid."""
     token = request.form.text("token") or request.query.text("token")
     person = await links.person_of_link(request.database, request.clock, token)
     if person is None:
@@ -23,10 +26,10 @@ async def form(request: PageRequest) -> HtmlPage:
 
 
 async def choose(request: PageRequest) -> HtmlPage | Redirect:
-    """The password is set, and its person signed in."""
+    """Set the password and sign the person in."""
     password = request.form.exact("password")
     if password != request.form.exact("repeated"):
-        raise Refused("The two are not the same: type the password twice.", field="repeated")
+        raise Refused("The two passwords do not match. Enter the password twice.", field="repeated")
     outcome = await links.use_link(
         request.actor,
         request.admin.staff,
@@ -34,10 +37,10 @@ async def choose(request: PageRequest) -> HtmlPage | Redirect:
         password=password,
         user_agent=request.user_agent,
     )
-    return await entered(request, outcome, to="/")
+    return await answer_sign_in(request, outcome, to="/")
 
 
 ROUTES = (
     get(SIGN_IN_LINK_PATH, form, is_open=True),
-    post(SIGN_IN_LINK_PATH, choose, again=form, is_open=True),
+    post(SIGN_IN_LINK_PATH, choose, on_refusal=form, is_open=True),
 )

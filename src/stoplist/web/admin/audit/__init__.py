@@ -1,1 +1,1 @@
-"""The pages of the audit."""
+"""Pages of the audit log."""

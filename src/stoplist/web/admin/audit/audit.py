@@ -1,4 +1,4 @@
-"""Audit: who did what to what, from where; page by page, or as one file. Source: docs/interface.md section D11."""
+"""The audit log: a page of entries with filters, and a CSV export. Source: docs/interface.md section D11."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from stoplist.slicing import in_slices
 from stoplist.staff.model import canonical_or_none
 from stoplist.web.admin import csv_lines
 from stoplist.web.admin.audit.audit_entry import facts_of, path_of, title_of
-from stoplist.web.admin.fields import number_of
+from stoplist.web.admin.fields import parse_number
 from stoplist.web.admin.page_request import Download, HtmlPage, PageRequest, get
 from stoplist.web.admin.times import DAY_MS, read_day_ms
 
@@ -34,16 +34,18 @@ _COLUMNS = (
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """The newest entries that pass the filters; the form once more where a filter is none."""
+    """Show the newest entries that match the filters; for an invalid filter, the form with the problem."""
     status, page = 200, None
     try:
-        page = await list_audit(request.actor, request.database, **_wanted(request), before_id=_before(request))
+        page = await list_audit(
+            request.actor, request.database, **_read_filters(request), before_id=_before_id(request)
+        )
     except (Missing, Forbidden):
         raise
     except Refused as refusal:
         request.refusal, status = refusal, 422
     filters = {name: request.query.text(name) for name in _FILTERS}
-    given = {name: text for name, text in filters.items() if text}
+    set_filters = {name: text for name, text in filters.items() if text}
     entries = [] if page is None else page.entries
     return HtmlPage(
         "audit/audit.html",
@@ -52,28 +54,28 @@ async def show(request: PageRequest) -> HtmlPage:
             "rows": [(entry, title_of(entry), path_of(request.actor, entry), facts_of(entry)) for entry in entries],
             "actions": ACTIONS,
             "filters": filters,
-            "is_filtered": bool(given),
+            "is_filtered": bool(set_filters),
             "is_first": not request.query.text("before"),
-            "newest": _with(_PATH, given),
-            "older": None if page is None else _with(_PATH, given | {"before": str(page.older)}),
-            "export": _with(_EXPORT_PATH, given),
+            "newest": _url(_PATH, set_filters),
+            "older": None if page is None else _url(_PATH, set_filters | {"before": str(page.older)}),
+            "export": _url(_EXPORT_PATH, set_filters),
         },
         status,
     )
 
 
 async def export(request: PageRequest) -> Download:
-    """All entries that pass the filters, newest first, as CSV."""
-    slices = export_audit(request.actor, request.database, **_wanted(request))
+    """Return all entries that match the filters, newest first, as CSV."""
+    slices = export_audit(request.actor, request.database, **_read_filters(request))
     today = datetime.fromtimestamp(request.clock.now_ms() / 1000, UTC).date().isoformat()
-    return Download(f"stoplist-audit-{today}.csv", csv_lines.CONTENT_TYPE, _file(slices))
+    return Download(f"stoplist-audit-{today}.csv", csv_lines.CONTENT_TYPE, _csv_parts(slices))
 
 
-async def _file(slices: AsyncIterator[list[AuditEntry]]) -> AsyncIterator[bytes]:
+async def _csv_parts(slices: AsyncIterator[list[AuditEntry]]) -> AsyncIterator[bytes]:
     text = csv_lines.line(_COLUMNS)
     async for entries in slices:
-        async for some in in_slices(entries):
-            text += "".join(csv_lines.line(_cells(entry)) for entry in some)
+        async for part in in_slices(entries):
+            text += "".join(csv_lines.line(_cells(entry)) for entry in part)
         yield text.encode("utf-8", "replace")
         text = ""
     if text:
@@ -81,7 +83,7 @@ async def _file(slices: AsyncIterator[list[AuditEntry]]) -> AsyncIterator[bytes]
 
 
 def _cells(entry: AuditEntry) -> tuple[str, ...]:
-    """As _COLUMNS has them; the time is UTC."""
+    """Return the cells of _COLUMNS; the time is UTC."""
     return (
         format_ms(entry.at_ms),
         entry.actor_kind,
@@ -96,39 +98,39 @@ def _cells(entry: AuditEntry) -> tuple[str, ...]:
     )
 
 
-def _wanted(request: PageRequest) -> dict[str, Any]:
-    """The filters as the operations take them. Raises Refused."""
+def _read_filters(request: PageRequest) -> dict[str, Any]:
+    """Return the filters as arguments of list_audit and export_audit. Raises Refused."""
     first_ms = read_day_ms(request.query.text("from"), field="from")
     last_ms = read_day_ms(request.query.text("until"), field="until")
     if first_ms is not None and last_ms is not None and last_ms < first_ms:
-        raise Refused("This day is before the first one.", field="until")
+        raise Refused("The end date is before the start date.", field="until")
     return {
-        "person": _named(request.query.text("person")),
+        "person": _canonical_name(request.query.text("person")),
         "action": request.query.text("action") or None,
-        "target": _named(request.query.text("target")),
+        "target": _canonical_name(request.query.text("target")),
         "from_ms": first_ms,
         "until_ms": None if last_ms is None else last_ms + DAY_MS,
     }
 
 
-def _named(text: str) -> str | None:
-    """People are known by the canonical form of their address, whatever was typed."""
+def _canonical_name(text: str) -> str | None:
+    """Return the canonical form of an e-mail address, as the audit stores it; other text unchanged."""
     if not text:
         return None
     return (canonical_or_none(text) if "@" in text else None) or text
 
 
-def _before(request: PageRequest) -> int | None:
+def _before_id(request: PageRequest) -> int | None:
     text = request.query.text("before")
     if not text:
         return None
-    number = number_of(text)
+    number = parse_number(text)
     if number is None:
-        raise Missing("There is no such page of the audit: begin with the newest one.")
+        raise Missing("This page of the audit log does not exist. Start with the newest entries.")
     return number
 
 
-def _with(path: str, query: dict[str, str]) -> str:
+def _url(path: str, query: dict[str, str]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 

@@ -1,4 +1,4 @@
-"""A row of the audit as people read it: what it concerns, and its details by name; on the page and in the file."""
+"""Formats an audit entry for people: title, details by name, link to its target. Used by the page and the CSV file."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -11,10 +11,10 @@ from stoplist.web.admin.sign_in_links import person_path
 
 _WAS = "was"
 _NAMES = {
-    "api_per_minute": "API requests in 60 s",
+    "api_per_minute": "API requests per minute",
     "are_codes_new": "new recovery codes",
-    "confirmed": "left out, as sent again since",
-    "corrected": "taken back, with nothing before them",
+    "confirmed": "left out, submitted again since",
+    "corrected": "resubscribed as a correction",
     "covers": "organizations",
     "group_id": "group",
     "is_administrator": "administrator",
@@ -23,18 +23,18 @@ _NAMES = {
     "org_slug": "organization",
     "others": "sessions ended",
     "record_id": "record",
-    "restored": "returned to what they were",
+    "restored": "restored to earlier state",
     "session_id": "session",
-    "superseded": "left out, as changed since",
-    "token_per_minute": "token requests in 60 s",
-    "two_step": "second step",
+    "superseded": "left out, changed since",
+    "token_per_minute": "token requests per minute",
+    "two_step": "two-step sign-in",
     "was_default": "was the default group",
-    "without_two_step": "without second step",
+    "without_two_step": "without two-step sign-in",
 }
 
 
 class Fact(NamedTuple):
-    """A name and its value; `before` is what it was, where that was another."""
+    """A detail by name and value; `before` is the earlier value if it differs."""
 
     name: str
     value: str
@@ -46,17 +46,17 @@ class Fact(NamedTuple):
 
 
 def title_of(entry: AuditEntry) -> str:
-    """What was done, in words."""
+    """Return the action in words."""
     return ACTIONS.get(entry.action, entry.action)
 
 
 def facts_of(entry: AuditEntry) -> list[Fact]:
-    """The details. Where a whole state was replaced, only what differs."""
+    """Return the details. If a whole state was replaced, return only what differs."""
     return list(_facts(entry.detail))
 
 
 def path_of(actor: Actor, entry: AuditEntry) -> str | None:
-    """The page of what it was done to, where there is one that the actor may open."""
+    """Return the path of the page of the entry's target, or None if there is none that `actor` may open."""
     noun, target = entry.action.partition(".")[0], quote(entry.target, safe="")
     if noun in ("key", "client"):
         return f"/settings/keys/{target}"

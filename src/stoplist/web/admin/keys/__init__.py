@@ -1,1 +1,1 @@
-"""The pages of keys."""
+"""Pages of API keys."""

@@ -1,4 +1,4 @@
-"""What can be done with a key, each said beforehand: replace, rotate, revoke, deactivate, activate.
+"""Actions on a key: replace, rotate, revoke, deactivate, activate. Each page states the consequences first.
 
 Source: docs/interface.md sections 2.1, D2 (Revoke all) and D11.
 """
@@ -11,18 +11,18 @@ from stoplist.errors import AlreadyMade, Forbidden
 from stoplist.oauth import credentials
 from stoplist.oauth.model import Credential
 from stoplist.oauth.store import may_change
-from stoplist.web.admin.form_names import opened, sealed
+from stoplist.web.admin.form_names import read_signed_field, sign_field
 from stoplist.web.admin.page_request import Handler, HtmlPage, PageRequest, PageRoute, Redirect, get, post
 
 
 class _Action(NamedTuple):
-    """How a page names an action, what it will do, and whether it stops something."""
+    """The words of an action's page. `is_destructive`: the action stops something, so its button is red."""
 
     name: str
     title: str
     consequences: tuple[str, ...]
     button: str
-    stops: bool = True
+    is_destructive: bool = True
 
 
 _ACTIONS = (
@@ -30,29 +30,29 @@ _ACTIONS = (
         "replace",
         "Replace this key",
         (
-            "A second key with the same rights is made beside this one, with a client_id and a secret of its own.",
-            "Nothing stops working: this key goes on until you deactivate it.",
-            "Send the new key to your partner. Once Last used of this one stands still, deactivate it.",
+            "Creates a second key with the same permissions, and its own client_id and secret.",
+            "Nothing stops working: this key stays active until you deactivate it.",
+            "Send the new key to your partner. When Last used of this key no longer changes, deactivate it.",
         ),
-        "Make the new key",
-        stops=False,
+        "Create the new key",
+        is_destructive=False,
     ),
     _Action(
         "rotate",
-        "Rotate the secret",
+        "Rotate secret",
         (
-            "The old secret stops working at once, and so does every access token and refresh token of this key.",
-            "The partner's programs are refused until they have the new secret. "
-            "To change over without a gap, replace the key.",
+            "The current secret and all access and refresh tokens of this key stop working immediately.",
+            "The partner's programs are refused until they use the new secret. "
+            "To switch without downtime, replace the key instead.",
         ),
-        "Rotate the secret",
+        "Rotate secret",
     ),
     _Action(
         "revoke",
         "Revoke all tokens",
         (
-            "Every access token and refresh token of this key stops working at once.",
-            "Its secret stays good: the partner's programs get new tokens with it, most of them by themselves.",
+            "All access and refresh tokens of this key stop working immediately.",
+            "The secret stays valid. Most programs get new tokens with it automatically.",
         ),
         "Revoke all tokens",
     ),
@@ -60,8 +60,8 @@ _ACTIONS = (
         "deactivate",
         "Deactivate this key",
         (
-            "It gets no token any more, and every token that it has stops working at once.",
-            "The partner's programs can neither submit opt-outs nor read them until it is activated again.",
+            "All its tokens stop working immediately, and it cannot get new ones.",
+            "The partner's programs can neither submit nor read opt-outs until the key is activated again.",
         ),
         "Deactivate",
     ),
@@ -69,11 +69,11 @@ _ACTIONS = (
         "activate",
         "Activate this key",
         (
-            "It gets tokens again with its secret.",
-            "Tokens that were revoked stay so.",
+            "The key can get tokens again with its secret.",
+            "Revoked tokens stay revoked.",
         ),
         "Activate",
-        stops=False,
+        is_destructive=False,
     ),
 )
 
@@ -82,17 +82,19 @@ def _page(action: _Action) -> Handler:
     async def show(request: PageRequest) -> HtmlPage:
         key = await credentials.show_credential(request.actor, request.database, client_id=request.path["client_id"])
         if not may_change(request.actor, key):
-            raise Forbidden("Only an admin of every organization that this key covers, or an administrator, does this.")
-        new_id = sealed(request, "new_client_id", ids.new_id(ids.CLIENT_ID))
+            raise Forbidden(
+                "Only an administrator, or an admin of every organization that this key covers, can do this."
+            )
+        new_id = sign_field(request, "new_client_id", ids.new_id(ids.CLIENT_ID))
         return HtmlPage("keys/key_change.html", {"key": key, "action": action, "new_client_id": new_id})
 
     return show
 
 
 async def _replace(request: PageRequest) -> HtmlPage | Redirect:
-    new_client_id = opened(request, "new_client_id")
+    new_client_id = read_signed_field(request, "new_client_id")
     try:
-        made = await credentials.replace_credential(
+        issued = await credentials.replace_credential(
             request.actor,
             request.database,
             request.clock,
@@ -101,14 +103,14 @@ async def _replace(request: PageRequest) -> HtmlPage | Redirect:
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{new_client_id}", note="key-made-already")
-    values = {"key": made.credential, "secret": made.client_secret, "done": "created"}
+    values = {"key": issued.credential, "secret": issued.client_secret, "heading": "Key created"}
     return HtmlPage("keys/key_secret.html", values | {"old_client_id": request.path["client_id"]})
 
 
 async def _rotate(request: PageRequest) -> HtmlPage | Redirect:
     client_id = request.path["client_id"]
     try:
-        made = await credentials.rotate_secret(
+        issued = await credentials.rotate_secret(
             request.actor,
             request.database,
             request.clock,
@@ -117,7 +119,7 @@ async def _rotate(request: PageRequest) -> HtmlPage | Redirect:
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{client_id}", note="key-made-already")
-    values = {"key": made.credential, "secret": made.client_secret, "done": "given a new secret"}
+    values = {"key": issued.credential, "secret": issued.client_secret, "heading": "Secret rotated"}
     return HtmlPage("keys/key_secret.html", values | {"old_client_id": None})
 
 
@@ -130,7 +132,7 @@ def _switch(operation: Callable[..., Awaitable[Credential]], note: str) -> Handl
     return switch
 
 
-_DOING: dict[str, Handler] = {
+_HANDLERS: dict[str, Handler] = {
     "replace": _replace,
     "rotate": _rotate,
     "revoke": _switch(credentials.revoke_tokens, "key-revoked"),
@@ -141,7 +143,7 @@ _DOING: dict[str, Handler] = {
 
 def _routes(action: _Action) -> tuple[PageRoute, PageRoute]:
     path, page = f"/settings/keys/{{client_id}}/{action.name}", _page(action)
-    return get(path, page), post(path, _DOING[action.name], again=page)
+    return get(path, page), post(path, _HANDLERS[action.name], on_refusal=page)
 
 
-ROUTES = tuple(way for action in _ACTIONS for way in _routes(action))
+ROUTES = tuple(route for action in _ACTIONS for route in _routes(action))

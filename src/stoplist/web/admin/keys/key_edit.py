@@ -10,17 +10,17 @@ from stoplist.oauth.credentials import (
 )
 from stoplist.oauth.store import may_change
 from stoplist.organizations.organizations import list_organizations
-from stoplist.web.admin.keys.fields import PERMISSION_TEXTS, read_ceiling
+from stoplist.web.admin.keys.fields import PERMISSION_TEXTS, read_rate_limit
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 
 _PATH = "/settings/keys/{client_id}/edit"
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """The settings as they are."""
+    """Show the form with the current settings."""
     key = await show_credential(request.actor, request.database, client_id=request.path["client_id"])
     if not may_change(request.actor, key):
-        raise Forbidden("Only an admin of every organization that this key covers, or an administrator, changes it.")
+        raise Forbidden("Only an administrator, or an admin of every organization that this key covers, can change it.")
     organizations = [
         one
         for one in await list_organizations(request.actor, request.database)
@@ -30,7 +30,7 @@ async def form(request: PageRequest) -> HtmlPage:
 
 
 async def save(request: PageRequest) -> Redirect:
-    """The key has what the form says."""
+    """Save the settings."""
     client_id = request.path["client_id"]
     changes = Changes(
         label=request.form.text("label"),
@@ -43,21 +43,21 @@ async def save(request: PageRequest) -> Redirect:
 
 
 async def save_limits(request: PageRequest) -> Redirect:
-    """The key has these ceilings; an empty field means the default."""
+    """Save the rate limits; an empty field means the default."""
     client_id = request.path["client_id"]
     await set_ceilings(
         request.actor,
         request.database,
         request.clock,
         client_id=client_id,
-        token_per_minute=read_ceiling(request, "token_per_minute") or DEFAULT_CEILING,
-        api_per_minute=read_ceiling(request, "api_per_minute") or DEFAULT_CEILING,
+        token_per_minute=read_rate_limit(request, "token_per_minute") or DEFAULT_CEILING,
+        api_per_minute=read_rate_limit(request, "api_per_minute") or DEFAULT_CEILING,
     )
     return Redirect(f"/settings/keys/{client_id}", note="key-limits")
 
 
 ROUTES = (
     get(_PATH, form),
-    post(_PATH, save, again=form),
-    post("/settings/keys/{client_id}/limits", save_limits, again=form),
+    post(_PATH, save, on_refusal=form),
+    post("/settings/keys/{client_id}/limits", save_limits, on_refusal=form),
 )

@@ -1,18 +1,18 @@
-"""Create an API key; its secret is shown on the answer, this once. Source: docs/interface.md section 2.1."""
+"""Create an API key; the answer shows its secret once. Source: docs/interface.md section 2.1."""
 
 from stoplist import ids
 from stoplist.errors import AlreadyMade
 from stoplist.oauth.credentials import create_credential
 from stoplist.organizations.organizations import list_organizations
-from stoplist.web.admin.form_names import opened, sealed
-from stoplist.web.admin.keys.fields import PERMISSION_TEXTS, read_ceiling
+from stoplist.web.admin.form_names import read_signed_field, sign_field
+from stoplist.web.admin.keys.fields import PERMISSION_TEXTS, read_rate_limit
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 
 _PATH = "/settings/keys/new"
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """What a key needs; the client_id that it will have is drawn now, so that a form sent twice makes one key."""
+    """Show the form. It carries the future client_id, so that sending it twice creates one key."""
     organizations = [
         one
         for one in await list_organizations(request.actor, request.database)
@@ -23,14 +23,14 @@ async def form(request: PageRequest) -> HtmlPage:
         {
             "organizations": organizations,
             "permissions": PERMISSION_TEXTS,
-            "client_id": sealed(request, "client_id", ids.new_id(ids.CLIENT_ID)),
+            "client_id": sign_field(request, "client_id", ids.new_id(ids.CLIENT_ID)),
         },
     )
 
 
 async def create(request: PageRequest) -> HtmlPage | Redirect:
-    """The key exists."""
-    client_id = opened(request, "client_id")
+    """Create the key and show its secret."""
+    client_id = read_signed_field(request, "client_id")
     try:
         created = await create_credential(
             request.actor,
@@ -41,13 +41,18 @@ async def create(request: PageRequest) -> HtmlPage | Redirect:
             default_organization=request.form.text("default_organization") or None,
             permissions=frozenset(request.form.all("permissions")),
             client_id=client_id,
-            token_per_minute=read_ceiling(request, "token_per_minute"),
-            api_per_minute=read_ceiling(request, "api_per_minute"),
+            token_per_minute=read_rate_limit(request, "token_per_minute"),
+            api_per_minute=read_rate_limit(request, "api_per_minute"),
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{client_id}", note="key-made-already")
-    values = {"key": created.credential, "secret": created.client_secret, "done": "created", "old_client_id": None}
+    values = {
+        "key": created.credential,
+        "secret": created.client_secret,
+        "heading": "Key created",
+        "old_client_id": None,
+    }
     return HtmlPage("keys/key_secret.html", values)
 
 
-ROUTES = (get(_PATH, form), post(_PATH, create, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, create, on_refusal=form))

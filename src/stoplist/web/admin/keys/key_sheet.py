@@ -1,4 +1,4 @@
-"""What a partner needs to know to use a key, to copy or print: everything but the secret."""
+"""A sheet for the partner with everything needed to use a key except the secret, to copy or print."""
 
 from stoplist.oauth.credentials import show_credential
 from stoplist.organizations.groups import list_groups
@@ -8,7 +8,7 @@ from stoplist.web.request_context import API_PATH, DOCS_PATH, TOKEN_PATH
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """The sheet."""
+    """Show the sheet."""
     key = await show_credential(request.actor, request.database, client_id=request.path["client_id"])
     organizations = [
         (one, await list_groups(request.actor, request.database, org_slug=one.slug))

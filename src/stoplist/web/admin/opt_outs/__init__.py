@@ -1,1 +1,1 @@
-"""The pages of opt-outs: overview, feeds, records, submissions, entry by hand."""
+"""Pages of opt-outs: overview, feeds, records, submissions, manual entry."""

@@ -11,7 +11,7 @@ import msgspec
 
 from stoplist.db import schema
 from stoplist.oauth.credentials import list_credentials
-from stoplist.oauth.key_alerts import DEFAULT_DAYS as TROUBLE_DAYS
+from stoplist.oauth.key_alerts import DEFAULT_DAYS as ALERT_DAYS
 from stoplist.oauth.key_alerts import MAX_ALERTS, list_key_alerts
 from stoplist.organizations.organizations import list_organizations
 from stoplist.records.daily_counts import DEFAULT_DAYS, DayCount, recent_changes, totals
@@ -54,9 +54,9 @@ async def show(request: PageRequest) -> HtmlPage:
         "series": [prose.CHANNELS[name].tag for name in CHANNELS],
         "by_day": _stacked(daily.days),
         "reasons": daily.reasons,
-        "trouble": await list_key_alerts(request.actor, request.database, request.clock, org_slug=org_slug),
-        "trouble_days": TROUBLE_DAYS,
-        "most_keys": MAX_ALERTS,
+        "key_alerts": await list_key_alerts(request.actor, request.database, request.clock, org_slug=org_slug),
+        "alert_days": ALERT_DAYS,
+        "max_keys": MAX_ALERTS,
         "health": await _health(request) if request.actor.is_administrator else None,
     }
     return HtmlPage("opt_outs/overview.html", values)
@@ -64,7 +64,9 @@ async def show(request: PageRequest) -> HtmlPage:
 
 def _stacked(counts: Iterable[DayCount]) -> list[tuple[str, list[int]]]:
     """Return the rows of the chart: a day, and the opt-outs of each channel."""
-    return [(day(one), [count.unsubscribed for count in of_day]) for one, of_day in groupby(counts, lambda count: count.day)]
+    return [
+        (day(one), [count.unsubscribed for count in of_day]) for one, of_day in groupby(counts, lambda count: count.day)
+    ]
 
 
 async def _health(request: PageRequest) -> StoreStatus:

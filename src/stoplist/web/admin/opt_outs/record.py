@@ -30,7 +30,7 @@ async def show(request: PageRequest) -> HtmlPage:
 
 
 async def _may_change(request: PageRequest, record: RecordDetails) -> bool:
-    """Return whether this person may change the record. Records of a closed organization or a retired group are fixed."""
+    """Return whether this person may change the record. Closed organizations and retired groups are fixed."""
     if record.is_closed or not request.actor.administers([record.org_slug]):
         return False
     if record.group_id is None:

@@ -1,4 +1,4 @@
-"""A submission: who sent it, when and from where, what it changed, and whether it was reversed.
+"""A submission: sender, time and source, the records it changed, and whether it was reversed.
 
 Source: docs/interface.md sections D6 and D11.
 """
@@ -11,15 +11,15 @@ from stoplist.web.admin.opt_outs.senders import label_of_sender
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.reference import prose
 
-_AT_ONCE = 50
+_PAGE_SIZE = 50
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """The submission, and a page of the states that it made."""
+    """Show the submission and a page of the changes it made."""
     submission = await find_submission(request.actor, request.database, request.path["submission_id"])
-    # One more than the page holds tells whether there is another page.
+    # Fetch one more than the page holds, to know whether there is another page.
     records = await records_of_submission(
-        request.actor, request.database, submission, after_seq=after_of(request), limit=_AT_ONCE + 1
+        request.actor, request.database, submission, after_seq=after_of(request), limit=_PAGE_SIZE + 1
     )
     return HtmlPage(
         "opt_outs/submission.html",
@@ -27,8 +27,8 @@ async def show(request: PageRequest) -> HtmlPage:
             "submission": submission,
             "organization": await show_organization(request.actor, request.database, submission.org_slug),
             "label": await label_of_sender(request, submission),
-            "records": records[:_AT_ONCE],
-            "next_after": records[_AT_ONCE - 1].seq if len(records) > _AT_ONCE else None,
+            "records": records[:_PAGE_SIZE],
+            "next_after": records[_PAGE_SIZE - 1].seq if len(records) > _PAGE_SIZE else None,
             "is_first": not request.query.text("after"),
             "words": prose.CHANNELS[submission.channel],
             "feed": feed_path(submission.org_slug, CHANNELS[submission.channel]),

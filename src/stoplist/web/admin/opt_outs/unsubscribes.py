@@ -46,7 +46,7 @@ async def _page(request: PageRequest, found: SearchResult | None) -> HtmlPage:
         "opt_outs/unsubscribes.html",
         {
             "found": found,
-            "name": name,
+            "org_name": name,
             "organizations": matching[:_MAX_SHOWN],
             "hidden": len(matching[_MAX_SHOWN:]),
             "has_many": len(visible) > _MAX_SHOWN,

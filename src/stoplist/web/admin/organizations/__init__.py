@@ -1,1 +1,1 @@
-"""The pages of organizations, their groups and their people."""
+"""Pages of organizations, their groups and their people."""

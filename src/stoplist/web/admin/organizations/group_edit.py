@@ -1,4 +1,4 @@
-"""Give a group another name. Source: docs/interface.md section D5."""
+"""Rename a group. Source: docs/interface.md section D5."""
 
 from stoplist.organizations.groups import rename_group
 from stoplist.web.admin.organizations.groups import group_of
@@ -8,13 +8,13 @@ _PATH = "/organizations/{slug}/groups/{group_id}/rename"
 
 
 async def form(request: PageRequest) -> HtmlPage:
-    """The name as it is."""
+    """Show the form with the current name."""
     organization, _, group = await group_of(request)
     return HtmlPage("organizations/group_edit.html", {"organization": organization, "group": group})
 
 
 async def rename(request: PageRequest) -> Redirect:
-    """The group has the new name."""
+    """Rename the group."""
     group = await rename_group(
         request.actor,
         request.database,
@@ -25,4 +25,4 @@ async def rename(request: PageRequest) -> Redirect:
     return Redirect(f"/organizations/{group.org_slug}", note="group-renamed")
 
 
-ROUTES = (get(_PATH, form), post(_PATH, rename, again=form))
+ROUTES = (get(_PATH, form), post(_PATH, rename, on_refusal=form))

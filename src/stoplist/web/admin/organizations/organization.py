@@ -1,4 +1,4 @@
-"""An organization: its groups, its people, and the way to its keys and opt-outs. docs/interface.md sections D5, D11."""
+"""An organization: its groups and people, and links to its keys and opt-outs. docs/interface.md sections D5, D11."""
 
 from stoplist.oauth.credentials import list_credentials
 from stoplist.organizations.groups import list_groups
@@ -10,7 +10,7 @@ from stoplist.web.reference import prose
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """The organization's page; its people are for its admins."""
+    """Show the organization; only its admins see its people."""
     slug = request.path["slug"]
     organization = await show_organization(request.actor, request.database, slug)
     keys = [key for key in await list_credentials(request.actor, request.database) if slug in key.organizations]

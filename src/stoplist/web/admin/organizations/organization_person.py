@@ -1,4 +1,4 @@
-"""One person of an organization: another role, none, a new sign-in link. Source: docs/interface.md section D11."""
+"""A person within an organization: role and sign-in link. Source: docs/interface.md section D11."""
 
 from stoplist.errors import Missing
 from stoplist.organizations.organizations import show_organization
@@ -6,7 +6,7 @@ from stoplist.staff.model import Person
 from stoplist.staff.people import people_of, set_role
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.admin.roles import ROLE_TEXTS, read_role
-from stoplist.web.admin.sign_in_links import link_form, make, person_path
+from stoplist.web.admin.sign_in_links import create_link, link_form, person_path
 
 _PATH = "/organizations/{slug}/people/{email:path}"
 _ROLE_PATH = f"{_PATH}/role"
@@ -15,12 +15,12 @@ _LINK_PATH = f"{_PATH}/link"
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """The role as it is, and what can be done with it."""
+    """Show the person and their role."""
     return await _page(request, "organizations/organization_person.html")
 
 
 async def change(request: PageRequest) -> Redirect:
-    """The person has the role of the form."""
+    """Save the role."""
     slug = request.path["slug"]
     person = await set_role(
         request.actor,
@@ -34,12 +34,12 @@ async def change(request: PageRequest) -> Redirect:
 
 
 async def remove_form(request: PageRequest) -> HtmlPage:
-    """What the person will see no more."""
+    """Show what removing the role means."""
     return await _page(request, "organizations/organization_person_remove.html")
 
 
 async def remove(request: PageRequest) -> Redirect:
-    """The person has no role in the organization."""
+    """Remove the role."""
     slug = request.path["slug"]
     await set_role(
         request.actor, request.database, request.clock, email=request.path["email"], org_slug=slug, role=None
@@ -48,7 +48,7 @@ async def remove(request: PageRequest) -> Redirect:
 
 
 async def new_link_form(request: PageRequest) -> HtmlPage:
-    """What a new sign-in link does to the ones before."""
+    """Show what a new sign-in link does to earlier ones."""
     return link_form(request, await _person(request))
 
 
@@ -64,14 +64,14 @@ async def _person(request: PageRequest) -> Person:
     for person in people:
         if person.email == request.path["email"]:
             return person
-    raise Missing("There is nobody with that e-mail address in this organization.")
+    raise Missing("This organization has no person with that e-mail address.")
 
 
 ROUTES = (
     get(_LINK_PATH, new_link_form),
-    post(_LINK_PATH, make, again=new_link_form),
+    post(_LINK_PATH, create_link, on_refusal=new_link_form),
     get(_REMOVE_PATH, remove_form),
-    post(_REMOVE_PATH, remove, again=remove_form),
-    post(_ROLE_PATH, change, again=show),
+    post(_REMOVE_PATH, remove, on_refusal=remove_form),
+    post(_ROLE_PATH, change, on_refusal=show),
     get(_PATH, show),
 )

@@ -1,11 +1,11 @@
-"""Organizations: every one that this person sees. Source: docs/interface.md sections D5 and D11."""
+"""Organizations: every one that this person may see. Source: docs/interface.md sections D5 and D11."""
 
 from stoplist.organizations.organizations import list_organizations
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """The table, by slug; closed ones stay in it."""
+    """Show the organizations by slug, closed ones included."""
     organizations = await list_organizations(request.actor, request.database)
     return HtmlPage("organizations/organizations.html", {"organizations": organizations})
 

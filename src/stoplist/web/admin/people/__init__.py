@@ -1,1 +1,1 @@
-"""The pages of people."""
+"""Pages of people."""

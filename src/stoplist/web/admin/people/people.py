@@ -1,11 +1,11 @@
-"""Settings → People: everybody who may use these pages, for administrators. Source: docs/interface.md section D11."""
+"""Settings → People, for administrators: everyone with an account. Source: docs/interface.md section D11."""
 
 from stoplist.staff.people import list_people
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 
 
 async def show(request: PageRequest) -> HtmlPage:
-    """The table, by e-mail address."""
+    """Show everyone by e-mail address."""
     return HtmlPage("people/people.html", {"people": await list_people(request.actor, request.database)})
 
 

@@ -30,7 +30,7 @@ _ACTIONS = (
         "administrator",
         "Make administrator",
         (
-            "This person gets full access to every organization, key and person, starting with the next page they open.",
+            "From the next page they open, this person has full access to all organizations, keys and people.",
             "This includes closing organizations and removing other administrators, including you.",
         ),
         "Make administrator",

@@ -1,4 +1,4 @@
-"""People and organizations of a test's own, since the database is shared by all tests of a module."""
+"""Creates people and organizations for a single test, since all tests of a module share a database."""
 
 import itertools
 import re
@@ -15,40 +15,39 @@ from stoplist.staff.model import Person, SignedIn, StaffStores
 from stoplist.staff.people import create_person, set_role, show_person
 from stoplist.web.request_context import SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from tests.builders import ADMINISTRATOR
-from tests.web.admin.pages import PASSWORD, QUICK, SECRET_KEYS, Browser, Pages, Shown
+from tests.web.admin.pages import PASSWORD, QUICK, SECRET_KEYS, Browser, PageResponse, Pages
 
 TWO_STEP_PATH = "/settings/account/two-step"
 _NUMBERS = itertools.count(1)
 
 
-class Newcomer(NamedTuple):
-    """Somebody new, signed in."""
+class NewPerson(NamedTuple):
+    """A new person and the browser in which they are signed in."""
 
     email: str
     browser: Browser
 
     @property
     def page(self) -> str:
-        """Where administrators see the person."""
+        """The path of the person's page for administrators."""
         return f"/settings/people/{self.email.replace('@', '%40')}"
 
     def page_in(self, slug: str) -> str:
-        """Where admins of an organization do."""
+        """Return the path of the person's page within an organization."""
         return f"/organizations/{slug}/people/{self.email.replace('@', '%40')}"
 
 
 def new_name() -> str:
-    """A name that nothing else has and no other is a part of: good for slugs and addresses. No word is in it either."""
+    """Return a name that is unique and no part of another name, for slugs and addresses."""
     return f"x{next(_NUMBERS):08}"
 
 
 def new_address() -> str:
-    """The address of nobody yet."""
     return f"{new_name()}@people.example"
 
 
-def newcomer(pages: Pages, *, is_administrator: bool = False, roles: dict[str, Role] | None = None) -> Newcomer:
-    """A person with these roles, and a session."""
+def new_person(pages: Pages, *, is_administrator: bool = False, roles: dict[str, Role] | None = None) -> NewPerson:
+    """Create a person with these roles who is signed in."""
     address = new_address()
     made = pages.administer(create_person, email=address, is_administrator=is_administrator)
     for slug, role in (roles or {}).items():
@@ -58,31 +57,31 @@ def newcomer(pages: Pages, *, is_administrator: bool = False, roles: dict[str, R
         use_link(ADMINISTRATOR, stores, link_token=made.link_token, password=PASSWORD, user_agent="a test")
     )
     assert isinstance(done, SignedIn)
-    return Newcomer(address, Browser(pages.app, done.session_token))
+    return NewPerson(address, Browser(pages.app, done.session_token))
 
 
-def sign_in(pages: Pages, address: str, password: str = PASSWORD) -> tuple[Browser, Shown]:
-    """Another browser of the person, and what it was answered."""
+def sign_in(pages: Pages, address: str, password: str = PASSWORD) -> tuple[Browser, PageResponse]:
+    """Sign the person in with another browser; return it and the answer."""
     browser = pages.stranger()
     form = browser.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
     return browser, browser.send(form, email=address, password=password)
 
 
-def use_shown_link(pages: Pages, shown: Shown) -> Shown:
-    """What the link that a page shows answers, used with a password."""
+def use_shown_link(pages: Pages, shown: PageResponse) -> PageResponse:
+    """Use the sign-in link on a page to set a password; return the answer."""
     browser = pages.stranger()
     form = browser.get(link_path(shown)).form(SIGN_IN_LINK_PATH)
     return browser.send(form, password=PASSWORD, repeated=PASSWORD)
 
 
-def link_path(shown: Shown) -> str:
-    """The path of the sign-in link that a page shows."""
+def link_path(shown: PageResponse) -> str:
+    """Return the path of the sign-in link on a page."""
     (token,) = {part.partition("<")[0] for part in shown.html.split(f"{SIGN_IN_LINK_PATH}?token=")[1:]}
     return f"{SIGN_IN_LINK_PATH}?token={token}"
 
 
 def turn_two_step_on(pages: Pages, browser: Browser) -> tuple[str, list[str]]:
-    """The person of this browser is asked for codes: the secret of the app, and the recovery codes."""
+    """Turn two-step sign-in on; return the secret of the app and the recovery codes."""
     form = browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
     secret = dict(form.values)["secret"].partition(".")[0]
     shown = browser.send(form, code=code_of(pages, secret), password=PASSWORD)
@@ -91,29 +90,29 @@ def turn_two_step_on(pages: Pages, browser: Browser) -> tuple[str, list[str]]:
 
 
 def code_of(pages: Pages, secret: str) -> str:
-    """What the app shows now."""
+    """Return the current code of the app."""
     return pyotp.TOTP(secret).at(pages.app.clock.now_ms() // 1000)
 
 
-def recovery_codes(shown: Shown) -> list[str]:
-    """The codes on a page."""
+def recovery_codes(shown: PageResponse) -> list[str]:
+    """Return the recovery codes on a page."""
     return re.findall(r"\b[a-z2-7]{4}(?:-[a-z2-7]{4}){3}\b", shown.html)
 
 
 def person(pages: Pages, address: str) -> Person:
-    """The person as an administrator sees him."""
+    """Return the person as an administrator sees them."""
     found: Person = pages.app.run(show_person(ADMINISTRATOR, pages.app.database, email=address))
     return found
 
 
 def organization(pages: Pages, *, default_group: str | None = None) -> str:
-    """The slug of a new organization."""
+    """Create an organization and return its slug."""
     slug = new_name()
     pages.administer(create_organization, slug=slug, name=f"The firm {slug}", default_group=default_group)
     return slug
 
 
 def groups(pages: Pages, slug: str) -> dict[str, Group]:
-    """The groups of an organization by name."""
+    """Return the groups of an organization by name."""
     found: list[Group] = pages.app.run(list_groups(ADMINISTRATOR, pages.app.database, org_slug=slug))
     return {group.name: group for group in found}
