@@ -1,4 +1,4 @@
-"""The background work of a server: what is in the table, that it is done, and that no failure ends it."""
+"""The background work of a server: its table, its intervals, and its failures."""
 
 import asyncio
 import io
@@ -14,7 +14,7 @@ from stoplist.clock import Clock
 from stoplist.db import Database, Transaction
 from stoplist.errors import StoreUnavailable
 from stoplist.limits.memory import MemoryLimiter
-from stoplist.oauth.tokens import BITE_ROWS
+from stoplist.oauth.tokens import EXPIRED_BATCH_ROWS
 from stoplist.oauth.usage import Usage, use_by_day
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database, sql, value
 from tests.fakes import FakeClock
@@ -25,7 +25,7 @@ AT_ONCE_S = 0.0
 
 
 class Background(NamedTuple):
-    """The table of a server, and what its chores work on."""
+    """The chores of a server by name, and the objects that they work on."""
 
     table: dict[str, Chore]
     clock: FakeClock
@@ -51,13 +51,13 @@ def background(database: Database) -> Background:
 
 
 @on_each_database
-async def test_the_table_names_every_chore_and_how_often_it_is_done(database: Database) -> None:
-    """The clock every 30 s (section D1, Clock); the use of a key at most once a minute (section D9)."""
+async def test_the_table_has_every_chore_and_its_interval(database: Database) -> None:
+    """The clock every 30 s (section D1, Clock); the usage of a key at most once a minute (section D9)."""
     assert {name: chore.every_s for name, chore in background(database).table.items()} == {
-        "take up a renewed certificate": 10,
+        "load a renewed certificate": 10,
         "follow the database's clock": 30,
-        "write the use of keys": 60,
-        "return to the limit store": 1,
+        "write key usage": 60,
+        "reconnect to the limit store": 1,
         "forget idle rate limits": 60,
         "delete expired tokens": 60,
         "delete ended sessions": 60,
@@ -65,16 +65,15 @@ async def test_the_table_names_every_chore_and_how_often_it_is_done(database: Da
 
 
 @on_each_database
-async def test_each_chore_does_what_it_is_called(database: Database) -> None:
-    """The certificate is looked at, use is written, idle limits are forgotten, expired tokens and sessions are gone."""
+async def test_each_chore_does_what_its_name_says(database: Database) -> None:
     server = background(database)
     await make_organization(database, server.clock)
     client_id = (await make_key(database, server.clock)).credential.client_id
-    await server.do("take up a renewed certificate")
+    await server.do("load a renewed certificate")
     assert len(server.renewals) == 1
 
     server.usage.note(client_id, now_ms=server.clock.now_ms(), is_authenticated=True, error=None, request_id="0" * 24)
-    await server.do("write the use of keys")
+    await server.do("write key usage")
     assert [day.requests for day in await use_by_day(ADMINISTRATOR, database, client_id, since_day=0)] == [1]
 
     await server.limiter.api(client_id, limit=60)
@@ -97,8 +96,8 @@ async def test_each_chore_does_what_it_is_called(database: Database) -> None:
 
 
 @on_each_database
-async def test_the_clock_follows_the_databases(database: Database) -> None:
-    """On PostgreSQL its own clock, whatever this machine's says; on SQLite that is this machine's."""
+async def test_the_clock_follows_the_database(database: Database) -> None:
+    """On PostgreSQL the clock of the server; on SQLite it stays that of this machine."""
     fast, right = FakeClock(), Clock()
     fast.jump(-7 * 86_400)
     before_ms = fast.now_ms()
@@ -107,17 +106,17 @@ async def test_the_clock_follows_the_databases(database: Database) -> None:
         assert fast.now_ms() == before_ms
         return
     theirs_ms = await value(database, "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS ms")
-    # It was half a year off; a minute is more than lies between the questions.
+    # The clock was far off; less than a minute passes between the two queries.
     assert abs(fast.now_ms() - theirs_ms) < 60_000
     await follow_clock(right, database)
     assert abs(right.now_ms() - theirs_ms) < 60_000
 
 
 @on_each_database
-async def test_all_expired_pairs_go_and_no_others(database: Database) -> None:
-    """However many bites it takes; what expires in a millisecond stays."""
+async def test_all_expired_pairs_are_deleted_and_no_others(database: Database) -> None:
+    """In any number of batches; a pair that expires in a millisecond stays."""
     clock = FakeClock()
-    await add_pairs(database, 2 * BITE_ROWS + 1, expires_ms=clock.now_ms())
+    await add_pairs(database, 2 * EXPIRED_BATCH_ROWS + 1, expires_ms=clock.now_ms())
     await add_pairs(database, 3, expires_ms=clock.now_ms() + 1)
     await delete_all_expired(database, clock)
     assert await pairs(database) == 3
@@ -127,7 +126,7 @@ async def test_all_expired_pairs_go_and_no_others(database: Database) -> None:
 
 
 async def add_pairs(database: Database, count: int, *, expires_ms: int) -> None:
-    """So many token pairs whose refresh tokens expire at that moment: one unit, for nobody waits long for a turn."""
+    """Add so many token pairs that expire at this moment, in one unit of work."""
     added = await pairs(database)
     insert = sql("""
         INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
@@ -146,12 +145,12 @@ async def pairs(database: Database) -> int:
     return int(await value(database, "SELECT COUNT(*) AS number FROM token_pairs"))
 
 
-# How the table is worked off
+# Running the chores
 
 
 @pytest.fixture
 def logged() -> Iterator[io.BytesIO]:
-    """What is logged, as JSON."""
+    """Capture the log, as JSON."""
     stream = io.BytesIO()
     with configured("json", stream):
         yield stream
@@ -163,7 +162,7 @@ def events(stream: io.BytesIO) -> list[dict[str, Any]]:
 
 
 def counting(times: int, failure: Exception | None = None) -> tuple[Callable[[], Awaitable[None]], asyncio.Event]:
-    """Work that raises `failure` each time, and an event that says when it was done so many times."""
+    """Return work that raises `failure` each time, and an event that is set once it has run so many times."""
     done, left = asyncio.Event(), iter(range(times - 1))
 
     async def work() -> None:
@@ -175,8 +174,8 @@ def counting(times: int, failure: Exception | None = None) -> tuple[Callable[[],
     return work, done
 
 
-def test_chores_are_done_again_and_again_until_the_end() -> None:
-    """Each by itself; afterwards none is left."""
+def test_chores_repeat_until_the_end() -> None:
+    """Each by itself; none is left afterwards."""
 
     async def main() -> None:
         (first, first_done), (second, second_done) = counting(3), counting(2)
@@ -189,8 +188,8 @@ def test_chores_are_done_again_and_again_until_the_end() -> None:
     asyncio.run(main())
 
 
-def test_a_chore_is_not_done_before_its_time() -> None:
-    """The first time comes after its interval: a start is not held up."""
+def test_a_chore_first_runs_after_its_interval() -> None:
+    """So that the start is not delayed."""
 
     async def main() -> None:
         work, done = counting(1)
@@ -202,8 +201,8 @@ def test_a_chore_is_not_done_before_its_time() -> None:
     asyncio.run(main())
 
 
-def test_a_store_that_is_away_is_a_warning_and_the_chore_goes_on(logged: io.BytesIO) -> None:
-    """With its name, and why."""
+def test_an_unavailable_store_is_logged_and_retried(logged: io.BytesIO) -> None:
+    """As a warning, with the name of the chore and the reason."""
 
     async def main() -> None:
         work, done = counting(2, StoreUnavailable("The database rests."))
@@ -215,7 +214,7 @@ def test_a_store_that_is_away_is_a_warning_and_the_chore_goes_on(logged: io.Byte
     assert (event["level"], event["chore"], event["why"]) == ("warning", "a chore", "The database rests.")
 
 
-def test_a_defect_ends_neither_its_chore_nor_another(logged: io.BytesIO) -> None:
+def test_a_defect_ends_no_chore(logged: io.BytesIO) -> None:
     """It is logged as an error, without the text of the exception."""
 
     async def main() -> None:

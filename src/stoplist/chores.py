@@ -1,4 +1,4 @@
-"""The background work of a server: one table of what, how often, and the coroutine.
+"""The periodic background work of a server, as one table.
 
 Source: docs/interface.md sections D1 (Clock, HTTPS), D2 (Rotation), D8, D9, D11.
 """
@@ -22,7 +22,7 @@ _PAUSE_S = 0.05
 
 
 class Chore(NamedTuple):
-    """What is done, every how many seconds, and how."""
+    """A coroutine function, its interval in seconds, and its name in the log."""
 
     name: str
     every_s: float
@@ -37,16 +37,16 @@ def chores(
     usage: Usage,
     renew_certificate: Callable[[], object],
 ) -> list[Chore]:
-    """Everything that a server does in the background."""
+    """Return everything that a server does in the background."""
 
     async def renew() -> None:
         renew_certificate()
 
     return [
-        Chore("take up a renewed certificate", 10, renew),
+        Chore("load a renewed certificate", 10, renew),
         Chore("follow the database's clock", 30, lambda: follow_clock(clock, database)),
-        Chore("write the use of keys", 60, lambda: usage.flush(database)),
-        Chore("return to the limit store", 1, limiter.reconnect),
+        Chore("write key usage", 60, lambda: usage.flush(database)),
+        Chore("reconnect to the limit store", 1, limiter.reconnect),
         Chore("forget idle rate limits", 60, limiter.sweep),
         Chore("delete expired tokens", 60, lambda: delete_all_expired(database, clock)),
         Chore("delete ended sessions", 60, lambda: delete_all_ended(database, clock)),
@@ -55,7 +55,7 @@ def chores(
 
 @contextmanager
 def running(table: list[Chore]) -> Iterator[None]:
-    """While this lasts the chores are done."""
+    """Run the chores within the context, each for the first time after its interval."""
     tasks = [asyncio.create_task(_repeat(chore), name=chore.name) for chore in table]
     try:
         yield
@@ -65,7 +65,7 @@ def running(table: list[Chore]) -> Iterator[None]:
 
 
 async def follow_clock(clock: Clock, database: Database) -> None:
-    """The clock agrees with the database's, so that hosts agree with one another; on SQLite it is this machine's."""
+    """Set the clock to the time of the database, so that hosts agree; on SQLite it stays that of this machine."""
     asked_ms = clock.local_ms()
     database_ms = await database.clock_ms()
     if database_ms is not None:
@@ -73,13 +73,13 @@ async def follow_clock(clock: Clock, database: Database) -> None:
 
 
 async def delete_all_expired(database: Database, clock: Clock) -> None:
-    """No expired pair is left; deleted in small bites, with pauses in which others write."""
+    """Delete all expired token pairs in small batches, with pauses in which others can write."""
     while await delete_expired(database, clock.now_ms()):  # noqa: ASYNC110 - a pause, not a wait for an event
         await asyncio.sleep(_PAUSE_S)
 
 
 async def delete_all_ended(database: Database, clock: Clock) -> None:
-    """No expired link, ended session or attempt that counts no more is left; in bites likewise."""
+    """Delete all expired links, ended sessions and outdated sign-in attempts, in small batches likewise."""
     while await delete_ended(database, clock.now_ms()):  # noqa: ASYNC110 - a pause, not a wait for an event
         await asyncio.sleep(_PAUSE_S)
 

@@ -402,7 +402,7 @@ def test_one_that_hangs_holds_up_neither_the_metrics_nor_the_stop(scaled: Place)
         assert after["workers"] == 2
         assert server.terminate() == 0
         assert_is_over(server, were)
-        assert messages(server)[-2:] == ["Workers that do not stop are ended", "Stopped"]
+        assert messages(server)[-2:] == ["Workers that do not stop are killed", "Stopped"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

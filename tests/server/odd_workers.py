@@ -1,6 +1,6 @@
-"""Worker processes that do not do what workers do: each takes the place of `stoplist.server.worker.main`.
+"""Worker processes that misbehave: each function takes the place of `stoplist.server.worker.main`.
 
-They load next to nothing, so that they are there at once.
+They import next to nothing, so that they start at once.
 """
 
 import os
@@ -13,31 +13,31 @@ STARTED = b'{"about":"started"}\n'
 
 
 def stuck(_settings: Any, _sockets: list[socket.socket], end: socket.socket) -> None:
-    """Never says that it has started."""
-    _until_the_parent_is_gone(end)
+    """Never report the start."""
+    _wait_for_supervisor_end(end)
 
 
 def serving(_settings: Any, _sockets: list[socket.socket], end: socket.socket) -> None:
-    """Says that it has started, and ends by SIGTERM."""
+    """Report the start, and run until SIGTERM."""
     end.sendall(STARTED)
-    _until_the_parent_is_gone(end)
+    _wait_for_supervisor_end(end)
 
 
 def ending(_settings: Any, _sockets: list[socket.socket], end: socket.socket) -> None:
-    """Says that it has started, and half of something else, and ends."""
+    """Report the start, send half a message, and exit."""
     end.sendall(STARTED + b'{"about":"metr')
 
 
 def lingering(_settings: Any, _sockets: list[socket.socket], end: socket.socket) -> None:
-    """Has started, hangs up, and stays, whatever it is told."""
+    """Report the start, close the channel, and ignore SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end.sendall(STARTED)
     end.close()
-    parent = os.getppid()
-    while os.getppid() == parent:
+    supervisor = os.getppid()
+    while os.getppid() == supervisor:
         time.sleep(0.01)
 
 
-def _until_the_parent_is_gone(end: socket.socket) -> None:
+def _wait_for_supervisor_end(end: socket.socket) -> None:
     while end.recv(4096):
         pass

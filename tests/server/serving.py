@@ -1,4 +1,4 @@
-"""A real server on a free port of 127.0.0.1, and a client that speaks bytes."""
+"""A real server on a free port of 127.0.0.1, and a client that sends raw bytes."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from stoplist.server.http_protocol import Bounds
 from stoplist.server.http_server import serve_http
 
 Scope = dict[str, Any]
-# More than an answer may take: a heavy unit waits 15 s for its turn, then as long for a database that stands still.
+# Longer than any answer takes: a heavy unit waits 15 s for its turn, then as long for a database that is stuck.
 PATIENCE_S = 60.0
 
 
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """A client that sends exactly the bytes it is told to."""
+    """A client connection that sends exactly the given bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -39,13 +39,13 @@ class Connection:
         await self.writer.drain()
 
     async def send_all(self, pieces: Iterable[bytes]) -> None:
-        """Each in a packet of its own, as far as that can be had."""
+        """Send each piece in a packet of its own, as far as the system allows."""
         for piece in pieces:
             await self.send(piece)
             await asyncio.sleep(0)
 
     async def answer(self) -> Answer:
-        """The next answer; it must announce its length or end with the connection."""
+        """Read the next answer, which must have a `Content-Length` or no body."""
         async with asyncio.timeout(PATIENCE_S):
             lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:-2])}
@@ -54,7 +54,7 @@ class Connection:
         return Answer(int(lines[0].split(" ")[1]), headers, body)
 
     async def rest(self) -> bytes:
-        """Everything until the server ends the connection, which it must do soon."""
+        """Read until the server ends the connection, which it must do soon."""
         async with asyncio.timeout(PATIENCE_S):
             try:
                 return await self.reader.read()
@@ -86,19 +86,19 @@ class Running:
         return connection
 
     async def ask(self, data: bytes) -> Answer:
-        """The answer to these bytes on a connection of their own."""
+        """Send these bytes on a new connection, and return the answer."""
         connection = await self.connect()
         await connection.send(data)
         return await connection.answer()
 
     async def ended(self) -> None:
-        """`serve_http` has returned; it must do so soon."""
+        """Wait until `serve_http` returns, which it must do soon."""
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.wait([self.done])
         if not self.done.cancelled():
             self.done.result()
 
-    def leave(self) -> None:
+    def close_connections(self) -> None:
         for connection in self._open:
             connection.close()
 
@@ -112,7 +112,7 @@ async def serving(
     notice_s: float = 0.0,
     bounds: Bounds | None = None,
 ) -> AsyncIterator[Running]:
-    """A server for `app` as long as the block lasts; it is then stopped by force."""
+    """Serve `app` within the context, and force the stop at its end."""
     started: asyncio.Future[list[tuple[str, int]]] = asyncio.get_running_loop().create_future()
     running = Running(0, asyncio.Event(), asyncio.Event())
     running.done = asyncio.create_task(
@@ -138,20 +138,20 @@ async def serving(
     try:
         yield running
     finally:
-        running.leave()
+        running.close_connections()
         running.stop.set()
         running.force.set()
         await running.ended()
 
 
 def on_uvloop(body: Coroutine[Any, Any, None]) -> None:
-    """Runs a test's coroutine on the loop that the product runs on."""
+    """Run a test's coroutine on the event loop that the product uses."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(body)
 
 
 async def respond(send: Callable[..., Any], body: bytes, *, status: int = 200) -> None:
-    """The whole answer of an ASGI application."""
+    """Send a complete answer as an ASGI application."""
     headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

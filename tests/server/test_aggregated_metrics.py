@@ -1,4 +1,4 @@
-"""The metrics of several processes as one (docs/interface.md section D10)."""
+"""The sum of the metrics of several processes (docs/interface.md section D10)."""
 
 import asyncio
 from typing import Any
@@ -12,24 +12,24 @@ from stoplist.server.aggregated_metrics import AggregatedMetrics
 from stoplist.web.metrics import MetricFamily, families_of, send_page
 
 
-class ServerProcess:
-    """What one process counts."""
+class ProcessMetrics:
+    """The metrics of one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter("requests", "Requests.", ["route"], registry=self.registry)
         self.alarms = Counter("alarms", "Alarms.", registry=self.registry)
         self.seconds = Histogram("seconds", "Time.", ["route"], buckets=(1, 2), registry=self.registry)
-        self.waiting = Gauge("waiting", "Those who wait.", registry=self.registry)
+        self.waiting = Gauge("waiting", "Requests that wait.", registry=self.registry)
 
     def families(self) -> list[MetricFamily]:
         return families_of(self.registry)
 
 
-def page(totals: AggregatedMetrics) -> dict[str, float]:
-    """What Prometheus reads on the page: every sample by name and labels."""
+def page(metrics: AggregatedMetrics) -> dict[str, float]:
+    """Return what Prometheus reads: every sample by name and labels."""
     registry = CollectorRegistry()
-    registry.register(totals)
+    registry.register(metrics)
     return {
         " ".join((sample.name, *sample.labels.values())): sample.value
         for family in text_string_to_metric_families(generate_latest(registry).decode())
@@ -37,106 +37,105 @@ def page(totals: AggregatedMetrics) -> dict[str, float]:
     }
 
 
-def test_what_several_processes_counted_is_added_up() -> None:
-    """Counters and gauges, with labels and without; a label that one of them does not know is the other's."""
-    totals, first, second = AggregatedMetrics(), ServerProcess(), ServerProcess()
+def test_counters_and_gauges_of_processes_are_summed() -> None:
+    """With labels and without; a label that only one process has is kept."""
+    metrics, first, second = AggregatedMetrics(), ProcessMetrics(), ProcessMetrics()
     first.requests.labels("/a").inc(2)
     second.requests.labels("/a").inc(3)
     second.requests.labels("/b").inc(4)
     first.alarms.inc()
     first.waiting.set(5)
     second.waiting.set(6)
-    totals.said(1, first.families())
-    totals.said(2, second.families())
-    found = page(totals)
-    assert (found["requests_total /a"], found["requests_total /b"]) == (5, 4)
-    assert (found["alarms_total"], found["waiting"]) == (1, 11)
-    assert not [name for name in found if "_created" in name], "nobody knows since when a sum counts"
+    metrics.update(1, first.families())
+    metrics.update(2, second.families())
+    samples = page(metrics)
+    assert (samples["requests_total /a"], samples["requests_total /b"]) == (5, 4)
+    assert (samples["alarms_total"], samples["waiting"]) == (1, 11)
+    assert not [name for name in samples if "_created" in name], "the sum has no creation time"
 
 
-def test_buckets_sums_and_counts_of_a_histogram_are_added_up() -> None:
-    """Each bucket with its own, in the order that Prometheus wants."""
-    totals, first, second = AggregatedMetrics(), ServerProcess(), ServerProcess()
+def test_histograms_are_summed() -> None:
+    """Each bucket by itself, in the order that Prometheus requires."""
+    metrics, first, second = AggregatedMetrics(), ProcessMetrics(), ProcessMetrics()
     for process, took_s in ((first, 0.5), (second, 1.5), (second, 9.0)):
         process.seconds.labels("/a").observe(took_s)
-    totals.said(1, first.families())
-    totals.said(2, second.families())
-    found = {name: value for name, value in page(totals).items() if name.startswith("seconds")}
-    assert found == {
+    metrics.update(1, first.families())
+    metrics.update(2, second.families())
+    samples = {name: value for name, value in page(metrics).items() if name.startswith("seconds")}
+    assert samples == {
         "seconds_bucket 1.0 /a": 1,
         "seconds_bucket 2.0 /a": 2,
         "seconds_bucket +Inf /a": 3,
         "seconds_count /a": 3,
         "seconds_sum /a": 11,
     }
-    assert [name.split(" ")[1] for name in found][:3] == ["1.0", "2.0", "+Inf"]
+    assert [name.split(" ")[1] for name in samples][:3] == ["1.0", "2.0", "+Inf"]
 
 
-def test_what_a_process_says_anew_takes_the_place_of_what_it_said() -> None:
-    """It is not added to it."""
-    totals, process = AggregatedMetrics(), ServerProcess()
+def test_an_update_replaces_the_previous_one() -> None:
+    metrics, process = AggregatedMetrics(), ProcessMetrics()
     for _ in range(3):
         process.alarms.inc()
-        totals.said(1, process.families())
-    assert page(totals)["alarms_total"] == 3
+        metrics.update(1, process.families())
+    assert page(metrics)["alarms_total"] == 3
 
 
-def test_of_a_process_that_has_ended_the_counters_stay_and_the_gauges_go() -> None:
-    """Nobody waits in it any more; one that never said a word leaves nothing, and the next begins at 0."""
-    totals, process, next_one = AggregatedMetrics(), ServerProcess(), ServerProcess()
+def test_counters_of_an_ended_process_stay_and_gauges_go() -> None:
+    """A process that never reported adds nothing, and its replacement begins at 0."""
+    metrics, process, next_one = AggregatedMetrics(), ProcessMetrics(), ProcessMetrics()
     process.requests.labels("/a").inc(7)
     process.seconds.labels("/a").observe(1.5)
     process.waiting.set(3)
-    totals.said(1, process.families())
-    totals.ended(1)
-    totals.ended(2)
+    metrics.update(1, process.families())
+    metrics.end(1)
+    metrics.end(2)
     next_one.requests.labels("/a").inc()
-    totals.said(3, next_one.families())
-    found = page(totals)
-    assert (found["requests_total /a"], found["seconds_count /a"], found["waiting"]) == (8, 1, 0)
-    totals.ended(3)
-    assert "waiting" not in page(totals)
-    assert page(totals)["requests_total /a"] == 8
+    metrics.update(3, next_one.families())
+    samples = page(metrics)
+    assert (samples["requests_total /a"], samples["seconds_count /a"], samples["waiting"]) == (8, 1, 0)
+    metrics.end(3)
+    assert "waiting" not in page(metrics)
+    assert page(metrics)["requests_total /a"] == 8
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(("count", "say", "die")), st.integers(0, 2)), max_size=40)
+STEPS = st.lists(st.tuples(st.sampled_from(("count", "report", "end")), st.integers(0, 2)), max_size=40)
 
 
 @given(STEPS)
-def test_no_counter_ever_goes_back(steps: list[tuple[str, int]]) -> None:
-    """Whatever the processes in three places count, say and die of; all that was said of the dead is in the sum."""
-    totals = AggregatedMetrics()
-    places = [ServerProcess() for _ in range(3)]
+def test_no_counter_ever_falls(steps: list[tuple[str, int]]) -> None:
+    """Whatever three processes count, report and end; the sum includes everything that ended ones reported."""
+    metrics = AggregatedMetrics()
+    processes = [ProcessMetrics() for _ in range(3)]
     numbers = [0, 1, 2]
-    said = [0.0, 0.0, 0.0]
-    of_dead = shown = 0.0
-    for what, place in steps:
-        if what == "count":
-            places[place].requests.labels("/a").inc()
-        elif what == "say":
-            totals.said(numbers[place], places[place].families())
-            said[place] = places[place].registry.get_sample_value("requests_total", {"route": "/a"}) or 0.0
+    reported = [0.0, 0.0, 0.0]
+    of_ended = previous = 0.0
+    for step, slot in steps:
+        if step == "count":
+            processes[slot].requests.labels("/a").inc()
+        elif step == "report":
+            metrics.update(numbers[slot], processes[slot].families())
+            reported[slot] = processes[slot].registry.get_sample_value("requests_total", {"route": "/a"}) or 0.0
         else:
-            totals.ended(numbers[place])
-            of_dead, said[place] = of_dead + said[place], 0.0
-            places[place], numbers[place] = ServerProcess(), max(numbers) + 1
-        found = page(totals).get("requests_total /a", 0.0)
-        assert found == of_dead + sum(said)
-        assert found >= shown
-        shown = found
+            metrics.end(numbers[slot])
+            of_ended, reported[slot] = of_ended + reported[slot], 0.0
+            processes[slot], numbers[slot] = ProcessMetrics(), max(numbers) + 1
+        total = page(metrics).get("requests_total /a", 0.0)
+        assert total == of_ended + sum(reported)
+        assert total >= previous
+        previous = total
 
 
-def test_the_page_is_one_that_prometheus_reads() -> None:
-    """Each family is described once, before its samples; no sample comes twice."""
-    totals = AggregatedMetrics()
+def test_prometheus_can_read_the_page() -> None:
+    """Each family is described once, before its samples, and no sample comes twice."""
+    metrics = AggregatedMetrics()
     for number in range(3):
-        process = ServerProcess()
+        process = ProcessMetrics()
         for route in ("/b", "/a"):
             process.requests.labels(route).inc()
             process.seconds.labels(route).observe(1)
-        totals.said(number, process.families())
+        metrics.update(number, process.families())
     registry = CollectorRegistry()
-    registry.register(totals)
+    registry.register(metrics)
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""A head that a proxy before us could read otherwise than we do ends the connection (RFC 9112 sections 3.2 and 6.1)."""
+"""Request heads that a proxy could read differently are refused (RFC 9112 sections 3.2 and 6.1)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from tests.server.serving import on_uvloop, respond, serving
 
 CHUNKS = b"1\r\nx\r\n0\r\n\r\n"
-# What would be answered if the bytes behind a head were taken for the next request.
+# Answered only if the bytes behind a head are parsed as the next request.
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -42,8 +42,8 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("request_", AMBIGUOUS.values(), ids=AMBIGUOUS)
-def test_a_head_that_can_be_read_in_two_ways_is_refused(request_: bytes) -> None:
-    """400, and nothing behind it is taken for another request; the application hears of neither."""
+def test_an_ambiguous_head_is_refused(request_: bytes) -> None:
+    """400; nothing behind it is parsed as another request, and the application is not called."""
 
     async def main() -> None:
         async with serving(paths) as server:
@@ -60,9 +60,7 @@ def test_a_head_that_can_be_read_in_two_ways_is_refused(request_: bytes) -> None
 
 
 @pytest.mark.parametrize("request_", AMBIGUOUS.values(), ids=AMBIGUOUS)
-def test_the_requests_before_it_are_answered(request_: bytes) -> None:
-    """They were in order."""
-
+def test_requests_before_an_ambiguous_head_are_answered(request_: bytes) -> None:
     async def main() -> None:
         async with serving(paths) as server:
             connection = await server.connect()
@@ -82,9 +80,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("request_", PLAIN.values(), ids=PLAIN)
-def test_what_can_be_read_in_one_way_is_answered(request_: bytes) -> None:
-    """However it is spelt."""
-
+def test_an_unambiguous_head_is_answered(request_: bytes) -> None:
     async def main() -> None:
         async with serving(paths) as server:
             answer = await server.ask(request_)

@@ -1,4 +1,4 @@
-"""One connection: what it may send, how long it may take, and what it is told when it may not."""
+"""One connection: bounds on its input, its deadlines, and the refusals."""
 
 import asyncio
 import errno
@@ -23,11 +23,11 @@ from stoplist.web.body import ClientGone, read_body
 from tests.server.serving import PATIENCE_S, Answer, on_uvloop, respond, serving
 
 HEAD_BYTES = 64 * 1024
-NEVER = Bounds(head_s=600, request_s=600, idle_s=600, untaken_s=600, sweep_s=600)
+NEVER = Bounds(head_s=600, request_s=600, idle_s=600, unread_s=600, sweep_s=600)
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answers with the path and the body; a body that is too large or late is refused, as the product does."""
+    """Answer with the path and the body; refuse a body that is too large or late, as the product does."""
     try:
         body = await read_body(receive, scope["headers"], max_bytes=1 << 20)
     except BadRequest as error:
@@ -43,21 +43,21 @@ async def names_of_headers(scope: Any, receive: Any, send: Any) -> None:
     await respond(send, b" ".join(name for name, _ in scope["headers"]))
 
 
-def soon(**deadlines: float) -> Bounds:
-    """These are short, and no others: a busy machine must not let one pass that a test is not about."""
+def short_deadlines(**deadlines: float) -> Bounds:
+    """Return bounds in which only these deadlines are short, so that a busy machine passes no other."""
     return msgspec.structs.replace(Bounds(sweep_s=0.02), **deadlines)
 
 
 def wait_for_bytes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """No head is given up before so many of its bytes have come, however late a busy machine is with them."""
+    """Enforce no deadline on a head before so many of its bytes have come, however slow the machine is."""
     enforce = WireProtocol.enforce_bounds
 
-    def enforce_then(connection: WireProtocol, now_s: float) -> None:
+    def enforce_later(connection: WireProtocol, now_s: float) -> None:
         is_in_head = connection._phase in (http_protocol._NEW, http_protocol._HEAD)
         if not is_in_head or connection._overhead_bytes >= count:
             enforce(connection, now_s)
 
-    monkeypatch.setattr(WireProtocol, "enforce_bounds", enforce_then)
+    monkeypatch.setattr(WireProtocol, "enforce_bounds", enforce_later)
 
 
 def get(path: str = "/", *fields: str) -> bytes:
@@ -74,13 +74,13 @@ def chunked(*chunks: bytes) -> bytes:
 
 
 def head_of(size: int) -> bytes:
-    """A request whose head is exactly this large."""
+    """Return a request whose head has exactly this size."""
     padding = size - len(get("/", "X-Padding: "))
     return get("/", "X-Padding: " + "p" * padding)
 
 
 def assert_is_bad_request(answer: Answer, text: str) -> None:
-    """400 in the envelope, with an id of its own, told to no cache, and no word on what serves it."""
+    """Check a 400 in the envelope, with a request id and `no-store`, and without a `Server` header."""
     assert answer.status == 400
     assert answer.json() == {"error": "bad_request", "message": text, "error_description": text}
     assert answer.headers["content-type"] == "application/json"
@@ -97,8 +97,8 @@ TOO_LARGE = "The head of the request is larger than 64 KiB."
 
 
 @pytest.mark.parametrize("piece", [1 << 20, 4096, 65535, 65536, 65537])
-def test_a_head_of_64_kib_is_accepted_and_one_byte_more_is_not(piece: int) -> None:
-    """Source: docs/interface.md section D4. In whatever pieces it comes, and with a body behind it."""
+def test_a_head_may_have_64_kib_and_not_a_byte_more(piece: int) -> None:
+    """Source: docs/interface.md section D4. In pieces of any size, and with a body behind it."""
 
     async def main() -> None:
         async with serving(echo) as server:
@@ -134,7 +134,7 @@ def in_pieces(connection: Any, data: bytes, piece: int) -> Any:
         (chunked(), b"0"),
     ],
 )
-def test_nothing_that_is_no_body_may_go_on_without_end(start: bytes, endless: bytes) -> None:
+def test_everything_but_a_body_is_bounded(start: bytes, endless: bytes) -> None:
     """Empty lines, one long line, many fields, trailers, chunk extensions, leading zeros."""
 
     async def main() -> None:
@@ -171,8 +171,8 @@ def test_nothing_that_is_no_body_may_go_on_without_end(start: bytes, endless: by
         b"GET http:// HTTP/1.1\r\n\r\n",
     ],
 )
-def test_what_is_no_http_gets_one_answer_that_repeats_nothing(garbage: bytes) -> None:
-    """And the connection ends; the server's owner hears of the answer by its id."""
+def test_malformed_input_gets_one_answer_that_repeats_nothing(garbage: bytes) -> None:
+    """Then the connection ends; `on_own_answer` gets the request id of the answer."""
 
     async def main() -> None:
         async with serving(echo) as server:
@@ -187,25 +187,23 @@ def test_what_is_no_http_gets_one_answer_that_repeats_nothing(garbage: bytes) ->
 
 
 def test_connect_is_refused() -> None:
-    """It asks for a tunnel; what follows would be no HTTP."""
-
     async def main() -> None:
         async with serving(echo) as server:
             answer = await server.ask(b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert_is_bad_request(answer, "This server is no proxy.")
+            assert_is_bad_request(answer, "This server is not a proxy.")
 
     on_uvloop(main())
 
 
-def test_a_malformed_body_is_answered_while_the_application_waits_for_it() -> None:
-    """The application learns that nobody will take its answer."""
-    heard: list[str] = []
+def test_a_malformed_body_is_answered_and_ends_the_application() -> None:
+    """The application that waits for the body learns that the client is gone."""
+    events: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         try:
             await read_body(receive, scope["headers"], max_bytes=100)
         except ClientGone:
-            heard.append("gone")
+            events.append("gone")
 
     async def main() -> None:
         async with serving(app) as server:
@@ -216,7 +214,7 @@ def test_a_malformed_body_is_answered_while_the_application_waits_for_it() -> No
             assert await connection.is_closed()
 
     on_uvloop(main())
-    assert heard == ["gone"]
+    assert events == ["gone"]
 
 
 def test_garbage_after_a_request_does_not_spoil_its_answer() -> None:
@@ -234,8 +232,8 @@ def test_garbage_after_a_request_does_not_spoil_its_answer() -> None:
     on_uvloop(main())
 
 
-def test_garbage_behind_an_early_answer_gets_no_second_one() -> None:
-    """The application answered before the body was whole; what follows belongs to that request."""
+def test_garbage_after_an_early_answer_gets_no_second_answer() -> None:
+    """The application answered before the body was complete; what follows belongs to that request."""
 
     async def early(scope: Any, receive: Any, send: Any) -> None:
         await respond(send, b"early")
@@ -254,8 +252,8 @@ def test_garbage_behind_an_early_answer_gets_no_second_one() -> None:
 @pytest.mark.parametrize(
     "request_", [head_of(20 << 20), b"\x00" * (20 << 20), post(b"b" * (20 << 20), "Connection: close")]
 )
-def test_a_refusal_can_be_read_by_a_client_that_is_still_sending(request_: bytes) -> None:
-    """On a plain connection, a reset would overtake the answer if the server closed while bytes were unread."""
+def test_a_client_that_is_still_sending_can_read_its_refusal(request_: bytes) -> None:
+    """On a plain connection, a reset would overtake the answer if the server closed with unread input."""
 
     async def main() -> None:
         async with serving(echo, bounds=Bounds(linger_s=PATIENCE_S)) as server:
@@ -268,11 +266,9 @@ def test_a_refusal_can_be_read_by_a_client_that_is_still_sending(request_: bytes
     on_uvloop(main())
 
 
-def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off() -> None:
-    """It has a moment to read, not more."""
-
+def test_a_client_that_ignores_its_refusal_is_cut_off() -> None:
     async def main() -> None:
-        async with serving(echo, bounds=soon(linger_s=0.1)) as server:
+        async with serving(echo, bounds=short_deadlines(linger_s=0.1)) as server:
             connection = await server.connect()
             await connection.send(b"\x00")
             assert (await connection.answer()).status == 400
@@ -283,8 +279,8 @@ def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off() -> None:
     on_uvloop(main())
 
 
-def test_what_is_left_of_a_refused_body_is_dropped_and_the_connection_goes_on() -> None:
-    """The client reads its refusal when it has sent everything, and asks again."""
+def test_the_rest_of_a_refused_body_is_dropped() -> None:
+    """The client reads its refusal after sending everything, and reuses the connection."""
 
     async def main() -> None:
         async with serving(echo) as server:
@@ -298,12 +294,12 @@ def test_what_is_left_of_a_refused_body_is_dropped_and_the_connection_goes_on() 
 
 
 @pytest.mark.parametrize("sent", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\n", b"\r\n"])
-def test_a_head_that_does_not_come_is_not_waited_for(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """60 seconds in service; here a tenth of one."""
+def test_a_head_has_a_deadline(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 seconds in production, 0.1 here."""
     wait_for_bytes(monkeypatch, 1)
 
     async def main() -> None:
-        async with serving(echo, bounds=soon(head_s=0.1)) as server:
+        async with serving(echo, bounds=short_deadlines(head_s=0.1)) as server:
             connection = await server.connect()
             await connection.send(sent)
             text = "The head of the request did not arrive within 0.1 seconds."
@@ -313,12 +309,12 @@ def test_a_head_that_does_not_come_is_not_waited_for(sent: bytes, monkeypatch: p
     on_uvloop(main())
 
 
-def test_a_head_that_trickles_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deadline counts from its first byte, not from the last."""
+def test_a_trickling_head_does_not_extend_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline counts from the first byte, not from the last."""
     wait_for_bytes(monkeypatch, 2)
 
     async def main() -> None:
-        async with serving(echo, bounds=soon(head_s=0.1)) as server:
+        async with serving(echo, bounds=short_deadlines(head_s=0.1)) as server:
             connection = await server.connect()
             answer = asyncio.ensure_future(connection.answer())
             sent = 0
@@ -332,11 +328,11 @@ def test_a_head_that_trickles_has_no_more_time(monkeypatch: pytest.MonkeyPatch) 
     on_uvloop(main())
 
 
-def test_a_body_that_does_not_come_ends_the_connection() -> None:
-    """Also where the application would wait for ever: its own deadline comes first in service."""
+def test_a_body_has_a_deadline() -> None:
+    """Also if the application would wait for ever; in production its own deadline comes first."""
 
     async def main() -> None:
-        async with serving(echo, bounds=soon(request_s=0.2)) as server:
+        async with serving(echo, bounds=short_deadlines(request_s=0.2)) as server:
             connection = await server.connect()
             await connection.send(post(b"abc")[:-1])
             text = "The request did not arrive within 0.2 seconds."
@@ -346,11 +342,11 @@ def test_a_body_that_does_not_come_ends_the_connection() -> None:
     on_uvloop(main())
 
 
-def test_a_body_that_trickles_behind_its_answer_ends_too() -> None:
-    """Refused, and still being sent: that cannot hold a connection for ever."""
+def test_a_body_sent_after_its_answer_has_a_deadline() -> None:
+    """A refused body that is still being sent cannot hold a connection for ever."""
 
     async def main() -> None:
-        async with serving(echo, bounds=soon(request_s=0.2)) as server:
+        async with serving(echo, bounds=short_deadlines(request_s=0.2)) as server:
             connection = await server.connect()
             await connection.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n")
             assert (await connection.answer()).status == 400
@@ -359,9 +355,9 @@ def test_a_body_that_trickles_behind_its_answer_ends_too() -> None:
     on_uvloop(main())
 
 
-@pytest.mark.parametrize(("sent", "bounds"), [(b"", soon(head_s=0.1)), (get(), soon(idle_s=0.1))])
-def test_an_idle_connection_is_closed_without_a_word(sent: bytes, bounds: Bounds) -> None:
-    """One that never said anything, and one that was answered."""
+@pytest.mark.parametrize(("sent", "bounds"), [(b"", short_deadlines(head_s=0.1)), (get(), short_deadlines(idle_s=0.1))])
+def test_an_idle_connection_is_closed_without_an_answer(sent: bytes, bounds: Bounds) -> None:
+    """One that never sent anything, and one that was answered."""
 
     async def main() -> None:
         async with serving(echo, bounds=bounds) as server:
@@ -375,10 +371,10 @@ def test_an_idle_connection_is_closed_without_a_word(sent: bytes, bounds: Bounds
 
 
 def test_deadlines_do_not_bound_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that has arrived is answered however long it takes: here longer than any deadline."""
+    """A request that has arrived is answered after any time: here longer than all deadlines."""
     wait_for_bytes(monkeypatch, 1)
     may_answer = asyncio.Event()
-    bounds = soon(head_s=0.1, request_s=0.2, idle_s=0.3, untaken_s=0.3, linger_s=0.1)
+    bounds = short_deadlines(head_s=0.1, request_s=0.2, idle_s=0.3, unread_s=0.3, linger_s=0.1)
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/slow":
@@ -391,15 +387,15 @@ def test_deadlines_do_not_bound_the_application(monkeypatch: pytest.MonkeyPatch)
             await connection.send(get("/slow"))
             await other.send(get())
             await other.answer()
-            assert await other.is_closed()  # idle for the longest of the deadlines
+            assert await other.is_closed()  # after the longest of the deadlines
             may_answer.set()
             assert (await connection.answer()).body == b"late"
 
     on_uvloop(main())
 
 
-def test_an_answer_that_nobody_takes_is_given_up() -> None:
-    """A client that asks and does not read would hold the answer in memory for ever."""
+def test_an_unread_answer_is_given_up() -> None:
+    """A client that does not read would otherwise hold the answer in memory for ever."""
     ended: list[str] = []
 
     async def large(scope: Any, receive: Any, send: Any) -> None:
@@ -410,7 +406,7 @@ def test_an_answer_that_nobody_takes_is_given_up() -> None:
         ended.append("application")
 
     async def main() -> None:
-        async with serving(large, bounds=soon(untaken_s=0.3)) as server:
+        async with serving(large, bounds=short_deadlines(unread_s=0.3)) as server:
             with socket.create_connection(("127.0.0.1", server.port)) as client:
                 client.send(get())
                 async with asyncio.timeout(PATIENCE_S):
@@ -420,8 +416,8 @@ def test_an_answer_that_nobody_takes_is_given_up() -> None:
     on_uvloop(main())
 
 
-def test_an_answer_that_is_taken_slowly_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as something is taken every now and then; here time passes with each part, however long that takes."""
+def test_a_slowly_read_answer_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the client reads something now and then; here time passes with each part."""
     size = 16 << 20
     now_s, swept = 0.0, asyncio.Event()
 
@@ -430,7 +426,7 @@ def test_an_answer_that_is_taken_slowly_is_not_given_up(monkeypatch: pytest.Monk
             connection.enforce_bounds(now_s)
         swept.set()
 
-    monkeypatch.setattr(_Server, "_keep_bounds", sweep)
+    monkeypatch.setattr(_Server, "_sweep", sweep)
 
     async def large(scope: Any, receive: Any, send: Any) -> None:
         await respond(send, b"x" * size)
@@ -438,7 +434,7 @@ def test_an_answer_that_is_taken_slowly_is_not_given_up(monkeypatch: pytest.Monk
     async def main() -> None:
         nonlocal now_s
         now_s = asyncio.get_running_loop().time()
-        async with serving(large, bounds=Bounds(untaken_s=1.0, sweep_s=0.005)) as server:
+        async with serving(large, bounds=Bounds(unread_s=1.0, sweep_s=0.005)) as server:
             connection = await server.connect()
             await connection.send(get())
             received = 0
@@ -454,7 +450,7 @@ def test_an_answer_that_is_taken_slowly_is_not_given_up(monkeypatch: pytest.Monk
 
 
 def test_pipelined_requests_are_answered_in_order() -> None:
-    """As RFC 9112 section 9.3.2 demands, one after the other."""
+    """One after the other, as RFC 9112 section 9.3.2 requires."""
     running = most = 0
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -476,7 +472,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 def test_a_flood_of_pipelined_requests_is_bounded() -> None:
-    """The first ones are answered and the connection ends; no other is even looked at."""
+    """The first ones are answered and the connection ends; no other reaches the application."""
     begun = 0
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -522,7 +518,7 @@ def test_an_upgrade_is_ignored(protocol: str, caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.parametrize("is_apart", [False, True])
 def test_the_body_of_an_upgrade_request_is_its_body(is_apart: bool) -> None:
-    """And never the next request: whoever chose that body would speak for the owner of the connection."""
+    """It is never the next request: a client behind a proxy could forge requests of others."""
     smuggled = get("/smuggled")
     begun = asyncio.Event()
 
@@ -547,7 +543,7 @@ def test_the_body_of_an_upgrade_request_is_its_body(is_apart: bool) -> None:
 
 
 def test_a_flood_of_upgrades_is_bounded() -> None:
-    """Each is parsed twice; in one piece of data they must not pile up on the stack."""
+    """Each is parsed twice; many in one piece of data must not recurse."""
 
     async def main() -> None:
         async with serving(echo) as server:
@@ -561,8 +557,8 @@ def test_a_flood_of_upgrades_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(("fields", "is_refused"), [(498, False), (501, True)])
-def test_a_head_that_waits_for_its_end_has_a_bounded_number_of_fields(fields: int, *, is_refused: bool) -> None:
-    """With the Host at most 500: thousands of short ones would take ten times the memory of the bytes that came."""
+def test_the_fields_of_an_unfinished_head_are_bounded(fields: int, *, is_refused: bool) -> None:
+    """At most 500 with the Host: thousands of short ones would take ten times the memory of the bytes received."""
     head = get("/", *["a:b"] * fields)
 
     async def main() -> None:
@@ -574,14 +570,14 @@ def test_a_head_that_waits_for_its_end_has_a_bounded_number_of_fields(fields: in
                 return
             await connection.send(head[-2:])
             assert (await connection.answer()).status == 200
-            # One that comes whole is soon gone.
+            # A head that comes in one piece is soon freed.
             assert (await server.ask(get("/", *["a:b"] * 10_000))).status == 200
 
     on_uvloop(main())
 
 
 def test_an_upgrade_request_may_have_a_head_of_64_kib() -> None:
-    """That it is parsed twice, and written out with more spaces, does not count."""
+    """The second parse, with more spaces, does not count."""
     fields = ["Connection:Upgrade", "Upgrade:h2c", *["a:b"] * 10_000]
     padding = HEAD_BYTES - len(get("/", *fields, "X-Padding: "))
     request = get("/", *fields, "X-Padding: " + "p" * padding)
@@ -595,7 +591,7 @@ def test_an_upgrade_request_may_have_a_head_of_64_kib() -> None:
 
 
 def test_trailers_do_not_become_headers() -> None:
-    """RFC 9110 section 6.5.1: a proxy in front has checked the head, and nobody the trailers."""
+    """RFC 9110 section 6.5.1: a proxy in front checks the head, and nobody the trailers."""
     request = chunked(b"3\r\nabc\r\n0\r\nAuthorization: Bearer x\r\nX-Forwarded-Proto: https\r\n\r\n")
 
     async def main() -> None:
@@ -606,7 +602,7 @@ def test_trailers_do_not_become_headers() -> None:
 
 
 def test_a_client_that_waits_for_100_continue_gets_it() -> None:
-    """As soon as the application asks for the body."""
+    """As soon as the application reads the body."""
 
     async def main() -> None:
         async with serving(echo) as server:
@@ -623,7 +619,7 @@ def test_a_client_that_waits_for_100_continue_gets_it() -> None:
 
 
 def test_an_answer_instead_of_100_continue_ends_the_connection() -> None:
-    """The client may leave the body out, and then its next request would be taken for it."""
+    """The client may leave the body out, and its next request would then be read as the body."""
 
     async def main() -> None:
         async with serving(echo) as server:
@@ -640,7 +636,7 @@ def test_an_answer_instead_of_100_continue_ends_the_connection() -> None:
 def test_a_defect_of_the_application_is_answered_in_the_envelope(
     is_head_sent: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the id that the log knows; the log holds where it happened and no text that might be secret."""
+    """With the request id that is logged; the log shows the place of the error and no text that might be secret."""
 
     async def defect(scope: Any, receive: Any, send: Any) -> None:
         if is_head_sent:
@@ -665,8 +661,8 @@ def test_a_defect_of_the_application_is_answered_in_the_envelope(
     assert "svc_cs_secret" not in caplog.text
 
 
-def test_an_answer_that_breaks_off_is_seen_to_be_broken() -> None:
-    """The head said what would come; the connection ends before that, and nothing is made up."""
+def test_a_broken_off_answer_ends_the_connection() -> None:
+    """The client sees fewer bytes than announced, and nothing is made up."""
 
     async def breaks_off(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
@@ -682,7 +678,7 @@ def test_an_answer_that_breaks_off_is_seen_to_be_broken() -> None:
     on_uvloop(main())
 
 
-def test_answers_of_every_kind_are_whole() -> None:
+def test_answers_of_every_kind_are_complete() -> None:
     """Head and body leave together: also without a body, to HEAD, in parts, and without a length."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -707,7 +703,7 @@ def test_answers_of_every_kind_are_whole() -> None:
 
 
 def test_http_1_0_is_answered_and_closed() -> None:
-    """Old health checkers speak it."""
+    """Old health checkers use it."""
 
     async def main() -> None:
         async with serving(echo) as server:
@@ -720,7 +716,7 @@ def test_http_1_0_is_answered_and_closed() -> None:
 
 
 class Warnings(logging.Handler):
-    """What the log says at this level and above."""
+    """Collects log records of this level and above."""
 
     def __init__(self, level: int) -> None:
         super().__init__(level)
@@ -731,7 +727,7 @@ class Warnings(logging.Handler):
 
 
 class Background:
-    """A server in a thread of its own, for a test that is run very often."""
+    """A server in its own thread, for a test with many examples."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -754,19 +750,19 @@ class Background:
         assert not self._thread.is_alive()
 
     def answers(self, *pieces: bytes) -> bytes:
-        """All that the server says to these pieces before it hangs up."""
+        """Send these pieces, and return everything that the server sends before it closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as client:
-            said = b""
+            received = b""
             try:
                 for piece in pieces:
                     client.sendall(piece)
                 client.shutdown(socket.SHUT_WR)
                 while part := client.recv(65536):
-                    said += part
+                    received += part
             except OSError as error:
                 if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN):
                     raise
-            return said
+            return received
 
     def _run(self) -> None:
         self._loop.run_until_complete(
@@ -777,13 +773,13 @@ class Background:
                 tls=None,
                 drain_s=1,
                 stop=self._stop,
-                on_started=self._note,
+                on_started=self._note_port,
                 bounds=NEVER,
             )
         )
         self._loop.close()
 
-    def _note(self, addresses: list[tuple[str, int]]) -> None:
+    def _note_port(self, addresses: list[tuple[str, int]]) -> None:
         self.port = addresses[0][1]
         self._started.set()
 
@@ -809,10 +805,10 @@ words = st.sampled_from(
 @given(st.lists(st.lists(words | st.binary(max_size=30)).map(b"".join), max_size=4))
 @example([b"CONNECT ", b"/", b" HTTP/1.1\r\n\r\n"])
 @example([b"GET http://x/ HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 3\r\n\r\nabcGET"])
-def test_no_bytes_whatever_are_a_defect(background: Background, pieces: list[bytes]) -> None:
-    """Each answer is a refusal or what the application said; the log has nothing to say, the server goes on."""
-    said = background.answers(*pieces)
-    assert {line[9:12] for line in said.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")} <= {b"100", b"200", b"400"}
-    assert said == b"" or said.startswith(b"HTTP/1.1 ")
+def test_any_bytes_are_answered_or_refused(background: Background, pieces: list[bytes]) -> None:
+    """Nothing is logged as a defect, and the server goes on."""
+    received = background.answers(*pieces)
+    assert {line[9:12] for line in received.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")} <= {b"100", b"200", b"400"}
+    assert received == b"" or received.startswith(b"HTTP/1.1 ")
     assert b"/still-there " in background.answers(get("/still-there", "Connection: close"))
     assert background.warnings.records == []

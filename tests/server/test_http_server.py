@@ -1,4 +1,4 @@
-"""Starting, serving and stopping: sockets, signals, and who may finish."""
+"""Starting, serving and stopping: sockets, signals, and the drain."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Gate:
-    """An application whose answers wait until they are let out."""
+    """An application that answers once the gate is opened, and at `/at-once` immediately."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -44,7 +44,7 @@ class Gate:
         except asyncio.CancelledError:
             self.was_cancelled = True
             raise
-        await respond(send, b"let out " + body)
+        await respond(send, b"opened " + body)
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
@@ -60,7 +60,7 @@ def client(certificate: tuple[Path, Path]) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=certificate[0].with_name("ca.pem"))
 
 
-def test_requests_in_flight_are_answered_and_no_others_taken() -> None:
+def test_a_stop_answers_open_requests_and_accepts_no_others() -> None:
     """Source: docs/interface.md section D1, DRAIN_S."""
 
     async def main() -> None:
@@ -70,11 +70,11 @@ def test_requests_in_flight_are_answered_and_no_others_taken() -> None:
             await connection.send(GET)
             await gate.begun.wait()
             server.stop.set()
-            await refused(server.port)
+            await wait_until_refused(server.port)
             assert not server.done.done()
             gate.opened.set()
             answer = await connection.answer()
-            assert (answer.body, answer.headers["connection"]) == (b"let out ", "close")
+            assert (answer.body, answer.headers["connection"]) == (b"opened ", "close")
             assert await connection.is_closed()
             await server.ended()
 
@@ -85,8 +85,8 @@ def test_requests_in_flight_are_answered_and_no_others_taken() -> None:
     ("before", "after"),
     [(GET[:5], GET[5:]), (GET[:-2], GET[-2:]), (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n", b"abc")],
 )
-def test_a_request_that_is_still_arriving_when_the_server_stops_is_answered(before: bytes, after: bytes) -> None:
-    """Part of a head, or a head without its body: that request has been accepted, and it is the last one."""
+def test_a_request_that_arrives_during_the_stop_is_answered(before: bytes, after: bytes) -> None:
+    """Part of a head, or a head without its body: the request is accepted, and it is the last one."""
 
     async def main() -> None:
         gate = Gate()
@@ -94,10 +94,10 @@ def test_a_request_that_is_still_arriving_when_the_server_stops_is_answered(befo
         async with serving(gate, drain_s=600) as server:
             arriving, other = await server.connect(), await server.connect()
             await arriving.send(before)
-            await other.send(GET)  # so that what the first one sent was seen
+            await other.send(GET)  # so that the server has read what the first one sent
             await other.answer()
             server.stop.set()
-            await refused(server.port)
+            await wait_until_refused(server.port)
             assert await asyncio.wait([server.done], timeout=0.6) == (set(), {server.done}), "it waits"
             await arriving.send(after)
             answer = await arriving.answer()
@@ -108,10 +108,10 @@ def test_a_request_that_is_still_arriving_when_the_server_stops_is_answered(befo
     on_uvloop(main())
 
 
-def test_a_connection_that_was_just_opened_may_bring_its_request_after_the_stop(
+def test_a_new_connection_may_send_its_request_after_the_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A balancer opens one for each request, and must not send a token request twice."""
+    """A balancer opens a connection for each request, and must not send a token request twice."""
     monkeypatch.setattr(server_module, "_UNUSED_S", PATIENCE_S)  # a busy machine may take longer than a moment
 
     async def main() -> None:
@@ -122,7 +122,7 @@ def test_a_connection_that_was_just_opened_may_bring_its_request_after_the_stop(
             await other.send(GET)  # so that both were accepted
             await other.answer()
             server.stop.set()
-            await refused(server.port)
+            await wait_until_refused(server.port)
             await opened.send(GET)
             answer = await opened.answer()
             assert (answer.status, answer.headers["connection"]) == (200, "close")
@@ -131,8 +131,8 @@ def test_a_connection_that_was_just_opened_may_bring_its_request_after_the_stop(
     on_uvloop(main())
 
 
-def test_pipelined_requests_that_were_accepted_are_all_answered() -> None:
-    """The last of them ends the connection."""
+def test_accepted_pipelined_requests_are_all_answered() -> None:
+    """The last answer ends the connection."""
 
     async def main() -> None:
         gate = Gate()
@@ -141,7 +141,7 @@ def test_pipelined_requests_that_were_accepted_are_all_answered() -> None:
             await connection.send(GET * 3)
             await gate.begun.wait()
             server.stop.set()
-            await refused(server.port)
+            await wait_until_refused(server.port)
             gate.opened.set()
             answers = [await connection.answer() for _ in range(3)]
             assert ["connection" in answer.headers for answer in answers] == [False, False, True]
@@ -152,7 +152,7 @@ def test_pipelined_requests_that_were_accepted_are_all_answered() -> None:
 
 @pytest.mark.parametrize("is_tls", [False, True])
 def test_idle_connections_do_not_delay_the_stop(is_tls: bool, certificate: tuple[Path, Path]) -> None:
-    """Clients with a pool of connections do not look whether the server has said goodbye."""
+    """Clients with a connection pool do not notice that the server has closed a connection."""
     context = server_context(*certificate) if is_tls else None
 
     async def main() -> None:
@@ -170,9 +170,7 @@ def test_idle_connections_do_not_delay_the_stop(is_tls: bool, certificate: tuple
     on_uvloop(main())
 
 
-def test_a_handshake_that_is_not_made_does_not_delay_the_stop(certificate: tuple[Path, Path]) -> None:
-    """A connection that says nothing has no request."""
-
+def test_an_unfinished_handshake_does_not_delay_the_stop(certificate: tuple[Path, Path]) -> None:
     async def main() -> None:
         async with serving(hello, tls=server_context(*certificate), drain_s=600) as server:
             silent = await server.connect()
@@ -184,8 +182,8 @@ def test_a_handshake_that_is_not_made_does_not_delay_the_stop(certificate: tuple
     on_uvloop(main())
 
 
-def test_what_is_not_answered_in_time_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
-    """With one warning that counts; the application is cancelled and the connection gone."""
+def test_requests_unanswered_after_the_drain_are_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    """With one warning that counts them; the application is cancelled and the connection closed."""
 
     async def main() -> None:
         gate = Gate()
@@ -205,8 +203,8 @@ def test_what_is_not_answered_in_time_is_cut_off(caplog: pytest.LogCaptureFixtur
     ]
 
 
-def test_while_notice_is_given_every_connection_gets_one_more_answer() -> None:
-    """A new one, one that was kept open, and one whose request was under way: each is told that it ends, and ends."""
+def test_during_the_notice_each_connection_gets_one_answer() -> None:
+    """A new one, an idle one, and one with a request under way: the answer says `close`, and the connection ends."""
 
     async def main() -> None:
         gate = Gate()
@@ -233,8 +231,8 @@ def test_while_notice_is_given_every_connection_gets_one_more_answer() -> None:
     on_uvloop(main())
 
 
-def test_after_the_notice_none_is_accepted_and_what_is_in_flight_is_answered() -> None:
-    """As without a notice; a connection that rested all the time is closed."""
+def test_after_the_notice_only_open_requests_are_answered() -> None:
+    """As without a notice; an idle connection is closed."""
 
     async def main() -> None:
         gate = Gate()
@@ -243,7 +241,7 @@ def test_after_the_notice_none_is_accepted_and_what_is_in_flight_is_answered() -
             await busy.send(GET)
             await gate.begun.wait()
             server.stop.set()
-            await refused(server.port)
+            await wait_until_refused(server.port)
             assert await resting.is_closed()
             gate.opened.set()
             assert (await busy.answer()).status == 200
@@ -252,8 +250,8 @@ def test_after_the_notice_none_is_accepted_and_what_is_in_flight_is_answered() -
     on_uvloop(main())
 
 
-def test_the_notice_is_part_of_the_time_that_requests_have() -> None:
-    """When both are over, what is not answered is cut off."""
+def test_the_notice_is_part_of_the_drain() -> None:
+    """After both, unanswered requests are cut off."""
 
     async def main() -> None:
         gate = Gate()
@@ -268,9 +266,7 @@ def test_the_notice_is_part_of_the_time_that_requests_have() -> None:
     on_uvloop(main())
 
 
-def test_force_ends_the_notice() -> None:
-    """And the drain."""
-
+def test_force_ends_the_notice_and_the_drain() -> None:
     async def main() -> None:
         gate = Gate()
         async with serving(gate, drain_s=600, notice_s=500) as server:
@@ -279,15 +275,13 @@ def test_force_ends_the_notice() -> None:
             server.stop.set()
             server.force.set()
             await server.ended()
-            await refused(server.port)
+            await wait_until_refused(server.port)
             assert gate.was_cancelled
 
     on_uvloop(main())
 
 
-def test_deadlines_hold_while_notice_is_given() -> None:
-    """Whoever says nothing then is not kept."""
-
+def test_deadlines_hold_during_the_notice() -> None:
     async def main() -> None:
         async with serving(hello, drain_s=600, notice_s=500, bounds=Bounds(sweep_s=0.02, head_s=0.1)) as server:
             server.stop.set()
@@ -298,16 +292,14 @@ def test_deadlines_hold_while_notice_is_given() -> None:
     on_uvloop(main())
 
 
-def test_force_does_not_wait_for_the_rest_of_the_time() -> None:
-    """Somebody is in a hurry."""
-
+def test_force_ends_the_drain() -> None:
     async def main() -> None:
         gate = Gate()
         async with serving(gate, drain_s=600) as server:
             await (await server.connect()).send(GET)
             await gate.begun.wait()
             server.stop.set()
-            await refused(server.port)
+            await wait_until_refused(server.port)
             server.force.set()
             await server.ended()
             assert gate.was_cancelled
@@ -315,9 +307,7 @@ def test_force_does_not_wait_for_the_rest_of_the_time() -> None:
     on_uvloop(main())
 
 
-def test_a_server_that_is_given_up_leaves_nothing_behind() -> None:
-    """Its task is cancelled, because something else failed: connections and port are free."""
-
+def test_a_cancelled_server_closes_connections_and_port() -> None:
     async def main() -> None:
         gate = Gate()
         async with serving(gate, drain_s=600) as server:
@@ -327,14 +317,14 @@ def test_a_server_that_is_given_up_leaves_nothing_behind() -> None:
             server.done.cancel()
             await asyncio.wait([server.done])
             assert await connection.is_closed()
-            await refused(server.port)
+            await wait_until_refused(server.port)
 
     on_uvloop(main())
 
 
-@pytest.mark.parametrize("named_by", ["STOPLIST_HOST and STOPLIST_PORT", "STOPLIST_METRICS_LISTEN"])
-def test_a_port_that_is_taken_is_a_settings_error(named_by: str) -> None:
-    """That names what to change."""
+@pytest.mark.parametrize("settings_text", ["STOPLIST_HOST and STOPLIST_PORT", "STOPLIST_METRICS_LISTEN"])
+def test_a_taken_port_is_a_settings_error(settings_text: str) -> None:
+    """The error names the settings to change."""
 
     async def main() -> None:
         async with serving(hello) as server:
@@ -344,11 +334,11 @@ def test_a_port_that_is_taken_is_a_settings_error(named_by: str) -> None:
                 ),
                 "STOPLIST_METRICS_LISTEN": serve_plain(hello, host="127.0.0.1", port=server.port, stop=asyncio.Event()),
             }
-            with pytest.raises(SettingsError) as refused:
-                await starting.pop(named_by)
+            with pytest.raises(SettingsError) as wait_until_refused:
+                await starting.pop(settings_text)
             starting.popitem()[1].close()
-            assert refused.value.text == (
-                f"Cannot listen on 127.0.0.1 port {server.port} ({named_by}): "
+            assert wait_until_refused.value.text == (
+                f"Cannot listen on 127.0.0.1 port {server.port} ({settings_text}): "
                 "another process listens there already: stop it, or choose another port."
             )
 
@@ -359,8 +349,8 @@ def test_a_port_that_is_taken_is_a_settings_error(named_by: str) -> None:
     ("host", "reason"),
     [("192.0.2.1", "this machine has no such address"), ("no.such.host.invalid", "Name or service not known|not")],
 )
-def test_a_host_that_is_not_this_machine_is_a_settings_error(host: str, reason: str) -> None:
-    """Whether it is somebody else's address or none."""
+def test_a_foreign_host_is_a_settings_error(host: str, reason: str) -> None:
+    """Another machine's address, or a name without one."""
 
     async def main() -> None:
         with pytest.raises(SettingsError, match=reason):
@@ -370,7 +360,7 @@ def test_a_host_that_is_not_this_machine_is_a_settings_error(host: str, reason: 
 
 
 def test_a_name_is_served_on_all_its_addresses() -> None:
-    """`localhost` is often two, on one port."""
+    """`localhost` often has two, which share one port."""
     found = socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)
     expected = {info[4][0] for info in found}
 
@@ -390,7 +380,7 @@ def test_a_name_is_served_on_all_its_addresses() -> None:
 
 
 def test_the_metrics_listener_stops_with_the_main_server() -> None:
-    """Plain HTTP, the same event."""
+    """It serves plain HTTP and shares the stop event."""
 
     async def main() -> None:
         started: asyncio.Future[list[tuple[str, int]]] = asyncio.get_running_loop().create_future()
@@ -414,7 +404,7 @@ def test_the_metrics_listener_stops_with_the_main_server() -> None:
 def test_plain_http_on_the_tls_port_gets_no_data(
     certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Source: docs/interface.md section D1, HTTPS. Nor does anything else that is no TLS, nor the log."""
+    """Source: docs/interface.md section D1, HTTPS. Nor does other data that is not TLS; nothing is logged."""
 
     async def main() -> None:
         async with serving(hello, tls=server_context(*certificate)) as server:
@@ -433,8 +423,8 @@ def test_plain_http_on_the_tls_port_gets_no_data(
     assert not caplog.records
 
 
-def test_no_proxy_is_believed_here_and_nothing_said_of_the_server(certificate: tuple[Path, Path]) -> None:
-    """The peer and the scheme are those of the connection; `Date` is there, `Server` is not."""
+def test_no_proxy_is_trusted_and_no_server_header_sent(certificate: tuple[Path, Path]) -> None:
+    """Peer and scheme are those of the connection; the answer has `Date` and no `Server`."""
     seen: list[tuple[Any, str]] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -453,9 +443,7 @@ def test_no_proxy_is_believed_here_and_nothing_said_of_the_server(certificate: t
     assert seen == [("127.0.0.1", "https")]
 
 
-def test_the_date_of_answers_moves_on() -> None:
-    """It is renewed with every sweep."""
-
+def test_the_date_header_is_renewed_by_every_sweep() -> None:
     async def main() -> None:
         async with serving(hello, bounds=Bounds(sweep_s=0.05)) as server:
             connection = await server.connect()
@@ -483,7 +471,7 @@ async def main():
             app, host="127.0.0.1", port=0, tls=None, drain_s=float(sys.argv[1]), stop=stop, force=force,
             on_started=lambda addresses: print(addresses[0][1], flush=True),
         )
-        print("put away", flush=True)
+        print("released", flush=True)
 
 uvloop.run(main())
 """
@@ -501,36 +489,34 @@ def start(drain_s: float) -> tuple["subprocess.Popen[str]", int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_the_process_put_its_things_away(number: signal.Signals) -> None:
-    """It then ends with status 0, not by the signal, and without a traceback."""
+def test_a_signal_lets_the_process_release_its_resources(number: signal.Signals) -> None:
+    """It ends with status 0, not by the signal, and without a traceback."""
     process, _ = start(drain_s=10)
     process.send_signal(number)
     output, errors = process.communicate(timeout=PATIENCE_S)
-    assert (output, errors, process.returncode) == ("put away\n", "", 0)
+    assert (output, errors, process.returncode) == ("released\n", "", 0)
 
 
 def test_a_second_sigint_forces_the_stop() -> None:
-    """Someone at a terminal has waited long enough; SIGTERM again changes nothing."""
+    """A second SIGTERM changes nothing."""
     process, port = start(drain_s=600)
     assert process.stdout is not None
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(GET)
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGTERM)
-        # It has heard of it: of signals that wait together, which one is seen first is not certain.
-        on_uvloop(refused(port))
+        # Wait until it is handled: of two pending signals, which one is handled first is not certain.
+        on_uvloop(wait_until_refused(port))
         process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.4)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=PATIENCE_S)
-    assert (output, process.returncode) == ("put away\n", 0)
+    assert (output, process.returncode) == ("released\n", 0)
     assert "cut off" in errors
 
 
-def test_signals_are_as_before_afterwards() -> None:
-    """Nothing else in the process loses its own way to stop."""
-
+def test_signal_handlers_are_restored() -> None:
     async def main() -> None:
         before = signal.getsignal(signal.SIGTERM)
         stop, force = asyncio.Event(), asyncio.Event()
@@ -544,8 +530,8 @@ def test_signals_are_as_before_afterwards() -> None:
     on_uvloop(main())
 
 
-async def refused(port: int) -> None:
-    """Nobody accepts connections there any more, or soon will not."""
+async def wait_until_refused(port: int) -> None:
+    """Wait until connections to this port are wait_until_refused."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:

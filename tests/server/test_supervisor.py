@@ -1,4 +1,4 @@
-"""How workers are looked after that do odd things; that real ones serve is shown in tests/e2e/test_workers.py."""
+"""Supervision of workers that misbehave; tests/e2e/test_workers.py covers real ones."""
 
 import asyncio
 import errno
@@ -8,7 +8,6 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -28,7 +27,7 @@ REPLACED = "A worker has ended and is replaced"
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[Settings]:
-    """Of a server that ends by itself after ten minutes at the earliest; the workers here open no database."""
+    """Settings with a drain of ten minutes; the workers here open no database."""
     variables = {"DATA_DIR": str(tmp_path), "TRUSTED_PROXIES": "127.0.0.1", "WORKERS": "2", "DRAIN_S": "600"}
     with reserve_port() as reserved:
         variables["PORT"] = str(reserved.getsockname()[1])
@@ -36,21 +35,21 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_left() -> Any:
-    """No test leaves a process behind."""
+def no_process_is_left() -> Any:
+    """Fail a test that leaves a process behind."""
     yield
     assert multiprocessing.active_children() == []
 
 
 def use(monkeypatch: pytest.MonkeyPatch, main: Callable[..., None], **constants: float) -> None:
-    """Workers do this, and the parent's patience is so short."""
-    monkeypatch.setattr(supervisor, "worker", SimpleNamespace(main=main))
+    """Let workers run `main`, and set constants of the supervisor."""
+    monkeypatch.setattr(supervisor, "worker_main", main)
     for name, seconds in constants.items():
         monkeypatch.setattr(supervisor, name, seconds)
 
 
 def served(settings: Settings, meanwhile: Coroutine[Any, Any, None]) -> None:
-    """The server runs, something is done meanwhile, and then it is told to stop."""
+    """Run the server until `meanwhile` is done, then stop it."""
 
     async def main() -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -62,20 +61,20 @@ def served(settings: Settings, meanwhile: Coroutine[Any, Any, None]) -> None:
     on_uvloop(main())
 
 
-async def seen(caplog: pytest.LogCaptureFixture, message: str, times: int = 1) -> None:
-    """This was logged so often."""
+async def wait_for_log(caplog: pytest.LogCaptureFixture, message: str, times: int = 1) -> None:
+    """Wait until this message has been logged so many times."""
     while [record.getMessage() for record in caplog.records].count(message) < times:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
-def whys(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Of which workers that were replaced have ended."""
+def end_reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return why the replaced workers ended, as logged."""
     return [record.fields["why"] for record in caplog.records if record.getMessage() == REPLACED]  # type: ignore[attr-defined]
 
 
-def test_a_worker_that_never_starts_is_given_up(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start in which the first ones hang is refused, and says so."""
-    use(monkeypatch, odd_workers.stuck, _START_WITHIN_S=0.2)
+def test_a_worker_that_never_starts_fails_the_start(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says so."""
+    use(monkeypatch, odd_workers.stuck, _START_TIMEOUT_S=0.2)
 
     async def start() -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -83,50 +82,49 @@ def test_a_worker_that_never_starts_is_given_up(settings: Settings, monkeypatch:
 
     with pytest.raises(SettingsError) as refused:
         on_uvloop(start())
-    assert refused.value.text == "A server process could not start: no word of it within 0.2 s"
+    assert refused.value.text == "A server process could not start: it did not start within 0.2 s"
 
 
-def test_a_worker_that_serves_is_not_given_up(
+def test_a_started_worker_is_not_killed_by_the_start_timeout(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However long it serves."""
     caplog.set_level("INFO")
-    use(monkeypatch, odd_workers.serving, _START_WITHIN_S=0)
-    times_up, waiting = supervisor._give_up_unless_started, list[Any]()
-    monkeypatch.setattr(supervisor, "_give_up_unless_started", waiting.append)
+    use(monkeypatch, odd_workers.serving, _START_TIMEOUT_S=0)
+    kill_unless_started, waiting = supervisor._kill_unless_started, list[Any]()
+    monkeypatch.setattr(supervisor, "_kill_unless_started", waiting.append)
 
     async def wait() -> None:
-        await seen(caplog, "Serving")
+        await wait_for_log(caplog, "Serving")
         for one in waiting:
-            times_up(one)
+            kill_unless_started(one)
         assert [one.failure for one in waiting] == [None, None]
 
     served(settings, wait())
     assert [record.getMessage() for record in caplog.records] == ["Serving", "Stopped"]
 
 
-def test_a_worker_that_ends_in_the_middle_of_a_word_is_replaced(
+def test_a_worker_that_exits_is_replaced_every_time(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Again and again, as long as the server lives."""
-    use(monkeypatch, odd_workers.ending, _END_WITHIN_S=PATIENCE_S, _LONGEST_PAUSE_S=0.01)
-    served(settings, seen(caplog, REPLACED, times=4))
-    assert set(whys(caplog)) == {"exit status 0"}
+    """Also one that exits in the middle of a message."""
+    use(monkeypatch, odd_workers.ending, _END_TIMEOUT_S=PATIENCE_S, _LONGEST_PAUSE_S=0.01)
+    served(settings, wait_for_log(caplog, REPLACED, times=4))
+    assert set(end_reasons(caplog)) == {"exit status 0"}
 
 
-def test_a_worker_that_has_left_and_is_not_gone_is_ended(
+def test_a_worker_that_closed_its_channel_is_killed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It would be in the way of the next one."""
-    use(monkeypatch, odd_workers.lingering, _END_WITHIN_S=0.1, _LONGEST_PAUSE_S=0.01)
-    served(msgspec.structs.replace(settings, drain_s=0), seen(caplog, REPLACED))
-    assert set(whys(caplog)) == {"exit status -9"}
+    """It would otherwise compete with its replacement."""
+    use(monkeypatch, odd_workers.lingering, _END_TIMEOUT_S=0.1, _LONGEST_PAUSE_S=0.01)
+    served(msgspec.structs.replace(settings, drain_s=0), wait_for_log(caplog, REPLACED))
+    assert set(end_reasons(caplog)) == {"exit status -9"}
 
 
-def test_a_system_that_starts_no_process_is_asked_again(
+def test_a_start_that_the_system_refuses_is_retried(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The other workers serve on meanwhile."""
+    """The other workers serve meanwhile."""
     refusals = iter((False, False, True, True))
     start = supervisor._spawn.Process.start
 
@@ -140,37 +138,37 @@ def test_a_system_that_starts_no_process_is_asked_again(
     monkeypatch.setattr(supervisor._spawn.Process, "start", refused_now_and_then)
 
     async def kill_one() -> None:
-        await seen(caplog, "Serving")
+        await wait_for_log(caplog, "Serving")
         multiprocessing.active_children()[0].kill()
-        await seen(caplog, REPLACED, times=3)
+        await wait_for_log(caplog, REPLACED, times=3)
         while len(multiprocessing.active_children()) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     served(settings, kill_one())
-    no_process = "the system starts no process (Resource temporarily unavailable)"
-    assert whys(caplog) == ["exit status -9", no_process, no_process]
+    no_process = "the system cannot start another process (Resource temporarily unavailable)"
+    assert end_reasons(caplog) == ["exit status -9", no_process, no_process]
 
 
-def test_a_stop_while_a_worker_is_being_made_reaches_it(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not yet among those that are told; without a word it would serve until its time is up."""
-    over, made = ControlChannel.over, asyncio.Event()
+def test_a_worker_started_during_the_stop_is_stopped(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stop was signalled before it was known; without a signal of its own it would serve until its time is up."""
+    over, connected = ControlChannel.over, asyncio.Event()
 
     async def slowly(end: socket.socket) -> ControlChannel:
-        line = await over(end)
-        made.set()
+        channel = await over(end)
+        connected.set()
         await asyncio.sleep(0.2)
-        return line
+        return channel
 
-    async def is_made() -> None:
-        await made.wait()
+    async def is_connected() -> None:
+        await connected.wait()
 
     use(monkeypatch, odd_workers.serving)
     monkeypatch.setattr(ControlChannel, "over", slowly)
-    served(settings, is_made())
+    served(settings, is_connected())
 
 
-def test_the_pause_before_a_replacement_grows_and_shrinks_again() -> None:
-    """From a fifth of a second to five; one that had served for a while is replaced at once."""
+def test_the_pause_before_a_replacement_doubles_and_resets() -> None:
+    """From 0.2 to 5 seconds; 0.1 after a worker that had served for a while."""
     pauses = [0.1]
     for _ in range(8):
         pauses.append(next_pause_s(pauses[-1], was_steady=False))

@@ -1,4 +1,4 @@
-"""Certificates: those a development server makes, those an operator gives, and those that are renewed."""
+"""Certificates: development certificates, those of an operator, and renewed ones."""
 
 import asyncio
 import json
@@ -38,14 +38,14 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 
 
 def client(data_dir: Path) -> ssl.SSLContext:
-    """A client as strict as they come, that trusts the authority of this folder alone."""
+    """Return a strict client context that trusts only the authority of this folder."""
     context = ssl.create_default_context(cafile=data_dir / "ca.pem")
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context
 
 
-def made(data_dir: Path, *, hosts: list[str] = HOSTS, now_ms: int = NOW_MS) -> dict[str, bytes]:
-    """The files after a start."""
+def create_files(data_dir: Path, *, hosts: list[str] = HOSTS, now_ms: int = NOW_MS) -> dict[str, bytes]:
+    """Ensure the certificate, as a start does, and return the PEM files."""
     ensure_development_certificate(data_dir, hosts, now_ms)
     return {path.name: path.read_bytes() for path in data_dir.iterdir() if path.suffix == ".pem"}
 
@@ -64,10 +64,10 @@ SERVER_FILES = {"server.pem", "server-key.pem"}
 AUTHORITY_FILES = {"ca.pem", "ca-key.pem"}
 
 
-def test_the_first_start_makes_an_authority_and_a_certificate(tmp_path: Path) -> None:
-    """In the data folder, which is made if need be; keys are for nobody else's eyes."""
+def test_the_first_start_creates_authority_and_certificate(tmp_path: Path) -> None:
+    """In the data folder, which is created if needed; only the owner can read the keys."""
     data_dir = tmp_path / "new" / "data"
-    files = made(data_dir)
+    files = create_files(data_dir)
     assert files.keys() == SERVER_FILES | AUTHORITY_FILES
     for key in ("ca-key.pem", "server-key.pem"):
         assert stat.S_IMODE((data_dir / key).stat().st_mode) == 0o600
@@ -75,11 +75,11 @@ def test_the_first_start_makes_an_authority_and_a_certificate(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_the_lock_and_the_keys_are_their_owner_s_alone(tmp_path: Path, umask: int) -> None:
+def test_lock_and_keys_are_private_to_the_owner(tmp_path: Path, umask: int) -> None:
     """Whatever the umask: another user who could open the lock could hold it, and no server would start."""
     before = os.umask(umask)
     try:
-        made(tmp_path)
+        create_files(tmp_path)
     finally:
         os.umask(before)
     for name in ("tls.lock", "ca-key.pem", "server-key.pem"):
@@ -88,8 +88,8 @@ def test_the_lock_and_the_keys_are_their_owner_s_alone(tmp_path: Path, umask: in
 
 @needs_openssl
 def test_strict_verifiers_accept_the_certificate(tmp_path: Path) -> None:
-    """OpenSSL with -x509_strict checks every extension that RFC 5280 demands."""
-    made(tmp_path)
+    """OpenSSL with -x509_strict checks every extension that RFC 5280 requires."""
+    create_files(tmp_path)
     arguments = ["-x509_strict", "-purpose", "sslserver", "-attime", NOW_MS // 1000, "-CAfile", tmp_path / "ca.pem"]
     for host in ("localhost", "stoplist.example"):
         checked = openssl("verify", *arguments, "-verify_hostname", host, tmp_path / "server.pem")
@@ -100,22 +100,22 @@ def test_strict_verifiers_accept_the_certificate(tmp_path: Path) -> None:
     assert openssl("verify", *arguments, "-verify_hostname", "evil.example", tmp_path / "server.pem").returncode
 
 
-def test_addresses_that_mean_any_are_left_out_and_names_are_spelt_once(tmp_path: Path) -> None:
-    """HOST is often 0.0.0.0, and BASE_URL often localhost; a name outside ASCII becomes its A-label."""
-    made(tmp_path, hosts=["0.0.0.0", "::", "LOCALHOST.", "[::1]", "bücher.example"])  # noqa: S104
+def test_host_names_are_normalized_and_deduplicated(tmp_path: Path) -> None:
+    """HOST is often 0.0.0.0, which is left out, and BASE_URL often localhost; other names become A-labels."""
+    create_files(tmp_path, hosts=["0.0.0.0", "::", "LOCALHOST.", "[::1]", "bücher.example"])  # noqa: S104
     names = json.loads((tmp_path / "server.json").read_bytes())["names"]
     assert names == ["localhost", "127.0.0.1", "::1", "xn--bcher-kva.example"]
 
 
 def test_a_later_start_changes_nothing(tmp_path: Path) -> None:
-    """The partner's tools have learnt to trust what is there."""
-    first = made(tmp_path)
-    assert made(tmp_path, now_ms=NOW_MS + 300 * DAY_MS) == first
+    """Clients already trust the files that are there."""
+    first = create_files(tmp_path)
+    assert create_files(tmp_path, now_ms=NOW_MS + 300 * DAY_MS) == first
 
 
-def test_a_start_that_makes_nothing_does_not_load_what_makes(tmp_path: Path) -> None:
-    """Importing `cryptography` would take longer than all the rest of the start."""
-    made(tmp_path)
+def test_a_start_with_a_valid_certificate_skips_cryptography(tmp_path: Path) -> None:
+    """Importing `cryptography` would take longer than the rest of the start."""
+    create_files(tmp_path)
     script = f"""
 import sys
 from pathlib import Path
@@ -127,64 +127,64 @@ assert "stoplist.server.development_ca" not in sys.modules and "cryptography" no
 
 
 @pytest.mark.parametrize("days", [336, 400])
-def test_a_certificate_near_its_end_is_renewed(tmp_path: Path, days: int) -> None:
-    """Within 30 days of it, or after it; whoever trusts the authority notices nothing."""
-    first = made(tmp_path)
-    assert changed(first, made(tmp_path, now_ms=NOW_MS + days * DAY_MS)) == SERVER_FILES
+def test_a_certificate_near_expiry_is_renewed(tmp_path: Path, days: int) -> None:
+    """Within 30 days of it, or after it; clients that trust the authority notice nothing."""
+    first = create_files(tmp_path)
+    assert changed(first, create_files(tmp_path, now_ms=NOW_MS + days * DAY_MS)) == SERVER_FILES
 
 
 def test_other_hosts_get_another_certificate(tmp_path: Path) -> None:
     """From the same authority."""
-    first = made(tmp_path)
-    assert changed(first, made(tmp_path, hosts=["other.example"])) == SERVER_FILES
+    first = create_files(tmp_path)
+    assert changed(first, create_files(tmp_path, hosts=["other.example"])) == SERVER_FILES
 
 
 @pytest.mark.parametrize("name", ["server.pem", "server-key.pem", "server.json"])
 @pytest.mark.parametrize("content", [None, b"", b"not what it was\n"])
-def test_a_damaged_certificate_is_made_anew(tmp_path: Path, name: str, content: bytes | None) -> None:
-    """Missing, cut short, or of another make: the authority stays."""
-    first = made(tmp_path)
+def test_a_damaged_certificate_is_replaced(tmp_path: Path, name: str, content: bytes | None) -> None:
+    """Missing, empty or overwritten; the authority stays."""
+    first = create_files(tmp_path)
     damage(tmp_path / name, content)
-    second = made(tmp_path)
+    second = create_files(tmp_path)
     assert changed(first, second) == SERVER_FILES
     server_context(tmp_path / "server.pem", tmp_path / "server-key.pem")
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "ca-key.pem"])
 @pytest.mark.parametrize("content", [None, b"", b"not what it was\n"])
-def test_a_damaged_authority_is_made_anew(tmp_path: Path, name: str, content: bytes | None) -> None:
-    """With everything that it had signed."""
-    first = made(tmp_path)
+def test_a_damaged_authority_is_replaced(tmp_path: Path, name: str, content: bytes | None) -> None:
+    """Together with everything that it had signed."""
+    first = create_files(tmp_path)
     damage(tmp_path / name, content)
-    assert changed(first, made(tmp_path)) == SERVER_FILES | AUTHORITY_FILES
+    assert changed(first, create_files(tmp_path)) == SERVER_FILES | AUTHORITY_FILES
 
 
-def test_an_authority_with_another_key_is_made_anew(tmp_path: Path) -> None:
-    """Files of two folders were mixed up."""
-    first = made(tmp_path / "one")
-    made(tmp_path / "two")
+def test_an_authority_with_another_key_is_replaced(tmp_path: Path) -> None:
+    """As if the files of two folders were mixed up."""
+    first = create_files(tmp_path / "one")
+    create_files(tmp_path / "two")
     shutil.copy(tmp_path / "two" / "ca-key.pem", tmp_path / "one")
-    assert changed(first, made(tmp_path / "one")) == SERVER_FILES | AUTHORITY_FILES
+    assert changed(first, create_files(tmp_path / "one")) == SERVER_FILES | AUTHORITY_FILES
 
 
-def test_the_authority_is_kept_to_its_end_and_no_longer(tmp_path: Path) -> None:
-    """Near its end it signs for what is left, and such a certificate is not made again at every start."""
-    first = made(tmp_path)
-    late = made(tmp_path, now_ms=NOW_MS + 3640 * DAY_MS)
+def test_the_authority_is_kept_until_it_expires(tmp_path: Path) -> None:
+    """Near its end it signs for the rest of its life, and such a certificate is not reissued at every start."""
+    first = create_files(tmp_path)
+    late = create_files(tmp_path, now_ms=NOW_MS + 3640 * DAY_MS)
     assert changed(first, late) == SERVER_FILES
-    assert made(tmp_path, now_ms=NOW_MS + 3641 * DAY_MS) == late
-    after = made(tmp_path, now_ms=NOW_MS + 3651 * DAY_MS)
+    assert create_files(tmp_path, now_ms=NOW_MS + 3641 * DAY_MS) == late
+    after = create_files(tmp_path, now_ms=NOW_MS + 3651 * DAY_MS)
     assert changed(late, after) == SERVER_FILES | AUTHORITY_FILES
 
 
-def test_a_clock_that_was_set_back_gets_a_certificate_that_is_valid(tmp_path: Path) -> None:
+def test_a_clock_set_back_gets_a_valid_certificate(tmp_path: Path) -> None:
     """The first start may have seen a wrong date."""
-    first = made(tmp_path)
-    assert changed(first, made(tmp_path, now_ms=NOW_MS - DAY_MS)) == SERVER_FILES | AUTHORITY_FILES
+    first = create_files(tmp_path)
+    assert changed(first, create_files(tmp_path, now_ms=NOW_MS - DAY_MS)) == SERVER_FILES | AUTHORITY_FILES
 
 
 def test_processes_that_start_together_agree(tmp_path: Path) -> None:
-    """Each of them leaves with a certificate and key that fit, the same as the others'."""
+    """Each gets a matching certificate and key, the same as the others."""
     script = f"""
 import hashlib
 from pathlib import Path
@@ -199,29 +199,29 @@ print(hashlib.sha256(certificate.read_bytes()).hexdigest())
     assert all(start.returncode == 0 for start in starts)
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """Here something else stands in its place."""
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+    """Here a file is in its place."""
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="STOPLIST_DATA_DIR"):
         ensure_development_certificate(tmp_path / "file", HOSTS, NOW_MS)
 
 
-def test_a_host_that_no_certificate_can_hold_is_a_settings_error(tmp_path: Path) -> None:
-    """A label of more than 63 characters is none."""
+def test_an_invalid_host_name_is_a_settings_error(tmp_path: Path) -> None:
+    """A label has at most 63 characters."""
     with pytest.raises(SettingsError, match="host name"):
         ensure_development_certificate(tmp_path, ["x" * 64 + ".example"], NOW_MS)
 
 
 def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
-    """By the name of the setting, at the start."""
-    made(tmp_path)
+    """The error names the setting."""
+    create_files(tmp_path)
     with pytest.raises(SettingsError, match=r"STOPLIST_TLS_KEY .* is not the key of STOPLIST_TLS_CERT"):
         server_context(tmp_path / "server.pem", tmp_path / "ca-key.pem")
 
 
 def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """An RSA key with a certificate for an elliptic one."""
-    made(tmp_path)
+    """An RSA key with an elliptic-curve certificate."""
+    create_files(tmp_path)
     key = tmp_path / "rsa.pem"
     key.write_bytes(in_pem(rsa.generate_private_key(public_exponent=65537, key_size=2048), NoEncryption()))
     with pytest.raises(SettingsError, match="is not the key of"):
@@ -229,8 +229,8 @@ def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_key_with_a_passphrase_is_refused(tmp_path: Path) -> None:
-    """Nobody is there to type it, and OpenSSL must not wait at the terminal."""
-    made(tmp_path)
+    """OpenSSL must not wait for input at the terminal."""
+    create_files(tmp_path)
     key = tmp_path / "locked.pem"
     unlocked = load_pem_private_key((tmp_path / "server-key.pem").read_bytes(), password=None)
     key.write_bytes(in_pem(unlocked, BestAvailableEncryption(b"secret")))
@@ -239,26 +239,25 @@ def test_a_key_with_a_passphrase_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["server.pem", "server-key.pem"])
-def test_a_file_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     """With its setting and the reason."""
-    made(tmp_path)
+    create_files(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(SettingsError, match=rf"^STOPLIST_TLS_\w+: .*{name} cannot be read \(No such file"):
         server_context(tmp_path / "server.pem", tmp_path / "server-key.pem")
 
 
 @pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
-def test_files_that_hold_no_certificate_are_refused(tmp_path: Path, content: bytes) -> None:
-    """Whatever OpenSSL has to say about them."""
-    made(tmp_path)
+def test_files_without_a_certificate_are_refused(tmp_path: Path, content: bytes) -> None:
+    create_files(tmp_path)
     (tmp_path / "server.pem").write_bytes(content)
     with pytest.raises(SettingsError, match="both must be PEM files"):
         server_context(tmp_path / "server.pem", tmp_path / "server-key.pem")
 
 
 @needs_openssl
-def test_only_tls_1_2_and_newer_is_spoken(tmp_path: Path) -> None:
-    """Source: docs/interface.md section D1. OpenSSL's own client offers the older ones when told to."""
+def test_only_tls_1_2_and_newer_is_accepted(tmp_path: Path) -> None:
+    """Source: docs/interface.md section D1. OpenSSL's own client offers older versions when told to."""
     real = real_certificate(tmp_path)
 
     async def main() -> None:
@@ -268,15 +267,15 @@ def test_only_tls_1_2_and_newer_is_spoken(tmp_path: Path) -> None:
                 assert f"New, {version}, Cipher is".encode() in await s_client(server, tmp_path, option)
             for options in (("-tls1_1", *OLD), ("-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0")):
                 refused = await s_client(server, tmp_path, *options)
-                # It did say hello, and was hung up on: it was not the client that would not.
+                # The client sent its hello, and the server closed the connection.
                 assert b"New, (NONE), Cipher is (NONE)" in refused
                 assert b"unexpected eof" in refused
 
     on_uvloop(main())
 
 
-def test_http_1_1_alone_is_negotiated(tmp_path: Path) -> None:
-    """A client that offers HTTP/2 as well must not try it."""
+def test_only_http_1_1_is_negotiated(tmp_path: Path) -> None:
+    """A client that also offers HTTP/2 must not use it."""
     real = real_certificate(tmp_path)
     offering = client(tmp_path)
     offering.set_alpn_protocols(["h2", "http/1.1"])
@@ -292,8 +291,8 @@ def test_http_1_1_alone_is_negotiated(tmp_path: Path) -> None:
 
 
 @needs_openssl
-def test_a_renewed_certificate_is_taken_up_without_a_restart(tmp_path: Path) -> None:
-    """New connections get it; one that is open goes on. Clients that name no host get it too."""
+def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
+    """New connections get it, open ones go on. Clients that send no host name get it too."""
     real = real_certificate(tmp_path)
     nameless = client(tmp_path)
     nameless.check_hostname = False
@@ -322,8 +321,8 @@ def test_a_renewed_certificate_is_taken_up_without_a_restart(tmp_path: Path) -> 
     on_uvloop(main())
 
 
-def test_a_half_written_pair_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With one warning; the old certificate is shown until the new one is whole."""
+def test_a_half_written_pair_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged once; the old certificate is used until the new one is complete."""
     real = real_certificate(tmp_path)
 
     async def main() -> None:
@@ -346,7 +345,7 @@ def test_a_half_written_pair_is_left_alone(tmp_path: Path, caplog: pytest.LogCap
 
     with caplog.at_level(logging.WARNING):
         on_uvloop(main())
-    assert [record.getMessage()[:46] for record in caplog.records] == ["The renewed certificate is not taken up yet: S"]
+    assert [record.getMessage()[:46] for record in caplog.records] == ["The renewed certificate cannot be used yet: ST"]
 
 
 def in_pem(key: Any, encryption: KeySerializationEncryption) -> bytes:
@@ -362,7 +361,7 @@ def damage(path: Path, content: bytes | None) -> None:
 
 
 def real_certificate(data_dir: Path) -> tuple[Path, Path]:
-    """A certificate that is valid now, by the machine's clock, which TLS clients go by."""
+    """Create a certificate that is valid by the clock of the machine, which TLS clients use."""
     return ensure_development_certificate(data_dir, [], Clock().now_ms())
 
 
@@ -381,7 +380,7 @@ def shown(connection: Any) -> bytes:
 
 
 async def s_client(server: Running, data_dir: Path, *options: str) -> bytes:
-    """What OpenSSL's client prints when it connects and leaves at once."""
+    """Return what OpenSSL's client prints when it connects and disconnects at once."""
     target = ["-connect", f"127.0.0.1:{server.port}", "-CAfile", str(data_dir / "ca.pem")]
     process = await asyncio.create_subprocess_exec(
         "openssl", "s_client", *target, *options,

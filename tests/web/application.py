@@ -1,4 +1,4 @@
-"""The whole application in process, asked without a socket: bytes in, bytes out, and a clock that we move."""
+"""The whole application in process, called without a socket and with a fake clock."""
 
 import asyncio
 import base64
@@ -43,14 +43,14 @@ class Answer(NamedTuple):
         return self.json()["error"]
 
     def header(self, name: str) -> str | None:
-        """The value of a header that comes once at most; None if it does not come."""
-        found = [text for known, text in self.headers if known == name]
-        assert len(found) <= 1, f"{name} comes more than once"
-        return found[0] if found else None
+        """Return the value of a header, or None; fail if it comes more than once."""
+        values = [text for known, text in self.headers if known == name]
+        assert len(values) <= 1, f"{name} comes more than once"
+        return values[0] if values else None
 
 
 class Key(NamedTuple):
-    """A key as its owner has it."""
+    """The credentials of a key."""
 
     client_id: str
     secret: str
@@ -65,7 +65,7 @@ class Key(NamedTuple):
 
 
 class Application:
-    """The application over a database that is open: its limits and metrics have counted nothing yet."""
+    """The application over an open database, with new limits and metrics."""
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class Application:
         scheme: str = "https",
         meanwhile: Callable[[], Awaitable[Any]] | None = None,
     ) -> Answer:
-        """The answer to one request, whose head says what the server's protocol would have made of it.
+        """Return the answer to one request, whose scope is the one that the server's protocol would make.
 
-        `meanwhile` happens before the last part of the body arrives.
+        `meanwhile` runs before the last part of the body arrives.
         """
         path, _, query = target.partition("?")
         scope = {
@@ -123,51 +123,51 @@ class Application:
             "query_string": query.encode(),
             "headers": [(name.encode(), _raw(text)) for name, text in headers or []],
         }
-        answer: Answer = self.run(_answered(self._app, scope, body, meanwhile))
+        answer: Answer = self.run(_call(self._app, scope, body, meanwhile))
         return answer
 
     def ask_token(
         self, form: dict[str, str] | bytes, *headers: tuple[str, str | bytes], peer: str = PARTNER_IP
     ) -> Answer:
-        """The answer of the token endpoint to this form."""
+        """Return the answer of the token endpoint to this form."""
         body = form if isinstance(form, bytes) else urlencode(form).encode()
         return self.request("POST", TOKEN_PATH, headers=[FORM, *headers], body=body, peer=peer)
 
     def issue(self, key: Key, *, peer: str = PARTNER_IP) -> Answer:
-        """The `client_credentials` grant, as most programs ask for it."""
+        """Request the `client_credentials` grant, with HTTP Basic."""
         return self.ask_token({"grant_type": "client_credentials"}, key.basic, peer=peer)
 
     def refresh(self, refresh_token: str, *headers: tuple[str, str | bytes], **others: str) -> Answer:
-        """The `refresh_token` grant."""
+        """Request the `refresh_token` grant."""
         return self.ask_token({"grant_type": "refresh_token", "refresh_token": refresh_token, **others}, *headers)
 
     def call(self, access_token: str, target: str = "/api/v1/unsubscribe/email", *, method: str = "GET") -> Answer:
-        """The API, with this token."""
+        """Call the API with this token."""
         return self.request(method, target, headers=[("authorization", f"Bearer {access_token}")])
 
     def new_key(self, **options: Any) -> Key:
-        """An active key of the organization `acme`."""
-        made = self.run(make_key(self.database, self.clock, **options))
-        return Key(made.credential.client_id, made.client_secret)
+        """Create an active key of the organization `acme`."""
+        created = self.run(make_key(self.database, self.clock, **options))
+        return Key(created.credential.client_id, created.client_secret)
 
     def pair(self, key: Key) -> dict[str, Any]:
-        """The five fields of a new pair."""
+        """Issue a pair of tokens, and return its five fields."""
         answer = self.issue(key)
         assert answer.status == 200, answer.body
         fields: dict[str, Any] = answer.json()
         return fields
 
     def administer(self, operation: Callable[..., Awaitable[T]], **values: Any) -> T:
-        """What an operation of an administrator returns."""
+        """Run an operation as an administrator, and return its result."""
 
-        async def operated() -> T:
+        async def operate() -> T:
             return await operation(ADMINISTRATOR, self.database, self.clock, **values)
 
-        done: T = self.run(operated())
-        return done
+        result: T = self.run(operate())
+        return result
 
     def value(self, text: str, **values: Any) -> Any:
-        """The first value that a statement of the test's own finds."""
+        """Return the first value of the result of a statement."""
         return self.run(value(self.database, text, **values))
 
     def stored_pairs(self) -> int:
@@ -175,19 +175,19 @@ class Application:
 
 
 def basic(client_id: str, secret: str, *, scheme: str = "Basic") -> tuple[str, bytes]:
-    """The header that proves a client."""
+    """Return the header of HTTP Basic authentication."""
     return basic_of(f"{client_id}:{secret}".encode(), scheme=scheme)
 
 
 def basic_of(pair: bytes, *, scheme: str = "Basic") -> tuple[str, bytes]:
-    """The same around any bytes."""
+    """Return the header of HTTP Basic authentication around any bytes."""
     return "authorization", f"{scheme} ".encode() + base64.b64encode(pair)
 
 
-async def _answered(
+async def _call(
     app: Any, scope: dict[str, Any], body: bytes, meanwhile: Callable[[], Awaitable[Any]] | None = None
 ) -> Answer:
-    """The one whole answer; the body arrives in parts, as over a network."""
+    """Return the complete answer; the body is sent in parts, as over a network."""
     parts = [body[start : start + PART_BYTES] for start in range(0, len(body), PART_BYTES)] or [b""]
     incoming = [{"type": "http.request", "body": part, "more_body": n < len(parts)} for n, part in enumerate(parts, 1)]
     sent: list[Message] = []

@@ -1,4 +1,4 @@
-"""The application over a database that is opened once for all the tests of a module."""
+"""The application over a database that all tests of a module share."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from tests.web.application import Application, Key, Run
 
 
 class Deployment(NamedTuple):
-    """A database and the loop that it lives in."""
+    """A database, and a function that runs coroutines on its event loop."""
 
     run: Run
     database: Database
@@ -28,11 +28,11 @@ def deployment(module_sqlite_url: str) -> Iterator[Deployment]:
 
 @pytest.fixture
 def app(deployment: Deployment, clock: FakeClock) -> Application:
-    """The application without a past, at the clock's time."""
+    """A new application over the database of the module."""
     return Application(deployment.run, deployment.database, clock)
 
 
 @pytest.fixture
 def key(app: Application) -> Key:
-    """An active key that nobody has used."""
+    """An active, unused key."""
     return app.new_key()

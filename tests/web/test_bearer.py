@@ -1,4 +1,4 @@
-"""`/api/v1/**` over HTTP: who may enter, and what the others are told (docs/interface.md sections 5, D3 and D4)."""
+"""Access to `/api/v1/**` over HTTP (docs/interface.md sections 5, D3 and D4)."""
 
 import re
 from ipaddress import ip_network
@@ -19,12 +19,12 @@ from tests.web.conftest import Deployment
 API = "/api/v1/unsubscribe/email"
 NOTHING = "/api/v1/nothing"
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-# RFC 6750 section 3: what a description may consist of.
+# RFC 6750 section 3: the characters of a description.
 DESCRIPTION = r"[\x20\x21\x23-\x5b\x5d-\x7e]+"
 
 
 def check_envelope(answer: Answer, status: int, error: str) -> None:
-    """It is this refusal in the envelope of section D4, which has one text under two names."""
+    """Check a refusal in the envelope of section D4, which has one text under two names."""
     body = answer.json()
     assert (answer.status, body["error"]) == (status, error)
     assert body.keys() == {"error", "message", "error_description"}
@@ -34,8 +34,8 @@ def check_envelope(answer: Answer, status: int, error: str) -> None:
     assert re.fullmatch("[0-9a-f]{24}", answer.header("x-request-id") or "")
 
 
-def check_kept_out(answer: Answer) -> None:
-    """It is the one answer to whoever has no valid token."""
+def check_unauthorized(answer: Answer) -> None:
+    """Check the one answer to a request without a valid token."""
     check_envelope(answer, 401, "invalid_token")
     text = re.escape(answer.json()["message"])
     challenge = f'Bearer realm="stoplist", error="invalid_token", error_description="{text}"'
@@ -44,8 +44,8 @@ def check_kept_out(answer: Answer) -> None:
     assert answer.header("ratelimit") is answer.header("ratelimit-policy") is None
 
 
-def check_entered(answer: Answer, status: int = 200) -> None:
-    """It is the answer of an operation, or of none, to who may enter: it tells of the limit, and challenges not."""
+def check_authorized(answer: Answer, status: int = 200) -> None:
+    """Check an answer to a request with a valid token: it has the limit headers and no challenge."""
     errors = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
     if status in errors:
         check_envelope(answer, status, errors[status])
@@ -56,16 +56,16 @@ def check_entered(answer: Answer, status: int = 200) -> None:
 
 @pytest.fixture
 def token(app: Application, key: Key) -> str:
-    """A living access token."""
+    """A valid access token."""
     text: str = app.pair(key)["access_token"]
     return text
 
 
-THERE = [
+EXISTING = [
     "/api/v1/unsubscribe/email", "/api/v1/unsubscribe/sms", "/api/v1/unsubscribe/phone",
     "/%61pi/v1/unsubscribe/email", "/api%2Fv1/unsubscribe/email", "/api/v1%2Funsubscribe/email",
 ]  # fmt: skip
-NOT_THERE = [
+MISSING = [
     "/api/v1", "/api/v1/", "/api/v1?x=y", "/api/v1//", "/api/v1/nothing", "/api/v1/%00", "/api/v1/%ff", "/api/v1/..",
     "/api/v1/a%0Ab", "/api/v1/%0A", "/api/v1/unsubscribe", "/api/v1/unsubscribe/", "/api/v1/unsubscribe/email/",
     "/api/v1/unsubscribe//email", "/api/v1/unsubscribe/email%0A", "/api/v1/unsubscribe/Email",
@@ -74,25 +74,25 @@ NOT_THERE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "status"), [(path, 200) for path in THERE] + [(path, 404) for path in NOT_THERE])
-def test_every_path_of_the_api_asks_for_a_token_first(app: Application, token: str, path: str, status: int) -> None:
+@pytest.mark.parametrize(("path", "status"), [(path, 200) for path in EXISTING] + [(path, 404) for path in MISSING])
+def test_every_path_of_the_api_needs_a_token_first(app: Application, token: str, path: str, status: int) -> None:
     """Whether it exists or not, and however it is spelt: 401 without a token; with one its answer, or 404."""
-    check_kept_out(app.request("GET", path))
-    check_entered(app.call(token, path), status)
+    check_unauthorized(app.request("GET", path))
+    check_authorized(app.call(token, path), status)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_asks_for_a_token_first(app: Application, token: str, method: str) -> None:
-    """Also `OPTIONS`: nothing of the API is told to a stranger."""
-    check_kept_out(app.request(method, API))
-    check_entered(app.call(token, API, method=method), {"GET": 200, "HEAD": 200, "POST": 400}.get(method, 405))
-    check_entered(app.call(token, NOTHING, method=method), 404)
+def test_every_method_needs_a_token_first(app: Application, token: str, method: str) -> None:
+    """Also `OPTIONS`: a stranger learns nothing about the API."""
+    check_unauthorized(app.request(method, API))
+    check_authorized(app.call(token, API, method=method), {"GET": 200, "HEAD": 200, "POST": 400}.get(method, 405))
+    check_authorized(app.call(token, NOTHING, method=method), 404)
 
 
 @given(rest=st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
-def test_no_path_below_the_api_is_open(standing: Application, rest: str) -> None:
-    """Any text after `/api/v1/` at all."""
-    check_kept_out(standing.request("GET", f"/api/v1/{quote(rest, errors='surrogatepass')}"))
+def test_no_path_below_the_api_is_open(shared_app: Application, rest: str) -> None:
+    """Any text after `/api/v1/`."""
+    check_unauthorized(shared_app.request("GET", f"/api/v1/{quote(rest, errors='surrogatepass')}"))
 
 
 OTHER_PATHS = [
@@ -103,8 +103,8 @@ OTHER_PATHS = [
 
 
 @pytest.mark.parametrize("path", OTHER_PATHS)
-def test_other_paths_ask_for_no_token_and_do_nothing(app: Application, key: Key, path: str) -> None:
-    """They do not exist: 404, in the envelope of the API, also for what would be right at the token endpoint."""
+def test_other_paths_do_not_exist(app: Application, key: Key, path: str) -> None:
+    """404 in the envelope of the API, without a token, also for what would be right at the token endpoint."""
     check_envelope(app.request("GET", path), 404, "not_found")
     grant = app.request("POST", path, headers=[FORM, key.basic], body=b"grant_type=client_credentials")
     check_envelope(grant, 404, "not_found")
@@ -135,56 +135,56 @@ NO_TOKENS: dict[str, Headers] = {
 
 @pytest.mark.parametrize("headers", NO_TOKENS.values(), ids=NO_TOKENS)
 def test_anything_but_one_bearer_header_is_no_token(app: Application, token: str, headers: Headers) -> None:
-    """401, and the token that was in it is not repeated."""
+    """401, and the token in the request is not repeated."""
     fillings = {b"<token>": token, b"<TOKEN>": token.swapcase(), b"<rest>": token.removeprefix("svc_at_")}
     filled = [(name, text if isinstance(text, bytes) else text.encode()) for name, text in headers]
     for place, text in fillings.items():
         filled = [(name, value.replace(place, text.encode())) for name, value in filled]
     answer = app.request("GET", API, headers=list(filled))
-    check_kept_out(answer)
+    check_unauthorized(answer)
     assert token[7:] not in f"{answer.headers}{answer.body!r}"
 
 
 @pytest.mark.parametrize("where", ["query", "form", "JSON"])
-def test_a_token_outside_the_header_counts_as_none(app: Application, token: str, where: str) -> None:
-    """RFC 6750 sections 2.2 and 2.3 are not offered: such a token ends up in logs."""
+def test_a_token_outside_the_header_is_ignored(app: Application, token: str, where: str) -> None:
+    """RFC 6750 sections 2.2 and 2.3 are not offered: such tokens end up in logs."""
     target = f"{API}?access_token={token}" if where == "query" else API
     bodies = {"form": f"access_token={token}".encode(), "JSON": f'{{"access_token":"{token}"}}'.encode()}
-    check_kept_out(app.request("POST", target, headers=[FORM], body=bodies.get(where, b"")))
+    check_unauthorized(app.request("POST", target, headers=[FORM], body=bodies.get(where, b"")))
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR", "Bearer  "])
 def test_the_scheme_may_be_in_any_case(app: Application, token: str, scheme: str) -> None:
     """RFC 9110 section 11.1."""
-    check_entered(app.request("GET", API, headers=[("authorization", f"{scheme} {token}")]))
+    check_authorized(app.request("GET", API, headers=[("authorization", f"{scheme} {token}")]))
 
 
-def test_tokens_of_other_kinds_do_not_enter(app: Application, key: Key) -> None:
+def test_tokens_of_other_kinds_are_refused(app: Application, key: Key) -> None:
     """A refresh token, the client secret, and a token that nobody issued: 401."""
     for text in (app.pair(key)["refresh_token"], key.secret, key.client_id, ids.new_secret(ids.ACCESS_TOKEN)):
-        check_kept_out(app.call(text))
+        check_unauthorized(app.call(text))
 
 
 @given(value=st.binary() | st.binary().map(lambda raw: b"Bearer " + raw))
-def test_any_authorization_header_is_answered(standing: Application, value: bytes) -> None:
-    """Any bytes at all: 401, and never a 500."""
-    check_kept_out(standing.request("GET", API, headers=[("authorization", value)]))
+def test_any_authorization_header_is_answered(shared_app: Application, value: bytes) -> None:
+    """Any bytes: 401, and never a 500."""
+    check_unauthorized(shared_app.request("GET", API, headers=[("authorization", value)]))
 
 
 @pytest.fixture(scope="module")
-def standing(deployment: Deployment) -> Application:
-    """An application that stays for all examples of a test."""
+def shared_app(deployment: Deployment) -> Application:
+    """An application for all examples of a test."""
     return Application(deployment.run, deployment.database, FakeClock())
 
 
-# What ends a token
+# The end of a token
 
 
-def test_an_expired_token_does_not_enter(app: Application, token: str, clock: FakeClock) -> None:
+def test_an_expired_token_is_refused(app: Application, token: str, clock: FakeClock) -> None:
     """From its 900th second on."""
-    check_entered(app.call(token))
+    check_authorized(app.call(token))
     clock.advance(900)
-    check_kept_out(app.call(token))
+    check_unauthorized(app.call(token))
 
 
 @pytest.mark.parametrize(
@@ -193,34 +193,34 @@ def test_an_expired_token_does_not_enter(app: Application, token: str, clock: Fa
 def test_a_revocation_holds_for_the_very_next_request(
     app: Application, token: str, key: Key, operation: object
 ) -> None:
-    """Nothing about a token is remembered between requests; it does not come back to life either."""
-    check_entered(app.call(token))
+    """Nothing about a token is cached between requests, and an activation does not revive it."""
+    check_authorized(app.call(token))
     app.administer(operation, client_id=key.client_id)  # type: ignore[arg-type]
-    check_kept_out(app.call(token))
+    check_unauthorized(app.call(token))
     app.administer(credentials.activate_credential, client_id=key.client_id)
-    check_kept_out(app.call(token))
+    check_unauthorized(app.call(token))
 
 
-def test_an_activation_lets_new_tokens_in(app: Application, token: str, key: Key) -> None:
-    """And none of those from before."""
+def test_after_an_activation_new_tokens_are_valid(app: Application, token: str, key: Key) -> None:
+    """Tokens from before the deactivation stay revoked."""
     app.administer(credentials.deactivate_credential, client_id=key.client_id)
     app.administer(credentials.activate_credential, client_id=key.client_id)
-    check_kept_out(app.call(token))
-    check_entered(app.call(app.pair(key)["access_token"]))
+    check_unauthorized(app.call(token))
+    check_authorized(app.call(app.pair(key)["access_token"]))
 
 
-def test_closing_an_organization_leaves_its_keys_alone(app: Application) -> None:
-    """Its tokens still enter: which organization is meant is each operation's affair."""
+def test_tokens_of_a_closed_organization_stay_valid(app: Application) -> None:
+    """Each operation checks by itself which organization is meant."""
     app.run(make_organization(app.database, FakeClock(), "closing"))
     token = app.pair(app.new_key(organizations=["closing"]))["access_token"]
     app.administer(organizations.close_organization, slug="closing")
-    check_entered(app.call(token, NOTHING), 404)
+    check_authorized(app.call(token, NOTHING), 404)
 
 
 # Order: HTTPS, token, limit, route
 
 
-def test_plain_http_is_refused_before_the_token_is_looked_at(app: Application, token: str) -> None:
+def test_plain_http_is_refused_before_the_token_is_read(app: Application, token: str) -> None:
     """400 `bad_request`, never a redirect, with a token or without; not counted."""
     for headers in ([("authorization", f"Bearer {token}")], []):
         answer = app.request("GET", API, headers=list(headers), scheme="http")
@@ -229,8 +229,8 @@ def test_plain_http_is_refused_before_the_token_is_looked_at(app: Application, t
     assert app.call(token).header("ratelimit") == '"api";r=59;t=60'
 
 
-def test_sixty_requests_a_minute(app: Application, token: str, clock: FakeClock) -> None:
-    """Exactly, whatever they ask for; then 429 with `Retry-After`, before any route is looked for."""
+def test_a_client_may_send_sixty_requests_a_minute(app: Application, token: str, clock: FakeClock) -> None:
+    """Exactly, for any path; then 429 with `Retry-After`, before the route is looked up."""
     answers = [app.call(token, path) for path in [API, NOTHING] * 30]
     assert [answer.header("ratelimit") for answer in answers] == [f'"api";r={59 - n};t=60' for n in range(60)]
     clock.advance(30.5)
@@ -239,34 +239,34 @@ def test_sixty_requests_a_minute(app: Application, token: str, clock: FakeClock)
     assert refused.header("ratelimit-policy") == '"api";q=60;w=60'
     assert (refused.header("ratelimit"), refused.header("retry-after")) == ('"api";r=0;t=30', "30")
     clock.advance(29.5)
-    check_entered(app.call(token))
+    check_authorized(app.call(token))
 
 
-def test_a_client_has_one_budget_however_many_tokens_it_has(app: Application, key: Key) -> None:
-    """It counts by `client_id`; another client has its own."""
+def test_all_tokens_of_a_client_share_one_limit(app: Application, key: Key) -> None:
+    """The limit counts by `client_id`; another client has its own."""
     tokens = [app.pair(key)["access_token"] for _ in range(3)]
     assert {app.call(tokens[n % 3]).status for n in range(60)} == {200}
     assert [app.call(token).status for token in tokens] == [429, 429, 429]
-    check_entered(app.call(app.pair(app.new_key())["access_token"]))
+    check_authorized(app.call(app.pair(app.new_key())["access_token"]))
 
 
-def test_the_two_rates_are_counted_apart(app: Application, key: Key, token: str) -> None:
-    """A client without a request left at the one place has them all at the other."""
+def test_api_and_token_limits_are_independent(app: Application, key: Key, token: str) -> None:
+    """A client that has used up one has the other in full."""
     for _ in range(9):
         app.pair(key)
     assert app.issue(key).status == 429
     assert app.call(token).header("ratelimit") == '"api";r=59;t=60'
 
 
-def test_requests_without_a_token_use_up_no_budget(app: Application, token: str) -> None:
+def test_requests_without_a_token_count_against_no_limit(app: Application, token: str) -> None:
     """Nobody can lock a client out of the API."""
     for _ in range(70):
         app.call(token[:-1])
     assert app.call(token).header("ratelimit") == '"api";r=59;t=60'
 
 
-def test_a_ceiling_of_ones_own_holds_at_once(app: Application, key: Key, token: str) -> None:
-    """An administrator's ceiling is the one that is counted against and named."""
+def test_a_changed_ceiling_holds_at_once(app: Application, key: Key, token: str) -> None:
+    """The ceiling that an administrator set is enforced and named."""
     app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=None, api_per_minute=2)
     answers = [app.call(token) for _ in range(3)]
     assert [answer.status for answer in answers] == [200, 200, 429]
@@ -274,11 +274,11 @@ def test_a_ceiling_of_ones_own_holds_at_once(app: Application, key: Key, token: 
 
 
 def test_a_proxy_without_https_is_refused(deployment: Deployment, clock: FakeClock) -> None:
-    """A trusted proxy must say that the partner came over HTTPS; anybody else cannot say so at all."""
+    """A trusted proxy must report HTTPS; the report of any other peer does not count."""
     app = Application(deployment.run, deployment.database, clock, trusted_proxies=(ip_network("10.0.0.0/8"),))
     authorization = ("authorization", f"Bearer {app.pair(app.new_key())['access_token']}")
     https = ("x-forwarded-proto", "https")
     for headers, peer in (([], PROXY_IP), ([("x-forwarded-proto", "http")], PROXY_IP), ([https], STRANGER_IP)):
         answer = app.request("GET", API, headers=[authorization, *headers], peer=peer, scheme="http")
         check_envelope(answer, 400, "bad_request")
-    check_entered(app.request("GET", API, headers=[authorization, https], peer=PROXY_IP, scheme="http"))
+    check_authorized(app.request("GET", API, headers=[authorization, https], peer=PROXY_IP, scheme="http"))

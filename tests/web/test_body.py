@@ -1,4 +1,4 @@
-"""Bodies: whole, of bounded size, and in time."""
+"""Reading bodies: completely, of bounded size, and in time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ Message = dict[str, Any]
 
 
 def arriving(*parts: bytes, is_whole: bool = True, yields: bool = False) -> Callable[[], Awaitable[Message]]:
-    """A `receive` that hands out these parts, and then waits for ever or says that the client has gone."""
+    """Return a `receive` that returns these parts, and then waits for ever."""
     messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     messages[-1]["more_body"] = not is_whole
 
@@ -36,7 +36,7 @@ async def gone() -> Message:
 
 @given(st.lists(st.binary(max_size=20), min_size=1), st.booleans())
 def test_a_body_is_all_its_parts(parts: list[bytes], yields: bool) -> None:
-    """Whether they are there at once or come one by one."""
+    """Whether they are there at once or arrive one by one."""
     whole = b"".join(parts)
     assert asyncio.run(read_body(arriving(*parts, yields=yields), [], max_bytes=len(whole))) == whole
 
@@ -49,15 +49,14 @@ def test_one_byte_too_many_is_refused(parts: list[bytes], yields: bool) -> None:
         asyncio.run(read_body(arriving(*parts, yields=yields), [], max_bytes=limit))
 
 
-def test_a_body_is_refused_before_its_end_is_there() -> None:
-    """What is too large already need not be waited for."""
+def test_a_too_large_body_is_refused_before_its_end() -> None:
     with pytest.raises(BadRequest, match="larger than 1 KiB"):
         asyncio.run(read_body(arriving(b"x" * 1025, is_whole=False), [], max_bytes=1024))
 
 
 @pytest.mark.parametrize("announced", [b"8193", b"9" * 17, b"9" * 5000, b"-1", b"x", b"1_0"])
 def test_an_announced_size_is_refused_before_anything_is_read(announced: bytes) -> None:
-    """Also a number that Python would not convert, or none at all."""
+    """Also a number that Python would not convert, or a value that is no number."""
 
     async def receive() -> Message:
         raise AssertionError("nothing may be read")
@@ -66,22 +65,21 @@ def test_an_announced_size_is_refused_before_anything_is_read(announced: bytes) 
         asyncio.run(read_body(receive, [(b"content-length", announced)], max_bytes=8192))
 
 
-def test_the_limit_is_named_as_people_write_it() -> None:
-    """The text says what would be right."""
+def test_the_error_names_the_limit_in_a_readable_unit() -> None:
     for max_bytes, text in ((8 << 20, "8 MiB"), (8192, "8 KiB"), (1000, "1000 bytes")):
         with pytest.raises(BadRequest, match=f"larger than {text}\\."):
             asyncio.run(read_body(gone, [(b"content-length", b"9000000")], max_bytes=max_bytes))
 
 
 @pytest.mark.parametrize("parts", [[b""], [b"x"] * 5])
-def test_a_body_that_does_not_come_is_not_waited_for(parts: list[bytes]) -> None:
-    """Neither before its first part nor after another."""
+def test_a_body_has_a_deadline(parts: list[bytes]) -> None:
+    """Before its first part and after another."""
     with pytest.raises(BadRequest, match=r"within 0\.05 seconds"):
         asyncio.run(read_body(arriving(*parts, is_whole=False), [], max_bytes=10, deadline_s=0.05))
 
 
 def test_the_deadline_is_for_the_whole_body() -> None:
-    """A part every now and then does not move it."""
+    """A part now and then does not extend it."""
 
     async def trickle() -> Message:
         await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=0.01)
@@ -98,8 +96,8 @@ def test_the_deadline_is_for_the_whole_body() -> None:
 
 
 @pytest.mark.parametrize("first", [[], [b"half"]])
-def test_a_client_that_hangs_up_is_not_answered(first: list[bytes]) -> None:
-    """ClientGone is no refusal: nobody would read it."""
+def test_a_disconnected_client_raises_client_gone(first: list[bytes]) -> None:
+    """ClientGone is no refusal: nobody would read one."""
     messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in first]
 
     async def receive() -> Message:
@@ -111,7 +109,7 @@ def test_a_client_that_hangs_up_is_not_answered(first: list[bytes]) -> None:
 
 
 def test_a_cancelled_reading_ends_at_once() -> None:
-    """The server stops, or the request is given up: cancellation reaches what is being waited for."""
+    """Cancellation reaches `receive` when the server stops or the request is given up."""
     ended: list[str] = []
 
     async def receive() -> Message:
@@ -132,36 +130,40 @@ def test_a_cancelled_reading_ends_at_once() -> None:
     assert ended == ["receive"]
 
 
-# MemoryQuota for all of them
+# The memory quota
 
 
-def test_a_client_has_so_much_on_its_way_and_no_more() -> None:
-    """Counted part by part over all its requests; what others send is theirs, and what ends makes room again."""
+def test_the_memory_of_a_client_is_bounded() -> None:
+    """Counted part by part over all its requests; others have their own quota, and a finished request frees it."""
     quota = MemoryQuota(max_bytes=10)
 
     async def both() -> None:
-        with quota.of("one") as take, quota.of("one") as take_too, quota.of("other") as take_of_other:
-            assert await read_body(arriving(b"123", b"456"), [], max_bytes=99, take=take) == b"123456"
-            assert await read_body(arriving(b"1234"), [], max_bytes=99, take=take_too) == b"1234"
+        with (
+            quota.reserving("one") as first,
+            quota.reserving("one") as second,
+            quota.reserving("other") as other,
+        ):
+            assert await read_body(arriving(b"123", b"456"), [], max_bytes=99, reserve=first) == b"123456"
+            assert await read_body(arriving(b"1234"), [], max_bytes=99, reserve=second) == b"1234"
             with pytest.raises(RateLimited) as refused:
-                await read_body(arriving(b"5"), [], max_bytes=99, take=take_too)
+                await read_body(arriving(b"5"), [], max_bytes=99, reserve=second)
             assert refused.value.retry_after_s == 1
-            assert await read_body(arriving(b"1234567890"), [], max_bytes=99, take=take_of_other)
-        with quota.of("one") as take:
-            assert await read_body(arriving(b"1234567890"), [], max_bytes=99, take=take) == b"1234567890"
+            assert await read_body(arriving(b"1234567890"), [], max_bytes=99, reserve=other)
+        with quota.reserving("one") as reserve:
+            assert await read_body(arriving(b"1234567890"), [], max_bytes=99, reserve=reserve) == b"1234567890"
 
     asyncio.run(both())
 
 
-def test_a_request_that_fails_leaves_its_room() -> None:
-    """A client that hangs up, or sends too much, must not use it up for ever."""
+def test_a_failed_request_frees_its_memory() -> None:
+    """Also one of a client that disconnects or sends too much."""
     quota = MemoryQuota(max_bytes=10)
 
     async def hangs_up() -> None:
         for _ in range(3):
-            with pytest.raises(BadRequest), quota.of("one") as take:
-                await read_body(arriving(b"12345", b"6789"), [], max_bytes=8, take=take)
-        with quota.of("one") as take:
-            take(10)
+            with pytest.raises(BadRequest), quota.reserving("one") as reserve:
+                await read_body(arriving(b"12345", b"6789"), [], max_bytes=8, reserve=reserve)
+        with quota.reserving("one") as reserve:
+            reserve(10)
 
     asyncio.run(hangs_up())

@@ -1,4 +1,4 @@
-"""Whose word counts about where a request comes from, and whether over HTTPS."""
+"""The source of a request and whether it came over HTTPS, behind trusted proxies and without them."""
 
 import ipaddress
 import time
@@ -31,20 +31,20 @@ def source(*chain: str, peer: str = PROXY) -> str:
     return request_origin(peer, "http", headers(chain=list(chain)), PROXIES).source_ip
 
 
-def least_s(work: Callable[[], object], *, times: int) -> float:
-    """How long so many take, in time of this thread alone: however busy the machine is."""
+def minimum_s(work: Callable[[], object], *, times: int) -> float:
+    """Return the least time of 20 rounds of so many calls, in CPU time of this thread, however busy the machine is."""
     return min(timeit.repeat(work, timer=time.thread_time, number=times, repeat=20))
 
 
 def test_without_trusted_proxies_no_header_is_believed() -> None:
-    """Source: docs/interface.md section D1: from those peers alone."""
+    """Source: docs/interface.md section D1: only trusted peers are believed."""
     claims = headers(proto=["https"], chain=["192.0.2.7"])
     assert request_origin("198.51.100.1", "http", claims, ()) == Origin("198.51.100.1", False)
     assert request_origin("198.51.100.1", "https", claims, ()) == Origin("198.51.100.1", True)
 
 
 @pytest.mark.parametrize("peer", ["198.51.100.1", "2001:db8::1", None, "11.0.0.1"])
-def test_a_peer_that_is_not_trusted_is_not_believed(peer: str | None) -> None:
+def test_an_untrusted_peer_is_not_believed(peer: str | None) -> None:
     """It is the source itself, and a plain connection from it is not HTTPS."""
     claims = headers(proto=["https"], chain=["192.0.2.7"])
     assert request_origin(peer, "http", claims, PROXIES) == Origin(peer or "unknown", False)
@@ -73,12 +73,12 @@ def test_a_peer_that_is_not_trusted_is_not_believed(peer: str | None) -> None:
     ],
 )
 def test_of_several_protocols_the_rightmost_counts(scheme: str, proto: list[str], expected: bool) -> None:
-    """Missing on a plain connection means not HTTPS; over TLS a trusted peer's `http` is not HTTPS either."""
+    """Without a value a plain connection is not HTTPS; over TLS a trusted peer's `http` is not HTTPS either."""
     assert is_https(scheme, *proto) is expected
 
 
-def test_an_untrusted_peer_over_tls_is_https_whatever_it_claims() -> None:
-    """Its word counts neither way."""
+def test_an_untrusted_peer_over_tls_is_https() -> None:
+    """Whatever it claims."""
     assert is_https("https", "http", peer="198.51.100.1")
 
 
@@ -119,32 +119,32 @@ def test_an_untrusted_peer_over_tls_is_https_whatever_it_claims() -> None:
     ],
 )
 def test_the_chain_is_read_right_to_left_past_trusted_hops(chain: list[str], expected: str) -> None:
-    """What is no address stops the walk at the last address that could be believed."""
+    """An entry that is no address stops the walk at the last address believed."""
     assert source(*chain) == expected
 
 
-def test_an_address_mapped_from_ipv4_is_that_address() -> None:
-    """A socket that listens on both kinds reports IPv4 peers that way; the trusted network is an IPv4 one."""
+def test_an_ipv4_mapped_address_is_the_ipv4_address() -> None:
+    """A dual-stack socket reports IPv4 peers that way, and the trusted network is an IPv4 one."""
     assert source("192.0.2.7", peer="::ffff:10.0.0.1") == "192.0.2.7"
     assert request_origin("::ffff:192.0.2.7", "https", [], ()).source_ip == "192.0.2.7"
 
 
-def test_a_zone_is_no_part_of_the_source() -> None:
+def test_a_zone_is_not_part_of_the_source() -> None:
     """Link-local peers are reported with the interface."""
     assert request_origin("fe80::7%eth0", "https", [], ()).source_ip == "fe80::7"
 
 
-def test_an_endless_chain_of_trusted_hops_costs_little() -> None:
+def test_a_long_chain_of_trusted_hops_costs_little() -> None:
     """64 KiB of different trusted addresses are not all read."""
     chain = ",".join(f"10.{n % 7}.{n // 256 % 256}.{n % 256}" for n in range(6000))
     claims = headers(chain=[chain])
-    assert least_s(lambda: request_origin(PROXY, "http", claims, PROXIES), times=1) < 0.005
+    assert minimum_s(lambda: request_origin(PROXY, "http", claims, PROXIES), times=1) < 0.005
 
 
-def test_nothing_trusted_costs_next_to_nothing() -> None:
-    """The common case stands before every request (measured 0.2 microseconds; the bound is generous)."""
+def test_a_request_without_trusted_proxies_costs_little() -> None:
+    """The common case runs for every request (measured 0.2 microseconds; the bound is generous)."""
     claims = headers(proto=["https"], chain=["192.0.2.7"])
-    assert least_s(lambda: request_origin("192.0.2.7", "https", claims, ()), times=1000) / 1000 < 5e-6
+    assert minimum_s(lambda: request_origin("192.0.2.7", "https", claims, ()), times=1000) / 1000 < 5e-6
 
 
 addresses = st.ip_addresses().map(str) | st.sampled_from(
@@ -162,14 +162,14 @@ chains = st.lists(st.lists(entries, max_size=5).map(",".join), max_size=3)
 
 @given(st.none() | addresses, chains)
 @example(PROXY, ["10.0.0.2,unknown,10.0.0.3"])
-def test_the_source_is_what_a_naive_second_model_says(peer: str | None, chain: list[str]) -> None:
-    """The model walks over plain strings, one by one, and knows addresses by their 128 bits alone."""
+def test_the_source_agrees_with_a_naive_model(peer: str | None, chain: list[str]) -> None:
+    """The model walks over plain strings one by one and knows addresses by their 128 bits only."""
     assert request_origin(peer, "http", headers(chain=chain), PROXIES).source_ip == _naive_source(peer, chain)
 
 
 @given(st.lists(st.text(st.characters(max_codepoint=255), max_size=12)), st.sampled_from(["http", "https"]))
-def test_no_claim_about_the_protocol_is_an_error(proto: list[str], scheme: str) -> None:
-    """And only the word itself, rightmost, makes a plain connection HTTPS."""
+def test_any_forwarded_protocol_is_read(proto: list[str], scheme: str) -> None:
+    """Only `https` itself, rightmost, makes a plain connection HTTPS."""
     words = ",".join(proto).split(",")
     expected = words[-1].strip(" \t\r\n\x0b\x0c").lower() == "https" if proto else scheme == "https"
     assert is_https(scheme, *proto) is expected

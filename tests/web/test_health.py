@@ -1,4 +1,4 @@
-"""Whether the process is up, and whether it can reach its stores (docs/interface.md section D10)."""
+"""`/healthz` and `/readyz` (docs/interface.md section D10)."""
 
 import asyncio
 from pathlib import Path
@@ -13,15 +13,15 @@ from tests.web.application import Application
 
 
 @pytest.mark.parametrize(("path", "status"), [("/healthz", "up"), ("/readyz", "ready")])
-def test_a_healthy_process_says_so(app: Application, path: str, status: str) -> None:
-    """200, in JSON, to anybody: it tells nothing else."""
+def test_a_healthy_process_answers_200(app: Application, path: str, status: str) -> None:
+    """In JSON, to anybody, and with nothing else."""
     answer = app.request("GET", path)
     assert (answer.status, answer.json()) == (200, {"status": status})
     assert answer.header("content-type") == "application/json"
 
 
-def test_a_server_that_was_told_to_stop_is_alive_and_not_ready(app: Application) -> None:
-    """503, and in words that tell it from trouble: whoever shares out requests moves on."""
+def test_a_stopping_server_is_alive_and_not_ready(app: Application) -> None:
+    """503 with a status of its own, so that balancers move on."""
     app.stop.set()
     answer = app.request("GET", "/readyz")
     assert (answer.status, answer.json()) == (503, {"status": "stopping"})
@@ -29,8 +29,8 @@ def test_a_server_that_was_told_to_stop_is_alive_and_not_ready(app: Application)
 
 
 @pytest.mark.parametrize("is_stopping", [False, True])
-def test_to_be_asked_for_readiness_is_noted(app: Application, *, is_stopping: bool) -> None:
-    """Whatever the answer is; and no other path counts as a question."""
+def test_a_readiness_probe_is_noted(app: Application, *, is_stopping: bool) -> None:
+    """Whatever the answer is; no other path counts as a probe."""
     app.request("GET", "/healthz")
     app.request("POST", "/readyz")
     assert app.readiness.notice_s(10) == 0
@@ -40,22 +40,22 @@ def test_to_be_asked_for_readiness_is_noted(app: Application, *, is_stopping: bo
     assert app.readiness.notice_s(10) == 5
 
 
-def test_a_flood_of_questions_is_one(app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks within a second of another gets the same answer, and the database is asked once."""
-    asked = []
+def test_a_flood_of_probes_is_one_query(app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes within a second of another get the same answer, and the database is queried once."""
+    queries = []
     read = schema.read
 
-    async def counted(database: Database) -> schema.Deployment | None:
-        asked.append(database)
+    async def count_queries(database: Database) -> schema.Deployment | None:
+        queries.append(database)
         return await read(database)
 
-    monkeypatch.setattr(schema, "read", counted)
+    monkeypatch.setattr(schema, "read", count_queries)
     monkeypatch.setattr(health, "CACHED_FOR_S", 3600.0)
     assert [app.request("GET", "/readyz").status for _ in range(5)] == [200] * 5
-    assert len(asked) == 1
+    assert len(queries) == 1
     monkeypatch.setattr(health, "CACHED_FOR_S", 0.0)
     assert app.request("GET", "/readyz").status == 200
-    assert len(asked) == 2
+    assert len(queries) == 2
 
 
 def test_an_empty_database_is_not_ready(tmp_path: Path) -> None:

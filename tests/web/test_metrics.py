@@ -1,4 +1,4 @@
-"""What Prometheus is told (docs/interface.md section D10)."""
+"""The metrics for Prometheus (docs/interface.md section D10)."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ CC = {"grant_type": "client_credentials"}
 
 
 def page(app: Application) -> str:
-    """The text that the metrics address serves."""
+    """Return the text that the metrics address serves."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -34,12 +34,12 @@ def page(app: Application) -> str:
 
 
 def counts(app: Application) -> dict[str, float]:
-    """What the page says now."""
+    """Return the current samples of the page."""
     return samples(page(app))
 
 
 def samples(text: str) -> dict[str, float]:
-    """Every sample that is not 0, by name and labels."""
+    """Return every sample that is not 0, by name and labels."""
     families = text_string_to_metric_families(text)
     return {
         sample.name.removeprefix("stoplist_") + "".join(f" {text}" for text in sample.labels.values()): sample.value
@@ -49,14 +49,14 @@ def samples(text: str) -> dict[str, float]:
     }
 
 
-def test_nothing_is_counted_at_first(app: Application) -> None:
-    """A page is served from the first moment on."""
+def test_a_new_process_has_counted_nothing(app: Application) -> None:
+    """The page is served from the first moment on."""
     assert "stoplist_requests_total" in page(app)
     assert not [name for name in counts(app) if not name.startswith("store_")]
 
 
 def test_requests_tokens_refreshes_alarms_and_refusals_are_counted(app: Application, key: Key) -> None:
-    """By route and status; what is no route of ours counts as unknown."""
+    """By route and status; an unknown path counts as `unknown`."""
     first = app.pair(key)
     app.refresh(first["refresh_token"])
     app.refresh(first["refresh_token"])
@@ -89,8 +89,8 @@ def test_requests_tokens_refreshes_alarms_and_refusals_are_counted(app: Applicat
     }
 
 
-def test_an_alarm_that_the_limit_hid_from_the_client_is_counted(app: Application, key: Key) -> None:
-    """One alarm, one refusal by limit."""
+def test_a_reuse_refused_by_the_limit_counts_as_an_alarm(app: Application, key: Key) -> None:
+    """One alarm, one refusal by the limit."""
     app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=2, api_per_minute=None)
     token = app.pair(key)["refresh_token"]
     app.refresh(token)
@@ -99,8 +99,8 @@ def test_an_alarm_that_the_limit_hid_from_the_client_is_counted(app: Application
     assert (found["reuse_alarms_total"], found["limit_refusals_total /oauth/token"]) == (1, 1)
 
 
-def test_the_drivers_counts_are_there(app: Application, key: Key) -> None:
-    """Units, commits, the time that they waited; a refresh and an issue are a unit each."""
+def test_the_counts_of_the_driver_are_included(app: Application, key: Key) -> None:
+    """Units, commits and the time that they waited; a refresh and an issue are a unit each."""
     before = counts(app)
     app.refresh(app.pair(key)["refresh_token"])
     after = counts(app)
@@ -111,8 +111,8 @@ def test_the_drivers_counts_are_there(app: Application, key: Key) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "Zq9Xv7"])
-def test_nothing_that_a_client_sends_becomes_a_label(app: Application, key: Key, method: str) -> None:
-    """Neither ids nor paths nor methods: they would fill the memory, and tell."""
+def test_no_input_of_a_client_becomes_a_label(app: Application, key: Key, method: str) -> None:
+    """Neither ids nor paths nor methods: they would fill the memory and disclose data."""
     pair = app.pair(key)
     for target in ("/Zq9Xv7", "/api/v1/Zq9Xv7?Zq9Xv7", "/oauth/token?Zq9Xv7", "/oauth/Zq9Xv7"):
         app.request(method, target, headers=[("x-request-id", "Zq9Xv7"), ("authorization", "Bearer Zq9Xv7")])

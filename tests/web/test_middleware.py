@@ -1,4 +1,4 @@
-"""What holds for every request: its id, HTTPS, an envelope for each failure, and nothing told that is secret."""
+"""Every request: its id, HTTPS, the envelope of each failure, its log line, and no secrets in any of them."""
 
 import io
 import json
@@ -20,11 +20,11 @@ from tests.web.application import FORM, PARTNER_IP, Answer, Application, Key, ba
 from tests.web.conftest import Deployment
 
 API, TOKEN = "/api/v1/unsubscribe/email", "/oauth/token"
-PLACES = ["/healthz", "/readyz", TOKEN, API, "/nowhere"]
+PATHS = ["/healthz", "/readyz", TOKEN, API, "/nowhere"]
 SECRET_TEXT = "svc_cs_what-the-driver-quoted"
 
 
-class Failing:
+class FailingDatabase:
     """A database in which every statement raises this error."""
 
     kind = "sqlite"
@@ -55,7 +55,7 @@ class Failing:
 
 
 class Logged:
-    """What is logged, as JSON."""
+    """The log, as JSON."""
 
     def __init__(self) -> None:
         self.stream = io.BytesIO()
@@ -72,26 +72,26 @@ class Logged:
 
 @pytest.fixture
 def logged() -> Iterator[Logged]:
-    """Everything that is logged during the test."""
+    """Capture everything that is logged during the test."""
     kept = Logged()
     with configured("json", kept.stream):
         yield kept
 
 
-def asked(app: Application, place: str) -> Answer:
-    """A request that needs the database, where there is need of one."""
-    if place == TOKEN:
+def request_to(app: Application, path: str) -> Answer:
+    """Return the answer to a request that uses the database if the path does."""
+    if path == TOKEN:
         return app.ask_token({"grant_type": "client_credentials"}, basic("svc_ci_0123456789ABCDEFGHIJKL", "x"))
-    return app.call(ids.new_secret(ids.ACCESS_TOKEN), place)
+    return app.call(ids.new_secret(ids.ACCESS_TOKEN), path)
 
 
 # The request id
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_every_answer_has_an_id_of_its_own(app: Application, place: str) -> None:
-    """Never the one that a client sends along, which might be anybody's."""
-    answers = [app.request("GET", place, headers=[("x-request-id", "0" * 24)]) for _ in range(3)]
+@pytest.mark.parametrize("path", PATHS)
+def test_every_answer_has_its_own_request_id(app: Application, path: str) -> None:
+    """Never the one that the client sends."""
+    answers = [app.request("GET", path, headers=[("x-request-id", "0" * 24)]) for _ in range(3)]
     found = {answer.header("x-request-id") or "" for answer in answers}
     assert len(found) == 3
     assert all(re.fullmatch("[0-9a-f]{24}", text) for text in found)
@@ -101,13 +101,13 @@ def test_every_answer_has_an_id_of_its_own(app: Application, place: str) -> None
 # HTTPS
 
 
-@pytest.mark.parametrize("place", [TOKEN, API, "/nowhere", "/api/v1", "/"])
+@pytest.mark.parametrize("path", [TOKEN, API, "/nowhere", "/api/v1", "/"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_plain_http_is_refused_in_the_envelope_of_the_place(app: Application, method: str, place: str) -> None:
-    """400, never a redirect: a client that once sent its secret in the clear must not learn that this works."""
-    answer = app.request(method, place, scheme="http")
-    assert (answer.status, answer.error) == (400, "invalid_request" if place == TOKEN else "bad_request")
-    assert answer.json().keys() == {"error", "error_description"} | (set() if place == TOKEN else {"message"})
+def test_plain_http_is_refused_in_the_envelope_of_its_path(app: Application, method: str, path: str) -> None:
+    """400, never a redirect: a client that sent its secret in the clear must not learn that this works."""
+    answer = app.request(method, path, scheme="http")
+    assert (answer.status, answer.error) == (400, "invalid_request" if path == TOKEN else "bad_request")
+    assert answer.json().keys() == {"error", "error_description"} | (set() if path == TOKEN else {"message"})
     assert answer.header("location") is None
     assert answer.header("x-request-id")
 
@@ -120,29 +120,29 @@ def test_a_secret_sent_over_plain_http_gets_no_token(app: Application, key: Key)
     assert app.limiter.log_count == 0
 
 
-@pytest.mark.parametrize("place", ["/healthz", "/readyz"])
-def test_health_needs_no_https(app: Application, place: str) -> None:
-    """A balancer asks over plain HTTP."""
-    assert app.request("GET", place, scheme="http").status == 200
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_needs_no_https(app: Application, path: str) -> None:
+    """A balancer probes over plain HTTP."""
+    assert app.request("GET", path, scheme="http").status == 200
 
 
 # Failures
 
 
 def failing(deployment: Deployment, error: Exception) -> Application:
-    return Application(deployment.run, Failing(error), FakeClock())
+    return Application(deployment.run, FailingDatabase(error), FakeClock())
 
 
 @pytest.mark.parametrize("error", [RuntimeError(SECRET_TEXT), KeyError(SECRET_TEXT)])
-@pytest.mark.parametrize("place", [TOKEN, API, "/readyz"])
-def test_a_defect_is_500_and_tells_nothing(
-    deployment: Deployment, logged: Logged, place: str, error: Exception
+@pytest.mark.parametrize("path", [TOKEN, API, "/readyz"])
+def test_a_defect_is_500_and_discloses_nothing(
+    deployment: Deployment, logged: Logged, path: str, error: Exception
 ) -> None:
-    """`server_error` with the request id, by which the log names the defect without the text of the exception."""
-    answer = asked(failing(deployment, error), place)
+    """`server_error` with the request id, under which the log has the type of the exception and not its text."""
+    answer = request_to(failing(deployment, error), path)
     assert (answer.status, answer.error) == (500, "server_error")
     request_id = answer.header("x-request-id")
-    if place == TOKEN:
+    if path == TOKEN:
         assert answer.json().keys() == {"error", "error_description"}
     else:
         assert answer.json()["request_id"] == request_id
@@ -154,13 +154,13 @@ def test_a_defect_is_500_and_tells_nothing(
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("The database rests."), StoreUnavailable("…", retry_after_s=7)])
-@pytest.mark.parametrize("place", [TOKEN, API, "/readyz"])
-def test_a_store_that_is_away_is_503(
-    deployment: Deployment, logged: Logged, place: str, error: StoreUnavailable
+@pytest.mark.parametrize("path", [TOKEN, API, "/readyz"])
+def test_an_unavailable_store_is_503(
+    deployment: Deployment, logged: Logged, path: str, error: StoreUnavailable
 ) -> None:
-    """`temporarily_unavailable` with `Retry-After`, in the envelope of the place; one warning under the request id."""
+    """`temporarily_unavailable` with `Retry-After`, in the envelope of the path; one warning under the request id."""
     app = failing(deployment, error)
-    answer = asked(app, place)
+    answer = request_to(app, path)
     assert (answer.status, answer.error) == (503, "temporarily_unavailable")
     assert answer.header("retry-after") == str(error.retry_after_s)
     assert answer.header("cache-control") == "no-store"
@@ -169,24 +169,23 @@ def test_a_store_that_is_away_is_503(
     assert app.metrics.registry.get_sample_value("stoplist_store_errors_total") == 1
 
 
-def test_a_store_set_up_wrongly_meanwhile_is_named_in_the_log(deployment: Deployment, logged: Logged) -> None:
-    """The client is told no more than that the server failed; whoever can mend it reads why."""
+def test_a_store_misconfigured_meanwhile_is_logged(deployment: Deployment, logged: Logged) -> None:
+    """The client learns only that the server failed; the operator reads the reason in the log."""
     why = "PostgreSQL has synchronous_commit = off."
-    answer = asked(failing(deployment, SettingsError(why)), API)
+    answer = request_to(failing(deployment, SettingsError(why)), API)
     assert (answer.status, why in answer.body.decode()) == (500, False)
     assert why in logged.text
 
 
 def test_healthz_needs_no_store(deployment: Deployment) -> None:
-    """The process is up, whatever its stores are."""
-    assert asked(failing(deployment, StoreUnavailable("away")), "/healthz").status == 200
+    assert request_to(failing(deployment, StoreUnavailable("away")), "/healthz").status == 200
 
 
-def test_a_request_that_was_let_through_counts_also_if_the_store_fails(app: Application, key: Key) -> None:
+def test_a_request_counts_also_if_the_store_fails(app: Application, key: Key) -> None:
     """Otherwise a broken store would lift the limit."""
     real = app.database
 
-    class NoWrites(Failing):
+    class NoWrites(FailingDatabase):
         async def one(self, query: Query, **values: Any) -> Any:
             return await real.one(query, **values)
 
@@ -199,8 +198,8 @@ def test_a_request_that_was_let_through_counts_also_if_the_store_fails(app: Appl
 # The log
 
 
-def test_a_request_is_one_line_without_anything_entrusted(app: Application, key: Key, logged: Logged) -> None:
-    """Id, client, method, path without query, status, milliseconds; no token, no secret, no address, no query."""
+def test_a_request_is_one_log_line_without_secrets(app: Application, key: Key, logged: Logged) -> None:
+    """Id, client, method, path without query, status, milliseconds; no token, secret, address or query."""
     pair = app.pair(key)
     app.request("GET", f"{API}?address=ann@example.org&x={pair['access_token']}")
     app.call(pair["access_token"], "/api/v1/unsubscribe/ann@example.org")
@@ -208,8 +207,8 @@ def test_a_request_is_one_line_without_anything_entrusted(app: Application, key:
     app.refresh(pair["refresh_token"])
     app.refresh(pair["refresh_token"])
     text = logged.text
-    entrusted = [key.secret, pair["access_token"], pair["refresh_token"], "ann@", "address", "svc_ci_unknown"]
-    assert [secret for secret in (*entrusted, PARTNER_IP, "example.org", "?") if secret in text] == []
+    secrets = [key.secret, pair["access_token"], pair["refresh_token"], "ann@", "address", "svc_ci_unknown"]
+    assert [secret for secret in (*secrets, PARTNER_IP, "example.org", "?") if secret in text] == []
     shown = [(line["client_id"], line["method"], line["path"], line["status"]) for line in logged.lines]
     assert shown == [
         (key.client_id, "POST", TOKEN, 200),
@@ -222,8 +221,7 @@ def test_a_request_is_one_line_without_anything_entrusted(app: Application, key:
     assert all(re.fullmatch("[0-9a-f]{24}", line["request_id"]) and line["duration_ms"] >= 0 for line in logged.lines)
 
 
-def test_the_id_in_the_log_is_the_one_in_the_answer(app: Application, logged: Logged) -> None:
-    """So that a partner can say which request it was."""
+def test_log_and_answer_have_the_same_request_id(app: Application, logged: Logged) -> None:
     assert app.request("GET", API).header("x-request-id") == logged.lines[0]["request_id"]
 
 
@@ -232,8 +230,8 @@ def test_the_id_in_the_log_is_the_one_in_the_answer(app: Application, logged: Lo
 DAY = FakeClock().now_ms() // 86_400_000
 
 
-def test_the_use_of_a_key_is_noted_by_day(app: Application, key: Key, clock: FakeClock) -> None:
-    """Requests, refusals by limit, failed authentications; what names no known client is nobody's."""
+def test_the_usage_of_a_key_is_counted_by_day(app: Application, key: Key, clock: FakeClock) -> None:
+    """Requests, refusals by the limit, failed authentications; requests without a known client count for no key."""
     token = app.pair(key)["access_token"]
     app.call(token)
     app.ask_token({"grant_type": "client_credentials"}, basic(key.client_id, "x"))
@@ -248,8 +246,8 @@ def test_the_use_of_a_key_is_noted_by_day(app: Application, key: Key, clock: Fak
     assert noted == [(0, 3, 0, 1), (1, 11, 1, 0)]
 
 
-def test_last_used_is_the_last_proof(app: Application, key: Key, clock: FakeClock) -> None:
-    """A request authenticated by the key or a token of it, refused by a limit or not; a failed one is no use."""
+def test_last_used_is_the_last_authenticated_request(app: Application, key: Key, clock: FakeClock) -> None:
+    """By the key or a token of it, refused by a limit or not; a failed authentication is no use."""
 
     def last_used_ms() -> int | None:
         app.run(app.usage.flush(app.database))
@@ -273,7 +271,7 @@ def test_last_used_is_the_last_proof(app: Application, key: Key, clock: FakeCloc
 
 
 def test_the_last_refusals_of_a_key_are_kept(app: Application, key: Key, clock: FakeClock) -> None:
-    """Code, request id and time of the last 50, newest first; those before are forgotten."""
+    """Code, request id and time of the last 50, newest first."""
     answers = []
     for n in range(KEPT_REFUSALS + 5):
         answers.append(app.ask_token({"grant_type": "client_credentials"}, basic(key.client_id, "x")))

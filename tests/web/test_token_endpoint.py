@@ -31,7 +31,7 @@ from tests.web.conftest import Deployment
 
 TOKEN = "/oauth/token"
 CC, RT = {"grant_type": "client_credentials"}, {"grant_type": "refresh_token"}
-# RFC 6749 section 5.2: what a description may consist of.
+# RFC 6749 section 5.2: the characters of a description.
 DESCRIPTION = re.compile(r"[\x20\x21\x23-\x5b\x5d-\x7e]+")
 ACCESS, REFRESH = (re.compile(rf"svc_{kind}_[0-9A-Za-z]{{49}}") for kind in ("at", "rt"))
 UNKNOWN_ID = ids.new_id(ids.CLIENT_ID)
@@ -40,7 +40,7 @@ FORM_BYTES = (FORM[0], FORM[1].encode())
 
 
 def check_refused(answer: Answer, status: int, error: str) -> None:
-    """It is this refusal, with all that every answer of the token endpoint has, and nothing that only others have."""
+    """Check a refusal, with the headers of every answer of the token endpoint and those of its status."""
     assert (answer.status, answer.error) == (status, error)
     body = answer.json()
     assert body.keys() == {"error", "error_description"}
@@ -55,7 +55,7 @@ def check_refused(answer: Answer, status: int, error: str) -> None:
 
 
 def check_issued(answer: Answer) -> dict[str, Any]:
-    """It is a success as section 2.2 describes it; returns its fields."""
+    """Check a success as section 2.2 describes it, and return its fields."""
     assert answer.status == 200, answer.body
     body: dict[str, Any] = answer.json()
     assert ACCESS.fullmatch(body.pop("access_token"))
@@ -68,13 +68,13 @@ def check_issued(answer: Answer) -> dict[str, Any]:
 
 
 def log_of(app: Application, key: Key, *, peer: str = PARTNER_IP) -> str:
-    """Which log holds the one request that was counted; `none` if none was. Asks three more questions: do it last."""
+    """Return which log holds the one counted request, or `none`. Call it last: it counts up to three more."""
     if not app.limiter.log_count:
         return "none"
     big = 1_000
-    proved = app.run(app.limiter.token_authenticated(key.client_id, "nowhere", limit=big))
-    if proved.remaining == big - 2:
-        return "proved"
+    authenticated = app.run(app.limiter.token_authenticated(key.client_id, "nowhere", limit=big))
+    if authenticated.remaining == big - 2:
+        return "authenticated"
     failed = app.run(app.limiter.token_failed(key.client_id, peer, limit=big))
     if failed.remaining == big - 3:
         return "failed"
@@ -83,7 +83,7 @@ def log_of(app: Application, key: Key, *, peer: str = PARTNER_IP) -> str:
     return "unknown"
 
 
-# What is refused before anybody asks who the client is. A case is a body, and headers beside the right credentials.
+# Refusals before client authentication. A case is a body, or headers, sent with the right credentials.
 
 PARAMETERS: dict[str, bytes] = {
     "no body": b"",
@@ -116,7 +116,7 @@ PARAMETERS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("body", PARAMETERS.values(), ids=PARAMETERS)
 def test_malformed_parameters_are_refused_and_count_nowhere(app: Application, key: Key, body: bytes) -> None:
-    """400 `invalid_request`, although the credentials beside them are right; nothing is issued."""
+    """400 `invalid_request` despite the right credentials; nothing is issued."""
     before = app.stored_pairs()
     check_refused(app.ask_token(body, key.basic), 400, "invalid_request")
     assert (app.limiter.log_count, app.stored_pairs()) == (0, before)
@@ -126,7 +126,7 @@ def test_malformed_parameters_are_refused_and_count_nowhere(app: Application, ke
     "grant_type", ["password", "authorization_code", "CLIENT_CREDENTIALS", " client_credentials", "x"]
 )
 def test_other_grant_types_are_unsupported_and_count_nowhere(app: Application, key: Key, grant_type: str) -> None:
-    """400 `unsupported_grant_type`, with right credentials or without."""
+    """400 `unsupported_grant_type`, with the right credentials or without."""
     for headers in ([key.basic], []):
         check_refused(app.ask_token({"grant_type": grant_type}, *headers), 400, "unsupported_grant_type")
     assert app.limiter.log_count == 0
@@ -152,7 +152,7 @@ HEADERS: dict[str, Headers] = {
 
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
 def test_malformed_heads_are_refused_and_count_nowhere(app: Application, key: Key, headers: Headers) -> None:
-    """400 `invalid_request` for all but one plain form with at most one `Authorization`."""
+    """400 `invalid_request` for everything but one plain form with at most one `Authorization`."""
     answer = app.request("POST", TOKEN, headers=[*headers, key.basic], body=b"grant_type=client_credentials")
     check_refused(answer, 400, "invalid_request")
     assert app.limiter.log_count == 0
@@ -160,20 +160,20 @@ def test_malformed_heads_are_refused_and_count_nowhere(app: Application, key: Ke
 
 @pytest.mark.parametrize("query", ["?grant_type=client_credentials", "?x", "?="])
 def test_parameters_in_the_query_string_are_refused(app: Application, key: Key, query: str) -> None:
-    """400 `invalid_request`, whatever they are: they would end up in the logs of proxies."""
+    """400 `invalid_request` for any of them: they would end up in the logs of proxies."""
     answer = app.request("POST", TOKEN + query, headers=[FORM, key.basic], body=b"grant_type=client_credentials")
     check_refused(answer, 400, "invalid_request")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post"])
 def test_every_method_but_post_is_refused(app: Application, key: Key, method: str) -> None:
-    """405 `invalid_request` with `Allow: POST`; not even a right request is done by another method."""
+    """405 `invalid_request` with `Allow: POST`, also for a request that is otherwise right."""
     answer = app.request(method, TOKEN, headers=[FORM, key.basic], body=b"grant_type=client_credentials")
     check_refused(answer, 405, "invalid_request")
     assert app.limiter.log_count == 0
 
 
-# Requests with two faults at once: `first` is what the answer names.
+# Requests with two faults at once, of which the answer names the first.
 
 WRONG_KEY = basic(UNKNOWN_ID, "x")
 ORDER: dict[str, tuple[dict[str, Any], int, str]] = {
@@ -254,22 +254,22 @@ ACCEPTED: dict[str, Callable[[Key], tuple[str, Headers]]] = {
 
 
 @pytest.mark.parametrize("request_of", ACCEPTED.values(), ids=ACCEPTED)
-def test_every_way_to_prove_a_client_gets_a_pair(
+def test_every_way_to_authenticate_gets_a_pair(
     app: Application, key: Key, request_of: Callable[[Key], tuple[str, Headers]]
 ) -> None:
-    """200 with the five fields; counted in the proved log, of which the headers tell."""
+    """200 with the five fields; counted in the log of authenticated requests, as the headers say."""
     body, headers = request_of(key)
     answer = app.request("POST", TOKEN, headers=headers, body=body.encode())
     check_issued(answer)
     assert answer.header("ratelimit-policy") == '"token";q=10;w=60'
     assert answer.header("ratelimit") == '"token";r=9;t=60'
-    assert log_of(app, key) == "proved"
+    assert log_of(app, key) == "authenticated"
 
 
-Shown = tuple[dict[str, str], list[tuple[str, bytes]]]
+Credentials = tuple[dict[str, str], list[tuple[str, bytes]]]
 
-# What proves nothing, and which log holds it. The header, where there is one, is the one of these.
-UNPROVED: dict[str, tuple[Callable[[Key], Shown], str]] = {
+# Form fields and headers that do not authenticate the client, and the log that counts the request.
+UNAUTHENTICATED: dict[str, tuple[Callable[[Key], Credentials], str]] = {
     "nothing": (lambda key: ({}, []), "unknown"),
     "the client_id alone": (lambda key: ({"client_id": key.client_id}, []), "failed"),
     "the secret alone": (lambda key: ({"client_secret": key.secret}, []), "unknown"),
@@ -315,12 +315,12 @@ def _without_padding(key: Key) -> tuple[str, bytes]:
 
 
 @pytest.mark.parametrize("form", [CC, RT | {"refresh_token": "x"}], ids=["client_credentials", "refresh_token"])
-@pytest.mark.parametrize(("shown", "log"), UNPROVED.values(), ids=UNPROVED)
-def test_who_proves_nothing_is_refused(
-    app: Application, key: Key, shown: Callable[[Key], Shown], log: str, form: dict[str, str]
+@pytest.mark.parametrize(("presented", "log"), UNAUTHENTICATED.values(), ids=UNAUTHENTICATED)
+def test_a_request_without_authentication_is_refused(
+    app: Application, key: Key, presented: Callable[[Key], Credentials], log: str, form: dict[str, str]
 ) -> None:
-    """401 `invalid_client`, counted by the client if one is known. A refresh needs no proof, only no false one."""
-    fields, headers = shown(key)
+    """401 `invalid_client`, counted by the client if known. A refresh needs no credentials, but none may be wrong."""
+    fields, headers = presented(key)
     answer = app.ask_token(form | fields, *headers)
     if form is CC or headers or fields.get("client_secret"):
         check_refused(answer, 401, "invalid_client")
@@ -330,7 +330,7 @@ def test_who_proves_nothing_is_refused(
     assert log_of(app, key) == log
 
 
-def test_an_inactive_credential_is_refused_whatever_it_shows(app: Application, key: Key) -> None:
+def test_an_inactive_credential_is_refused(app: Application, key: Key) -> None:
     """401 from the moment of the deactivation, also with the right secret; counted as a failure."""
     pair = app.pair(key)
     app.administer(credentials.deactivate_credential, client_id=key.client_id)
@@ -342,7 +342,7 @@ def test_an_inactive_credential_is_refused_whatever_it_shows(app: Application, k
 
 
 def test_unknown_wrong_and_inactive_look_the_same(app: Application, key: Key) -> None:
-    """Status, body and headers are identical but for the request id: a stranger learns nothing from them."""
+    """The answers are identical but for the request id: a stranger learns nothing from them."""
     inactive = app.new_key()
     app.administer(credentials.deactivate_credential, client_id=inactive.client_id)
     answers = [
@@ -361,7 +361,7 @@ def test_unknown_wrong_and_inactive_look_the_same(app: Application, key: Key) ->
 
 
 def test_a_refresh_needs_no_secret_and_gives_a_new_pair(app: Application, key: Key) -> None:
-    """Both tokens are new; the access token from before lives on, the refresh token does not."""
+    """Both tokens are new; the previous access token stays valid, the refresh token does not."""
     first = app.pair(key)
     second = check_issued(app.refresh(first["refresh_token"]))
     assert not set(first.values()) & {second["access_token"], second["refresh_token"]}
@@ -369,51 +369,52 @@ def test_a_refresh_needs_no_secret_and_gives_a_new_pair(app: Application, key: K
 
 
 def test_a_refresh_may_come_with_the_right_credentials(app: Application, key: Key) -> None:
-    """In the header, in the body, or as a client_id alone: many libraries send them anyway."""
+    """In the header, in the body, or as a client_id only: many libraries send them anyway."""
     token = app.pair(key)["refresh_token"]
     for headers, fields in (([key.basic], {}), ([], key.in_body), ([], {"client_id": key.client_id})):
         token = check_issued(app.refresh(token, *headers, **fields))["refresh_token"]
 
 
-def says(answer: Answer) -> str:
+def grant_error(answer: Answer) -> str:
+    """Check that the answer is `invalid_grant`, and return its description."""
     check_refused(answer, 400, "invalid_grant")
     text: str = answer.json()["error_description"]
     return text
 
 
-def test_the_holder_learns_what_is_wrong_with_a_refresh_token(app: Application, key: Key, clock: FakeClock) -> None:
-    """400 `invalid_grant`, with a word on it: unknown, another client's, used already, revoked, expired."""
+def test_the_error_says_what_is_wrong_with_a_refresh_token(app: Application, key: Key, clock: FakeClock) -> None:
+    """400 `invalid_grant`: unknown, another client's, used already, revoked, or expired."""
     other = app.new_key()
     pair, others = app.pair(key), app.pair(other)
-    assert "unknown" in says(app.refresh(ids.new_secret(ids.REFRESH_TOKEN)))
-    assert "unknown" in says(app.refresh(pair["access_token"]))
-    assert "unknown" in says(app.refresh(pair["refresh_token"][:-1] + "!"))
-    assert "another client" in says(app.refresh(others["refresh_token"], key.basic))
-    assert "another client" in says(app.refresh(others["refresh_token"], client_id=key.client_id))
+    assert "unknown" in grant_error(app.refresh(ids.new_secret(ids.REFRESH_TOKEN)))
+    assert "unknown" in grant_error(app.refresh(pair["access_token"]))
+    assert "unknown" in grant_error(app.refresh(pair["refresh_token"][:-1] + "!"))
+    assert "another client" in grant_error(app.refresh(others["refresh_token"], key.basic))
+    assert "another client" in grant_error(app.refresh(others["refresh_token"], client_id=key.client_id))
     check_issued(app.refresh(pair["refresh_token"]))
-    used = says(app.refresh(pair["refresh_token"]))
+    used = grant_error(app.refresh(pair["refresh_token"]))
     assert all(word in used for word in ("used already", "revoked", "client_credentials"))
-    assert "revoked" in says(app.refresh(pair["refresh_token"]))
+    assert "revoked" in grant_error(app.refresh(pair["refresh_token"]))
     clock.advance(2_592_000)
-    assert "expired" in says(app.refresh(others["refresh_token"]))
+    assert "expired" in grant_error(app.refresh(others["refresh_token"]))
 
 
-def test_reuse_kills_every_token_of_the_client(app: Application, key: Key) -> None:
-    """Access and refresh tokens alike, those of other sessions too; another client's live on."""
+def test_reuse_revokes_every_token_of_the_client(app: Application, key: Key) -> None:
+    """Access and refresh tokens of all its sessions; those of another client stay valid."""
     other = app.new_key()
     others, session = app.pair(other), app.pair(key)
     first = app.pair(key)
     second = check_issued(app.refresh(first["refresh_token"]))
-    says(app.refresh(first["refresh_token"]))
+    grant_error(app.refresh(first["refresh_token"]))
     for pair in (session, first, second):
         assert app.call(pair["access_token"]).status == 401
-        assert "revoked" in says(app.refresh(pair["refresh_token"]))
+        assert "revoked" in grant_error(app.refresh(pair["refresh_token"]))
     assert app.call(others["access_token"]).status == 200
     check_issued(app.issue(key))
 
 
-def test_wrong_credentials_leave_the_refresh_token_alone(app: Application, key: Key) -> None:
-    """It is not looked at: neither consumed if active, nor an alarm if rotated."""
+def test_wrong_credentials_do_not_use_the_refresh_token(app: Application, key: Key) -> None:
+    """It is neither consumed if active, nor an alarm if rotated."""
     first = app.pair(key)
     check_refused(app.refresh(first["refresh_token"], basic(key.client_id, "x")), 401, "invalid_client")
     second = check_issued(app.refresh(first["refresh_token"]))
@@ -422,16 +423,16 @@ def test_wrong_credentials_leave_the_refresh_token_alone(app: Application, key: 
 
 
 def test_another_clients_token_is_not_consumed(app: Application, key: Key) -> None:
-    """Presented with the credentials of another client it stays good for its own."""
+    """Presented with the credentials of another client, it stays valid for its own."""
     other = app.new_key()
     token = app.pair(key)["refresh_token"]
-    says(app.refresh(token, other.basic))
-    says(app.refresh(token, client_id=other.client_id))
+    grant_error(app.refresh(token, other.basic))
+    grant_error(app.refresh(token, client_id=other.client_id))
     check_issued(app.refresh(token))
 
 
 def test_an_access_token_lives_900_s_and_a_refresh_token_30_days(app: Application, key: Key, clock: FakeClock) -> None:
-    """To the millisecond: good just before, dead at the end."""
+    """To the millisecond: valid just before, invalid at the end."""
     pair = app.pair(key)
     clock.advance(899.999)
     assert app.call(pair["access_token"]).status == 200
@@ -440,11 +441,10 @@ def test_an_access_token_lives_900_s_and_a_refresh_token_30_days(app: Applicatio
     clock.advance(2_592_000 - 900 - 0.001)
     last = check_issued(app.refresh(pair["refresh_token"]))
     clock.advance(2_592_000)
-    assert "expired" in says(app.refresh(last["refresh_token"]))
+    assert "expired" in grant_error(app.refresh(last["refresh_token"]))
 
 
-def test_tokens_and_secrets_are_nowhere_in_the_database(app: Application, key: Key) -> None:
-    """Only their hashes are, whole."""
+def test_tokens_and_secrets_are_stored_as_hashes_only(app: Application, key: Key) -> None:
     pair = app.pair(key)
     for text in (key.secret, pair["access_token"], pair["refresh_token"]):
         stored = ids.hash_secret(text)
@@ -458,7 +458,7 @@ def test_tokens_and_secrets_are_nowhere_in_the_database(app: Application, key: K
     assert not any(text in everything for text in (key.secret, pair["access_token"], pair["refresh_token"]))
 
 
-# What the client sent is never sent back
+# Input is never repeated
 
 ECHOES: dict[str, dict[str, Any]] = {
     "grant_type": {"body": f"grant_type={MARKER}".encode()},
@@ -483,7 +483,7 @@ ECHOES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("request_", ECHOES.values(), ids=ECHOES)
 def test_input_is_never_repeated(app: Application, request_: dict[str, Any]) -> None:
-    """Neither the body nor a header of an answer holds anything that the request brought."""
+    """Neither the body nor a header of an answer holds anything of the request."""
     values = {"method": "POST", "target": TOKEN, "headers": [FORM], "body": b"grant_type=client_credentials"}
     answer = app.request(**(values | request_))
     assert answer.status >= 400
@@ -493,7 +493,7 @@ def test_input_is_never_repeated(app: Application, request_: dict[str, Any]) -> 
 # Limits, end to end
 
 
-def test_a_client_gets_ten_requests_a_minute(app: Application, key: Key, clock: FakeClock) -> None:
+def test_a_client_may_send_ten_requests_a_minute(app: Application, key: Key, clock: FakeClock) -> None:
     """Exactly, in any 60 seconds; the headers count down, and `Retry-After` is right to the second."""
     for second in range(10):
         assert app.issue(key).header("ratelimit") == f'"token";r={9 - second};t={60 - second}'
@@ -510,20 +510,20 @@ def test_a_client_gets_ten_requests_a_minute(app: Application, key: Key, clock: 
     assert app.issue(key).header("retry-after") == "1"
 
 
-def test_every_proof_counts_against_one_budget(app: Application, key: Key) -> None:
-    """Whether by the right secret or by a refresh token, and whatever the answer then is."""
+def test_all_authenticated_requests_share_one_limit(app: Application, key: Key) -> None:
+    """By the secret or by a refresh token, whatever the answer is."""
     token = app.pair(key)["refresh_token"]
     for _ in range(7):
         token = check_issued(app.refresh(token))["refresh_token"]
-    says(app.refresh(token, client_id=app.new_key().client_id))
-    says(app.refresh("unknown", key.basic))
+    grant_error(app.refresh(token, client_id=app.new_key().client_id))
+    grant_error(app.refresh("unknown", key.basic))
     for answer in (app.issue(key), app.refresh(token)):
         check_refused(answer, 429, "rate_limited")
         assert answer.header("ratelimit") == '"token";r=0;t=60'
 
 
-def test_proved_and_failed_requests_of_one_source_make_ten(app: Application, key: Key) -> None:
-    """Nobody sees more than 10 a minute. Only who proves the credential is told how many are left."""
+def test_authenticated_and_failed_requests_share_the_ten(app: Application, key: Key) -> None:
+    """No source gets more than 10 a minute. Only authenticated requests learn how many are left."""
     for _ in range(4):
         check_refused(app.ask_token(CC, basic(key.client_id, "x")), 401, "invalid_client")
     for left in (5, 4, 3, 2, 1, 0):
@@ -534,8 +534,8 @@ def test_proved_and_failed_requests_of_one_source_make_ten(app: Application, key
         assert (refused.header("retry-after"), refused.header("ratelimit")) == ("60", told)
 
 
-def test_a_ceiling_of_ones_own_holds_at_once(app: Application, key: Key) -> None:
-    """An administrator's ceiling is the one that is counted against and named."""
+def test_a_changed_ceiling_holds_at_once(app: Application, key: Key) -> None:
+    """The ceiling that an administrator set is enforced and named."""
     app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=2, api_per_minute=None)
     assert app.issue(key).header("ratelimit-policy") == '"token";q=2;w=60'
     assert [app.issue(key).status, app.issue(key).status] == [200, 429]
@@ -543,8 +543,8 @@ def test_a_ceiling_of_ones_own_holds_at_once(app: Application, key: Key) -> None
     assert app.issue(key).header("ratelimit") == '"token";r=7;t=60'
 
 
-def test_a_refused_reuse_raises_the_alarm_all_the_same(app: Application, key: Key) -> None:
-    """The limit decides between 429 and 400, never whether a theft is noticed."""
+def test_a_reuse_refused_by_the_limit_raises_the_alarm(app: Application, key: Key) -> None:
+    """The limit decides between 429 and 400, never whether a theft is detected."""
     app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=2, api_per_minute=None)
     first = app.pair(key)
     second = check_issued(app.refresh(first["refresh_token"]))
@@ -553,7 +553,7 @@ def test_a_refused_reuse_raises_the_alarm_all_the_same(app: Application, key: Ke
 
 
 def test_a_refused_refresh_does_not_consume_its_token(app: Application, key: Key, clock: FakeClock) -> None:
-    """After `Retry-After` the same token is good."""
+    """After `Retry-After` the same token is valid."""
     token = app.pair(key)["refresh_token"]
     for _ in range(9):
         app.pair(key)
@@ -563,8 +563,8 @@ def test_a_refused_refresh_does_not_consume_its_token(app: Application, key: Key
     check_issued(app.refresh(token))
 
 
-def test_three_hundred_attempts_a_minute_without_a_known_client(app: Application, clock: FakeClock) -> None:
-    """From each source; the next one is 429, and another source is not concerned."""
+def test_a_source_may_fail_three_hundred_times_a_minute(app: Application, clock: FakeClock) -> None:
+    """Without a known client; the next attempt is 429, and another source is not affected."""
     statuses = [app.ask_token(CC).status for _ in range(300)]
     assert set(statuses) == {401}
     refused = app.ask_token(CC, WRONG_KEY)
@@ -579,17 +579,17 @@ def test_three_hundred_attempts_a_minute_without_a_known_client(app: Application
 
 @pytest.fixture
 def behind_proxy(deployment: Deployment, clock: FakeClock) -> Application:
-    """The application as it runs behind a proxy that ends TLS."""
+    """An application behind a proxy that terminates TLS."""
     return Application(deployment.run, deployment.database, clock, trusted_proxies=(ip_network("10.0.0.0/8"),))
 
 
 def through(source: str) -> list[tuple[str, str | bytes]]:
-    """What a proxy adds to a request from there."""
+    """Return the headers that a proxy adds to a request from this source."""
     return [("x-forwarded-for", source), ("x-forwarded-proto", "https")]
 
 
 def test_a_stranger_cannot_lock_a_client_out(behind_proxy: Application) -> None:
-    """Who knows a client_id uses up the budget of failures of the source that it comes from, and no other."""
+    """Failed attempts with a known client_id use up the limit of their own source and no other."""
     key = behind_proxy.new_key()
     wrong = basic(key.client_id, "x")
     for source in (STRANGER_IP, "203.0.113.5", f"{PARTNER_IP}, 203.0.113.6"):
@@ -599,8 +599,8 @@ def test_a_stranger_cannot_lock_a_client_out(behind_proxy: Application) -> None:
     assert [answer.status for answer in answers] == [200] * 10 + [429]
 
 
-def test_a_source_is_not_what_a_stranger_says_it_is(behind_proxy: Application) -> None:
-    """`X-Forwarded-For` of a peer that is no trusted proxy is not read: failures count where they come from."""
+def test_a_forwarded_source_of_an_untrusted_peer_is_ignored(behind_proxy: Application) -> None:
+    """Failures count against the address that they come from."""
     key = behind_proxy.new_key()
     for _ in range(11):
         behind_proxy.ask_token(CC, basic(key.client_id, "x"), ("x-forwarded-for", PARTNER_IP), peer=STRANGER_IP)
@@ -608,11 +608,11 @@ def test_a_source_is_not_what_a_stranger_says_it_is(behind_proxy: Application) -
     assert answer.header("ratelimit") == '"token";r=9;t=60'
 
 
-@pytest.mark.parametrize("who", ["a known client", "nobody"])
-def test_ipv6_sources_count_by_their_network(behind_proxy: Application, who: str) -> None:
+@pytest.mark.parametrize("client", ["known", "unknown"])
+def test_ipv6_sources_count_by_their_network(behind_proxy: Application, client: str) -> None:
     """All addresses of a /64 are one source: a household has 2^64 of them."""
     key = behind_proxy.new_key()
-    wrong, most = (basic(key.client_id, "x"), 10) if who == "a known client" else (WRONG_KEY, 300)
+    wrong, most = (basic(key.client_id, "x"), 10) if client == "known" else (WRONG_KEY, 300)
     answers = [
         behind_proxy.ask_token(CC, wrong, *through(f"2001:db8:0:1:{n:x}::1"), peer=PROXY_IP) for n in range(most + 1)
     ]
@@ -632,15 +632,15 @@ PIECES = [
 BYTES = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES) | st.binary(max_size=4), max_size=12).map(b"".join)
 
 
-class Standing(NamedTuple):
-    """An application that stays for all examples of a test, and what a thief may have got hold of."""
+class SharedApp(NamedTuple):
+    """An application for all examples of a test, with a key and a revoked refresh token."""
 
     app: Application
     key: Key
     dead_token: str
 
     def filled(self, template: bytes, *, secret: str) -> bytes:
-        """A template with this client's own data in it."""
+        """Return a template filled in with the data of this client."""
         filling = {
             b"<id>": self.key.client_id,
             b"<secret>": secret,
@@ -652,7 +652,7 @@ class Standing(NamedTuple):
         return template
 
     def answer(self, form: bytes, *headers: tuple[str, bytes]) -> Answer:
-        """What the endpoint says, a minute after it was asked before; it may be anything but a defect."""
+        """Return the answer of the endpoint a minute later, and check that it is not a defect."""
         clock = self.app.clock
         assert isinstance(clock, FakeClock)
         clock.advance(60)
@@ -664,54 +664,54 @@ class Standing(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def standing(deployment: Deployment) -> Standing:
+def shared(deployment: Deployment) -> SharedApp:
     app = Application(deployment.run, deployment.database, FakeClock())
     key = app.new_key()
     dead = app.pair(key)["refresh_token"]
     app.administer(credentials.revoke_tokens, client_id=key.client_id)
-    return Standing(app, key, dead)
+    return SharedApp(app, key, dead)
 
 
 @given(template=BYTES)
-def test_any_body_is_answered_and_no_wrong_one_with_a_token(standing: Standing, template: bytes) -> None:
+def test_any_body_without_the_secret_gets_no_token(shared: SharedApp, template: bytes) -> None:
     """Neither without credentials, nor with the client's id and a wrong secret, nor with a revoked token."""
-    body = standing.filled(template, secret=standing.key.secret[:-1])
-    for headers in ([FORM_BYTES], [FORM_BYTES, basic(standing.key.client_id, "x")]):
-        assert standing.answer(body, *headers).status != 200
+    body = shared.filled(template, secret=shared.key.secret[:-1])
+    for headers in ([FORM_BYTES], [FORM_BYTES, basic(shared.key.client_id, "x")]):
+        assert shared.answer(body, *headers).status != 200
 
 
 @given(template=BYTES)
-def test_any_body_beside_the_right_secret_is_answered(standing: Standing, template: bytes) -> None:
-    """A token only if it asks for one."""
-    body = standing.filled(template, secret=standing.key.secret)
-    if standing.answer(body, FORM_BYTES, standing.key.basic).status == 200:
+def test_any_body_with_the_right_secret_is_answered(shared: SharedApp, template: bytes) -> None:
+    """With a token only if the body requests one."""
+    body = shared.filled(template, secret=shared.key.secret)
+    if shared.answer(body, FORM_BYTES, shared.key.basic).status == 200:
         assert b"client_credentials" in unquote_to_bytes(body)
 
 
 @given(template=BYTES)
-def test_any_authorization_header_is_answered(standing: Standing, template: bytes) -> None:
+def test_any_authorization_header_is_answered(shared: SharedApp, template: bytes) -> None:
     """With a token only if it decodes to the right pair."""
-    value = standing.filled(template, secret=standing.key.secret)
-    if standing.answer(b"grant_type=client_credentials", FORM_BYTES, ("authorization", value)).status == 200:
+    value = shared.filled(template, secret=shared.key.secret)
+    if shared.answer(b"grant_type=client_credentials", FORM_BYTES, ("authorization", value)).status == 200:
         decoded = base64.b64decode(value.strip()[len("Basic") :]).decode()
-        assert unquote_plus(decoded) == ":".join(standing.key)
-    wrong = standing.filled(template, secret=standing.key.secret.swapcase())
-    answer = standing.answer(b"grant_type=client_credentials", FORM_BYTES, ("authorization", wrong))
+        assert unquote_plus(decoded) == ":".join(shared.key)
+    wrong = shared.filled(template, secret=shared.key.secret.swapcase())
+    answer = shared.answer(b"grant_type=client_credentials", FORM_BYTES, ("authorization", wrong))
     check_refused(answer, 401, "invalid_client")
 
 
 @given(at=st.integers(0, 55), other=st.characters(exclude_categories=["Cs"]) | st.just(""))
-def test_no_other_secret_is_the_right_one(standing: Standing, at: int, other: str) -> None:
-    """A secret that differs in one character, or lacks it, proves nothing."""
-    secret = standing.key.secret
+def test_no_other_secret_authenticates(shared: SharedApp, at: int, other: str) -> None:
+    """A secret that differs in one character, or lacks it, is refused."""
+    secret = shared.key.secret
     wrong = secret[:at] + other + secret[at + 1 :]
-    answer = standing.answer(b"grant_type=client_credentials", FORM_BYTES, basic(standing.key.client_id, quote(wrong)))
+    answer = shared.answer(b"grant_type=client_credentials", FORM_BYTES, basic(shared.key.client_id, quote(wrong)))
     assert (answer.status == 200) == (wrong == secret)
 
 
 @given(template=BYTES)
-def test_any_content_type_is_answered(standing: Standing, template: bytes) -> None:
-    """With a token only if it means a form."""
-    answer = standing.answer(b"grant_type=client_credentials", ("content-type", template), standing.key.basic)
+def test_any_content_type_is_answered(shared: SharedApp, template: bytes) -> None:
+    """With a token only if it is a form."""
+    answer = shared.answer(b"grant_type=client_credentials", ("content-type", template), shared.key.basic)
     is_form = re.match(rb"\s*application/x-www-form-urlencoded\s*(;|$)", template, re.IGNORECASE)
     assert answer.status == (200 if is_form else 400)

@@ -1,4 +1,4 @@
-"""The metrics of several processes as one: what Prometheus is told must not go back when a process is replaced.
+"""The sum of the metrics of several processes; no counter may fall when a process is replaced.
 
 Source: docs/interface.md sections D1 (METRICS_LISTEN) and D10.
 """
@@ -15,23 +15,23 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class AggregatedMetrics(Collector):
-    """The sum of what each process said last; of one that has ended, what it had counted stays."""
+    """The sum of the latest metrics of each process; the counters of an ended process stay included."""
 
     def __init__(self) -> None:
-        self._of_live: dict[int, list[MetricFamily]] = {}
-        self._of_ended: list[MetricFamily] = []
+        self._live: dict[int, list[MetricFamily]] = {}
+        self._ended: list[MetricFamily] = []
 
-    def said(self, process: int, families: list[MetricFamily]) -> None:
-        """What this process, by any number of its own, counts now."""
-        self._of_live[process] = families
+    def update(self, process: int, families: list[MetricFamily]) -> None:
+        """Replace the metrics of a process; `process` is any number that identifies it."""
+        self._live[process] = families
 
-    def ended(self, process: int) -> None:
-        """This process is gone."""
-        families = self._of_live.pop(process, [])
-        self._of_ended = _sums([self._of_ended, [family for family in families if family.kind != _GAUGE]])
+    def end(self, process: int) -> None:
+        """Keep the counters of a process that has ended, and drop its gauges."""
+        families = self._live.pop(process, [])
+        self._ended = _sums([self._ended, [family for family in families if family.kind != _GAUGE]])
 
     def collect(self) -> Iterable[Metric]:
-        for family in _sums([self._of_ended, *self._of_live.values()]):
+        for family in _sums([self._ended, *self._live.values()]):
             metric = Metric(family.name, family.text, family.kind)
             for name, labels, value in family.samples:
                 metric.add_sample(name, labels, value)
@@ -39,7 +39,7 @@ class AggregatedMetrics(Collector):
 
 
 def _sums(parts: Iterable[list[MetricFamily]]) -> list[MetricFamily]:
-    """Each family once, each of its samples once, with the sum of their values."""
+    """Merge families of the same name, and add up samples of the same name and labels."""
     heads: dict[str, MetricFamily] = {}
     sums: dict[str, dict[_Key, float]] = {}
     for family in (family for part in parts for family in part):
@@ -50,7 +50,10 @@ def _sums(parts: Iterable[list[MetricFamily]]) -> list[MetricFamily]:
             samples[key] = samples.get(key, 0.0) + value
     return [
         MetricFamily(
-            head.name, head.kind, head.text, [(name, dict(labels), value) for (name, labels), value in of.items()]
+            head.name,
+            head.kind,
+            head.text,
+            [(name, dict(labels), value) for (name, labels), value in sums[head.name].items()],
         )
-        for head, of in ((head, sums[head.name]) for head in heads.values())
+        for head in heads.values()
     ]

@@ -1,8 +1,8 @@
-"""What the parent of several server processes and each of them tell one another: one JSON object a line.
+"""The channel between a supervisor and each of its workers: one JSON object per line over a socket pair.
 
-A worker says `started` or why it could not (`failed`), that it was `asked` whether it is ready, and answers with its
-`metrics`; the parent asks for those, passes `asked` on, and tells one that stops to `hurry`. When the line ends, the
-other side is gone.
+A worker sends `started`, or `failed` with the reason, `readiness_probe` when `/readyz` was requested from it, and
+`metrics` when the supervisor requests them. The supervisor sends `metrics` to request them, passes `readiness_probe` on
+to every worker, and sends `force_stop` to cut a stop short. End of file means that the other side is gone.
 Source: docs/interface.md section D1 (WORKERS).
 """
 
@@ -20,38 +20,38 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 class ControlMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message."""
+    """One message on a control channel; `text` is the reason of `failed`."""
 
-    about: Literal["started", "failed", "asked", "metrics", "force_stop"]
+    about: Literal["started", "failed", "readiness_probe", "metrics", "force_stop"]
     text: str = ""
     metrics: list[MetricFamily] = []
 
 
 class ControlChannel:
-    """One end of the connection between a parent and a worker."""
+    """One end of the connection between a supervisor and a worker."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
     async def over(cls, end: socket.socket) -> "ControlChannel":
-        """The line over one end of a socket pair."""
+        """Return the channel over one end of a socket pair."""
         return cls(*await asyncio.open_unix_connection(sock=end, limit=_MAX_BYTES))
 
     def send(self, message: ControlMessage) -> None:
-        """Sent, unless the other side is gone."""
+        """Send the message, or drop it if the other side is gone."""
         if not self._writer.is_closing():
             self._writer.write(msgspec.json.encode(message) + b"\n")
 
     async def messages(self) -> AsyncIterator[ControlMessage]:
-        """What the other side says, until it is gone."""
+        """Yield the messages of the other side until it is gone."""
         with contextlib.suppress(ConnectionError):
-            # Without its end it is what a process said that was killed in the middle of it.
-            while (text := await self._reader.readline()).endswith(b"\n"):
-                yield msgspec.json.decode(text, type=ControlMessage)
+            # A line without a newline comes from a process that was killed while writing it.
+            while (line := await self._reader.readline()).endswith(b"\n"):
+                yield msgspec.json.decode(line, type=ControlMessage)
 
     async def close(self) -> None:
-        """Everything said has been sent, as far as the other side still takes it."""
+        """Close the channel once all messages have left, unless the other side is gone."""
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()

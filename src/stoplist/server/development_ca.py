@@ -1,9 +1,8 @@
-"""The development certificate authority: makes the certificates of a server that nobody gave any.
+"""The development certificate authority: issues certificates for a server that was given none.
 
-Kept apart from `tls`, which loads this module only when certificates have to be made: importing
-`cryptography` costs some 55 ms, which every start would pay. Pure: bytes in, bytes out.
-Source: docs/interface.md section D1, HTTPS; the extensions are those that RFC 5280 section 4.2 demands
-and strict verifiers (OpenSSL's X509_STRICT, the default of Python 3.13) insist on.
+`tls` loads this module only when certificates have to be made, because importing `cryptography` takes about 55 ms.
+Pure: bytes in, bytes out. The extensions are those that RFC 5280 section 4.2 requires and strict verifiers (OpenSSL's
+X509_STRICT, the default of Python 3.13) enforce. Source: docs/interface.md section D1, HTTPS.
 """
 
 import os
@@ -25,8 +24,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _AUTHORITY_LIFE = timedelta(days=3650)
 _SERVER_LIFE = timedelta(days=365)
 _RENEWAL = timedelta(days=30)
-# Certificates are good a little before they are made: clocks of other machines may be behind.
-_BACKDATED = timedelta(hours=1)
+# Certificates are valid from a little before their issue: clocks of other machines may be behind.
+_BACKDATING = timedelta(hours=1)
 
 
 class Pair(NamedTuple):
@@ -37,7 +36,7 @@ class Pair(NamedTuple):
 
 
 class Issued(NamedTuple):
-    """The authority, the server's certificate, and between which moments a start need not look again."""
+    """The authority and the server's certificate; a start need not check them from `good_from_s` to `renew_at_s`."""
 
     authority: Pair
     server: Pair
@@ -51,17 +50,16 @@ class _Authority(NamedTuple):
 
 
 def issue(hosts: list[str], *, now_s: int, known_authority: Pair | None) -> Issued:
-    """A server certificate for these names and addresses, from `known_authority` as long as that is good.
+    """Issue a server certificate for these names and addresses, signed by `known_authority` while that is valid.
 
-    Where the authority is missing, damaged, or not valid at `now_s`, a new one is made; whoever trusted the
-    old one must then trust the new one.
+    If the authority is missing, damaged, or not valid at `now_s`, create a new one, which clients must then trust.
     """
     now = datetime.fromtimestamp(now_s, UTC)
     authority = (known_authority and _read_authority(known_authority, now)) or _new_authority(now)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _server_certificate(authority, key, hosts, now)
     ends, authority_ends = certificate.not_valid_after_utc, authority.certificate.not_valid_after_utc
-    # A certificate that ends with its authority cannot be renewed before that does.
+    # A certificate that ends with its authority cannot be renewed before the authority ends.
     renew_at = ends if ends == authority_ends else ends - _RENEWAL
     return Issued(
         _pems(authority.certificate, authority.key),
@@ -85,12 +83,12 @@ def _read_authority(pair: Pair, now: datetime) -> _Authority | None:
 
 def _new_authority(now: datetime) -> _Authority:
     key = ec.generate_private_key(ec.SECP256R1())
-    # The random part keeps two deployments apart in one trust store.
+    # The random part distinguishes two deployments in one trust store.
     name = _name(f"Stoplist development authority {os.urandom(4).hex()}")
     public_key = key.public_key()
     certificate = (
         _certificate(subject=name, issuer=name, public_key=public_key, issuer_key=public_key)
-        .not_valid_before(now - _BACKDATED)
+        .not_valid_before(now - _BACKDATING)
         .not_valid_after(now + _AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
@@ -110,7 +108,7 @@ def _server_certificate(
             public_key=key.public_key(),
             issuer_key=authority.key.public_key(),
         )
-        .not_valid_before(max(now - _BACKDATED, issuer.not_valid_before_utc))
+        .not_valid_before(max(now - _BACKDATING, issuer.not_valid_before_utc))
         .not_valid_after(min(now + _SERVER_LIFE, issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)

@@ -1,9 +1,8 @@
-"""HTTP/1.1 on one connection: uvicorn's protocol on httptools, held within bounds.
+"""HTTP/1.1 on one connection: uvicorn's httptools protocol with bounds.
 
-What is added: a head of at most 64 KiB, deadlines for what a client sends and takes, a bounded number of
-pipelined requests, `Upgrade` ignored without losing the body, and an envelope and a request id on the answers
-that no application makes. uvicorn's timer per request is replaced by one sweep over all connections, which
-costs a request less than the timer did.
+It adds a head of at most 64 KiB, deadlines for what a client sends and reads, a bounded number of pipelined requests,
+`Upgrade` ignored without losing the body, and an envelope and a request id on the answers that the application does
+not make. One sweep over all connections replaces uvicorn's timer per request and costs each request less.
 Source: docs/interface.md section D4 (head, envelope, `X-Request-Id`); RFC 9112.
 """
 
@@ -26,35 +25,35 @@ from stoplist.ids import new_request_id
 
 _LOG = logging.getLogger(__name__)
 
-# How far the request that is being received has come. IDLE: the one before has been answered. LINGERING: all has
-# been said, and the client has a moment to read it.
+# The progress of the request that is being received. IDLE: the previous one is answered, the next has not begun.
+# LINGERING: the last answer is sent, and the client has a moment to read it.
 _NEW, _HEAD, _BODY, _RECEIVED, _IDLE, _LINGERING = range(6)
 
 _MAX_PIPELINED = 32
-# Many short fields take ten times the memory of the bytes that came: so many may wait for the end of their head.
+# Bounds the fields of an unfinished head: many short fields take ten times the memory of the bytes received.
 _MAX_FIELDS = 500
 
 OnOwnAnswer = Callable[[str, int], None]
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a connection may take, in bytes and seconds."""
+    """The bounds of a connection, in bytes and seconds."""
 
     head_bytes: int = 64 * 1024
     head_s: float = 60.0
-    # The application's own deadline for a body is 60 s: it comes first, in the envelope of its endpoint.
+    # Longer than the application's own 60 s for a body, whose refusal has the envelope of the endpoint.
     request_s: float = 65.0
     idle_s: float = 75.0
-    untaken_s: float = 60.0
+    unread_s: float = 60.0
     linger_s: float = 5.0
     sweep_s: float = 1.0
 
 
 class WireState(ServerState):
-    """What the connections of one server share.
+    """The state that all connections of one server share.
 
-    `bad_request_code` gives the error code of a request that cannot be parsed, by its path ("" when unknown).
-    `on_own_answer` is told the request id and status of each answer that the application did not make.
+    `bad_request_code` returns the error code for a request that cannot be parsed, given its path ("" if unknown).
+    `on_own_answer` is called with the request id and status of each answer that the application did not make.
     """
 
     def __init__(
@@ -67,23 +66,23 @@ class WireState(ServerState):
     ) -> None:
         super().__init__()
         self.bounds = bounds
-        self.now_s = now_s  # as exact as the sweep is frequent
-        self.is_leaving = False  # connections are accepted, and end with their next answer
+        self.now_s = now_s  # updated by every sweep
+        self.is_leaving = False  # connections are still accepted, and close after their next answer
         self.is_draining = False
         self.bad_request_code = bad_request_code
         self.on_own_answer = on_own_answer
 
 
 class Cycle(RequestResponseCycle):
-    """One request and its answer; a defect of the application is answered as the rest of the product does."""
+    """One request and its answer; an exception of the application is answered in the usual envelope."""
 
     protocol: "WireProtocol"
     _head: ASGISendEvent | None = None
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Sent; the head waits for the first part of the body and leaves with it.
+        """Send a message, the head together with the first part of the body.
 
-        One TLS record instead of two: measured, a tenth less CPU for a small answer.
+        One TLS record instead of two takes a tenth less CPU for a small answer (measured).
         """
         if self._head is None:
             if self.response_started:
@@ -92,27 +91,27 @@ class Cycle(RequestResponseCycle):
                 self._head = message
             return
         head, self._head, transport = self._head, None, self.transport
-        joint = _Joint(transport, self.protocol.hang_up)
-        self.transport = cast("asyncio.Transport", joint)
+        buffer = _WriteBuffer(transport, self.protocol.hang_up)
+        self.transport = cast("asyncio.Transport", buffer)
         try:
             await super().send(head)
             await super().send(message)
         finally:
             self.transport = transport
-        joint.flush()
+        buffer.flush()
 
     async def run_asgi(self, app: ASGI3Application) -> None:
-        """The application has answered, or the answer is 500."""
+        """Run the application, and answer 500 if it fails or does not finish its answer."""
         try:
             await app(self.scope, self.receive, self.send)
         except Exception as error:
-            # The frames alone: the text of an exception may hold what a log must not.
-            where = "".join(traceback.format_tb(error.__traceback__))
-            _LOG.error("The application raised %s:\n%s", type(error).__name__, where)
+            # The stack frames only: the text of an exception may hold what a log must not.
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            _LOG.error("The application raised %s:\n%s", type(error).__name__, frames)
         finally:
-            self.on_response = _nothing
+            self.on_response = _do_nothing
         if not self.response_complete and not self.disconnected:
-            _LOG.error("The application left a request without a whole answer.")
+            _LOG.error("The application did not finish its answer to a request.")
             await self._fail()
 
     async def _fail(self) -> None:
@@ -121,7 +120,7 @@ class Cycle(RequestResponseCycle):
             return
         self._head = None
         request_id = new_request_id()
-        text = "The server has made an error; its log holds more under this request id."
+        text = "The server failed; its log has more under this request id."
         body = _envelope("server_error", text, request_id=request_id)
         headers = [*_own_headers(request_id, body), (b"connection", b"close")]
         await self.send({"type": "http.response.start", "status": 500, "headers": headers})
@@ -133,9 +132,9 @@ class ExpectingCycle(Cycle):
     """A request whose client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1)."""
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Sent; an answer given instead of `100 Continue` also ends the connection.
+        """Send a message; an answer sent instead of `100 Continue` also ends the connection.
 
-        The client may or may not send the body then, and the next request could not be told from it.
+        The client may or may not send the body after such an answer, so the next request could not be told from it.
         """
         if self.waiting_for_100_continue and self.more_body:
             self.keep_alive = False
@@ -159,28 +158,28 @@ class WireProtocol(HttpToolsProtocol):
         self._max_head_bytes: Final = server_state.bounds.head_bytes
         self._phase = _NEW
         self._since_s = server_state.now_s
-        # Bytes since the last head was whole or the last part of a body came: the head, and also what else
-        # could go on without end (empty lines, trailers, chunk extensions).
+        # Bytes since the last complete head or the last part of a body: the next head, and everything else that could
+        # go on without end (empty lines, trailers, chunk extensions).
         self._overhead_bytes = 0
-        self._is_deaf = False
-        self._untaken_bytes = 0
-        self._untaken_since_s = server_state.now_s
+        self._is_input_ignored = False
+        self._unread_bytes = 0
+        self._unread_since_s = server_state.now_s
 
-    # What the transport calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The connection is counted; one that comes while the server stops is closed."""
+        """Register the connection, or close it while the server drains."""
         super().connection_made(transport)
         if self.server_state.is_draining:
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The application learns of it; nothing refers in a circle, so that all is freed at once."""
+        """Tell the application, and break the reference cycle so that memory is freed at once."""
         super().connection_lost(exc)
         self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        """Parsed, as far as the bounds allow."""
+        """Parse the data, as far as the bounds allow."""
         overhead_bytes = self._overhead_bytes + len(data)
         if overhead_bytes > self._max_head_bytes:
             self._receive_in_parts(data)
@@ -193,20 +192,20 @@ class WireProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._receive_without_upgrade(data[upgrade.args[0] :])
         else:
-            # Of a head that waits for its end: one that is whole is soon gone.
+            # Checked for an unfinished head only: a complete one is soon freed.
             if self._phase == _HEAD and len(self.headers) > _MAX_FIELDS:
                 self._refuse(f"The head of the request has more than {_MAX_FIELDS} fields and no end.")
 
-    # What the parser calls
+    # Called by the parser
 
     def on_message_begin(self) -> None:
-        """A new request; its head has a deadline from here."""
+        """Start the deadline for the head of a new request."""
         super().on_message_begin()
         self._phase = _HEAD
         self._since_s = self.server_state.now_s
 
     def on_headers_complete(self) -> None:
-        """The application is started, or has its turn after those before it."""
+        """Start the application, or queue the request behind those before it."""
         parser = self.parser
         if parser.should_upgrade():
             return  # see _receive_without_upgrade
@@ -215,7 +214,7 @@ class WireProtocol(HttpToolsProtocol):
         if not _is_unambiguous(self.headers, parser.get_http_version()):
             raise _AmbiguousHeadError
         self._complete_scope()
-        # Trailers go to a list that nobody reads: in the head they would count (RFC 9110 section 6.5.1).
+        # Trailers go to a list that is never read: they must not become headers (RFC 9110 section 6.5.1).
         self.headers = []
         earlier = self.cycle
         cycle = self.cycle = self._new_cycle()
@@ -228,7 +227,7 @@ class WireProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, self.app))
 
     def on_body(self, body: bytes) -> None:
-        """Kept for the application, or dropped when that has answered already."""
+        """Buffer a part of the body for the application, or drop it if the request is answered already."""
         self._overhead_bytes = 0
         cycle = self.cycle
         if cycle.response_complete:
@@ -239,7 +238,7 @@ class WireProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        """The request is there; from here on it is the application's time that passes."""
+        """End the deadline for the request, which has been received completely."""
         if self._phase != _BODY:
             return  # see _receive_without_upgrade
         self._overhead_bytes = 0
@@ -252,7 +251,7 @@ class WireProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     def on_response_complete(self) -> None:
-        """The next pipelined request is begun, else the connection rests."""
+        """Start the next pipelined request, or let the connection rest."""
         if self._phase == _LINGERING or self.transport.is_closing():
             return
         if self.pipeline:
@@ -264,12 +263,12 @@ class WireProtocol(HttpToolsProtocol):
             self._rest()
 
     def hang_up(self) -> None:
-        """Closed, but not before the client could read what it was told.
+        """Close the connection so that the client can still read the last answer.
 
-        A socket that is closed with bytes unread is reset, and the reset may overtake the answer; so as long as
-        the client is still sending, only our side is closed (TLS does the like by itself).
+        Closing a socket with unread input resets the connection, and the reset may overtake the answer. So while the
+        client is still sending, only our side is closed (TLS does the same by itself).
         """
-        self._stop_listening()
+        self._ignore_input()
         if self._phase == _RECEIVED or not self.transport.can_write_eof():
             self.transport.close()
             return
@@ -278,12 +277,12 @@ class WireProtocol(HttpToolsProtocol):
         self.transport.write_eof()
         self.flow.resume_reading()
 
-    # What the server calls
+    # Called by the server
 
     def enforce_bounds(self, now_s: float) -> None:
-        """A connection that let one of its deadlines pass is ended; called for each once per sweep."""
+        """End the connection if one of its deadlines has passed; called once per sweep."""
         bounds, waited_s = self.server_state.bounds, now_s - self._since_s
-        if self._is_untaken(now_s):
+        if self._is_answer_unread(now_s):
             self.transport.abort()
         elif self.transport.is_closing() or self._phase == _RECEIVED:
             pass
@@ -299,13 +298,13 @@ class WireProtocol(HttpToolsProtocol):
         elif waited_s > bounds.head_s:
             self._refuse(f"The head of the request did not arrive within {bounds.head_s:g} seconds.")
 
-    def be_last(self) -> None:
-        """The request under way, if there is one, is the last; a connection that rests may have one more."""
+    def leave(self) -> None:
+        """Make the request under way the last one; an idle connection may have one more."""
         if self.is_answering:
             self.cycle.keep_alive = False
 
     def shutdown(self) -> None:
-        """No further request is accepted: closed at once when idle, else after what is under way."""
+        """Accept no further request: close an idle connection at once, and a busy one after its answer."""
         if self._phase == _LINGERING:
             self.transport.close()
         elif self.is_answering:
@@ -315,15 +314,15 @@ class WireProtocol(HttpToolsProtocol):
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing has come on this connection yet."""
+        """Whether nothing has been received on this connection yet."""
         return self._phase == _NEW
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request has been accepted whose answer is not complete."""
+        """Whether an accepted request is not answered completely yet."""
         return self.cycle is not None and not self.cycle.response_complete
 
-    # How
+    # Internals
 
     def _complete_scope(self) -> None:
         scope, parser = self.scope, self.parser
@@ -355,9 +354,9 @@ class WireProtocol(HttpToolsProtocol):
         return cycle
 
     def _receive_in_parts(self, data: bytes) -> None:
-        """`data`, which might be too much overhead if all of it were: never more at once than is allowed."""
+        """Parse data that might exceed the bound of the head, never more at once than the bound allows."""
         rest = memoryview(data)
-        while rest and not self._is_deaf:
+        while rest and not self._is_input_ignored:
             allowed_bytes = self._max_head_bytes - self._overhead_bytes
             if allowed_bytes <= 0:
                 self._refuse(f"The head of the request is larger than {self._max_head_bytes // 1024} KiB.")
@@ -366,21 +365,21 @@ class WireProtocol(HttpToolsProtocol):
             rest = rest[allowed_bytes:]
 
     def _receive_without_upgrade(self, rest: bytes) -> None:
-        """The request goes on as if it had not asked for another protocol (RFC 9110 section 7.8 allows it).
+        """Continue as if the request had not asked for another protocol, as RFC 9110 section 7.8 allows.
 
-        The parser takes such a request for one without a body, and would take its body for the next request;
-        so the head is parsed once more without the field. CONNECT cannot be helped that way, nor answered.
+        The parser assumes that such a request has no body and would parse its body as the next request, so the head is
+        parsed again without the field. CONNECT cannot be continued that way and is refused.
         """
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self._refuse("This server is no proxy.")
+            self._refuse("This server is not a proxy.")
             return
         fields = [b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade"]
         version = self.parser.get_http_version().encode("ascii")
         head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(fields))
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._overhead_bytes = -len(head)  # it has been counted once
+        self._overhead_bytes = -len(head)  # it is counted already
         self.data_received(head)
         self.data_received(rest)
 
@@ -389,22 +388,22 @@ class WireProtocol(HttpToolsProtocol):
         self._since_s = self.server_state.now_s
 
     def _refuse(self, text: str) -> None:
-        """The connection ends: with a 400, unless the requests before this one are still to be answered."""
-        if self._is_deaf or self.transport.is_closing():
+        """End the connection, with a 400 unless earlier requests are still to be answered."""
+        if self._is_input_ignored or self.transport.is_closing():
             return
         if self._phase != _BODY and self.is_answering:
-            self._stop_listening()
+            self._ignore_input()
             self.cycle.keep_alive = False
         elif self._may_answer():
             self._answer_400(text)
             self.hang_up()
         else:
-            self._stop_listening()
+            self._ignore_input()
             self.transport.close()
 
-    def _stop_listening(self) -> None:
-        self._is_deaf = True
-        # Sends all that comes to where `_is_deaf` is asked, which other connections need not do.
+    def _ignore_input(self) -> None:
+        self._is_input_ignored = True
+        # Routes all input to `_receive_in_parts`, so that other connections need not check the flag.
         self._overhead_bytes = self._max_head_bytes
 
     def _may_answer(self) -> bool:
@@ -425,17 +424,17 @@ class WireProtocol(HttpToolsProtocol):
         self.transport.write(b"".join([STATUS_LINE[400], *fields, b"\r\n", body]))
         state.on_own_answer(request_id, 400)
 
-    def _is_untaken(self, now_s: float) -> bool:
-        """Whether the client has not taken one byte of what waits for it within the time it has for that."""
-        untaken_bytes = self.transport.get_write_buffer_size()
-        if untaken_bytes == 0 or untaken_bytes != self._untaken_bytes:
-            self._untaken_bytes, self._untaken_since_s = untaken_bytes, now_s
+    def _is_answer_unread(self, now_s: float) -> bool:
+        """Return whether the client has read no byte of a waiting answer for longer than the bounds allow."""
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes == 0 or unread_bytes != self._unread_bytes:
+            self._unread_bytes, self._unread_since_s = unread_bytes, now_s
             return False
-        return now_s - self._untaken_since_s > self.server_state.bounds.untaken_s
+        return now_s - self._unread_since_s > self.server_state.bounds.unread_s
 
 
-class _Joint:
-    """Stands for the transport while the head and the first part of the body are put together."""
+class _WriteBuffer:
+    """Takes the place of the transport while the head and the first part of the body are joined."""
 
     def __init__(self, transport: asyncio.Transport, hang_up: Callable[[], None]) -> None:
         self._transport, self._hang_up = transport, hang_up
@@ -455,18 +454,18 @@ class _Joint:
 
 
 class _TooManyPipelinedError(Exception):
-    """Stops the parser; what was accepted is still answered, the rest is the client's to send again.
+    """Stops the parser; accepted requests are still answered, and the client must send the others again.
 
     Source: RFC 9112 section 9.3.2.
     """
 
 
 class _AmbiguousHeadError(Exception):
-    """Stops the parser: a proxy could read this head otherwise than we do (RFC 9112 sections 3.2 and 6.1)."""
+    """Stops the parser: a proxy could read this head differently (RFC 9112 sections 3.2 and 6.1)."""
 
 
 def _is_unambiguous(headers: list[tuple[bytes, bytes]], version: str) -> bool:
-    """Whether it is HTTP/1, there is one `Host`, as 1.1 demands, and no transfer coding but one `chunked`."""
+    """Return whether this is HTTP/1 with one `Host`, as 1.1 requires, and no transfer coding but one `chunked`."""
     if version not in ("1.1", "1.0"):
         return False
     hosts = 0
@@ -480,7 +479,7 @@ def _is_unambiguous(headers: list[tuple[bytes, bytes]], version: str) -> bool:
 
 
 def _envelope(code: str, text: str, **extra: str) -> bytes:
-    # The token endpoint's envelope has two fields, and only its code for a bad request is this one (section 7.1).
+    # `invalid_request` is a code of the token endpoint, whose envelope has two fields (section 7.1).
     message = {} if code == "invalid_request" else {"message": text}
     return msgspec.json.encode({"error": code, **message, "error_description": text, **extra})
 
@@ -495,5 +494,5 @@ def _own_headers(request_id: str, body: bytes) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

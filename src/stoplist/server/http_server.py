@@ -1,7 +1,7 @@
-"""The server around uvicorn's protocol: from the first connection to the last answer after SIGTERM.
+"""The HTTP server around uvicorn's protocol, from listening to the last answer after SIGTERM.
 
-uvicorn's own `Server` is not used: it exits the process when a port is taken, raises a signal once more after
-it has stopped, and lets idle connections hold up the stop.
+uvicorn's own `Server` is not used: it exits the process if a port is taken, raises a signal again after it has
+stopped, and lets idle connections delay the stop.
 Source: docs/interface.md section D1, Settings (DRAIN_S) and HTTPS.
 """
 
@@ -26,16 +26,16 @@ LISTEN_SETTINGS = "STOPLIST_HOST and STOPLIST_PORT"
 _BACKLOG = 2048
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _HANDSHAKE_S = 10.0
-# How long an idle client may take to read that it is disconnected; many do not look before the next request.
+# How long an idle client may take to notice the disconnection; many do not look before their next request.
 _LINGER_S = 0.5
-# A connection that was just opened brings its request in a moment: whoever opened it may not send that again.
+# How long to wait for the first request of a new connection, which a client might not be able to send again.
 _UNUSED_S = 0.2
 _POLL_S = 0.02
 _CUT_OFF_S = 1.0
 _REMEDIES = {
     errno.EADDRINUSE: "another process listens there already: stop it, or choose another port",
-    errno.EACCES: "this user may not: choose a port of 1024 or above, or give it CAP_NET_BIND_SERVICE",
-    errno.EADDRNOTAVAIL: "this machine has no such address: 127.0.0.1 is itself alone, 0.0.0.0 all networks",
+    errno.EACCES: "this user may not use it: choose a port of 1024 or above, or grant CAP_NET_BIND_SERVICE",
+    errno.EADDRNOTAVAIL: "this machine has no such address: use 127.0.0.1 for local clients, 0.0.0.0 for all networks",
 }
 
 Application = Callable[..., Any]
@@ -57,22 +57,22 @@ async def serve_http(
     on_own_answer: OnOwnAnswer | None = None,
     bad_request_code: Callable[[str], str] | None = None,
     bounds: Bounds | None = None,
-    named_by: str = LISTEN_SETTINGS,
+    settings_text: str = LISTEN_SETTINGS,
 ) -> None:
-    """Serves the ASGI application until `stop` is set; then no connection and no request of it is left.
+    """Serve the ASGI application until `stop` is set, and return once every connection is closed.
 
-    Requests that were accepted before may take `drain_s` seconds more, or until `force` is set; what is not
-    answered by then is cut off. For the first `notice_s()` of them connections are still accepted, each for one
-    request: whoever shares the requests out has time to learn of the stop. `sockets` listen already, else those of
-    `host` and `port` are made; SettingsError when it cannot listen there. `on_started` gets the addresses once
-    connections are accepted. For the other two callbacks see `WireState`.
+    Requests accepted before the stop have `drain_s` seconds, or until `force` is set, to be answered; then they are cut
+    off. For the first `notice_s()` of these seconds connections are still accepted, each for one request, so that a
+    load balancer can learn of the stop. `sockets` are listening already; without them, `host` and `port` are opened.
+    `on_started` is called with the addresses once connections are accepted; for the other callbacks see `WireState`.
+    SettingsError, naming the settings in `settings_text`, if the server cannot listen.
     """
-    sockets = sockets or listen(host, port, named_by)
+    sockets = sockets or listen(host, port, settings_text)
     state = WireState(
         bounds or Bounds(),
         now_s=asyncio.get_running_loop().time(),
         bad_request_code=bad_request_code or _bad_request,
-        on_own_answer=on_own_answer or _unheard,
+        on_own_answer=on_own_answer or _ignore_answer,
     )
     addresses = [sock.getsockname()[:2] for sock in sockets]
     server = _Server(app, state)
@@ -80,7 +80,7 @@ async def serve_http(
         await server.open(sockets, tls)
         if on_started is not None:
             on_started(addresses)
-        await server.keep_bounds_until(stop)
+        await server.sweep_until(stop)
         force = force or asyncio.Event()
         ends_s = asyncio.get_running_loop().time() + drain_s
         await server.give_notice(notice_s(), force)
@@ -94,7 +94,7 @@ async def serve_http(
 async def serve_plain(
     app: Application, *, host: str, port: int, stop: asyncio.Event, on_started: OnStarted | None = None
 ) -> None:
-    """The metrics listener: plain HTTP until `stop` is set, the one of the main server."""
+    """Serve the metrics over plain HTTP until `stop`, which the main server shares, is set."""
     await serve_http(
         app,
         host=host,
@@ -103,26 +103,26 @@ async def serve_plain(
         drain_s=1.0,
         stop=stop,
         on_started=on_started,
-        named_by="STOPLIST_METRICS_LISTEN",
+        settings_text="STOPLIST_METRICS_LISTEN",
     )
 
 
 @contextmanager
 def stop_on_signals(stop: asyncio.Event, force: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop` as long as this lasts; SIGINT once more sets `force`.
+    """Set `stop` on SIGTERM and SIGINT within the context, and `force` on a second SIGINT.
 
-    It should last until everything is put away, or a late signal would end the process in the middle of that.
-    Only for the main thread, inside the running loop.
+    Stay in the context until all resources are released: a signal after it would end the process in the middle of
+    that. For the main thread only, inside the running loop.
     """
     loop = asyncio.get_running_loop()
 
-    def take(number: signal.Signals) -> None:
+    def handle(number: signal.Signals) -> None:
         if number == signal.SIGINT and stop.is_set():
             force.set()
         stop.set()
 
     for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, take, number)
+        loop.add_signal_handler(number, handle, number)
     try:
         yield
     finally:
@@ -139,7 +139,7 @@ class _Server:
         self._listeners: list[asyncio.Server] = []
 
     async def open(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
-        """Connections are accepted."""
+        """Start to accept connections."""
         self._date_answers()
         loop = asyncio.get_running_loop()
         for sock in sockets:
@@ -152,25 +152,25 @@ class _Server:
             )
             self._listeners.append(listener)
 
-    async def keep_bounds_until(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set, connections keep their deadlines and answers have the right `Date`."""
+    async def sweep_until(self, stop: asyncio.Event) -> None:
+        """Enforce the deadlines of connections and renew the `Date` header until `stop` is set."""
         while not await _is_set_within(stop, self._state.bounds.sweep_s):
-            self._keep_bounds()
+            self._sweep()
 
     async def give_notice(self, notice_s: float, force: asyncio.Event) -> None:
-        """Every connection ends with its next answer, and new ones are accepted, for so long or until `force`."""
+        """Accept connections for `notice_s` more or until `force`, and close every connection after its next answer."""
         self._state.is_leaving = True
         for connection in tuple(self._state.connections):
-            cast("WireProtocol", connection).be_last()
+            cast("WireProtocol", connection).leave()
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + notice_s
         while (left_s := ends_s - loop.time()) > 0:
             if await _is_set_within(force, min(left_s, self._state.bounds.sweep_s)):
                 break
-            self._keep_bounds()
+            self._sweep()
 
     async def drain(self, ends_s: float, force: asyncio.Event) -> None:
-        """No new connection and no new request is accepted; those accepted are answered until then."""
+        """Refuse new connections and requests, and wait for the accepted ones until `ends_s` or `force`."""
         self._close_listeners()
         self._state.is_draining = True
         connections = cast("set[WireProtocol]", self._state.connections)
@@ -187,7 +187,7 @@ class _Server:
                 unused.clear()
 
     async def cut_off(self) -> None:
-        """Every connection is closed and every request ended, finished or not. May be called twice."""
+        """Close every connection and cancel every unfinished request. May be called twice."""
         self._close_listeners()
         tasks = set(self._state.tasks)
         if tasks:
@@ -199,7 +199,7 @@ class _Server:
         if tasks:
             await asyncio.wait(tasks, timeout=_CUT_OFF_S)
 
-    def _keep_bounds(self) -> None:
+    def _sweep(self) -> None:
         self._date_answers()
         self._state.now_s = now_s = asyncio.get_running_loop().time()
         for connection in tuple(self._state.connections):
@@ -214,19 +214,19 @@ class _Server:
         self._listeners.clear()
 
     def _date_answers(self) -> None:
-        # One header for all answers of the next second (RFC 9110 section 6.6.1).
+        # One header value for all answers until the next sweep (RFC 9110 section 6.6.1).
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode("ascii"))]
 
 
 def _shut_down(connections: "set[WireProtocol]") -> "set[WireProtocol]":
-    """Each of them takes no further request; those that had none under way are returned."""
+    """Let these connections accept no further request, and return those that were idle and are closing."""
     for connection in tuple(connections):
         connection.shutdown()
     return {connection for connection in connections if connection.transport.is_closing()}
 
 
 def _config(app: Application) -> Config:
-    """What uvicorn's protocol wants to know; nothing of it configures logging or believes a proxy."""
+    """Return the configuration of uvicorn's protocol, which neither configures logging nor trusts proxies."""
     config = Config(
         app,
         loop="none",
@@ -244,27 +244,27 @@ def _config(app: Application) -> Config:
     return config
 
 
-def listen(host: str, port: int, named_by: str = LISTEN_SETTINGS) -> list[socket.socket]:
-    """Sockets that listen on every address that `host` means, all on one port; 0 chooses a free one.
+def listen(host: str, port: int, settings_text: str = LISTEN_SETTINGS) -> list[socket.socket]:
+    """Open listening sockets on every address of `host`, all on one port; port 0 chooses a free one.
 
-    SettingsError, which names the settings `named_by`, when it cannot be listened there.
+    SettingsError, naming the settings in `settings_text`, if that is not possible.
     """
     sockets: list[socket.socket] = []
     try:
         for family, address in _addresses(host, port):
-            chosen = sockets[0].getsockname()[1] if sockets else port
-            sockets.append(_listening_socket(family, (address, chosen), is_v6_only=host != "::"))
+            actual_port = sockets[0].getsockname()[1] if sockets else port
+            sockets.append(_listening_socket(family, (address, actual_port), is_v6_only=host != "::"))
     except OSError as error:
         for sock in sockets:
             sock.close()
         remedy = _REMEDIES.get(error.errno or 0, f"{error.strerror or error}")
-        raise SettingsError(f"Cannot listen on {host} port {port} ({named_by}): {remedy}.") from None
+        raise SettingsError(f"Cannot listen on {host} port {port} ({settings_text}): {remedy}.") from None
     return sockets
 
 
 def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in infos))
 
 
 def _listening_socket(family: socket.AddressFamily, address: tuple[str, int], *, is_v6_only: bool) -> socket.socket:
@@ -293,5 +293,5 @@ def _bad_request(_path: str) -> str:
     return "bad_request"
 
 
-def _unheard(_request_id: str, _status: int) -> None:
+def _ignore_answer(_request_id: str, _status: int) -> None:
     pass

@@ -1,7 +1,8 @@
-"""Several server processes as one: a parent that listens, starts the workers, replaces a dead one, ends them all.
+"""The supervisor of several server processes: listens, starts the workers, replaces dead ones, and stops them all.
 
-The parent holds the listening sockets and serves no request itself: what arrives while a worker is replaced waits in
-the same queue as everything else. Source: docs/interface.md section D1 (WORKERS, DRAIN_S, METRICS_LISTEN).
+The supervisor holds the listening sockets and serves no request itself: a connection that arrives while a worker is
+being replaced waits in the same backlog as all others.
+Source: docs/interface.md section D1 (WORKERS, DRAIN_S, METRICS_LISTEN).
 """
 
 import asyncio
@@ -25,77 +26,77 @@ from stoplist import chores
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.secret_key import secret_keys
-from stoplist.server import worker
 from stoplist.server.aggregated_metrics import AggregatedMetrics
 from stoplist.server.control_channel import ControlChannel, ControlMessage
 from stoplist.server.http_server import listen, stop_on_signals
 from stoplist.server.lifecycle import OnReady, check_limiter, metrics_listener, open_checked, server_tls
+from stoplist.server.worker import main as worker_main
 from stoplist.settings import Settings
 from stoplist.web.metrics import send_page
 from stoplist.web.request_context import Receive, Scope, Send
 
 _LOG = logging.getLogger(__name__)
-_METRICS_WITHIN_S = 1.0
-_START_WITHIN_S = 60.0
+_METRICS_TIMEOUT_S = 1.0
+_START_TIMEOUT_S = 60.0
 _STEADY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-# Beyond DRAIN_S, for writing down what is left and letting go of the database.
-_END_WITHIN_S = 5.0
+# In addition to DRAIN_S: for writing the last key usage and closing the database.
+_END_TIMEOUT_S = 5.0
 
 _spawn = multiprocessing.get_context("spawn")
 
 
 async def serve_workers(settings: Settings, *, on_ready: OnReady | None = None) -> None:
-    """Serve in `settings.workers` processes until a signal says stop; SettingsError when they cannot start.
+    """Serve in `settings.workers` processes until a signal says stop; SettingsError if they cannot start.
 
-    `after_start` is done once all of them accept connections.
+    `on_ready` runs once all of them accept connections.
     """
     stop, force = asyncio.Event(), asyncio.Event()
     with stop_on_signals(stop, force):
-        await _refuse_what_each_would(settings)
+        await _check_start(settings)
         with _listening(settings) as sockets:
-            parent = _Parent(settings, sockets, stop, force)
-            async with metrics_listener(settings, parent.page, stop):
-                await parent.serve(on_ready)
+            supervisor = _Supervisor(settings, sockets, stop, force)
+            async with metrics_listener(settings, supervisor.metrics_page, stop):
+                await supervisor.serve(on_ready)
     _LOG.info("Stopped")
 
 
 def next_pause_s(pause_s: float, *, was_steady: bool) -> float:
-    """How long to wait before a worker is replaced: longer each time, unless this one had served for a while."""
+    """Return the pause before a worker is replaced: doubled each time, reset if the worker had served for a while."""
     return _FIRST_PAUSE_S if was_steady else min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 class _Worker:
-    """A process that serves, and the line to it."""
+    """A worker process, and the control channel to it."""
 
     def __init__(self, number: int, process: BaseProcess, channel: ControlChannel) -> None:
         self.number, self.process, self.channel = number, process, channel
         self.started_s: float | None = None
         self.failure: str | None = None
-        self.said_metrics = asyncio.Event()
+        self.metrics_received = asyncio.Event()
 
     @classmethod
     async def start(cls, number: int, settings: Settings, sockets: list[socket.socket]) -> "_Worker":
-        """Raises OSError where the system has no room for another process."""
+        """Start a worker process; OSError if the system cannot start another process."""
         ours, theirs = socket.socketpair()
         try:
-            with theirs, _deaf_to_ctrl_c():
-                process = _spawn.Process(target=worker.main, args=(settings, sockets, theirs), name=f"worker-{number}")
+            with theirs, _sigint_blocked():
+                process = _spawn.Process(target=worker_main, args=(settings, sockets, theirs), name=f"worker-{number}")
                 process.start()
             return cls(number, process, await ControlChannel.over(ours))
         except BaseException:
             ours.close()
             raise
 
-    async def ended(self) -> int | None:
-        """The exit status, once the process is gone; one that has left and is not gone soon is ended."""
+    async def join(self) -> int | None:
+        """Return the exit status of a process that has closed its channel; kill it if it does not end soon."""
         loop, gone = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self.process.sentinel, gone.set)
-        too_late = loop.call_later(_END_WITHIN_S, self.signal, signal.SIGKILL)
+        timeout = loop.call_later(_END_TIMEOUT_S, self.signal, signal.SIGKILL)
         try:
             await gone.wait()
         finally:
-            too_late.cancel()
+            timeout.cancel()
             loop.remove_reader(self.process.sentinel)
         self.process.join()
         return self.process.exitcode
@@ -105,14 +106,14 @@ class _Worker:
             os.kill(self.process.pid, number)
 
 
-class _Life(NamedTuple):
-    """What became of a worker."""
+class _WorkerEnd(NamedTuple):
+    """The reason why a worker ended, and whether it had served for a while."""
 
-    why_ended: str
+    reason: str
     was_steady: bool
 
 
-class _Parent:
+class _Supervisor:
     """All workers of one server."""
 
     def __init__(
@@ -124,97 +125,97 @@ class _Parent:
         self._failure: str | None = None
         self._started: set[int] = set()
         self._all_started = asyncio.Event()
-        self._totals = AggregatedMetrics()
+        self._metrics = AggregatedMetrics()
         self._registry = CollectorRegistry()
-        self._registry.register(self._totals)
-        self._family = _SupervisorCollector(self._live)
-        self._registry.register(self._family)
+        self._registry.register(self._metrics)
+        self._own_metrics = _SupervisorCollector(self._live)
+        self._registry.register(self._own_metrics)
 
     async def serve(self, on_ready: OnReady | None) -> None:
-        """Until the stop; SettingsError where the workers cannot start in the first place."""
-        places = asyncio.gather(*(self._keep(place) for place in range(self._settings.workers)))
-        greeting = asyncio.create_task(self._greet(on_ready))
+        """Run the workers until the stop; SettingsError if one of them cannot start in the first place."""
+        slots = asyncio.gather(*(self._keep_running(slot) for slot in range(self._settings.workers)))
+        ready = asyncio.create_task(self._run_on_ready(on_ready))
         stopping = asyncio.create_task(self._stop.wait())
-        await asyncio.wait((stopping, places), return_when=asyncio.FIRST_COMPLETED)
-        for task in (stopping, greeting):
+        await asyncio.wait((stopping, slots), return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopping, ready):
             task.cancel()
-        # The workers have their own: connections are refused as soon as the last of them has closed its door.
+        # The workers have their own copies: connections are refused once the last worker has closed its listeners.
         _close(self._sockets)
-        await self._end(places)
-        await asyncio.wait((stopping, greeting))
+        await self._end_workers(slots)
+        await asyncio.wait((stopping, ready))
         if self._failure is not None:
             raise SettingsError(self._failure)
 
-    async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI application of the metrics address: all workers together; one that is stuck as it last was."""
-        asked = [one for one in self._live.values() if one.started_s is not None]
-        for one in asked:
-            one.said_metrics.clear()
-            one.channel.send(ControlMessage("metrics"))
+    async def metrics_page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, as an ASGI application, with the metrics of all workers; of a stuck worker with its last ones."""
+        workers = [worker for worker in self._live.values() if worker.started_s is not None]
+        for worker in workers:
+            worker.metrics_received.clear()
+            worker.channel.send(ControlMessage("metrics"))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_METRICS_WITHIN_S):
-                await asyncio.gather(*(one.said_metrics.wait() for one in asked))
+            async with asyncio.timeout(_METRICS_TIMEOUT_S):
+                await asyncio.gather(*(worker.metrics_received.wait() for worker in workers))
         await send_page(send, self._registry)
 
-    async def _keep(self, place: int) -> None:
-        """There is a worker in this place until the stop."""
+    async def _keep_running(self, slot: int) -> None:
+        """Run a worker in this slot, and replace it whenever it ends, until the stop."""
         pause_s = _FIRST_PAUSE_S
         while not self._stop.is_set():
-            life = await self._live_through(place)
+            end = await self._run_worker(slot)
             if self._stop.is_set():
                 return
-            if place not in self._started:
-                self._failure = f"A server process could not start: {life.why_ended}"
+            if slot not in self._started:
+                self._failure = f"A server process could not start: {end.reason}"
                 self._stop.set()
                 return
-            _LOG.warning("A worker has ended and is replaced", extra={"fields": {"why": life.why_ended}})
-            self._family.replaced += 1
-            pause_s = next_pause_s(pause_s, was_steady=life.was_steady)
+            _LOG.warning("A worker has ended and is replaced", extra={"fields": {"why": end.reason}})
+            self._own_metrics.replaced += 1
+            pause_s = next_pause_s(pause_s, was_steady=end.was_steady)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), pause_s)
 
-    async def _live_through(self, place: int) -> _Life:
-        """One worker from its start to its end."""
+    async def _run_worker(self, slot: int) -> _WorkerEnd:
+        """Start a worker, handle its messages, and return why it ended."""
         loop = asyncio.get_running_loop()
         try:
-            one = await _Worker.start(next(self._numbers), self._settings, self._sockets)
+            worker = await _Worker.start(next(self._numbers), self._settings, self._sockets)
         except OSError as error:
-            return _Life(f"the system starts no process ({error.strerror})", was_steady=False)
-        self._live[one.number] = one
-        if self._stop.is_set():  # it was not among them when the others were told
-            one.signal(signal.SIGTERM)
-        too_late = loop.call_later(_START_WITHIN_S, _give_up_unless_started, one)
+            return _WorkerEnd(f"the system cannot start another process ({error.strerror})", was_steady=False)
+        self._live[worker.number] = worker
+        if self._stop.is_set():  # the stop was signalled before this worker was in `_live`
+            worker.signal(signal.SIGTERM)
+        timeout = loop.call_later(_START_TIMEOUT_S, _kill_unless_started, worker)
         try:
-            async for message in one.channel.messages():
-                self._hear(place, one, message)
-            status = await one.ended()
+            async for message in worker.channel.messages():
+                self._handle(slot, worker, message)
+            status = await worker.join()
         finally:
-            too_late.cancel()
-            one.signal(signal.SIGKILL)  # whatever went wrong here, nobody would look after it any more
-            del self._live[one.number]
-            self._totals.ended(one.number)
-            one.said_metrics.set()
-            await one.channel.close()
-        was_steady = one.started_s is not None and loop.time() - one.started_s > _STEADY_S
-        return _Life(one.failure or f"exit status {status}", was_steady)
+            timeout.cancel()
+            worker.signal(signal.SIGKILL)  # after an error here nothing else would end the process
+            del self._live[worker.number]
+            self._metrics.end(worker.number)
+            worker.metrics_received.set()
+            await worker.channel.close()
+        was_steady = worker.started_s is not None and loop.time() - worker.started_s > _STEADY_S
+        return _WorkerEnd(worker.failure or f"exit status {status}", was_steady)
 
-    def _hear(self, place: int, one: _Worker, message: ControlMessage) -> None:
+    def _handle(self, slot: int, worker: _Worker, message: ControlMessage) -> None:
         match message.about:
             case "started":
-                one.started_s = asyncio.get_running_loop().time()
-                self._started.add(place)
+                worker.started_s = asyncio.get_running_loop().time()
+                self._started.add(slot)
                 if len(self._started) == self._settings.workers:
                     self._all_started.set()
             case "failed":
-                one.failure = message.text
-            case "asked":
+                worker.failure = message.text
+            case "readiness_probe":
                 for other in self._live.values():
                     other.channel.send(message)
             case "metrics":
-                self._totals.said(one.number, message.metrics)
-                one.said_metrics.set()
+                self._metrics.update(worker.number, message.metrics)
+                worker.metrics_received.set()
 
-    async def _greet(self, on_ready: OnReady | None) -> None:
+    async def _run_on_ready(self, on_ready: OnReady | None) -> None:
         await self._all_started.wait()
         address = self._sockets[0].getsockname()[:2]
         fields = {"address": address, "base_url": self._settings.base_url, "workers": self._settings.workers}
@@ -227,30 +228,30 @@ class _Parent:
                 await chores.follow_clock(clock, database)
                 await on_ready(database, clock)
         except Exception:
-            _LOG.exception("What should follow the start failed")
+            _LOG.exception("A task that follows the start failed")
 
-    async def _end(self, places: "asyncio.Future[list[None]]") -> None:
-        """No worker is left: told to stop, then, if the time is up, ended."""
+    async def _end_workers(self, slots: "asyncio.Future[list[None]]") -> None:
+        """Tell every worker to stop, and kill those that have not stopped in time."""
         self._signal(signal.SIGTERM)
         force_stop = asyncio.create_task(self._force.wait())
-        await asyncio.wait((places, force_stop), timeout=self._settings.drain_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((slots, force_stop), timeout=self._settings.drain_s, return_when=asyncio.FIRST_COMPLETED)
         force_stop.cancel()
         if self._force.is_set():
-            for one in self._live.values():
-                one.channel.send(ControlMessage("force_stop"))
-        await asyncio.wait((places,), timeout=_END_WITHIN_S)
-        if not places.done():
-            _LOG.warning("Workers that do not stop are ended", extra={"fields": {"workers": len(self._live)}})
+            for worker in self._live.values():
+                worker.channel.send(ControlMessage("force_stop"))
+        await asyncio.wait((slots,), timeout=_END_TIMEOUT_S)
+        if not slots.done():
+            _LOG.warning("Workers that do not stop are killed", extra={"fields": {"workers": len(self._live)}})
             self._signal(signal.SIGKILL)
-        await places
+        await slots
 
     def _signal(self, number: signal.Signals) -> None:
-        for one in self._live.values():
-            one.signal(number)
+        for worker in self._live.values():
+            worker.signal(number)
 
 
 class _SupervisorCollector(Collector):
-    """What the parent itself counts."""
+    """The metrics of the supervisor itself."""
 
     def __init__(self, live: dict[int, _Worker]) -> None:
         self._live = live
@@ -263,8 +264,8 @@ class _SupervisorCollector(Collector):
         )
 
 
-async def _refuse_what_each_would(settings: Settings) -> None:
-    """Whatever is wrong is said once, and what the first start makes is made once."""
+async def _check_start(settings: Settings) -> None:
+    """Open everything that a worker opens, so that errors are reported once and keys and certificates made once."""
     async with open_checked(settings):
         pass
     await check_limiter(settings)
@@ -282,12 +283,13 @@ def _listening(settings: Settings) -> Iterator[list[socket.socket]]:
 
 
 @contextlib.contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """A process that is started meanwhile never hears of Ctrl+C, which a terminal tells them all: its parent does.
+def _sigint_blocked() -> Iterator[None]:
+    """Block SIGINT in processes started within the context.
 
-    It would take one for a second, since of two signals that wait the later one is seen first.
+    A terminal sends Ctrl+C to all processes, and the supervisor passes the stop on. Of two pending signals a worker
+    might handle SIGTERM first and take SIGINT for a second Ctrl+C.
     """
-    # multiprocessing has a helper of its own, whose start lets the signal through again.
+    # The start of multiprocessing's resource tracker unblocks the signal, so start the tracker first.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -296,10 +298,10 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _give_up_unless_started(one: _Worker) -> None:
-    if one.started_s is None:
-        one.failure = f"no word of it within {_START_WITHIN_S:g} s"
-        one.signal(signal.SIGKILL)
+def _kill_unless_started(worker: _Worker) -> None:
+    if worker.started_s is None:
+        worker.failure = f"it did not start within {_START_TIMEOUT_S:g} s"
+        worker.signal(signal.SIGKILL)
 
 
 def _close(sockets: Iterable[socket.socket]) -> None:

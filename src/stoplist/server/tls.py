@@ -1,4 +1,4 @@
-"""Certificates: which one the server shows, how a renewed one is taken up, and when one must be made.
+"""TLS: the context of the server, reloading a renewed certificate, and the development certificate.
 
 Source: docs/interface.md section D1, HTTPS.
 """
@@ -19,20 +19,20 @@ import msgspec
 from stoplist.errors import SettingsError
 
 _LOG = logging.getLogger(__name__)
-# Forward secrecy and authenticated encryption; TLS 1.3 has nothing else and brings its own list.
+# Forward secrecy and authenticated encryption; TLS 1.3 offers nothing else and has its own list.
 _TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-_KEY_OF_ANOTHER = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
+_MISMATCH_REASONS = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
 
 _AUTHORITY, _AUTHORITY_KEY = "ca.pem", "ca-key.pem"
 _SERVER, _SERVER_KEY = "server.pem", "server-key.pem"
 _STAMP, _LOCK = "server.json", "tls.lock"
-_ALWAYS = ("localhost", "127.0.0.1", "::1")
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """A TLS context that shows this certificate: TLS 1.2 or newer, HTTP/1.1 and nothing else.
+    """Return a TLS context with this certificate: TLS 1.2 or newer, and HTTP/1.1 only.
 
-    Raises SettingsError where the files cannot be read, do not belong together, or the key has a passphrase.
+    SettingsError if a file cannot be read, the key does not match the certificate, or the key has a passphrase.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -45,59 +45,59 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, password=_refuse_passphrase)
     except OSError as error:  # ssl.SSLError is one of them
         reason = getattr(error, "reason", None) or error.strerror or "not in PEM format"
-        raise SettingsError(_misfit(certificate, key, reason)) from None
+        raise SettingsError(_load_failure(certificate, key, reason)) from None
     return context
 
 
 class CertificateWatch:
-    """Notices that the files of a certificate changed, and lets new connections have the new one."""
+    """Detects that the files of a certificate changed, and uses the new certificate for new connections."""
 
     def __init__(self, context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         self._live = context
         self._current = context
         self._certificate, self._key = certificate, key
-        self._taken = self._state_of_files()
+        self._loaded_state = self._file_states()
         self._has_warned = False
 
     def check(self) -> bool:
-        """Whether a changed pair was taken up just now.
+        """Load the certificate and key if their files changed, and return whether a new pair was loaded.
 
-        A pair that is not whole yet is left alone, with one warning, and tried again at the next check. Meant
-        to be called every few seconds; reads two files when something changed, else only their status.
+        A pair that cannot be loaded yet is logged once and tried again at the next check. Meant to be called every few
+        seconds: unless something changed, only the status of the two files is read.
         """
-        found = self._state_of_files()
-        if found == self._taken:
+        state = self._file_states()
+        if state == self._loaded_state:
             return False
         try:
             renewed = server_context(self._certificate, self._key)
         except SettingsError as error:
             self._warn_once(error.text)
             return False
-        # The live context never sees the files: loading is two steps, and a pair replaced between them would
-        # leave it with a certificate that has no key. Connections change over to a context that is whole.
+        # The live context never loads the files itself: loading takes two steps, and files replaced between them would
+        # leave it with a certificate that has no key. New connections switch to a complete context instead.
         self._current = renewed
-        self._live.sni_callback = self._choose
-        self._taken, self._has_warned = found, False
+        self._live.sni_callback = self._switch_context
+        self._loaded_state, self._has_warned = state, False
         return True
 
-    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+    def _switch_context(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._current
 
     def _warn_once(self, text: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            _LOG.warning("The renewed certificate is not taken up yet: %s", text)
+            _LOG.warning("The renewed certificate cannot be used yet: %s", text)
 
-    def _state_of_files(self) -> tuple[object, ...]:
+    def _file_states(self) -> tuple[object, ...]:
         return (*_file_state(self._certificate), *_file_state(self._key))
 
 
 def ensure_development_certificate(data_dir: Path, hosts: Iterable[str], now_ms: int) -> tuple[Path, Path]:
-    """The files of a certificate and its key, for `hosts` and this machine's own names, good at `now_ms`.
+    """Return the paths of a certificate and its key for `hosts` and localhost, valid at `now_ms`.
 
-    They are made, with the authority `ca.pem` that vouches for them, where they are missing, do not fit
-    together, are for other hosts or end within 30 days; the authority is kept as long as it is valid. Several
-    processes may start together. Addresses that mean "any" are left out of `hosts`. Raises SettingsError.
+    Both are created, together with the authority `ca.pem` that signs them, if they are missing, damaged, issued for
+    other hosts or expire within 30 days; the authority is kept while it is valid. Several processes may call this at
+    once. Unspecified addresses such as 0.0.0.0 in `hosts` are ignored. SettingsError if `data_dir` is not writable.
     """
     names = _names(hosts)
     if not _is_good(data_dir, names, now_ms // 1000):
@@ -115,7 +115,7 @@ def ensure_development_certificate(data_dir: Path, hosts: Iterable[str], now_ms:
 
 
 class _Stamp(msgspec.Struct, frozen=True):
-    """What an ordinary start needs to know of the certificate without the time it takes to parse it."""
+    """The facts about a certificate that a start checks without taking the time to parse it."""
 
     names: list[str]
     good_from_s: int
@@ -126,10 +126,10 @@ class _Stamp(msgspec.Struct, frozen=True):
 def _is_good(data_dir: Path, names: list[str], now_s: int) -> bool:
     try:
         stamp = msgspec.json.decode((data_dir / _STAMP).read_bytes(), type=_Stamp)
-        files = _digest(data_dir)
+        digest = _digest(data_dir)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return False
-    return stamp.names == names and stamp.good_from_s <= now_s < stamp.renew_at_s and stamp.sha256 == files
+    return stamp.names == names and stamp.good_from_s <= now_s < stamp.renew_at_s and stamp.sha256 == digest
 
 
 def _make(data_dir: Path, names: list[str], now_s: int) -> None:
@@ -152,19 +152,19 @@ def _known_authority(data_dir: Path, pair: Any) -> Any:
 
 
 def _digest(data_dir: Path) -> str:
-    """One digest over the four files, each digested first so that no byte can move from one to the next."""
+    """Return a digest of the four files; each is digested first, so that no byte can move from one to the next."""
     files = (_AUTHORITY, _AUTHORITY_KEY, _SERVER, _SERVER_KEY)
     digests = [hashlib.sha256((data_dir / name).read_bytes()).digest() for name in files]
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _names(hosts: Iterable[str]) -> list[str]:
-    """The names and addresses of the certificate, each once, as certificates spell them."""
-    spelt = [_spelt(host) for host in (*_ALWAYS, *hosts)]
-    return list(dict.fromkeys(name for name in spelt if name is not None))
+    """Return the names and addresses of the certificate, each once, as certificates spell them."""
+    names = [_certificate_name(host) for host in (*_LOCAL_NAMES, *hosts)]
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _spelt(host: str) -> str | None:
+def _certificate_name(host: str) -> str | None:
     try:
         address = ip_address(host.removeprefix("[").removesuffix("]").partition("%")[0])
     except ValueError:
@@ -179,15 +179,15 @@ def _spelt(host: str) -> str | None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds the file's lock; a process that dies lets go of it."""
-    # For its owner alone: another user who may open it could hold it.
+    """Hold the lock of the file, which the system releases if the process dies."""
+    # Readable by the owner only: another user who can open the file could hold its lock.
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """The file is there whole or not at all, also after a power cut, and never open to others on the way."""
+    """Write the file atomically and durably; at no time may other users read more than `mode` allows."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(FileNotFoundError):
         partial.unlink()
@@ -214,15 +214,15 @@ def _require_readable(path: Path, setting: str) -> None:
 
 
 def _refuse_passphrase() -> NoReturn:
-    # Without this, OpenSSL would ask at the terminal, and a service would wait there for ever.
+    # Without this, OpenSSL would prompt at the terminal, and a service would wait for ever.
     raise SettingsError(
         "STOPLIST_TLS_KEY is protected by a passphrase, which a server that starts by itself cannot type: "
         "store the key without one, readable by the server's user alone."
     )
 
 
-def _misfit(certificate: Path, key: Path, reason: str) -> str:
-    if reason in _KEY_OF_ANOTHER:
+def _load_failure(certificate: Path, key: Path, reason: str) -> str:
+    if reason in _MISMATCH_REASONS:
         return (
             f"STOPLIST_TLS_KEY ({key}) is not the key of STOPLIST_TLS_CERT ({certificate}): the latter must "
             "begin with the server's own certificate, before those of its issuers."

@@ -1,4 +1,4 @@
-"""One of several server processes: serves on the sockets of its parent, and ends when that is gone.
+"""A worker process: serves on the sockets of its supervisor, and stops when the supervisor is gone.
 
 Source: docs/interface.md section D1 (WORKERS).
 """
@@ -20,28 +20,28 @@ _LOG = logging.getLogger(__name__)
 
 
 def main(settings: Settings, sockets: list[socket.socket], end: socket.socket) -> None:
-    """The whole life of a worker process. `end` is its end of the line to the parent."""
-    run_loop(settings, _live(settings, sockets, end))
+    """Run a worker process to its end. `end` is its end of the control channel."""
+    run_loop(settings, _run(settings, sockets, end))
 
 
-async def _live(settings: Settings, sockets: list[socket.socket], end: socket.socket) -> None:
+async def _run(settings: Settings, sockets: list[socket.socket], end: socket.socket) -> None:
     channel = await ControlChannel.over(end)
     process = ServerProcess(
         sockets=sockets,
-        tell_asked=lambda: channel.send(ControlMessage("asked")),
+        on_probe=lambda: channel.send(ControlMessage("readiness_probe")),
         on_started=lambda: channel.send(ControlMessage("started")),
     )
     with stop_on_signals(process.stop, process.force):
         try:
-            with _heard(channel, process):
+            with _obeying(channel, process):
                 await run_server(process, settings)
                 channel.send(_metrics_of(process))
         except StoplistError as error:
             channel.send(ControlMessage("failed", text=error.text))
         except Exception:
-            # Here, and not by what started the process: the text of an exception may hold what a log must not.
+            # Logged here, not by multiprocessing: the text of an exception may hold what a log must not.
             _LOG.exception("A worker has failed")
-            channel.send(ControlMessage("failed", text="it failed, and the log holds more"))
+            channel.send(ControlMessage("failed", text="it failed; the log says more"))
         finally:
             await channel.close()
             for sock in sockets:
@@ -49,12 +49,12 @@ async def _live(settings: Settings, sockets: list[socket.socket], end: socket.so
 
 
 @contextlib.contextmanager
-def _heard(channel: ControlChannel, process: ServerProcess) -> Iterator[None]:
-    """While this lasts the parent is listened to; without a parent there is nobody to serve for."""
+def _obeying(channel: ControlChannel, process: ServerProcess) -> Iterator[None]:
+    """Carry out the messages of the supervisor for the duration of the context; stop if the supervisor is gone."""
 
     async def listen() -> None:
         async for message in channel.messages():
-            if message.about == "asked":
+            if message.about == "readiness_probe":
                 process.readiness.note_probe_elsewhere()
             elif message.about == "metrics":
                 channel.send(_metrics_of(process))

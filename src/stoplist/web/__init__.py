@@ -1,1 +1,1 @@
-"""The HTTP edge: parses a request, calls one operation, renders the answer."""
+"""The HTTP layer: parses a request, calls one operation, and renders the answer."""

@@ -1,4 +1,4 @@
-"""The routes: which path leads to which part of the edge."""
+"""The ASGI application of a server: its routes and their middleware."""
 
 import msgspec
 from starlette.routing import Mount, Route, Router
@@ -20,16 +20,16 @@ from stoplist.web.forwarded import Network
 from stoplist.web.metrics import Metrics
 from stoplist.web.middleware import RequestMiddleware
 from stoplist.web.readiness import Readiness
-from stoplist.web.reference.documents import OPENAPI_PATH, description, reference
+from stoplist.web.reference.documents import OPENAPI_PATH, openapi_file, reference_file
 from stoplist.web.request_context import API_PATH, DOCS_PATH, TOKEN_PATH, AsgiApp, Receive, Scope, Send
 from stoplist.web.token_endpoint import TokenEndpoint
 
-_BODIES_OF_A_CLIENT = 8
+_MAX_BODIES_PER_CLIENT = 8
 _PAGES = ("/settings", "/unsubscribes", "/organizations", "/audit")
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the application is made of."""
+    """The parts that an application is built from."""
 
     database: Database
     clock: Clock
@@ -42,10 +42,10 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
-    """The ASGI application of a server."""
+    """Return the ASGI application of a server."""
     stores = TokenStores(database=parts.database, clock=parts.clock, limiter=parts.limiter)
     opt_outs = OptOutStores(database=parts.database, clock=parts.clock, secret_keys=parts.secret_keys)
-    quota = MemoryQuota(max_bytes=_BODIES_OF_A_CLIENT * MAX_BODY_BYTES)
+    quota = MemoryQuota(max_bytes=_MAX_BODIES_PER_CLIENT * MAX_BODY_BYTES)
     channels = {
         endpoint.path: endpoint for endpoint in (ChannelEndpoint(c, opt_outs, quota) for c in CHANNELS.values())
     }
@@ -57,18 +57,18 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
     api = BearerGate(
         operations, database=parts.database, clock=parts.clock, limiter=parts.limiter, concurrency=concurrency
     )
-    pages = _Pages(parts, concurrency)
+    pages = _LazyPages(parts, concurrency)
     routes = Router(
         [
             Mount(API_PATH, app=api),
             Route(TOKEN_PATH, TokenEndpoint(stores, parts.metrics, concurrency)),
             Route(API_PATH, api),
-            Route(OPENAPI_PATH, description(parts.base_url)),
-            Route(DOCS_PATH, reference(parts.base_url)),
+            Route(OPENAPI_PATH, openapi_file(parts.base_url)),
+            Route(DOCS_PATH, reference_file(parts.base_url)),
             *(Route(path, pages) for path in ("/", *_PAGES)),
             *(Mount(path, app=pages) for path in _PAGES),
-            Route(health.HEALTHZ, _Plain(health.healthz)),
-            Route(health.READYZ, _Plain(health.readyz(parts.database, parts.readiness))),
+            Route(health.HEALTHZ, _AsgiFunction(health.healthz)),
+            Route(health.READYZ, _AsgiFunction(health.readyz(parts.database, parts.readiness))),
         ],
         redirect_slashes=False,
         default=_no_route,
@@ -82,8 +82,8 @@ def build_app(parts: Parts, *, trusted_proxies: tuple[Network, ...]) -> AsgiApp:
     )
 
 
-class _Plain:
-    """An ASGI function as Starlette wants it: one that is no function is called with scope, receive and send."""
+class _AsgiFunction:
+    """Wraps an ASGI function for Starlette, which would call a bare function with a Request."""
 
     def __init__(self, app: AsgiApp) -> None:
         self._app = app
@@ -92,8 +92,8 @@ class _Plain:
         await self._app(scope, receive, send)
 
 
-class _Pages:
-    """The pages: loaded for the first who asks, as they are nothing that a server needs to start."""
+class _LazyPages:
+    """The pages, imported on the first request so that the server starts without them."""
 
     def __init__(self, parts: Parts, concurrency: PerSourceConcurrency) -> None:
         self._parts, self._concurrency = parts, concurrency
@@ -112,7 +112,7 @@ class _Pages:
                 secret_keys=self._parts.secret_keys,
                 base_url=self._parts.base_url,
             )
-        # A mount has taken the beginning off the path; the screens say theirs in full.
+        # A mount has split the path; the routes of the pages match the full path.
         scope["root_path"], scope["path_params"] = "", {}
         await self._app(scope, receive, send)
 

@@ -1,6 +1,6 @@
-"""`/api/v1/**`: nothing below is reached without a valid bearer token and room under the ceiling.
+"""`/api/v1/**`: every request needs a valid bearer token and must be within the rate limit.
 
-In this order: HTTPS, token, rate limit, route; a path that does not exist asks for a token first.
+Refusals come in this order: HTTPS, token, rate limit, route; an unknown path also needs a token first.
 Source: docs/interface.md sections 5 and D3 (RFC 6750).
 """
 
@@ -46,7 +46,7 @@ class BearerGate:
 
 
 async def require_bearer(headers: Headers, database: Database, clock: Clock) -> Bearer:
-    """Whom the request speaks for at this moment; InvalidToken if nobody."""
+    """Return the holder of the request's access token at this moment; InvalidToken if there is none."""
     token = bearer_token(headers)
     if token is None:
         raise InvalidToken(_MISSING)
@@ -57,7 +57,7 @@ async def require_bearer(headers: Headers, database: Database, clock: Clock) -> 
 
 
 def bearer_token(headers: Headers) -> str | None:
-    """The token of the one `Authorization: Bearer` header (scheme in any case); None if there is no such header."""
+    """Return the token of `Authorization: Bearer` (scheme in any case), or None unless there is one such header."""
     values = [value for name, value in headers if name == b"authorization"]
     if len(values) != 1:
         return None

@@ -1,6 +1,6 @@
-"""The body of a request: counted as it arrives, and never waited for without end.
+"""The body of a request, read within a size limit, a memory quota and a deadline.
 
-The deadline keeps a trickling body from holding a request. Sizes: docs/interface.md sections D2 and D6.
+The deadline keeps a trickling body from holding a request open. Sizes: docs/interface.md sections D2 and D6.
 """
 
 import asyncio
@@ -14,42 +14,42 @@ from stoplist.errors import BadRequest, RateLimited
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 DEADLINE_S = 60.0
-_LONGEST_NUMBER = 18
+_MAX_LENGTH_DIGITS = 18
 
 
 class ClientGone(Exception):
-    """The client hung up before its request was whole: nobody is left to answer."""
+    """The client disconnected before its request was complete, so no answer can be sent."""
 
 
 class MemoryQuota:
-    """The memory for what clients send and ask for: each may have so many bytes on their way at once."""
+    """Bounds the memory that the requests of each client use at once, for bodies and for pages."""
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._taken: Counter[str] = Counter()
+        self._reserved: Counter[str] = Counter()
 
     @contextmanager
-    def of(self, client_id: str) -> Iterator[Callable[[int], None]]:
-        """While this lasts the client has what it `takes`; that raises RateLimited where it would be too much."""
-        of_request = 0
+    def reserving(self, client_id: str) -> Iterator[Callable[[int], None]]:
+        """Yield a function that reserves so many bytes until the end of the context; RateLimited beyond the quota."""
+        request_bytes = 0
 
-        def take(count: int) -> None:
-            nonlocal of_request
-            if self._taken[client_id] + count > self._max_bytes:
+        def reserve(size_bytes: int) -> None:
+            nonlocal request_bytes
+            if self._reserved[client_id] + size_bytes > self._max_bytes:
                 raise RateLimited(
                     f"More than {self._max_bytes >> 20} MiB of this key are on their way at once: "
                     "send fewer batches, or ask for fewer pages, at a time.",
                     retry_after_s=1,
                 )
-            self._taken[client_id] += count
-            of_request += count
+            self._reserved[client_id] += size_bytes
+            request_bytes += size_bytes
 
         try:
-            yield take
+            yield reserve
         finally:
-            self._taken[client_id] -= of_request
-            if not self._taken[client_id]:
-                del self._taken[client_id]
+            self._reserved[client_id] -= request_bytes
+            if not self._reserved[client_id]:
+                del self._reserved[client_id]
 
 
 async def read_body(
@@ -57,30 +57,30 @@ async def read_body(
     headers: list[tuple[bytes, bytes]],
     *,
     max_bytes: int,
-    take: Callable[[int], None] | None = None,
+    reserve: Callable[[int], None] | None = None,
     deadline_s: float = DEADLINE_S,
 ) -> bytes:
-    """The whole body, at most `max_bytes` long, all of it within `deadline_s`.
+    """Return the whole body, which may have `max_bytes` and must arrive within `deadline_s`.
 
-    Raises BadRequest when it is larger or late (an announced size is refused before anything is read), and
-    ClientGone; and what `take` raises, which is told of every part's length. Header names are in lower case.
+    BadRequest if it is larger or late (an announced size is refused before anything is read), ClientGone if the client
+    disconnects. `reserve` is called with the length of every part and may raise. Header names are in lower case.
     """
     if _announced_bytes(headers) > max_bytes:
         raise _too_large(max_bytes)
     try:
         async with asyncio.timeout(deadline_s):
-            return await _read(receive, max_bytes, take)
+            return await _read(receive, max_bytes, reserve)
     except TimeoutError:
         raise BadRequest(f"The body did not arrive within {deadline_s:g} seconds.") from None
 
 
-async def _read(receive: Receive, max_bytes: int, take: Callable[[int], None] | None) -> bytes:
+async def _read(receive: Receive, max_bytes: int, reserve: Callable[[int], None] | None) -> bytes:
     parts: list[bytes] = []
     size, more_body = 0, True
     while more_body:
         body, more_body = _part(await receive())
-        if take is not None:
-            take(len(body))
+        if reserve is not None:
+            reserve(len(body))
         parts.append(body)
         size += len(body)
         if size > max_bytes:
@@ -95,11 +95,11 @@ def _part(message: MutableMapping[str, Any]) -> tuple[bytes, bool]:
 
 
 def _announced_bytes(headers: list[tuple[bytes, bytes]]) -> int:
-    """What `Content-Length` says, 0 if there is none; a number beyond all bounds where it is none we read."""
+    """Return `Content-Length`, 0 if there is none, or a huge number if the value cannot be read."""
     for name, value in headers:
         if name == b"content-length":
             digits = value.strip()
-            return int(digits) if digits.isdigit() and len(digits) < _LONGEST_NUMBER else 10**_LONGEST_NUMBER
+            return int(digits) if digits.isdigit() and len(digits) < _MAX_LENGTH_DIGITS else 10**_MAX_LENGTH_DIGITS
     return 0
 
 

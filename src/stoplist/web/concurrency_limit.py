@@ -1,7 +1,7 @@
-"""How many requests of one source are looked into at once before they have shown whom they speak for.
+"""Limits concurrent unauthenticated requests per source address.
 
-Anybody can make up tokens, and each takes a look-up: without a bound a stranger with enough connections would fill the
-queue before the database. Source: docs/interface.md section D4.
+Anybody can make up tokens, and each one costs a look-up: without a limit, a stranger with enough connections would fill
+the queue of the database. Source: docs/interface.md section D4.
 """
 
 from collections import Counter
@@ -13,18 +13,18 @@ MAX_CONCURRENT_PER_SOURCE = 256
 
 
 class PerSourceConcurrency:
-    """The requests of each source that are being looked into; an IPv6 source is its /64."""
+    """Counts the requests that are being authenticated, per source; an IPv6 source is its /64."""
 
     def __init__(self) -> None:
-        self._inside: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
 
     def acquire(self, source_ip: str) -> "_Slot":
-        """While this lasts it is one of so many. Raises RateLimited at once where there are too many already."""
-        return _Slot(self._inside, source_key(source_ip))
+        """Return a context that holds one slot of the source; entering it raises RateLimited if none is free."""
+        return _Slot(self._counts, source_key(source_ip))
 
 
 class _Slot:
-    # No generator: every request of the API passes here.
+    # A class, as a generator would be slower: every request of the API passes here.
     __slots__ = ("_counts", "_source")
 
     def __init__(self, counts: Counter[str], source: str) -> None:

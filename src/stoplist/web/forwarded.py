@@ -1,4 +1,4 @@
-"""Who asks, and whether over HTTPS: a proxy's word counts from trusted peers alone.
+"""The source address of a request, and whether it came over HTTPS; only trusted proxies are believed.
 
 Pure rules, no I/O. Source: docs/interface.md section D1, HTTPS.
 """
@@ -13,16 +13,16 @@ from stoplist.web.request_context import header_value
 
 Network = IPv4Network | IPv6Network
 
-UNKNOWN = "unknown"  # the peer of a connection that was gone before anybody could ask for its address
+UNKNOWN = "unknown"  # the peer of a connection that was lost before its address was read
 
-# No chain of proxies is longer; it bounds what 64 KiB of trusted addresses in one header may cost.
+# No chain of proxies is longer; this bounds the work for 64 KiB of trusted addresses in one header.
 _MAX_HOPS = 32
-_LONGEST_HOP = 80
+_MAX_HOP_BYTES = 80
 _HOP = re.compile(r"\[(?P<v6>[^\[\]]+)\](?::\d{1,5})?|(?P<v4>[\d.]+)(?::\d{1,5})?|(?P<bare_v6>[^\[\]]+)", re.ASCII)
 
 
 class Origin(NamedTuple):
-    """Where a request comes from: the source address without port or zone, and whether HTTPS all the way."""
+    """The source address of a request, without port or zone, and whether it came over HTTPS all the way."""
 
     source_ip: str
     is_https: bool
@@ -31,20 +31,20 @@ class Origin(NamedTuple):
 def request_origin(
     peer: str | None, scheme: str, headers: list[tuple[bytes, bytes]], trusted: tuple[Network, ...]
 ) -> Origin:
-    """The origin of a request that `peer` delivered over `scheme`; header names are in lower case.
+    """Return the origin of a request that `peer` delivered over `scheme`; header names are in lower case.
 
-    Without a trusted peer nothing in `headers` is looked at. `X-Forwarded-For` is read right to left past
-    trusted hops; an entry that is no address stops the walk at the last address that was believed. Of several
-    `X-Forwarded-Proto` values the rightmost counts; anything but `https`, even nothing, is not HTTPS.
+    `headers` are ignored unless the peer is trusted. `X-Forwarded-For` is read right to left past trusted hops; an
+    entry that is not an address stops the walk at the last address believed. Of several `X-Forwarded-Proto` values the
+    rightmost counts; any value but `https`, even an empty one, is not HTTPS.
     """
     if not trusted or not _is_trusted(nearest := read_address(peer or ""), trusted):
         return _direct(peer, scheme)
-    return Origin(_shown(_source(nearest, headers, trusted)), _arrived_over_https(scheme, headers))
+    return Origin(_address_text(_source(nearest, headers, trusted)), _arrived_over_https(scheme, headers))
 
 
 @lru_cache(maxsize=4096)
 def _direct(peer: str | None, scheme: str) -> Origin:
-    return Origin(_shown(read_address(peer or "")), scheme == "https")
+    return Origin(_address_text(read_address(peer or "")), scheme == "https")
 
 
 def _arrived_over_https(scheme: str, headers: list[tuple[bytes, bytes]]) -> bool:
@@ -57,7 +57,7 @@ def _arrived_over_https(scheme: str, headers: list[tuple[bytes, bytes]]) -> bool
 def _source(
     nearest: Address | None, headers: list[tuple[bytes, bytes]], trusted: tuple[Network, ...]
 ) -> Address | None:
-    """The first address from the right that is not trusted, or the last that could be believed."""
+    """Return the first untrusted address from the right, or the last one that could be read."""
     chain = header_value(headers, b"x-forwarded-for")
     believed = nearest
     for hop in reversed(chain.rsplit(b",", _MAX_HOPS)):
@@ -71,8 +71,8 @@ def _source(
 
 
 def _hop_address(hop: bytes) -> Address | None:
-    """The address of one entry: bare, with a port, or in brackets; None for anything else."""
-    if len(hop) > _LONGEST_HOP:
+    """Return the address of one entry: bare, with a port, or in brackets; None for anything else."""
+    if len(hop) > _MAX_HOP_BYTES:
         return None
     match = _HOP.fullmatch(hop.strip(b" \t").decode("latin-1"))
     return None if match is None else read_address(match[match.lastgroup or 0])
@@ -82,5 +82,5 @@ def _is_trusted(address: Address | None, trusted: tuple[Network, ...]) -> bool:
     return address is not None and any(address in network for network in trusted)
 
 
-def _shown(address: Address | None) -> str:
+def _address_text(address: Address | None) -> str:
     return UNKNOWN if address is None else str(address)

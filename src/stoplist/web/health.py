@@ -1,4 +1,4 @@
-"""Whether the process is up, and whether it can reach its stores. Source: docs/interface.md section D10."""
+"""`/healthz` and `/readyz`: liveness and readiness. Source: docs/interface.md section D10."""
 
 import asyncio
 import time
@@ -14,49 +14,49 @@ CACHED_FOR_S = 1.0
 
 
 async def healthz(scope: Scope, receive: Receive, send: Send) -> None:
-    """200 as long as the process answers."""
+    """Answer 200 as long as the process runs."""
     _begin(scope, HEALTHZ)
     await send_json(send, 200, {"status": "up"})
 
 
 def readyz(database: Database, readiness: Readiness) -> AsgiApp:
-    """200 when the database answers; 503 when it does not, or when the server was told to stop.
+    """Return an application that answers 200 if the database answers, and 503 if not or if the server is stopping.
 
-    The limit store is not asked: without it requests are answered all the same. Whoever asks within a second of another
-    gets the same answer, so that a flood of questions is one.
+    The limit store does not count: without it requests are still answered. Probes within a second share one query, so
+    that a flood of them costs the database no more.
     """
-    glance = _Glance(database)
+    check = _DatabaseCheck(database)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         _begin(scope, READYZ)
-        readiness.asked()
+        readiness.note_probe()
         if readiness.is_leaving:
             await send_json(send, 503, {"status": "stopping"})
             return
-        await glance.at_database()
+        await check.run()
         await send_json(send, 200, {"status": "ready"})
 
     return answer
 
 
-class _Glance:
-    """That the database answered, for a second."""
+class _DatabaseCheck:
+    """A query to the database, whose success is cached for a second."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._asked_s = -CACHED_FOR_S
-        self._asking: asyncio.Task[None] | None = None
+        self._began_s = -CACHED_FOR_S
+        self._task: asyncio.Task[None] | None = None
 
-    async def at_database(self) -> None:
-        """Raises StoreUnavailable when it does not answer, or holds nothing."""
+    async def run(self) -> None:
+        """Raise StoreUnavailable if the database does not answer or is empty."""
         now_s = time.monotonic()
-        known = self._asking
-        if known is None or (known.done() and (known.exception() or now_s - self._asked_s >= CACHED_FOR_S)):
-            self._asked_s = now_s
-            known = self._asking = asyncio.ensure_future(self._ask())
-        await asyncio.shield(known)
+        task = self._task
+        if task is None or (task.done() and (task.exception() or now_s - self._began_s >= CACHED_FOR_S)):
+            self._began_s = now_s
+            task = self._task = asyncio.ensure_future(self._query())
+        await asyncio.shield(task)
 
-    async def _ask(self) -> None:
+    async def _query(self) -> None:
         if await schema.read(self._database) is None:
             raise StoreUnavailable("The database is empty.")
 

@@ -1,4 +1,4 @@
-"""What Prometheus may ask: counts and durations whose labels never carry a client's data.
+"""The metrics for Prometheus: counts and durations, whose labels never hold data of a client.
 
 Source: docs/interface.md section D10.
 """
@@ -31,7 +31,7 @@ class MetricFamily(msgspec.Struct, frozen=True):
 
 
 class Metrics:
-    """The metrics of one process; `database` adds what its driver counts."""
+    """The metrics of one process, including the counts of the database driver and the limiter."""
 
     def __init__(self, database: Database, limiter: Limiter) -> None:
         self.registry = CollectorRegistry()
@@ -51,7 +51,7 @@ class Metrics:
         )
         self.limit_refusals = self._counter("limit_refusals", "Requests refused by a rate limit.", "route")
         self.store_errors = self._counter("store_errors", "Requests answered 503 because the database failed.")
-        # A child is looked up under a lock each time it is asked for; there are few of them.
+        # `labels` takes a lock for every look-up; there are few children, so keep them.
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     def count_answer(self, context: RequestContext, took_ns: int) -> None:
@@ -67,11 +67,11 @@ class Metrics:
             self.limit_refusals.labels(context.route).inc()
 
     def count_protocol_answer(self, status: int) -> None:
-        """Count an answer that was made below the application: to what is no HTTP, too large a head, too late."""
+        """Count an answer of the HTTP protocol itself: to a request that is malformed, too large or too late."""
         self._requests.labels("none", str(status)).inc()
 
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI application of the metrics address: every path answers with all metrics."""
+        """Answer, as an ASGI application, with all metrics at every path."""
         await send_page(send, self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -79,15 +79,15 @@ class Metrics:
 
 
 def families_of(registry: CollectorRegistry) -> list[MetricFamily]:
-    """All metrics as they are now, to be added to those of other processes."""
+    """Return the current metrics of the registry, to be added to those of other processes."""
     return [
-        MetricFamily(metric.name, metric.type, metric.documentation, [_plain(sample) for sample in counted])
+        MetricFamily(metric.name, metric.type, metric.documentation, [_metric_sample(sample) for sample in kept])
         for metric in registry.collect()
-        if (counted := [it for it in metric.samples if not it.name.endswith("_created")])
+        if (kept := [sample for sample in metric.samples if not sample.name.endswith("_created")])
     ]
 
 
-def _plain(sample: samples.Sample) -> MetricSample:
+def _metric_sample(sample: samples.Sample) -> MetricSample:
     return sample.name, sample.labels, float(sample.value)
 
 
@@ -104,7 +104,7 @@ async def send_page(send: Send, registry: CollectorRegistry) -> None:
 
 
 class _StoreCollector(Collector):
-    """Reads the driver's own counts at the moment of asking."""
+    """Reads the current counts of the database driver and the limiter when metrics are collected."""
 
     def __init__(self, database: Database, limiter: Limiter) -> None:
         self._database, self._limiter = database, limiter

@@ -1,7 +1,7 @@
-"""The outermost layer: every request passes here once on its way in and once on its way out.
+"""The outermost layer of the application, which every request and answer passes.
 
-It gives each request its id, asks whether it came over HTTPS, renders whatever error was raised, and accounts for the
-answer: one log line, the metrics, the use of the key.
+It assigns the request id, requires HTTPS, renders errors, and accounts for each answer: one log line, the metrics, the
+usage of the key.
 """
 
 import logging
@@ -33,7 +33,7 @@ class RequestMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began_ns = time.perf_counter_ns()
         if "\n" in scope["path"]:
-            # Starlette's patterns take a path that ends in a newline for the one without, and stop at any other.
+            # Starlette's patterns ignore a newline at the end of a path, and do not match any other.
             scope["path"] = scope["path"].replace("\n", "\N{REPLACEMENT CHARACTER}")
         peer = scope["client"]
         origin = request_origin(peer[0] if peer else None, scope["scheme"], scope["headers"], self._trusted)
@@ -67,10 +67,10 @@ class RequestMiddleware:
             self._metrics.store_errors.inc()
             _LOG.warning(error.text, extra={"fields": {"request_id": context.request_id}})
         elif type(error) not in ANSWERS:
-            # Meant for the operator, such as a database that was set up otherwise while we ran.
+            # An error for the operator, such as a setting of the database that was changed while we ran.
             _LOG.error(error.text, extra={"fields": {"request_id": context.request_id}})
         if context.status:
-            return  # the answer had begun: the connection is cut off, and the client sees that it is not whole
+            return  # the answer has begun: closing the connection shows the client that it is incomplete
         if type(error) not in ANSWERS:
             error = _fault(context)
         await send_error(scope, answer, error)

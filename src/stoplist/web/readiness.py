@@ -1,4 +1,4 @@
-"""Whether requests may be sent here: a server that is told to stop says no before it closes its door.
+"""Readiness: a stopping server reports that it is not ready before it refuses connections.
 
 Source: docs/interface.md sections D1 (DRAIN_S) and D10.
 """
@@ -8,38 +8,38 @@ import time
 from collections.abc import Callable
 
 PROBED_WITHIN_S = 30.0
-_TELL_EVERY_S = 5.0
+_ANNOUNCE_EVERY_S = 5.0
 
 
 class Readiness:
-    """Whether this process is leaving, and whether anybody goes by its word.
+    """Knows whether this process is stopping, and whether a load balancer has probed it recently.
 
-    `tell` is called now and then when somebody has asked: the other processes of the same server must know of it too,
-    since whoever shares out the requests asks one of them by chance.
+    `on_probe` is called for a probe, at most every few seconds: the other processes of the same server must learn of
+    it, since a balancer reaches one of them by chance.
     """
 
-    def __init__(self, stop: asyncio.Event, *, tell: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, stop: asyncio.Event, *, on_probe: Callable[[], None] = lambda: None) -> None:
         self._stop = stop
-        self._tell = tell
-        self._asked_s = -PROBED_WITHIN_S
-        self._told_s = -_TELL_EVERY_S
+        self._on_probe = on_probe
+        self._probed_s = -PROBED_WITHIN_S
+        self._announced_s = -_ANNOUNCE_EVERY_S
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether the process was told to stop."""
         return self._stop.is_set()
 
-    def asked(self) -> None:
-        """Somebody asked here whether it is ready."""
+    def note_probe(self) -> None:
+        """Note that this process was probed for readiness."""
         self.note_probe_elsewhere()
-        if self._asked_s - self._told_s >= _TELL_EVERY_S:
-            self._told_s = self._asked_s
-            self._tell()
+        if self._probed_s - self._announced_s >= _ANNOUNCE_EVERY_S:
+            self._announced_s = self._probed_s
+            self._on_probe()
 
     def note_probe_elsewhere(self) -> None:
-        """Somebody asked another process of the same server."""
-        self._asked_s = time.monotonic()
+        """Note that another process of the same server was probed."""
+        self._probed_s = time.monotonic()
 
     def notice_s(self, drain_s: float) -> float:
-        """How long to accept connections after the stop: half of `drain_s` where somebody asks, else not at all."""
-        return drain_s / 2 if time.monotonic() - self._asked_s < PROBED_WITHIN_S else 0.0
+        """Return how long to accept connections after the stop: half of `drain_s` if probed recently, else 0."""
+        return drain_s / 2 if time.monotonic() - self._probed_s < PROBED_WITHIN_S else 0.0

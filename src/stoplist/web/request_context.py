@@ -1,4 +1,4 @@
-"""One request as the edge sees it, and the way an answer leaves: in JSON, with its own request id.
+"""The context of one request, and the functions that send an answer or an error as JSON.
 
 Source: docs/interface.md sections 7, D2 (Headers) and D4.
 """
@@ -32,9 +32,9 @@ SIGN_IN_PATH = "/settings/sign-in"
 SIGN_IN_LINK_PATH = "/settings/sign-in/link"
 
 _JSON = (b"content-type", b"application/json")
-# Secrets and personal data: neither a browser nor anything on the way keeps them.
+# For secrets and personal data: neither a browser nor a proxy may store them.
 NO_STORE = (b"cache-control", b"no-store")
-_NO_STORE_EVEN_OF_OLD = (b"pragma", b"no-cache")
+_PRAGMA_NO_CACHE = (b"pragma", b"no-cache")
 _CHALLENGES: dict[type[StoplistError], str] = {
     InvalidClient: 'Basic realm="stoplist"',
     InvalidToken: 'Bearer realm="stoplist", error="invalid_token", error_description="{text}"',
@@ -43,10 +43,10 @@ _CHALLENGES: dict[type[StoplistError], str] = {
 
 
 class RequestContext(msgspec.Struct, kw_only=True):
-    """What the edge knows of a request, filled in on the way: for the log line, the metrics and the use of a key.
+    """The facts of a request for its log line, the metrics and the usage of its key, filled in on the way.
 
-    `client_id` is a known client's; `route` is a path of ours, never what the client typed; `status` is 0 until
-    the answer has begun.
+    `client_id` is that of a known client; `route` is one of our paths, never text of the client; `status` is 0 until
+    the answer has begun. `headers` are added to an error.
     """
 
     request_id: str
@@ -60,40 +60,40 @@ class RequestContext(msgspec.Struct, kw_only=True):
 
 
 def sign_in_url(base_url: str, link_token: str) -> str:
-    """Where a sign-in link leads. The token has no character that a URL would need to escape."""
+    """Return the URL of a sign-in link. The token has no character that would have to be escaped."""
     return f"{base_url}{SIGN_IN_LINK_PATH}?token={link_token}"
 
 
 def request_context_of(scope: Scope) -> RequestContext:
-    """The exchange that the edge began for this request."""
+    """Return the context that the middleware created for this request."""
     context: RequestContext = scope["stoplist.request_context"]
     return context
 
 
 def header_value(headers: Headers, wanted: bytes) -> bytes:
-    """What a header says, all its lines together (RFC 9110 section 5.3); empty where there is none."""
+    """Return the value of a header, its lines joined with commas (RFC 9110 section 5.3); empty if there is none."""
     return b",".join(value for name, value in headers if name == wanted)
 
 
 async def send_json(send: Send, status: int, value: Any, headers: Headers | None = None) -> None:
-    """Answer with a JSON body."""
+    """Send an answer with a JSON body."""
     await send_body(send, status, msgspec.json.encode(value), headers)
 
 
 async def send_body(send: Send, status: int, body: bytes, headers: Headers | None = None) -> None:
-    """Answer with a body that is JSON already, perhaps in a content coding that `headers` name."""
+    """Send an answer whose body is JSON already, perhaps in a content coding that `headers` name."""
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *(headers or ())]})
     await send({"type": "http.response.body", "body": body})
 
 
 async def send_token_json(send: Send, status: int, value: Any, headers: Headers) -> None:
-    """Answer from the token endpoint: never to be stored on the way (RFC 6749 section 5.1)."""
-    await send_json(send, status, value, [NO_STORE, _NO_STORE_EVEN_OF_OLD, *headers])
+    """Send an answer of the token endpoint, which no cache may store (RFC 6749 section 5.1)."""
+    await send_json(send, status, value, [NO_STORE, _PRAGMA_NO_CACHE, *headers])
 
 
 async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
-    """Answer with an error, in the envelope of the endpoint that was asked, or as a page where a page was."""
+    """Send an error in the envelope of its endpoint, or as a page if a page was requested."""
     context = request_context_of(scope)
     status = ANSWERS[type(error)].status
     headers = [*_headers_of(error), *context.headers]
@@ -112,18 +112,18 @@ async def send_error(scope: Scope, send: Send, error: StoplistError) -> None:
 
 
 def oauth_envelope(error: StoplistError) -> dict[str, Any]:
-    """The body of a refusal by the token endpoint (docs/interface.md section 7.1)."""
+    """Return the body of an error of the token endpoint (docs/interface.md section 7.1)."""
     return {"error": ANSWERS[type(error)].oauth_code, "error_description": error.text}
 
 
 def api_envelope(error: StoplistError) -> dict[str, Any]:
-    """The body of a refusal anywhere else (docs/interface.md section D4)."""
+    """Return the body of an error anywhere else (docs/interface.md section D4)."""
     texts = {"message": error.text, "error_description": error.text}
     return {"error": ANSWERS[type(error)].api_code, **texts, **error.extra}
 
 
 def bad_request_code(path: str) -> str:
-    """The code of a request at `path` that cannot even be parsed."""
+    """Return the error code for a request at `path` that cannot be parsed."""
     answer = ANSWERS[BadRequest]
     return answer.oauth_code if path == TOKEN_PATH else answer.api_code
 

@@ -1,7 +1,7 @@
-"""`POST /oauth/token`: reads the form, asks the grant, renders its outcome.
+"""`POST /oauth/token`: reads the form, runs the grant, and renders its outcome.
 
-Refusals come in this order: HTTPS, method, what the request looks like, grant type, client authentication, limit,
-grant. Everything before client authentication is `invalid_request` or `unsupported_grant_type` and counts nowhere.
+Refusals come in this order: HTTPS, method, shape of the request, grant type, client authentication, limit, grant.
+Refusals before client authentication are `invalid_request` or `unsupported_grant_type` and count against no limit.
 Source: docs/interface.md sections 4.1, 7.1 and D2.
 """
 
@@ -34,7 +34,7 @@ _GRANT_NAMES = " or ".join(GRANTS)
 
 
 class TokenEndpoint:
-    """The ASGI application at the token endpoint's path."""
+    """The ASGI application of the token endpoint."""
 
     def __init__(self, stores: TokenStores, metrics: Metrics, concurrency: PerSourceConcurrency) -> None:
         self._stores, self._metrics, self._concurrency = stores, metrics, concurrency
@@ -70,7 +70,7 @@ class TokenEndpoint:
 
 
 async def _read(scope: Scope, receive: Receive) -> tuple[dict[str, str], PresentedCredentials]:
-    """The known parameters of a well-formed request, and what it says of its client."""
+    """Return the known parameters and the presented credentials of a well-formed request; BadRequest for any other."""
     if scope["method"] != "POST":
         raise MethodNotAllowed("The token endpoint takes POST alone.", allow="POST")
     if scope["query_string"]:
@@ -88,9 +88,9 @@ async def _read(scope: Scope, receive: Receive) -> tuple[dict[str, str], Present
 
 
 def parse_form(body: bytes) -> dict[str, str]:
-    """The known parameters of a form body that have a value; any bytes will do. Raises BadRequest.
+    """Return the known parameters with a value from a form body of any bytes; BadRequest if it is malformed.
 
-    A parameter without a value counts as omitted (RFC 6749 section 3.2) but not as absent when it is repeated.
+    A parameter without a value counts as omitted (RFC 6749 section 3.2), but still as repeated if sent again.
     """
     try:
         fields = parse_qsl(body.decode("utf-8", "strict"), keep_blank_values=True, errors="strict", max_num_fields=100)
@@ -110,7 +110,7 @@ def parse_form(body: bytes) -> dict[str, str]:
 
 
 def _check_headers(headers: Headers) -> bytes | None:
-    """Refuse what is not a plain form; returns the `Authorization` header's value, if there is one."""
+    """Return the `Authorization` header, or None; BadRequest unless the headers announce a plain form."""
     authorization = content_type = None
     for name, value in headers:
         if name == b"authorization":
@@ -127,5 +127,5 @@ def _check_headers(headers: Headers) -> bytes | None:
 
 
 def is_form(content_type: bytes) -> bool:
-    """Whether a `Content-Type` value means a form; parameters such as a charset are fine."""
+    """Return whether a `Content-Type` is a form, with any parameters such as a charset."""
     return content_type == _FORM or content_type.split(b";", 1)[0].strip().lower() == _FORM

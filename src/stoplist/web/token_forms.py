@@ -1,4 +1,4 @@
-"""What the form of each grant holds, shared by the token endpoint and its description.
+"""The form of each grant, shared by the token endpoint and its OpenAPI description.
 
 Source: docs/interface.md section 4.1.
 """

@@ -27,7 +27,7 @@ from tests.fakes import FakeClock
 from tests.web.api.described import Described, Json, published
 from tests.web.application import BASE_URL, Answer, Application, Key
 from tests.web.conftest import Deployment
-from tests.web.test_middleware import Failing
+from tests.web.test_middleware import FailingDatabase
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 CHANNELS = ["email", "sms", "phone"]
@@ -298,7 +298,7 @@ def answers_of_the_token_endpoint(app: Application) -> Iterator[tuple[str, Answe
 def failing_applications(app: Application) -> Iterator[Application]:
     """The same where the database does not answer, and where it does what nobody foresaw."""
     for error in (StoreUnavailable("The database does not answer."), RuntimeError("What was that?")):
-        yield Application(app.run, Failing(error), app.clock)
+        yield Application(app.run, FailingDatabase(error), app.clock)
 
 
 @pytest.mark.parametrize("path", ["/oauth/token", *(f"/api/v1/unsubscribe/{channel}" for channel in CHANNELS)])

@@ -17,7 +17,7 @@ from stoplist.unsubscribes.follow import follow, look_up
 from stoplist.unsubscribes.model import MAX_BODY_BYTES, OptOutStores, Page, Submission
 from stoplist.unsubscribes.submit import submit
 from stoplist.web.api.batch import read_batch
-from stoplist.web.api.coding import answer_coding, compress, request_coding, decompress_gzip
+from stoplist.web.api.coding import answer_coding, compress, decompress_gzip, request_coding
 from stoplist.web.api.prefer import read_preferences
 from stoplist.web.api.query import read_query
 from stoplist.web.bearer import require_bearer
@@ -44,7 +44,7 @@ _VARY = (b"vary", b"accept-encoding")
 
 
 class ChannelEndpoint:
-    """The ASGI application at the path of one channel."""
+    """The ASGI application for the two operations of one channel."""
 
     def __init__(self, channel: Channel, stores: OptOutStores, quota: MemoryQuota) -> None:
         self.path = path_of(channel)
@@ -57,34 +57,34 @@ class ChannelEndpoint:
             raise MethodNotAllowed("Ask with GET, submit with POST.", allow=_ALLOW)
         bearer: Bearer = scope["stoplist.bearer"]
         if scope["method"] == "POST":
-            with self._quota.of(bearer.client_id) as take:
-                await self._post(scope, receive, send, take)
+            with self._quota.reserving(bearer.client_id) as reserve:
+                await self._post(scope, receive, send, reserve)
             return
         actor, query = _actor(bearer, context), read_query(scope["query_string"])
         if query.addresses:
             page = await look_up(actor, self._stores, self._channel, query.requested, addresses=query.addresses)
             await _answer(scope, send, await _encoded(page, page.items))
             return
-        with self._quota.of(bearer.client_id) as take:
-            take(query.limit * _RECORD_BYTES)
+        with self._quota.reserving(bearer.client_id) as reserve:
+            reserve(query.limit * _RECORD_BYTES)
             page = await follow(
                 actor, self._stores, self._channel, query.requested, limit=query.limit, cursor=query.cursor
             )
             await _answer(scope, send, await _encoded(page, page.items))
 
-    async def _post(self, scope: Scope, receive: Receive, send: Send, take: Callable[[int], None]) -> None:
+    async def _post(self, scope: Scope, receive: Receive, send: Send, reserve: Callable[[int], None]) -> None:
         headers: Headers = scope["headers"]
         if scope["query_string"]:
             raise BadRequest("A submission takes no query parameters: name the organization and group in the body.")
         _check_content_type(headers)
         coding = request_coding(headers)
-        body = await read_body(receive, headers, max_bytes=MAX_BODY_BYTES, take=take)
+        body = await read_body(receive, headers, max_bytes=MAX_BODY_BYTES, reserve=reserve)
         # A body may take a minute to arrive, and its key be revoked in that time.
         bearer = await require_bearer(headers, self._stores.database, self._stores.clock)
         if coding == "gzip":
             compressed_bytes = len(body)
             body = await decompress_gzip(body, max_bytes=MAX_BODY_BYTES)
-            take(max(0, len(body) - compressed_bytes))
+            reserve(max(0, len(body) - compressed_bytes))
         requested, items = await read_batch(body)
         preferences = read_preferences(headers)
         submission = await submit(

@@ -1,4 +1,4 @@
-"""`/openapi.json` and `/docs`, each made on first use: a start needs neither schemas nor templates.
+"""`/openapi.json` and `/docs`, each created on first use, since a start needs neither schemas nor templates.
 
 Source: docs/interface.md section D10.
 """
@@ -10,8 +10,8 @@ from stoplist.web.static_files import File, OnDemandFile, make_file
 OPENAPI_PATH = "/openapi.json"
 
 
-def description(base_url: str) -> OnDemandFile:
-    """The OpenAPI document, as a file to download."""
+def openapi_file(base_url: str) -> OnDemandFile:
+    """Return the OpenAPI document as a file to download."""
 
     async def make() -> File:
         from stoplist.web.reference import openapi  # noqa: PLC0415 - a start needs no schemas
@@ -23,19 +23,19 @@ def description(base_url: str) -> OnDemandFile:
     return OnDemandFile(OPENAPI_PATH, make)
 
 
-def reference(base_url: str) -> OnDemandFile:
-    """The page for people."""
+def reference_file(base_url: str) -> OnDemandFile:
+    """Return the reference page."""
 
     async def make() -> File:
-        # One at a time, so that no other request waits for both.
+        # Import one module at a time, so that no other request has to wait for both.
         from stoplist.web.reference import openapi  # noqa: PLC0415 - a start needs no schemas
 
         await yield_to_loop()
         from stoplist.web.reference import page  # noqa: PLC0415 - a start needs no templates
 
         await yield_to_loop()
-        made = await page.make_page(openapi.document(base_url))
-        policy = (b"content-security-policy", made.content_security_policy.encode())
-        return make_file(made.html, b"text/html; charset=utf-8", policy)
+        rendered = await page.make_page(openapi.document(base_url))
+        policy = (b"content-security-policy", rendered.content_security_policy.encode())
+        return make_file(rendered.html, b"text/html; charset=utf-8", policy)
 
     return OnDemandFile(DOCS_PATH, make)
