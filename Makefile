@@ -1,11 +1,13 @@
 # Everything a checkout needs. Each target sets up what it lacks by itself: Python 3.11 or newer and make are enough.
 #
 #   make PYTHON=/path/to/python3      use this Python, not the first fitting one that tools/find-python finds
-#   make test PYTEST='tests/limits'   hand these arguments to pytest
+#   make test PYTEST='tests/limits'   hand these arguments to pytest (`-n0`: in one process)
+#   make test SERVICES=no             install no server and no browser; tests that lack one are left out
 
 PYTHON ?= $(shell tools/find-python)
 PYTHON_3_13 ?= $(shell tools/find-python 3.13)
 PYTEST ?=
+SERVICES ?= yes
 BENCH ?=
 LOCK_TOOL = uv==0.13.8
 
@@ -14,17 +16,14 @@ LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 	--no-emit-index-url --no-emit-find-links --no-emit-package stoplist-addresses --no-emit-package stoplist-client \
 	--custom-compile-command 'make lock' $(UPGRADE)
 
-QUICK_TESTS = .venv/bin/python -m pytest -m 'not slow' $(PYTEST)
-SLOW_TESTS = .venv/bin/python -m pytest -m slow $(PYTEST)
-# The long rounds of concurrency prove what the code does, not what the interpreter does: they run on one Python only. So
-# do the second runs on PostgreSQL, whose driver is tested below tests/db.
-TESTS_3_13 = .venv-3.13/bin/python -m pytest -m 'not slow'
-ALL_3_13 = $(TESTS_3_13) -k 'db or not postgresql' $(PYTEST)
-# Two halves, by how long they take.
-SOME_3_13 = $(TESTS_3_13) -k '(db or not postgresql) and not (e2e or client)' $(PYTEST)
-OTHERS_3_13 = $(TESTS_3_13) -k '(db or not postgresql) and (e2e or client)' $(PYTEST)
+# One process a processor; a file of tests stays in one process, so that what a module shares is made once.
+RUN_TESTS = -m pytest -n auto --dist loadfile
+# Long rounds prove what the code does, not what the interpreter does: they run on one Python.
+QUICK = -m 'not slow'
+SLOW = -m slow
+INTERPRETER = -m 'interpreter and not slow'
 
-.PHONY: help install serve client test test-3.13 check bench reference lock clean
+.PHONY: help install serve client test test-all test-rest test-3.13 services check bench reference lock clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z0-9.-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -38,19 +37,25 @@ serve: .venv/.installed  ## run the server over TLS with a demo organization and
 client: .venv-client/.client  ## make .venv-client with the stoplist-client command and package in it, for partners
 	@echo 'The client is in .venv-client: . .venv-client/bin/activate'
 
-test: .venv/.development  ## run all tests, and beside them those for Python 3.13 where it is at hand
-	@tools/get-browser .venv/bin/python
-	@tools/get-services
-	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then \
-		tools/side-by-side "$(QUICK_TESTS)" -- "$(SLOW_TESTS)"; \
-	elif [ -n "$(PYTHON_3_13)" ]; then \
-		$(MAKE) --silent .venv-3.13/.development && \
-		tools/side-by-side "$(QUICK_TESTS)" "$(SOME_3_13)" -- "$(SLOW_TESTS)" "$(OTHERS_3_13)"; \
-	else tools/side-by-side "$(QUICK_TESTS)" -- "$(SLOW_TESTS)" && \
-		echo 'Python 3.13 is not at hand: the tests ran on one Python only.'; fi
+test: .venv/.development services  ## run the tests of every rule, on both databases
+	.venv/bin/python $(RUN_TESTS) $(QUICK) $(PYTEST)
 
-test-3.13: .venv-3.13/.development  ## run the tests on Python 3.13, without those marked slow
-	$(ALL_3_13)
+test-all: test test-rest  ## run test, then the long rounds, then on Python 3.13 what meets the interpreter
+
+test-rest: .venv/.development services  ## run what test-all adds to test
+	.venv/bin/python $(RUN_TESTS) $(SLOW) $(PYTEST)
+	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
+		$(MAKE) --no-print-directory test-3.13 TESTS_3_13="$(INTERPRETER)"; fi
+
+test-3.13: TESTS_3_13 = $(QUICK)
+test-3.13: services  ## run on Python 3.13 all that make test runs (at night, and before a release)
+	@if [ -z "$(PYTHON_3_13)" ]; then echo 'Left out: Python 3.13 is not at hand.'; [ -z "$$CI" ]; else \
+		$(MAKE) --silent .venv-3.13/.development && \
+		.venv-3.13/bin/python $(RUN_TESTS) $(TESTS_3_13) $(PYTEST); fi
+
+services: .venv/.development  ## install the browser and the servers that tests use and this machine lacks (SERVICES=no: do not)
+	@tools/get-browser .venv/bin/python $(SERVICES)
+	@tools/get-services $(SERVICES)
 
 check: .venv/.development  ## format, lint, types, layers, documentation, then all tests
 	.venv/bin/ruff format --check .

@@ -2,15 +2,17 @@
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import hypothesis
 import pytest
 
-from tests.builders import Pooled, pooled
+from tests.builders import Pooled, migrated, pooled
 from tests.fakes import FakeClock
 from tests.house import wheels as built
 from tests.services import browser
@@ -18,6 +20,9 @@ from tests.services import haproxy as balancers
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 from tests.services import valkey as limit_stores
+from tests.services.clean_database import CleanDatabase
+
+Lend = Callable[[str], AbstractContextManager[str]]
 
 _LEFT_OUT = pytest.StashKey[dict[str, str]]()
 _IS_CI = bool(os.environ.get("CI"))
@@ -119,59 +124,101 @@ def chromium(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture
-def postgresql_url(postgresql: services.Server, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of an empty PostgreSQL database of the test's own, dropped afterwards."""
+def empty_postgresql_url(postgresql: services.Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a PostgreSQL database of the test's own without a schema, dropped afterwards."""
     url = postgresql.fresh_database(request.node.name)
     yield url
     postgresql.drop_database(url)
 
 
 @pytest.fixture
-def pooled_url(pgbouncer: poolers.PgBouncer, postgresql_url: str) -> Pooled:
-    """The URL of an empty PostgreSQL database of the test's own by way of PgBouncer."""
-    return pooled(pgbouncer, postgresql_url)
-
-
-@pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
+def empty_sqlite_url(tmp_path: Path) -> str:
     """The URL of an SQLite file that does not exist yet."""
     return f"sqlite:///{tmp_path / 'stoplist.db'}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
+def empty_database_url(request: pytest.FixtureRequest) -> str:
+    """A database without a schema; the test runs once on each kind."""
+    url: str = request.getfixturevalue(f"empty_{request.param}_url")
+    return url
+
+
+@pytest.fixture(scope="session")
+def _clean_databases(postgresql: services.Server) -> Iterator[Lend]:
+    """Lend a clean database for a purpose: of those that are lent at once each has a purpose of its own."""
+    by_purpose: dict[str, CleanDatabase] = {}
+
+    def lend(purpose: str) -> AbstractContextManager[str]:
+        return by_purpose.setdefault(purpose, CleanDatabase(postgresql)).lent()
+
+    yield lend
+    for database in by_purpose.values():
+        database.close()
+
+
+@pytest.fixture(scope="session")
+def _migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite file with the schema and no rows, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "stoplist.db"
+
+    async def make() -> None:
+        async with migrated(f"sqlite:///{path}"):
+            pass
+
+    asyncio.run(make())
+    return path
+
+
+@pytest.fixture
+def postgresql_url(_clean_databases: Lend) -> Iterator[str]:
+    """The URL of a migrated PostgreSQL database without rows, for this test alone."""
+    with _clean_databases("test") as url:
+        yield url
+
+
+@pytest.fixture
+def pooled_url(pgbouncer: poolers.PgBouncer, postgresql_url: str) -> Pooled:
+    """The same by way of PgBouncer."""
+    return pooled(pgbouncer, postgresql_url)
+
+
+@pytest.fixture
+def sqlite_url(_migrated_file: Path, tmp_path: Path) -> str:
+    """The URL of a migrated SQLite file without rows."""
+    return f"sqlite:///{shutil.copy(_migrated_file, tmp_path / 'stoplist.db')}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database; the test runs once on each kind."""
+    """A migrated database without rows; the test runs once on each kind."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
 
 @pytest.fixture(scope="module")
-def module_postgresql_url(postgresql: services.Server, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of an empty PostgreSQL database for all the tests of a module, dropped afterwards."""
-    url = postgresql.fresh_database(request.node.name)
-    yield url
-    postgresql.drop_database(url)
+def module_postgresql_url(_clean_databases: Lend) -> Iterator[str]:
+    """The URL of a migrated PostgreSQL database without rows, for all the tests of a module."""
+    with _clean_databases("module") as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
-def module_pooled_url(
-    pgbouncer: poolers.PgBouncer, postgresql: services.Server, request: pytest.FixtureRequest
-) -> Iterator[Pooled]:
-    """The URL of an empty PostgreSQL database for all the tests of a module by way of PgBouncer."""
-    url = postgresql.fresh_database(f"{request.node.name}_pooled")
-    yield pooled(pgbouncer, url)
-    postgresql.drop_database(url)
+def module_pooled_url(pgbouncer: poolers.PgBouncer, _clean_databases: Lend) -> Iterator[Pooled]:
+    """Another one by way of PgBouncer."""
+    with _clean_databases("pooled module") as url:
+        yield pooled(pgbouncer, url)
 
 
 @pytest.fixture(scope="module")
-def module_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The URL of an SQLite file for all the tests of a module, which does not exist yet."""
-    return f"sqlite:///{tmp_path_factory.mktemp('module') / 'stoplist.db'}"
+def module_sqlite_url(_migrated_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of a migrated SQLite file without rows, for all the tests of a module."""
+    return f"sqlite:///{shutil.copy(_migrated_file, tmp_path_factory.mktemp('module') / 'stoplist.db')}"
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def module_database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database for all the tests of a module, which run once on each kind."""
+    """A migrated database without rows for all the tests of a module, which run once on each kind."""
     url: str = request.getfixturevalue(f"module_{request.param}_url")
     return url
 

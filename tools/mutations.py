@@ -7,6 +7,7 @@ Usage: python tools/mutations.py [--rev REV] [--jobs 2] [--only ID …] [--near]
 """
 
 import argparse
+import fcntl
 import json
 import os
 import queue
@@ -114,6 +115,11 @@ def _options() -> argparse.Namespace:
 def _clone(folder: Path, rev: str) -> Path:
     if not folder.exists():
         _output("git", "clone", "--quiet", "--no-checkout", str(ROOT), str(folder))
+    try:
+        # Held until the program ends: two that change the files of one clone would test each other's mutations.
+        fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SystemExit(f"Another run uses {folder}: wait for it, or name another --folder.") from None
     _output("git", "-C", str(folder), "fetch", "--quiet", "origin")
     _output("git", "-C", str(folder), "checkout", "--quiet", "--force", "--detach", rev)
     _output("make", "--silent", "--directory", str(folder), ".venv/.development")
@@ -190,7 +196,7 @@ def _run(clone: Path, stage: Stage) -> Run:
 
 
 def _outcome(status: int, output: str) -> Run:
-    failed = _FAILED.search(output)
+    failed = _FAILED.search(output, max(0, output.rfind("short test summary info")))
     detail = failed[1] if failed else ""
     if "ERROR collecting" in output:
         return Run(is_noticed=False, error=f"the tests cannot be collected: {detail}")

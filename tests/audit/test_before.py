@@ -30,11 +30,11 @@ _RECORDED = [
 ]
 
 
-def test_rows_of_the_release_before_concern_what_they_name(database_url: str) -> None:
+def test_rows_of_the_release_before_concern_what_they_name(empty_database_url: str) -> None:
     """Organizations, groups, and keys with all that they cover or that a row names: nobody reads of another's."""
 
     async def body() -> None:
-        async with opened(database_url) as database:
+        async with opened(empty_database_url) as database:
             await migrate_to(database, BEFORE)
             for statement in _WAS_THERE:
                 await execute(database, statement)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import Prompt
+from tests.empty_databases import *  # noqa: F403 - fixtures
 
 
 @pytest.fixture

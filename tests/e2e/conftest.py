@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from tests.e2e.running import Place, Server
+from tests.empty_databases import *  # noqa: F403 - fixtures
 from tests.services import postgresql as services
 from tests.services.valkey import Valkey
 
