@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.e2e.pages_browser import heard, listen
+from tests.e2e.pages_browser import record_changes, wait_for_changes
 from tests.e2e.running import PATIENCE_S, Place, Server
 from tests.services.browser import launched
 
@@ -174,7 +174,7 @@ def test_a_button_copies_what_stands_beside_it(window: Window) -> None:
 
     async def watch(shown: Shown) -> None:
         page = shown.page
-        await listen(page)
+        await record_changes(page)
         assert await page.locator(".code").count() == await page.get_by_role("button", name="Copy: ").count() + (
             await page.locator("details:not([open]) .code").count()
         )
@@ -184,7 +184,7 @@ def test_a_button_copies_what_stands_beside_it(window: Window) -> None:
                 for sample in operation["x-codeSamples"]:
                     button = article.get_by_role("button", name=f"Copy: {sample['label']}", exact=True)
                     await button.click()
-                    await heard(page, "button: Copied", "p: Copied")
+                    await wait_for_changes(page, "button: Copied", "p: Copied")
                     assert await page.evaluate("navigator.clipboard.readText()") == sample["source"].rstrip()
         assert shown.complaints == []
 
@@ -195,9 +195,9 @@ def test_where_nothing_may_be_copied_it_is_selected(window: Window) -> None:
     """So that the reader's own keys can copy it."""
 
     async def watch(shown: Shown) -> None:
-        await listen(shown.page)
+        await record_changes(shown.page)
         await shown.page.get_by_role("button", name="Copy: Base address").click()
-        await heard(shown.page, "button: Selected", "p: Selected")
+        await wait_for_changes(shown.page, "button: Selected", "p: Selected")
         assert await shown.page.evaluate("getSelection().toString().trim()") == window.server.base_url
 
     window.look(watch, init="navigator.clipboard.writeText = () => Promise.reject(new Error('no'));")

@@ -1,6 +1,6 @@
-"""The pages in a real browser, before a real server: that each is fit for everybody, on a screen, a phone, in the dark.
+"""Accessibility of every page in a real browser: on a wide screen, at phone width, in light and dark.
 
-What people do on them is in test_pages_at_work.py.
+test_pages_at_work.py covers what people do on the pages.
 """
 
 import re
@@ -12,10 +12,10 @@ from playwright.async_api import Page, expect
 
 from tests.e2e.pages_browser import (
     Site,
+    assert_accessible,
+    assert_printable,
     bearer,
-    faults,
-    fit,
-    fit_on_paper,
+    find_faults,
     get_token,
     link_of,
     opened_site,
@@ -23,7 +23,7 @@ from tests.e2e.pages_browser import (
 )
 from tests.e2e.running import Place
 
-# What browsers and pages do is the same whatever the interpreter.
+# The result does not depend on the interpreter.
 pytestmark = pytest.mark.slow
 
 SECTIONS = {
@@ -35,21 +35,21 @@ SECTIONS = {
     "/settings/people": 5,
     "/settings/account": 2,
 }
-"""Where each part of the pages begins, and how many kinds of page the demo has there at least."""
+"""Start of each section, and the least number of kinds of page that the demo has there."""
 
 LINKS = "all => all.map((one) => one.getAttribute('href'))"
 
 
 @pytest.fixture(scope="module")
 def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """With the demo in it."""
+    """A server with the demo."""
     with opened_site(chromium, Place(tmp_path_factory.mktemp("pages")), "--demo") as opened:
         link_of(opened.place, opened.server, "ann@people.example", "--org", "demo", "--role", "viewer")
         yield opened
 
 
 def kind_of(path: str) -> str:
-    """Paths of one kind differ in ids alone."""
+    """Return the path with placeholders for its ids."""
     path = re.sub(r"svc_ci_\w+", "KEY", path)
     path = re.sub(r"sub_\w+", "SUBMISSION", path)
     path = re.sub(r"grp_\w+", "GROUP", path)
@@ -61,10 +61,10 @@ def kind_of(path: str) -> str:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_every_page_that_links_lead_to_is_fit_for_everybody(site: Site, section: str) -> None:
-    """In light and dark axe finds nothing, nothing is wider than the window, and each title names the thing."""
+def test_every_linked_page_is_accessible(site: Site, section: str) -> None:
+    """Axe finds nothing, nothing overflows, and no two titles are the same."""
 
-    async def watch(page: Page) -> None:
+    async def steps(page: Page) -> None:
         titles: dict[str, str] = {}
         found: list[str] = []
         waiting = [section]
@@ -79,46 +79,46 @@ def test_every_page_that_links_lead_to_is_fit_for_everybody(site: Site, section:
             links = await page.eval_on_selector_all("main a[href^='/']", LINKS)
             waiting += [bare for link in links if (bare := link.partition("?")[0]).startswith(f"{section}/")]
             waiting = [bare for bare in waiting if bare != "/audit/export"]
-            found += await faults(page, kind)
+            found += await find_faults(page, kind)
         assert found == []
         assert len(titles) >= SECTIONS[section], titles
         assert len(set(titles.values())) == len(titles), titles
 
-    site.visit(watch)
+    site.visit(steps)
 
 
-def test_signing_in_is_fit_for_everybody(site: Site) -> None:
-    """The form, its refusal, the page of a link, and of a link that is none."""
+def test_signing_in_is_accessible(site: Site) -> None:
+    """The form, its refusal, a sign-in link, and an invalid link."""
     link = link_of(site.place, site.server, "link@people.example", "--org", "demo", "--role", "viewer")
 
-    async def watch(page: Page) -> None:
+    async def steps(page: Page) -> None:
         await page.goto("/audit")
         await expect(page).to_have_title(re.compile("Sign in"))
-        await fit(page, "sign-in")
+        await assert_accessible(page, "sign-in")
         await sign_in(page, "somebody@people.example", "not the password")
         await expect(page.get_by_label("E-mail address")).to_have_value("somebody@people.example")
         await expect(page.get_by_label("Password")).to_have_value("")
-        await fit(page, "sign-in-refused")
+        await assert_accessible(page, "sign-in-refused")
         await page.goto(link)
         await expect(page.locator("main")).to_contain_text("link@people.example")
-        await fit(page, "sign-in-link")
+        await assert_accessible(page, "sign-in-link")
         await page.goto(link[:-6] + "aaaaaa")
-        await fit(page, "sign-in-link-refused")
+        await assert_accessible(page, "sign-in-link-refused")
 
-    site.arrive(watch)
+    site.visit_signed_out(steps)
 
 
-def test_a_search_is_fit_for_everybody(site: Site) -> None:
-    """With what was found, without, and of what is no address: that one stays typed, with the problem beside it."""
+def test_a_search_is_accessible(site: Site) -> None:
+    """With results, without results, and for an invalid address, which stays in the field beside its problem."""
 
-    async def watch(page: Page) -> None:
+    async def steps(page: Page) -> None:
         for address, name in (("Carla@Example.org", "search-found"), ("nobody@example.org", "search-not-found")):
             await page.goto("/unsubscribes")
-            await page.get_by_label("Why did we not write to her?").fill(address)
+            await page.get_by_label("Search").fill(address)
             await page.get_by_role("button", name="Search").click()
             await expect(page.locator("main")).to_contain_text(address.lower())
-            await fit(page, name)
-        box = page.get_by_label("Why did we not write to her?")
+            await assert_accessible(page, name)
+        box = page.get_by_label("Search")
         await box.fill("not an address")
         await page.get_by_role("button", name="Search").click()
         await expect(box).to_have_attribute("aria-invalid", "true")
@@ -126,38 +126,38 @@ def test_a_search_is_fit_for_everybody(site: Site) -> None:
         await expect(box).to_be_focused()
         await expect(page.locator("#address-problem")).to_be_visible()
         assert "address-problem" in (await box.get_attribute("aria-describedby") or "")
-        await fit(page, "search-refused")
+        await assert_accessible(page, "search-refused")
 
-    site.visit(watch)
+    site.visit(steps)
 
 
-def test_errors_are_fit_for_everybody(site: Site) -> None:
-    """No page at an address, and one that is for others; both say what can be done."""
+def test_errors_are_accessible(site: Site) -> None:
+    """404 and 403."""
     link = link_of(site.place, site.server, "admin@people.example", "--org", "demo", "--role", "admin")
 
     async def nothing(page: Page) -> None:
         answer = await page.goto("/settings/keys/svc_ci_nothing")
         assert answer is not None
         assert answer.status == 404
-        await fit(page, "error-404")
+        await assert_accessible(page, "error-404")
 
     async def others(page: Page) -> None:
         await page.goto(link)
         await page.get_by_label("Password", exact=True).fill("one two three four")
-        await page.get_by_label("The same again").fill("one two three four")
-        await page.get_by_role("button", name="Set the password").click()
+        await page.get_by_label("Repeat password").fill("one two three four")
+        await page.get_by_role("button", name="Set password").click()
         await expect(page.get_by_role("navigation", name="Main")).to_be_visible()
         answer = await page.goto("/settings/people")
         assert answer is not None
         assert answer.status == 403
-        await fit(page, "error-403")
+        await assert_accessible(page, "error-403")
 
     site.visit(nothing)
-    site.arrive(others)
+    site.visit_signed_out(others)
 
 
-def test_an_alarm_is_fit_for_everybody(site: Site) -> None:
-    """A used refresh token that comes back is a banner on the key's page, and a mark in both lists."""
+def test_an_alarm_is_accessible(site: Site) -> None:
+    """A refresh token that is used twice raises a banner on the key's page and a mark in both lists."""
     key = site.place.json("key", "create", "--label", "Reused", "--org", "demo")
     client_id = key["client_id"]
     with site.server.client() as client:
@@ -167,65 +167,63 @@ def test_an_alarm_is_fit_for_everybody(site: Site) -> None:
             answer = client.post("/oauth/token", data=form, auth=(client_id, key["client_secret"]))
             assert answer.status_code == status
 
-    async def watch(page: Page) -> None:
+    async def steps(page: Page) -> None:
         await page.goto(f"/settings/keys/{client_id}")
-        await expect(page.get_by_role("alert")).to_contain_text("A used refresh token was presented again")
-        await fit(page, "key-alarm")
+        await expect(page.get_by_role("alert")).to_contain_text("A refresh token was used twice")
+        await assert_accessible(page, "key-alarm")
         await page.goto("/settings/keys")
         await expect(page.get_by_role("row", name="Reused")).to_contain_text("Alarm")
         await page.goto("/")
         await expect(page.get_by_role("listitem").filter(has_text="Reused")).to_contain_text("Alarm")
 
-    site.visit(watch)
+    site.visit(steps)
 
 
-def test_a_record_and_the_sheet_of_a_key_are_printed_whole(site: Site) -> None:
-    """On paper there are no bars and buttons; of a record, that it is evidence, of what, and who printed it when."""
+def test_a_record_and_partner_instructions_are_printable(site: Site) -> None:
+    """Without navigation and buttons; a record also states who printed it and when."""
 
-    async def watch(page: Page) -> None:
+    async def steps(page: Page) -> None:
         await page.goto("/unsubscribes/demo/email")
         await page.get_by_role("link", name="carla@example.org").click()
         await expect(page.locator("main")).to_contain_text("History")
         await expect(page.locator(".sheet-only")).to_be_hidden()
-        await fit_on_paper(page, "record")
+        await assert_printable(page, "record")
         await page.emulate_media(media="print")
         await expect(page.locator(".sheet-only")).to_contain_text("root@people.example")
         await page.emulate_media(media="screen")
         await page.goto("/settings/keys")
         await page.get_by_role("link", name="Demo", exact=True).click()
-        await page.get_by_role("link", name="Send this to your partner").click()
+        await page.get_by_role("link", name="Partner instructions").click()
         assert "svc_cs_" in await page.locator("#sheet").inner_text()
-        await fit_on_paper(page, "key-sheet")
+        await assert_printable(page, "key-sheet")
 
-    site.visit(watch)
+    site.visit(steps)
 
 
-def test_a_deployment_that_holds_nothing_says_what_to_do_next(
-    chromium: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Each page names the next step and leads there: an organization, then a key, then the first opt-out."""
+def test_an_empty_deployment_names_the_next_step(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each page links to the next step: an organization, then a key, then the first opt-out."""
     place = Place(tmp_path_factory.mktemp("nothing"))
 
-    async def watch(page: Page) -> None:
+    async def steps(page: Page) -> None:
         for path in ("/unsubscribes", "/organizations", "/settings/keys", "/settings/keys/new", "/"):
             await page.goto(path)
             await expect(page.locator(".empty")).to_be_visible()
-            await fit(page, f"empty-{kind_of(path)}")
+            await assert_accessible(page, f"empty-{kind_of(path)}")
         await page.get_by_role("link", name="Create organization").click()
         await page.get_by_label("Name", exact=True).fill("Acme Shoes")
         await page.get_by_label("Slug").fill("acme-shoes")
         await page.get_by_role("button", name="Create organization").click()
-        await expect(page.get_by_role("heading", name="No group yet")).to_be_visible()
-        await fit(page, "empty-organization")
+        await expect(page.get_by_role("heading", name="No groups yet")).to_be_visible()
+        await assert_accessible(page, "empty-organization")
         await page.goto("/")
         await page.get_by_role("link", name="Create API key").click()
         await expect(page).to_have_url(re.compile("/settings/keys/new$"))
         await page.goto("/unsubscribes/acme-shoes/email")
-        await expect(page.get_by_role("heading", name="Nothing recorded yet")).to_be_visible()
-        await fit(page, "empty-feed")
+        await expect(page.get_by_role("heading", name="No opt-outs yet")).to_be_visible()
+        await assert_accessible(page, "empty-feed")
 
     with opened_site(chromium, place) as empty:
-        empty.visit(watch)
+        empty.visit(steps)
         with empty.server.client() as client:
             key = place.json("key", "create", "--label", "First", "--org", "acme-shoes")
             body = {"all_groups": True, "items": [{"address": "first@example.org"}]}
@@ -234,6 +232,6 @@ def test_a_deployment_that_holds_nothing_says_what_to_do_next(
 
         async def first(page: Page) -> None:
             await page.goto("/")
-            await expect(page.locator("figure").first).to_contain_text("Opt-outs a day")
+            await expect(page.locator("figure").first).to_contain_text("Opt-outs per day")
 
         empty.visit(first)

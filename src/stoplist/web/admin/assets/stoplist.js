@@ -1,4 +1,4 @@
-// The pages work without this: it copies text, and nothing else.
+// Adds the copy buttons. The pages work without this script.
 for (const button of document.querySelectorAll("button[data-copies]")) {
   const source = document.getElementById(button.dataset.copies);
   if (!source || !navigator.clipboard) continue;
@@ -10,7 +10,7 @@ for (const button of document.querySelectorAll("button[data-copies]")) {
       button.firstChild.textContent = "Copied";
     } catch {
       getSelection().selectAllChildren(source);
-      button.firstChild.textContent = "Selected: copy it";
+      button.firstChild.textContent = "Selected";
     }
     setTimeout(() => (button.firstChild.textContent = before), 2000);
   });
