@@ -1,4 +1,4 @@
-"""A deployment to be moved: a SQLite file in which every table holds something, and what becomes of it."""
+"""A deployment to copy: a SQLite file with rows in every table, and an empty PostgreSQL target."""
 
 import asyncio
 import sqlite3
@@ -12,7 +12,7 @@ import asyncpg
 from stoplist.db import Database, schema
 from stoplist.db.opening import sqlite_path
 from stoplist.errors import Refused
-from stoplist.maintenance.copy.copy import Copied, Report, Step, copy_deployment
+from stoplist.maintenance.copy.copy import CopyResult, Report, Step, copy_deployment
 from stoplist.oauth.authentication import find_client
 from stoplist.oauth.tokens import issue_pair, rotate_pair
 from stoplist.oauth.usage import Usage
@@ -27,12 +27,12 @@ from tests.unsubscribes.partner import Organization, Place, back, out
 
 LONG_AGO = "2001-09-09T01:46:40Z"
 ADDRESSES = tuple(f"person-{number}@example.org" for number in range(40))
-OWN = ("deployment", "copy_progress")
-"""What each database has for itself."""
+NOT_COPIED = ("deployment", "copy_progress")
+"""The tables that each database keeps for itself."""
 
 
-class HandedOut(NamedTuple):
-    """What partners hold."""
+class Issued(NamedTuple):
+    """The credentials and the cursor that a partner holds."""
 
     access_token: str
     refresh_token: str
@@ -43,8 +43,8 @@ class HandedOut(NamedTuple):
     organization: Organization
 
 
-async def live_in(database: Database, clock: FakeClock) -> HandedOut:
-    """Everything that can happen to a deployment has happened, so that every table holds something."""
+async def fill_every_table(database: Database, clock: FakeClock) -> Issued:
+    """Use the deployment in every way, so that every table has rows."""
     place = Place(database, clock)
     organization = await place.new_organization()
     reminders = await organization.new_group("Erinnerungen für Jürgen; 7:x")
@@ -62,15 +62,15 @@ async def live_in(database: Database, clock: FakeClock) -> HandedOut:
     await make_organization(database, clock, "closed")
     await close_organization(ADMINISTRATOR, database, clock, slug="closed")
     key = await make_key(database, clock, organization.slug, label="a: b; c")
-    await _used(database, clock, key.credential.client_id)
-    await _staffed(database, clock, organization.slug)
+    await _add_usage(database, clock, key.credential.client_id)
+    await _add_staff(database, clock, organization.slug)
     client = await find_client(database, key.credential.client_id)
     assert client is not None
     first = await issue_pair(database, clock, client)
     assert first is not None
     second = await rotate_pair(database, clock, first.refresh_token)
     assert second is not None
-    return HandedOut(
+    return Issued(
         second.access_token,
         second.refresh_token,
         first.refresh_token,
@@ -81,7 +81,7 @@ async def live_in(database: Database, clock: FakeClock) -> HandedOut:
     )
 
 
-async def _staffed(database: Database, clock: FakeClock, org_slug: str) -> None:
+async def _add_staff(database: Database, clock: FakeClock, org_slug: str) -> None:
     staff = StaffFixture(database, clock)
     ann = await staff.create("ann@example.org")
     await set_role(ADMINISTRATOR, database, clock, email=ann.id, org_slug=org_slug, role="admin")
@@ -91,7 +91,7 @@ async def _staffed(database: Database, clock: FakeClock, org_slug: str) -> None:
         await staff.sign_in("nobody@example.org")
 
 
-async def _used(database: Database, clock: FakeClock, client_id: str) -> None:
+async def _add_usage(database: Database, clock: FakeClock, client_id: str) -> None:
     usage = Usage()
     usage.note(client_id, now_ms=clock.now_ms(), is_authenticated=True, error=None, request_id="0" * 24)
     usage.note(client_id, now_ms=clock.now_ms(), is_authenticated=False, error="invalid_client", request_id="1" * 24)
@@ -99,12 +99,12 @@ async def _used(database: Database, clock: FakeClock, client_id: str) -> None:
 
 
 class Move(NamedTuple):
-    """A lived-in deployment, and an empty target."""
+    """A filled source and an empty target."""
 
     source_url: str
     target_url: str
     clock: FakeClock
-    handed_out: HandedOut
+    issued: Issued
 
     @property
     def path(self) -> Path:
@@ -112,8 +112,8 @@ class Move(NamedTuple):
         assert path is not None
         return path
 
-    def copy(self, *, report: Report = lambda _: None, chunk_rows: int = 7, actor: Any = ADMINISTRATOR) -> Copied:
-        """What the operation returns."""
+    def copy(self, *, report: Report = lambda _: None, chunk_rows: int = 7, actor: Any = ADMINISTRATOR) -> CopyResult:
+        """Run the copy, in small chunks."""
         return asyncio.run(
             copy_deployment(
                 actor,
@@ -125,56 +125,56 @@ class Move(NamedTuple):
             )
         )
 
-    def interrupted(self, *, chunk_rows: int = 7, after: int = 8) -> None:
-        """A copy is begun, and ends when it has told of this many steps."""
+    def interrupt(self, *, chunk_rows: int = 7, after: int = 8) -> None:
+        """Begin a copy and end it after this many steps."""
         try:
-            self.copy(report=ends_after(after), chunk_rows=chunk_rows)
+            self.copy(report=interrupt_after(after), chunk_rows=chunk_rows)
         except Interrupted:
             return
-        raise AssertionError("it was not interrupted")
+        raise AssertionError("the copy was not interrupted")
 
-    def change(self, *statements: str) -> None:
-        """Change the source, as a program would that does not know of any copy."""
+    def change_source(self, *statements: str) -> None:
+        """Execute statements in the source, as a program would that does not know of the copy."""
         with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
             for statement in statements:
                 connection.execute(statement)
 
     def change_target(self, *statements: str) -> None:
-        """The same with the target."""
-        asyncio.run(executed(self.target_url, *statements))
+        """Execute statements in the target."""
+        asyncio.run(execute_all(self.target_url, *statements))
 
-    def source(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Every row of every table of the source."""
+    def source_rows(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Return all rows of the source by table."""
         with closing(sqlite3.connect(self.path)) as connection:
             names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             return {
                 name: _sorted(connection.execute(f"SELECT * FROM {name}"))  # noqa: S608
                 for name in names
-                if name not in OWN
+                if name not in NOT_COPIED
             }
 
-    def target(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Every row of every table of the target."""
+    def target_rows(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Return all rows of the target by table."""
         return asyncio.run(_rows(self.target_url))
 
-    def target_is_served(self) -> bool:
-        """Whether a server or a command would work on the target."""
+    def is_target_usable(self) -> bool:
+        """Return whether a server or a command would use the target."""
 
-        async def checked() -> bool:
+        async def check() -> bool:
             async with opened(self.target_url, pool_size=2) as database:
-                known = await schema.read(database)
-                assert known is not None
-                return not known.is_incomplete
+                deployment = await schema.read(database)
+                assert deployment is not None
+                return not deployment.is_incomplete
 
-        return asyncio.run(checked())
+        return asyncio.run(check())
 
 
 class Interrupted(Exception):
-    """What ends a copy at a moment that a test chooses."""
+    """Ends a copy at a moment that a test chooses."""
 
 
-def ends_after(steps: int) -> Report:
-    """A report that lets a copy go on for so many steps."""
+def interrupt_after(steps: int) -> Report:
+    """Return a report function that ends a copy after so many steps."""
     seen: Iterator[int] = iter(range(1, steps))
 
     def report(_: Step) -> None:
@@ -185,21 +185,21 @@ def ends_after(steps: int) -> Report:
 
 
 def make_move(source_url: str, target_url: str) -> Move:
-    """A source that was lived in, and a target as `stoplist migrate` makes it."""
+    """Create a filled source, and a target as `stoplist migrate` creates it."""
 
-    async def made() -> Move:
+    async def make() -> Move:
         clock = FakeClock()
         async with migrated(source_url) as database:
-            handed_out = await live_in(database, clock)
+            issued = await fill_every_table(database, clock)
         async with migrated(target_url, pool_size=2):
             pass
-        return Move(source_url, target_url, clock, handed_out)
+        return Move(source_url, target_url, clock, issued)
 
-    return asyncio.run(made())
+    return asyncio.run(make())
 
 
-async def executed(url: str, *statements: str) -> list[Any]:
-    """What the last of these statements returns."""
+async def execute_all(url: str, *statements: str) -> list[Any]:
+    """Execute the statements and return the rows of the last one."""
     connection = await asyncpg.connect(url)
     try:
         return [await connection.fetch(statement) for statement in statements][-1]
@@ -214,7 +214,7 @@ async def _rows(url: str) -> dict[str, list[tuple[Any, ...]]]:
         return {
             name: _sorted(map(tuple, await connection.fetch(f"SELECT * FROM {name}")))  # noqa: S608
             for (name,) in names
-            if name not in OWN
+            if name not in NOT_COPIED
         }
     finally:
         await connection.close()

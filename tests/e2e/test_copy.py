@@ -110,7 +110,7 @@ def test_no_server_starts_on_a_target_that_is_not_finished(tmp_path: Path, postg
     """It would serve half a list."""
     place = Place(tmp_path, LIMITS_URL="memory:", SECRET_KEY=SECRET_KEY, DATABASE_URL=postgresql_url)
     move = make_move(f"sqlite:///{tmp_path / 'source.db'}", postgresql_url)
-    move.interrupted()
+    move.interrupt()
     with reserve_port() as free:
         refusal = place.refused("serve", "--port", str(free.getsockname()[1]))
     assert "`stoplist copy` has not finished filling this database" in refusal

@@ -1,11 +1,11 @@
-"""What follows a restore: no cursor and no token from before is good any more (docs/interface.md section D1)."""
+"""After a restore, no earlier cursor, token, session or link is valid. Source: docs/interface.md section D1."""
 
 import pytest
 
 from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.db import Database, Transaction
-from stoplist.maintenance.after_restore import Restored, after_restore
+from stoplist.maintenance.after_restore import RestoreResult, after_restore
 from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.credentials import deactivate_credential
 from stoplist.staff.links import person_of_link
@@ -28,8 +28,8 @@ from tests.unsubscribes.partner import Organization, Place, out
 GENERATIONS = sql("SELECT feed_id, generation, head_seq, writes FROM feeds ORDER BY feed_id")
 
 
-async def in_use(place: Place) -> Organization:
-    """Two feeds that hold something."""
+async def feeds_in_use(place: Place) -> Organization:
+    """Return an organization with two feeds that hold records."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org"))
     await organization.on("sms").submit(out("+12025550123"))
@@ -37,28 +37,28 @@ async def in_use(place: Place) -> Organization:
 
 
 @on_each_database
-async def test_every_feed_has_a_new_generation_and_keeps_all_else(database: Database, clock: FakeClock) -> None:
-    """It may be repeated, and gives another generation each time."""
+async def test_every_feed_gets_a_new_generation_and_keeps_its_rows(database: Database, clock: FakeClock) -> None:
+    """The operation may be repeated, and gives a new generation each time."""
     place = Place(database, clock)
-    await in_use(place)
+    await feeds_in_use(place)
     tables = ("unsubscribes", "unsubscribe_versions", "submissions", "feed_days", "organizations", "groups")
     before = await contents(database, *tables)
-    seen = [list(map(tuple, await database.all(GENERATIONS)))]
+    versions = [list(map(tuple, await database.all(GENERATIONS)))]
     for _ in range(2):
-        done = await after_restore(ADMINISTRATOR, database, clock)
-        assert done == Restored(feeds=2, credentials=1)
-        seen.append(list(map(tuple, await database.all(GENERATIONS))))
-    generations = [generation for rows in seen for _, generation, _, _ in rows]
+        result = await after_restore(ADMINISTRATOR, database, clock)
+        assert result == RestoreResult(feeds=2, credentials=1)
+        versions.append(list(map(tuple, await database.all(GENERATIONS))))
+    generations = [generation for rows in versions for _, generation, _, _ in rows]
     assert len(set(generations)) == 6
-    assert {tuple((row[0], row[2], row[3]) for row in rows) for rows in seen} == {
-        tuple((row[0], row[2], row[3]) for row in seen[0])
+    assert {tuple((row[0], row[2], row[3]) for row in rows) for rows in versions} == {
+        tuple((row[0], row[2], row[3]) for row in versions[0])
     }
     assert await contents(database, *tables) == before
 
 
 @on_each_database
 async def test_every_token_of_every_key_is_revoked(database: Database, clock: FakeClock) -> None:
-    """Those of inactive keys too, which stay inactive; new tokens are good."""
+    """Also those of inactive keys, which stay inactive. New tokens are valid."""
     await make_organization(database, clock)
     keys = [await make_key(database, clock) for _ in range(3)]
     pairs = [await make_token(database, clock, key) for key in keys]
@@ -74,9 +74,8 @@ async def test_every_token_of_every_key_is_revoked(database: Database, clock: Fa
 
 @on_each_database
 async def test_the_audit_says_who_restored_when_and_how_much(database: Database, clock: FakeClock) -> None:
-    """One row."""
     place = Place(database, clock)
-    await in_use(place)
+    await feeds_in_use(place)
     clock.advance(5)
     await after_restore(ADMINISTRATOR, database, clock)
     row = (await audit_rows(database))[-1]
@@ -87,9 +86,9 @@ async def test_the_audit_says_who_restored_when_and_how_much(database: Database,
 
 
 @on_each_database
-async def test_it_takes_an_administrator(database: Database, clock: FakeClock) -> None:
-    """Nobody else may make every partner read anew."""
-    await in_use(Place(database, clock))
+async def test_only_an_administrator_may_run_it(database: Database, clock: FakeClock) -> None:
+    """It makes every partner read everything again."""
+    await feeds_in_use(Place(database, clock))
     before = await contents(database, "feeds", "clients")
     partner = Actor(kind="client", id="svc_ci_x", may=frozenset(("read", "unsubscribe", "resubscribe")))
     for actor in (STRANGER, partner):
@@ -98,11 +97,11 @@ async def test_it_takes_an_administrator(database: Database, clock: FakeClock) -
 
 
 @on_each_database
-async def test_it_is_done_whole_or_not_at_all(
+async def test_it_happens_completely_or_not_at_all(
     database: Database, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Feeds whose tokens live on, or the other way round, would be worse than either."""
-    await in_use(Place(database, clock))
+    """New generations without revoked tokens, or the reverse, would be worse than either."""
+    await feeds_in_use(Place(database, clock))
     before = await contents(database, "feeds", "clients", "audit")
 
     async def fails(transaction: Transaction, *_: object, **__: object) -> None:
@@ -115,13 +114,13 @@ async def test_it_is_done_whole_or_not_at_all(
 
 
 @on_each_database
-async def test_nobody_is_signed_in_any_more_and_no_link_is_good(database: Database) -> None:
-    """Sessions that were ended since the backup would live again, links that were used be good again."""
+async def test_sessions_and_links_are_invalid_afterwards(database: Database) -> None:
+    """Otherwise sessions ended since the backup and links used since would be valid again."""
     staff = StaffFixture(database)
     await staff.create("ann@example.org")
     session_token = await staff.session("ann@example.org")
-    made = await staff.invite("bob@example.org")
+    invited = await staff.invite("bob@example.org")
     await after_restore(ADMINISTRATOR, database, staff.clock)
     assert not await staff.is_alive(session_token)
-    assert await person_of_link(database, staff.clock, made.link_token) is None
+    assert await person_of_link(database, staff.clock, invited.link_token) is None
     assert await staff.is_alive(await staff.session("ann@example.org"))

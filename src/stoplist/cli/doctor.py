@@ -1,4 +1,4 @@
-"""`stoplist doctor`: examines the installation, and changes nothing."""
+"""`stoplist doctor`: examines the installation without changing it."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ import msgspec
 
 from stoplist.cli.context import ENV_FILE, data_dir_option
 from stoplist.cli.printing import json_option, print_json, print_line
-from stoplist.maintenance.doctor.checks import examine
+from stoplist.maintenance.doctor.checks import run_checks
 from stoplist.maintenance.doctor.finding import WRONG, Finding
 
 
@@ -19,10 +19,11 @@ from stoplist.maintenance.doctor.finding import WRONG, Finding
 def command(data_dir: str | None, as_json: bool) -> None:
     """Examine the installation: settings, database, clock, files, certificate, limit store.
 
-    One line a check: ok, warning, wrong (and what would be right) or not checked. Exit status 1 when something is
-    wrong. Nothing is changed; servers may run meanwhile. To be run as the server's account, with its settings.
+    Prints one line per check: ok, warning, wrong (with what would be right) or not checked. The exit status is 1 if
+    something is wrong. Nothing is changed, and servers may run meanwhile. Run this as the account of the server, with
+    its settings.
     """
-    findings = asyncio.run(examine(os.environ, env_file=ENV_FILE, data_dir=data_dir))
+    findings = asyncio.run(run_checks(os.environ, env_file=ENV_FILE, data_dir=data_dir))
     if as_json:
         print_json([msgspec.to_builtins(finding) for finding in findings])
     else:

@@ -100,19 +100,19 @@ class Postgresql:
     async def one(self, query: Query, **values: Any) -> Row | None:
         with translated_errors():
             async with self._small_pool.acquire() as connection:
-                return await connection.fetchrow(query.postgresql, *_in_order(query, values))
+                return await connection.fetchrow(query.postgresql, *_arguments(query, values))
 
     @_retried_after_deadlock
     async def one_large(self, query: Query, **values: Any) -> Row | None:
         with translated_errors():
             async with self._heavy.slot(), self._feed_pool.acquire() as connection:
-                return await connection.fetchrow(query.postgresql, *_in_order(query, values))
+                return await connection.fetchrow(query.postgresql, *_arguments(query, values))
 
     @_retried_after_deadlock
     async def all(self, query: Query, **values: Any) -> list[Row]:
         with translated_errors():
             async with self._small_pool.acquire() as connection:
-                return await connection.fetch(query.postgresql, *_in_order(query, values))  # type: ignore[no-any-return]
+                return await connection.fetch(query.postgresql, *_arguments(query, values))  # type: ignore[no-any-return]
 
     async def slices(self, query: Query, **values: Any) -> AsyncGenerator[list[Row], None]:
         # asyncpg decodes the rows as they arrive from the socket, so reading does not block the loop.
@@ -208,13 +208,13 @@ class _Transaction:
         self._connection = connection
 
     async def one(self, query: Query, **values: Any) -> Row | None:
-        return await self._connection.fetchrow(query.postgresql, *_in_order(query, values))
+        return await self._connection.fetchrow(query.postgresql, *_arguments(query, values))
 
     async def all(self, query: Query, **values: Any) -> list[Row]:
-        return await self._connection.fetch(query.postgresql, *_in_order(query, values))  # type: ignore[no-any-return]
+        return await self._connection.fetch(query.postgresql, *_arguments(query, values))  # type: ignore[no-any-return]
 
     async def run(self, query: Query, **values: Any) -> int:
-        status: str = await self._connection.execute(query.postgresql, *_in_order(query, values))
+        status: str = await self._connection.execute(query.postgresql, *_arguments(query, values))
         return int(status.rsplit(" ", 1)[-1])
 
     async def pause(self) -> None:
@@ -299,5 +299,5 @@ async def _roll_back(connection: Any) -> None:
         end(connection)
 
 
-def _in_order(query: Query, values: dict[str, Any]) -> list[Any]:
+def _arguments(query: Query, values: dict[str, Any]) -> list[Any]:
     return [values[name] for name in query.parameters]

@@ -1,7 +1,7 @@
-"""What has to follow a restore: the database has gone back in time, and nobody may go on as if it had not.
+"""Invalidates what was issued before a restore, which takes the database back in time.
 
-Cursors given out since the backup would skip what is written anew under the numbers they have seen; tokens revoked
-since would live again, and so would sessions that were ended and links that were used.
+Cursors issued since the backup would skip changes that reuse numbers they have already seen. Tokens revoked since the
+backup would be valid again, and so would ended sessions and used links.
 Source: docs/interface.md section D1, After a restore.
 """
 
@@ -16,22 +16,22 @@ from stoplist.staff.cleanup import delete_links_and_sessions
 from stoplist.unsubscribes.feed import renew_generations
 
 
-class Restored(NamedTuple):
-    """How many feeds have a new generation, and of how many credentials every token was revoked."""
+class RestoreResult(NamedTuple):
+    """The number of feeds with a new generation, and of credentials whose tokens were revoked."""
 
     feeds: int
     credentials: int
 
 
-async def after_restore(actor: Actor, database: Database, clock: Clock) -> Restored:
-    """Every cursor, token, session and link given out before is refused from now on; in one step, and repeatable."""
+async def after_restore(actor: Actor, database: Database, clock: Clock) -> RestoreResult:
+    """Invalidate every cursor, token, session and link issued so far, in one transaction. May be repeated."""
     actor.require_administrator()
     now_ms = clock.now_ms()
 
-    async def renew(transaction: Transaction) -> Restored:
-        done = Restored(await renew_generations(transaction), await revoke_everything(transaction))
+    async def renew(transaction: Transaction) -> RestoreResult:
+        result = RestoreResult(await renew_generations(transaction), await revoke_everything(transaction))
         await delete_links_and_sessions(transaction)
-        await trail.record(transaction, actor, "database.restored", "database", at_ms=now_ms, **done._asdict())
-        return done
+        await trail.record(transaction, actor, "database.restored", "database", at_ms=now_ms, **result._asdict())
+        return result
 
     return await database.write(renew)

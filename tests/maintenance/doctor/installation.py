@@ -1,4 +1,4 @@
-"""What the doctor is shown: settings, and findings by the name of their check."""
+"""Helpers for the doctor's tests: settings of an installation, and findings by check."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,16 +8,16 @@ from stoplist.settings import Settings, load
 
 
 def settings(folder: Path, **variables: str) -> Settings:
-    """The settings that these variables make, given without their prefix; the data folder is `data` in `folder`."""
+    """Return the settings of these variables, given without prefix; the data folder is `data` in `folder`."""
     texts = {"DATA_DIR": str(folder / "data")} | variables
     return load({f"STOPLIST_{name}": text for name, text in texts.items()}, env_file=folder / ".env")
 
 
 def statuses(findings: Iterable[Finding]) -> dict[str, str]:
-    """The status of each check; of several findings of one check the last."""
+    """Return the status by check; of several findings of one check, the last."""
     return {finding.check: finding.status for finding in findings}
 
 
 def texts(findings: Iterable[Finding], status: str) -> str:
-    """What is said of all that has this status."""
+    """Return the texts of all findings with this status, one per line."""
     return "\n".join(finding.text for finding in findings if finding.status == status)

@@ -1,4 +1,4 @@
-"""The database as the doctor sees it."""
+"""The doctor's checks of the database."""
 
 import asyncio
 import os
@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from stoplist.db.schema import Deployment, load_migrations, migrate
-from stoplist.maintenance.doctor.assessments import of_connections, of_deployment, of_durability, of_offset, of_role
-from stoplist.maintenance.doctor.database import DatabaseExamination, database
+from stoplist.maintenance.doctor.assessments import (
+    assess_clock_offset,
+    assess_connections,
+    assess_deployment,
+    assess_durability,
+    assess_role,
+)
+from stoplist.maintenance.doctor.database import DatabaseFindings, database
 from tests.builders import execute, migrated, opened
 from tests.maintenance.doctor.installation import settings, statuses, texts
 
@@ -18,58 +24,58 @@ NEWEST = load_migrations()[-1].number
 REST = ("schema", "environment", "copy", "role", "durability", "clock", "connections")
 
 
-def examined(folder: Path, url: str, *, is_environment_set: bool = True, **variables: str) -> DatabaseExamination:
-    known = settings(folder, DATABASE_URL=url, **variables)
-    return asyncio.run(database(known, is_environment_set=is_environment_set))
+def check(folder: Path, url: str, *, is_environment_set: bool = True, **variables: str) -> DatabaseFindings:
+    configured = settings(folder, DATABASE_URL=url, **variables)
+    return asyncio.run(database(configured, is_environment_set=is_environment_set))
 
 
-def make(url: str, *statements: str) -> None:
+def create_database(url: str, *statements: str) -> None:
     async def body() -> None:
-        async with migrated(url) as known:
+        async with migrated(url) as target:
             for statement in statements:
-                await execute(known, statement)
+                await execute(target, statement)
 
     asyncio.run(body())
 
 
-def test_a_database_of_this_release_is_right(tmp_path: Path, database_url: str) -> None:
+def test_a_database_of_this_release_is_ok(tmp_path: Path, database_url: str) -> None:
     """The tests' PostgreSQL runs without fsync, which is noticed."""
-    make(database_url)
-    found = examined(tmp_path, database_url)
+    create_database(database_url)
+    result = check(tmp_path, database_url)
     is_sqlite = database_url.startswith("sqlite")
-    by_check = statuses(found.findings)
+    by_check = statuses(result.findings)
     assert list(by_check) == ["database", *REST]
     assert [check for check, status in by_check.items() if status == "wrong"] == ([] if is_sqlite else ["durability"])
-    assert ("fsync = off, full_page_writes = off" in texts(found.findings, "wrong")) == (not is_sqlite)
-    assert not found.holds_feeds
+    assert ("fsync = off, full_page_writes = off" in texts(result.findings, "wrong")) == (not is_sqlite)
+    assert not result.holds_feeds
 
 
-def test_an_empty_place_is_told_with_the_command_that_helps(tmp_path: Path, database_url: str) -> None:
-    """And it is still empty afterwards."""
-    found = examined(tmp_path, database_url)
-    assert "`stoplist migrate`" in texts(found.findings, "wrong")
+def test_a_missing_schema_is_reported_with_the_remedy(tmp_path: Path, database_url: str) -> None:
+    """The check creates nothing."""
+    result = check(tmp_path, database_url)
+    assert "`stoplist migrate`" in texts(result.findings, "wrong")
     assert not (tmp_path / "stoplist.db").exists()
 
 
-def test_a_database_that_cannot_be_reached_is_told_without_its_password(tmp_path: Path) -> None:
-    """Every check that needs it is not done."""
-    found = examined(tmp_path, "postgresql://stoplist:hush@127.0.0.1:1/none")
-    assert statuses(found.findings) == {"database": "wrong"} | dict.fromkeys(REST, "not checked")
-    assert "STOPLIST_DATABASE_URL" in found.findings[0].text
-    assert "hush" not in found.findings[0].text
+def test_an_unreachable_database_is_reported_without_its_password(tmp_path: Path) -> None:
+    """Every check that needs it is skipped."""
+    result = check(tmp_path, "postgresql://stoplist:hush@127.0.0.1:1/none")
+    assert statuses(result.findings) == {"database": "wrong"} | dict.fromkeys(REST, "not checked")
+    assert "STOPLIST_DATABASE_URL" in result.findings[0].text
+    assert "hush" not in result.findings[0].text
 
 
 @pytest.mark.parametrize("content", [b"", b"no database " * 100])
-def test_a_file_that_is_no_database_is_told(tmp_path: Path, sqlite_url: str, content: bytes) -> None:
-    """Without a traceback, and without making it one."""
+def test_a_file_that_is_not_a_database_is_wrong(tmp_path: Path, sqlite_url: str, content: bytes) -> None:
+    """Without a traceback, and without changing the file."""
     (tmp_path / "stoplist.db").write_bytes(content)
-    assert examined(tmp_path, sqlite_url).findings[0].status == "wrong"
+    assert check(tmp_path, sqlite_url).findings[0].status == "wrong"
     assert (tmp_path / "stoplist.db").read_bytes() == content
 
 
 def test_nothing_is_written(tmp_path: Path, sqlite_url: str) -> None:
-    """Neither the file nor the log that a killed server left."""
-    make(sqlite_url)
+    """Neither to the file nor to the log that a killed server left."""
+    create_database(sqlite_url)
     path = tmp_path / "stoplist.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_autocheckpoint=0").fetchall()
@@ -79,69 +85,69 @@ def test_nothing_is_written(tmp_path: Path, sqlite_url: str) -> None:
     (tmp_path / "stoplist.db-wal").write_bytes(log)
     path.write_bytes(content)
     os.utime(path, (1, 1))
-    assert statuses(examined(tmp_path, sqlite_url).findings)["schema"] == "ok"
+    assert statuses(check(tmp_path, sqlite_url).findings)["schema"] == "ok"
     assert (path.read_bytes(), path.stat().st_mtime) == (content, 1)
     assert (tmp_path / "stoplist.db-wal").read_bytes() == log
 
 
-def test_a_file_that_is_not_in_wal_mode_is_worth_a_look(tmp_path: Path, sqlite_url: str) -> None:
-    """A server turns it; another program may have turned it back while one runs."""
-    make(sqlite_url)
+def test_a_file_not_in_wal_mode_gives_a_warning(tmp_path: Path, sqlite_url: str) -> None:
+    """A server switches the mode at startup; another program may have switched it back since."""
+    create_database(sqlite_url)
     with closing(sqlite3.connect(tmp_path / "stoplist.db")) as connection:
         connection.execute("PRAGMA journal_mode=DELETE").fetchall()
-    assert statuses(examined(tmp_path, sqlite_url).findings)["durability"] == "warning"
+    assert statuses(check(tmp_path, sqlite_url).findings)["durability"] == "warning"
 
 
 def test_a_feed_makes_the_secret_key_needed(tmp_path: Path, database_url: str) -> None:
     """Somebody may hold a cursor."""
-    make(database_url, "INSERT INTO feeds VALUES (17, 1, 'email', 'first', 0, 0)")
-    assert examined(tmp_path, database_url).holds_feeds
+    create_database(database_url, "INSERT INTO feeds VALUES (17, 1, 'email', 'first', 0, 0)")
+    assert check(tmp_path, database_url).holds_feeds
 
 
-def test_a_copy_that_is_not_finished_is_wrong(tmp_path: Path, database_url: str) -> None:
-    """It is the only fault, and the schema is not blamed."""
-    make(database_url, "INSERT INTO copy_progress VALUES ('feeds', 1, 1, 1)")
-    by_check = statuses(examined(tmp_path, database_url).findings)
+def test_an_unfinished_copy_is_wrong(tmp_path: Path, database_url: str) -> None:
+    """It is the only fault; the schema is ok."""
+    create_database(database_url, "INSERT INTO copy_progress VALUES ('feeds', 1, 1, 1)")
+    by_check = statuses(check(tmp_path, database_url).findings)
     assert (by_check["copy"], by_check["schema"]) == ("wrong", "ok")
 
 
 def test_a_schema_of_the_first_release_has_no_feeds(tmp_path: Path, database_url: str) -> None:
-    """It is old, and looking at it fails nowhere."""
+    """It is old, but the checks do not fail."""
 
     async def body() -> None:
-        async with opened(database_url) as known:
-            await migrate(known, environment="development", now_ms=0, migrations=load_migrations()[:1])
+        async with opened(database_url) as target:
+            await migrate(target, environment="development", now_ms=0, migrations=load_migrations()[:1])
 
     asyncio.run(body())
-    found = examined(tmp_path, database_url)
-    assert statuses(found.findings)["schema"] == "wrong"
-    assert "`stoplist migrate`" in texts(found.findings, "wrong")
+    result = check(tmp_path, database_url)
+    assert statuses(result.findings)["schema"] == "wrong"
+    assert "`stoplist migrate`" in texts(result.findings, "wrong")
 
 
 def test_the_other_environment_is_wrong_only_if_one_is_set(tmp_path: Path, sqlite_url: str) -> None:
     """Servers may be started with `--environment`."""
-    make(sqlite_url)
-    wrong = examined(tmp_path, sqlite_url, ENVIRONMENT="production")
+    create_database(sqlite_url)
+    wrong = check(tmp_path, sqlite_url, ENVIRONMENT="production")
     assert statuses(wrong.findings)["environment"] == "wrong"
-    unset = examined(tmp_path, sqlite_url, ENVIRONMENT="production", is_environment_set=False)
+    unset = check(tmp_path, sqlite_url, ENVIRONMENT="production", is_environment_set=False)
     assert statuses(unset.findings)["environment"] == "warning"
-    assert statuses(examined(tmp_path, sqlite_url).findings)["environment"] == "ok"
+    assert statuses(check(tmp_path, sqlite_url).findings)["environment"] == "ok"
 
 
-def test_a_release_that_is_shut_out_is_told(tmp_path: Path) -> None:
-    """By a schema that a newer one made; one that lets it in is right."""
+def test_an_excluded_release_is_wrong(tmp_path: Path) -> None:
+    """A newer schema may exclude this release; one that allows it is ok."""
     for oldest, status in (("99.0.0", "wrong"), ("0.1.0", "ok")):
-        known = Deployment("development", NEWEST + 1, oldest)
-        assert of_deployment(known, settings(tmp_path), is_environment_set=False)[0].status == status
+        deployment = Deployment("development", NEWEST + 1, oldest)
+        assert assess_deployment(deployment, settings(tmp_path), is_environment_set=False)[0].status == status
 
 
 @pytest.mark.parametrize(
     ("offset_ms", "status"),
     [(0, "ok"), (1_000, "ok"), (-1_001, "warning"), (5_000, "warning"), (5_001, "wrong"), (-3_600_000, "wrong")],
 )
-def test_clocks_that_are_apart_are_told(offset_ms: int, status: str) -> None:
-    """In which direction, too."""
-    finding = of_offset(offset_ms)
+def test_a_clock_offset_is_reported(offset_ms: int, status: str) -> None:
+    """With its direction."""
+    finding = assess_clock_offset(offset_ms)
     assert finding.status == status
     assert ("behind" in finding.text) == (offset_ms < 0)
 
@@ -150,37 +156,38 @@ def test_clocks_that_are_apart_are_told(offset_ms: int, status: str) -> None:
 def test_each_setting_that_loses_commits_is_wrong(name: str) -> None:
     """All are on by default; a remote synchronous_commit is as good as on."""
     facts = {"synchronous_commit": "remote_apply", "fsync": "on", "full_page_writes": "on"}
-    assert of_durability(facts).status == "ok"
-    wrong = of_durability(facts | {name: "off"})
+    assert assess_durability(facts).status == "ok"
+    wrong = assess_durability(facts | {name: "off"})
     assert wrong.status == "wrong"
     assert f"{name} = off" in wrong.text
 
 
-def test_what_takes_no_writes_is_wrong() -> None:
+def test_a_server_that_takes_no_writes_is_wrong() -> None:
     """A standby, or a database that is read-only by default."""
-    assert of_role({"is_standby": False, "is_read_only": False}).status == "ok"
-    assert "standby" in texts([of_role({"is_standby": True, "is_read_only": True})], "wrong")
-    assert "read-only" in texts([of_role({"is_standby": False, "is_read_only": True})], "wrong")
+    assert assess_role({"is_standby": False, "is_read_only": False}).status == "ok"
+    assert "standby" in texts([assess_role({"is_standby": True, "is_read_only": True})], "wrong")
+    assert "read-only" in texts([assess_role({"is_standby": False, "is_read_only": True})], "wrong")
 
 
 @pytest.mark.parametrize(("pool", "workers", "status"), [("20", "4", "ok"), ("97", "1", "ok"), ("49", "2", "wrong")])
-def test_all_pools_must_fit_into_what_postgresql_takes(tmp_path: Path, pool: str, workers: str, status: str) -> None:
-    """97 of the default 100; behind a pooler the number is the pooler's affair."""
-    known = settings(tmp_path, DATABASE_POOL=pool, WORKERS=workers)
-    assert of_connections(known, 97).status == status
+def test_all_pools_must_fit_into_postgresqls_limit(tmp_path: Path, pool: str, workers: str, status: str) -> None:
+    """97 of the default 100 connections; behind a pooler the limit is the pooler's."""
+    direct = settings(tmp_path, DATABASE_POOL=pool, WORKERS=workers)
+    assert assess_connections(direct, 97).status == status
     pooled = settings(tmp_path, DATABASE_POOL=pool, WORKERS=workers, DATABASE_PREPARED="off")
-    assert of_connections(pooled, 97).status == "not checked"
+    assert assess_connections(pooled, 97).status == "not checked"
 
 
 def test_a_pool_too_big_for_the_real_postgresql_is_wrong(tmp_path: Path, postgresql_url: str) -> None:
-    """The number is asked of the server."""
-    make(postgresql_url)
-    assert statuses(examined(tmp_path, postgresql_url, DATABASE_POOL="2").findings)["connections"] == "ok"
-    assert statuses(examined(tmp_path, postgresql_url, DATABASE_POOL="1000").findings)["connections"] == "wrong"
+    """The limit is read from the server."""
+    create_database(postgresql_url)
+    assert statuses(check(tmp_path, postgresql_url, DATABASE_POOL="2").findings)["connections"] == "ok"
+    assert statuses(check(tmp_path, postgresql_url, DATABASE_POOL="1000").findings)["connections"] == "wrong"
 
 
-def test_a_postgresql_that_may_only_be_read_is_wrong(tmp_path: Path, postgresql_url: str) -> None:
+def test_a_read_only_postgresql_is_wrong(tmp_path: Path, postgresql_url: str) -> None:
     """As an administrator sets it while a database is being moved."""
     read_only = "format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database())"
-    make(postgresql_url, f"DO $$ BEGIN EXECUTE {read_only}; END $$")
-    assert "wrong" in {statuses(examined(tmp_path, postgresql_url).findings)[check] for check in ("database", "role")}
+    create_database(postgresql_url, f"DO $$ BEGIN EXECUTE {read_only}; END $$")
+    by_check = statuses(check(tmp_path, postgresql_url).findings)
+    assert "wrong" in {by_check[name] for name in ("database", "role")}

@@ -1,4 +1,4 @@
-"""What the operating system knows, as the doctor reads it."""
+"""The doctor's checks of the operating system."""
 
 import resource
 import shutil
@@ -8,7 +8,14 @@ from typing import NamedTuple
 import pytest
 
 from stoplist.maintenance.doctor import files
-from stoplist.maintenance.doctor.files import disk_room, file_modes, file_system, file_system_of, open_files, room
+from stoplist.maintenance.doctor.files import (
+    assess_disk_space,
+    disk_space,
+    file_modes,
+    file_system,
+    file_system_of,
+    open_files,
+)
 from tests.maintenance.doctor.installation import settings, texts
 
 GIB = 1 << 30
@@ -24,7 +31,7 @@ MOUNTS = """\
 
 
 class Usage(NamedTuple):
-    """What `shutil.disk_usage` answers."""
+    """The result of `shutil.disk_usage`."""
 
     total: int
     used: int
@@ -44,39 +51,41 @@ class Usage(NamedTuple):
     ],
 )
 def test_a_disk_needs_a_gibibyte_and_five_percent(total: int, free: int, status: str) -> None:
-    """Whichever is more; the text names the folder."""
-    finding = room(Path("/var/lib/stoplist"), total=total, free=free)
+    """Whichever is more. The text names the folder."""
+    finding = assess_disk_space(Path("/var/lib/stoplist"), total=total, free=free)
     assert finding.status == status
     assert "/var/lib/stoplist" in finding.text
 
 
-def test_the_disks_of_data_and_database_are_both_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each by its own folder; one that is not there is said to be so."""
+def test_the_disks_of_data_and_database_are_both_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing folder is reported as not checked."""
     known = settings(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/db/stoplist.db")
-    asked: list[Path] = []
+    checked: list[Path] = []
 
     def usage(folder: Path) -> Usage:
-        asked.append(folder)
+        checked.append(folder)
         if folder.name == "db":
             raise FileNotFoundError(2, "No such file or directory")
         return Usage(100 * GIB, 0, 50 * GIB)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
-    assert [found.status for found in disk_room(known)] == ["ok", "not checked"]
-    assert asked == [tmp_path / "data", tmp_path / "db"]
+    assert [finding.status for finding in disk_space(known)] == ["ok", "not checked"]
+    assert checked == [tmp_path / "data", tmp_path / "db"]
 
 
 def test_the_disk_of_postgresql_is_not_checked(tmp_path: Path) -> None:
-    """It is another machine's, perhaps."""
+    """It may be on another machine."""
     tmp_path.joinpath("data").mkdir()
-    assert next(iter(reversed(list(disk_room(settings(tmp_path, DATABASE_URL=PG)))))).status == "not checked"
+    assert next(iter(reversed(list(disk_space(settings(tmp_path, DATABASE_URL=PG)))))).status == "not checked"
 
 
 @pytest.fixture
 def reachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that any account may go to, as far as the doctor sees."""
-    others = files._others
-    monkeypatch.setattr(files, "_others", lambda path: 0o5 if path in tmp_path.parents else others(path))
+    """Return a folder that any account can reach, as far as the doctor sees."""
+    mode_of_others = files._mode_of_others
+    monkeypatch.setattr(
+        files, "_mode_of_others", lambda path: 0o5 if path in tmp_path.parents else mode_of_others(path)
+    )
     tmp_path.chmod(0o755)
     (tmp_path / "data").mkdir()
     return tmp_path
@@ -84,8 +93,10 @@ def reachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ["stoplist.db", "stoplist.db-wal", "secret.key", "server-key.pem", "ca-key.pem"])
 @pytest.mark.parametrize(("mode", "status"), [(0o600, "ok"), (0o640, "ok"), (0o604, "wrong"), (0o602, "wrong")])
-def test_files_of_the_data_folder_are_not_for_others(reachable: Path, name: str, mode: int, status: str) -> None:
-    """The group may be let in on purpose; the text is the command that helps."""
+def test_files_of_the_data_folder_must_not_be_open_to_others(
+    reachable: Path, name: str, mode: int, status: str
+) -> None:
+    """The group may have access on purpose. The text has the command that fixes the mode."""
     path = reachable / "data" / name
     path.touch()
     path.chmod(mode)
@@ -94,23 +105,23 @@ def test_files_of_the_data_folder_are_not_for_others(reachable: Path, name: str,
     assert (f"`chmod o-rwx {path}`" in finding.text) == (status == "wrong")
 
 
-def test_files_that_variables_name_are_not_for_others(reachable: Path) -> None:
+def test_files_named_by_variables_must_not_be_open_to_others(reachable: Path) -> None:
     """The TLS key, the files of secrets, and a `.env` that holds one."""
     paths = {name: reachable / name for name in ("key.pem", "secret", "database", "limits", "env")}
     for path in paths.values():
         path.touch(0o644)
     known = settings(reachable, TLS_KEY=str(paths["key.pem"]))
-    given = {
+    variables = {
         "STOPLIST_SECRET_KEY_FILE": str(paths["secret"]),
         "STOPLIST_DATABASE_URL_FILE": str(paths["database"]),
         "STOPLIST_LIMITS_URL_FILE": str(paths["limits"]),
     }
-    text = file_modes(known, given, paths["env"]).text
+    text = file_modes(known, variables, paths["env"]).text
     assert all(str(path) in text for path in paths.values())
 
 
-def test_a_closed_folder_protects_what_is_in_it(reachable: Path) -> None:
-    """As the data folder is made: nobody reaches a file through it, whatever the file's mode."""
+def test_a_closed_folder_protects_its_files(reachable: Path) -> None:
+    """Nobody can reach a file through it, whatever the file's mode."""
     (reachable / "data" / "secret.key").touch(0o644)
     assert file_modes(settings(reachable), {}, None).status == "wrong"
     reachable.chmod(0o700)
@@ -130,15 +141,15 @@ def test_a_closed_folder_protects_what_is_in_it(reachable: Path) -> None:
     ],
 )
 def test_the_file_system_is_that_of_the_innermost_mount(folder: str, kind: str) -> None:
-    """By whole names of folders; a space in one is written as an octal number."""
+    """Folders are compared by whole names; a space in one is written as an octal number."""
     assert file_system_of(Path(folder), MOUNTS) == kind
 
 
 @pytest.mark.parametrize(("kind", "status"), [("ext4", "ok"), ("nfs4", "wrong"), ("fuse.sshfs", "wrong")])
-def test_sqlite_belongs_on_a_disk_of_this_machine(
+def test_sqlite_must_be_on_a_local_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, status: str
 ) -> None:
-    """Its locks do not hold on a network."""
+    """SQLite's locks do not work on a network file system."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"22 1 254:1 / / rw shared:1 - {kind} /dev/x rw\n")
     monkeypatch.setattr(files, "_MOUNTS", mounts)
@@ -152,7 +163,7 @@ def test_sqlite_belongs_on_a_disk_of_this_machine(
     ("hard", "status"), [(4_096, "ok"), (4_095, "wrong"), (1_024, "wrong"), (resource.RLIM_INFINITY, "ok")]
 )
 def test_a_server_needs_thousands_of_open_files(monkeypatch: pytest.MonkeyPatch, hard: int, status: str) -> None:
-    """The hard limit counts: a server raises its own soft one."""
+    """The hard limit counts: a server raises its own soft limit."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, hard))
     finding = open_files()
     assert finding.status == status

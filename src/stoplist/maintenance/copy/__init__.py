@@ -1,5 +1,5 @@
-"""The two ends of `stoplist copy`: a SQLite file that is read, and a PostgreSQL database that is filled by COPY.
+"""`stoplist copy`: reads a SQLite file and fills a PostgreSQL database by COPY.
 
-Beside the drivers, not in them: whole tables go through, whichever there are, so the statements are made from the
-catalogue. Source: docs/interface.md section D9.
+Not part of the drivers: it copies whole tables, whichever exist, with statements generated from the catalogue.
+Source: docs/interface.md section D9.
 """

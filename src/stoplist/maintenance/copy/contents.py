@@ -1,8 +1,9 @@
-"""What a table holds, reckoned up alike in Python and in PostgreSQL; and which values PostgreSQL would not take.
+"""Row counts and digests of a table, the same in Python and in PostgreSQL; and values that PostgreSQL cannot store.
 
-The digest of a table is the sum of its rows' digests, so that it does not depend on their order. A row's is the first
-64 bits of SHA-256 over its values as one text: an integer up to a semicolon, a text or hexadecimal bytes after their
-length and a colon, of NULL the semicolon or colon alone. So no two rows look alike. It takes each side 2 to 3 µs a row.
+The digest of a table is the sum of its rows' digests, so it does not depend on their order. The digest of a row is the
+first 64 bits of SHA-256 over its values as one text: an integer and a semicolon; a text or hexadecimal bytes after
+their length and a colon; for NULL the semicolon or colon alone. So different rows have different texts. This takes 2
+to 3 µs a row on each side.
 """
 
 import sys
@@ -18,7 +19,7 @@ _MODULUS = 2**63
 
 
 class Column(NamedTuple):
-    """A column of the target; `kind` is PostgreSQL's name of its type."""
+    """A column of the target; `kind` is PostgreSQL's name for its type."""
 
     name: str
     kind: str
@@ -27,7 +28,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of the target, with the tables that its rows refer to."""
+    """A table of the target, and the tables that its rows refer to."""
 
     name: str
     columns: tuple[Column, ...]
@@ -35,60 +36,60 @@ class Table(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a table was copied: its last rowid in the source, and the number and digest of the rows up to it."""
+    """The progress of a table: the last rowid copied from the source, and the count and digest of the rows up to it."""
 
     last_rowid: int = FIRST_ROWID
     rows: int = 0
     digest: int = 0
 
     def after(self, last_rowid: int, columns: Sequence[Values], table: Table) -> "Progress":
-        """The same with more rows, given by column."""
+        """Return the progress after more rows, given by column."""
         digest = (self.digest + _digest(table, columns)) % _MODULUS
         return Progress(last_rowid, self.rows + len(columns[0]), digest)
 
-    def holds_the_same(self, other: "Progress") -> bool:
-        """Whether the rows are the same, as far as their number and digest tell."""
+    def matches(self, other: "Progress") -> bool:
+        """Return whether count and digest of the rows are the same."""
         return (self.rows, self.digest) == (other.rows, other.digest)
 
 
-def first_unfit(table: Table, columns: Sequence[Values]) -> int | None:
-    """The index of the first row that PostgreSQL would not take, or would take as something else; None if all are fit.
+def first_unstorable(table: Table, columns: Sequence[Values]) -> int | None:
+    """Return the index of the first row that PostgreSQL would refuse or change; None if there is none.
 
-    SQLite lets any value into any column.
+    SQLite allows any value in any column.
     """
-    if all(map(_is_fit, table.columns, columns)):
+    if all(map(_is_storable, table.columns, columns)):
         return None
     return next(
         index
         for index, row in enumerate(zip(*columns, strict=True))
-        if not all(_is_fit(column, (value,)) for column, value in zip(table.columns, row, strict=True))
+        if not all(_is_storable(column, (value,)) for column, value in zip(table.columns, row, strict=True))
     )
 
 
 def unknown_kinds(table: Table) -> set[str]:
-    """The types of its columns that cannot be copied yet: `_KINDS` has to learn them."""
+    """Return the column types that cannot be copied because `_KINDS` lacks them."""
     return {column.kind for column in table.columns} - set(_KINDS)
 
 
 def digest_in_postgresql(table: Table) -> str:
-    """The statement that answers `copied_rows` and `digest` of what the target holds."""
-    row = ", ".join(_KINDS[column.kind].in_postgresql.format(quoted(column.name)) for column in table.columns)
+    """Return the statement that selects `copied_rows` and `digest` of a table in the target."""
+    row = ", ".join(_KINDS[column.kind].in_postgresql.format(quote_name(column.name)) for column in table.columns)
     bits = f"CAST('x' || substr(encode(sha256(textsend(concat({row}))), 'hex'), 1, 16) AS bit(64))"
     return (
         f"SELECT count(*) AS copied_rows, CAST(mod(mod(coalesce(sum(CAST({bits} AS bigint)), 0), {_MODULUS})"  # noqa: S608
-        f" + {_MODULUS}, {_MODULUS}) AS bigint) AS digest FROM {quoted(table.name)}"
+        f" + {_MODULUS}, {_MODULUS}) AS bigint) AS digest FROM {quote_name(table.name)}"
     )
 
 
-def quoted(name: str) -> str:
-    """A name from the catalogue as a statement of either database writes it."""
+def quote_name(name: str) -> str:
+    """Quote a name from the catalogue for a statement of either database."""
     return '"' + name.replace('"', '""') + '"'
 
 
 class _Kind(NamedTuple):
-    """A type: what Python has for it, which values fit, and how the text of a row has it, here and in PostgreSQL.
+    """A column type: its Python type, which values are storable, and its text in a row, in Python and in PostgreSQL.
 
-    `parts` are what fills the template: what a function makes of the value, or the value itself (None).
+    `parts` fill the template: each is a function of the value, or None for the value itself.
     """
 
     python: type
@@ -98,7 +99,7 @@ class _Kind(NamedTuple):
     in_postgresql: str
 
 
-def _whole(bits: int) -> _Kind:
+def _integer(bits: int) -> _Kind:
     bound = 2 ** (bits - 1)
     return _Kind(int, lambda values: -bound <= min(values) and max(values) < bound, "%s;", (None,), "{0}, ';'")
 
@@ -113,15 +114,15 @@ def _is_text(values: Values) -> bool:
 
 
 _KINDS = {
-    "smallint": _whole(16),
-    "integer": _whole(32),
-    "bigint": _whole(64),
+    "smallint": _integer(16),
+    "integer": _integer(32),
+    "bigint": _integer(64),
     "text": _Kind(str, _is_text, "%s:%s", (len, None), "char_length({0}), ':', {0}"),
     "bytea": _Kind(bytes, lambda values: True, "%s:%s", (len, bytes.hex), "octet_length({0}), ':', encode({0}, 'hex')"),
 }
 
 
-def _is_fit(column: Column, values: Values) -> bool:
+def _is_storable(column: Column, values: Values) -> bool:
     kind = _KINDS[column.kind]
     if column.may_be_null:
         values = [value for value in values if value is not None]
@@ -138,7 +139,7 @@ def _digest(table: Table, columns: Sequence[Values]) -> int:
 
 
 def _parts(table: Table, columns: Sequence[Values]) -> Iterator[Iterable[Any]]:
-    """What fills the template of a row, part by part for all rows. Like this, 1.5 µs a row; row by row, 2.2."""
+    """Yield the parts of the row templates, column-wise for all rows: 1.5 µs a row, against 2.2 row by row."""
     for column, values in zip(table.columns, columns, strict=True):
         for part in _KINDS[column.kind].parts:
             if column.may_be_null:

@@ -1,5 +1,5 @@
--- What `stoplist copy` asks besides the statements that it makes from the catalogue of the two databases. Each runs
--- on one of them only.
+-- The fixed statements of `stoplist copy`; it generates the others from the catalogues. Each runs on one of the two
+-- databases only.
 
 -- name: tables_of_source
 SELECT t.name AS table_name, c.name AS column_name FROM sqlite_master t, pragma_table_info(t.name) c  -- only: sqlite
@@ -19,25 +19,25 @@ FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid JOIN pg_class r ON r.
 WHERE f.contype = 'f' AND f.connamespace = CAST(current_schema() AS regnamespace)  -- only: postgresql
 
 -- name: progress
--- The lock waits for the transaction of a copy that was killed, which the server may not have heard of yet.
+-- The lock waits for the transaction of a killed copy, which the server may not have noticed yet.
 SELECT table_name, last_rowid, copied_rows, digest FROM copy_progress FOR UPDATE  -- only: postgresql
 
 -- name: begin_table
--- The primary key lets one of two that begin at once go on.
+-- Of two copies that begin at once, the primary key lets one go on.
 INSERT INTO copy_progress (table_name, last_rowid, copied_rows, digest)  -- only: postgresql
 VALUES (:table_name, :last_rowid, 0, 0)  -- only: postgresql
 
 -- name: claim_table
--- The first statement of a transaction that adds rows: of two copies the other one finds no such row any more.
+-- The first statement of a transaction that adds rows: of two copies, the second one finds no such row.
 SELECT table_name FROM copy_progress  -- only: postgresql
 WHERE table_name = :table_name AND last_rowid = :last_rowid FOR UPDATE  -- only: postgresql
 
 -- name: advance_table
--- In the transaction of the rows themselves.
+-- In the same transaction as the rows.
 UPDATE copy_progress SET last_rowid = :last_rowid, copied_rows = :copied_rows, digest = :digest  -- only: postgresql
 WHERE table_name = :table_name  -- only: postgresql
 
--- name: carry_over
+-- name: copy_creation_time
 UPDATE deployment SET created_ms = :created_ms WHERE one_row = 1  -- only: postgresql
 
 -- name: forget_progress

@@ -1,33 +1,33 @@
-"""In which order tables are filled, and whether the two databases have the same ones."""
+"""The order in which tables are filled, and the differences between the tables of two databases."""
 
 from collections.abc import Iterable, Mapping
 
 from stoplist.maintenance.copy.contents import Table
 
 
-def in_order(tables: Iterable[Table]) -> list[Table]:
-    """Each table after those that its rows refer to."""
+def dependency_order(tables: Iterable[Table]) -> list[Table]:
+    """Sort the tables so that each comes after those that its rows refer to. Raise ValueError on a cycle."""
     waiting, ordered = list(tables), list[Table]()
     while waiting:
         placed = {table.name for table in ordered}
         ready = [table for table in waiting if table.refers_to <= placed | {table.name}]
         if not ready:
-            raise ValueError("tables refer to one another in a circle")
+            raise ValueError("tables refer to one another in a cycle")
         ordered += ready
         waiting = [table for table in waiting if table not in ready]
     return ordered
 
 
 def with_referrers(names: Iterable[str], ordered: Iterable[Table]) -> set[str]:
-    """These tables and all that refer to one of them; `ordered` as `in_order` has them."""
-    found = set(names)
+    """Return `names` and all tables that refer to them, directly or not; `ordered` by `dependency_order`."""
+    result = set(names)
     for table in ordered:
-        if table.refers_to & found:
-            found.add(table.name)
-    return found
+        if table.refers_to & result:
+            result.add(table.name)
+    return result
 
 
-def differing(columns: Mapping[str, set[str]], tables: Iterable[Table]) -> list[str]:
-    """The tables that only one side has, or with other columns: on the one side `columns` by table, there `tables`."""
-    there = {table.name: {column.name for column in table.columns} for table in tables}
-    return sorted(name for name in columns.keys() | there.keys() if columns.get(name) != there.get(name))
+def differing_tables(columns: Mapping[str, set[str]], tables: Iterable[Table]) -> list[str]:
+    """Return the names of tables that only one side has, or that have other columns there."""
+    other = {table.name: {column.name for column in table.columns} for table in tables}
+    return sorted(name for name in columns.keys() | other.keys() if columns.get(name) != other.get(name))

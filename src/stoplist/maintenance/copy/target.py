@@ -1,4 +1,4 @@
-"""The PostgreSQL database that is filled: by binary COPY, each chunk of rows in one transaction with its progress."""
+"""The PostgreSQL target: filled by binary COPY, each chunk of rows in one transaction with its progress."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,9 +17,9 @@ from stoplist.maintenance.copy.contents import (
     Progress,
     Table,
     digest_in_postgresql,
-    quoted,
+    quote_name,
 )
-from stoplist.maintenance.copy.source import Reading
+from stoplist.maintenance.copy.source import TableReader
 
 _QUERIES = load_queries(__package__)
 _COLUMNS = _QUERIES["columns_of_target"]
@@ -28,23 +28,23 @@ _PROGRESS = _QUERIES["progress"]
 _BEGIN_TABLE = _QUERIES["begin_table"]
 _CLAIM_TABLE = _QUERIES["claim_table"]
 _ADVANCE_TABLE = _QUERIES["advance_table"]
-_CARRY_OVER = _QUERIES["carry_over"]
+_SET_CREATED_MS = _QUERIES["copy_creation_time"]
 _FORGET_PROGRESS = _QUERIES["forget_progress"]
 
-# A role may have time limits of its own, and a table of a billion rows is reckoned up for an hour.
+# Overrides a time limit of the role: the digest of a table of a billion rows takes an hour.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0"
 
-Tell = Callable[[int], None]
+ReportRows = Callable[[int], None]
 
 
 class CopyTarget:
-    """An open target. Refused when it fails: what was committed before stays, and the copy can go on there."""
+    """An open target. Methods raise Refused on failure; committed chunks stay, and the copy can be resumed."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     async def tables(self) -> list[Table]:
-        """Every table, with its columns in order."""
+        """Return every table with its columns in order."""
         async with self._transaction():
             columns = await self._all(_COLUMNS)
             references = await self._all(_REFERENCES)
@@ -59,38 +59,38 @@ class CopyTarget:
         ]
 
     async def progress(self) -> dict[str, Progress]:
-        """How far an interrupted copy came, by table; nothing where none was begun."""
+        """Return the progress of an interrupted copy by table; empty if none was begun."""
         async with self._transaction():
             rows = await self._all(_PROGRESS)
         return {row["table_name"]: Progress(*list(row.values())[1:]) for row in rows}
 
     async def encoding(self) -> str:
-        """In which encoding the database keeps texts."""
+        """Return the encoding of the database."""
         async with self._transaction():
             return str(await self._connection.fetchval("SHOW server_encoding"))
 
     async def begin(self, tables: Iterable[Table], *, empty: Iterable[Table]) -> dict[str, Progress]:
-        """From now on nothing but a copy of `tables` works on this database.
+        """Reserve this database for a copy of `tables`.
 
-        Refused where another one began at the same time, or one of the tables that must be `empty` is not.
+        Raise Refused if another copy began at the same time, or if a table that must be `empty` is not.
         """
         names = [table.name for table in tables]
         try:
             async with self._transaction():
                 for name in names:
                     await self._run(_BEGIN_TABLE, table_name=name, last_rowid=FIRST_ROWID)
-                # Only now: another copy may have come to its end before the rows above could be written.
-                await self._must_be_empty(empty)
+                # Checked last: another copy may have finished before the rows above could be written.
+                await self._require_empty(empty)
         except asyncpg.UniqueViolationError:
-            raise _another() from None
+            raise _copy_conflict() from None
         return dict.fromkeys(names, Progress())
 
-    async def fill(self, table: Table, reading: Reading, tell: Tell) -> Progress:
-        """The rows of this reading are stored, and how far that came; or neither."""
+    async def fill(self, table: Table, reader: TableReader, report_rows: ReportRows) -> Progress:
+        """Store the rows of the reader and their progress, in one transaction."""
         async with self._transaction():
-            if not await self._all(_CLAIM_TABLE, table_name=table.name, last_rowid=reading.progress.last_rowid):
-                raise _another()
-            progress = await self._copied(table, reading, tell)
+            if not await self._all(_CLAIM_TABLE, table_name=table.name, last_rowid=reader.progress.last_rowid):
+                raise _copy_conflict()
+            progress = await self._copy_rows(table, reader, report_rows)
             await self._run(
                 _ADVANCE_TABLE,
                 table_name=table.name,
@@ -100,29 +100,29 @@ class CopyTarget:
             )
         return progress
 
-    async def reckon_up(self, table: Table) -> Progress:
-        """The number and digest of the rows that are stored."""
+    async def count_and_digest(self, table: Table) -> Progress:
+        """Return the count and digest of the stored rows."""
         async with self._transaction():
-            return await self._reckoned_up(table)
+            return await self._count_and_digest(table)
 
     async def gather_statistics(self, tables: Iterable[Table]) -> None:
-        """So that the first statements of a server need not wait for PostgreSQL to do it by itself."""
+        """Run ANALYZE, so that the first statements of a server are planned well."""
         async with self._transaction():
             for table in tables:
-                await self._connection.execute(f"ANALYZE {quoted(table.name)}")
+                await self._connection.execute(f"ANALYZE {quote_name(table.name)}")
 
     @asynccontextmanager
-    async def completing(self) -> AsyncIterator["Completion"]:
-        """The last transaction: after it the database is whole, and no copy's any more."""
+    async def completion(self) -> AsyncIterator["Completion"]:
+        """Open the last transaction, which makes the database complete and usable."""
         async with self._transaction():
             if not await self._all(_PROGRESS):
-                raise _another()
+                raise _copy_conflict()
             yield Completion(self._connection)
             await self._run(_FORGET_PROGRESS)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[None]:
-        with _reported():
+        with _as_refusals():
             await self._connection.execute(_BEGIN)
             try:
                 yield
@@ -131,43 +131,43 @@ class CopyTarget:
                 self._connection.terminate()
                 raise
 
-    async def _must_be_empty(self, tables: Iterable[Table]) -> None:
+    async def _require_empty(self, tables: Iterable[Table]) -> None:
         for table in tables:
-            if await self._connection.fetch(f"SELECT 1 FROM {quoted(table.name)} LIMIT 1"):  # noqa: S608
+            if await self._connection.fetch(f"SELECT 1 FROM {quote_name(table.name)} LIMIT 1"):  # noqa: S608
                 raise Refused(
-                    f"The target holds something already (in the table {table.name}), and only an empty database is "
-                    "copied into. If a copy into it has finished, there is nothing left to do; else make an empty one "
-                    "with `stoplist migrate`."
+                    f"The target is not empty (table {table.name}), and `stoplist copy` fills only an empty database. "
+                    "If a copy into it has finished, there is nothing left to do; otherwise create an empty one with "
+                    "`stoplist migrate`."
                 )
 
-    async def _copied(self, table: Table, reading: Reading, tell: Tell) -> Progress:
+    async def _copy_rows(self, table: Table, reader: TableReader, report_rows: ReportRows) -> Progress:
         names = [column.name for column in table.columns]
         try:
-            await self._connection.copy_records_to_table(table.name, records=reading.records(tell), columns=names)
+            await self._connection.copy_records_to_table(table.name, records=reader.records(report_rows), columns=names)
         except asyncpg.IntegrityConstraintViolationError as error:
             raise Refused(
                 f"A row of the source's table {table.name} breaks the rule {error.constraint_name} of the schema: "
                 "correct the source, then run this again."
             ) from None
-        return reading.progress
+        return reader.progress
 
-    async def _reckoned_up(self, table: Table) -> Progress:
-        # Not fetchrow: with a limit on the rows of its answer PostgreSQL reckons in one process.
+    async def _count_and_digest(self, table: Table) -> Progress:
+        # Not fetchrow: with a row limit PostgreSQL does not parallelise the query.
         (row,) = await self._connection.fetch(digest_in_postgresql(table))
         return Progress(rows=row["copied_rows"], digest=row["digest"])
 
     async def _all(self, query: Query, **values: Any) -> list[Row]:
-        return await self._connection.fetch(query.postgresql, *_in_order(query, values))  # type: ignore[no-any-return]
+        return await self._connection.fetch(query.postgresql, *_arguments(query, values))  # type: ignore[no-any-return]
 
     async def _run(self, query: Query, **values: Any) -> str:
-        return await self._connection.execute(query.postgresql, *_in_order(query, values))  # type: ignore[no-any-return]
+        return await self._connection.execute(query.postgresql, *_arguments(query, values))  # type: ignore[no-any-return]
 
 
 class Completion(CopyTarget):
-    """The last transaction, which is a unit of work too."""
+    """The last transaction of a copy, usable like the transaction of a unit of work."""
 
     async def one(self, query: Query, **values: Any) -> Row | None:
-        return await self._connection.fetchrow(query.postgresql, *_in_order(query, values))
+        return await self._connection.fetchrow(query.postgresql, *_arguments(query, values))
 
     async def all(self, query: Query, **values: Any) -> list[Row]:
         return await self._all(query, **values)
@@ -178,29 +178,29 @@ class Completion(CopyTarget):
     async def pause(self) -> None:
         pass
 
-    async def fill(self, table: Table, reading: Reading, tell: Tell) -> Progress:
-        """The rows of this reading are stored."""
-        return await self._copied(table, reading, tell)
+    async def fill(self, table: Table, reader: TableReader, report_rows: ReportRows) -> Progress:
+        """Store the rows of the reader."""
+        return await self._copy_rows(table, reader, report_rows)
 
-    async def reckon_up(self, table: Table) -> Progress:
-        return await self._reckoned_up(table)
+    async def count_and_digest(self, table: Table) -> Progress:
+        return await self._count_and_digest(table)
 
-    async def go_on_numbering(self, tables: Iterable[Table]) -> None:
-        """What numbers its rows by itself goes on after the highest number."""
+    async def advance_identities(self, tables: Iterable[Table]) -> None:
+        """Make identity columns continue after their highest value."""
         for table in tables:
             for column in table.columns:
                 if column.is_identity:
-                    await self._connection.fetch(_go_on(table, column), quoted(table.name), column.name)
+                    await self._connection.fetch(_set_next_number(table, column), quote_name(table.name), column.name)
 
-    async def carry_over(self, *, created_ms: int) -> None:
-        """The deployment is as old as it was."""
-        await self._run(_CARRY_OVER, created_ms=created_ms)
+    async def copy_creation_time(self, *, created_ms: int) -> None:
+        """Set the deployment's creation time to that of the source."""
+        await self._run(_SET_CREATED_MS, created_ms=created_ms)
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[CopyTarget]:
-    """The target over a connection without time limits, which prepares nothing that outlives a transaction."""
-    with _reported():
+async def open_target(url: str) -> AsyncIterator[CopyTarget]:
+    """Connect to the target without time limits and without prepared statements, which a pooler might mix up."""
+    with _as_refusals():
         connection = await Connector(url, prepared=False)(connection_class=PostgresqlConnection, statement_cache_size=0)
     try:
         yield CopyTarget(connection)
@@ -208,25 +208,25 @@ async def connected(url: str) -> AsyncIterator[CopyTarget]:
         connection.terminate()
 
 
-def _go_on(table: Table, column: Column) -> str:
+def _set_next_number(table: Table, column: Column) -> str:
     return (
         f"SELECT setval(pg_get_serial_sequence($1, $2), highest) FROM "  # noqa: S608
-        f"(SELECT max({quoted(column.name)}) AS highest FROM {quoted(table.name)}) t WHERE highest IS NOT NULL"
+        f"(SELECT max({quote_name(column.name)}) AS highest FROM {quote_name(table.name)}) t WHERE highest IS NOT NULL"
     )
 
 
-def _another() -> Refused:
-    return Refused("Another `stoplist copy` fills the same database: let it finish.")
+def _copy_conflict() -> Refused:
+    return Refused("Another `stoplist copy` is filling this database: let it finish.")
 
 
 @contextmanager
-def _reported() -> Iterator[None]:
+def _as_refusals() -> Iterator[None]:
     try:
         with translated_errors():
             yield
     except StoreUnavailable as error:
-        raise Refused(f"{error.text} What was copied so far stays: run the same command again, it goes on.") from error
+        raise Refused(f"{error.text} What was copied so far is kept: run the same command again to resume.") from error
 
 
-def _in_order(query: Query, values: dict[str, Any]) -> list[Any]:
+def _arguments(query: Query, values: dict[str, Any]) -> list[Any]:
     return [values[name] for name in query.parameters]

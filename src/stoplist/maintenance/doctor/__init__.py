@@ -1,1 +1,1 @@
-"""Whether an installation is set up as it should be; a file a group of checks. Source: docs/interface.md section D9."""
+"""Checks of an installation, one module per group. Source: docs/interface.md section D9."""

@@ -1,4 +1,4 @@
-"""What is to be said of what a database told of itself: no question is asked here."""
+"""Findings on facts read from a database. Pure functions: nothing is queried here."""
 
 from stoplist.db import Row, schema
 from stoplist.db.schema import Deployment
@@ -10,27 +10,27 @@ OFFSET_WARNING_MS = 1_000
 OFFSET_WRONG_MS = 5_000
 
 
-def of_deployment(known: Deployment | None, settings: Settings, *, is_environment_set: bool) -> list[Finding]:
-    """Whether this release may serve it, in the environment that is set, and whether it is all there."""
-    if known is None:
-        text = "The database is empty or another product's: `stoplist migrate` makes one in an empty place."
+def assess_deployment(deployment: Deployment | None, settings: Settings, *, is_environment_set: bool) -> list[Finding]:
+    """Return the findings on schema, environment and an unfinished `stoplist copy`."""
+    if deployment is None:
+        text = "The database is empty or another product's: `stoplist migrate` creates the schema in an empty one."
         return [
             wrong("schema", text),
             *(not_checked(check, "There is no schema.") for check in ("environment", "copy")),
         ]
     newest = schema.load_migrations()[-1].number
     try:
-        schema.check(known._replace(is_incomplete=False), environment=None, newest=newest)
+        schema.check(deployment._replace(is_incomplete=False), environment=None, newest=newest)
     except SettingsError as error:
-        of_schema = wrong("schema", error.text)
+        schema_finding = wrong("schema", error.text)
     else:
-        of_schema = ok("schema", f"It is {known.schema_version}, and this release needs {newest}.")
-    of_environment = _of_environment(known.environment, settings.environment, is_set=is_environment_set)
-    return [of_schema, of_environment, _of_copy(known)]
+        schema_finding = ok("schema", f"It is {deployment.schema_version}, and this release needs {newest}.")
+    environment_finding = _assess_environment(deployment.environment, settings.environment, is_set=is_environment_set)
+    return [schema_finding, environment_finding, _assess_copy(deployment)]
 
 
-def of_role(facts: Row) -> Finding:
-    """A standby takes no writes."""
+def assess_role(facts: Row) -> Finding:
+    """Return the finding on the server's role: wrong for a standby or read-only server."""
     if facts["is_standby"]:
         return wrong("role", "This is a standby: name the primary with STOPLIST_DATABASE_URL, or promote this one.")
     if facts["is_read_only"]:
@@ -38,51 +38,53 @@ def of_role(facts: Row) -> Finding:
     return ok("role", "This is a primary.")
 
 
-def of_durability(facts: Row) -> Finding:
-    """Whether an answer that was given survives a crash."""
+def assess_durability(facts: Row) -> Finding:
+    """Return the finding on durability: wrong if a confirmed write could be lost in a crash."""
     weak = [
         f"{name} = {facts[name]}"
         for name in ("synchronous_commit", "fsync", "full_page_writes")
         if facts[name] == "off"
     ]
     if weak:
-        return wrong("durability", f"PostgreSQL has {', '.join(weak)}, and loses answered requests in a crash: set on.")
+        return wrong("durability", f"PostgreSQL has {', '.join(weak)}; a crash may lose confirmed writes: set on.")
     return ok("durability", f"synchronous_commit is {facts['synchronous_commit']}, fsync and full_page_writes are on.")
 
 
-def of_offset(offset_ms: int) -> Finding:
-    """How far this host's clock is ahead of the database's; servers follow the latter."""
+def assess_clock_offset(offset_ms: int) -> Finding:
+    """Return the finding on the offset of this host's clock from the database's, which servers follow."""
     text = f"This host's is {abs(offset_ms) / 1000:.1f} s {'ahead of' if offset_ms >= 0 else 'behind'} the database's"
     if abs(offset_ms) > OFFSET_WRONG_MS:
-        return wrong("clock", f"{text}: let both be set by NTP, for certificates and logs go by them.")
+        return wrong("clock", f"{text}: synchronise both by NTP, because certificates and logs depend on them.")
     if abs(offset_ms) > OFFSET_WARNING_MS:
-        return warning("clock", f"{text}: look at NTP on both.")
+        return warning("clock", f"{text}: check NTP on both.")
     return ok("clock", f"{text}.")
 
 
-def of_connections(settings: Settings, available: int) -> Finding:
-    """Whether the pools of this host's servers fit into what PostgreSQL takes."""
+def assess_connections(settings: Settings, available: int) -> Finding:
+    """Return the finding on the connection pools of this host's servers against PostgreSQL's limit."""
     needed = settings.database_pool * settings.workers
     text = f"The servers of one host open up to {needed} (STOPLIST_DATABASE_POOL times STOPLIST_WORKERS)"
     if not settings.database_prepared:
-        return not_checked("connections", f"{text}, to a pooler as it seems: see that it takes them.")
+        return not_checked("connections", f"{text}, probably to a pooler: check that it allows them.")
     if needed > available:
-        return wrong("connections", f"{text}, and PostgreSQL takes {available}: raise max_connections or lower these.")
-    return ok("connections", f"{text}, and PostgreSQL takes {available} from all hosts together.")
+        return wrong("connections", f"{text}, but PostgreSQL allows {available}: raise max_connections or lower these.")
+    return ok("connections", f"{text}, and PostgreSQL allows {available} for all hosts together.")
 
 
-def _of_copy(known: Deployment) -> Finding:
-    if not known.is_incomplete:
+def _assess_copy(deployment: Deployment) -> Finding:
+    if not deployment.is_incomplete:
         return ok("copy", "No `stoplist copy` into this database is unfinished.")
     return wrong(
         "copy", "`stoplist copy` has not finished filling this database: let it finish, or run the same command again."
     )
 
 
-def _of_environment(known: str, wanted: str, *, is_set: bool) -> Finding:
-    if known == wanted:
-        return ok("environment", f"It is {known}.")
-    text = f"The database belongs to {known}, and STOPLIST_ENVIRONMENT is {wanted if is_set else 'not set'}"
+def _assess_environment(actual: str, configured: str, *, is_set: bool) -> Finding:
+    if actual == configured:
+        return ok("environment", f"It is {actual}.")
+    text = f"The database belongs to {actual}, and STOPLIST_ENVIRONMENT is {configured if is_set else 'not set'}"
     if is_set:
-        return wrong("environment", f"{text}: set it to {known}, or name another database.")
-    return warning("environment", f"{text}: set it to {known}, unless servers are started with --environment {known}.")
+        return wrong("environment", f"{text}: set it to {actual}, or name another database.")
+    return warning(
+        "environment", f"{text}: set it to {actual}, unless servers are started with --environment {actual}."
+    )

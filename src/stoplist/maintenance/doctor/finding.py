@@ -1,4 +1,4 @@
-"""What a check found, and in which words: always what is there, and where it is wrong, what would be right."""
+"""The result of a check. Its text says what was found and, if that is wrong, what would be right."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ OK, WARNING, WRONG, NOT_CHECKED = "ok", "warning", "wrong", "not checked"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check; `status` is one of the four above, `text` one line without any secret."""
+    """The result of a check; `status` is one of the four above, `text` is one line without secrets."""
 
     check: str
     status: str
@@ -14,20 +14,20 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def ok(check: str, text: str) -> Finding:
-    """It is as it should be."""
+    """Return a finding that all is well."""
     return Finding(check, OK, text)
 
 
 def warning(check: str, text: str) -> Finding:
-    """It works, and somebody should look at it."""
+    """Return a finding of something that works but needs attention."""
     return Finding(check, WARNING, text)
 
 
 def wrong(check: str, text: str) -> Finding:
-    """It must be put right; the text says how."""
+    """Return a finding of something that must be fixed; `text` says how."""
     return Finding(check, WRONG, text)
 
 
 def not_checked(check: str, text: str) -> Finding:
-    """It could not be looked at from here, or does not apply; the text says why."""
+    """Return a finding that a check does not apply or is impossible from here; `text` says why."""
     return Finding(check, NOT_CHECKED, text)

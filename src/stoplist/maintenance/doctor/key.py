@@ -1,4 +1,4 @@
-"""The secret key: there, long enough, and to be compared between hosts by a fingerprint."""
+"""Checks the secret key: present, long enough, and comparable between hosts by a fingerprint."""
 
 import hashlib
 from pathlib import Path
@@ -8,11 +8,11 @@ from stoplist.secret_key import FILE_NAME
 from stoplist.settings import Settings
 
 CHECK = "secret key"
-_LEAST_CHARS = 32
+_MIN_CHARS = 32
 
 
 def secret_key(settings: Settings, *, is_needed: bool) -> Finding:
-    """`is_needed`: somebody may hold a cursor that was authenticated with the key, so that it must not be made anew."""
+    """Check the secret key. `is_needed`: cursors authenticated with the key may exist, so it must not be replaced."""
     if settings.secret_keys:
         return ok(CHECK, f"{_fingerprint(settings.secret_keys[0])}: it must be the same on every host.")
     path = settings.data_dir.absolute() / FILE_NAME
@@ -23,21 +23,21 @@ def secret_key(settings: Settings, *, is_needed: bool) -> Finding:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text in UTF-8"
         return wrong(CHECK, f"{path} cannot be read by this account ({reason}): run this as the server's account.")
-    if len(key) < _LEAST_CHARS:
-        return wrong(CHECK, f"{path} is shorter than {_LEAST_CHARS} characters: restore it from where it was kept.")
-    return ok(CHECK, f"{_fingerprint(key)}: {path} is there; keep a copy of it apart from the database's.")
+    if len(key) < _MIN_CHARS:
+        return wrong(CHECK, f"{path} is shorter than {_MIN_CHARS} characters: restore it from its backup.")
+    return ok(CHECK, f"{_fingerprint(key)}: {path} exists; keep a copy of it apart from the database's backups.")
 
 
 def _missing(path: Path, *, is_needed: bool) -> Finding:
     if is_needed:
         return wrong(
             CHECK,
-            f"{path} is not there: put it back from where it was kept. A server would make another one, with which "
-            "every cursor that partners hold is refused.",
+            f"{path} is missing: restore it from its backup. A server would create another key, with which every "
+            "cursor that partners hold is refused.",
         )
-    return ok(CHECK, f"{path} is not there yet: the first start makes it.")
+    return ok(CHECK, f"{path} does not exist yet: the first start creates it.")
 
 
 def _fingerprint(key: str) -> str:
-    """Enough to compare by, and nothing to guess a random key from."""
+    """Return a fingerprint to compare, too short to reveal a random key."""
     return f"fingerprint {hashlib.sha256(key.encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""The limit store: whether it answers in time, decides, and is set up so that it forgets nothing."""
+"""Checks the limit store: it answers in time, decides, and does not evict counts."""
 
 from stoplist.errors import SettingsError
 from stoplist.limits.opening import IN_PROCESS
@@ -12,12 +12,12 @@ _TRIES = 2
 
 
 async def limit_store(settings: Settings) -> Finding:
-    """Wrong where it does not decide, is a replica, or may throw away what it counts."""
+    """Check the limit store: wrong if it does not decide, is a replica, or may evict counts."""
     url = settings.limits_url
     if url is None or url == IN_PROCESS:
-        return ok(CHECK, "Limits are counted in the server process: right for one process, and only for one.")
+        return ok(CHECK, "Limits are counted in the server process, which is right for a single process only.")
     try:
-        lost = await _lost(url)
+        lost = await _check_decisions(url)
     except SettingsError as error:
         return wrong(CHECK, error.text)
     facts = await read_store_info(url)
@@ -29,23 +29,23 @@ async def limit_store(settings: Settings) -> Finding:
             f"The limit store does not decide ({lost}), so each server counts alone: check that it runs, and the host, "
             "port and password of STOPLIST_LIMITS_URL.",
         )
-    return _judged(facts)
+    return _assess(facts)
 
 
-def _judged(facts: dict[str, str] | None) -> Finding:
+def _assess(facts: dict[str, str] | None) -> Finding:
     if facts is None:
-        return warning(CHECK, "It decides; whether it may throw counts away cannot be seen (its INFO is not allowed).")
+        return warning(CHECK, "It decides. Whether it may evict counts is unknown, because its INFO is not allowed.")
     if facts.get("maxmemory", "0") != "0" and facts.get("maxmemory_policy") != "noeviction":
         return wrong(
             CHECK,
-            "It decides, but throws counts away when its memory is full, and limits are then exceeded: "
+            "It decides, but evicts counts when its memory is full, and limits are then exceeded: "
             "set maxmemory-policy noeviction.",
         )
-    return ok(CHECK, "It decides in time, is a primary, and throws nothing away.")
+    return ok(CHECK, "It decides in time, is a primary, and evicts nothing.")
 
 
-async def _lost(url: str) -> StoreLost | None:
-    """Why the store does not decide in the time that a server gives it; None where it does."""
+async def _check_decisions(url: str) -> StoreLost | None:
+    """Return why the store does not decide within the time a server allows; None if it does."""
     store = LimitStore.at(url)
     try:
         for tries_left in reversed(range(_TRIES)):

@@ -1,7 +1,7 @@
--- What the doctor asks a database. All reads; on PostgreSQL any account may ask them.
+-- The statements of `stoplist doctor`. All are reads; on PostgreSQL any account may run them.
 
 -- name: server_facts
--- PostgreSQL alone: its settings for durability, its role, and how many connections ordinary accounts may have.
+-- PostgreSQL only: durability settings, role, and the number of connections for ordinary accounts.
 SELECT current_setting('synchronous_commit') AS synchronous_commit,  -- only: postgresql
        current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,  -- only: postgresql
        CAST(current_setting('max_connections') AS INTEGER)  -- only: postgresql
@@ -12,5 +12,5 @@ SELECT current_setting('synchronous_commit') AS synchronous_commit,  -- only: po
 SELECT 1 AS nothing  -- only: sqlite
 
 -- name: holds_feeds
--- The first row by primary key. Whether anybody holds a cursor that the secret key authenticates.
+-- The first row by primary key. If there is a feed, cursors authenticated by the secret key may exist.
 SELECT feed_id FROM feeds ORDER BY feed_id LIMIT 1
