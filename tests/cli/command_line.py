@@ -1,4 +1,4 @@
-"""`stoplist` at a prompt, in this process: what it prints, and with which status it ends."""
+"""Runs `stoplist` commands in this process, and returns their output and exit status."""
 
 import contextlib
 import io
@@ -13,8 +13,8 @@ import pytest
 from stoplist.cli import main
 
 
-class Done(NamedTuple):
-    """What became of a command."""
+class CommandResult(NamedTuple):
+    """The exit status and output of a command."""
 
     status: int
     out: str
@@ -22,7 +22,7 @@ class Done(NamedTuple):
 
 
 class Prompt:
-    """A folder in which commands are typed, with a data folder of its own and no variable of Stoplist set."""
+    """A working directory for commands, with its own data folder and no STOPLIST_* variable set."""
 
     def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
         self._patch = patch
@@ -30,12 +30,12 @@ class Prompt:
         patch.chdir(folder)
 
     def set(self, **variables: str) -> None:
-        """From now on these STOPLIST_* variables are set, given without their prefix."""
+        """Set STOPLIST_* variables, given without their prefix."""
         for name, value in variables.items():
             self._patch.setitem(os.environ, f"STOPLIST_{name}", value)
 
-    def run(self, *arguments: str) -> Done:
-        """`stoplist` with these arguments, the program's own `main` included."""
+    def run(self, *arguments: str) -> CommandResult:
+        """Run `stoplist` with these arguments, by the program's own `main`."""
         self._patch.setattr(sys, "argv", ["stoplist", *arguments])
         out, err, status = io.StringIO(), io.StringIO(), 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -43,28 +43,28 @@ class Prompt:
                 main()
             except SystemExit as exit_:
                 status = exit_.code if isinstance(exit_.code, int) else 0
-        return Done(status, out.getvalue(), err.getvalue())
+        return CommandResult(status, out.getvalue(), err.getvalue())
 
     def ok(self, *arguments: str) -> str:
-        """What a command that succeeds prints."""
-        done = self.run(*arguments)
-        assert done.status == 0, done
-        return done.out
+        """Return the output of a command that must succeed."""
+        result = self.run(*arguments)
+        assert result.status == 0, result
+        return result.out
 
     def json(self, *arguments: str) -> Any:
-        """What a command that succeeds prints for programs."""
+        """Return the JSON output of a command that must succeed."""
         return json.loads(self.ok(*arguments, "--json"))
 
     def refused(self, *arguments: str) -> str:
-        """What is wrong, when it is more than the command line shows: exit status 1, one line on stderr alone."""
-        done = self.run(*arguments)
-        assert (done.status, done.out) == (1, ""), done
-        assert done.err.startswith("stoplist: ")
-        assert done.err.count("\n") == 1
-        return done.err
+        """Return the error of a command that must fail with exit status 1 and one line on stderr only."""
+        result = self.run(*arguments)
+        assert (result.status, result.out) == (1, ""), result
+        assert result.err.startswith("stoplist: ")
+        assert result.err.count("\n") == 1
+        return result.err
 
     def wrong_usage(self, *arguments: str) -> str:
-        """What is wrong with the command line by itself: exit status 2, on stderr alone."""
-        done = self.run(*arguments)
-        assert (done.status, done.out) == (2, ""), done
-        return done.err
+        """Return the error of a wrong command line: exit status 2, on stderr only."""
+        result = self.run(*arguments)
+        assert (result.status, result.out) == (2, ""), result
+        return result.err

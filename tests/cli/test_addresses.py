@@ -15,27 +15,27 @@ from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import Item, OptOutStores, RequestedTarget
 from stoplist.unsubscribes.submit import submit
 from tests.builders import execute, make_key, make_organization, opened
-from tests.cli.command_line import Done, Prompt
+from tests.cli.command_line import CommandResult, Prompt
 from tests.fakes import FakeClock
 
 
 @pytest.fixture
 def check(empty: Prompt) -> Prompt:
-    """A prompt where there is no database, and none is needed."""
+    """A prompt without a database, which `check` does not need."""
     return empty
 
 
-def written(prompt: Prompt, content: bytes | str) -> str:
-    """The path of a list with this content."""
+def write_list(prompt: Prompt, content: bytes | str) -> str:
+    """Write a list with this content, and return its path."""
     path = prompt.folder / "list.txt"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return str(path)
 
 
-def test_every_line_is_shown_as_it_would_be_stored(check: Prompt) -> None:
-    """With its number; empty lines are passed over, and the count goes to stderr."""
-    file = written(check, "Jane@Example.COM\n\n \t\r\n jane@bücher.example\r\nlast@example.com")
-    assert check.run("addresses", "check", "email", file) == Done(
+def test_each_line_is_shown_as_it_would_be_stored(check: Prompt) -> None:
+    """With its number; empty lines are skipped, and the count goes to stderr."""
+    file = write_list(check, "Jane@Example.COM\n\n \t\r\n jane@bücher.example\r\nlast@example.com")
+    assert check.run("addresses", "check", "email", file) == CommandResult(
         0,
         "1: jane@example.com\n4: jane@xn--bcher-kva.example\n5: last@example.com\n",
         "3 addresses, 0 of them wrong.\n",
@@ -43,69 +43,66 @@ def test_every_line_is_shown_as_it_would_be_stored(check: Prompt) -> None:
     assert list(check.folder.iterdir()) == [Path(file)]
 
 
-def test_what_is_wrong_stands_in_its_line_and_the_status_is_1(check: Prompt) -> None:
-    """So that a script notices, and a person sees which line to mend."""
-    done = check.run("addresses", "check", "phone", written(check, "+44 (0)20 7946 0958\n020 7946 0958\n"))
-    first, second = done.out.splitlines()
+def test_a_wrong_line_shows_its_error_and_sets_status_1(check: Prompt) -> None:
+    result = check.run("addresses", "check", "phone", write_list(check, "+44 (0)20 7946 0958\n020 7946 0958\n"))
+    first, second = result.out.splitlines()
     assert first == "1: +442079460958"
     assert second.startswith("2: error: The phone number does not begin with +")
     assert "7946" not in second
-    assert (done.status, done.err) == (1, "stoplist: 2 addresses, 1 of them wrong.\n")
+    assert (result.status, result.err) == (1, "stoplist: 2 addresses, 1 of them wrong.\n")
 
 
 def test_json_is_an_array_of_the_lines(check: Prompt) -> None:
-    """Each with its address or its error."""
-    done = check.run("addresses", "check", "sms", written(check, "+14155550123\n\n+1\n"), "--json")
-    address, error = json.loads(done.out)
+    """Each element has an address or an error."""
+    result = check.run("addresses", "check", "sms", write_list(check, "+14155550123\n\n+1\n"), "--json")
+    address, error = json.loads(result.out)
     assert address == {"line": 1, "address": "+14155550123"}
     assert error == {"line": 3, "error": "The phone number is too short for the numbers of its country."}
-    assert done.status == 1
+    assert result.status == 1
 
 
 @pytest.mark.parametrize(("lines", "count"), [(0, 0), (1, 1), (1000, 1000), (2500, 2500)])
-def test_json_is_whole_however_many_lines_there_are(lines: int, count: int, check: Prompt) -> None:
-    """None, one, and more than are printed at once."""
-    file = written(check, "jane@example.com\n" * lines)
+def test_json_is_complete_for_any_number_of_lines(lines: int, count: int, check: Prompt) -> None:
+    """No line, one line, and more than are printed at once."""
+    file = write_list(check, "jane@example.com\n" * lines)
     assert [each["line"] for each in check.json("addresses", "check", "email", file)] == list(range(1, count + 1))
 
 
 def test_a_dash_is_the_standard_input(check: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a list that comes from another program."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"jane@example.com\n")))
     assert check.ok("addresses", "check", "email", "-") == "1: jane@example.com\n"
 
 
-def test_a_closed_standard_input_is_named(check: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python has None in its place."""
+def test_a_closed_standard_input_is_refused(check: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python then has None as sys.stdin."""
     monkeypatch.setattr(sys, "stdin", None)
     assert "standard input is closed" in check.refused("addresses", "check", "email", "-")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_address(check: Prompt) -> None:
-    """Spreadsheets write one, and nobody sees it."""
-    assert check.ok("addresses", "check", "email", written(check, "\ufeffa@example.com\n")) == "1: a@example.com\n"
+def test_a_byte_order_mark_is_ignored(check: Prompt) -> None:
+    """Spreadsheets write one."""
+    assert check.ok("addresses", "check", "email", write_list(check, "\ufeffa@example.com\n")) == "1: a@example.com\n"
 
 
 def test_a_line_in_another_encoding_is_wrong(check: Prompt) -> None:
-    """And says what to do; to guess the encoding would be to stop messages to another person."""
-    done = check.run("addresses", "check", "email", written(check, b"jos\xe9@example.com\na@example.com\n"))
-    assert done.out == "1: error: The line is not UTF-8: save the list in that encoding.\n2: a@example.com\n"
-    assert done.status == 1
+    """The error says what to do. A guessed encoding could suppress the address of another person."""
+    result = check.run("addresses", "check", "email", write_list(check, b"jos\xe9@example.com\na@example.com\n"))
+    assert result.out == "1: error: The line is not UTF-8. Save the list in that encoding.\n2: a@example.com\n"
+    assert result.status == 1
 
 
-def test_a_list_that_is_not_there_is_refused(check: Prompt) -> None:
-    """Or that is a folder."""
+def test_a_missing_list_is_refused(check: Prompt) -> None:
+    """So is a folder."""
     assert "No such file" in check.refused("addresses", "check", "email", "nowhere.txt")
     assert "Is a directory" in check.refused("addresses", "check", "email", str(check.folder))
 
 
-def test_another_channel_is_wrong_usage(check: Prompt) -> None:
-    """There are three."""
+def test_an_unknown_channel_is_wrong_usage(check: Prompt) -> None:
     assert "'email', 'sms', 'phone'" in check.wrong_usage("addresses", "check", "fax", "-")
 
 
 def test_the_first_lines_are_shown_before_the_last_is_read() -> None:
-    """A million lines neither fill the memory nor keep anybody waiting for the first."""
+    """A million lines neither fill the memory nor delay the first result."""
     program = [sys.executable, "-c", "from stoplist.cli import main; main()", "addresses", "check", "email", "-"]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
         assert running.stdin is not None
@@ -122,7 +119,7 @@ def test_the_first_lines_are_shown_before_the_last_is_read() -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def stored(request: pytest.FixtureRequest, empty: Prompt) -> Prompt:
-    """A prompt where there is a database, of each kind, with two addresses of the organization `acme`."""
+    """A prompt with a database, of each kind, that holds two addresses of the organization `acme`."""
     database_url = f"sqlite:///{empty.data_dir / 'stoplist.db'}"
     if request.param == "postgresql":
         database_url = request.getfixturevalue("postgresql_url")
@@ -143,7 +140,7 @@ def stored(request: pytest.FixtureRequest, empty: Prompt) -> Prompt:
 
 
 def rewrite(prompt: Prompt, address: str, stored_as: str) -> None:
-    """From now on this address is stored as another release wrote it."""
+    """Store this address in a form that another release wrote."""
     database_url = os.environ.get("STOPLIST_DATABASE_URL", f"sqlite:///{prompt.data_dir / 'stoplist.db'}")
 
     async def update() -> None:
@@ -154,19 +151,19 @@ def rewrite(prompt: Prompt, address: str, stored_as: str) -> None:
     asyncio.run(update())
 
 
-def test_where_nothing_would_change_nothing_is_printed(stored: Prompt) -> None:
-    """But how many addresses there are; an empty array for programs."""
+def test_no_changed_address_prints_only_the_count(stored: Prompt) -> None:
+    """And an empty array with --json."""
     count = "2 addresses are stored, 0 of them would be written differently.\n"
-    assert stored.run("addresses", "changed") == Done(0, "", count)
-    assert stored.run("addresses", "changed", "--json") == Done(0, "[]\n", count)
+    assert stored.run("addresses", "changed") == CommandResult(0, "", count)
+    assert stored.run("addresses", "changed", "--json") == CommandResult(0, "[]\n", count)
 
 
-def test_what_would_change_is_printed_with_what_it_becomes(stored: Prompt) -> None:
-    """Feed, stored address, and the new form or the error; the status stays 0, for nothing went wrong."""
+def test_changed_addresses_are_printed_with_their_new_form(stored: Prompt) -> None:
+    """Feed, stored address, and the new form or the error. The status is 0, since nothing went wrong."""
     rewrite(stored, "ann@example.com", "Ann@example.com")
     rewrite(stored, "bob@example.com", "bob@localhost")
     fault = "The domain has a single label: write it in full, with a dot and the top-level domain."
-    assert stored.run("addresses", "changed") == Done(
+    assert stored.run("addresses", "changed") == CommandResult(
         0,
         f"acme email: Ann@example.com -> ann@example.com\nacme email: bob@localhost -> error: {fault}\n",
         "2 addresses are stored, 2 of them would be written differently.\n",
@@ -177,6 +174,6 @@ def test_what_would_change_is_printed_with_what_it_becomes(stored: Prompt) -> No
     ]
 
 
-def test_what_is_stored_is_looked_for_in_a_database(empty: Prompt) -> None:
-    """Where there is none, the command that makes one is named."""
+def test_changed_needs_a_database(empty: Prompt) -> None:
+    """The error names the command that creates one."""
     assert "`stoplist migrate`" in empty.refused("addresses", "changed")

@@ -6,8 +6,8 @@ from contextlib import closing
 from tests.cli.command_line import Prompt
 
 
-def test_it_says_how_much_it_renewed(prompt: Prompt) -> None:
-    """For programs as an object, for people in a sentence; it may be repeated."""
+def test_it_prints_how_many_feeds_and_keys_it_renewed(prompt: Prompt) -> None:
+    """As an object with --json, otherwise as a sentence; it may be repeated."""
     prompt.ok("key", "create", "--label", "x", "--org", "acme")
     prompt.ok("key", "create", "--label", "y", "--org", "acme")
     assert prompt.json("after-restore") == {"feeds": 0, "credentials": 2}
@@ -17,7 +17,7 @@ def test_it_says_how_much_it_renewed(prompt: Prompt) -> None:
 
 
 def test_every_generation_and_every_epoch_changes(prompt: Prompt) -> None:
-    """And the audit names the person at the command line."""
+    """The audit names the person at the command line."""
     prompt.ok("key", "create", "--label", "x", "--org", "acme")
     with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
         connection.execute("INSERT INTO feeds VALUES (17, 1, 'email', 'the first', 9, 4)")
@@ -32,18 +32,17 @@ def test_every_generation_and_every_epoch_changes(prompt: Prompt) -> None:
 
 
 def test_it_needs_a_database(empty: Prompt) -> None:
-    """It makes none."""
+    """It creates none."""
     assert "`stoplist migrate`" in empty.refused("after-restore")
     assert not empty.data_dir.exists()
 
 
 def test_it_takes_no_argument(prompt: Prompt) -> None:
-    """Exit status 2."""
     prompt.wrong_usage("after-restore", "now")
 
 
 def test_it_works_on_postgresql(on_postgresql: Prompt) -> None:
-    """With the same answer."""
+    """With the same output."""
     on_postgresql.ok("migrate")
     on_postgresql.ok("org", "create", "acme", "--name", "Acme")
     on_postgresql.ok("key", "create", "--label", "x", "--org", "acme")

@@ -9,21 +9,21 @@ from tests.cli.command_line import Prompt
 NEWEST = load_migrations()[-1].number
 
 
-def test_it_says_where_the_backup_lies_and_what_is_not_in_it(prompt: Prompt) -> None:
-    """For programs as an object, for people in three sentences: the secret key has to be kept too."""
-    done = prompt.json("backup", "monday.db")
+def test_it_prints_where_the_backup_is_and_what_it_lacks(prompt: Prompt) -> None:
+    """As an object with --json, otherwise in three sentences: the secret key has to be kept too."""
+    result = prompt.json("backup", "monday.db")
     file = prompt.folder / "monday.db"
-    assert done.pop("duration_ms") >= 0
+    assert result.pop("duration_ms") >= 0
     key = str(prompt.data_dir / "secret.key")
-    assert done == {"path": str(file), "bytes": file.stat().st_size, "schema": NEWEST, "secret_key": key}
+    assert result == {"path": str(file), "bytes": file.stat().st_size, "schema": NEWEST, "secret_key": key}
     text = prompt.ok("backup", "tuesday.db")
     assert str(prompt.folder / "tuesday.db") in text
     assert key in text
     assert "`stoplist after-restore`" in text
 
 
-def test_a_key_that_a_variable_holds_is_named_by_it(prompt: Prompt) -> None:
-    """And its value is not printed."""
+def test_a_key_set_by_a_variable_is_named_by_it(prompt: Prompt) -> None:
+    """Its value is not printed."""
     prompt.set(SECRET_KEY="0123456789" * 4)
     assert prompt.json("backup", "monday.db")["secret_key"] is None
     text = prompt.ok("backup", "tuesday.db")
@@ -32,13 +32,12 @@ def test_a_key_that_a_variable_holds_is_named_by_it(prompt: Prompt) -> None:
 
 
 def test_it_overwrites_nothing(prompt: Prompt) -> None:
-    """Exit status 1."""
     prompt.ok("backup", "monday.db")
     assert "overwrites nothing" in prompt.refused("backup", "monday.db")
 
 
 def test_an_older_schema_is_backed_up_too(prompt: Prompt) -> None:
-    """Before a migration, by the release that brings it."""
+    """As before a migration, with the new release."""
     with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
         connection.execute("UPDATE deployment SET schema_version = 1")
     assert "`stoplist migrate`" in prompt.refused("org", "list")
@@ -46,13 +45,13 @@ def test_an_older_schema_is_backed_up_too(prompt: Prompt) -> None:
 
 
 def test_it_needs_a_database(empty: Prompt) -> None:
-    """It makes none."""
+    """It creates none."""
     assert "`stoplist migrate`" in empty.refused("backup", "monday.db")
     assert not empty.data_dir.exists()
 
 
-def test_on_postgresql_it_names_the_tools_of_that(empty: Prompt) -> None:
-    """Whether that database can be reached or not."""
+def test_on_postgresql_it_names_other_tools(empty: Prompt) -> None:
+    """Even if that database cannot be reached."""
     empty.set(DATABASE_URL="postgresql://stoplist:hush@127.0.0.1:1/none")
     text = empty.refused("backup", "monday.db")
     assert "pg_dump" in text
@@ -60,6 +59,5 @@ def test_on_postgresql_it_names_the_tools_of_that(empty: Prompt) -> None:
 
 
 def test_it_takes_one_file(prompt: Prompt) -> None:
-    """Exit status 2."""
     prompt.wrong_usage("backup")
     prompt.wrong_usage("backup", "monday.db", "tuesday.db")

@@ -1,4 +1,4 @@
-"""What every command starts with: who acts, and the place that it acts on."""
+"""The actor of a command, and the database that it works on."""
 
 import asyncio
 import os
@@ -11,11 +11,11 @@ from tests.builders import audit_rows, opened
 from tests.cli.command_line import Prompt
 
 ACCOUNT = pwd.getpwuid(os.getuid()).pw_name
-TOO_LONG = "x" * 300  # for the name of a file; 255 bytes are the most on every common file system
+TOO_LONG = "x" * 300  # for a file name, of which common file systems allow 255 bytes
 
 
 def act_as(monkeypatch: pytest.MonkeyPatch, user_id: int, **variables: str) -> str:
-    """Whom the audit names when this user types a command with these variables set."""
+    """Return whom the audit names when this user runs a command with these variables set."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -25,15 +25,15 @@ def act_as(monkeypatch: pytest.MonkeyPatch, user_id: int, **variables: str) -> s
 
 
 def test_variables_do_not_choose_who_acts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody may set them: the audit names the account of the process."""
+    """Any user may set them: the audit names the account of the process."""
     mask = {"LOGNAME": "eve", "USER": "eve", "LNAME": "eve", "USERNAME": "eve"}
     assert act_as(monkeypatch, os.getuid(), **mask) == ACCOUNT
     nobody = pwd.getpwnam("nobody")
     assert act_as(monkeypatch, nobody.pw_uid, **mask, SUDO_USER="eve") == "nobody"
 
 
-def test_sudo_is_believed_of_root_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """sudo sets it for root, who could write to the audit anyway; the account stays named."""
+def test_sudo_user_is_trusted_only_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sudo sets the variable for root, who could write to the audit anyway. The account is still named."""
     root = pwd.getpwuid(0).pw_name
     assert act_as(monkeypatch, 0, SUDO_USER="alice") == f"alice as {root}"
     assert act_as(monkeypatch, 0, LOGNAME="alice") == root
@@ -46,7 +46,7 @@ def test_an_account_without_a_name_is_named_by_its_number(monkeypatch: pytest.Mo
 
 
 def test_the_audit_names_the_account(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the variables say when the command is typed."""
+    """Whatever the variables say."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, "eve")
     monkeypatch.delenv("SUDO_USER", raising=False)
@@ -61,8 +61,8 @@ def test_the_audit_names_the_account(prompt: Prompt, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("folder", [TOO_LONG, f"./{TOO_LONG}/data", "x/" * 3000])
 @pytest.mark.parametrize("command", [["org", "list"], ["key", "list", "--json"], ["migrate"]])
-def test_a_data_folder_with_too_long_a_name_is_refused_in_words(empty: Prompt, command: list[str], folder: str) -> None:
-    """Exit status 1 and one sentence that says what the system has against it."""
+def test_a_data_folder_with_a_too_long_name_is_refused(empty: Prompt, command: list[str], folder: str) -> None:
+    """With the reason that the system gives."""
     assert "name too long" in empty.refused(*command, "--data-dir", folder)
 
 

@@ -1,4 +1,4 @@
-"""What `serve --demo` fills an empty database with: docs/interface.md section D9."""
+"""The history that `serve --demo` adds to an empty database (docs/interface.md section D9)."""
 
 import re
 from itertools import pairwise
@@ -14,18 +14,20 @@ from tests.fakes import FakeClock
 
 DAY_MS = 86_400_000
 # RFC 2606; 555-01xx of the North American plan; Ofcom's numbers for drama.
-NOBODYS = re.compile(r"[a-z0-9.]+@example\.(com|net|org)|\+1\d{3}55501\d\d|\+447700900\d{3}|\+442079460\d{3}", re.ASCII)
+RESERVED = re.compile(
+    r"[a-z0-9.]+@example\.(com|net|org)|\+1\d{3}55501\d\d|\+447700900\d{3}|\+442079460\d{3}", re.ASCII
+)
 
 
 async def records(database: Database) -> list[dict[str, Any]]:
-    """All there are, in the order of their changes."""
+    """Return all records in the order of their changes."""
     text = "SELECT feed_id, address, group_no, status, reason, occurred_ms, recorded_ms FROM unsubscribes"
     return [dict(row) for row in await database.all(sql(f"{text} ORDER BY feed_id, seq"))]
 
 
 @on_each_database
-async def test_a_demo_has_two_months_that_look_like_life(database: Database, clock: FakeClock) -> None:
-    """A few thousand opt-outs on every channel, for several groups and reasons, fewer at weekends; some came back."""
+async def test_a_demo_has_two_months_of_plausible_opt_outs(database: Database, clock: FakeClock) -> None:
+    """A few thousand on every channel, for several groups and reasons, fewer at weekends, with some resubscriptions."""
     await demo_history.fill(ADMINISTRATOR, database, clock)
     sums = await totals(ADMINISTRATOR, database)
     assert all(one.unsubscribed > 100 and one.resubscribed > 0 for one in sums)
@@ -45,30 +47,30 @@ async def test_a_demo_has_two_months_that_look_like_life(database: Database, clo
 
 
 @on_sqlite
-async def test_nobody_has_an_address_of_the_demo(database: Database, clock: FakeClock) -> None:
-    """Reserved domains, and numbers that are kept for fiction."""
+async def test_demo_addresses_are_reserved_ones(database: Database, clock: FakeClock) -> None:
+    """Reserved domains, and numbers reserved for fiction."""
     await demo_history.fill(ADMINISTRATOR, database, clock)
-    strange = [row["address"] for row in await records(database) if not NOBODYS.fullmatch(row["address"])]
+    strange = [row["address"] for row in await records(database) if not RESERVED.fullmatch(row["address"])]
     assert strange == []
 
 
 @on_sqlite
-async def test_the_past_lies_in_the_past_and_in_order(database: Database, clock: FakeClock) -> None:
-    """Nothing is dated ahead, and later numbers are not recorded on an earlier day."""
+async def test_demo_opt_outs_are_in_the_past_and_in_order(database: Database, clock: FakeClock) -> None:
+    """None is dated in the future, and later changes are not recorded on an earlier day."""
     await demo_history.fill(ADMINISTRATOR, database, clock)
-    found = await records(database)
-    # The clocks of the past go on while it is filled; a minute is more than that takes.
+    rows = await records(database)
+    # The clocks set back go on while the database is filled, which takes less than a minute.
     end_ms = clock.now_ms() + 60_000
-    assert all(row["occurred_ms"] < row["recorded_ms"] < end_ms for row in found)
-    assert min(row["recorded_ms"] for row in found) < clock.now_ms() - (demo_history.DAYS - 1) * DAY_MS
-    for earlier, later in pairwise(found):
+    assert all(row["occurred_ms"] < row["recorded_ms"] < end_ms for row in rows)
+    assert min(row["recorded_ms"] for row in rows) < clock.now_ms() - (demo_history.DAYS - 1) * DAY_MS
+    for earlier, later in pairwise(rows):
         if earlier["feed_id"] == later["feed_id"]:
             assert earlier["recorded_ms"] // DAY_MS <= later["recorded_ms"] // DAY_MS
 
 
 @on_sqlite
-async def test_the_key_of_the_demo_was_used_by_day(database: Database, clock: FakeClock) -> None:
-    """So that its page has something to show."""
+async def test_the_demo_key_was_used_every_day(database: Database, clock: FakeClock) -> None:
+    """So that the page of the key has something to show."""
     await demo_history.fill(ADMINISTRATOR, database, clock)
     rows = await database.all(sql("SELECT day, requests, limit_refusals FROM client_days ORDER BY day"))
     assert len(rows) >= demo_history.DAYS - 1

@@ -1,4 +1,4 @@
-"""A database that something else lives in is refused by every command, and is afterwards as it was before."""
+"""Every command refuses the database of another program, and leaves it unchanged."""
 
 import asyncio
 import sqlite3
@@ -19,15 +19,15 @@ COMMANDS = [["org", "list"], ["key", "list", "--json"], ["org", "create", "acme"
 
 
 def assert_all_refuse(prompt: Prompt) -> None:
-    """`migrate` names what helps; the others say that there is nothing of ours."""
+    """Assert that `migrate` says what would help, and the others that there is no Stoplist database."""
     assert "name an empty one with STOPLIST_DATABASE_URL" in prompt.refused("migrate")
     for command in COMMANDS:
         assert "There is no Stoplist database" in prompt.refused(*command)
 
 
 @pytest.mark.parametrize("theirs", THEIRS.values(), ids=THEIRS)
-def test_a_file_of_something_else_stays_as_it_is(empty: Prompt, theirs: str) -> None:
-    """To the byte, and nothing is left beside it."""
+def test_a_foreign_sqlite_file_is_unchanged(empty: Prompt, theirs: str) -> None:
+    """To the byte, and no file is left beside it."""
     empty.data_dir.mkdir()
     path = empty.data_dir / "stoplist.db"
     with closing(sqlite3.connect(path)) as connection:
@@ -39,12 +39,10 @@ def test_a_file_of_something_else_stays_as_it_is(empty: Prompt, theirs: str) -> 
 
 
 @pytest.mark.parametrize("theirs", THEIRS.values(), ids=THEIRS)
-def test_a_postgresql_database_of_something_else_stays_as_it_is(
-    on_postgresql: Prompt, postgresql_url: str, theirs: str
-) -> None:
-    """No table more, and no other column."""
+def test_a_foreign_postgresql_database_is_unchanged(on_postgresql: Prompt, postgresql_url: str, theirs: str) -> None:
+    """It has no other table or column."""
 
-    async def asked(statement: str) -> list[Any]:
+    async def fetch(statement: str) -> list[Any]:
         connection = await asyncpg.connect(postgresql_url)
         try:
             return await connection.fetch(statement)
@@ -55,8 +53,8 @@ def test_a_postgresql_database_of_something_else_stays_as_it_is(
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2"
     )
     for statement in theirs.split("; "):
-        asyncio.run(asked(statement))
-    before = asyncio.run(asked(columns))
+        asyncio.run(fetch(statement))
+    before = asyncio.run(fetch(columns))
     assert before
     assert_all_refuse(on_postgresql)
-    assert asyncio.run(asked(columns)) == before
+    assert asyncio.run(fetch(columns)) == before

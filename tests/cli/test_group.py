@@ -5,43 +5,42 @@ import re
 from tests.cli.command_line import Prompt
 
 
-def test_create_prints_what_it_made(prompt: Prompt) -> None:
-    """Id, organization, name, and whether it is the default."""
-    made = prompt.json("group", "create", "--org", "acme", "--name", "Reminders")
-    assert re.fullmatch("grp_[0-9A-Za-z]{22}", made.pop("group_id"))
-    assert made == {"org_slug": "acme", "name": "Reminders", "is_default": False}
+def test_create_prints_the_group(prompt: Prompt) -> None:
+    created = prompt.json("group", "create", "--org", "acme", "--name", "Reminders")
+    assert re.fullmatch("grp_[0-9A-Za-z]{22}", created.pop("group_id"))
+    assert created == {"org_slug": "acme", "name": "Reminders", "is_default": False}
 
 
-def test_a_new_default_takes_the_place_of_the_old_one(prompt: Prompt) -> None:
-    """An organization has one default group at most."""
+def test_a_new_default_replaces_the_old_one(prompt: Prompt) -> None:
+    """An organization has at most one default group."""
     for name in ("A", "B"):
-        made = prompt.json("group", "create", "--org", "acme", "--name", name, "--default")
-        assert made["is_default"]
-        assert prompt.json("org", "list")[0]["default_group_id"] == made["group_id"]
+        created = prompt.json("group", "create", "--org", "acme", "--name", name, "--default")
+        assert created["is_default"]
+        assert prompt.json("org", "list")[0]["default_group_id"] == created["group_id"]
     assert [group["is_default"] for group in prompt.json("group", "list", "--org", "acme")] == [False, True]
 
 
 def test_a_name_is_unique_in_its_organization(prompt: Prompt) -> None:
-    """Retired ones included; another organization may have it too."""
-    made = prompt.json("group", "create", "--org", "acme", "--name", "A")
+    """Retired groups included; another organization may use the name too."""
+    created = prompt.json("group", "create", "--org", "acme", "--name", "A")
     assert "already" in prompt.refused("group", "create", "--org", "acme", "--name", "A")
-    prompt.ok("group", "retire", made["group_id"])
+    prompt.ok("group", "retire", created["group_id"])
     assert "already" in prompt.refused("group", "create", "--org", "acme", "--name", "A")
     prompt.ok("org", "create", "beta", "--name", "Beta")
     prompt.ok("group", "create", "--org", "beta", "--name", "A")
 
 
 def test_retiring_the_default_leaves_the_organization_without_one(prompt: Prompt) -> None:
-    """It is for good: a second time is refused."""
-    made = prompt.json("group", "create", "--org", "acme", "--name", "A", "--default")
-    retired = prompt.json("group", "retire", made["group_id"])
+    """A group can be retired only once."""
+    created = prompt.json("group", "create", "--org", "acme", "--name", "A", "--default")
+    retired = prompt.json("group", "retire", created["group_id"])
     assert (retired["retired_at"] is not None, retired["is_default"]) == (True, False)
     assert prompt.json("org", "list")[0]["default_group_id"] is None
-    assert "already" in prompt.refused("group", "retire", made["group_id"])
+    assert "already" in prompt.refused("group", "retire", created["group_id"])
 
 
-def test_list_is_an_array_in_the_order_of_making(prompt: Prompt) -> None:
-    """For people a table, or a word on how to begin."""
+def test_list_is_in_the_order_of_creation(prompt: Prompt) -> None:
+    """As an array with --json, otherwise as a table, or a hint if there is no group."""
     assert prompt.json("group", "list", "--org", "acme") == []
     assert "`stoplist group create`" in prompt.ok("group", "list", "--org", "acme")
     for name in ("Zebra", "Ant"):

@@ -19,17 +19,17 @@ SHOWN = {
 }  # fmt: skip
 
 
-def made(prompt: Prompt, *options: str) -> dict[str, Any]:
-    """A new key of `acme`."""
+def create_key(prompt: Prompt, *options: str) -> dict[str, Any]:
+    """Create a key of `acme`."""
     key: dict[str, Any] = prompt.json("key", "create", "--label", "Nightly", "--org", "acme", *options)
     return key
 
 
 def test_create_prints_the_key_with_its_secret_once(prompt: Prompt) -> None:
-    """What is said to people beside it goes to stderr; no other command shows the secret again."""
-    done = prompt.run("key", "create", "--label", "Nightly", "--org", "acme", "--json")
-    assert "not shown again" in done.err
-    key = made(prompt)
+    """The hint for people goes to stderr; no other command shows the secret again."""
+    result = prompt.run("key", "create", "--label", "Nightly", "--org", "acme", "--json")
+    assert "not shown again" in result.err
+    key = create_key(prompt)
     assert key.keys() == SHOWN | {"client_secret"}
     assert CLIENT_ID.fullmatch(key["client_id"])
     assert SECRET.fullmatch(key["client_secret"])
@@ -43,27 +43,29 @@ def test_create_prints_the_key_with_its_secret_once(prompt: Prompt) -> None:
 
 
 def test_create_takes_several_organizations_and_permissions(prompt: Prompt) -> None:
-    """The permissions named replace those that a new key gets by itself."""
+    """The permissions given replace those that a new key has by default."""
     prompt.ok("org", "create", "beta", "--name", "Beta")
-    key = made(prompt, "--org", "beta", "--default-org", "beta", "--permission", "resubscribe", "--permission", "read")
+    key = create_key(
+        prompt, "--org", "beta", "--default-org", "beta", "--permission", "resubscribe", "--permission", "read"
+    )
     assert (key["organizations"], key["default_organization"]) == (["acme", "beta"], "beta")
     assert key["permissions"] == ["read", "resubscribe"]
-    assert made(prompt, "--org", "acme")["organizations"] == ["acme"]
+    assert create_key(prompt, "--org", "acme")["organizations"] == ["acme"]
 
 
 def test_create_needs_organizations_that_exist(prompt: Prompt) -> None:
-    """Neither unknown nor closed ones; nothing is made."""
+    """Unknown and closed ones are refused, and no key is created."""
     assert "no organization" in prompt.refused("key", "create", "--label", "x", "--org", "beta")
     prompt.ok("org", "close", "acme")
     assert "closed" in prompt.refused("key", "create", "--label", "x", "--org", "acme")
     assert prompt.json("key", "list") == []
 
 
-def test_list_is_an_array_oldest_first(prompt: Prompt) -> None:
-    """For people a table, or a word on how to begin."""
+def test_list_is_oldest_first(prompt: Prompt) -> None:
+    """As an array with --json, otherwise as a table, or a hint if there is no key."""
     assert prompt.json("key", "list") == []
     assert "`stoplist key create`" in prompt.ok("key", "list")
-    first, second = made(prompt), made(prompt)
+    first, second = create_key(prompt), create_key(prompt)
     keys = prompt.json("key", "list")
     assert {key["client_id"] for key in keys} == {first["client_id"], second["client_id"]}
     assert [key["created_at"] for key in keys] == sorted(key["created_at"] for key in keys)
@@ -74,8 +76,8 @@ def test_list_is_an_array_oldest_first(prompt: Prompt) -> None:
 
 
 def test_deactivate_and_activate_switch_a_key(prompt: Prompt) -> None:
-    """Each may be repeated; what changed nothing leaves no mark in the audit."""
-    client_id = made(prompt)["client_id"]
+    """Each may be repeated; a repetition is not audited."""
+    client_id = create_key(prompt)["client_id"]
     for verb, is_active in (("deactivate", False), ("deactivate", False), ("activate", True), ("activate", True)):
         assert prompt.json("key", verb, client_id)["active"] is is_active
         assert prompt.json("key", "show", client_id)["active"] is is_active
@@ -83,16 +85,16 @@ def test_deactivate_and_activate_switch_a_key(prompt: Prompt) -> None:
 
 
 def test_revoke_tokens_leaves_the_key_as_it_is(prompt: Prompt) -> None:
-    """It shows the key, and may be repeated."""
-    key = made(prompt)
+    """It prints the key, and may be repeated."""
+    key = create_key(prompt)
     del key["client_secret"]
     assert prompt.json("key", "revoke-tokens", key["client_id"]) == key
     assert prompt.json("key", "revoke-tokens", key["client_id"]) == key
 
 
 def test_rotate_secret_prints_the_new_one(prompt: Prompt) -> None:
-    """These two fields; an inactive key stays inactive."""
-    key = made(prompt)
+    """Only the two fields; an inactive key stays inactive."""
+    key = create_key(prompt)
     prompt.ok("key", "deactivate", key["client_id"])
     rotated = prompt.json("key", "rotate-secret", key["client_id"])
     assert rotated.keys() == {"client_id", "client_secret"}
@@ -102,9 +104,9 @@ def test_rotate_secret_prints_the_new_one(prompt: Prompt) -> None:
     assert (shown["secret_prefix"], shown["active"]) == (rotated["client_secret"][:11], False)
 
 
-def test_limits_sets_each_ceiling_by_itself(prompt: Prompt) -> None:
-    """`default` goes back to the ordinary one; without an option both are shown."""
-    client_id = made(prompt)["client_id"]
+def test_limits_sets_each_ceiling_separately(prompt: Prompt) -> None:
+    """`default` restores the default; without an option both are shown."""
+    client_id = create_key(prompt)["client_id"]
     for options, token, api in (
         (["--token-per-minute", "1000000000"], 1_000_000_000, 60),
         (["--api-per-minute", "1"], 1_000_000_000, 1),
@@ -117,10 +119,10 @@ def test_limits_sets_each_ceiling_by_itself(prompt: Prompt) -> None:
         assert prompt.json("key", "show", client_id)["api_per_minute"] == api
 
 
-def test_update_replaces_what_is_given(prompt: Prompt) -> None:
-    """Each option by itself; the default organization follows if it is the only one."""
+def test_update_replaces_the_given_values(prompt: Prompt) -> None:
+    """Each option separately; a single organization also becomes the default."""
     prompt.ok("org", "create", "beta", "--name", "Beta")
-    client_id = made(prompt)["client_id"]
+    client_id = create_key(prompt)["client_id"]
 
     def update(*options: str) -> tuple[str, list[str], str, list[str]]:
         key = prompt.json("key", "update", client_id, *options)
@@ -136,19 +138,19 @@ def test_update_replaces_what_is_given(prompt: Prompt) -> None:
     assert "no organization" in prompt.refused("key", "update", client_id, "--org", "nowhere")
 
 
-def test_update_of_several_organizations_keeps_the_default_or_needs_one(prompt: Prompt) -> None:
-    """Which of them is meant is never guessed."""
+def test_update_to_several_organizations_keeps_or_needs_a_default(prompt: Prompt) -> None:
+    """The default is never guessed."""
     for slug in ("beta", "gamma"):
         prompt.ok("org", "create", slug, "--name", slug)
-    client_id = made(prompt)["client_id"]
+    client_id = create_key(prompt)["client_id"]
     assert "default" in prompt.refused("key", "update", client_id, "--org", "beta", "--org", "gamma")
     kept = prompt.json("key", "update", client_id, "--org", "acme", "--org", "beta")
     assert kept["default_organization"] == "acme"
 
 
-def test_show_tells_the_use_and_the_last_refusals(prompt: Prompt) -> None:
-    """By day, and by request id; days and times in RFC 3339."""
-    client_id = made(prompt)["client_id"]
+def test_show_prints_the_use_and_the_last_refusals(prompt: Prompt) -> None:
+    """By day, and by request id; days and times are in RFC 3339."""
+    client_id = create_key(prompt)["client_id"]
     url = f"sqlite:///{prompt.data_dir / 'stoplist.db'}"
     now_ms = Clock().now_ms()  # the command shows the last 30 days
     at = format_ms(now_ms)
@@ -175,9 +177,9 @@ def test_show_tells_the_use_and_the_last_refusals(prompt: Prompt) -> None:
     assert "ab" * 12 in text
 
 
-def test_show_of_an_idle_key_says_so(prompt: Prompt) -> None:
+def test_show_says_that_a_key_was_not_used(prompt: Prompt) -> None:
     """Instead of two empty tables."""
-    client_id = made(prompt)["client_id"]
+    client_id = create_key(prompt)["client_id"]
     shown = prompt.json("key", "show", client_id)
     assert (shown["days"], shown["refusals"], shown["last_used_at"]) == ([], [], None)
     text = prompt.ok("key", "show", client_id)
@@ -186,8 +188,8 @@ def test_show_of_an_idle_key_says_so(prompt: Prompt) -> None:
 
 
 def test_every_change_is_in_the_audit_with_who_made_it(prompt: Prompt) -> None:
-    """The account of the machine; never a secret."""
-    key = made(prompt)
+    """With the account of the machine, never with a secret."""
+    key = create_key(prompt)
     client_id = key["client_id"]
     secret = prompt.json("key", "rotate-secret", client_id)["client_secret"]
     prompt.ok("key", "revoke-tokens", client_id)
@@ -207,8 +209,8 @@ def test_every_change_is_in_the_audit_with_who_made_it(prompt: Prompt) -> None:
 
 
 @pytest.mark.parametrize("verb", ["deactivate", "activate", "revoke-tokens", "rotate-secret", "show", "limits"])
-def test_a_key_of_another_environment_is_just_unknown(prompt: Prompt, verb: str) -> None:
-    """As in any other database that does not have it."""
+def test_a_key_of_another_environment_is_unknown(prompt: Prompt, verb: str) -> None:
+    """As in any database that does not have it."""
     assert "`stoplist key list`" in prompt.refused("key", verb, "svc_ci_0123456789ABCDEFGHIJKL")
 
 

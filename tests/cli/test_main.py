@@ -1,4 +1,4 @@
-"""The command line as a whole: its exit statuses, its help, and which database and settings it takes."""
+"""The command line as a whole: exit statuses, help, and the choice of database and settings."""
 
 import sqlite3
 from pathlib import Path
@@ -11,9 +11,9 @@ from tests.cli.command_line import Prompt
 
 ID = "svc_ci_0123456789ABCDEFGHIJKL"
 GROUP = "grp_0123456789ABCDEFGHIJKL"
-NO_TEXT = "\udcff"  # how Python shows a byte of the command line that is no UTF-8
+NO_TEXT = "\udcff"  # as Python decodes a byte of the command line that is not UTF-8
 
-# Every command that works on a database, with arguments that are right as far as the command line shows.
+# Every command that works on a database, with well-formed arguments.
 ON_A_DATABASE = {
     "org create": ["org", "create", "beta", "--name", "Beta"],
     "org list": ["org", "list"],
@@ -83,16 +83,16 @@ WRONG_USAGE = {
 
 
 @pytest.mark.parametrize("arguments", WRONG_USAGE.values(), ids=WRONG_USAGE)
-def test_a_command_line_that_is_wrong_by_itself_ends_with_2(empty: Prompt, arguments: list[str]) -> None:
-    """Options that are unknown, missing, malformed or at odds: said on stderr, and nothing is done."""
+def test_wrong_usage_exits_with_2(empty: Prompt, arguments: list[str]) -> None:
+    """For unknown, missing, malformed and contradictory options. The error goes to stderr, and nothing is done."""
     text = empty.wrong_usage(*arguments)
     assert "Error: " in text or text.startswith("Usage: ")
     assert list(empty.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", ON_A_DATABASE.values(), ids=ON_A_DATABASE)
-def test_an_empty_place_names_the_command_that_fills_it(empty: Prompt, arguments: list[str]) -> None:
-    """Exit status 1; nothing is made, neither a file nor a folder."""
+def test_without_a_database_the_error_names_migrate(empty: Prompt, arguments: list[str]) -> None:
+    """The exit status is 1, and neither a file nor a folder is created."""
     text = empty.refused(*arguments)
     assert "`stoplist migrate`" in text
     assert "`stoplist serve`" in text
@@ -100,8 +100,8 @@ def test_an_empty_place_names_the_command_that_fills_it(empty: Prompt, arguments
 
 
 @pytest.mark.parametrize("content", [b"", b"This is no database at all. " * 200])
-def test_a_file_that_is_no_database_of_ours_is_no_place_either(empty: Prompt, content: bytes) -> None:
-    """Exit status 1, and the file stays as it is."""
+def test_a_file_that_is_no_database_is_refused(empty: Prompt, content: bytes) -> None:
+    """The exit status is 1, and the file is unchanged."""
     empty.data_dir.mkdir()
     file = empty.data_dir / "stoplist.db"
     file.write_bytes(content)
@@ -109,8 +109,7 @@ def test_a_file_that_is_no_database_of_ours_is_no_place_either(empty: Prompt, co
     assert file.read_bytes() == content
 
 
-def test_a_database_of_another_program_is_left_alone(empty: Prompt) -> None:
-    """Exit status 1: it is not ours."""
+def test_a_database_of_another_program_is_refused(empty: Prompt) -> None:
     empty.data_dir.mkdir()
     with sqlite3.connect(empty.data_dir / "stoplist.db") as other:
         other.execute("CREATE TABLE theirs (x)")
@@ -120,7 +119,7 @@ def test_a_database_of_another_program_is_left_alone(empty: Prompt) -> None:
 
 @pytest.mark.parametrize("arguments", ON_A_DATABASE.values(), ids=ON_A_DATABASE)
 def test_every_command_takes_a_data_folder_and_json(empty: Prompt, arguments: list[str]) -> None:
-    """`--data-dir` wins over the variable; the options may stand anywhere after the command."""
+    """`--data-dir` overrides the variable; the options may stand anywhere after the command."""
     empty.set(DATA_DIR=str(empty.folder / "elsewhere"))
     text = empty.refused(*arguments, "--json", "--data-dir", "here")
     assert "here/stoplist.db" in text
@@ -130,8 +129,8 @@ IDS_OF_NOTHING = ["svc_ci_0123456789ABCDEFGHIJKL", "x", "", "é", "'; DROP TABLE
 
 
 @pytest.mark.parametrize("unknown", IDS_OF_NOTHING)
-def test_what_does_not_exist_ends_with_1(prompt: Prompt, unknown: str) -> None:
-    """However it is spelt, an id or a slug that nothing has is just not found."""
+def test_an_unknown_id_exits_with_1(prompt: Prompt, unknown: str) -> None:
+    """However it is spelt, an id or slug that does not exist is not found."""
     before = prompt.json("org", "list"), prompt.json("key", "list")
     commands = [words for words in ON_A_DATABASE.values() if words[:2] != ["org", "create"] and words[1] != "list"]
     for words in [*commands, ["group", "list", "--org", "acme"]]:
@@ -139,14 +138,14 @@ def test_what_does_not_exist_ends_with_1(prompt: Prompt, unknown: str) -> None:
     assert (prompt.json("org", "list"), prompt.json("key", "list")) == before
 
 
-def test_a_setting_that_is_wrong_ends_with_1(prompt: Prompt) -> None:
-    """It is named, also where the command would not use it."""
+def test_a_wrong_setting_exits_with_1(prompt: Prompt) -> None:
+    """The error names it, even if the command would not use it."""
     prompt.set(PORTT="8443")
     assert "STOPLIST_PORTT" in prompt.refused("org", "list")
 
 
-def test_settings_come_from_a_file_too(prompt: Prompt) -> None:
-    """`.env` in the working directory; a variable wins over it."""
+def test_settings_are_read_from_a_file_too(prompt: Prompt) -> None:
+    """From `.env` in the working directory; a variable overrides it."""
     (prompt.folder / ".env").write_text("STOPLIST_DATA_DIR=elsewhere\n")
     assert "elsewhere/stoplist.db" in prompt.refused("org", "list")
     prompt.set(DATA_DIR="data")
@@ -154,8 +153,8 @@ def test_settings_come_from_a_file_too(prompt: Prompt) -> None:
 
 
 @pytest.mark.parametrize("environment", ["development", "production"])
-def test_commands_work_in_the_environment_that_the_database_has(empty: Prompt, environment: str) -> None:
-    """Whatever STOPLIST_ENVIRONMENT says to them."""
+def test_commands_work_in_the_environment_of_the_database(empty: Prompt, environment: str) -> None:
+    """Whatever STOPLIST_ENVIRONMENT says."""
     empty.set(ENVIRONMENT=environment)
     empty.ok("migrate")
     for other in ("development", "production"):
@@ -163,8 +162,8 @@ def test_commands_work_in_the_environment_that_the_database_has(empty: Prompt, e
         assert empty.json("org", "list") == []
 
 
-def test_a_database_elsewhere_is_taken_by_its_url(prompt: Prompt) -> None:
-    """The folder named by `--data-dir` then holds nothing of the database."""
+def test_a_database_url_overrides_the_data_folder(prompt: Prompt) -> None:
+    """The folder given by `--data-dir` then contains no database."""
     moved = prompt.folder / "moved.db"
     (prompt.data_dir / "stoplist.db").rename(moved)
     prompt.set(DATABASE_URL=f"sqlite:///{moved}")
@@ -179,7 +178,7 @@ def every_command() -> list[list[str]]:
 @pytest.mark.parametrize("words", every_command(), ids=" ".join)
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_explains_a_command(empty: Prompt, words: list[str], flag: str) -> None:
-    """What it does in a sentence, what its options mean; no line is too wide for a terminal."""
+    """It has a sentence on the command and explains the options; no line is too wide for a terminal."""
     text = empty.ok(*words, flag)
     usage, _, rest = text.partition("\n\n")
     assert usage.startswith(f"Usage: {' '.join(['stoplist', *words])}")
@@ -192,11 +191,9 @@ def test_help_explains_a_command(empty: Prompt, words: list[str], flag: str) -> 
 
 
 def test_the_help_lists_every_command(empty: Prompt) -> None:
-    """With one line for each."""
     text = empty.ok("--help")
     assert all(f"  {name} " in text for name in COMMANDS)
 
 
-def test_the_version_is_told(empty: Prompt) -> None:
-    """`stoplist --version`."""
+def test_the_version_is_printed(empty: Prompt) -> None:
     assert empty.ok("--version") == f"stoplist {__version__}\n"

@@ -12,15 +12,15 @@ from tests.db import citus
 NEWEST = load_migrations()[-1].number
 
 
-def test_it_creates_the_database_for_its_owner_alone(empty: Prompt) -> None:
-    """The folder too."""
-    assert f"has schema {NEWEST} now" in empty.ok("migrate")
+def test_it_creates_a_private_database(empty: Prompt) -> None:
+    """Only the owner may read the file and its folder."""
+    assert f"now has schema {NEWEST}" in empty.ok("migrate")
     assert stat.S_IMODE(empty.data_dir.stat().st_mode) == 0o700
     assert stat.S_IMODE((empty.data_dir / "stoplist.db").stat().st_mode) == 0o600
 
 
-def test_it_may_be_run_again(empty: Prompt) -> None:
-    """A second time there is nothing to do, and no copy is made of what does not change."""
+def test_it_may_be_repeated(empty: Prompt) -> None:
+    """The second run changes nothing and makes no copy."""
     assert empty.json("migrate") == {"schema_before": 0, "schema": NEWEST, "copy": None}
     assert empty.json("migrate") == {"schema_before": NEWEST, "schema": NEWEST, "copy": None}
     assert "nothing to do" in empty.ok("migrate")
@@ -28,19 +28,19 @@ def test_it_may_be_run_again(empty: Prompt) -> None:
 
 
 def test_it_refuses_the_database_of_the_other_environment(empty: Prompt) -> None:
-    """And says which one it is."""
+    """And names it."""
     empty.ok("migrate")
     empty.set(ENVIRONMENT="production")
     assert "belongs to the development environment" in empty.refused("migrate")
 
 
-def test_it_refuses_a_place_that_cannot_be_written(empty: Prompt) -> None:
-    """A file where the folder should be."""
+def test_it_refuses_a_folder_that_cannot_be_written(empty: Prompt) -> None:
+    """Here a file is in its place."""
     empty.data_dir.write_text("a file")
     empty.refused("migrate")
 
 
-def test_it_refuses_a_database_that_cannot_be_reached(empty: Prompt) -> None:
+def test_it_refuses_an_unreachable_database(empty: Prompt) -> None:
     """Without repeating the password of the address."""
     empty.set(DATABASE_URL="postgresql://stoplist:hush@127.0.0.1:1/none")
     text = empty.refused("migrate")
@@ -49,7 +49,7 @@ def test_it_refuses_a_database_that_cannot_be_reached(empty: Prompt) -> None:
 
 
 def test_commands_work_on_postgresql(on_postgresql: Prompt) -> None:
-    """First `migrate`, then all the others, with the same answers as on SQLite."""
+    """First `migrate`, then all the others, with the same output as on SQLite."""
     assert "`stoplist migrate`" in on_postgresql.refused("org", "list")
     assert on_postgresql.json("migrate") == {"schema_before": 0, "schema": NEWEST, "copy": None}
     assert on_postgresql.json("migrate")["schema_before"] == NEWEST
@@ -70,20 +70,20 @@ def test_commands_work_on_postgresql(on_postgresql: Prompt) -> None:
     assert not on_postgresql.data_dir.exists()
 
 
-def test_it_distributes_the_feeds_where_there_is_citus(on_postgresql: Prompt) -> None:
-    """In the same run as the schema; a second time they are so already."""
+def test_it_distributes_the_feeds_on_citus(on_postgresql: Prompt) -> None:
+    """In the same run as the schema; the second run changes nothing."""
     assert "CREATE EXTENSION citus" in on_postgresql.refused("migrate", "--distribute")
-    assert "`stoplist migrate`" in on_postgresql.refused("org", "list"), "nothing was made"
+    assert "`stoplist migrate`" in on_postgresql.refused("org", "list"), "nothing was created"
     on_postgresql.ok("migrate")
     asyncio.run(_install_citus(os.environ["STOPLIST_DATABASE_URL"]))
-    assert "Distributed by feed_id now: feeds, unsubscribes" in on_postgresql.ok("migrate", "--distribute")
+    assert "Now distributed by feed_id: feeds, unsubscribes" in on_postgresql.ok("migrate", "--distribute")
     assert on_postgresql.json("migrate", "--distribute")["distributed"] == []
-    assert "distributed already" in on_postgresql.ok("migrate", "--distribute")
+    assert "already distributed" in on_postgresql.ok("migrate", "--distribute")
     assert "distributed" not in on_postgresql.json("migrate")
 
 
 def test_it_distributes_no_sqlite_file(empty: Prompt) -> None:
-    """And makes none."""
+    """And creates none."""
     assert "`stoplist copy`" in empty.refused("migrate", "--distribute")
     assert not empty.data_dir.exists()
 

@@ -9,33 +9,33 @@ from tests.cli.command_line import Prompt
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-def test_create_prints_what_it_made(prompt: Prompt) -> None:
-    """Slug, name and the default group, which is null where none was asked for."""
+def test_create_prints_the_organization(prompt: Prompt) -> None:
+    """Slug, name and the default group, which is null without --default-group."""
     assert prompt.json("org", "create", "beta", "--name", " Beta ") == {
         "slug": "beta",
         "name": "Beta",
         "default_group_id": None,
     }
-    made = prompt.json("org", "create", "gamma", "--name", "Gamma", "--default-group", "Newsletter")
-    assert re.fullmatch("grp_[0-9A-Za-z]{22}", made["default_group_id"])
+    created = prompt.json("org", "create", "gamma", "--name", "Gamma", "--default-group", "Newsletter")
+    assert re.fullmatch("grp_[0-9A-Za-z]{22}", created["default_group_id"])
     (group,) = prompt.json("group", "list", "--org", "gamma")
-    assert (group["group_id"], group["name"]) == (made["default_group_id"], "Newsletter")
+    assert (group["group_id"], group["name"]) == (created["default_group_id"], "Newsletter")
 
 
 @pytest.mark.parametrize("slug", ["a", "0", "a-", "a" * 63, "x--y"])
-def test_any_slug_of_the_right_form_will_do(prompt: Prompt, slug: str) -> None:
+def test_any_well_formed_slug_is_accepted(prompt: Prompt, slug: str) -> None:
     """`[a-z0-9][a-z0-9-]{0,62}`."""
     assert prompt.json("org", "create", slug, "--name", "Café №1")["slug"] == slug
 
 
 def test_a_slug_stays_taken(prompt: Prompt) -> None:
-    """Also when its organization is closed."""
+    """Even once its organization is closed."""
     assert "taken" in prompt.refused("org", "create", "acme", "--name", "Other")
     prompt.ok("org", "close", "acme")
     assert "taken" in prompt.refused("org", "create", "acme", "--name", "Other")
 
 
-def test_list_is_an_array_closed_ones_included(prompt: Prompt) -> None:
+def test_list_includes_closed_organizations(prompt: Prompt) -> None:
     """Sorted by slug."""
     prompt.ok("org", "create", "aardvark", "--name", "Aardvark")
     prompt.ok("org", "close", "acme")
@@ -46,8 +46,8 @@ def test_list_is_an_array_closed_ones_included(prompt: Prompt) -> None:
     assert TIME.fullmatch(second["closed_at"])
 
 
-def test_list_for_people_is_a_table(empty: Prompt) -> None:
-    """Or says how to begin."""
+def test_list_is_a_table_for_people(empty: Prompt) -> None:
+    """Or a hint if there is no organization."""
     empty.ok("migrate")
     assert "`stoplist org create`" in empty.ok("org", "list")
     assert empty.json("org", "list") == []
@@ -58,15 +58,15 @@ def test_list_for_people_is_a_table(empty: Prompt) -> None:
     ]
 
 
-def test_rename_changes_the_name_alone(prompt: Prompt) -> None:
+def test_rename_changes_only_the_name(prompt: Prompt) -> None:
     """It may be repeated."""
     for _ in range(2):
         renamed = prompt.json("org", "rename", "acme", "--name", "Acme Boots")
         assert (renamed["slug"], renamed["name"]) == ("acme", "Acme Boots")
 
 
-def test_what_is_closed_stays_as_it_is(prompt: Prompt) -> None:
-    """Closing is for good: no other command changes it, and none opens it again."""
+def test_a_closed_organization_cannot_be_changed(prompt: Prompt) -> None:
+    """Closing is permanent: no command changes or reopens the organization."""
     group = prompt.json("group", "create", "--org", "acme", "--name", "News")["group_id"]
     assert TIME.fullmatch(prompt.json("org", "close", "acme")["closed_at"])
     for command in (
@@ -80,8 +80,8 @@ def test_what_is_closed_stays_as_it_is(prompt: Prompt) -> None:
         assert "closed" in prompt.refused(*command)
 
 
-def test_set_default_group_chooses_a_group_of_ones_own(prompt: Prompt) -> None:
-    """Neither another organization's, nor a retired one."""
+def test_the_default_group_is_an_active_one_of_the_organization(prompt: Prompt) -> None:
+    """Groups of another organization and retired groups are refused."""
     prompt.ok("org", "create", "beta", "--name", "Beta")
     first, second = (prompt.json("group", "create", "--org", "acme", "--name", name)["group_id"] for name in "AB")
     for group in (first, second, second):

@@ -1,4 +1,4 @@
-"""Words that are no number, name or slug are wrong usage, however long they are."""
+"""Malformed numbers and names are wrong usage, however long they are."""
 
 import pytest
 
@@ -28,15 +28,15 @@ ID = "svc_ci_0123456789ABCDEFGHIJKL"
     ids=lambda number: f"{number[:2]}..{number[-2:]} of {len(number)}",
 )
 @pytest.mark.parametrize("option", ["--api-per-minute", "--token-per-minute"])
-def test_a_ceiling_that_is_no_number_of_requests_is_wrong_usage(empty: Prompt, option: str, number: str) -> None:
-    """Exit status 2 before anything is looked for; Python refuses to read a number of more than 4300 digits."""
+def test_a_malformed_ceiling_is_wrong_usage(empty: Prompt, option: str, number: str) -> None:
+    """Even with more than 4300 digits, which Python refuses to convert."""
     assert f"from 1 to {MAX_PER_MINUTE}" in empty.wrong_usage("key", "limits", ID, f"{option}={number}")
     assert list(empty.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("control", [chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))], ids=ascii)
-def test_a_name_that_is_not_read_as_it_is_stored_is_wrong_usage(empty: Prompt, control: str) -> None:
-    """Names of organizations and groups, and labels of keys: such characters make one look like another."""
+def test_a_name_with_bidi_controls_is_wrong_usage(empty: Prompt, control: str) -> None:
+    """In names of organizations and groups and labels of keys, such characters make one look like another."""
     name = f"Acme {control}seohS"
     for command in (
         ["org", "create", "acme", "--name", name],

@@ -1,4 +1,4 @@
-"""How commands print what they have."""
+"""Output of commands, for people and for programs."""
 
 import json
 
@@ -7,8 +7,8 @@ import pytest
 from stoplist.cli.printing import print_json, print_record, print_records, rfc3339
 
 
-def test_a_record_for_people_is_a_line_a_field(capsys: pytest.CaptureFixture[str]) -> None:
-    """Names in one column; no value is a hyphen."""
+def test_a_record_has_a_line_per_field(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the names in one column, and a hyphen for None."""
     print_record({"a": 1, "long_name": None, "b": ["x", "y"], "c": True, "d": False}, as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "a          1",
@@ -19,27 +19,27 @@ def test_a_record_for_people_is_a_line_a_field(capsys: pytest.CaptureFixture[str
     ]
 
 
-def test_records_for_programs_are_an_array_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    """Not only of the columns; an empty one too."""
-    print_records([{"a": 1, "b": None}], columns=["a"], as_json=True, none="none")
+def test_json_records_have_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not only those of the columns; the array may be empty."""
+    print_records([{"a": 1, "b": None}], columns=["a"], as_json=True, if_empty="none")
     assert json.loads(capsys.readouterr().out) == [{"a": 1, "b": None}]
-    print_records([], columns=["a"], as_json=True, none="none")
+    print_records([], columns=["a"], as_json=True, if_empty="none")
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_records_for_people_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """As wide as its widest cell, without white space at the ends of lines."""
-    print_records([{"a": "long value", "b": 1}, {"a": "", "b": None}], columns=["a", "b"], as_json=False, none="")
+def test_records_are_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """Columns are as wide as their widest cell; lines have no trailing space."""
+    print_records([{"a": "long value", "b": 1}, {"a": "", "b": None}], columns=["a", "b"], as_json=False, if_empty="")
     assert capsys.readouterr().out == "a           b\nlong value  1\n            -\n"
 
 
-def test_json_is_written_for_eyes_too(capsys: pytest.CaptureFixture[str]) -> None:
-    """A field a line, text as it is."""
+def test_json_is_readable_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per field, text unescaped."""
     print_json({"name": "Café", "n": 1})
     assert capsys.readouterr().out == '{\n  "name": "Café",\n  "n": 1\n}\n'
 
 
 def test_times_are_rfc_3339() -> None:
-    """UTC with milliseconds; none stays none."""
+    """In UTC with milliseconds; None stays None."""
     assert rfc3339(1_772_357_400_007) == "2026-03-01T09:30:00.007Z"
     assert rfc3339(None) is None

@@ -1,4 +1,4 @@
-"""`stoplist serve`: what keeps it from starting. That it serves is shown with real processes, in tests/e2e."""
+"""`stoplist serve` refuses to start with wrong settings. Running servers are tested in tests/e2e."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.cli.command_line import Prompt
 POSTGRESQL = "postgresql://stoplist@127.0.0.1:1/none"
 KEY = "k" * 32
 
-# Variables, flags, and what the refusal must name.
+# Variables, flags, and a text that the error must contain.
 REFUSED: dict[str, tuple[dict[str, str], list[str], str]] = {
     "an unknown variable": ({"UNKNOWN": "x"}, [], "STOPLIST_UNKNOWN"),
     "an unknown variable that is empty": ({"UNKNOWN": ""}, [], "STOPLIST_UNKNOWN"),
@@ -34,10 +34,10 @@ REFUSED: dict[str, tuple[dict[str, str], list[str], str]] = {
 
 
 @pytest.mark.parametrize(("variables", "flags", "named"), REFUSED.values(), ids=REFUSED)
-def test_a_server_that_is_set_up_wrongly_does_not_start(
+def test_a_server_with_wrong_settings_does_not_start(
     empty: Prompt, variables: dict[str, str], flags: list[str], named: str
 ) -> None:
-    """Exit status 1, with a word on what is wrong; nothing is made."""
+    """The exit status is 1, the error names what is wrong, and nothing is created."""
     empty.set(**variables)
     assert named in empty.refused("serve", *flags)
     assert list(empty.folder.iterdir()) == []

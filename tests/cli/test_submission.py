@@ -17,15 +17,15 @@ from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import Item, OptOutStores, RequestedTarget
 from stoplist.unsubscribes.submit import submit
 from tests.builders import make_key, opened
-from tests.cli.command_line import Done, Prompt
+from tests.cli.command_line import CommandResult, Prompt
 from tests.fakes import FakeClock
 from tests.unsubscribes.partner import ALL_PERMISSIONS, written
 
 UNKNOWN = "sub_" + 22 * "0"
 
 
-def sent(prompt: Prompt, *batches: tuple[str, ...]) -> list[str]:
-    """The ids of these batches, each of addresses to opt out, `+` before those who come back; sent by one partner."""
+def submit_batches(prompt: Prompt, *batches: tuple[str, ...]) -> list[str]:
+    """Submit batches of one partner, and return their ids. An address with `+` resubscribes, others opt out."""
 
     async def send() -> list[str]:
         clock = FakeClock()
@@ -34,13 +34,13 @@ def sent(prompt: Prompt, *batches: tuple[str, ...]) -> list[str]:
             key = await make_key(database, clock, permissions=frozenset(ALL_PERMISSIONS))
             partner = Actor(kind="client", id=key.credential.client_id, may=frozenset(ALL_PERMISSIONS))
             stores = OptOutStores(database=database, clock=clock, secret_keys=("k" * 32,))
-            found = []
+            submission_ids = []
             for batch in batches:
                 clock.advance(60)
                 items = [item(address, written(clock.now_ms() - 1)) for address in batch]
-                made = await submit(partner, stores, CHANNELS["email"], RequestedTarget(org_slug="acme"), items)
-                found.append(made.submission_id or "")
-            return found
+                result = await submit(partner, stores, CHANNELS["email"], RequestedTarget(org_slug="acme"), items)
+                submission_ids.append(result.submission_id or "")
+            return submission_ids
 
     return asyncio.run(send())
 
@@ -52,19 +52,21 @@ def item(address: str, occurred_at: str) -> Item:
 
 @pytest.fixture
 def mistake(prompt: Prompt) -> str:
-    """A submission of four: of what it did one would be restored, one corrected, and of each kind one left out."""
+    """A submission of four records: one would be restored, one corrected, one is superseded, one confirmed."""
     prompt.ok("group", "create", "--org", "acme", "--name", "News", "--default")
-    _, found, _ = sent(prompt, ("+a",), ("a", "b", "c", "d"), ("+c", "d"))
-    return found
+    _, submission_id, _ = submit_batches(prompt, ("+a",), ("a", "b", "c", "d"), ("+c", "d"))
+    return submission_id
 
 
 COUNTS = {"restored": 1, "corrected": 1, "superseded": 1, "confirmed": 1, "taken_back": 0}
 
 
-def at_a_terminal(prompt: Prompt, answer: str, *arguments: str, meanwhile: Callable[[], Any] = lambda: None) -> Done:
-    """The command as a person types it who then types an answer; what goes to the terminal is in `err`."""
+def at_a_terminal(
+    prompt: Prompt, answer: str, *arguments: str, meanwhile: Callable[[], Any] = lambda: None
+) -> CommandResult:
+    """Run a command on a terminal and type the answer to its question; `err` is what the terminal shows."""
     ours, theirs = pty.openpty()
-    told = b""
+    terminal_output = b""
     with subprocess.Popen(
         [sys.executable, "-c", "from stoplist.cli.main import main; main()", *arguments],
         stdin=theirs,
@@ -73,21 +75,21 @@ def at_a_terminal(prompt: Prompt, answer: str, *arguments: str, meanwhile: Calla
         cwd=prompt.folder,
     ) as process:
         os.close(theirs)
-        while b"[y/N]" not in told:
-            told += os.read(ours, 65_536)
+        while b"[y/N]" not in terminal_output:
+            terminal_output += os.read(ours, 65_536)
         meanwhile()
         os.write(ours, answer.encode())
         out, _ = process.communicate(timeout=60)
     try:
         while part := os.read(ours, 65_536):
-            told += part
-    except OSError:  # so does Linux end what nobody writes to any more
+            terminal_output += part
+    except OSError:  # on Linux, the end of a terminal without a writer
         pass
     os.close(ours)
-    return Done(process.returncode, out.decode(), told.decode().replace("\r\n", "\n"))
+    return CommandResult(process.returncode, out.decode(), terminal_output.decode().replace("\r\n", "\n"))
 
 
-def test_show_tells_what_became_of_it(prompt: Prompt, mistake: str) -> None:
+def test_show_prints_the_submission(prompt: Prompt, mistake: str) -> None:
     """Who sent it, when, to which group, and the counts."""
     shown = prompt.json("submission", "show", mistake)
     assert re.fullmatch("grp_[0-9A-Za-z]{22}", shown.pop("group_id"))
@@ -116,12 +118,12 @@ def test_show_tells_what_became_of_it(prompt: Prompt, mistake: str) -> None:
     assert (lines["submission_id"], lines["created"], lines["reversed_by"]) == (mistake, "3", "-")
 
 
-def test_reverse_says_what_was_done_and_what_was_left_out(prompt: Prompt, mistake: str) -> None:
-    """For programs as one object."""
-    done = prompt.json("submission", "reverse", mistake, "--yes")
-    reversed_by = done.pop("reversed_by")
+def test_reverse_prints_the_counts_and_what_was_left_out(prompt: Prompt, mistake: str) -> None:
+    """As one object with --json."""
+    result = prompt.json("submission", "reverse", mistake, "--yes")
+    reversed_by = result.pop("reversed_by")
     assert re.fullmatch("sub_[0-9A-Za-z]{22}", reversed_by)
-    assert done == {
+    assert result == {
         "submission_id": mistake,
         **COUNTS,
         "left_out": [
@@ -149,20 +151,20 @@ def test_reverse_says_what_was_done_and_what_was_left_out(prompt: Prompt, mistak
     assert reversed_by in prompt.ok("submission", "show", mistake)
 
 
-def test_reverse_says_it_to_people(prompt: Prompt, mistake: str) -> None:
+def test_reverse_prints_a_summary_for_people(prompt: Prompt, mistake: str) -> None:
     """A sentence, and a table of what was left out."""
-    said, empty, head, *rows = prompt.ok("submission", "reverse", mistake, "--yes").splitlines()
+    summary, empty, head, *rows = prompt.ok("submission", "reverse", mistake, "--yes").splitlines()
     assert re.fullmatch(
-        r"Taken back by sub_\w{22}: 2 records \(as before: 1, not there before: 1\)\. "
+        r"Taken back by sub_\w{22}: 2 records \(former state restored: 1, did not exist before: 1\)\. "
         r"Left out: 2 \(changed since: 1, sent again since: 1\)\.",
-        said,
+        summary,
     )
     assert (empty, head.split()) == ("", ["address", "why", "status", "reason"])
     assert [row.split()[:2] for row in rows] == [["c@example.org", "superseded"], ["d@example.org", "confirmed"]]
 
 
-def test_a_second_time_there_is_nothing_to_take_back(prompt: Prompt, mistake: str) -> None:
-    """It says so, and asks nobody."""
+def test_a_second_reversal_has_nothing_to_take_back(prompt: Prompt, mistake: str) -> None:
+    """It says so, and asks no question."""
     prompt.ok("submission", "reverse", mistake, "--yes")
     again = prompt.json("submission", "reverse", mistake)
     assert (again["reversed_by"], again["restored"], again["corrected"], again["taken_back"]) == (None, 0, 0, 2)
@@ -174,7 +176,7 @@ def test_a_second_time_there_is_nothing_to_take_back(prompt: Prompt, mistake: st
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_without_a_terminal_it_needs_yes(prompt: Prompt, mistake: str, options: tuple[str, ...]) -> None:
-    """It says how much it would do, and does nothing."""
+    """It prints what it would do, and does nothing."""
     refusal = prompt.refused("submission", "reverse", mistake, *options)
     assert "take back 2 records and leave out 2" in refusal
     assert "--yes" in refusal
@@ -183,61 +185,59 @@ def test_without_a_terminal_it_needs_yes(prompt: Prompt, mistake: str, options: 
 
 @pytest.mark.parametrize("answer", ["y\n", "Yes\n"])
 def test_at_a_terminal_it_shows_the_counts_and_asks(prompt: Prompt, mistake: str, answer: str) -> None:
-    """What was done is all that goes to stdout."""
-    done = at_a_terminal(prompt, answer, "submission", "reverse", mistake, "--json")
-    assert done.status == 0, done
-    assert [line.split()[0] for line in done.err.splitlines() if " would " in line or " were not " in line] == ["1"] * 4
-    assert "Take them back? [y/N]" in done.err
-    assert COUNTS.items() <= json.loads(done.out).items()
+    """Only the result goes to stdout."""
+    result = at_a_terminal(prompt, answer, "submission", "reverse", mistake, "--json")
+    assert result.status == 0, result
+    assert [line.split()[0] for line in result.err.splitlines() if " would " in line] == ["1"] * 4
+    assert "Take them back? [y/N]" in result.err
+    assert COUNTS.items() <= json.loads(result.out).items()
 
 
-def test_what_was_confirmed_is_done_or_nothing(prompt: Prompt, mistake: str) -> None:
-    """Somebody sent one of the records again while the question was open."""
-    done = at_a_terminal(
-        prompt, "y\n", "submission", "reverse", mistake, meanwhile=lambda: sent(prompt, ("a",), ("e",))
+def test_changed_counts_stop_the_reversal(prompt: Prompt, mistake: str) -> None:
+    """A record was sent again while the question was open."""
+    result = at_a_terminal(
+        prompt, "y\n", "submission", "reverse", mistake, meanwhile=lambda: submit_batches(prompt, ("a",), ("e",))
     )
-    assert (done.status, done.out) == (1, "")
-    assert "nothing was changed: look at the new counts" in done.err
+    assert (result.status, result.out) == (1, "")
+    assert "Nothing was changed. Check the new counts" in result.err
     assert prompt.json("submission", "show", mistake)["reversed_by"] == []
 
 
 @pytest.mark.parametrize("answer", ["\n", "n\n", "never\n", "\4"])
-def test_whoever_does_not_say_yes_changes_nothing(prompt: Prompt, mistake: str, answer: str) -> None:
-    """Neither does the end of what is typed; exit status 1."""
-    done = at_a_terminal(prompt, answer, "submission", "reverse", mistake)
-    assert (done.status, done.out) == (1, "")
-    assert "stoplist: Nothing was changed." in done.err
+def test_any_answer_but_yes_changes_nothing(prompt: Prompt, mistake: str, answer: str) -> None:
+    """Nor does the end of the input; the exit status is 1."""
+    result = at_a_terminal(prompt, answer, "submission", "reverse", mistake)
+    assert (result.status, result.out) == (1, "")
+    assert "stoplist: Nothing was changed." in result.err
     assert prompt.json("submission", "show", mistake)["reversed_by"] == []
 
 
 @pytest.mark.parametrize("command", [("show",), ("reverse",), ("reverse", "--yes")])
 @pytest.mark.parametrize("submission_id", [UNKNOWN, "acme", ""])
 def test_an_unknown_submission_is_refused(prompt: Prompt, command: tuple[str, ...], submission_id: str) -> None:
-    """Exit status 1, with what an id looks like."""
+    """With exit status 1."""
     assert "There is no submission of that id" in prompt.refused("submission", *command, submission_id)
 
 
-def test_it_is_in_the_audit_under_the_account(prompt: Prompt, mistake: str) -> None:
-    """As every change from the command line; the reversal is a submission of the command's."""
-    done = prompt.json("submission", "reverse", mistake, "--yes")
-    own = prompt.json("submission", "show", done["reversed_by"])
+def test_a_reversal_is_a_submission_of_the_command(prompt: Prompt, mistake: str) -> None:
+    result = prompt.json("submission", "reverse", mistake, "--yes")
+    own = prompt.json("submission", "show", result["reversed_by"])
     assert own["actor_kind"] == "command"
     assert (own["received"], own["updated"]) == (2, 2)
 
 
 def test_wrong_usage(prompt: Prompt) -> None:
-    """Exit status 2."""
     prompt.wrong_usage("submission", "show")
     prompt.wrong_usage("submission", "reverse", UNKNOWN, "--no")
     prompt.wrong_usage("submission", "undo", UNKNOWN)
 
 
 def test_it_works_on_postgresql(on_postgresql: Prompt) -> None:
-    """With the same answer, with and without a pooler."""
+    """With the same output, with and without a pooler."""
     on_postgresql.ok("migrate")
     on_postgresql.ok("org", "create", "acme", "--name", "Acme", "--default-group", "News")
-    _, mistake, _ = sent(on_postgresql, ("+a",), ("a", "b", "c", "d"), ("+c", "d"))
+    _, mistake, _ = submit_batches(on_postgresql, ("+a",), ("a", "b", "c", "d"), ("+c", "d"))
     assert on_postgresql.json("submission", "show", mistake)["created"] == 3
-    done = on_postgresql.json("submission", "reverse", mistake, "--yes")
-    assert COUNTS.items() <= done.items()
-    assert len(done["left_out"]) == 2
+    result = on_postgresql.json("submission", "reverse", mistake, "--yes")
+    assert COUNTS.items() <= result.items()
+    assert len(result["left_out"]) == 2

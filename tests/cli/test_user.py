@@ -1,4 +1,4 @@
-"""`stoplist user`: the people of the admin pages, at a prompt."""
+"""`stoplist user`: the people who use the admin pages."""
 
 import asyncio
 import re
@@ -18,25 +18,24 @@ SHOWN = {"email", "administrator", "roles", "disabled", "has_password", "two_ste
 
 
 def test_create_prints_a_link_that_works(prompt: Prompt) -> None:
-    """Below the base address; by the canonical address; good for 24 hours."""
-    made = prompt.json("user", "create", "Ann@Example.org", "--administrator")
-    assert made.keys() == {"email", "sign_in_url", "expires_at"}
-    assert made["email"] == ANN
-    assert made["sign_in_url"].startswith(f"https://localhost:8443{SIGN_IN_LINK_PATH}?token={ids.SIGN_IN_LINK}")
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", made["expires_at"])
-    assert is_good(prompt, made["sign_in_url"])
+    """The link is below the base address, the e-mail address in canonical form."""
+    created = prompt.json("user", "create", "Ann@Example.org", "--administrator")
+    assert created.keys() == {"email", "sign_in_url", "expires_at"}
+    assert created["email"] == ANN
+    assert created["sign_in_url"].startswith(f"https://localhost:8443{SIGN_IN_LINK_PATH}?token={ids.SIGN_IN_LINK}")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", created["expires_at"])
+    assert is_valid(prompt, created["sign_in_url"])
 
 
-def test_the_link_is_of_the_base_address_that_is_set(prompt: Prompt) -> None:
-    """As partners and people reach the server."""
+def test_the_link_is_below_the_configured_base_address(prompt: Prompt) -> None:
     prompt.set(BASE_URL="https://stop.example.org")
     text = prompt.run("user", "create", ANN, "--org", "acme", "--role", "viewer")
     assert f"https://stop.example.org{SIGN_IN_LINK_PATH}?token=" in text.out
     assert "good once" in text.err
 
 
-def test_list_shows_everybody(prompt: Prompt) -> None:
-    """With rights, as a table and as JSON."""
+def test_list_shows_all_people(prompt: Prompt) -> None:
+    """With their rights, as a table and as JSON."""
     assert prompt.json("user", "list") == []
     assert "`stoplist user create`" in prompt.ok("user", "list")
     prompt.ok("user", "create", "bob@example.org", "--administrator", "--org", "acme", "--role", "admin")
@@ -52,24 +51,24 @@ def test_list_shows_everybody(prompt: Prompt) -> None:
     assert text.splitlines()[0].split()[:3] == ["email", "administrator", "roles"]
 
 
-def test_link_replaces_the_earlier_one(prompt: Prompt) -> None:
-    """Of a person who is there; the address as it is typed."""
+def test_a_new_link_replaces_the_earlier_one(prompt: Prompt) -> None:
+    """However the address is written."""
     first = prompt.json("user", "create", ANN, "--administrator")
     second = prompt.json("user", "link", "ANN@example.org")
     assert second.keys() == first.keys()
-    assert (is_good(prompt, first["sign_in_url"]), is_good(prompt, second["sign_in_url"])) == (False, True)
+    assert (is_valid(prompt, first["sign_in_url"]), is_valid(prompt, second["sign_in_url"])) == (False, True)
     third = prompt.json("user", "link", ANN, "--without-two-step")
-    assert is_good(prompt, third["sign_in_url"])
+    assert is_valid(prompt, third["sign_in_url"])
 
 
 def test_disable_and_enable(prompt: Prompt) -> None:
-    """A disabled person gets no link; the earlier ones are dead, and stay so."""
-    made = prompt.json("user", "create", ANN, "--administrator")
+    """A disabled person gets no link, and earlier links stay invalid."""
+    created = prompt.json("user", "create", ANN, "--administrator")
     assert prompt.json("user", "disable", ANN)["disabled"] is True
-    assert not is_good(prompt, made["sign_in_url"])
+    assert not is_valid(prompt, created["sign_in_url"])
     assert "Enable" in prompt.refused("user", "link", ANN)
     assert prompt.json("user", "enable", ANN)["disabled"] is False
-    assert not is_good(prompt, made["sign_in_url"])
+    assert not is_valid(prompt, created["sign_in_url"])
 
 
 @pytest.mark.parametrize(
@@ -85,13 +84,13 @@ def test_disable_and_enable(prompt: Prompt) -> None:
     ],
 )
 def test_wrong_usage_of_create(prompt: Prompt, arguments: tuple[str, ...], what: str) -> None:
-    """Exit status 2, and nobody is made."""
+    """The exit status is 2, and no person is created."""
     assert what in prompt.wrong_usage("user", "create", *arguments)
     assert prompt.json("user", "list") == []
 
 
-def test_what_cannot_be_done_is_refused(prompt: Prompt) -> None:
-    """Exit status 1, with where to look."""
+def test_impossible_requests_are_refused(prompt: Prompt) -> None:
+    """The exit status is 1, and the error says where to look."""
     prompt.ok("user", "create", ANN, "--administrator")
     assert "already" in prompt.refused("user", "create", "ANN@example.org", "--administrator")
     assert "no organization" in prompt.refused(
@@ -104,7 +103,7 @@ def test_what_cannot_be_done_is_refused(prompt: Prompt) -> None:
 
 def test_every_change_is_in_the_audit_without_the_link(prompt: Prompt) -> None:
     """With the account of the machine."""
-    made = prompt.json("user", "create", ANN, "--administrator")
+    created = prompt.json("user", "create", ANN, "--administrator")
     prompt.ok("user", "link", ANN)
     prompt.ok("user", "disable", ANN)
     prompt.ok("user", "enable", ANN)
@@ -117,15 +116,15 @@ def test_every_change_is_in_the_audit_without_the_link(prompt: Prompt) -> None:
         "person.enable",
     ]
     assert all(row.actor.startswith("command ") for row in rows)
-    assert token_of(made["sign_in_url"]) not in repr(rows)
+    assert token_of(created["sign_in_url"]) not in repr(rows)
 
 
 def token_of(sign_in_url: str) -> str:
     return sign_in_url.partition("token=")[2]
 
 
-def is_good(prompt: Prompt, sign_in_url: str) -> bool:
-    """Whether somebody would get in by it."""
+def is_valid(prompt: Prompt, sign_in_url: str) -> bool:
+    """Return whether the link can be used."""
 
     async def look() -> bool:
         async with opened(f"sqlite:///{prompt.data_dir / 'stoplist.db'}") as database:

@@ -1,4 +1,4 @@
-"""The command line: one file a noun, loaded when it is asked for."""
+"""The command line: one file per command, loaded when the command is used."""
 
 from stoplist.cli.main import main
 

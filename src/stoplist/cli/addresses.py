@@ -1,4 +1,4 @@
-"""`stoplist addresses`: what the rules for addresses make of a list, or of what is stored."""
+"""`stoplist addresses`: applies the rules for addresses to a list, or to the stored addresses."""
 
 import contextlib
 import sys
@@ -12,7 +12,7 @@ import click
 import msgspec
 from stoplist_addresses import RULES, AddressError
 
-from stoplist.cli.context import Opened, data_dir_option, run
+from stoplist.cli.context import CommandContext, data_dir_option, run
 from stoplist.cli.printing import json_option, print_line
 from stoplist.errors import Refused
 from stoplist.unsubscribes.changed_addresses import ChangedAddress, find_changed_addresses
@@ -20,12 +20,12 @@ from stoplist.unsubscribes.changed_addresses import ChangedAddress, find_changed
 STANDARD_INPUT = "-"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_NOT_UTF_8 = "The line is not UTF-8: save the list in that encoding."
-_LINES_AT_ONCE = 1000
+_NOT_UTF_8 = "The line is not UTF-8. Save the list in that encoding."
+_LINES_PER_WRITE = 1000
 
 
-class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a line: an address in its canonical form, or what is wrong with it."""
+class CheckedLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of a list with its address in canonical form, or with what is wrong with it."""
 
     line: int
     address: str | None = None
@@ -34,9 +34,10 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @click.group("addresses")
 def command() -> None:
-    """Addresses: the one form in which Stoplist stores each e-mail address and phone number.
+    """Check addresses against the rules by which Stoplist stores them.
 
-    `check` tells that form for a list of yours; `changed` finds what is stored in another form than it would be now.
+    Stoplist stores each e-mail address and phone number in one canonical form. `check` shows that form for a list of
+    your own; `changed` lists stored addresses that this release would store in another form.
     """
 
 
@@ -48,40 +49,40 @@ def command() -> None:
 def check(channel: str, file: str, data_dir: str | None, as_json: bool) -> None:
     """Show how each line of FILE would be stored, or what is wrong with it.
 
-    A line holds one address; empty lines are skipped. FILE is in UTF-8; `-` is the standard input. No database is
-    needed, and none is touched. The exit status is 1 if any line was wrong.
+    FILE is UTF-8 text with one address per line; empty lines are skipped. `-` is the standard input. No database is
+    needed or changed. The exit status is 1 if any line is wrong.
 
     Example: stoplist addresses check email newsletter.txt
     """
     counts: Counter[str] = Counter()
     with _open(file) as source:
-        checked = _counted(_checked(source, RULES[channel]), counts)
-        _print((_as_array if as_json else _as_lines)(checked))
+        checked = _counting(_check_lines(source, RULES[channel]), counts)
+        _print((_json_array_lines if as_json else _text_lines)(checked))
     count = f"{counts.total()} addresses, {counts['wrong']} of them wrong."
     if counts["wrong"]:
         raise Refused(count)
     click.echo(count, err=True)
 
 
-@command.command("changed", short_help="List stored addresses that this release writes differently.")
+@command.command("changed", short_help="List stored addresses that this release would write differently.")
 @data_dir_option
 @json_option
 def changed(data_dir: str | None, as_json: bool) -> None:
     """List the stored addresses that the rules of this release would write differently.
 
-    To be run with a new release before its servers start: they would not find these addresses any more. Each line
-    names the organization and channel, the address as it is stored, and what it would become, or why it would no
-    longer be accepted. Nothing is changed, and running servers are not held up.
+    Run this with a new release before you start its servers, since they would no longer find these addresses. Each line
+    shows the organization and channel, the address as it is stored, and its new form, or why it would no longer be
+    accepted. Nothing is changed, and running servers are not slowed down.
 
     Example: stoplist addresses changed --json
     """
 
-    async def work(opened: Opened) -> Counter[str]:
+    async def work(context: CommandContext) -> Counter[str]:
         counts: Counter[str] = Counter()
-        async with contextlib.aclosing(find_changed_addresses(opened.actor, opened.database)) as parts:
-            async for count, some in parts:
-                _print(_elements(some, is_first=not counts["changed"]) if as_json else _changes(some))
-                counts.update(stored=count, changed=len(some))
+        async with contextlib.aclosing(find_changed_addresses(context.actor, context.database)) as batches:
+            async for count, batch in batches:
+                _print(_json_element_lines(batch, is_first=not counts["changed"]) if as_json else _change_lines(batch))
+                counts.update(stored=count, changed=len(batch))
         if as_json:
             print_line("]" if counts["changed"] else "[]")
         return counts
@@ -99,60 +100,63 @@ def _open(file: str) -> Iterator[BinaryIO]:
             with Path(file).open("rb") as source:
                 yield source
         elif sys.stdin is None:
-            raise Refused("The standard input is closed: name a file, or open it.")
+            raise Refused("The standard input is closed. Open it, or name a file.")
         else:
             yield sys.stdin.buffer
     except OSError as error:
         raise Refused(f"The list cannot be read: {error.strerror}.") from None
 
 
-def _checked(source: Iterable[bytes], rule: Callable[[str], str]) -> Iterator[Checked]:
+def _check_lines(source: Iterable[bytes], rule: Callable[[str], str]) -> Iterator[CheckedLine]:
     for number, line in enumerate(source, start=1):
         content = line.removeprefix(_BYTE_ORDER_MARK if number == 1 else b"")
         if content.strip():
-            yield _checked_line(number, content, rule)
+            yield _check_line(number, content, rule)
 
 
-def _checked_line(number: int, content: bytes, rule: Callable[[str], str]) -> Checked:
+def _check_line(number: int, content: bytes, rule: Callable[[str], str]) -> CheckedLine:
     try:
-        return Checked(number, address=rule(content.decode()))
+        return CheckedLine(number, address=rule(content.decode()))
     except UnicodeDecodeError:
-        return Checked(number, error=_NOT_UTF_8)
+        return CheckedLine(number, error=_NOT_UTF_8)
     except AddressError as error:
-        return Checked(number, error=str(error))
+        return CheckedLine(number, error=str(error))
 
 
-def _counted(checked: Iterable[Checked], counts: Counter[str]) -> Iterator[Checked]:
-    for each in checked:
-        counts["right" if each.error is None else "wrong"] += 1
-        yield each
+def _counting(checked: Iterable[CheckedLine], counts: Counter[str]) -> Iterator[CheckedLine]:
+    for line in checked:
+        counts["right" if line.error is None else "wrong"] += 1
+        yield line
 
 
-def _as_lines(checked: Iterable[Checked]) -> Iterator[str]:
-    return (f"{each.line}: {each.address or f'error: {each.error}'}" for each in checked)
+def _text_lines(checked: Iterable[CheckedLine]) -> Iterator[str]:
+    return (f"{line.line}: {line.address or f'error: {line.error}'}" for line in checked)
 
 
-def _changes(some: Iterable[ChangedAddress]) -> Iterator[str]:
-    return (f"{one.org_slug} {one.channel}: {one.address} -> {one.canonical or f'error: {one.error}'}" for one in some)
+def _change_lines(batch: Iterable[ChangedAddress]) -> Iterator[str]:
+    return (
+        f"{change.org_slug} {change.channel}: {change.address} -> {change.canonical or f'error: {change.error}'}"
+        for change in batch
+    )
 
 
-def _as_array(checked: Iterable[Checked]) -> Iterator[str]:
-    """The lines of a JSON array of which no more than one element is held at a time."""
+def _json_array_lines(checked: Iterable[CheckedLine]) -> Iterator[str]:
+    """Yield the lines of a JSON array, with one element in memory at a time."""
     is_empty = True
-    for line in _elements(checked, is_first=True):
+    for line in _json_element_lines(checked, is_first=True):
         is_empty = False
         yield line
     yield "[]" if is_empty else "]"
 
 
-def _elements(some: Iterable[msgspec.Struct], *, is_first: bool) -> Iterator[str]:
-    """The lines of a JSON array as far as its end, which is not known yet."""
-    for each in some:
-        yield ("[" if is_first else ",") + msgspec.json.encode(each).decode()
+def _json_element_lines(batch: Iterable[msgspec.Struct], *, is_first: bool) -> Iterator[str]:
+    """Yield the lines of a JSON array without its end; the next batch may go on."""
+    for element in batch:
+        yield ("[" if is_first else ",") + msgspec.json.encode(element).decode()
         is_first = False
 
 
 def _print(lines: Iterator[str]) -> None:
-    # What is printed at once is flushed at once: a million lines one by one would take a minute.
-    while some := list(islice(lines, _LINES_AT_ONCE)):
-        print_line("\n".join(some))
+    # Each print flushes: a million lines one by one would take a minute.
+    while batch := list(islice(lines, _LINES_PER_WRITE)):
+        print_line("\n".join(batch))

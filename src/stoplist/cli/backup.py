@@ -1,4 +1,4 @@
-"""`stoplist backup`: a copy of a SQLite database, made while the server serves."""
+"""`stoplist backup`: copies a SQLite database while the server runs."""
 
 from pathlib import Path
 
@@ -17,32 +17,33 @@ from stoplist.settings import Settings
 @data_dir_option
 @json_option
 def command(file: Path, data_dir: str | None, as_json: bool) -> None:
-    """Copy the SQLite database to FILE, while the server serves or not.
+    """Copy the SQLite database to FILE. The server may run meanwhile.
 
-    FILE is never overwritten; it is there whole and checked, or not at all. The secret key is not in it and must be
-    kept too. To restore: stop the server, put FILE in the place of the database (without the -wal and -shm files that
-    lie there), run `stoplist after-restore`, start the server.
+    An existing FILE is never overwritten. The new file is complete and checked, or does not exist. The secret key is
+    not in it: keep that too. To restore, stop the server, replace the database by FILE, delete the -wal and -shm files
+    beside the database, run `stoplist after-restore`, and start the server.
     """
     settings = settings_of(data_dir)
     source = database_file(settings)
     if source is None:
         raise Refused(
-            "This database is on PostgreSQL, which is backed up by its own tools: pg_dump for one database, "
-            "pg_basebackup with an archive of its log for a whole server and any moment."
+            "This database is on PostgreSQL, which is backed up with its own tools: pg_dump for one database, "
+            "pg_basebackup with a WAL archive for a whole server and any point in time."
         )
-    done = back_up(source, file)
+    result = back_up(source, file)
     key = _key_file(settings)
     if as_json:
-        print_json({**done._asdict(), "path": str(done.path), "secret_key": None if key is None else str(key)})
+        print_json({**result._asdict(), "path": str(result.path), "secret_key": None if key is None else str(key)})
         return
-    print_line(f"The database lies at {done.path}: {done.bytes} bytes, schema {done.schema}, {done.duration_ms} ms.")
+    size = f"{result.bytes} bytes, schema {result.schema}, {result.duration_ms} ms"
+    print_line(f"The backup is at {result.path}: {size}.")
     if key is None:
-        print_line("The secret key of STOPLIST_SECRET_KEY is not in it: keep that too, apart from this file.")
+        print_line("It does not contain the secret key, STOPLIST_SECRET_KEY. Keep that in another place.")
     else:
-        print_line(f"The secret key is not in it: keep {key} too, apart from this file.")
-    print_line("After a restore run `stoplist after-restore` before the server starts.")
+        print_line(f"It does not contain the secret key. Keep {key} in another place.")
+    print_line("After a restore, run `stoplist after-restore` before you start the server.")
 
 
 def _key_file(settings: Settings) -> Path | None:
-    """Where the secret key lies; None where a variable holds it or names its place."""
+    """Return the path of the secret key, or None if a setting holds or names it."""
     return None if settings.secret_keys else (settings.data_dir / FILE_NAME).absolute()

@@ -1,4 +1,4 @@
-"""What every command but `serve` and `migrate` starts with: the settings, the database that is there, and who acts."""
+"""What a command works with: the settings, the existing database, and the actor. Not for `serve` and `migrate`."""
 
 import asyncio
 import os
@@ -25,8 +25,8 @@ Command = Callable[..., Any]
 ENV_FILE = Path(".env")
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """An open database, the time, and the person at the command line."""
+class CommandContext(msgspec.Struct, frozen=True):
+    """An open database, the clock, and the person at the command line as the actor."""
 
     database: Database
     clock: Clock
@@ -34,7 +34,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 def as_setting(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Refuse what is no value of the setting that the option stands for: that is wrong usage."""
+    """Return an option's value; wrong usage if it is not valid for the setting of that name."""
     if value is not None and option.name is not None:
         try:
             parse(option.name.upper(), value)
@@ -44,7 +44,7 @@ def as_setting(_context: click.Context, option: click.Parameter, value: str | No
 
 
 def data_dir_option(command: Command) -> Command:
-    """`--data-dir`, which every command takes."""
+    """Add the option `--data-dir`, which every command takes."""
     return click.option(
         "--data-dir",
         callback=as_setting,
@@ -54,25 +54,25 @@ def data_dir_option(command: Command) -> Command:
 
 
 def settings_of(data_dir: str | None, **flags: str | None) -> Settings:
-    """The settings of this process: variables, .env, and flags, which win. SettingsError when they are wrong."""
+    """Return the settings of this process: flags, then variables, then .env. SettingsError if they are wrong."""
     return load(os.environ, env_file=ENV_FILE, flags={"DATA_DIR": data_dir, **flags})
 
 
-def run(data_dir: str | None, work: Callable[[Opened], Awaitable[T]]) -> T:
-    """Do `work` on the database that is there; it takes its environment from the database itself."""
+def run(data_dir: str | None, work: Callable[[CommandContext], Awaitable[T]]) -> T:
+    """Run `work` on the existing database, in whichever environment that database belongs to."""
 
-    async def opened_work() -> T:
-        async with _opened(settings_of(data_dir)) as opened:
-            return await work(opened)
+    async def work_on_database() -> T:
+        async with _open_context(settings_of(data_dir)) as context:
+            return await work(context)
 
-    return asyncio.run(opened_work())
+    return asyncio.run(work_on_database())
 
 
 def command_actor() -> Actor:
-    """The person at the command line: the account of this machine, who may do all."""
+    """Return the person at the command line as an actor with all rights, named by the account of this machine."""
     user_id = os.getuid()
     try:
-        # Not getpass.getuser(), which believes variables that anybody may set.
+        # Not getpass.getuser(), which trusts variables that any user may set.
         name = pwd.getpwuid(user_id).pw_name
     except KeyError:  # an account without a name, as in a container
         name = str(user_id)
@@ -82,33 +82,33 @@ def command_actor() -> Actor:
 
 
 def database_file(settings: Settings) -> Path | None:
-    """The SQLite file that is there, None for PostgreSQL. SettingsError where there is nothing."""
+    """Return the existing SQLite file, or None for PostgreSQL. SettingsError if there is no such file."""
     path = sqlite_path(settings.database_url)
-    if path is not None and not _holds_something(path):
-        raise SettingsError(_nothing_there(f"at {path}"))
+    if path is not None and not _is_not_empty(path):
+        raise SettingsError(_no_database_text(f"at {path}"))
     return path
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Opened]:
+async def _open_context(settings: Settings) -> AsyncIterator[CommandContext]:
     path = database_file(settings)
     database = await open_database(
         settings.database_url, create=False, pool_size=2, prepared=settings.database_prepared
     )
     try:
-        known = await schema.read(database)
-        if known is None:
-            raise SettingsError(_nothing_there(f"at {path}" if path else "in this PostgreSQL database"))
-        schema.check(known, environment=None, newest=schema.load_migrations()[-1].number)
+        deployment = await schema.read(database)
+        if deployment is None:
+            raise SettingsError(_no_database_text(f"at {path}" if path else "in this PostgreSQL database"))
+        schema.check(deployment, environment=None, newest=schema.load_migrations()[-1].number)
         clock = Clock()
         await follow_clock(clock, database)
-        yield Opened(database, clock, command_actor())
+        yield CommandContext(database, clock, command_actor())
     finally:
         await database.close()
 
 
-def _holds_something(path: Path) -> bool:
-    # Opening an empty file would make it one of SQLite's.
+def _is_not_empty(path: Path) -> bool:
+    # SQLite would turn an empty file into a database by opening it.
     try:
         return path.stat().st_size > 0
     except FileNotFoundError:
@@ -117,8 +117,8 @@ def _holds_something(path: Path) -> bool:
         raise SettingsError(f"The database file {path} cannot be reached: {error.strerror}.") from None
 
 
-def _nothing_there(where: str) -> str:
+def _no_database_text(where: str) -> str:
     return (
-        f"There is no Stoplist database {where}: `stoplist migrate` makes one (on SQLite `stoplist serve` too). "
-        "Check --data-dir, STOPLIST_DATA_DIR and STOPLIST_DATABASE_URL if there should be one."
+        f"There is no Stoplist database {where}. `stoplist migrate` creates one (on SQLite `stoplist serve` too). "
+        "If there should be one, check --data-dir, STOPLIST_DATA_DIR and STOPLIST_DATABASE_URL."
     )

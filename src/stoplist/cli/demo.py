@@ -1,4 +1,4 @@
-"""`serve --demo`: something to try on an empty development database, and the lines to try it with.
+"""`serve --demo`: fills an empty development database, and prints commands to try it with.
 
 Source: docs/interface.md section D9.
 """
@@ -37,108 +37,108 @@ _ACTOR = Actor(kind="system", id="serve --demo", may=frozenset((ADMINISTER,)))
 
 
 async def show(settings: Settings, database: Database, clock: Clock) -> None:
-    """Fill an empty database, and say what is there and how to try it."""
+    """Fill the database if it is empty, and print what it contains and how to try it."""
     click.echo(await _prepare(settings, database, clock))
 
 
 async def _prepare(settings: Settings, database: Database, clock: Clock) -> str:
     if await list_organizations(_ACTOR, database):
-        return await _what_exists(settings, database, clock)
+        return await _existing_demo_text(settings, database, clock)
     await demo_history.fill(_ACTOR, database, clock)
     await create_organization(_ACTOR, database, clock, slug=SLUG, name="Demo", default_group="Newsletter")
     created = await create_credential(_ACTOR, database, clock, label="Demo", organizations=[SLUG])
-    await _opt_some_out(database, clock, created.credential)
+    await _submit_opt_outs(database, clock, created.credential)
     link = await create_person(_ACTOR, database, clock, email=ADMIN_EMAIL, is_administrator=True)
-    way_in = _link(settings, link.link_token)
-    return _first_lines(settings, way_in, created.credential.client_id, created.client_secret)
+    sign_in_text = _link_text(settings, link.link_token)
+    return _new_demo_text(settings, sign_in_text, created.credential.client_id, created.client_secret)
 
 
-async def _opt_some_out(database: Database, clock: Clock, key: Credential) -> None:
-    """There is something to list on every channel, sent with the demo's own key."""
+async def _submit_opt_outs(database: Database, clock: Clock, key: Credential) -> None:
+    """Submit some opt-outs on every channel with the demo's own key."""
     actor = Actor(kind="client", id=key.client_id, may=frozenset(key.permissions))
     stores = OptOutStores(database=database, clock=clock, secret_keys=())
     for channel, items in _OPT_OUTS.items():
         await submit(actor, stores, CHANNELS[channel], RequestedTarget(), items)
 
 
-def _first_lines(settings: Settings, way_in: str, client_id: str, client_secret: str) -> str:
+def _new_demo_text(settings: Settings, sign_in_text: str, client_id: str, client_secret: str) -> str:
     only_token = """sed 's/.*"access_token":"\\([^"]*\\)".*/\\1/'"""
     two_items = '{"items": [{"address": "Ann@Example.com"}, {"address": "bob@example.com", "reason": "complaint"}]}'
     operation = f"{settings.base_url}{API_PATH}/unsubscribe/email"
     return f"""
 Stoplist runs at {settings.base_url}, with two months of made-up opt-outs.
 
-{way_in}
-It has an organization "{SLUG}", and a key for it to try the API with:
+{sign_in_text}
+To try the API, use this key of the organization "{SLUG}":
 
   client_id      {client_id}
-  client_secret  {client_secret}   (shown this once: keep it)
+  client_secret  {client_secret}   (shown only once: keep it)
 
 Paste these lines into another terminal, in this folder.
-A token, kept in a variable for its 15 minutes:
+Get a token, which is valid for 15 minutes:
 
   TOKEN=$({_get_token(settings, client_id, client_secret)} | {only_token})
 
-Two people opt out:
+Opt two people out:
 
   {_call(settings)} -H 'Content-Type: application/json' -d '{two_items}' {operation}
 
-Everyone who did:
+List everyone who opted out:
 
   {_call(settings)} {operation}
 
-What else can be done: {settings.base_url}{DOCS_PATH}
-Stop with Ctrl+C. The key works after the next start, too.
+API reference: {settings.base_url}{DOCS_PATH}
+Stop with Ctrl+C. The key also works after the next start.
 """
 
 
-async def _what_exists(settings: Settings, database: Database, clock: Clock) -> str:
+async def _existing_demo_text(settings: Settings, database: Database, clock: Clock) -> str:
     slugs = [organization.slug for organization in await list_organizations(_ACTOR, database)]
-    keys = [f"{known.client_id} ({known.label})" for known in await list_credentials(_ACTOR, database)]
+    keys = [f"{key.client_id} ({key.label})" for key in await list_credentials(_ACTOR, database)]
     return f"""
 Stoplist runs at {settings.base_url}.
 
-{await _way_in(settings, database, clock)}
-Its database exists already:
+{await _sign_in_text(settings, database, clock)}
+The database already contains:
 
   organizations  {", ".join(slugs)}
   keys           {", ".join(keys) or "none"}
 
-Their secrets are not shown again. Another key:
+The secrets are not shown again. Create another key:
 
   {_command(settings, "key create")} --label Another --org {slugs[0]}
 
-A token, with a key:
+Get a token with a key:
 
   {_get_token(settings, "CLIENT_ID", "CLIENT_SECRET")}
 
-What can be done with it: {settings.base_url}{DOCS_PATH}
+API reference: {settings.base_url}{DOCS_PATH}
 Stop with Ctrl+C.
 """
 
 
-async def _way_in(settings: Settings, database: Database, clock: Clock) -> str:
-    """How somebody gets to the pages: the administrator of the demo by a link, until he has chosen a password."""
+async def _sign_in_text(settings: Settings, database: Database, clock: Clock) -> str:
+    """Return how to sign in to the pages: by a link until the demo's administrator has chosen a password."""
     people = await list_people(_ACTOR, database)
     if not people:
-        return f"""Nobody can sign in to its pages yet. An administrator:
+        return f"""Nobody can sign in to the pages yet. Create an administrator:
 
   {_command(settings, "user create")} --administrator YOU@EXAMPLE.ORG
 """
-    if any(one.email == ADMIN_EMAIL and not (one.has_password or one.is_disabled) for one in people):
+    if any(person.email == ADMIN_EMAIL and not (person.has_password or person.is_disabled) for person in people):
         link = await new_link(_ACTOR, database, clock, email=ADMIN_EMAIL)
-        return _link(settings, link.link_token)
-    return f"""Sign in to its pages:
+        return _link_text(settings, link.link_token)
+    return f"""Sign in to the pages:
 
   {settings.base_url}{SIGN_IN_PATH}
 """
 
 
-def _link(settings: Settings, link_token: str) -> str:
+def _link_text(settings: Settings, link_token: str) -> str:
     warning = f"""
-Your browser warns of the certificate, unless it was told to trust {settings.data_dir / "ca.pem"}.
+Your browser warns about the certificate unless it trusts {settings.data_dir / "ca.pem"}.
 """
-    return f"""Open its pages as {ADMIN_EMAIL}; the link is good once, for 24 hours:
+    return f"""Open the pages as {ADMIN_EMAIL}. The link works once, for 24 hours:
 
   {sign_in_url(settings.base_url, link_token)}
 {warning if settings.tls_cert is None else ""}"""

@@ -1,8 +1,8 @@
-"""What a demo has behind it: two months of opt-outs of a bookshop that does not exist.
+"""The history of a demo: two months of opt-outs of a bookshop that does not exist.
 
-All of it goes through the ordinary operations, with a clock that stands in the past; chance is the same at every start.
-Nobody has these addresses: domains are those of RFC 2606, numbers those that are kept for fiction (555-01xx in North
-America; 07700 900xxx and 020 7946 0xxx in Britain, says Ofcom).
+The opt-outs are submitted by the ordinary operations, with a clock set back, and are the same at every start. The
+addresses are real nowhere: the domains are those of RFC 2606, the phone numbers those reserved for fiction (555-01xx in
+North America; 07700 900xxx and 020 7946 0xxx in Britain, according to Ofcom).
 """
 
 import asyncio
@@ -28,13 +28,13 @@ SLUG, NAME = "lantern-books", "Lantern Books"
 DAYS = 60
 _SEED = 5
 _DAY_MS = 86_400_000
-_WITHIN_MS = 20 * 3_600_000
-_MONDAY = 4  # of the days since 1970, which began on a Thursday
-_OF_WEEKDAY = (1.15, 1.3, 1.2, 1.1, 0.95, 0.5, 0.4)
-_MAILINGS = {19: 2.6, 40: 2.0}
-"""So many days ago something was sent to everyone, and so many times more opted out."""
-_COME_BACK = 0.04
-_KNOWN_FOR_DAYS = 3
+_MAX_AGE_MS = 20 * 3_600_000
+_MONDAY = 4  # the first Monday in days since 1970, which began on a Thursday
+_WEEKDAY_FACTORS = (1.15, 1.3, 1.2, 1.1, 0.95, 0.5, 0.4)
+_MAILING_FACTORS = {19: 2.6, 40: 2.0}
+"""Days ago on which a message went to everyone, and by which factor more people opted out."""
+_RESUBSCRIBE_SHARE = 0.04
+_MIN_DAYS_OUT = 3
 
 _NAMES = (
     """
@@ -52,11 +52,11 @@ _AREA_CODES = (206, 212, 303, 312, 404, 415, 503, 512, 617, 702)
 
 
 class _Stream(NamedTuple):
-    """What arrives on a channel for a group: how many a day, and why; `group` None is every group."""
+    """The opt-outs of a channel and group: how many per day, and for which reasons; `group` None means every group."""
 
     channel: str
     group: str | None
-    a_day: float
+    per_day: float
     reasons: dict[SentReason, tuple[float, str | None]]
 
 
@@ -87,7 +87,7 @@ _STREAMS = (
 
 
 async def fill(actor: Actor, database: Database, clock: Clock) -> None:
-    """There is an organization with three groups, a key that was used, and DAYS days of opt-outs."""
+    """Create an organization with three groups, a key that was used, and DAYS days of opt-outs."""
     founded = _days_before(clock, DAYS)
     await create_organization(actor, database, founded, slug=SLUG, name=NAME, default_group="Newsletter")
     groups = {
@@ -98,20 +98,23 @@ async def fill(actor: Actor, database: Database, clock: Clock) -> None:
         actor, database, founded, label="Shop, nightly", organizations=[SLUG], permissions=frozenset(PERMISSIONS)
     )
     key = Actor(kind="client", id=created.credential.client_id, may=frozenset(PERMISSIONS))
-    chance = Random(_SEED)  # noqa: S311 - it decides nothing
-    barred: list[list[str]] = [[] for _ in _STREAMS]
-    for ago in range(DAYS, -1, -1):
-        then = _days_before(clock, ago)
-        stores = OptOutStores(database=database, clock=then, secret_keys=())
-        days = [_items(chance, stream, out, then.now_ms(), ago) for stream, out in zip(_STREAMS, barred, strict=True)]
-        # All of a day at once: they share commits.
+    rng = Random(_SEED)  # noqa: S311 - not for security
+    opted_out_by_stream: list[list[str]] = [[] for _ in _STREAMS]
+    for days_ago in range(DAYS, -1, -1):
+        past_clock = _days_before(clock, days_ago)
+        stores = OptOutStores(database=database, clock=past_clock, secret_keys=())
+        days = [
+            _items(rng, stream, opted_out, past_clock.now_ms(), days_ago)
+            for stream, opted_out in zip(_STREAMS, opted_out_by_stream, strict=True)
+        ]
+        # All submissions of a day at once, so that they share commits.
         await asyncio.gather(
             *(
                 submit(key, stores, CHANNELS[stream.channel], _target(stream, groups), items)
                 for stream, items in zip(_STREAMS, days, strict=True)
             )
         )
-    await _use(chance, database, clock, key.id)
+    await _record_usage(rng, database, clock, key.id)
 
 
 def _target(stream: _Stream, groups: dict[str, str]) -> RequestedTarget:
@@ -119,63 +122,67 @@ def _target(stream: _Stream, groups: dict[str, str]) -> RequestedTarget:
 
 
 def _days_before(clock: Clock, days: int) -> Clock:
-    then = Clock()
-    then.offset_ms = clock.now_ms() - then.local_ms() - days * _DAY_MS
-    return then
+    past_clock = Clock()
+    past_clock.offset_ms = clock.now_ms() - past_clock.local_ms() - days * _DAY_MS
+    return past_clock
 
 
-def _items(chance: Random, stream: _Stream, out: list[str], now_ms: int, ago: int) -> Sequence[Item | BadItem]:
-    """What one day brings; `out` has everybody of the stream who is out, and is kept so."""
+def _items(rng: Random, stream: _Stream, opted_out: list[str], now_ms: int, days_ago: int) -> Sequence[Item | BadItem]:
+    """Return the items of one day, and keep `opted_out`, the addresses of the stream that are out, up to date."""
     weekday = (now_ms // _DAY_MS - _MONDAY) % 7
-    count = round(stream.a_day * _OF_WEEKDAY[weekday] * chance.uniform(0.8, 1.2) * _MAILINGS.get(ago, 1.0))
-    long_out = len(out) - count * _KNOWN_FOR_DAYS
+    count = round(
+        stream.per_day * _WEEKDAY_FACTORS[weekday] * rng.uniform(0.8, 1.2) * _MAILING_FACTORS.get(days_ago, 1.0)
+    )
+    long_out = len(opted_out) - count * _MIN_DAYS_OUT
     back = [
-        out.pop(chance.randrange(long_out)) for _ in range(count) if long_out > count and chance.random() < _COME_BACK
+        opted_out.pop(rng.randrange(long_out))
+        for _ in range(count)
+        if long_out > count and rng.random() < _RESUBSCRIBE_SHARE
     ]
-    new = [_ADDRESSES[stream.channel](chance) for _ in range(max(1, count))]
-    out += new
+    new = [_ADDRESSES[stream.channel](rng) for _ in range(max(1, count))]
+    opted_out += new
     reasons, weights = list(stream.reasons), [weight for weight, _ in stream.reasons.values()]
     return [
         *(
-            Item(address=address, reason=reason, source=stream.reasons[reason][1], occurred_at=_moment(chance, now_ms))
-            for address, reason in zip(new, chance.choices(reasons, weights, k=len(new)), strict=True)
+            Item(address=address, reason=reason, source=stream.reasons[reason][1], occurred_at=_moment(rng, now_ms))
+            for address, reason in zip(new, rng.choices(reasons, weights, k=len(new)), strict=True)
         ),
         *(
-            Item(address=address, status=RESUBSCRIBED, source="asked for it again", occurred_at=_moment(chance, now_ms))
+            Item(address=address, status=RESUBSCRIBED, source="asked for it again", occurred_at=_moment(rng, now_ms))
             for address in back
         ),
     ]
 
 
-def _moment(chance: Random, now_ms: int) -> str:
-    return format_ms(now_ms - chance.randrange(60_000, _WITHIN_MS))
+def _moment(rng: Random, now_ms: int) -> str:
+    return format_ms(now_ms - rng.randrange(60_000, _MAX_AGE_MS))
 
 
-def _mail_address(chance: Random) -> str:
-    number = chance.choice(("", "", str(chance.randrange(1, 99))))
-    return f"{chance.choice(_FIRST)}.{chance.choice(_LAST)}{number}@{chance.choice(_DOMAINS)}"
+def _mail_address(rng: Random) -> str:
+    number = rng.choice(("", "", str(rng.randrange(1, 99))))
+    return f"{rng.choice(_FIRST)}.{rng.choice(_LAST)}{number}@{rng.choice(_DOMAINS)}"
 
 
-def _mobile(chance: Random) -> str:
-    american = f"+1{chance.choice(_AREA_CODES)}55501{chance.randrange(100):02}"
-    return chance.choice((american, f"+447700900{chance.randrange(1000):03}"))
+def _mobile(rng: Random) -> str:
+    american = f"+1{rng.choice(_AREA_CODES)}55501{rng.randrange(100):02}"
+    return rng.choice((american, f"+447700900{rng.randrange(1000):03}"))
 
 
-def _line(chance: Random) -> str:
-    return f"+442079460{chance.randrange(1000):03}"
+def _landline(rng: Random) -> str:
+    return f"+442079460{rng.randrange(1000):03}"
 
 
-_ADDRESSES = {"email": _mail_address, "sms": _mobile, "phone": _line}
+_ADDRESSES = {"email": _mail_address, "sms": _mobile, "phone": _landline}
 
 
-async def _use(chance: Random, database: Database, clock: Clock, client_id: str) -> None:
-    """The key was used every day, and now and then refused."""
+async def _record_usage(rng: Random, database: Database, clock: Clock, client_id: str) -> None:
+    """Record that the key was used every day, and sometimes refused."""
     usage = Usage()
-    for ago in range(DAYS, 0, -1):
-        now_ms = _days_before(clock, ago).now_ms()
-        codes: list[str | None] = [None] * chance.randrange(30, 60)
-        codes += ["rate_limited"] * (chance.randrange(8, 20) if ago in _MAILINGS or ago == 3 else 0)
-        codes += ["invalid_client"] * (2 if ago == 5 else 0)
+    for days_ago in range(DAYS, 0, -1):
+        now_ms = _days_before(clock, days_ago).now_ms()
+        codes: list[str | None] = [None] * rng.randrange(30, 60)
+        codes += ["rate_limited"] * (rng.randrange(8, 20) if days_ago in _MAILING_FACTORS or days_ago == 3 else 0)
+        codes += ["invalid_client"] * (2 if days_ago == 5 else 0)
         for at, code in enumerate(codes):
             usage.note(
                 client_id,

@@ -1,4 +1,4 @@
-"""`stoplist group`: the kinds of message that people can leave on their own."""
+"""`stoplist group`: groups, the kinds of message that people can opt out of separately."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from stoplist.organizations.model import Group
 
 @click.group("group")
 def command() -> None:
-    """Groups: the kinds of message of an organization (newsletter, reminders) that people can leave one by one.
+    """Manage groups: the kinds of message (newsletter, reminders) that people can opt out of separately.
 
-    Nothing is ever deleted: a group is retired.
+    Groups are never deleted, only retired.
     """
 
 
@@ -32,8 +32,8 @@ def create(org_slug: str, name: str, is_default: bool, data_dir: str | None, as_
     """
     created = run(
         data_dir,
-        lambda opened: groups.create_group(
-            opened.actor, opened.database, opened.clock, org_slug=org_slug, name=name, is_default=is_default
+        lambda context: groups.create_group(
+            context.actor, context.database, context.clock, org_slug=org_slug, name=name, is_default=is_default
         ),
     )
     print_record(
@@ -53,12 +53,12 @@ def create(org_slug: str, name: str, is_default: bool, data_dir: str | None, as_
 @json_option
 def list_(org_slug: str, data_dir: str | None, as_json: bool) -> None:
     """List the groups of an organization, retired ones included."""
-    known = run(data_dir, lambda opened: groups.list_groups(opened.actor, opened.database, org_slug=org_slug))
+    found = run(data_dir, lambda context: groups.list_groups(context.actor, context.database, org_slug=org_slug))
     print_records(
-        [_shown(group) for group in known],
+        [_to_record(group) for group in found],
         columns=("group_id", "name", "is_default", "retired_at"),
         as_json=as_json,
-        none=f"The organization {org_slug} has no group yet: `stoplist group create` makes one.",
+        if_empty=f"The organization {org_slug} has no group yet. `stoplist group create` creates one.",
     )
 
 
@@ -67,19 +67,19 @@ def list_(org_slug: str, data_dir: str | None, as_json: bool) -> None:
 @data_dir_option
 @json_option
 def retire(group_id: str, data_dir: str | None, as_json: bool) -> None:
-    """Retire a group for good.
+    """Retire a group permanently.
 
-    Requests for it are refused from then on; its records stay. If it was the default group, the organization is left
-    without one, and opt-outs that name no group are refused until another is chosen.
+    Requests for the group are refused from then on; its records stay. If it was the default group, the organization has
+    none until you choose another, and opt-outs that name no group are refused.
     """
     retired = run(
         data_dir,
-        lambda opened: groups.retire_group(opened.actor, opened.database, opened.clock, group_id=group_id),
+        lambda context: groups.retire_group(context.actor, context.database, context.clock, group_id=group_id),
     )
-    print_record(_shown(retired), as_json=as_json)
+    print_record(_to_record(retired), as_json=as_json)
 
 
-def _shown(group: Group) -> dict[str, Any]:
+def _to_record(group: Group) -> dict[str, Any]:
     return {
         "group_id": group.group_id,
         "org_slug": group.org_slug,

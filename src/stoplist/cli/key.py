@@ -7,35 +7,42 @@ from typing import Any
 import click
 import msgspec
 
-from stoplist.cli.context import Opened, data_dir_option, run
+from stoplist.cli.context import CommandContext, data_dir_option, run
 from stoplist.cli.parameters import CEILING, NAME
-from stoplist.cli.printing import json_option, must_show_secret, print_line, print_record, print_records, rfc3339
+from stoplist.cli.printing import json_option, print_line, print_record, print_records, require_open_stdout, rfc3339
 from stoplist.oauth import credentials, usage
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS, PERMISSIONS, Credential
 
 _DAYS_SHOWN = 30
-_KEEP_IT = "Store the client_secret now: it is not shown again."
+_STORE_SECRET = "Store the client_secret now: it is not shown again."
 _permission_option = click.option(
     "--permission",
     "permissions",
     multiple=True,
     type=click.Choice(PERMISSIONS),
-    help="What the key may do; may be given several times.",
+    help="What the key may do. Repeat for several permissions.",
 )
 
 
 @click.group("key")
 def command() -> None:
-    """API keys: a client_id and a client_secret, with which a partner's program gets tokens.
+    """Manage API keys: a client_id and a client_secret with which a partner's program gets tokens.
 
-    A change holds from the very next request on, also on servers that run.
+    A change takes effect with the next request, on running servers too.
     """
 
 
 @command.command("create")
-@click.option("--label", required=True, type=NAME, help="What the key is for; for people.")
-@click.option("--org", "organizations", required=True, multiple=True, metavar="SLUG", help="An organization it covers.")
-@click.option("--default-org", metavar="SLUG", help="Which of several is meant by a request that names none.")
+@click.option("--label", required=True, type=NAME, help="A label that tells people what the key is for.")
+@click.option(
+    "--org",
+    "organizations",
+    required=True,
+    multiple=True,
+    metavar="SLUG",
+    help="An organization that the key covers. Repeat for several.",
+)
+@click.option("--default-org", metavar="SLUG", help="The organization of requests that name none.")
 @_permission_option
 @data_dir_option
 @json_option
@@ -47,30 +54,30 @@ def create(
     data_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Create a key. Its secret is shown this once.
+    """Create a key. Its secret is shown only once.
 
     Example: stoplist key create --label "Nightly import" --org acme-shoes
     """
     _check_default(organizations, default_org)
-    must_show_secret()
+    require_open_stdout()
     created = run(
         data_dir,
-        lambda opened: credentials.create_credential(
-            opened.actor,
-            opened.database,
-            opened.clock,
+        lambda context: credentials.create_credential(
+            context.actor,
+            context.database,
+            context.clock,
             label=label,
             organizations=organizations,
             default_organization=default_org,
             permissions=frozenset(permissions) or NEW_KEY_PERMISSIONS,
         ),
     )
-    shown = _shown(created.credential)
+    record = _to_record(created.credential)
     print_record(
-        {"client_id": shown.pop("client_id"), "client_secret": created.client_secret, **shown},
+        {"client_id": record.pop("client_id"), "client_secret": created.client_secret, **record},
         as_json=as_json,
     )
-    click.echo(_KEEP_IT, err=True)
+    click.echo(_STORE_SECRET, err=True)
 
 
 @command.command("list")
@@ -78,12 +85,12 @@ def create(
 @json_option
 def list_(data_dir: str | None, as_json: bool) -> None:
     """List all keys, oldest first."""
-    known = run(data_dir, lambda opened: credentials.list_credentials(opened.actor, opened.database))
+    found = run(data_dir, lambda context: credentials.list_credentials(context.actor, context.database))
     print_records(
-        [_shown(credential) for credential in known],
+        [_to_record(credential) for credential in found],
         columns=("label", "client_id", "secret_prefix", "active", "last_used_at", "created_at"),
         as_json=as_json,
-        none="There is no key yet: `stoplist key create` makes one.",
+        if_empty="There is no key yet. `stoplist key create` creates one.",
     )
 
 
@@ -92,8 +99,11 @@ def list_(data_dir: str | None, as_json: bool) -> None:
 @data_dir_option
 @json_option
 def show(client_id: str, data_dir: str | None, as_json: bool) -> None:
-    """Show a key, its use over the last 30 days, and its last 50 refused requests."""
-    record = run(data_dir, lambda opened: _look_at(opened, client_id))
+    """Show a key, its use and its refusals.
+
+    The use covers the last 30 days, the refusals are the last 50 refused requests.
+    """
+    record = run(data_dir, lambda context: _read_details(context, client_id))
     if as_json:
         print_record(record, as_json=True)
         return
@@ -104,10 +114,10 @@ def show(client_id: str, data_dir: str | None, as_json: bool) -> None:
         days,
         columns=("day", "requests", "limit_refusals", "failed_authentications"),
         as_json=False,
-        none=f"Not used in the last {_DAYS_SHOWN} days.",
+        if_empty=f"Not used in the last {_DAYS_SHOWN} days.",
     )
     print_line()
-    print_records(refusals, columns=("at", "request_id", "error"), as_json=False, none="No refused request.")
+    print_records(refusals, columns=("at", "request_id", "error"), as_json=False, if_empty="No refused request.")
 
 
 @command.command("deactivate")
@@ -115,7 +125,7 @@ def show(client_id: str, data_dir: str | None, as_json: bool) -> None:
 @data_dir_option
 @json_option
 def deactivate(client_id: str, data_dir: str | None, as_json: bool) -> None:
-    """Deactivate a key: it gets no token any more, and all its tokens are revoked at once."""
+    """Deactivate a key. It gets no more tokens, and all its tokens are revoked at once."""
     _change(data_dir, as_json, credentials.deactivate_credential, client_id)
 
 
@@ -124,7 +134,7 @@ def deactivate(client_id: str, data_dir: str | None, as_json: bool) -> None:
 @data_dir_option
 @json_option
 def activate(client_id: str, data_dir: str | None, as_json: bool) -> None:
-    """Activate a key again. Tokens that were revoked stay so."""
+    """Activate a key again. Its former tokens stay revoked."""
     _change(data_dir, as_json, credentials.activate_credential, client_id)
 
 
@@ -133,7 +143,7 @@ def activate(client_id: str, data_dir: str | None, as_json: bool) -> None:
 @data_dir_option
 @json_option
 def revoke_tokens(client_id: str, data_dir: str | None, as_json: bool) -> None:
-    """Revoke all tokens of a key at once. Its secret stays good: the partner's program gets new ones."""
+    """Revoke all tokens of a key at once. The secret stays valid, so the partner's program gets new tokens."""
     _change(data_dir, as_json, credentials.revoke_tokens, client_id)
 
 
@@ -142,23 +152,24 @@ def revoke_tokens(client_id: str, data_dir: str | None, as_json: bool) -> None:
 @data_dir_option
 @json_option
 def rotate_secret(client_id: str, data_dir: str | None, as_json: bool) -> None:
-    """Give a key a new secret, shown this once. The old secret and all tokens are dead at once.
+    """Give a key a new secret. The old secret and all tokens stop working at once.
 
-    To change over without a gap, create a second key instead, let the partner switch, and deactivate the old one.
+    The new secret is shown only once. To avoid an interruption, create a second key instead, let the partner switch,
+    and deactivate the old key.
     """
-    must_show_secret()
+    require_open_stdout()
     rotated = run(
         data_dir,
-        lambda opened: credentials.rotate_secret(opened.actor, opened.database, opened.clock, client_id=client_id),
+        lambda context: credentials.rotate_secret(context.actor, context.database, context.clock, client_id=client_id),
     )
     print_record({"client_id": client_id, "client_secret": rotated.client_secret}, as_json=as_json)
-    click.echo(_KEEP_IT, err=True)
+    click.echo(_STORE_SECRET, err=True)
 
 
 @command.command("limits")
 @click.argument("client_id")
-@click.option("--token-per-minute", type=CEILING, help="Requests to the token endpoint in 60 s (default 10).")
-@click.option("--api-per-minute", type=CEILING, help="Requests to the API in 60 s (default 60).")
+@click.option("--token-per-minute", type=CEILING, help="Requests to the token endpoint per 60 s (default 10).")
+@click.option("--api-per-minute", type=CEILING, help="Requests to the API per 60 s (default 60).")
 @data_dir_option
 @json_option
 def limits(
@@ -168,13 +179,13 @@ def limits(
     data_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Give a key other ceilings; without an option, show them."""
+    """Set the rate ceilings of a key. Without an option, show them."""
     changed = run(
         data_dir,
-        lambda opened: credentials.set_ceilings(
-            opened.actor,
-            opened.database,
-            opened.clock,
+        lambda context: credentials.set_ceilings(
+            context.actor,
+            context.database,
+            context.clock,
             client_id=client_id,
             token_per_minute=token_per_minute,
             api_per_minute=api_per_minute,
@@ -192,9 +203,15 @@ def limits(
 
 @command.command("update")
 @click.argument("client_id")
-@click.option("--label", type=NAME, help="What the key is for; for people.")
-@click.option("--org", "organizations", multiple=True, metavar="SLUG", help="An organization it covers.")
-@click.option("--default-org", metavar="SLUG", help="Which of several is meant by a request that names none.")
+@click.option("--label", type=NAME, help="A label that tells people what the key is for.")
+@click.option(
+    "--org",
+    "organizations",
+    multiple=True,
+    metavar="SLUG",
+    help="An organization that the key covers. Repeat for several.",
+)
+@click.option("--default-org", metavar="SLUG", help="The organization of requests that name none.")
 @_permission_option
 @data_dir_option
 @json_option
@@ -207,9 +224,9 @@ def update(
     data_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Change a key. Each option that is given replaces what was; its tokens live on, with the new rights."""
+    """Change a key. Each option that you give replaces the former value. Tokens stay valid, with the new rights."""
     if not (label or organizations or default_org or permissions):
-        raise click.UsageError("Give at least one option: what should change?")
+        raise click.UsageError("Give at least one option to say what should change.")
     if organizations and default_org:
         _check_default(organizations, default_org)
     changes = credentials.Changes(
@@ -220,34 +237,36 @@ def update(
     )
     updated = run(
         data_dir,
-        lambda opened: credentials.update_credential(
-            opened.actor, opened.database, opened.clock, client_id=client_id, changes=changes
+        lambda context: credentials.update_credential(
+            context.actor, context.database, context.clock, client_id=client_id, changes=changes
         ),
     )
-    print_record(_shown(updated), as_json=as_json)
+    print_record(_to_record(updated), as_json=as_json)
 
 
 def _change(
     data_dir: str | None, as_json: bool, operation: Callable[..., Awaitable[Credential]], client_id: str
 ) -> None:
-    changed = run(data_dir, lambda opened: operation(opened.actor, opened.database, opened.clock, client_id=client_id))
-    print_record(_shown(changed), as_json=as_json)
+    changed = run(
+        data_dir, lambda context: operation(context.actor, context.database, context.clock, client_id=client_id)
+    )
+    print_record(_to_record(changed), as_json=as_json)
 
 
 def _check_default(organizations: tuple[str, ...], default_org: str | None) -> None:
     if default_org is None and len(set(organizations)) > 1:
-        raise click.UsageError("Several --org need --default-org, which names one of them.")
+        raise click.UsageError("With several --org, give --default-org, which names one of them.")
     if default_org is not None and default_org not in organizations:
-        raise click.UsageError("--default-org must be one of the --org.")
+        raise click.UsageError("--default-org must be one of the organizations given with --org.")
 
 
-async def _look_at(opened: Opened, client_id: str) -> dict[str, Any]:
-    credential = await credentials.show_credential(opened.actor, opened.database, client_id=client_id)
-    today = opened.clock.now_ms() // usage.DAY_MS
-    days = await usage.use_by_day(opened.actor, opened.database, client_id, since_day=today - _DAYS_SHOWN + 1)
-    refusals = await usage.last_refusals(opened.actor, opened.database, client_id)
+async def _read_details(context: CommandContext, client_id: str) -> dict[str, Any]:
+    credential = await credentials.show_credential(context.actor, context.database, client_id=client_id)
+    today = context.clock.now_ms() // usage.DAY_MS
+    days = await usage.use_by_day(context.actor, context.database, client_id, since_day=today - _DAYS_SHOWN + 1)
+    refusals = await usage.last_refusals(context.actor, context.database, client_id)
     return {
-        **_shown(credential),
+        **_to_record(credential),
         "days": [{**msgspec.structs.asdict(day), "day": _date(day.day)} for day in days],
         "refusals": [
             {"at": rfc3339(refusal.at_ms), "request_id": refusal.request_id, "error": refusal.code}
@@ -260,7 +279,7 @@ def _date(day: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
 
 
-def _shown(credential: Credential) -> dict[str, Any]:
+def _to_record(credential: Credential) -> dict[str, Any]:
     return {
         "client_id": credential.client_id,
         "label": credential.label,

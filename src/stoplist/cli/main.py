@@ -1,6 +1,6 @@
-"""`stoplist`: the commands, and how an error of theirs ends.
+"""`stoplist`: the table of commands, and how their errors are printed.
 
-Exit status 1 for what cannot be done, 2 for what the command line alone shows to be wrong.
+The exit status is 1 for what cannot be done, 2 for what is wrong on the command line itself.
 Source: docs/interface.md section D9.
 """
 
@@ -17,28 +17,28 @@ COMMANDS = {
     "serve": ("Run the server.", "stoplist.cli.serve"),
     "migrate": ("Create the database, or bring its schema up to date.", "stoplist.cli.migrate"),
     "org": ("Organizations: create, list, rename, close, choose the default group.", "stoplist.cli.org"),
-    "group": ("Groups of messages that people can leave: create, list, retire.", "stoplist.cli.group"),
+    "group": ("Groups, which people can opt out of separately: create, list, retire.", "stoplist.cli.group"),
     "key": ("API keys: create, list, show, change, rotate, deactivate.", "stoplist.cli.key"),
-    "submission": ("Submissions: show one, take one back.", "stoplist.cli.submission"),
-    "user": ("People of the admin pages: create, list, link, disable, enable.", "stoplist.cli.user"),
-    "backup": ("Copy the SQLite database while the server serves.", "stoplist.cli.backup"),
+    "submission": ("Submissions: show, reverse.", "stoplist.cli.submission"),
+    "user": ("People who use the admin pages: create, list, link, disable, enable.", "stoplist.cli.user"),
+    "backup": ("Copy the SQLite database while the server runs.", "stoplist.cli.backup"),
     "copy": ("Copy a whole deployment from SQLite to PostgreSQL.", "stoplist.cli.copy"),
     "after-restore": ("After a restore: refuse all cursors and tokens given out so far.", "stoplist.cli.after_restore"),
-    "doctor": ("Examine the installation; exit with 1 if something is wrong.", "stoplist.cli.doctor"),
+    "doctor": ("Examine the installation, and exit with 1 if something is wrong.", "stoplist.cli.doctor"),
     "addresses": (
-        "Addresses: check a list; find stored ones that this release writes differently.",
+        "Addresses: check a list, find stored addresses that this release would write differently.",
         "stoplist.cli.addresses",
     ),
-    "openapi": ("Print the OpenAPI description of the API, for tools.", "stoplist.cli.openapi"),
+    "openapi": ("Print the OpenAPI description of the API.", "stoplist.cli.openapi"),
 }
 
 
 class _Commands(click.Group):
-    """A group whose commands are loaded from the table."""
+    """A group that loads its commands by the table COMMANDS."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not all(map(_is_text, args)):
-            raise click.UsageError("The command line holds bytes that are not UTF-8.", ctx)
+        if not all(map(_is_utf8, args)):
+            raise click.UsageError("The command line contains bytes that are not UTF-8.", ctx)
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -60,24 +60,24 @@ class _Commands(click.Group):
 def stoplist() -> None:
     """Stoplist: the list of people who asked you to stop.
 
-    `stoplist serve --demo` starts a server to try; `stoplist COMMAND --help` says more of each command. Settings are
-    the STOPLIST_* variables, also read from a .env file in the working directory: docs/interface.md section D1.
+    `stoplist serve --demo` starts a server to try; `stoplist COMMAND --help` explains a command. Settings are read from
+    STOPLIST_* variables and from a .env file in the working directory (docs/interface.md section D1).
     """
 
 
 def main() -> None:
-    """The `stoplist` command."""
+    """Run the `stoplist` command, and exit with status 1 on a StoplistError."""
     try:
         stoplist(prog_name="stoplist")
     except StoplistError as error:
-        where = f" {error.command}" if isinstance(error, Refused) and error.command else ""
-        click.echo(f"stoplist: {error.text}{where}", err=True)
+        hint = f" {error.command}" if isinstance(error, Refused) and error.command else ""
+        click.echo(f"stoplist: {error.text}{hint}", err=True)
         sys.exit(1)
 
 
-def _is_text(argument: str) -> bool:
+def _is_utf8(argument: str) -> bool:
     try:
         argument.encode()
-    except UnicodeEncodeError:  # Python stands surrogates in for such bytes
+    except UnicodeEncodeError:  # Python decodes such bytes to surrogates
         return False
     return True

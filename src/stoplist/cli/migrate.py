@@ -1,4 +1,4 @@
-"""`stoplist migrate`: creates the database, or brings its schema up to date; safe to run twice at once."""
+"""`stoplist migrate`: creates the database, or brings its schema up to date. Safe to run concurrently."""
 
 import asyncio
 
@@ -14,36 +14,38 @@ from stoplist.settings import Settings
 
 
 @click.command("migrate")
-@click.option("--distribute", "is_distributed", is_flag=True, help="Spread the feeds over the nodes of a Citus.")
+@click.option(
+    "--distribute", "is_distributed", is_flag=True, help="Distribute the feeds over the nodes of a Citus cluster."
+)
 @data_dir_option
 @json_option
 def command(is_distributed: bool, data_dir: str | None, as_json: bool) -> None:
     """Create the database, or bring its schema up to date.
 
-    The database is the one of STOPLIST_DATABASE_URL (default: a SQLite file in the data folder) and belongs to
-    STOPLIST_ENVIRONMENT from then on. A SQLite file is copied before it is changed. Safe to run again.
+    STOPLIST_DATABASE_URL names the database (default: a SQLite file in the data folder). A new database belongs to
+    STOPLIST_ENVIRONMENT permanently. A SQLite file is copied before it is changed. The command may be repeated.
 
-    With --distribute, on PostgreSQL with the Citus extension, the tables of the feeds are distributed by feed_id. Best
-    done while they are empty: writers wait as long as rows are being moved.
+    With --distribute, on PostgreSQL with the Citus extension, the tables of the feeds are distributed by feed_id. Do
+    this while the tables are empty: writers wait while rows are moved.
     """
-    done, distributed = asyncio.run(_migrate(settings_of(data_dir), is_distributed=is_distributed))
+    result, distributed = asyncio.run(_migrate(settings_of(data_dir), is_distributed=is_distributed))
     if as_json:
-        of_nodes = {} if distributed is None else {"distributed": distributed.tables}
-        print_json({"schema_before": done.before, "schema": done.after, "copy": done.copy, **of_nodes})
+        citus_fields = {} if distributed is None else {"distributed": distributed.tables}
+        print_json({"schema_before": result.before, "schema": result.after, "copy": result.copy, **citus_fields})
         return
-    _print_schema(done)
+    _print_schema(result)
     if distributed is not None:
         tables = ", ".join(distributed.tables)
-        print_line(f"Distributed by feed_id now: {tables}." if tables else "The feeds are distributed already.")
+        print_line(f"Now distributed by feed_id: {tables}." if tables else "The feeds are already distributed.")
 
 
-def _print_schema(done: schema.MigrationResult) -> None:
-    if done.before == done.after:
-        print_line(f"The database has schema {done.after} already: nothing to do.")
+def _print_schema(result: schema.MigrationResult) -> None:
+    if result.before == result.after:
+        print_line(f"The database already has schema {result.after}: nothing to do.")
     else:
-        print_line(f"The database has schema {done.after} now (before: {done.before or 'none'}).")
-        if done.copy:
-            print_line(f"A copy of it as it was before lies at {done.copy}.")
+        print_line(f"The database now has schema {result.after} (before: {result.before or 'none'}).")
+        if result.copy:
+            print_line(f"A copy of the former database is at {result.copy}.")
 
 
 async def _migrate(
@@ -56,7 +58,7 @@ async def _migrate(
     try:
         if is_distributed:
             await require_citus(database)
-        done = await schema.migrate(database, environment=settings.environment, now_ms=Clock().now_ms())
-        return done, await distribute(database) if is_distributed else None
+        result = await schema.migrate(database, environment=settings.environment, now_ms=Clock().now_ms())
+        return result, await distribute(database) if is_distributed else None
     finally:
         await database.close()

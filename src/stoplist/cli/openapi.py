@@ -1,4 +1,4 @@
-"""`stoplist openapi`: the description of the API."""
+"""`stoplist openapi`: prints the description of the API."""
 
 import click
 
@@ -13,8 +13,8 @@ from stoplist.web.reference.openapi import encoded
 def command(data_dir: str | None, as_json: bool) -> None:
     """Print the OpenAPI 3.0.3 description of the API, for code generators and other tools.
 
-    It is what a server with the same STOPLIST_BASE_URL has at /openapi.json, and is JSON with --json and without. No
-    database is needed, and none is touched.
+    The output is what a server with the same STOPLIST_BASE_URL serves at /openapi.json. It is JSON with or without
+    --json. No database is needed.
 
     Example: stoplist openapi > stoplist-openapi.json
     """

@@ -13,17 +13,17 @@ from stoplist.organizations.model import Organization
 
 @click.group("org")
 def command() -> None:
-    """Organizations: those who send messages, and whose people opt out.
+    """Manage organizations, which send messages that people opt out of.
 
-    An organization has a slug (its name in requests, for ever), a name, and perhaps a default group, which takes the
-    opt-outs that name no group. Nothing is ever deleted: an organization is closed.
+    An organization has a slug (its permanent name in requests), a name for people, and optionally a default group for
+    opt-outs that name no group. Organizations are never deleted, only closed.
     """
 
 
 @command.command("create")
 @click.argument("slug", type=SLUG)
-@click.option("--name", required=True, type=NAME, help="The name for people.")
-@click.option("--default-group", type=NAME, metavar="NAME", help="Create this group too, as the default.")
+@click.option("--name", required=True, type=NAME, help="The name to show to people.")
+@click.option("--default-group", type=NAME, metavar="NAME", help="Also create this group, as the default group.")
 @data_dir_option
 @json_option
 def create(slug: str, name: str, default_group: str | None, data_dir: str | None, as_json: bool) -> None:
@@ -33,8 +33,8 @@ def create(slug: str, name: str, default_group: str | None, data_dir: str | None
     """
     created = run(
         data_dir,
-        lambda opened: organizations.create_organization(
-            opened.actor, opened.database, opened.clock, slug=slug, name=name, default_group=default_group
+        lambda context: organizations.create_organization(
+            context.actor, context.database, context.clock, slug=slug, name=name, default_group=default_group
         ),
     )
     print_record(
@@ -47,29 +47,29 @@ def create(slug: str, name: str, default_group: str | None, data_dir: str | None
 @json_option
 def list_(data_dir: str | None, as_json: bool) -> None:
     """List all organizations, closed ones included."""
-    known = run(data_dir, lambda opened: organizations.list_organizations(opened.actor, opened.database))
+    found = run(data_dir, lambda context: organizations.list_organizations(context.actor, context.database))
     print_records(
-        [_shown(organization) for organization in known],
+        [_to_record(organization) for organization in found],
         columns=("slug", "name", "default_group_id", "closed_at"),
         as_json=as_json,
-        none="There is no organization yet: `stoplist org create` makes one.",
+        if_empty="There is no organization yet. `stoplist org create` creates one.",
     )
 
 
 @command.command("rename")
 @click.argument("slug")
-@click.option("--name", required=True, type=NAME, help="The new name for people; the slug never changes.")
+@click.option("--name", required=True, type=NAME, help="The new name to show to people. The slug never changes.")
 @data_dir_option
 @json_option
 def rename(slug: str, name: str, data_dir: str | None, as_json: bool) -> None:
-    """Give an organization another name."""
+    """Rename an organization."""
     renamed = run(
         data_dir,
-        lambda opened: organizations.rename_organization(
-            opened.actor, opened.database, opened.clock, slug=slug, name=name
+        lambda context: organizations.rename_organization(
+            context.actor, context.database, context.clock, slug=slug, name=name
         ),
     )
-    print_record(_shown(renamed), as_json=as_json)
+    print_record(_to_record(renamed), as_json=as_json)
 
 
 @command.command("close")
@@ -77,15 +77,15 @@ def rename(slug: str, name: str, data_dir: str | None, as_json: bool) -> None:
 @data_dir_option
 @json_option
 def close(slug: str, data_dir: str | None, as_json: bool) -> None:
-    """Close an organization for good.
+    """Close an organization permanently.
 
-    Requests for it are refused from then on. Its records stay, and its slug stays taken.
+    Requests for the organization are refused from then on. Its records stay, and its slug stays taken.
     """
     closed = run(
         data_dir,
-        lambda opened: organizations.close_organization(opened.actor, opened.database, opened.clock, slug=slug),
+        lambda context: organizations.close_organization(context.actor, context.database, context.clock, slug=slug),
     )
-    print_record(_shown(closed), as_json=as_json)
+    print_record(_to_record(closed), as_json=as_json)
 
 
 @command.command("set-default-group")
@@ -94,17 +94,17 @@ def close(slug: str, data_dir: str | None, as_json: bool) -> None:
 @data_dir_option
 @json_option
 def set_default_group(slug: str, group_id: str, data_dir: str | None, as_json: bool) -> None:
-    """Choose the group that takes the opt-outs which name none."""
+    """Choose the group for opt-outs that name none."""
     group = run(
         data_dir,
-        lambda opened: groups.set_default_group(
-            opened.actor, opened.database, opened.clock, org_slug=slug, group_id=group_id
+        lambda context: groups.set_default_group(
+            context.actor, context.database, context.clock, org_slug=slug, group_id=group_id
         ),
     )
     print_record({"slug": slug, "default_group_id": group.group_id}, as_json=as_json)
 
 
-def _shown(organization: Organization) -> dict[str, Any]:
+def _to_record(organization: Organization) -> dict[str, Any]:
     return {
         "slug": organization.slug,
         "name": organization.name,

@@ -1,4 +1,4 @@
-"""The kinds of word that commands take; a malformed one is wrong usage (exit status 2)."""
+"""Types of command-line parameters. A malformed value is wrong usage (exit status 2)."""
 
 from typing import Any
 

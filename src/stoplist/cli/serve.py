@@ -1,4 +1,4 @@
-"""`stoplist serve`: the server."""
+"""`stoplist serve`: runs the server."""
 
 from functools import partial
 
@@ -10,15 +10,17 @@ from stoplist.server.lifecycle import OnReady, run_loop
 from stoplist.server.lifecycle import serve as serve_alone
 from stoplist.settings import check_serve
 
-_NO_DEMO = "--demo is for development: in production create organizations and keys with their commands."
+_NO_DEMO = "--demo is for development. In production, create organizations and keys with their commands."
 
 
 @click.command("serve")
-@click.option("--environment", type=click.Choice(("development", "production")), help="STOPLIST_ENVIRONMENT")
+@click.option(
+    "--environment", type=click.Choice(("development", "production")), help="The environment (STOPLIST_ENVIRONMENT)."
+)
 @click.option("--host", callback=as_setting, help="The address to listen on (STOPLIST_HOST; default 127.0.0.1).")
 @click.option("--port", callback=as_setting, help="The port to listen on (STOPLIST_PORT; default 8443).")
-@click.option("--workers", callback=as_setting, help="How many processes (STOPLIST_WORKERS; default 1).")
-@click.option("--demo", "is_demo", is_flag=True, help="Fill an empty development database with something to try.")
+@click.option("--workers", callback=as_setting, help="The number of processes (STOPLIST_WORKERS; default 1).")
+@click.option("--demo", "is_demo", is_flag=True, help="Fill an empty development database with example data.")
 @data_dir_option
 def command(
     environment: str | None,
@@ -28,10 +30,10 @@ def command(
     is_demo: bool,
     data_dir: str | None,
 ) -> None:
-    """Run the server, until SIGTERM or Ctrl+C.
+    """Run the server until SIGTERM or Ctrl+C.
 
-    Flags win over the STOPLIST_* variables, and those over a .env file. The first start on SQLite makes the database,
-    and in development a local certificate authority, in the data folder.
+    Options override the STOPLIST_* variables, which override a .env file. The first start on SQLite creates the
+    database in the data folder and, in development, a local certificate authority.
     """
     if is_demo and environment == "production":
         raise click.UsageError(_NO_DEMO)

@@ -1,4 +1,4 @@
-"""`stoplist submission`: what became of a batch, and how to take it back."""
+"""`stoplist submission`: shows the result of a batch, and reverses it."""
 
 import sys
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from stoplist.cli.context import Opened, data_dir_option, run
+from stoplist.cli.context import CommandContext, data_dir_option, run
 from stoplist.cli.printing import json_option, print_line, print_record, print_records, rfc3339
 from stoplist.errors import Refused
 from stoplist.records.reversal import LeftOut, count_reversal, left_out, reverse
@@ -14,14 +14,14 @@ from stoplist.records.reversal_plan import Reversal
 from stoplist.records.submissions import SubmissionDetails, find_submission
 from stoplist.unsubscribes.model import OptOutStores
 
-_AT_ONCE = 1_000
+_PAGE_SIZE = 1_000
 
 
 @click.group("submission")
 def command() -> None:
-    """Submissions: the batches of opt-outs that partners and people sent.
+    """Show and reverse submissions, the batches of opt-outs that partners and people sent.
 
-    A submission_id stands in the answer to a batch, and in the history of a record.
+    The answer to a batch contains its submission_id, and so does the history of a record.
     """
 
 
@@ -30,90 +30,99 @@ def command() -> None:
 @data_dir_option
 @json_option
 def show(submission_id: str, data_dir: str | None, as_json: bool) -> None:
-    """Show a submission: who sent it, when and from where, and what it changed."""
-    found = run(data_dir, lambda opened: find_submission(opened.actor, opened.database, submission_id))
-    print_record(_shown(found, as_json=as_json), as_json=as_json)
+    """Show a submission.
+
+    Shows who sent it, when and from where, and what it changed.
+    """
+    details = run(data_dir, lambda context: find_submission(context.actor, context.database, submission_id))
+    print_record(_to_record(details, as_json=as_json), as_json=as_json)
 
 
 @command.command("reverse")
 @click.argument("submission_id")
-@click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask; needed where there is no terminal.")
+@click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask. Required without a terminal.")
 @data_dir_option
 @json_option
 def reverse_(submission_id: str, is_confirmed: bool, data_dir: str | None, as_json: bool) -> None:
-    """Take a submission back, as far as nobody has sent or changed its records since.
+    """Take a submission back.
 
-    Each record returns to what it was before; where it was not there before, it is resubscribed with the reason
-    `correction`, and any opt-out still wins. Partners see these as changes. Nothing is deleted, and what is left out is
-    listed. The counts are shown first; if they have changed when you confirm them, nothing is done.
+    Each record returns to its former state. A record that did not exist before is resubscribed with the reason
+    `correction`, and any opt-out still wins over it. Records that were sent again or changed since are left out, and
+    listed. Partners see the reversal as changes; nothing is deleted. The counts are shown first. If they have changed
+    by the time you confirm them, nothing is done.
     """
-    expected = None if is_confirmed else _asked(submission_id, data_dir)
-    done, others = run(data_dir, lambda opened: _reversed(opened, submission_id, expected))
+    expected = None if is_confirmed else _confirm(submission_id, data_dir)
+    result, others = run(data_dir, lambda context: _reverse(context, submission_id, expected))
     if as_json:
-        print_record(_done(submission_id, done, others), as_json=True)
+        print_record(_result_record(submission_id, result, others), as_json=True)
         return
-    print_line(_told(done))
+    print_line(_summary(result))
     if others:
         print_line()
-        print_records(_listed(others), columns=("address", "why", "status", "reason"), as_json=False, none="")
+        print_records(
+            _left_out_records(others), columns=("address", "why", "status", "reason"), as_json=False, if_empty=""
+        )
 
 
-def _asked(submission_id: str, data_dir: str | None) -> Reversal:
-    """What the person has seen and confirmed; Refused where there is nobody to ask, or they say no."""
-    counts = run(data_dir, lambda opened: count_reversal(opened.actor, _stores(opened), submission_id))
+def _confirm(submission_id: str, data_dir: str | None) -> Reversal:
+    """Show the counts and return them once confirmed; Refused without a terminal, or if the answer is no."""
+    counts = run(data_dir, lambda context: count_reversal(context.actor, _stores(context), submission_id))
     if not counts.changes:
         return counts
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
         raise Refused(
-            f"This would take back {_records(counts.changes)} and leave out {counts.left_out:,}, and nothing was "
-            "changed: without a terminal to ask on, it needs --yes."
+            f"This would take back {_records(counts.changes)} and leave out {counts.left_out:,}. Nothing was changed: "
+            "without a terminal, confirm with --yes."
         )
-    for line in _counted(counts):
+    for line in _count_lines(counts):
         click.echo(line, err=True)
     click.echo("Take them back? [y/N] ", nl=False, err=True)
-    # Not click.confirm, which writes to stdout as well: that is for what was done.
+    # Not click.confirm, which also writes to stdout; stdout is for the result.
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Refused("Nothing was changed.")
     return counts
 
 
-async def _reversed(opened: Opened, submission_id: str, expected: Reversal | None) -> tuple[Reversal, list[LeftOut]]:
-    stores = _stores(opened)
-    done = await reverse(opened.actor, stores, submission_id, expected=expected)
+async def _reverse(
+    context: CommandContext, submission_id: str, expected: Reversal | None
+) -> tuple[Reversal, list[LeftOut]]:
+    stores = _stores(context)
+    result = await reverse(context.actor, stores, submission_id, expected=expected)
     others: list[LeftOut] = []
     after_seq = None
-    while some := await left_out(opened.actor, stores, submission_id, after_seq=after_seq, limit=_AT_ONCE):
-        others += some
-        after_seq = some[-1].seq
-    return done, others
+    while page := await left_out(context.actor, stores, submission_id, after_seq=after_seq, limit=_PAGE_SIZE):
+        others += page
+        after_seq = page[-1].seq
+    return result, others
 
 
-def _stores(opened: Opened) -> OptOutStores:
-    return OptOutStores(database=opened.database, clock=opened.clock, secret_keys=())
+def _stores(context: CommandContext) -> OptOutStores:
+    return OptOutStores(database=context.database, clock=context.clock, secret_keys=())
 
 
 def _is_terminal(stream: Any) -> bool:
     return stream is not None and stream.isatty()
 
 
-def _counted(counts: Reversal) -> list[str]:
-    """The counts before a reversal, a line each."""
+def _count_lines(counts: Reversal) -> list[str]:
     return [
-        f"{counts.restored:>9,}  would return to what they were before",
-        f"{counts.corrected:>9,}  were not there before: resubscribed, with the reason `correction`",
-        f"{counts.superseded:>9,}  would be left out: a later change stands there",
+        f"{counts.restored:>9,}  would return to their former state",
+        f"{counts.corrected:>9,}  did not exist before: would be resubscribed with the reason `correction`",
+        f"{counts.superseded:>9,}  would be left out: changed since",
         f"{counts.confirmed:>9,}  would be left out: sent again since",
     ]
 
 
-def _told(done: Reversal) -> str:
-    left = f"Left out: {done.left_out:,} (changed since: {done.superseded:,}, sent again since: {done.confirmed:,})."
-    if done.submission_id is None:
-        earlier = f" Taken back before: {_records(done.taken_back)}." if done.taken_back else ""
-        return f"Nothing was taken back: no record stands on this submission alone.{earlier} {left}"
+def _summary(result: Reversal) -> str:
+    left = (
+        f"Left out: {result.left_out:,} (changed since: {result.superseded:,}, sent again since: {result.confirmed:,})."
+    )
+    if result.submission_id is None:
+        earlier = f" Taken back before: {_records(result.taken_back)}." if result.taken_back else ""
+        return f"Nothing was taken back: no record depends on this submission alone.{earlier} {left}"
     return (
-        f"Taken back by {done.submission_id}: {_records(done.changes)} "
-        f"(as before: {done.restored:,}, not there before: {done.corrected:,}). {left}"
+        f"Taken back by {result.submission_id}: {_records(result.changes)} "
+        f"(former state restored: {result.restored:,}, did not exist before: {result.corrected:,}). {left}"
     )
 
 
@@ -121,44 +130,48 @@ def _records(number: int) -> str:
     return f"{number:,} record{'' if number == 1 else 's'}"
 
 
-def _done(submission_id: str, done: Reversal, others: list[LeftOut]) -> dict[str, Any]:
+def _result_record(submission_id: str, result: Reversal, others: list[LeftOut]) -> dict[str, Any]:
     return {
         "submission_id": submission_id,
-        "reversed_by": done.submission_id,
-        "restored": done.restored,
-        "corrected": done.corrected,
-        "superseded": done.superseded,
-        "confirmed": done.confirmed,
-        "taken_back": done.taken_back,
-        "left_out": _listed(others),
+        "reversed_by": result.submission_id,
+        "restored": result.restored,
+        "corrected": result.corrected,
+        "superseded": result.superseded,
+        "confirmed": result.confirmed,
+        "taken_back": result.taken_back,
+        "left_out": _left_out_records(others),
     }
 
 
-def _listed(others: list[LeftOut]) -> list[dict[str, Any]]:
+def _left_out_records(others: list[LeftOut]) -> list[dict[str, Any]]:
     return [msgspec.structs.asdict(other) for other in others]
 
 
-def _shown(found: SubmissionDetails, *, as_json: bool) -> dict[str, Any]:
-    by = [{"submission_id": submission_id, "reversed_at": rfc3339(at_ms)} for submission_id, at_ms in found.reversed]
+def _to_record(details: SubmissionDetails, *, as_json: bool) -> dict[str, Any]:
+    reversals = [
+        {"submission_id": submission_id, "reversed_at": rfc3339(at_ms)} for submission_id, at_ms in details.reversed
+    ]
     return {
-        "submission_id": found.submission_id,
-        "org_slug": found.org_slug,
-        "channel": found.channel,
-        "group_id": found.group_id,
-        "group_name": found.group_name,
-        "actor_kind": found.actor_kind,
-        "actor_id": found.actor_id,
-        "request_id": found.request_id,
-        "source_ip": found.source_ip,
-        "received_at": rfc3339(found.received_ms),
-        "received": found.received,
-        "created": found.created,
-        "updated": found.updated,
-        "unchanged": found.unchanged,
-        "outranked": found.outranked,
-        "rejected": found.rejected,
-        "first_seq": found.first_seq,
-        "last_seq": found.last_seq,
-        "reversed_by": by if as_json else [f"{each['submission_id']} at {each['reversed_at']}" for each in by] or None,
-        "reverses": found.reverses,
+        "submission_id": details.submission_id,
+        "org_slug": details.org_slug,
+        "channel": details.channel,
+        "group_id": details.group_id,
+        "group_name": details.group_name,
+        "actor_kind": details.actor_kind,
+        "actor_id": details.actor_id,
+        "request_id": details.request_id,
+        "source_ip": details.source_ip,
+        "received_at": rfc3339(details.received_ms),
+        "received": details.received,
+        "created": details.created,
+        "updated": details.updated,
+        "unchanged": details.unchanged,
+        "outranked": details.outranked,
+        "rejected": details.rejected,
+        "first_seq": details.first_seq,
+        "last_seq": details.last_seq,
+        "reversed_by": reversals
+        if as_json
+        else [f"{each['submission_id']} at {each['reversed_at']}" for each in reversals] or None,
+        "reverses": details.reverses,
     }
