@@ -12,6 +12,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +23,6 @@ from stoplist.clock import Clock
 from stoplist.db import Database, schema
 from stoplist.db.opening import create_folder, open_database, single_server_lock, sqlite_path
 from stoplist.errors import SettingsError, StoreUnavailable
-from stoplist.limits.limiter import Limiter
 from stoplist.limits.opening import open_limiter
 from stoplist.oauth.usage import Usage
 from stoplist.secret_key import secret_keys
@@ -58,6 +58,7 @@ class ServerProcess:
         self.stop, self.force = asyncio.Event(), asyncio.Event()
         self.readiness = Readiness(self.stop, on_probe=on_probe)
         self.metrics: Metrics | None = None
+        self.tasks: list[asyncio.Task[None]] = []  # the loop itself keeps no reference
 
 
 def run_loop(settings: Settings, work: Coroutine[Any, Any, None]) -> None:
@@ -90,85 +91,88 @@ async def run_server(process: ServerProcess, settings: Settings, *, on_ready: On
     SettingsError if the server cannot start.
     """
     _allow_many_connections()
-    async with open_checked(settings) as database:
-        clock = Clock()
-        await chores.follow_clock(clock, database)
-        limiter = await open_limiter(settings.limits_url, clock)
-        try:
-            await _serve(process, settings, database, clock, limiter, on_ready)
-        finally:
-            await limiter.close()
+    async with _opened_parts(process, settings) as parts:
+        await _serve(process, settings, parts, on_ready)
     _LOG.info("Stopped" if process.sockets is None else "A worker has stopped")
 
 
-async def _serve(
-    process: ServerProcess,
-    settings: Settings,
-    database: Database,
-    clock: Clock,
-    limiter: Limiter,
-    on_ready: OnReady | None,
-) -> None:
-    keys = secret_keys(settings)
-    tls, renew_certificate = server_tls(settings, clock)
-    usage, metrics = Usage(), Metrics(database, limiter)
-    process.metrics = metrics
-    parts = Parts(
-        database=database,
-        clock=clock,
-        limiter=limiter,
-        usage=usage,
-        metrics=metrics,
-        readiness=process.readiness,
-        secret_keys=keys,
-        base_url=settings.base_url,
-    )
+@asynccontextmanager
+async def _opened_parts(process: ServerProcess, settings: Settings) -> AsyncIterator[Parts]:
+    """Open what the application is made of; at the end write the key usage, and close it all."""
+    async with open_checked(settings) as database:
+        clock, usage = Clock(), Usage()
+        await chores.follow_clock(clock, database)
+        limiter = await open_limiter(settings.limits_url, clock)
+        try:
+            yield Parts(
+                database=database,
+                clock=clock,
+                limiter=limiter,
+                usage=usage,
+                metrics=Metrics(database, limiter),
+                readiness=process.readiness,
+                secret_keys=secret_keys(settings),
+                base_url=settings.base_url,
+            )
+        finally:
+            await _flush_usage(usage, database)
+            await limiter.close()
+
+
+async def _serve(process: ServerProcess, settings: Settings, parts: Parts, on_ready: OnReady | None) -> None:
+    """Serve requests, with the chores and the metrics listener beside, until `process.stop` is set."""
+    tls, renew_certificate = server_tls(settings, parts.clock)
+    process.metrics = parts.metrics
     table = chores.chores(
-        database=database, clock=clock, limiter=limiter, usage=usage, renew_certificate=renew_certificate
+        database=parts.database,
+        clock=parts.clock,
+        limiter=parts.limiter,
+        usage=parts.usage,
+        renew_certificate=renew_certificate,
     )
-    on_ready_tasks: list[asyncio.Task[None]] = []
+    with chores.running(table):
+        async with _own_metrics(process, settings, parts.metrics):
+            await serve_http(
+                build_app(parts, trusted_proxies=settings.trusted_proxies),
+                host=settings.host,
+                port=settings.port,
+                tls=tls,
+                drain_s=settings.drain_s,
+                stop=process.stop,
+                force=process.force,
+                sockets=process.sockets,
+                notice_s=lambda: process.readiness.notice_s(settings.drain_s),
+                on_started=partial(_announce_start, process, parts, on_ready),
+                on_own_answer=partial(_account_protocol_answer, parts),
+                bad_request_code=bad_request_code,
+            )
 
-    def started(addresses: list[tuple[str, int]]) -> None:
-        message = "Serving" if process.sockets is None else "A worker serves"
-        _LOG.info(message, extra={"fields": {"address": addresses[0], "base_url": settings.base_url}})
-        if on_ready is not None:
-            on_ready_tasks.append(asyncio.create_task(_run_on_ready(on_ready, database, clock)))
-        process.on_started()
-        # The objects that exist now live as long as the process: exempt them from garbage collection.
-        gc.collect()
-        gc.freeze()
 
-    def own_answer(request_id: str, status: int) -> None:
-        metrics.count_protocol_answer(status)
-        log.log_request(
-            at_ms=clock.now_ms(),
-            request_id=request_id,
-            client_id=None,
-            method="*",
-            path="/*",
-            status=status,
-            duration_ms=0.0,
-        )
+def _announce_start(
+    process: ServerProcess, parts: Parts, on_ready: OnReady | None, addresses: list[tuple[str, int]]
+) -> None:
+    message = "Serving" if process.sockets is None else "A worker serves"
+    _LOG.info(message, extra={"fields": {"address": addresses[0], "base_url": parts.base_url}})
+    if on_ready is not None:
+        process.tasks.append(asyncio.create_task(_run_on_ready(on_ready, parts.database, parts.clock)))
+    process.on_started()
+    # The objects that exist now live as long as the process: exempt them from garbage collection.
+    gc.collect()
+    gc.freeze()
 
-    try:
-        with chores.running(table):
-            async with _own_metrics(process, settings, metrics):
-                await serve_http(
-                    build_app(parts, trusted_proxies=settings.trusted_proxies),
-                    host=settings.host,
-                    port=settings.port,
-                    tls=tls,
-                    drain_s=settings.drain_s,
-                    stop=process.stop,
-                    force=process.force,
-                    sockets=process.sockets,
-                    notice_s=lambda: process.readiness.notice_s(settings.drain_s),
-                    on_started=started,
-                    on_own_answer=own_answer,
-                    bad_request_code=bad_request_code,
-                )
-    finally:
-        await _flush_usage(usage, database)
+
+def _account_protocol_answer(parts: Parts, request_id: str, status: int) -> None:
+    """Count and log an answer that the HTTP layer gave before the application saw a request."""
+    parts.metrics.count_protocol_answer(status)
+    log.log_request(
+        at_ms=parts.clock.now_ms(),
+        request_id=request_id,
+        client_id=None,
+        method="*",
+        path="/*",
+        status=status,
+        duration_ms=0.0,
+    )
 
 
 @asynccontextmanager
