@@ -88,7 +88,7 @@ async def test_every_filter_finds_what_going_through_all_records_finds(
     statuses, reasons = [None, "unsubscribed", "resubscribed"], [None, "complaint", "consent", "correction"]
     filters = list(itertools.product([None, *groups], statuses, reasons))
     for limit, at_once, scanned in ((3, 2, 4), (7, 5, 10), (50, 1_000, 4_000)):
-        monkeypatch.setattr(browsing, "_SCANNED_AT_ONCE", at_once)
+        monkeypatch.setattr(browsing, "_ROWS_PER_SCAN", at_once)
         monkeypatch.setattr(browsing, "MAX_SCANNED", scanned)
         for group, status, reason in chance.sample(filters, 12):
             first, end = sorted(start_ms + chance.randrange(length_ms) for _ in range(2))

@@ -29,8 +29,8 @@ RETURNING pair_id
 
 -- name: rotate_pair
 -- One statement consumes the presented token and stores its successors. token_pairs_rotated_from is the
--- compare-and-set: of any number at once one inserts, the others wait for it and then find the place taken. The pair
--- takes over the presented token's epoch, so that a revocation that commits in between leaves it dead.
+-- compare-and-set: of any number of concurrent rotations one inserts, and the others wait for it and then conflict. The
+-- pair inherits the presented token's epoch, so that a revocation that commits in between leaves it dead.
 INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, rotated_from, access_expires_ms, refresh_expires_ms)
 SELECT p.client_id, p.epoch, CAST(:access_hash AS bytea), CAST(:refresh_hash AS bytea), p.pair_id,  -- only: postgresql
        CAST(:access_expires_ms AS bigint), CAST(:refresh_expires_ms AS bigint)  -- only: postgresql
@@ -46,14 +46,14 @@ UPDATE clients SET epoch = epoch + 1 WHERE client_id = :client_id AND epoch = :e
 RETURNING epoch
 
 -- name: may_delete_expired
--- One process at a time: none waits for another's bite, and what is locked ends with the transaction. SQLite has one
--- process. The number is "STOQ", next to that of the migrations.
+-- One process at a time, and no process waits for another; the lock ends with the transaction. SQLite has one process.
+-- The number is "STOQ", next to that of the migrations.
 SELECT CASE WHEN pg_try_advisory_xact_lock(1398034257) THEN 1 ELSE 0 END AS may  -- only: postgresql
 SELECT 1 AS may  -- only: sqlite
 
 -- name: delete_expired_pairs
--- The oldest rows by primary key, a bite at a time; a row is kept until its refresh token expires. Where a clock was
--- set back that may be before the token it was rotated from does: it then stays, for it shows that that one was used.
+-- The oldest rows by primary key, one batch at a time; a row is kept until its refresh token expires. If a clock was
+-- set back, the token that it was rotated from may expire later: the row is then kept, because it proves that token's use.
 DELETE FROM token_pairs WHERE pair_id IN (
     SELECT pair_id
     FROM (SELECT pair_id, rotated_from, refresh_expires_ms FROM token_pairs ORDER BY pair_id LIMIT :bite) oldest
@@ -62,7 +62,7 @@ DELETE FROM token_pairs WHERE pair_id IN (
 )
 
 -- name: create_client
--- The primary key decides between two that one form makes at the same time; no row says that the key was made already.
+-- The primary key decides if one form is submitted twice at the same time; no row: it was created already.
 INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
                      permissions, token_per_minute, api_per_minute, created_ms)
 VALUES (:client_id, :label, :secret_hash, :secret_prefix, 1, 1,
@@ -72,7 +72,7 @@ ON CONFLICT (client_id) DO NOTHING
 RETURNING client_id
 
 -- name: replace_client
--- As create_client, with the rights of the one that is replaced.
+-- Like create_client, with the rights of the client that is replaced.
 INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
                      permissions, token_per_minute, api_per_minute, created_ms)
 SELECT CAST(:new_client_id AS text), CAST(:label AS text), CAST(:secret_hash AS bytea),  -- only: postgresql
@@ -117,7 +117,7 @@ SELECT o.slug FROM client_organizations co JOIN organizations o ON o.organizatio
 WHERE co.client_id = :client_id ORDER BY o.slug
 
 -- name: lock_client
--- Changes to one credential go one after the other: the row lock is taken before anything is read.
+-- Serialises changes to one credential: the row lock is taken before anything is read.
 UPDATE clients SET client_id = client_id WHERE client_id = :client_id RETURNING is_active
 
 -- name: deactivate_client
@@ -151,7 +151,7 @@ UPDATE clients SET label = :label, permissions = :permissions,
 WHERE client_id = :client_id
 
 -- name: add_use
--- Primary key. The later use stays: a server that could not write for a while brings older ones.
+-- Primary key. The later use wins, because a server that could not write for a while brings older ones.
 INSERT INTO client_days (client_id, day, requests, limit_refusals, failed_authentications, last_used_ms)
 VALUES (:client_id, :day, :requests, :limit_refusals, :failed_authentications, :last_used_ms)
 ON CONFLICT (client_id, day) DO UPDATE SET
@@ -180,14 +180,14 @@ WHERE client_id = :client_id AND day >= :since_day ORDER BY day
 SELECT at_ms, request_id, code FROM client_refusals WHERE client_id = :client_id ORDER BY at_ms DESC, request_id DESC
 
 -- name: alarms
--- audit_action, no further back than asked for, and never more than the last :most of all keys.
+-- audit_action, no further back than :since_ms, and never more than the last :most of all keys.
 SELECT target AS client_id, MAX(at_ms) AS at_ms FROM (
     SELECT target, at_ms FROM audit WHERE action = 'client.reuse_alarm' AND at_ms >= :since_ms
     ORDER BY at_ms DESC, audit_id DESC LIMIT :most
 ) latest GROUP BY target ORDER BY MAX(at_ms) DESC, target
 
 -- name: key_alerts
--- The primary keys of client_days and client_organizations, once a key: no more than a few days of each.
+-- The primary keys of client_days and client_organizations, once per key: only a few days of each.
 SELECT client_id, label, is_active, limit_refusals, failed_authentications FROM (
     SELECT c.client_id, c.label, c.is_active,
            CASE WHEN c.client_id IN (SELECT value FROM json_each(:alarmed)) THEN 0 ELSE 1 END AS rank_of_alarm,  -- only: sqlite

@@ -1,1 +1,1 @@
-"""Opt-outs as people see them: list, search, history, entry by hand, daily counts, submissions and their reversal."""
+"""Opt-outs as staff see them: list, search, history, manual entry, daily counts, submissions and their reversal."""

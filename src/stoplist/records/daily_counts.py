@@ -1,6 +1,6 @@
-"""How many opted out: by day, in all, and for which reasons. From the daily counts, never from the records.
+"""Numbers of opt-outs by day, in total, and by reason, from the daily counts and never from the records.
 
-It costs the same at ten thousand records and at ten million. Source: docs/interface.md sections D6 and D11.
+The cost is the same for ten thousand records and for ten million. Source: docs/interface.md sections D6 and D11.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from stoplist.unsubscribes.model import RESUBSCRIBED, UNSUBSCRIBED
 
 _QUERIES = load_queries(__package__)
 _CHANGES_BY_DAY = _QUERIES["changes_by_day"]
-_STANDING_NOW = _QUERIES["standing_now"]
+_CURRENT_TOTALS = _QUERIES["standing_now"]
 
 DEFAULT_DAYS = 30
 _DAY_MS = 86_400_000
@@ -28,7 +28,7 @@ _NAMES = {channel.number: channel.name for channel in CHANNELS.values()}
 
 
 class DayCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many records of a channel took each status on one day, days counted from 1970 UTC."""
+    """The number of records of a channel that took each status on one day; days are counted from 1970 UTC."""
 
     day: int
     channel: str
@@ -37,7 +37,7 @@ class DayCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Total(msgspec.Struct, frozen=True, kw_only=True):
-    """How many records of a channel show each status now."""
+    """The number of records of a channel that show each status now."""
 
     channel: str
     unsubscribed: int
@@ -45,16 +45,16 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many opt-outs there were for a reason."""
+    """The number of opt-outs for one reason."""
 
     reason: str
     unsubscribed: int
 
 
 class RecentChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed lately.
+    """The changes of the last days.
 
-    `days`, oldest first, have one row a day and channel, be it of noughts; `reasons` the most frequent one first.
+    `days` has one row per day and channel, zeros included, oldest first; `reasons` has the most frequent reason first.
     """
 
     days: list[DayCount]
@@ -64,15 +64,15 @@ class RecentChanges(msgspec.Struct, frozen=True, kw_only=True):
 async def recent_changes(
     actor: Actor, database: Database, clock: Clock, *, days: int = DEFAULT_DAYS, org_slug: str | None = None
 ) -> RecentChanges:
-    """What changed in the last `days` days, today included.
+    """Return the changes of the last `days` days, today included.
 
-    Over all that the actor sees, or one organization; Missing for one that they do not see.
+    Covers every organization that the actor sees, or only `org_slug`; Missing if the actor does not see it.
     """
     today = clock.now_ms() // _DAY_MS
     first = today - days + 1
     by_day: Counter[tuple[int, str, str]] = Counter()
     reasons: Counter[str] = Counter()
-    for channel, day, status, reason, changes in await _read(
+    for channel, day, status, reason, changes in await _read_counts(
         actor, database, org_slug, _CHANGES_BY_DAY, from_day=first
     ):
         by_day[day, _NAMES[channel], status] += changes
@@ -91,39 +91,46 @@ async def recent_changes(
         ],
         reasons=[
             ReasonCount(reason=reason, unsubscribed=changes)
-            for reason, changes in sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+            for reason, changes in sorted(reasons.items(), key=lambda count: (-count[1], count[0]))
         ],
     )
 
 
 async def totals(actor: Actor, database: Database, *, org_slug: str | None = None) -> list[Total]:
-    """What stands now: one row a channel, be it of noughts. An address counts once for each of its groups."""
-    barred: Counter[str] = Counter()
-    back: Counter[str] = Counter()
-    for channel, unsubscribed, resubscribed in await _read(actor, database, org_slug, _STANDING_NOW):
-        barred[_NAMES[channel]] += unsubscribed
-        back[_NAMES[channel]] += resubscribed
-    return [Total(channel=name, unsubscribed=barred[name], resubscribed=back[name]) for name in CHANNELS]
+    """Return the current totals, one row per channel, zeros included. An address counts once for each of its groups."""
+    unsubscribed_counts: Counter[str] = Counter()
+    resubscribed_counts: Counter[str] = Counter()
+    for channel, unsubscribed, resubscribed in await _read_counts(actor, database, org_slug, _CURRENT_TOTALS):
+        unsubscribed_counts[_NAMES[channel]] += unsubscribed
+        resubscribed_counts[_NAMES[channel]] += resubscribed
+    return [
+        Total(channel=name, unsubscribed=unsubscribed_counts[name], resubscribed=resubscribed_counts[name])
+        for name in CHANNELS
+    ]
 
 
-async def _read(
+async def _read_counts(
     actor: Actor, database: Database, org_slug: str | None, query: Query, **values: Any
 ) -> list[tuple[Any, ...]]:
-    """What the statement counts over the feeds of one organization, or of all that the actor sees."""
-    feeds = await _feeds(actor, database, org_slug)
+    """Return the counts of the statement over the feeds of one organization, or of all that the actor sees."""
+    feeds = await _visible_feed_ids(actor, database, org_slug)
     counts: list[tuple[Any, ...]] = []
     for at in range(0, len(feeds), _FEEDS_AT_ONCE):
         feed_ids = msgspec.json.encode(feeds[at : at + _FEEDS_AT_ONCE]).decode()
-        # A year of many feeds is many rows to add up: others do not wait for it.
+        # A year of many feeds is many rows to add up, so this runs as a large query and does not delay others.
         row = await database.one_large(query, feed_ids=feed_ids, **values)
         if row is not None and row["counts"] is not None:
             counts += msgspec.json.decode(row["counts"])
     return counts
 
 
-async def _feeds(actor: Actor, database: Database, org_slug: str | None) -> Sequence[int]:
+async def _visible_feed_ids(actor: Actor, database: Database, org_slug: str | None) -> Sequence[int]:
     if org_slug is not None:
         organizations = [await show_organization(actor, database, org_slug)]
     else:
         organizations = await list_organizations(actor, database)
-    return [feed_id(one.organization_id, channel) for one in organizations for channel in CHANNELS.values()]
+    return [
+        feed_id(organization.organization_id, channel)
+        for organization in organizations
+        for channel in CHANNELS.values()
+    ]

@@ -1,4 +1,4 @@
-"""One record with all that it ever was, and what its address bars: why somebody was not written to.
+"""One record with its whole history, and what its address bars: evidence why a person was not written to.
 
 Source: docs/interface.md sections D5, D6 and D11.
 """
@@ -24,13 +24,14 @@ _SENDERS = _QUERIES["senders_of_submissions"]
 _VERSIONS = _QUERIES["versions_of_record"]
 
 MAX_VERSIONS = 1_000
-_MOST_NUMBERS = 2**63 - 1
+_MAX_SEQ = 2**63 - 1
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sent a submission, from where and with which request; `label` is that of the key, if it was one that is seen.
+    """The sender of a submission, with its source address and request id.
 
-    `reverses` is the submission that this one took back, if it was a reversal.
+    `label` is the label of the key, if a key sent it and the actor sees that key. `reverses` is the submission that
+    this was a reversal of, if any.
     """
 
     actor_kind: str
@@ -55,9 +56,10 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for the address and one group; without a group, for all of them.
+    """The present state of the address for one group, or for all groups if `group_id` is None.
 
-    `bars`: it says that nothing may be sent. `is_barred`: nothing may, be it for the record of all groups.
+    `bars`: this record says that nothing may be sent. `is_barred`: nothing may be sent, because of this record or the
+    all-groups record.
     """
 
     group_id: str | None
@@ -71,12 +73,12 @@ class GroupStanding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as it is now, what stands beside it, and its history.
+    """A record as it is now, the other records of its address, and its history.
 
-    `standings` are all of the address on this channel, this record among them, that of all groups first; what is no
-    group among them is barred if `all_groups_barred`. `versions` begin with the present state; with `is_cut` there are
-    older ones than the MAX_VERSIONS shown. `latest_act_ms`: the last known act of the person, None where none counts.
-    `is_confirmed`: it was sent again since its last change. Times are milliseconds since 1970 UTC.
+    `standings` are all records of the address on this channel, this one included, the all-groups record first. A group
+    without a record of its own is barred if `all_groups_barred`. `versions` begin with the present state; with `is_cut`
+    there are older ones than the MAX_VERSIONS shown. `latest_act_ms`: the last known act of the person, None if no act
+    counts. `is_confirmed`: the record was sent again since its last change. Times are milliseconds since 1970 UTC.
     """
 
     id: str
@@ -104,31 +106,31 @@ class RecordDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def show_record(actor: Actor, database: Database, *, org_slug: str, channel: Channel, seq: int) -> RecordDetails:
-    """The record that the change `seq` made or changed, as it is now, with its whole history.
+    """Return the record that the change `seq` made or changed, as it is now, with its whole history.
 
-    Missing where the actor may not see the organization, and where it has no such change on this channel.
+    Raise Missing if the actor may not see the organization, or if it has no such change on this channel.
     """
     organization = await show_organization(actor, database, org_slug)
     number = feed_id(organization.organization_id, channel)
     row = None
-    if 0 < seq <= _MOST_NUMBERS:
+    if 0 < seq <= _MAX_SEQ:
         row = await database.one(_ADDRESS_AT, feed_id=number, seq=seq)
     if row is None:
         raise Missing("There is no record of this number.")
     address, group_no = row["address"], row["group_no"]
-    beside = await database.all(_OF_ADDRESS, feed_id=number, address=address)
-    (now,) = [one for one in beside if one["group_no"] == group_no]
-    all_groups_barred = any(one["group_no"] == ALL_GROUPS and one["status"] == UNSUBSCRIBED for one in beside)
+    address_rows = await database.all(_OF_ADDRESS, feed_id=number, address=address)
+    (current,) = [row for row in address_rows if row["group_no"] == group_no]
+    all_groups_barred = any(row["group_no"] == ALL_GROUPS and row["status"] == UNSUBSCRIBED for row in address_rows)
     names = {group: name for (_, group), name in (await group_names(database, [organization.organization_id])).items()}
-    # What it was, up to now: a change that has come since the question before would otherwise stand in both.
-    past = await database.all(
-        _VERSIONS, feed_id=number, address=address, group_no=group_no, before=now["seq"], most=MAX_VERSIONS
+    # Only versions before the current one: a change since the last query would otherwise appear twice.
+    earlier = await database.all(
+        _VERSIONS, feed_id=number, address=address, group_no=group_no, before=current["seq"], most=MAX_VERSIONS
     )
-    states = [now, *past][:MAX_VERSIONS]
-    senders = await _senders(actor, database, number, {one["submission_id"] for one in states})
+    states = [current, *earlier][:MAX_VERSIONS]
+    senders = await _senders(actor, database, number, {state["submission_id"] for state in states})
     group = names.get(group_no)
     return RecordDetails(
-        id=now["id"],
+        id=current["id"],
         org_slug=organization.slug,
         org_name=organization.name,
         is_closed=organization.is_closed,
@@ -136,25 +138,25 @@ async def show_record(actor: Actor, database: Database, *, org_slug: str, channe
         address=address,
         group_id=None if group is None else group.group_id,
         group_name=None if group is None else group.name,
-        status=now["status"],
-        reason=now["reason"],
-        source=now["source"],
-        occurred_ms=now["occurred_ms"],
-        recorded_ms=now["recorded_ms"],
-        seq=now["seq"],
-        latest_act_ms=now["latest_act_ms"],
-        is_confirmed=bool(now["is_confirmed"]),
-        bars=now["status"] == UNSUBSCRIBED,
-        is_barred=now["status"] == UNSUBSCRIBED or all_groups_barred,
+        status=current["status"],
+        reason=current["reason"],
+        source=current["source"],
+        occurred_ms=current["occurred_ms"],
+        recorded_ms=current["recorded_ms"],
+        seq=current["seq"],
+        latest_act_ms=current["latest_act_ms"],
+        is_confirmed=bool(current["is_confirmed"]),
+        bars=current["status"] == UNSUBSCRIBED,
+        is_barred=current["status"] == UNSUBSCRIBED or all_groups_barred,
         all_groups_barred=all_groups_barred,
-        standings=[_standing(one, names, all_groups_barred=all_groups_barred) for one in beside],
-        versions=[_version(one, senders) for one in states],
-        is_cut=len(past) + 1 > MAX_VERSIONS,
+        standings=[_group_standing(row, names, all_groups_barred=all_groups_barred) for row in address_rows],
+        versions=[_version(state, senders) for state in states],
+        is_cut=len(earlier) + 1 > MAX_VERSIONS,
     )
 
 
 async def _senders(actor: Actor, database: Database, number: int, submission_ids: Iterable[str]) -> dict[str, Sender]:
-    """Who sent each of these submissions; the labels are those of keys that the actor sees."""
+    """Return the senders of these submissions; labels are those of keys that the actor sees."""
     rows = await database.all(_SENDERS, feed_id=number, submissions=_json(sorted(submission_ids)))
     clients = sorted({row["actor_id"] for row in rows if row["actor_kind"] == "client"})
     keys = await database.all(
@@ -174,7 +176,7 @@ async def _senders(actor: Actor, database: Database, number: int, submission_ids
     }
 
 
-def _standing(row: Row, names: Mapping[int, GroupName], *, all_groups_barred: bool) -> GroupStanding:
+def _group_standing(row: Row, names: Mapping[int, GroupName], *, all_groups_barred: bool) -> GroupStanding:
     group = names.get(row["group_no"])
     return GroupStanding(
         group_id=None if group is None else group.group_id,

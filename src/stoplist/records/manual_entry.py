@@ -1,4 +1,4 @@
-"""One opt-out or resubscription recorded by a person, through the very submission that partners use.
+"""One opt-out or resubscription entered by a person, through the same submission that partners use.
 
 Source: docs/interface.md sections D6 and D11.
 """
@@ -36,17 +36,17 @@ _OF_ADDRESS = load_queries(__package__)["records_of_address"]
 
 MANUAL: SentReason = "manual"
 _ACTIONS = {UNSUBSCRIBED: "unsubscribe.by_hand", RESUBSCRIBED: "resubscribe.by_hand"}
-_INPUTS = {"source": "stated_reason"}
-# A batch says what its programs can mend; people are told of the field that they see.
-_NO_TIME = "Give the time at which the person acted, in UTC, and not in the future."
+_INPUT_NAMES = {"source": "stated_reason"}
+# Errors of a batch are for programs; people get a text about the field that they see.
+_TIME_HINT = "Enter the time at which the person acted, in UTC. It must not be in the future."
 
 
 class ManualEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of it: as in the answer to a batch, and the record as it is now. Times are ms since 1970 UTC.
+    """The result of a manual entry, as in the answer to a batch, and the record as it is now.
 
     `result`: `created` or `updated` changed the record; `unchanged`: it had that status already; `outranked`: the
-    person did something else at `latest_act_ms`, later than what was stated, and that stands. `submission_id` is None
-    where nothing had to be stored.
+    person did something else at `latest_act_ms`, later than the stated time, and that stands. `submission_id` is None
+    if nothing had to be stored. Times are milliseconds since 1970 UTC.
     """
 
     submission_id: str | None
@@ -75,24 +75,24 @@ async def record_manually(
     reason: str | None = None,
     stated_reason: str,
 ) -> ManualEntry:
-    """The act is taken into account, durably, with `stated_reason` as its source; may be repeated.
+    """Store the act durably, with `stated_reason` as its source; may be repeated.
 
-    `occurred_at` as in a batch: RFC 3339; a resubscription needs one, an opt-out without one is of now. `reason`: by
-    default `manual`, or `consent` for a resubscription. Neither group nor all of them is the default group. Missing,
-    Forbidden, or Refused with the one input at fault as its field.
+    `occurred_at` as in a batch: RFC 3339; required for a resubscription, by default now for an opt-out. `reason`: by
+    default `manual`, or `consent` for a resubscription. With neither `group_id` nor `all_groups`, the default group is
+    used. Raise Missing, Forbidden, or Refused with the input at fault as its field.
     """
     if group_id is not None and all_groups:
-        raise Refused("Choose one group, or all of them.", field="group_id")
+        raise Refused("Choose one group, or all groups.", field="group_id")
     target = await find_target_of_person(actor, stores.database, org_slug=org_slug, group_id=group_id)
     if not all_groups and target.group is None and target.default_group is None:
         raise Refused(
-            f"The organization {org_slug} has no default group: choose one of its groups, or all of them.",
+            f"The organization {org_slug} has no default group: choose one of its groups, or all groups.",
             field="group_id",
         )
-    item = _item(address, status, occurred_at, reason, stated_reason)
-    _check(item, channel, stores.clock.now_ms())
+    item = _build_item(address, status, occurred_at, reason, stated_reason)
+    _validate(item, channel, stores.clock.now_ms())
 
-    async def note(transaction: Transaction, submission_id: str, decision: BatchDecision) -> None:
+    async def record_in_audit(transaction: Transaction, submission_id: str, decision: BatchDecision) -> None:
         (result,) = decision.results
         await trail.record(
             transaction,
@@ -108,8 +108,10 @@ async def record_manually(
         )
 
     try:
-        answer = await submit_to(actor, stores, channel, target, [item], all_groups=all_groups, before_commit=note)
-    except InvalidItem as error:  # it was acceptable a moment ago: the clock was set back
+        answer = await submit_to(
+            actor, stores, channel, target, [item], all_groups=all_groups, before_commit=record_in_audit
+        )
+    except InvalidItem as error:  # acceptable a moment ago: the clock was set back
         raise Refused(error.extra["item_error"]) from None
     (result,) = [] if answer.items is UNSET else answer.items
     return ManualEntry(
@@ -122,48 +124,48 @@ async def record_manually(
         result=result.result,
         status=result.status,
         latest_act_ms=None if result.latest_act_at is UNSET else rfc3339.parse_ms(result.latest_act_at),
-        seq=await _seq(stores.database, target, channel, result.id, result.address),
+        seq=await _latest_seq(stores.database, target, channel, result.id, result.address),
     )
 
 
-def _item(address: str, status: str, occurred_at: str | None, reason: str | None, stated_reason: str) -> Item:
-    """What a partner would have sent; Refused for what is no text of the right kind."""
+def _build_item(address: str, status: str, occurred_at: str | None, reason: str | None, stated_reason: str) -> Item:
+    """Return the item that a partner would have sent; raise Refused for an invalid status, reason or source."""
     if status not in get_args(Status):
-        raise Refused(f"The status is {UNSUBSCRIBED} or {RESUBSCRIBED}.", field="status")
+        raise Refused(f"The status must be {UNSUBSCRIBED} or {RESUBSCRIBED}.", field="status")
     if reason is not None and reason not in get_args(SentReason):
         raise Refused(f"There is no such reason: choose one of {', '.join(get_args(SentReason))}.", field="reason")
     source = stated_reason.strip()
     if not 0 < len(source) <= MAX_SOURCE_CHARS:
         raise Refused(
-            f"Say in 1 to {MAX_SOURCE_CHARS} characters why, and how you know; these are {len(source)}.",
+            f"Enter in 1 to {MAX_SOURCE_CHARS} characters why, and how you know. This text has {len(source)}.",
             field="stated_reason",
         )
-    by_default = CONSENT if status == RESUBSCRIBED else MANUAL
+    default_reason = CONSENT if status == RESUBSCRIBED else MANUAL
     return msgspec.convert(
         {
             "address": address,
             "status": status,
             "occurred_at": occurred_at,
-            "reason": reason or by_default,
+            "reason": reason or default_reason,
             "source": source,
         },
         Item,
     )
 
 
-def _check(item: Item, channel: Channel, now_ms: int) -> None:
-    """Refused, with the input at fault, where a batch would not take the item."""
+def _validate(item: Item, channel: Channel, now_ms: int) -> None:
+    """Raise Refused, with the input at fault, if a batch would not accept the item."""
     try:
         read_act(item, channel, now_ms)
     except AddressError as error:
         raise Refused(str(error), field="address") from None
     except UnacceptableItem as error:
-        text = _NO_TIME if error.field == "occurred_at" else str(error)
-        raise Refused(text, field=_INPUTS.get(error.field, error.field)) from None
+        text = _TIME_HINT if error.field == "occurred_at" else str(error)
+        raise Refused(text, field=_INPUT_NAMES.get(error.field, error.field)) from None
 
 
-async def _seq(database: Database, target: Target, channel: Channel, record_id: str, address: str) -> int:
-    """The number of the record's latest change."""
+async def _latest_seq(database: Database, target: Target, channel: Channel, record_id: str, address: str) -> int:
+    """Return the number of the record's latest change."""
     rows = await database.all(_OF_ADDRESS, feed_id=feed_id(target.organization_id, channel), address=address)
     (seq,) = [row["seq"] for row in rows if row["id"] == record_id]
     return int(seq)

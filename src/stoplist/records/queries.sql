@@ -1,19 +1,20 @@
--- Records as people see them. Each statement is led by feed_id, as in unsubscribes/queries.sql, which says why they are
--- written as they are; tests hold the plan of each on tables without statistics.
+-- Records as staff see them. Each statement starts with feed_id; unsubscribes/queries.sql explains the form of these
+-- statements. Tests check each plan on tables without statistics.
 
 -- name: records_everywhere
--- Primary key of unsubscribes, once a feed. Over many feeds, for people alone; an array and no join, so that PostgreSQL
--- takes the key, and nodes of their own can be asked. ARRAY(SELECT …) is made once: a cast of the text, once a row.
+-- Primary key of unsubscribes, once per feed. Over many feeds, for staff only. An array instead of a join, so that
+-- PostgreSQL uses the key and can query shards separately. ARRAY(SELECT …) is evaluated once, a cast of the text once
+-- per row.
 SELECT feed_id, group_no, status, reason, source, occurred_ms, recorded_ms, seq FROM unsubscribes
 WHERE feed_id IN (SELECT value FROM json_each(:feed_ids)) AND address = :address  -- only: sqlite
 WHERE feed_id = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:feed_ids)))  -- only: postgresql
   AND address = :address  -- only: postgresql
 
 -- name: seq_at
--- unsubscribes_seq, once a halving: at most 64 of them, whatever the size of the feed. From `high` on the records that
--- were looked at were recorded at :at_ms or later, that at `low` before; between the two there is none. No row without
--- the feed. before: the first record of the upper half, if it was recorded before. (The first row is twice as wide as
--- the feed, so that its upper half is empty: SQLite takes the name of a recursive table in one place alone.)
+-- A binary search, one use of unsubscribes_seq per step: at most 64 steps, whatever the size of the feed. The records
+-- examined from `high` on were recorded at :at_ms or later, the one at `low` earlier; there is none between. No row
+-- without the feed. before: the first record of the upper half, if it was recorded earlier. (The first row spans twice
+-- the feed, so that its upper half is empty: SQLite accepts the name of a recursive table in one place only.)
 WITH RECURSIVE halving (low, high, before) AS (
     SELECT CAST(0 AS BIGINT), 2 * (head_seq + 1), CAST(NULL AS BIGINT) FROM feeds WHERE feed_id = :feed_id
     UNION ALL
@@ -29,8 +30,8 @@ WITH RECURSIVE halving (low, high, before) AS (
 SELECT low, high FROM halving WHERE high - low <= 1
 
 -- name: seq_before
--- unsubscribes_seq alone: the number of the :examined-th record before :before, or of the last one that is not before
--- :from_seq, and how many these are.
+-- unsubscribes_seq only: the number of the :examined-th record before :before, or of the last one from :from_seq on,
+-- and the number of records between.
 SELECT MIN(seq) AS seq, COUNT(*) AS examined FROM (
 SELECT seq FROM (  -- only: postgresql
 SELECT seq FROM unsubscribes WHERE feed_id = :feed_id AND seq < :before AND seq >= :from_seq ORDER BY seq DESC
@@ -39,8 +40,8 @@ LIMIT :examined
 ) stretch
 
 -- name: records_before
--- unsubscribes_seq, between two numbers that bound how many are gone through. (Upwards and sorted then, SQLite takes half
--- the time: the next record lies where it stands.)
+-- unsubscribes_seq, between two numbers that bound how many records are examined. (SQLite reads upwards and then sorts,
+-- which takes half the time: the next record is adjacent.)
 SELECT id, group_no, address, status, reason, source, occurred_ms, recorded_ms, seq FROM unsubscribes
 WHERE feed_id = :feed_id AND seq < :before AND seq >= :from_seq
   AND recorded_ms >= :recorded_from_ms AND recorded_ms < :recorded_until_ms
@@ -50,7 +51,7 @@ ORDER BY +seq DESC LIMIT :most  -- only: sqlite
 ORDER BY seq DESC LIMIT :most  -- only: postgresql
 
 -- name: count_between
--- unsubscribes_seq alone, between two numbers that bound it.
+-- unsubscribes_seq only, between two numbers that bound it.
 SELECT COUNT(*) AS records FROM unsubscribes WHERE feed_id = :feed_id AND seq < :before AND seq >= :from_seq
 
 -- name: last_recorded
@@ -59,7 +60,7 @@ SELECT recorded_ms FROM unsubscribes WHERE feed_id = :feed_id AND seq < :before 
 ORDER BY seq DESC LIMIT 1
 
 -- name: address_at
--- unsubscribes_seq, then unsubscribe_versions_seq: whose change this was.
+-- unsubscribes_seq, then unsubscribe_versions_seq: the record that this change belongs to.
 SELECT address, group_no FROM unsubscribes WHERE feed_id = :feed_id AND seq = :seq
 UNION ALL
 SELECT address, group_no FROM unsubscribe_versions WHERE feed_id = :feed_id AND seq = :seq
@@ -70,15 +71,15 @@ SELECT group_no, id, seq, status, reason, source, occurred_ms, recorded_ms, subm
 FROM unsubscribes WHERE feed_id = :feed_id AND address = :address ORDER BY group_no
 
 -- name: versions_of_record
--- Primary key of unsubscribe_versions. PostgreSQL is to find the versions first and order them then: in the order that
--- the other index gives it would walk through those of the whole feed.
+-- Primary key of unsubscribe_versions. PostgreSQL must find the versions first and sort them then: in the order of the
+-- other index it would read the versions of the whole feed.
 SELECT seq, status, reason, source, occurred_ms, recorded_ms, submission_id FROM (
 SELECT * FROM unsubscribe_versions WHERE feed_id = :feed_id AND address = :address AND group_no = :group_no
 OFFSET 0  -- only: postgresql
 ) version WHERE seq < :before ORDER BY seq DESC LIMIT :most
 
 -- name: senders_of_submissions
--- Primary key of submissions, once a submission; then reversals_by: what it took back, if it was a reversal.
+-- Primary key of submissions, once per submission; then reversals_by: the submission that it reversed, if any.
 SELECT s.submission_id, s.actor_kind, s.actor_id, s.source_ip, s.request_id, (
     SELECT MIN(r.submission_id) FROM reversals r WHERE r.feed_id = :feed_id AND r.reversed_by = s.submission_id
 ) AS reverses
@@ -88,7 +89,8 @@ WHERE s.feed_id = :feed_id AND s.submission_id = j.value
 OFFSET 0) s  -- only: postgresql
 
 -- name: labels_of_clients
--- Primary key of clients, once a client. A key that has left the organization is called by its id, unless it is seen.
+-- Primary key of clients, once per client. No row for a key that the actor does not see, such as one that has left the
+-- organization.
 SELECT c.client_id, c.label
 FROM json_each(:clients) j CROSS JOIN clients c  -- only: sqlite
 FROM json_array_elements_text(:clients) j CROSS JOIN LATERAL (SELECT c.* FROM clients c  -- only: postgresql
@@ -101,8 +103,8 @@ WHERE c.client_id = j.value AND (CAST(:sees_all AS integer) = 1 OR EXISTS (
 OFFSET 0) c  -- only: postgresql
 
 -- name: changes_by_day
--- Primary key of feed_days, once a feed, from a day on. 16: how many channels the numbers of feeds have room for. One row
--- with one text, so that a thread reads it in one C call.
+-- Primary key of feed_days, once per feed, from a day on. 16: feed ids reserve room for 16 channels. One row with one
+-- text, so that a thread reads it in one C call.
 SELECT CAST(json_group_array(json_array(channel, day, status, reason, changes)) AS TEXT) AS counts FROM (  -- only: sqlite
 SELECT CAST(json_agg(json_build_array(channel, day, status, reason, changes)) AS TEXT) AS counts FROM (  -- only: postgresql
     SELECT feed_id % 16 AS channel, day, status, reason, CAST(SUM(changes) AS BIGINT) AS changes FROM feed_days
@@ -113,8 +115,8 @@ SELECT CAST(json_agg(json_build_array(channel, day, status, reason, changes)) AS
 ) counted
 
 -- name: standing_now
--- The same over all days: how many records show each status. A row a feed, for the key has them together: by channel and
--- status SQLite would sort all days of all feeds.
+-- The same over all days: the number of records that show each status. One row per feed, because the key groups by
+-- feed; by channel and status SQLite would sort all days of all feeds.
 SELECT CAST(json_group_array(json_array(channel, unsubscribed, resubscribed)) AS TEXT) AS counts FROM (  -- only: sqlite
 SELECT CAST(json_agg(json_build_array(channel, unsubscribed, resubscribed)) AS TEXT) AS counts FROM (  -- only: postgresql
     SELECT feed_id % 16 AS channel,
@@ -126,13 +128,14 @@ SELECT CAST(json_agg(json_build_array(channel, unsubscribed, resubscribed)) AS T
     GROUP BY feed_id
 ) counted
 
--- A submission, and its reversal. A submission's changes are all numbers from its first_seq to its last_seq, and those of
--- nobody else: so what it did is found by number, and no index on submission_id is needed.
--- seq + 0: of the versions of one record PostgreSQL would go through those of the whole feed, in the order of their
--- numbers, were it to look for the last of them by the index on (feed_id, seq).
+-- A submission, and its reversal. A submission's changes are exactly the numbers from its first_seq to its last_seq, so
+-- they are found by number, without an index on submission_id.
+-- seq + 0: keeps PostgreSQL from using the index on (feed_id, seq) to find the last version of one record, which would
+-- read the versions of the whole feed.
 
 -- name: find_submission
--- Primary key of submissions, once a feed: the id does not tell which. For people; there are three feeds an organization.
+-- Primary key of submissions, once per feed, because the id does not name the feed. For staff only; an organization
+-- has three feeds.
 SELECT f.organization_id, f.channel, s.feed_id, s.submission_id, s.group_no, s.actor_kind, s.actor_id, s.request_id,
        s.source_ip, s.received_ms, s.received, s.created, s.updated, s.unchanged, s.outranked, s.rejected, s.first_seq,
        s.last_seq
@@ -148,7 +151,7 @@ LEFT JOIN groups g ON g.organization_id = o.organization_id AND g.group_no = :gr
 WHERE o.organization_id = :organization_id
 
 -- name: reversals_of
--- Primary key, and reversals_by: what took it back, and what it took back itself.
+-- Primary key, and reversals_by: its reversals, and what it reversed itself.
 SELECT submission_id, reversed_by, reversed_ms FROM reversals
 WHERE feed_id = :feed_id AND submission_id = :submission_id
 UNION ALL
@@ -156,7 +159,7 @@ SELECT submission_id, reversed_by, reversed_ms FROM reversals
 WHERE feed_id = :feed_id AND reversed_by = :submission_id
 
 -- name: records_of_submission
--- unsubscribes_seq and unsubscribe_versions_seq between two numbers that one batch lies between; then, once a row of the
+-- unsubscribes_seq and unsubscribe_versions_seq between two numbers that enclose one batch; then, once per row of the
 -- page, the primary key of unsubscribe_versions.
 SELECT page.*, CASE WHEN EXISTS (
     SELECT 1 FROM unsubscribe_versions b
@@ -178,9 +181,9 @@ FROM (
 ) page ORDER BY page.seq
 
 -- name: reversible
--- unsubscribes_seq between the numbers of one batch, then once a record the primary key of unsubscribe_versions: the
--- records that stand on a submission, each with the state before it. Beside them two counts of the same moment: the
--- records where a later change stands, and how many of these are its own reversal's.
+-- unsubscribes_seq between the numbers of one batch, then once per record the primary key of unsubscribe_versions: the
+-- records whose present state comes from the submission, each with its former state. Also two counts of the same
+-- moment: the records with a later change, and how many of these changes are the submission's own reversal.
 SELECT CAST(json_group_array(json_array(  -- only: sqlite
 SELECT CAST(json_agg(json_build_array(  -- only: postgresql
     u.seq, u.address, u.id, u.status, u.reason, u.is_confirmed, v.status, v.reason, v.source, v.occurred_ms,
@@ -214,9 +217,9 @@ LEFT JOIN LATERAL (SELECT v.* FROM unsubscribe_versions v  -- only: postgresql
 WHERE u.feed_id = :feed_id AND u.seq >= :first_seq AND u.seq <= :last_seq
 
 -- name: count_reversible
--- The counts of `reversible` alone: the same indexes, and no record is handed on. What was all created was not there
--- before, and what was all there before was: records are looked at where the submission did both, each between two
--- places of the key. (Asked for by equality and a number, PostgreSQL goes through the versions of the whole feed.)
+-- Only the counts of `reversible`: the same indexes, without the records. If the submission only created records, none
+-- existed before; if it only updated, all did. Only if it did both, each record is looked up, between two positions of
+-- the key. (With equality and a number, PostgreSQL reads the versions of the whole feed.)
 SELECT COUNT(*) AS standing, CAST(COALESCE(SUM(u.is_confirmed), 0) AS BIGINT) AS confirmed,
 COUNT(CASE WHEN u.is_confirmed = 1 OR CAST(:updated AS INTEGER) = 0 THEN NULL
       WHEN CAST(:created AS INTEGER) = 0 THEN 1 ELSE (
@@ -247,14 +250,14 @@ COUNT(CASE WHEN u.is_confirmed = 1 OR CAST(:updated AS INTEGER) = 0 THEN NULL
 FROM unsubscribes u WHERE u.feed_id = :feed_id AND u.seq >= :first_seq AND u.seq <= :last_seq
 
 -- name: record_reversal
--- Behind the feed's lock: of two reversals of one submission the second finds nothing that stands on it.
+-- Behind the feed's lock: of two concurrent reversals of one submission the second finds nothing to reverse.
 INSERT INTO reversals (feed_id, submission_id, reversed_by, reversed_ms)
 VALUES (:feed_id, :submission_id, :reversed_by, :reversed_ms)
 
 -- name: left_out_of_reversal
--- unsubscribes_seq and unsubscribe_versions_seq between two numbers that one batch lies between, then primary keys once a
--- record: those sent again, and the last state that the submission made of each where a later change stands, unless that
--- change was its own reversal. Scalar subqueries: PostgreSQL does not turn them into joins by hash.
+-- unsubscribes_seq and unsubscribe_versions_seq between two numbers that enclose one batch, then primary keys once per
+-- record: the records sent again, and the last state that the submission gave each record with a later change, unless
+-- that change was its own reversal. Scalar subqueries, because PostgreSQL does not turn them into hash joins.
 SELECT * FROM (
     SELECT * FROM (
         SELECT u.seq, u.address, u.group_no, 1 AS is_confirmed, u.seq AS now_seq, u.status AS now_status,

@@ -1,4 +1,4 @@
-"""Take a submission back: each record returns to what it was before, as a new change in the feed. Nothing is deleted.
+"""Reverse a submission: each record returns to its former state, as a new change in the feed. Nothing is deleted.
 
 Source: docs/interface.md section D11, Reversing.
 """
@@ -13,7 +13,7 @@ from stoplist.audit import trail
 from stoplist.db import HEAVY_ROWS, Database, Row, Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import Refused
-from stoplist.records.reversal_plan import ReadRow, Reversal, ReversalPlan, count_reversible, look
+from stoplist.records.reversal_plan import ReadRow, Reversal, ReversalPlan, count_reversible, read_plan
 from stoplist.records.submissions import SubmissionDetails, find_visible_submission
 from stoplist.slicing import in_slices
 from stoplist.unsubscribes.model import OptOutStores, sender_key
@@ -34,9 +34,9 @@ _DAY_MS = 86_400_000
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that is not taken back, why, and what it shows now.
+    """A record that is not reversed, the reason, and its present state.
 
-    `seq` is the number of the last state that the submission made of it, `now_seq` that of the present one.
+    `seq` is the number of the last state that the submission gave the record, `now_seq` that of the present state.
     """
 
     seq: int
@@ -48,32 +48,33 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def count_reversal(actor: Actor, stores: OptOutStores, submission: str | SubmissionDetails) -> Reversal:
-    """What `reverse` would do at this moment; changes nothing. The submission by its id, or as it was found.
+    """Return what `reverse` would do at this moment, without changing anything.
 
-    For administrators: Missing for who does not see the submission, Forbidden for who does.
+    `submission` is an id or details found before. For administrators: Missing if the actor does not see the submission,
+    Forbidden if the actor sees it but is not an administrator.
     """
     submission = await _require_administrator(actor, stores, submission)
-    return await count_reversible(_reading(stores.database, submission), submission)
+    return await count_reversible(_row_reader(stores.database, submission), submission)
 
 
 async def reverse(
     actor: Actor, stores: OptOutStores, submission_id: str, *, expected: Reversal | None = None
 ) -> Reversal:
-    """The records that stand on the submission alone are what they were before, durably; may be repeated.
+    """Return the records whose present state comes from the submission to their former state, durably; may be repeated.
 
-    `expected` is what `count_reversal` said: Refused, and nothing changed, where it does not hold any more. A second
-    time nothing is left to take back. The reversal is a submission too, and can be reversed like any.
-    For administrators: Missing for who does not see the submission, Forbidden for who does.
+    `expected` is the result of `count_reversal`: Refused, and nothing changed, if it no longer holds. The second time
+    nothing is left to reverse. The reversal is a submission too, and can be reversed like any other.
+    For administrators: Missing if the actor does not see the submission, Forbidden if the actor sees it but is not one.
     Source: docs/interface.md section D11, Reversing.
     """
     submission = await _require_administrator(actor, stores, submission_id)
-    # The feed's `writes` is read before the records: if anybody writes after this, the lock will show it.
+    # The feed's `writes` is read before the records, so that the lock reveals any later write.
     feed = await stores.database.one(_FEED, feed_id=submission.feed_id)
-    found = await look(_reading(stores.database, submission), submission)
-    _must_be(expected, found.counts)
-    if feed is None or not found.standing:
-        return found.counts
-    reversing = _Reversing(actor, submission, found, expected, stores.clock.now_ms())
+    plan = await read_plan(_row_reader(stores.database, submission), submission)
+    _require_expected(expected, plan.counts)
+    if feed is None or not plan.records:
+        return plan.counts
+    reversing = _ReversalUnit(actor, submission, plan, expected, stores.clock.now_ms())
     return await reversing.store(stores.database, seen_writes=feed["writes"])
 
 
@@ -85,9 +86,9 @@ async def left_out(
     after_seq: int | None = None,
     limit: int = 50,
 ) -> list[LeftOut]:
-    """The records that a reversal leaves out, or has left out, and why: by `seq`, after `after_seq`.
+    """Return the records that a reversal leaves out, or has left out, ordered by `seq`, after `after_seq`.
 
-    Those that a reversal of the submission took back are not among them. Given and refused as with `count_reversal`.
+    Records that a reversal of the submission has reversed are not included. Errors as for `count_reversal`.
     """
     submission = await _require_administrator(actor, stores, submission)
     if submission.first_seq is None:
@@ -103,16 +104,16 @@ async def left_out(
     return [_left_out(row) for row in rows]
 
 
-class _Reversing:
-    """One reversal: what was found without a lock, and how it is stored behind it."""
+class _ReversalUnit:
+    """One reversal: planned without a lock, and stored behind the lock."""
 
     def __init__(
-        self, actor: Actor, submission: SubmissionDetails, found: ReversalPlan, expected: Reversal | None, now_ms: int
+        self, actor: Actor, submission: SubmissionDetails, plan: ReversalPlan, expected: Reversal | None, now_ms: int
     ) -> None:
-        self._actor, self._submission, self._found, self._expected = actor, submission, found, expected
+        self._actor, self._submission, self._plan, self._expected = actor, submission, plan, expected
         self._now_ms = now_ms
         self._submission_id = ids.new_submission_id(sender_key(actor))
-        self._of_batch = {
+        self._batch_keys = {
             "feed_id": submission.feed_id,
             "group_no": submission.group_no,
             "recorded_ms": now_ms,
@@ -120,50 +121,54 @@ class _Reversing:
         }
 
     async def store(self, database: Database, *, seen_writes: int) -> Reversal:
-        """What was done, once it is durable."""
+        """Store the reversal durably; return its counts."""
         feed_id = self._submission.feed_id
-        most = len(self._found.standing)  # records only ever leave a submission: behind the lock there are no more
+        max_changes = len(
+            self._plan.records
+        )  # records only ever leave a submission, so behind the lock there are no more
 
         async def store(transaction: Transaction) -> Reversal:
-            found = self._found
-            row = await transaction.one(_LOCK_FEED, feed_id=feed_id, seen=seen_writes, changes=most, most=most)
+            plan = self._plan
+            row = await transaction.one(
+                _LOCK_FEED, feed_id=feed_id, seen=seen_writes, changes=max_changes, most=max_changes
+            )
             if row is None:
                 raise RuntimeError("the feed's row is gone")
             if row["writes"] != seen_writes + 1:
-                found = await look(transaction.one, self._submission)
-                _must_be(self._expected, found.counts)
-                if not found.standing:
-                    await transaction.run(_GIVE_BACK_NUMBERS, feed_id=feed_id, numbers=most)
-                    return found.counts
-            await self._write(transaction, found, last_seq=row["head_seq"])
-            return msgspec.structs.replace(found.counts, submission_id=self._submission_id)
+                plan = await read_plan(transaction.one, self._submission)
+                _require_expected(self._expected, plan.counts)
+                if not plan.records:
+                    await transaction.run(_GIVE_BACK_NUMBERS, feed_id=feed_id, numbers=max_changes)
+                    return plan.counts
+            await self._write(transaction, plan, last_seq=row["head_seq"])
+            return msgspec.structs.replace(plan.counts, submission_id=self._submission_id)
 
-        return await database.write(store, queue_key=feed_id, rows=most)
+        return await database.write(store, queue_key=feed_id, rows=max_changes)
 
-    async def _write(self, transaction: Transaction, found: ReversalPlan, *, last_seq: int) -> None:
-        """A fixed number of statements, whatever the size of the submission."""
-        count = len(found.standing)
+    async def _write(self, transaction: Transaction, plan: ReversalPlan, *, last_seq: int) -> None:
+        """Write the reversal in a fixed number of statements, whatever the size of the submission."""
+        count = len(plan.records)
         first_seq = last_seq - count + 1
         records: dict[int, tuple[object, ...]] = {}
-        async for part in in_slices(found.standing, transaction.pause):
+        async for part in in_slices(plan.records, transaction.pause):
             for record in part:
-                records[first_seq + len(records)] = record.returned(self._now_ms)
-        addresses = sorted(record.address for record in found.standing)
-        await transaction.run(_KEEP_VERSIONS, **self._of_batch, addresses=_json(addresses), superseded="{}")
-        await transaction.run(_PUT_RECORDS, **self._of_batch, records=_json(records))
+                records[first_seq + len(records)] = record.reversed_row(self._now_ms)
+        addresses = sorted(record.address for record in plan.records)
+        await transaction.run(_KEEP_VERSIONS, **self._batch_keys, addresses=_json(addresses), superseded="{}")
+        await transaction.run(_PUT_RECORDS, **self._batch_keys, records=_json(records))
         await self._record_submission(transaction, count, first_seq=first_seq, last_seq=last_seq)
         await transaction.run(
             _COUNT_CHANGES,
             feed_id=self._submission.feed_id,
             day=self._now_ms // _DAY_MS,
-            counts=_json(found.day_counts()),
+            counts=_json(plan.day_counts()),
         )
-        await self._record_reversal(transaction, found.counts)
+        await self._record_reversal(transaction, plan.counts)
 
     async def _record_submission(self, transaction: Transaction, count: int, *, first_seq: int, last_seq: int) -> None:
         await transaction.run(
             _RECORD_SUBMISSION,
-            **self._of_batch,
+            **self._batch_keys,
             actor_kind=self._actor.kind,
             actor_id=self._actor.id,
             request_id=self._actor.request_id,
@@ -206,20 +211,20 @@ class _Reversing:
 async def _require_administrator(
     actor: Actor, stores: OptOutStores, submission: str | SubmissionDetails
 ) -> SubmissionDetails:
-    seen = await find_visible_submission(actor, stores.database, submission)
+    details = await find_visible_submission(actor, stores.database, submission)
     actor.require_administrator()
-    return seen
+    return details
 
 
-def _reading(database: Database, submission: SubmissionDetails) -> ReadRow:
+def _row_reader(database: Database, submission: SubmissionDetails) -> ReadRow:
     return database.one_large if submission.changes > HEAVY_ROWS else database.one
 
 
-def _must_be(expected: Reversal | None, counts: Reversal) -> None:
+def _require_expected(expected: Reversal | None, counts: Reversal) -> None:
     if expected is not None and not counts.agrees_with(expected):
         raise Refused(
-            "Meanwhile some of its records were changed or sent again, so others would be taken back than you were "
-            "shown, and nothing was changed: look at the new counts, and confirm them."
+            "Some of its records were changed or sent again meanwhile, so the counts you were shown no longer hold. "
+            "Nothing was changed. Check the new counts and confirm again."
         )
 
 

@@ -1,7 +1,7 @@
-"""What of a submission can be taken back, and to what each record would return: read, or counted, in one statement.
+"""What a reversal of a submission would change, and the state to which each record would return.
 
-What a submission did is found by number: the changes of a batch are numbered without a gap, and no other's come
-between. Source: docs/interface.md section D11, Reversing.
+The changes of a batch are numbered without a gap and without those of others in between, so one statement over that
+range reads or counts them. Source: docs/interface.md section D11, Reversing.
 """
 
 from collections import Counter
@@ -22,15 +22,15 @@ _REVERSIBLE = _QUERIES["reversible"]
 CORRECTION: Final = "correction"
 
 ReadRow = Callable[..., Awaitable[Row | None]]
-"""Reads a row, in a transaction or by itself."""
+"""Reads a row, in a transaction or without."""
 
 
 class Reversal(msgspec.Struct, frozen=True, kw_only=True):
-    """How many records a reversal takes back, and how many it leaves out.
+    """The numbers of records that a reversal changes and leaves out.
 
-    `restored` to what they were before, `corrected` where there was nothing before. Left out are the `superseded`,
-    where a later change stands, and the `confirmed`, which were sent again since. `taken_back` were so by an earlier
-    reversal. `submission_id` names the submission that the reversal is itself; None where nothing was changed.
+    `restored` records return to their former state; `corrected` ones had none. Left out are the `superseded` ones,
+    which have a later change, and the `confirmed` ones, which were sent again since. `taken_back` were reversed
+    earlier. `submission_id` is the id of the reversal as a submission; None if nothing was changed.
     """
 
     restored: int = 0
@@ -42,16 +42,16 @@ class Reversal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> int:
-        """How many records it changes."""
+        """Return the number of records that the reversal changes."""
         return self.restored + self.corrected
 
     @property
     def left_out(self) -> int:
-        """How many it does not change, although the submission created or updated them."""
+        """Return the number of records that the submission created or updated and the reversal does not change."""
         return self.superseded + self.confirmed
 
     def agrees_with(self, other: "Reversal") -> bool:
-        """Whether both would change as many records, and leave out as many."""
+        """Return whether both would change, and leave out, the same numbers of records."""
         return self._counts == other._counts
 
     @property
@@ -60,7 +60,7 @@ class Reversal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReversibleRecord(msgspec.Struct, array_like=True, gc=False):
-    """A record that stands on the submission, and the state before it. Fields in the order of the statement's."""
+    """A record whose present state comes from the submission, with its former state, in the order of the statement."""
 
     seq: int
     address: str
@@ -75,72 +75,75 @@ class ReversibleRecord(msgspec.Struct, array_like=True, gc=False):
     before_latest_act_ms: int | None
 
     @property
-    def shows(self) -> tuple[str, str]:
-        """The status and reason that it shows."""
+    def current_kind(self) -> tuple[str, str]:
+        """Return the present status and reason."""
         return self.status, self.reason
 
     @property
-    def returns_to(self) -> tuple[str, str]:
-        """The status and reason that it showed before; a correction, where it was not there."""
+    def former_kind(self) -> tuple[str, str]:
+        """Return the former status and reason; a correction if the record did not exist before."""
         if self.before_status is None or self.before_reason is None:
             return RESUBSCRIBED, CORRECTION
         return self.before_status, self.before_reason
 
-    def returned(self, now_ms: int) -> tuple[object, ...]:
-        """The record as it is taken back, in the order in which `put_records` takes it."""
-        status, reason = self.returns_to
+    def reversed_row(self, now_ms: int) -> tuple[object, ...]:
+        """Return the reversed record, in the order in which `put_records` takes it."""
+        status, reason = self.former_kind
         occurred_ms = now_ms if self.before_occurred_ms is None else self.before_occurred_ms
         latest_act_ms = self._latest_act_ms(status, reason, occurred_ms)
         return self.address, self.id, status, reason, self.before_source, occurred_ms, latest_act_ms, 0
 
     def _latest_act_ms(self, status: str, reason: str, occurred_ms: int) -> int | None:
         if reason == CORRECTION:
-            # Be it an earlier one, it is nobody's act: an opt-out of any time must still win.
+            # A correction, even an earlier one, is nobody's act: an opt-out of any time must still win.
             return None
         if status == UNSUBSCRIBED and self.before_latest_act_ms is not None:
-            # Somebody who opted out a second time did so: a consent from between the two must not win.
+            # The person opted out twice: a consent from between the two must not win.
             return max(occurred_ms, self.before_latest_act_ms)
         return occurred_ms
 
 
 class ReversalPlan(msgspec.Struct, frozen=True):
-    """The records to take back, in the order in which the submission left them, and all the counts."""
+    """The records to reverse, in the order in which the submission changed them, and all counts."""
 
-    standing: list[ReversibleRecord]
+    records: list[ReversibleRecord]
     counts: Reversal
 
     def day_counts(self) -> dict[int, tuple[object, ...]]:
-        """By status and reason: how many records take it, and by how many those that show it grow."""
-        taken = Counter(record.returns_to for record in self.standing)
-        left = Counter(record.shows for record in self.standing)
-        return {at: (*kind, taken[kind], taken[kind] - left[kind]) for at, kind in enumerate(sorted(taken | left))}
+        """Return by status and reason how many records take it, and by how much the number that show it grows."""
+        taken_counts = Counter(record.former_kind for record in self.records)
+        left_counts = Counter(record.current_kind for record in self.records)
+        return {
+            at: (*kind, taken_counts[kind], taken_counts[kind] - left_counts[kind])
+            for at, kind in enumerate(sorted(taken_counts | left_counts))
+        }
 
 
 _RECORDS = msgspec.json.Decoder(list[ReversibleRecord])
 
 
-async def look(one: ReadRow, submission: SubmissionDetails) -> ReversalPlan:
-    """What there is to take back at one moment. `one` reads a row, in a transaction or by itself."""
+async def read_plan(read_row: ReadRow, submission: SubmissionDetails) -> ReversalPlan:
+    """Return what can be reversed at one moment."""
     if submission.first_seq is None:
         return ReversalPlan([], Reversal())
-    row = await _row(one, _REVERSIBLE, submission)
+    row = await _row(read_row, _REVERSIBLE, submission)
     records = [] if row["standing"] is None else _RECORDS.decode(row["standing"])
-    standing = sorted((record for record in records if not record.is_confirmed), key=lambda record: record.seq)
-    restored = sum(record.before_status is not None for record in standing)
-    confirmed = len(records) - len(standing)
-    return ReversalPlan(standing, _counts(row, standing=len(records), confirmed=confirmed, restored=restored))
+    reversible = sorted((record for record in records if not record.is_confirmed), key=lambda record: record.seq)
+    restored = sum(record.before_status is not None for record in reversible)
+    confirmed = len(records) - len(reversible)
+    return ReversalPlan(reversible, _counts(row, standing=len(records), confirmed=confirmed, restored=restored))
 
 
-async def count_reversible(one: ReadRow, submission: SubmissionDetails) -> Reversal:
-    """The counts of `look`, without the records."""
+async def count_reversible(read_row: ReadRow, submission: SubmissionDetails) -> Reversal:
+    """Return the counts of `read_plan`, without the records."""
     if submission.first_seq is None:
         return Reversal()
-    row = await _row(one, _COUNT_REVERSIBLE, submission, created=submission.created, updated=submission.updated)
+    row = await _row(read_row, _COUNT_REVERSIBLE, submission, created=submission.created, updated=submission.updated)
     return _counts(row, standing=row["standing"], confirmed=row["confirmed"], restored=row["restored"])
 
 
-async def _row(one: ReadRow, query: Query, submission: SubmissionDetails, **more: Any) -> Row:
-    row = await one(
+async def _row(read_row: ReadRow, query: Query, submission: SubmissionDetails, **more: Any) -> Row:
+    row = await read_row(
         query,
         feed_id=submission.feed_id,
         submission_id=submission.submission_id,

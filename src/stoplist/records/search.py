@@ -1,4 +1,4 @@
-"""One address, looked for in every organization and on every channel that somebody may see.
+"""Search for one address in every organization and channel that the actor may see.
 
 A complaint names an address, not an organization. Source: docs/interface.md sections D5, D7 and D11.
 """
@@ -23,14 +23,15 @@ _EVERYWHERE = load_queries(__package__)["records_everywhere"]
 
 MAX_FOUND = 1_000
 _FEEDS_AT_ONCE = 500
-_OF_MAIL = (CHANNELS["email"],)
-_OF_NUMBERS = (CHANNELS["sms"], CHANNELS["phone"])  # with one rule for what a number is
+_EMAIL_CHANNELS = (CHANNELS["email"],)
+_NUMBER_CHANNELS = (CHANNELS["sms"], CHANNELS["phone"])  # both have the same rule for numbers
 
 
 class FoundRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What one organization holds of the address for a group; without a group, for all of them. Times are ms UTC.
+    """What one organization stores for the address and a group, or for all groups. Times are ms UTC.
 
-    `bars`: it says that nothing may be sent. `is_barred`: nothing may, be it for the record of all groups.
+    `bars`: this record says that nothing may be sent. `is_barred`: nothing may be sent, because of this record or the
+    all-groups record.
     """
 
     org_slug: str
@@ -50,9 +51,10 @@ class FoundRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Every record of the address by organization, channel and group (that of all groups first).
+    """Every record of the address by organization, channel and group (the all-groups record first).
 
-    `organizations` is how many were looked through; with `is_cut` there are more than the MAX_FOUND records shown.
+    `organizations` is the number of organizations searched. With `is_cut` there are more records than the MAX_FOUND
+    shown.
     """
 
     canonical: str
@@ -63,29 +65,31 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def search(actor: Actor, database: Database, text: str) -> SearchResult:
-    """Every record of this address that the actor may see; closed organizations and retired groups are no exception.
+    """Return every record of this address that the actor may see, closed organizations and retired groups included.
 
-    With an @ it is an e-mail address, else a number, of text messages and calls. Refused where it can be neither.
+    A text with an @ is an e-mail address, any other a number for text messages and calls. Refused if it can be neither.
     """
-    channels = _OF_MAIL if "@" in text else _OF_NUMBERS
+    channels = _EMAIL_CHANNELS if "@" in text else _NUMBER_CHANNELS
     canonical = _canonical(text, channels[0])
-    seen = await list_organizations(actor, database)
+    organizations = await list_organizations(actor, database)
     feeds = {
         feed_id(organization.organization_id, channel): (organization, channel)
-        for organization in seen
+        for organization in organizations
         for channel in channels
     }
     rows = await _rows(database, list(feeds), canonical)
     names = await group_names(database, {feeds[row["feed_id"]][0].organization_id for row in rows[:MAX_FOUND]})
-    barred_wholly = {row["feed_id"] for row in rows if row["group_no"] == ALL_GROUPS and row["status"] == UNSUBSCRIBED}
+    feeds_with_all_barred = {
+        row["feed_id"] for row in rows if row["group_no"] == ALL_GROUPS and row["status"] == UNSUBSCRIBED
+    }
     return SearchResult(
         canonical=canonical,
         channels=tuple(channel.name for channel in channels),
         records=[
-            _record(row, *feeds[row["feed_id"]], names, is_barred_wholly=row["feed_id"] in barred_wholly)
+            _record(row, *feeds[row["feed_id"]], names, all_groups_barred=row["feed_id"] in feeds_with_all_barred)
             for row in rows[:MAX_FOUND]
         ],
-        organizations=len(seen),
+        organizations=len(organizations),
         is_cut=len(rows) > MAX_FOUND,
     )
 
@@ -94,20 +98,20 @@ def _canonical(text: str, channel: Channel) -> str:
     try:
         return channel.canonical(text)
     except AddressError as error:
-        hint = "" if channel in _OF_MAIL else " An e-mail address would have an @."
+        hint = "" if channel in _EMAIL_CHANNELS else " An e-mail address has an @."
         raise Refused(f"{error}{hint}", field="address") from None
 
 
 async def _rows(database: Database, feeds: Sequence[int], address: str) -> list[Row]:
-    """In the order of `feeds`, by group within each."""
-    place = {feed: at for at, feed in enumerate(feeds)}
+    """Return the rows in the order of `feeds`, by group within each."""
+    feed_order = {feed: at for at, feed in enumerate(feeds)}
     rows: list[Row] = []
     for at in range(0, len(feeds), _FEEDS_AT_ONCE):
         if at:
             await yield_to_loop()
         feed_ids = msgspec.json.encode(feeds[at : at + _FEEDS_AT_ONCE]).decode()
         found = await database.all(_EVERYWHERE, feed_ids=feed_ids, address=address)
-        rows += sorted(found, key=lambda row: (place[row["feed_id"]], row["group_no"]))
+        rows += sorted(found, key=lambda row: (feed_order[row["feed_id"]], row["group_no"]))
         if len(rows) > MAX_FOUND:
             break
     return rows
@@ -119,7 +123,7 @@ def _record(
     channel: Channel,
     names: Mapping[tuple[int, int], GroupName],
     *,
-    is_barred_wholly: bool,
+    all_groups_barred: bool,
 ) -> FoundRecord:
     group = names.get((organization.organization_id, row["group_no"]))
     return FoundRecord(
@@ -136,5 +140,5 @@ def _record(
         recorded_ms=row["recorded_ms"],
         seq=row["seq"],
         bars=row["status"] == UNSUBSCRIBED,
-        is_barred=row["status"] == UNSUBSCRIBED or is_barred_wholly,
+        is_barred=row["status"] == UNSUBSCRIBED or all_groups_barred,
     )

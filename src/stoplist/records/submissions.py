@@ -1,4 +1,4 @@
-"""What became of a submission: who sent it, when and from where, its counts, and every state that it made.
+"""A submission: its sender, time and source, its counts, and every state that it made.
 
 Source: docs/interface.md sections D6 and D11.
 """
@@ -20,10 +20,11 @@ _REVERSALS = _QUERIES["reversals_of"]
 
 
 class SubmissionDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A submission as people see it; times are milliseconds since 1970 UTC.
+    """A submission as staff see it; times are milliseconds since 1970 UTC.
 
-    No group: all of them. Its changes are the numbers from `first_seq` to `last_seq` of the feed, both None where it
-    changed nothing. `reversed` tells which submissions took it back and when, `reverses` which one it took back itself.
+    Without a group it is for all groups. Its changes are the numbers from `first_seq` to `last_seq` of the feed, both
+    None if it changed nothing. `reversed` holds the submissions that reversed it and when; `reverses` is the submission
+    that it reversed itself.
     """
 
     submission_id: str
@@ -51,14 +52,14 @@ class SubmissionDetails(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> int:
-        """How many states it made."""
+        """Return the number of states that the submission made."""
         return self.created + self.updated
 
 
 class SubmittedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A state that a submission made of a record, and what that did; times are milliseconds since 1970 UTC.
+    """A state that a submission gave a record, with its result; times are milliseconds since 1970 UTC.
 
-    `is_current`: the record shows it now. `is_confirmed`: it does, and somebody has sent the record again since.
+    `is_current`: the record shows it now. `is_confirmed`: it does, and the record was sent again since.
     """
 
     seq: int
@@ -76,29 +77,29 @@ class SubmittedRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_submission(actor: Actor, database: Database, submission_id: str) -> SubmissionDetails:
-    """The submission of that id; Missing if there is none in an organization that the actor sees.
+    """Return the submission of that id; raise Missing if the actor sees no organization with it.
 
     Source: docs/interface.md section D11.
     """
-    # Looked at first: not every text may be a parameter.
+    # Validated first, because not every text is a valid SQL parameter.
     is_id = ids.could_be_id(submission_id, ids.SUBMISSION_ID)
     row = await database.one(_FIND, submission_id=submission_id) if is_id else None
     names = await _names(database, row) if row is not None else None
     if row is None or names is None or not actor.sees(names["slug"]):
         raise Missing(
-            "There is no submission of that id: it is `sub_` and 22 letters and digits, "
-            "as the answer to a batch and the history of a record have it."
+            "There is no submission of that id. An id is `sub_` and 22 letters and digits, "
+            "as in the answer to a batch or the history of a record."
         )
     reversals = await database.all(_REVERSALS, feed_id=row["feed_id"], submission_id=submission_id)
-    return _shown(row, names, reversals)
+    return _details(row, names, reversals)
 
 
 async def find_visible_submission(
     actor: Actor, database: Database, submission: str | SubmissionDetails
 ) -> SubmissionDetails:
-    """The submission of that id, or the one that was found before, if the actor sees it. Missing as `find_submission`.
+    """Return the submission of that id, or the given details if the actor sees them; Missing as for `find_submission`.
 
-    What it says of reversals is as of when it was found; the rest never changes.
+    The reversals are those of the time when the details were read; everything else never changes.
     """
     if isinstance(submission, SubmissionDetails) and actor.sees(submission.org_slug):
         return submission
@@ -114,10 +115,10 @@ async def records_of_submission(
     after_seq: int | None = None,
     limit: int = 50,
 ) -> list[SubmittedRecord]:
-    """The states that the submission made, standing or superseded, in the order of their numbers, after `after_seq`.
+    """Return the states that the submission made, current or superseded, by number, after `after_seq`.
 
-    A record that it changed several times comes as often. The submission by its id, or as it was found.
-    Missing as `find_submission`.
+    A record that the submission changed several times appears as often. `submission` is an id or details found before.
+    Missing as for `find_submission`.
     """
     submission = await find_visible_submission(actor, database, submission)
     if submission.first_seq is None:
@@ -136,10 +137,14 @@ async def _names(database: Database, row: Row) -> Row | None:
     return await database.one(_NAMES, organization_id=row["organization_id"], group_no=row["group_no"])
 
 
-def _shown(row: Row, names: Row, reversals: list[Row]) -> SubmissionDetails:
+def _details(row: Row, names: Row, reversals: list[Row]) -> SubmissionDetails:
     submission_id = row["submission_id"]
-    reverses = [each["submission_id"] for each in reversals if each["reversed_by"] == submission_id]
-    by = [(each["reversed_by"], each["reversed_ms"]) for each in reversals if each["submission_id"] == submission_id]
+    reverses = [reversal["submission_id"] for reversal in reversals if reversal["reversed_by"] == submission_id]
+    reversed_by = [
+        (reversal["reversed_by"], reversal["reversed_ms"])
+        for reversal in reversals
+        if reversal["submission_id"] == submission_id
+    ]
     return SubmissionDetails(
         submission_id=submission_id,
         org_slug=names["slug"],
@@ -159,7 +164,7 @@ def _shown(row: Row, names: Row, reversals: list[Row]) -> SubmissionDetails:
         rejected=row["rejected"],
         first_seq=row["first_seq"],
         last_seq=row["last_seq"],
-        reversed=by,
+        reversed=reversed_by,
         reverses=reverses[0] if reverses else None,
         feed_id=row["feed_id"],
         group_no=row["group_no"],

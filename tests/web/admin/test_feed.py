@@ -120,7 +120,7 @@ def test_an_invalid_filter_is_refused(pages: Pages, filters: dict[str, str], fie
 def test_a_page_states_how_many_records_it_searched(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     """At its limit the page says so, and the next one continues there."""
     monkeypatch.setattr(listing, "MAX_SCANNED", 20)
-    monkeypatch.setattr(listing, "_SCANNED_AT_ONCE", 10)
+    monkeypatch.setattr(listing, "_ROWS_PER_SCAN", 10)
     partner = new_organization(pages, "rare")
     partner.submit({"address": "rare@example.com", "reason": "legal"})
     partner.submit(*(f"person{number}@example.com" for number in range(30)))

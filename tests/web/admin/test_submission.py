@@ -101,7 +101,7 @@ def test_changed_counts_must_be_confirmed_again(pages: Pages) -> None:
     Partner(pages, "meanwhile").submit("two@example.com")
     refused = browser.send(page.form(path))
     assert refused.status == 422
-    assert "look at the new counts" in refused.text
+    assert "Check the new counts" in refused.text
     assert "Reverse 1 record" in refused.text
     assert shown_counts(refused)["confirmed"] == "1"
     assert "back in their earlier state" not in browser.get(f"/unsubscribes/{sent['submission_id']}").text
