@@ -1,1 +1,1 @@
-"""What `make bench` runs: the real server against bare applications on the same uvicorn, in one run."""
+"""The benchmark of `make bench`: the real server against bare applications on the same uvicorn, in one run."""

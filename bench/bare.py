@@ -1,8 +1,8 @@
-"""The yardsticks: applications that do nothing but answer, on the uvicorn and the TLS that Stoplist runs on.
+"""The bare applications: they only answer, on the same uvicorn and with the same TLS as Stoplist.
 
 `python -m bench.bare form_echo --port 9000 --cert FILE --key FILE --body-bytes 261`
 
-This file imports as little as it can: the time that it takes to start is a yardstick too.
+This file imports as little as possible, because its start time is a baseline too.
 """
 
 import argparse
@@ -21,13 +21,13 @@ Answer = dict[str, Any]
 
 
 def answer_of_size(body_bytes: int) -> Answer:
-    """A JSON object of `body_bytes` bytes when written without white space."""
+    """Return a JSON object that takes `body_bytes` bytes without white space."""
     frame = len(msgspec.json.encode({"answer": ""}))
     return {"answer": "x" * (body_bytes - frame)}
 
 
 def asgi(body_bytes: int) -> ASGIApp:
-    """Answers every request at once, reading nothing: the most that this uvicorn can do."""
+    """Return an application that answers every request without reading it: the maximum of this uvicorn."""
     answer = answer_of_size(body_bytes)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,7 +37,7 @@ def asgi(body_bytes: int) -> ASGIApp:
 
 
 def form_echo(body_bytes: int) -> ASGIApp:
-    """Reads a form as a token endpoint must, and answers JSON as long as a token response."""
+    """Return an application that reads a form, as a token endpoint must, and answers JSON of `body_bytes` bytes."""
     answer = answer_of_size(body_bytes)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +50,7 @@ def form_echo(body_bytes: int) -> ASGIApp:
 
 
 def starlette(body_bytes: int) -> ASGIApp:
-    """One route that answers JSON, as Starlette's own documentation writes it."""
+    """Return an application with routes that answer JSON, written as in Starlette's own documentation."""
     answer = answer_of_size(body_bytes)
 
     async def page(request: Request) -> JSONResponse:
@@ -79,7 +79,7 @@ async def _send_json(send: Send, body: bytes) -> None:
 
 
 def main() -> None:
-    """Serves one of the applications until it is told to stop."""
+    """Serve one of the applications until SIGTERM."""
     parser = argparse.ArgumentParser(prog="bench.bare")
     parser.add_argument("app", choices=APPS)
     parser.add_argument("--port", type=int, required=True)
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def serve(app: ASGIApp, options: argparse.Namespace, *, lifespan: Literal["auto", "off"] = "off") -> None:
-    """Serves on the `port` of the options, with their `cert` and `key`, until it is told to stop."""
+    """Serve on the `port` of the options, with their `cert` and `key`, until SIGTERM."""
     uvicorn.run(
         app,
         host="127.0.0.1",

@@ -1,8 +1,8 @@
-"""The yardstick of a deployment on PostgreSQL and Valkey: bare Starlette handlers with the same round trips.
+"""The baseline of a deployment on PostgreSQL and Valkey: bare Starlette handlers with the same round trips.
 
 `python -m bench.bare_stores --port 9000 --cert FILE --key FILE --body-bytes 261 --token-bytes 218`; the addresses of
-the stores are in the variables BENCH_DATABASE_URL and BENCH_LIMITS_URL. A read asks PostgreSQL twice and Valkey once, a
-token request PostgreSQL once, Valkey once, and writes one row as durably as the product does.
+the stores are in the variables BENCH_DATABASE_URL and BENCH_LIMITS_URL. A read sends two statements to PostgreSQL and
+one script to Valkey. A token request sends one of each, and writes one row as durably as the product does.
 """
 
 import argparse
@@ -42,7 +42,7 @@ VALUES ($1, 1, $2, $3, 1, 2) RETURNING pair_id
 
 
 class Handlers:
-    """The two handlers, and the connections they use: as many as the product has by default."""
+    """The two handlers and their connections, of which there are as many as the product has by default."""
 
     def __init__(self, body_bytes: int, token_bytes: int) -> None:
         self._answer, self._token = answer_of_size(body_bytes), answer_of_size(token_bytes)
@@ -53,7 +53,7 @@ class Handlers:
 
     @contextlib.asynccontextmanager
     async def open(self, _: Starlette) -> AsyncIterator[None]:
-        """While this lasts the stores can be asked."""
+        """Connect to the stores while the application runs."""
         url = os.environ["BENCH_DATABASE_URL"]
         self._valkey = redis.Redis.from_url(os.environ["BENCH_LIMITS_URL"])
         self._sha = str(await self._valkey.script_load(SCRIPT))
@@ -81,7 +81,7 @@ class Handlers:
 
 
 async def _keep(_: Any) -> None:
-    """Nothing is set for a session, so nothing has to be reset."""
+    """Reset nothing: no statement sets anything for a session."""
 
 
 async def _make_table() -> None:
@@ -91,7 +91,7 @@ async def _make_table() -> None:
 
 
 def main() -> None:
-    """Serves until it is told to stop."""
+    """Serve until SIGTERM."""
     parser = argparse.ArgumentParser(prog="bench.bare_stores")
     for name in ("--port", "--body-bytes", "--token-bytes"):
         parser.add_argument(name, type=int, required=True)

@@ -1,4 +1,4 @@
-"""What the databases can do by themselves: the same rows into, and out of, a copy of the same table."""
+"""The databases without Stoplist: the same rows written to, and read from, a copy of the same table."""
 
 import asyncio
 import shutil
@@ -22,26 +22,26 @@ FROM unsubscribes WHERE feed_id = {feed_id} AND seq > {after} ORDER BY seq LIMIT
 """
 
 
-class Yardstick(Protocol):
+class Baseline(Protocol):
     """A copy of a feed's table, used without Stoplist."""
 
     def head(self, feed_id: int) -> int:
-        """The highest number of the feed."""
+        """Return the highest number of the feed."""
 
     def insert(self, rows: Sequence[Row]) -> float:
-        """The seconds that it takes to make the rows durable."""
+        """Write the rows durably and return the seconds that it takes."""
 
     def page_s(self, feed_id: int, after: int, limit: int) -> float:
-        """The seconds that it takes to fetch and encode the same records that a page holds."""
+        """Return the seconds that it takes to fetch and encode the records of one page."""
 
 
 class PlainSqlite:
-    """`executemany` of the standard library, on a copy of the server's file. No server may be running on `file`."""
+    """`executemany` of the standard library, on a copy of the server's file. No server may run on `file`."""
 
     def __init__(self, file: Path, copy: Path) -> None:
         shutil.copy(file, copy)
         self._connection = sqlite3.connect(copy, isolation_level=None)
-        # As durable as the server, with twice its writer's memory; checkpoints as SQLite makes them by itself.
+        # As durable as the server, with twice its writer's memory and SQLite's default checkpoints.
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536"):
             self._connection.execute(f"PRAGMA {pragma}").fetchall()
 
@@ -72,7 +72,7 @@ class PlainSqlite:
 
 
 class PlainPostgresql:
-    """COPY into, and plain reads from, a table of the same columns and indexes in the same cluster."""
+    """COPY into, and plain reads from, a table with the same columns and indexes in the same cluster."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -80,8 +80,8 @@ class PlainPostgresql:
 
     def __enter__(self) -> Self:
         self._connection: asyncpg.Connection[Any] = self._runner.run(asyncpg.connect(self._url))
-        self._run("CREATE TABLE yardstick (LIKE unsubscribes INCLUDING ALL)")
-        self._run("INSERT INTO yardstick SELECT * FROM unsubscribes")
+        self._run("CREATE TABLE baseline (LIKE unsubscribes INCLUDING ALL)")
+        self._run("INSERT INTO baseline SELECT * FROM unsubscribes")
         return self
 
     def __exit__(
@@ -91,16 +91,16 @@ class PlainPostgresql:
         self._runner.close()
 
     def head(self, feed_id: int) -> int:
-        query = "SELECT max(seq) FROM yardstick WHERE feed_id = $1"
+        query = "SELECT max(seq) FROM baseline WHERE feed_id = $1"
         return int(self._runner.run(self._connection.fetchval(query, feed_id)) or 0)
 
     def insert(self, rows: Sequence[Row]) -> float:
         begun_s = time.perf_counter()
-        self._runner.run(self._connection.copy_records_to_table("yardstick", records=rows, columns=COLUMNS))
+        self._runner.run(self._connection.copy_records_to_table("baseline", records=rows, columns=COLUMNS))
         return time.perf_counter() - begun_s
 
     def page_s(self, feed_id: int, after: int, limit: int) -> float:
-        query = _PAGE.format(feed_id=feed_id, after=after, limit=limit).replace("unsubscribes", "yardstick")
+        query = _PAGE.format(feed_id=feed_id, after=after, limit=limit).replace("unsubscribes", "baseline")
         begun_s = time.perf_counter()
         _encode(self._runner.run(self._connection.fetch(query)))
         return time.perf_counter() - begun_s
@@ -110,7 +110,7 @@ class PlainPostgresql:
 
 
 def _encode(rows: Sequence[Any]) -> bytes:
-    """The records of a page as JSON, as one would write it down."""
+    """Return the records of a page as JSON, encoded in the straightforward way."""
     return msgspec.json.encode(
         [
             Record(

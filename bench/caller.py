@@ -1,4 +1,4 @@
-"""A partner's program with one keep-alive connection: one request after the other, large bodies both ways."""
+"""A partner's program with one keep-alive connection: one request at a time, with large bodies both ways."""
 
 import socket
 import ssl
@@ -15,15 +15,15 @@ from bench.server import HOST, BenchError
 _HEAD_BYTES = 65_536
 
 
-class Answered(msgspec.Struct, frozen=True):
-    """An answer, and how long it took from the first byte sent to the last one read."""
+class TimedAnswer(msgspec.Struct, frozen=True):
+    """An answer, and the time from the first byte sent to the last byte read."""
 
     body: bytes
     took_s: float
 
 
 class Caller:
-    """As a context manager it is connected for as long as the block lasts."""
+    """A client that is connected inside its `with` block."""
 
     def __init__(self, *, port: int, ca: Path, access_token: str = "") -> None:
         self._port, self._ca = port, ca
@@ -41,32 +41,32 @@ class Caller:
     ) -> None:
         self._connection.close()
 
-    def get(self, target: str) -> Answered:
-        """A `GET`."""
-        return self.acquire(f"GET {target} HTTP/1.1\r\n{self._head}\r\n".encode())
+    def get(self, target: str) -> TimedAnswer:
+        """Send a `GET` and return the answer."""
+        return self.call(f"GET {target} HTTP/1.1\r\n{self._head}\r\n".encode())
 
-    def post(self, path: str, body: bytes, *, prefer: str = "") -> Answered:
-        """A `POST` of JSON."""
-        wish = f"Prefer: {prefer}\r\n" if prefer else ""
+    def post(self, path: str, body: bytes, *, prefer: str = "") -> TimedAnswer:
+        """Send a `POST` of JSON and return the answer."""
+        prefer_header = f"Prefer: {prefer}\r\n" if prefer else ""
         head = (
-            f"POST {path} HTTP/1.1\r\n{self._head}{wish}"
+            f"POST {path} HTTP/1.1\r\n{self._head}{prefer_header}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        return self.acquire(head.encode() + body)
+        return self.call(head.encode() + body)
 
-    def acquire(self, request: bytes) -> Answered:
-        """Any request, as bytes."""
+    def call(self, request: bytes) -> TimedAnswer:
+        """Send a request given as bytes and return the answer."""
         begun_s = time.perf_counter()
         self.send(request)
         body = self.receive()
-        return Answered(body, time.perf_counter() - begun_s)
+        return TimedAnswer(body, time.perf_counter() - begun_s)
 
     def send(self, request: bytes) -> None:
-        """Ask without waiting for the answer, which `receive` brings."""
+        """Send a request without waiting for the answer, which `receive` returns."""
         self._connection.sendall(request)
 
     def receive(self) -> bytes:
-        """The body of the answer to what was sent. Raises BenchError where its status is not 200."""
+        """Return the body of the next answer. Raises BenchError if its status is not 200."""
         data = b""
         while b"\r\n\r\n" not in data:
             data += self._received(self._connection.recv(_HEAD_BYTES))

@@ -1,16 +1,16 @@
-"""The figures as an SVG: one bar a verdict, its spread as a whisker, its target as a line."""
+"""Draws the figures as SVG: one bar per verdict, its spread as a whisker, its target as a line."""
 
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from bench.verdict import Verdict, show, target_words
+from bench.verdict import Verdict, in_unit, target_label
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _STEP, _BAR = 960, 420, 110, 54, 34, 16
 _MET, _MISSED, _PLAIN, _INK, _PALE = "#2e7d5b", "#b3452c", "#6b7a90", "#1f2933", "#d9dee5"
 
 
 def draw(verdicts: Sequence[Verdict], *, heading: str, note: str) -> str:
-    """An SVG document. Each bar has a scale of its own, in the middle of which stands its target."""
+    """Return an SVG document. Each bar has its own scale, with its target in the middle."""
     height = _TOP + _STEP * len(verdicts) + 40
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
@@ -27,7 +27,7 @@ def draw(verdicts: Sequence[Verdict], *, heading: str, note: str) -> str:
 
 def _bar(verdict: Verdict, top: int) -> list[str]:
     figure = verdict.figure
-    # The scale's end: far enough for the spread, and with the target in the middle.
+    # The end of the scale leaves room for the spread and puts the target in the middle.
     end = max(figure.greatest * 1.05, 2 * verdict.target.limit if verdict.target else 0.0)
     middle = top + _BAR / 2
     parts = [
@@ -35,12 +35,12 @@ def _bar(verdict: Verdict, top: int) -> list[str]:
         _rect(_LEFT, top, _length(end, end), _BAR, _PALE, opacity=0.45),
         _rect(_LEFT, top, _length(figure.median, end), _BAR, _colour(verdict)),
         _line(_LEFT + _length(figure.least, end), middle, _LEFT + _length(figure.greatest, end), middle, 2),
-        _text(_WIDTH - _RIGHT + 12, middle + 5, show(figure.median, verdict.unit), weight="bold"),
+        _text(_WIDTH - _RIGHT + 12, middle + 5, in_unit(figure.median, verdict.unit), weight="bold"),
     ]
     if verdict.target is not None:
         at = _LEFT + _length(verdict.target.limit, end)
         parts.append(_line(at, top - 5, at, top + _BAR + 5, 2))
-        parts.append(_text(at + 5, top - 1, target_words(verdict), size=10))
+        parts.append(_text(at + 5, top - 1, target_label(verdict), size=10))
     return parts
 
 
@@ -62,6 +62,6 @@ def _line(x1: float, y1: float, x2: float, y2: float, width: float) -> str:
     return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{_INK}" stroke-width="{width}"/>'
 
 
-def _text(x: float, y: float, words: str, *, size: int = 13, weight: str = "normal") -> str:
+def _text(x: float, y: float, text: str, *, size: int = 13, weight: str = "normal") -> str:
     font = f'font-size="{size}" font-weight="{weight}"'
-    return f'<text x="{x}" y="{y}" {font} fill="{_INK}">{escape(words)}</text>'
+    return f'<text x="{x}" y="{y}" {font} fill="{_INK}">{escape(text)}</text>'

@@ -23,16 +23,16 @@ INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writ
 VALUES (?, 1, 'email', 'bench', ?, 1)
 """
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def measure(records: int, rounds: int, scratch: Path, say: Say) -> Iterator[Verdict]:
-    """The one verdict. The command's whole time counts: its start, reading, hashing, COPY and verification."""
+def measure(records: int, rounds: int, scratch: Path, progress: Progress) -> Iterator[Verdict]:
+    """Yield the verdict. The whole time of the command counts: start, reading, hashing, COPY and verification."""
     source = Deployment(scratch / "copied")
     source.folder.mkdir()
     source.run("migrate")
     source.run("org", "create", "bench", "--name", "Bench", "--default-group", "News")
-    say(f"writing {records} records for a copy")
+    progress(f"writing {records} records for a copy")
     _fill(source.database, records)
     ours_s: list[float] = []
     plain_s: list[float] = []
@@ -42,9 +42,9 @@ def measure(records: int, rounds: int, scratch: Path, say: Say) -> Iterator[Verd
             target = Deployment(scratch / "copied", settings)
             target.run("migrate")
             url = settings["STOPLIST_DATABASE_URL"]
-            ours_s.append(_copied(target, source.database, url, records))
+            ours_s.append(_copy_s(target, source.database, url, records))
             plain_s.append(asyncio.run(_plain_copy(source.database, url)))
-        say(f"round {number + 1}/{rounds}  copy of {records}: {ours_s[-1]:.1f} s, bare COPY {plain_s[-1]:.1f} s")
+        progress(f"round {number + 1}/{rounds}  copy of {records}: {ours_s[-1]:.1f} s, bare COPY {plain_s[-1]:.1f} s")
     yield Verdict(
         title=f"stoplist copy of {records} records",
         figure=spread([plain / ours for plain, ours in zip(plain_s, ours_s, strict=True)]),
@@ -66,26 +66,26 @@ def _fill(file: Path, records: int) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _copied(target: Deployment, source: Path, url: str, records: int) -> float:
+def _copy_s(target: Deployment, source: Path, url: str, records: int) -> float:
     begun_s = time.perf_counter()
-    said = json.loads(target.run("copy", "--from", f"sqlite:///{source}", "--to", url, "--json"))
+    result = json.loads(target.run("copy", "--from", f"sqlite:///{source}", "--to", url, "--json"))
     took_s = time.perf_counter() - begun_s
-    if said["rows"]["unsubscribes"] != records:
-        raise BenchError(f"not all was copied: {said}")
+    if result["rows"]["unsubscribes"] != records:
+        raise BenchError(f"not all rows were copied: {result}")
     return took_s
 
 
 async def _plain_copy(source: Path, url: str) -> float:
-    """The seconds that COPY takes for the rows, which are in memory, into a table of the same columns and indexes."""
+    """Return the seconds of a COPY of rows in memory into a table with the same columns and indexes."""
     connection = await asyncpg.connect(url)
     took_s = 0.0
     try:
-        await connection.execute("CREATE TABLE yardstick (LIKE unsubscribes INCLUDING ALL)")
+        await connection.execute("CREATE TABLE baseline (LIKE unsubscribes INCLUDING ALL)")
         with closing(sqlite3.connect(source)) as file:
             cursor = file.execute(f"SELECT {', '.join(COLUMNS)} FROM unsubscribes ORDER BY rowid")  # noqa: S608
             while part := cursor.fetchmany(5 * _BATCH):
                 begun_s = time.perf_counter()
-                await connection.copy_records_to_table("yardstick", records=part, columns=COLUMNS)
+                await connection.copy_records_to_table("baseline", records=part, columns=COLUMNS)
                 took_s += time.perf_counter() - begun_s
     finally:
         await connection.close()

@@ -1,4 +1,4 @@
-"""What one request costs in processor time, by who spends it: the capacity table of the operator guide rests on it."""
+"""The processor time of one request in each process. The capacity table of the operator guide is based on it."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +21,10 @@ _DURATION_S = 3.0
 _BATCH, _BATCHES = 10_000, 10
 _PATH = "/api/v1/unsubscribe/email"
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-class Spent(msgspec.Struct, frozen=True):
+class UsedCpu(msgspec.Struct, frozen=True):
     """Processor seconds used so far."""
 
     server_s: float
@@ -33,21 +33,21 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class PostgresqlTime:
-    """Reads how much processor time PostgreSQL has used, all its processes together, those that ended too."""
+    """Reads the processor time of all PostgreSQL processes together, including those that ended."""
 
     def __init__(self, database_url: str) -> None:
         self._postmaster = psutil.Process(asyncio.run(_postmaster(database_url)))
 
     def cpu_s(self) -> float:
-        """Until now."""
+        """Return the processor seconds used so far."""
         own = self._postmaster.cpu_times()
-        # Its children are counted as they run; what they leave is counted by the postmaster.
+        # Running children are counted here; the postmaster counts those that ended.
         children = sum(_cpu_s(child) for child in self._postmaster.children())
         return own.user + own.system + own.children_user + own.children_system + children
 
 
 class Meter:
-    """Reads how much processor time the server and both stores have used."""
+    """Reads the processor time of the server and of both stores."""
 
     def __init__(self, server: Server, *, database_url: str, limits_url: str) -> None:
         self._server = server
@@ -55,21 +55,21 @@ class Meter:
         with redis.Redis.from_url(limits_url) as client:
             self._valkey = psutil.Process(int(client.info("server")["process_id"]))
 
-    def spent(self) -> Spent:
-        """Until now."""
-        return Spent(self._server.cpu_s(), self._postgresql.cpu_s(), _cpu_s(self._valkey))
+    def used(self) -> UsedCpu:
+        """Return the processor seconds used so far."""
+        return UsedCpu(self._server.cpu_s(), self._postgresql.cpu_s(), _cpu_s(self._valkey))
 
 
 def measure(
-    meter: Meter, server: Server, partners: Sequence[Partner], look_ups: list[list[bytes]], say: Say
+    meter: Meter, server: Server, partners: Sequence[Partner], look_ups: list[list[bytes]], progress: Progress
 ) -> Iterator[Verdict]:
-    """A look-up, a token request, and an item of a new batch of 10 000."""
-    say("measuring what a request costs")
+    """Yield the verdicts on a look-up, a token request, and an item of a new batch of 10 000."""
+    progress("measuring what a request costs")
     for work, scripts in (
         ("look-up", [Repeat(requests) for requests in look_ups[:_CONNECTIONS]]),
         ("token request", [Repeat([client_credentials(partners[n % len(partners)])]) for n in range(_CONNECTIONS)]),
     ):
-        before = meter.spent()
+        before = meter.used()
         seen = run(
             scripts,
             port=server.port,
@@ -78,17 +78,17 @@ def measure(
             duration_s=_DURATION_S,
             server_cpu_s=server.cpu_s,
         )
-        yield _verdict(work, before, meter.spent(), seen.requests)
+        yield _verdict(work, before, meter.used(), seen.requests)
     people = People("email", seed=91)
     bodies = [batch_body(people.acts(_BATCH)) for _ in range(_BATCHES)]
     with Caller(port=server.port, ca=server.ca, access_token=partners[0].access_tokens[0]) as caller:
-        before = meter.spent()
+        before = meter.used()
         for body in bodies:
             caller.post(_PATH, body, prefer="return=minimal")
-        yield _verdict("new item of a batch of 10 000", before, meter.spent(), _BATCH * _BATCHES)
+        yield _verdict("new item of a batch of 10 000", before, meter.used(), _BATCH * _BATCHES)
 
 
-def _verdict(work: str, before: Spent, after: Spent, count: int) -> Verdict:
+def _verdict(work: str, before: UsedCpu, after: UsedCpu, count: int) -> Verdict:
     server_us, postgresql_us, valkey_us = (
         (late - early) / count * 1e6
         for late, early in zip(msgspec.structs.astuple(after), msgspec.structs.astuple(before), strict=True)
@@ -105,7 +105,7 @@ def _verdict(work: str, before: Spent, after: Spent, count: int) -> Verdict:
 def _cpu_s(process: psutil.Process) -> float:
     try:
         times = process.cpu_times()
-    except psutil.NoSuchProcess:  # it ended just now, and is counted by its parent
+    except psutil.NoSuchProcess:  # it has just ended, and its parent counts it
         return 0.0
     return float(times.user + times.system)
 

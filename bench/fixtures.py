@@ -1,7 +1,7 @@
-"""Whom and what both deployments of the bench of pages have beside opt-outs: organizations, people, keys, an audit.
+"""The organizations, people, keys and audit of both deployments in the benchmark of the pages.
 
-Through the product's own operations, with a clock that stands in the past; only the audit, whose rows are all alike, is
-written by SQL.
+They are created by the product's own operations, with a clock set to the past. Only the audit, whose rows are all
+alike, is written by SQL.
 """
 
 import itertools
@@ -30,8 +30,8 @@ ADMINISTRATOR, ORGANIZATION_ADMIN = "ada@people.example", "olga@people.example"
 COLLEAGUES = tuple(f"person-{number}@people.example" for number in range(40))
 COLLEAGUE = COLLEAGUES[3]
 COMMAND = Actor(kind="command", id="bench", may=frozenset((ADMINISTER,)))
-NEVER_DONE = "database.restored"
-"""What the audit knows and nobody did."""
+UNUSED_ACTION = "database.restored"
+"""An action of the audit that never occurred."""
 
 _DAY_MS = 86_400_000
 _CEILING = 1_000_000_000
@@ -43,21 +43,21 @@ VALUES (?, ?, 'person', ?, '192.0.2.7', ?, ?, ?, ?)
 _INSERT_CONCERNED = "INSERT INTO audit_organizations (organization_id, at_ms, audit_id) VALUES (?, ?, ?)"
 
 
-def before(days: int) -> Clock:
-    """A clock that stands so many days in the past, and a minute: what it records is before now."""
+def clock_days_ago(days: int) -> Clock:
+    """Return a clock that is `days` days and a minute behind, so that all it records is before now."""
     then = Clock()
     then.offset_ms = -days * _DAY_MS - 60_000
     return then
 
 
 async def make_organizations(database: Database) -> dict[str, Partner]:
-    """SLUG and the OTHERS, each with a group more than it needs; by slug, a key of each whose ceilings are high."""
-    then = before(DAYS + 1)
+    """Create SLUG and OTHERS, each with an additional group; return a key with high ceilings for each slug."""
+    then = clock_days_ago(DAYS + 1)
     keys: dict[str, Partner] = {}
     for slug in (SLUG, *OTHERS):
         await create_organization(COMMAND, database, then, slug=slug, name=f"The {slug} company", default_group="News")
         await create_group(COMMAND, database, then, org_slug=slug, name="Offers")
-        made = await create_credential(
+        created = await create_credential(
             COMMAND,
             database,
             then,
@@ -67,32 +67,35 @@ async def make_organizations(database: Database) -> dict[str, Partner]:
             token_per_minute=_CEILING,
             api_per_minute=_CEILING,
         )
-        keys[slug] = Partner(client_id=made.credential.client_id, client_secret=made.client_secret)
+        keys[slug] = Partner(client_id=created.credential.client_id, client_secret=created.client_secret)
     return keys
 
 
 async def make_people(database: Database) -> dict[str, str]:
-    """COLLEAGUES with two roles each; the sessions of an administrator, and of an admin of six organizations."""
+    """Create COLLEAGUES with two roles each, an administrator, and an admin of six organizations.
+
+    Return the session tokens of the last two by e-mail address.
+    """
     for number, email in enumerate(COLLEAGUES):
-        await create_person(COMMAND, database, before(DAYS), email=email)
+        await create_person(COMMAND, database, clock_days_ago(DAYS), email=email)
         mine, other = (SLUG if number % 4 == 3 else OTHERS[number]), OTHERS[number * 7 % len(OTHERS)]
-        await set_role(COMMAND, database, before(DAYS), email=email, org_slug=mine, role=VIEWER)
-        await set_role(COMMAND, database, before(DAYS), email=email, org_slug=other, role=ADMIN)
+        await set_role(COMMAND, database, clock_days_ago(DAYS), email=email, org_slug=mine, role=VIEWER)
+        await set_role(COMMAND, database, clock_days_ago(DAYS), email=email, org_slug=other, role=ADMIN)
     tokens = {
-        ADMINISTRATOR: await _signed_in(database, ADMINISTRATOR, is_administrator=True),
-        ORGANIZATION_ADMIN: await _signed_in(database, ORGANIZATION_ADMIN, is_administrator=False),
+        ADMINISTRATOR: await _sign_in(database, ADMINISTRATOR, is_administrator=True),
+        ORGANIZATION_ADMIN: await _sign_in(database, ORGANIZATION_ADMIN, is_administrator=False),
     }
     for slug in (SLUG, *OTHERS[:5]):
-        await set_role(COMMAND, database, before(DAYS), email=ORGANIZATION_ADMIN, org_slug=slug, role=ADMIN)
+        await set_role(COMMAND, database, clock_days_ago(DAYS), email=ORGANIZATION_ADMIN, org_slug=slug, role=ADMIN)
     return tokens
 
 
 async def use_keys(database: Database, keys: dict[str, Partner]) -> None:
-    """Each key was used on every day, and now and then refused."""
+    """Record use of each key on every day, and a few refusals."""
     usage = Usage()
-    for ago, (number, key) in itertools.product(range(30, -1, -1), enumerate(keys.values())):
-        now_ms = before(ago).now_ms()
-        for at, code in enumerate([None] * 20 + ["rate_limited"] * (2 if (ago + number) % 5 == 0 else 0)):
+    for days_ago, (number, key) in itertools.product(range(30, -1, -1), enumerate(keys.values())):
+        now_ms = clock_days_ago(days_ago).now_ms()
+        for at, code in enumerate([None] * 20 + ["rate_limited"] * (2 if (days_ago + number) % 5 == 0 else 0)):
             usage.note(
                 key.client_id,
                 now_ms=now_ms + at,
@@ -104,14 +107,14 @@ async def use_keys(database: Database, keys: dict[str, Partner]) -> None:
 
 
 def fill_audit(connection: sqlite3.Connection, rows: int) -> None:
-    """As many entries more, of what people did with keys and organizations within a year."""
+    """Add `rows` entries on keys and organizations, spread over a year."""
     now_ms = Clock().now_ms()
     first = int(connection.execute("SELECT max(audit_id) FROM audit").fetchone()[0]) + 1
     numbers = dict(connection.execute("SELECT slug, organization_id FROM organizations").fetchall())
     keys = [row[0] for row in connection.execute("SELECT client_id FROM clients ORDER BY created_ms, client_id")]
     actions = [name for name in ACTIONS if name.startswith(("key.", "group.", "organization."))]
     slugs = [SLUG, *OTHERS]
-    entries, concerned = [], []
+    entries, organization_entries = [], []
     for number in range(rows):
         at_ms = now_ms - 365 * _DAY_MS + number * 364 * _DAY_MS // rows
         slug = slugs[number % len(slugs)]
@@ -120,19 +123,19 @@ def fill_audit(connection: sqlite3.Connection, rows: int) -> None:
         who = COLLEAGUE if number % 3 == 0 else COLLEAGUES[number % len(COLLEAGUES)]
         entries.append((first + number, at_ms, who, f"req_{number}", action, target, '{"label":"Nightly import"}'))
         if number % 5:
-            concerned.append((numbers[slug], at_ms, first + number))
+            organization_entries.append((numbers[slug], at_ms, first + number))
     with connection:
         connection.executemany(_INSERT_AUDIT, entries)
-        connection.executemany(_INSERT_CONCERNED, concerned)
+        connection.executemany(_INSERT_CONCERNED, organization_entries)
 
 
-async def _signed_in(database: Database, email: str, *, is_administrator: bool) -> str:
+async def _sign_in(database: Database, email: str, *, is_administrator: bool) -> str:
     now = Clock()
-    made = await create_person(COMMAND, database, now, email=email, is_administrator=is_administrator)
+    created = await create_person(COMMAND, database, now, email=email, is_administrator=is_administrator)
     stores = StaffStores(database, now, ())
     person = Actor(kind="person", id=email, source_ip="192.0.2.7")
     entered = await use_link(
-        person, stores, link_token=made.link_token, password="a pass phrase of nobody", user_agent="bench"
+        person, stores, link_token=created.link_token, password="a pass phrase of nobody", user_agent="bench"
     )
     if not isinstance(entered, SignedIn):
         raise BenchError(f"{email} could not be signed in")

@@ -1,4 +1,4 @@
-"""How long others wait while partners post big batches without pause."""
+"""Measures how long others wait while partners post big batches without pause."""
 
 import json
 import multiprocessing
@@ -14,7 +14,7 @@ import msgspec
 from bench.caller import Caller
 from bench.sample_people import People, batch_body
 from bench.scripts import Partner, client_credentials
-from bench.server import BenchError, Server, acquire
+from bench.server import BenchError, Server, send_once
 
 PATH = "/api/v1/unsubscribe/email"
 _BATCH = 10_000
@@ -22,8 +22,8 @@ _BODIES_A_POSTER = 10
 _PAUSE_S = 0.003
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one kind of request took, in milliseconds."""
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """The times of one kind of request, in milliseconds."""
 
     p50_ms: float
     p99_ms: float
@@ -31,10 +31,10 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
 
 
-def during_batches(
+def measure_during_batches(
     partners: list[Partner], tokens: list[str], server: Server, *, duration_s: float, seed: int
-) -> dict[str, Wait]:
-    """The waits of a read, a token request and a one-item POST while each partner posts batches of 10 000."""
+) -> dict[str, Latency]:
+    """Return the waits of a read, a token request and a one-item POST while each partner posts batches of 10 000."""
     context = multiprocessing.get_context("spawn")
     ready, go, stop = context.Barrier(len(tokens) + 1), context.Event(), context.Event()
     posters = [
@@ -69,14 +69,14 @@ def _post(port: int, ca: Path, token: str, seed: int, ready: "threading.Barrier"
             bodies = [batch_body(people.acts(_BATCH)) for _ in range(_BODIES_A_POSTER)]
 
 
-def _probe(partner: Partner, token: str, server: Server, duration_s: float, seed: int) -> dict[str, Wait]:
+def _probe(partner: Partner, token: str, server: Server, duration_s: float, seed: int) -> dict[str, Latency]:
     people = People("email", seed + 1_000)
 
     def read(caller: Caller) -> None:
         caller.get(f"{PATH}?address={people.acts(1)[0].address}")
 
-    def ask_token(_: Caller) -> None:
-        answer = acquire(client_credentials(partner), port=server.port, ca=server.ca)
+    def request_token(_: Caller) -> None:
+        answer = send_once(client_credentials(partner), port=server.port, ca=server.ca)
         if answer.status != b"200":
             raise BenchError(f"the token request was answered {answer.status!r}")
 
@@ -87,10 +87,10 @@ def _probe(partner: Partner, token: str, server: Server, duration_s: float, seed
 
     kinds: dict[str, Callable[[Caller], None]] = {
         "read": read,
-        "token request, new connection": ask_token,
+        "token request, new connection": request_token,
         "one-item POST": post_one,
     }
-    taken_s: dict[str, list[float]] = {kind: [] for kind in kinds}
+    times_s: dict[str, list[float]] = {kind: [] for kind in kinds}
     until_s = time.perf_counter() + duration_s
 
     def repeat(kind: str) -> None:
@@ -98,7 +98,7 @@ def _probe(partner: Partner, token: str, server: Server, duration_s: float, seed
             while time.perf_counter() < until_s:
                 begun_s = time.perf_counter()
                 kinds[kind](caller)
-                taken_s[kind].append(time.perf_counter() - begun_s)
+                times_s[kind].append(time.perf_counter() - begun_s)
                 time.sleep(_PAUSE_S)
 
     threads = [threading.Thread(target=repeat, args=(kind,)) for kind in kinds]
@@ -106,9 +106,11 @@ def _probe(partner: Partner, token: str, server: Server, duration_s: float, seed
         thread.start()
     for thread in threads:
         thread.join()
-    return {kind: _wait(seconds) for kind, seconds in taken_s.items()}
+    return {kind: _latency(seconds) for kind, seconds in times_s.items()}
 
 
-def _wait(seconds: list[float]) -> Wait:
+def _latency(seconds: list[float]) -> Latency:
     cuts = quantiles(seconds, n=100)
-    return Wait(p50_ms=cuts[49] * 1000, p99_ms=cuts[98] * 1000, longest_ms=max(seconds) * 1000, requests=len(seconds))
+    return Latency(
+        p50_ms=cuts[49] * 1000, p99_ms=cuts[98] * 1000, longest_ms=max(seconds) * 1000, requests=len(seconds)
+    )

@@ -1,7 +1,7 @@
-"""The load client: keep-alive connections over TLS, each sending its next request upon the last answer.
+"""The load client: keep-alive TLS connections, each of which sends its next request when the last is answered.
 
-It shares the machine with the server, so it does as little as it can: requests are bytes made beforehand, and
-of an answer it reads the status and `Content-Length`. It checks every status.
+It shares the machine with the server, so it does as little as possible: requests are bytes prepared beforehand, and
+it reads only the status and `Content-Length` of an answer. It checks every status.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from bench.machine import busy_s
 
 
 class Script(Protocol):
-    """What one connection says. Every answer must have `status`; others are counted as failures."""
+    """The requests of one connection. Answers with a status other than `status` count as failures."""
 
     status: bytes
 
     def first(self) -> bytes:
-        """The request to begin with."""
+        """Return the first request."""
 
     def next(self, body: bytes) -> bytes:
-        """The request that follows upon an answer with `body`."""
+        """Return the request to send after an answer with `body`."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen in one window of time. `failures` covers the warm-up too."""
+    """The figures of one window of time. `failures` includes the warm-up."""
 
     requests: int
     failures: int
@@ -48,7 +48,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return self.requests / self.duration_s
 
     @property
@@ -58,17 +58,17 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def others_cpu_share(self) -> float:
-        """How much of one core was used by neither the client nor the server; a database of its own counts here."""
+        """The share of one core used by neither client nor server. A separate database counts here."""
         return (self.busy_s - self.client_cpu_s - self.server_cpu_s) / self.duration_s
 
     @property
     def client_cpu_share(self) -> float:
-        """How much of one core the client itself used."""
+        """The share of one core used by the client."""
         return self.client_cpu_s / self.duration_s
 
 
 class Tally:
-    """What all connections of one load count together."""
+    """The counts of all connections of one load."""
 
     def __init__(self) -> None:
         self.answers = 0
@@ -78,13 +78,13 @@ class Tally:
         self.is_over = False
 
     def fail(self, what: str) -> None:
-        """Counts a failure, and keeps the words of the first."""
+        """Count a failure, and keep the description of the first."""
         self.failures += 1
         self.first_failure = self.first_failure or what
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection that follows its script until the tally is over; `closed` is then set."""
+    """One keep-alive connection that follows its script until the tally is over; `closed` is set then."""
 
     def __init__(self, script: Script, tally: Tally) -> None:
         self._script = script
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
         self.cipher = f"{version} {name}"
 
     def start(self) -> None:
-        """Sends the first request."""
+        """Send the first request."""
         self._send(self._script.first())
 
     def data_received(self, data: bytes) -> None:
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
             self._unread = data
             return
         self._unread = b""
-        self._answered(data, data[body_at:])
+        self._on_answer(data, data[body_at:])
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._tally.is_over:
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         if not self.closed.done():
             self.closed.set_result(None)
 
-    def _answered(self, answer: bytes, body: bytes) -> None:
+    def _on_answer(self, answer: bytes, body: bytes) -> None:
         tally = self._tally
         tally.answers += 1
         tally.latencies_s.append(time.perf_counter() - self._sent_s)
@@ -153,7 +153,7 @@ def run(
     duration_s: float,
     server_cpu_s: Callable[[], float],
 ) -> Load:
-    """One connection for each script, all at once; what they saw in `duration_s` after the warm-up."""
+    """Run each script on its own connection, and return the figures of `duration_s` after the warm-up."""
     gc.collect()
     gc.disable()
     try:
@@ -213,7 +213,7 @@ async def _connect(scripts: Sequence[Script], tally: Tally, port: int, ca: Path)
 
 
 async def _close(connections: Sequence[Connection], tally: Tally) -> None:
-    """Lets each connection take its last answer, so that no request is cut off half-way."""
+    """Let each connection receive its last answer, so that no request is cut off."""
     tally.is_over = True
     _, late = await asyncio.wait([connection.closed for connection in connections], timeout=10)
     if late:

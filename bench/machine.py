@@ -1,4 +1,4 @@
-"""A word on the machine, without which no figure means anything."""
+"""Describes the machine, without which no figure means anything."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ _LIBRARIES = ("uvicorn", "starlette", "uvloop", "httptools", "msgspec")
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the figures come from. `sync_us` is the median of a 4 KiB write and its fdatasync."""
+    """The machine that was measured. `sync_us` is the median time of a 4 KiB write and its fdatasync."""
 
     processor: str
     cores: int
@@ -29,7 +29,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(folder: Path) -> Machine:
-    """This machine, and how long its disk below `folder` takes to make a small write durable."""
+    """Return a description of this machine, with the time of a small durable write below `folder`."""
     return Machine(
         processor=_processor(),
         cores=os.cpu_count() or 1,
@@ -43,14 +43,14 @@ def describe(folder: Path) -> Machine:
 
 
 def busy_s() -> float:
-    """Processor time that anything on this machine has used so far, all cores together."""
+    """Return the processor time used on this machine so far, by all programs on all cores."""
     times = psutil.cpu_times()
     interrupts = getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
     return float(times.user + times.nice + times.system + interrupts)
 
 
 def _processor() -> str:
-    """The processor's name, as far as the system tells it."""
+    """Return the name of the processor, as far as the system knows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -62,7 +62,7 @@ def _processor() -> str:
 def _sync_us(file: Path) -> float:
     block = os.urandom(4096)
     took_us = []
-    # Written over and over in place, as a write-ahead log that has reached its size is.
+    # Overwrite the same block, as a write-ahead log of full size does.
     handle = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         os.pwrite(handle, block, 0)

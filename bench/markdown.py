@@ -1,25 +1,25 @@
-"""The outcome as Markdown tables, and the place in a document where the kept ones stand."""
+"""Renders the outcome as Markdown tables, and puts them into a document."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from bench.verdict import PageTime, Verdict, Work, in_short, show, target_words, verdict_word
+from bench.verdict import PageTime, Verdict, Work, format_ratio, in_unit, target_label, verdict_label
 
 _BEGIN, _END = "<!-- figures: written by `python -m bench --keep` -->\n", "<!-- end of figures -->\n"
 
 
 def put_figures(document: str, figures: str) -> str:
-    """The document with these figures in place of those between its two marks."""
+    """Return the document with these figures between its two marks, in place of the earlier ones."""
     before, begin, rest = document.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not (begin and end):
-        raise ValueError("the document lacks the marks between which the figures stand")
+        raise ValueError("the document lacks the marks that enclose the figures")
     return f"{before}{begin}{figures}{end}{after}"
 
 
 def tables(
     verdicts: Iterable[Verdict], works: Mapping[str, Work], pages: Mapping[str, Sequence[PageTime]], *, note: str
 ) -> str:
-    """The verdicts, the figures behind them, those of each page by database, and the word on the machine."""
+    """Return the tables of verdicts, of the figures behind them and of pages by database, and then `note`."""
     lines = [
         "| what | median (least..greatest) | target | | medians behind it |",
         "|---|---|---|---|---|",
@@ -37,8 +37,8 @@ def tables(
 
 def _verdict(verdict: Verdict) -> str:
     figure, unit = verdict.figure, verdict.unit
-    seen = f"**{show(figure.median, unit)}** ({show(figure.least, unit)}..{show(figure.greatest, unit)})"
-    return f"| {verdict.title} | {seen} | {target_words(verdict)} | {verdict_word(verdict)} | {verdict.detail} |"
+    seen = f"**{in_unit(figure.median, unit)}** ({in_unit(figure.least, unit)}..{in_unit(figure.greatest, unit)})"
+    return f"| {verdict.title} | {seen} | {target_label(verdict)} | {verdict_label(verdict)} | {verdict.detail} |"
 
 
 def _work(title: str, work: Work) -> str:
@@ -49,7 +49,7 @@ def _work(title: str, work: Work) -> str:
 
 
 def _pages(pages: Mapping[str, Sequence[PageTime]]) -> list[str]:
-    """A line a page, with the same three figures for each database."""
+    """Return one line per page, with the same three figures for each database."""
     if not pages:
         return []
     heads = "".join(f" {where}: µs | larger : smaller | in look-ups |" for where in pages)
@@ -66,5 +66,5 @@ def _pages(pages: Mapping[str, Sequence[PageTime]]) -> list[str]:
 def _page(time: PageTime | None) -> str:
     if time is None:
         return " | | |"
-    slower = "" if time.slower is None else in_short(time.slower, 2)
-    return f" {time.many_us.median:.0f} | {slower} | {in_short(time.look_ups, 1)} |"
+    slower = "" if time.slower is None else format_ratio(time.slower, 2)
+    return f" {time.many_us.median:.0f} | {slower} | {format_ratio(time.look_ups, 1)} |"

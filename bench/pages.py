@@ -1,6 +1,7 @@
 """The admin pages at ten thousand records and at a million, each against a look-up of one address in the same run.
 
-A page's time is processor time, of the server and of PostgreSQL together: how long it takes depends on what else runs.
+A page's time is the processor time of the server and PostgreSQL together, because elapsed time depends on other
+programs.
 """
 
 import json
@@ -17,86 +18,86 @@ import msgspec
 from bench import history, postgresql
 from bench.caller import Caller
 from bench.cpu_costs import PostgresqlTime
-from bench.history import CHANNEL, Past
+from bench.history import CHANNEL, Dataset
 from bench.product import Deployment
-from bench.requests import Ask, asks
+from bench.requests import MeasuredRequest, measured_requests
 from bench.rounds import Pace
 from bench.sample_people import People
 from bench.scripts import client_credentials, get
-from bench.server import BenchError, Server, acquire
+from bench.server import BenchError, Server, send_once
 from bench.verdict import PageTime, Spread, Target, Verdict, spread
 
 FEW = 10_000
 MAX_SLOWER, MAX_LOOK_UPS = 1.5, 40.0
-_MOST_ROUNDS = 5
-_AT_ONCE = 4
+_MAX_ROUNDS = 5
+_CONCURRENCY = 4
 # The kernel counts processor time in hundredths of a second.
-_LEAST_CPU_S, _LONGEST_S, _LOOKED_AT_S = 0.15, 5.0, 0.1
+_MIN_CPU_S, _MAX_DURATION_S, _SLICE_S = 0.15, 5.0, 0.1
 _TOKENS, _ADDRESSES = 4, 500
-_BETWEEN_LOOK_UPS = 6
+_PAGES_PER_LOOK_UP = 6
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The verdicts, which are those on the worst pages, and every page."""
+    """The verdicts on the worst pages, and the times of every page."""
 
     verdicts: list[Verdict]
     pages: list[PageTime]
 
 
-class Pasts:
-    """The two deployments: made once on SQLite, and copied to PostgreSQL from there."""
+class Datasets:
+    """The two deployments: created once on SQLite, and copied from there to PostgreSQL."""
 
-    def __init__(self, scratch: Path, records: int, say: Say) -> None:
+    def __init__(self, scratch: Path, records: int, progress: Progress) -> None:
         self.records = (FEW, records)
-        self._scratch, self._say = scratch, say
-        self._made: dict[int, tuple[Deployment, Past]] = {}
+        self._scratch, self._progress = scratch, progress
+        self._deployments: dict[int, tuple[Deployment, Dataset]] = {}
 
-    def on_sqlite(self, records: int) -> tuple[Deployment, Past]:
-        """The deployment with so many records, and what is in it."""
-        if records not in self._made:
-            self._say(f"making a past of {records} records for the pages")
+    def on_sqlite(self, records: int) -> tuple[Deployment, Dataset]:
+        """Return the deployment with that many records, and its dataset."""
+        if records not in self._deployments:
+            self._progress(f"making a dataset of {records} records for the pages")
             deployment = Deployment(self._scratch / f"pages-{records}")
             deployment.folder.mkdir()
             deployment.run("migrate")
-            self._made[records] = deployment, history.fill(deployment.database, records)
-        return self._made[records]
+            self._deployments[records] = deployment, history.fill(deployment.database, records)
+        return self._deployments[records]
 
-    def on_postgresql(self, records: int, running: ExitStack) -> tuple[Deployment, Past]:
-        """The same in a PostgreSQL of its own, for as long as `running`. No server runs on that on SQLite."""
-        source, known = self.on_sqlite(records)
+    def on_postgresql(self, records: int, running: ExitStack) -> tuple[Deployment, Dataset]:
+        """Return a copy in a PostgreSQL of its own, which ends with `running`. No server may run on the source."""
+        source, dataset = self.on_sqlite(records)
         settings = running.enter_context(postgresql.settings())
         deployment = Deployment(source.folder, settings)
         deployment.run("migrate")
-        self._say(f"copying {records} records to PostgreSQL for the pages")
+        self._progress(f"copying {records} records to PostgreSQL for the pages")
         url = settings["STOPLIST_DATABASE_URL"]
         deployment.run("copy", "--from", f"sqlite:///{source.database}", "--to", url, "--json")
-        return deployment, known
+        return deployment, dataset
 
 
 class _Subject:
-    """A server over one of the two databases, asked by some at once; `cpu_s` is whose processor time counts."""
+    """A server on one of the two databases with concurrent callers; `cpu_s` returns its processor time."""
 
-    def __init__(self, server: Server, known: Past, running: ExitStack, cpu_s: Callable[[], float]) -> None:
-        self.past, self.cpu_s, self._server = known, cpu_s, server
-        self._callers = [running.enter_context(Caller(port=server.port, ca=server.ca)) for _ in range(_AT_ONCE)]
+    def __init__(self, server: Server, dataset: Dataset, running: ExitStack, cpu_s: Callable[[], float]) -> None:
+        self.dataset, self.cpu_s, self._server = dataset, cpu_s, server
+        self._callers = [running.enter_context(Caller(port=server.port, ca=server.ca)) for _ in range(_CONCURRENCY)]
 
-    def acquire(self, requests: Iterator[bytes]) -> None:
-        """Everybody is answered. Raises BenchError where the status is not 200."""
+    def call_all(self, requests: Iterator[bytes]) -> None:
+        """Send one request by each caller at once. Raises BenchError if a status is not 200."""
         for caller in self._callers:
             caller.send(next(requests))
         for caller in self._callers:
             caller.receive()
 
     def status(self, request: bytes) -> bytes:
-        """The status of an answer, whichever it is."""
-        return acquire(request, port=self._server.port, ca=self._server.ca).status
+        """Return the status of the answer to a request."""
+        return send_once(request, port=self._server.port, ca=self._server.ca).status
 
     def look_ups(self) -> list[bytes]:
-        """Look-ups of many addresses, by a key whose ceiling is out of the way."""
-        request = client_credentials(self.past.partner)
-        answers = [acquire(request, port=self._server.port, ca=self._server.ca) for _ in range(_TOKENS)]
+        """Return look-ups of many addresses, by a key with a high ceiling."""
+        request = client_credentials(self.dataset.partner)
+        answers = [send_once(request, port=self._server.port, ca=self._server.ca) for _ in range(_TOKENS)]
         tokens = [json.loads(answer.body)["access_token"] for answer in answers]
         return [
             get(f"/api/v1/unsubscribe/{CHANNEL}?address={act.address}", tokens[number % _TOKENS])
@@ -104,74 +105,78 @@ class _Subject:
         ]
 
 
-def on_sqlite(pace: Pace, pasts: Pasts, say: Say) -> Outcome:
-    """The pages on SQLite."""
-    made = [pasts.on_sqlite(records) for records in pasts.records]
+def on_sqlite(pace: Pace, datasets: Datasets, progress: Progress) -> Outcome:
+    """Measure the pages on SQLite."""
+    deployments = [datasets.on_sqlite(records) for records in datasets.records]
     with ExitStack() as running:
         subjects = []
-        for deployment, known in made:
+        for deployment, dataset in deployments:
             server = running.enter_context(deployment.server())
-            subjects.append(_Subject(server, known, running, server.cpu_s))
-        return _measured(pace, subjects, pasts.records, say, where="SQLite")
+            subjects.append(_Subject(server, dataset, running, server.cpu_s))
+        return _measure(pace, subjects, datasets.records, progress, where="SQLite")
 
 
-def on_postgresql(pace: Pace, pasts: Pasts, say: Say) -> Outcome:
-    """The pages on PostgreSQL."""
+def on_postgresql(pace: Pace, datasets: Datasets, progress: Progress) -> Outcome:
+    """Measure the pages on PostgreSQL."""
     with ExitStack() as running:
         subjects = []
-        for deployment, known in [pasts.on_postgresql(records, running) for records in pasts.records]:
+        for deployment, dataset in [datasets.on_postgresql(records, running) for records in datasets.records]:
             server = running.enter_context(deployment.server())
             database = PostgresqlTime(deployment.settings["STOPLIST_DATABASE_URL"])
-            subjects.append(_Subject(server, known, running, _together(server.cpu_s, database.cpu_s)))
-        return _measured(pace, subjects, pasts.records, say, where="PostgreSQL")
+            subjects.append(_Subject(server, dataset, running, _sum_of(server.cpu_s, database.cpu_s)))
+        return _measure(pace, subjects, datasets.records, progress, where="PostgreSQL")
 
 
-def _together(*parts: Callable[[], float]) -> Callable[[], float]:
+def _sum_of(*parts: Callable[[], float]) -> Callable[[], float]:
     return lambda: sum(part() for part in parts)
 
 
-def _measured(pace: Pace, subjects: Sequence[_Subject], records: tuple[int, int], say: Say, *, where: str) -> Outcome:
+def _measure(
+    pace: Pace, subjects: Sequence[_Subject], records: tuple[int, int], progress: Progress, *, where: str
+) -> Outcome:
     few, many = subjects
-    asked_few = {one.title: one.request(few.past) for one in _check(few)}
-    asked_many = {one.title: one.request(many.past) for one in _check(many)}
+    few_requests = {one.title: one.request(few.dataset) for one in _check(few)}
+    many_requests = {one.title: one.request(many.dataset) for one in _check(many)}
     look_ups = many.look_ups()
     times: dict[str, list[tuple[float | None, float, float]]] = defaultdict(list)
-    rounds = min(pace.rounds, _MOST_ROUNDS)
-    # As elsewhere the first round does not count: templates are read, statements prepared, caches filled.
+    rounds = min(pace.rounds, _MAX_ROUNDS)
+    # The first round does not count: it reads templates, prepares statements and fills caches.
     for number in range(rounds + 1):
-        for at, (title, request) in enumerate(asked_many.items()):
-            if at % _BETWEEN_LOOK_UPS == 0:
+        for at, (title, request) in enumerate(many_requests.items()):
+            if at % _PAGES_PER_LOOK_UP == 0:
                 (look_up_us,) = _cpu_us({many: look_ups})
-            asked = {many: [request]} | ({few: [asked_few[title]]} if title in asked_few else {})
-            many_us, *few_us = _cpu_us(asked)
+            requests_of = {many: [request]} | ({few: [few_requests[title]]} if title in few_requests else {})
+            many_us, *few_us = _cpu_us(requests_of)
             if number:
                 times[title].append((few_us[0] if few_us else None, many_us, look_up_us))
-        say(f"round {number}/{rounds}  {len(asked_many)} pages on {where}, a look-up {look_up_us:.0f} µs")
+        progress(f"round {number}/{rounds}  {len(many_requests)} pages on {where}, a look-up {look_up_us:.0f} µs")
     pages = [_page_time(title, seen) for title, seen in times.items()]
     return Outcome(list(verdicts(pages, records, where)), pages)
 
 
-def _check(subject: _Subject) -> list[Ask]:
-    """What this one can be asked. Raises BenchError with every page that is not shown, before anything is measured."""
-    possible = [one for one in asks(subject.past) if subject.past.big_submission_id or not one.is_big]
-    said = {f"{one.title} ({one.target})": subject.status(one.request(subject.past)) for one in possible}
-    if wrong := [f"{name}: {status.decode()}" for name, status in said.items() if status != b"200"]:
+def _check(subject: _Subject) -> list[MeasuredRequest]:
+    """Return the requests that apply to this server. Raises BenchError with every page that is not shown."""
+    possible = [
+        one for one in measured_requests(subject.dataset) if subject.dataset.big_submission_id or not one.is_big
+    ]
+    statuses = {f"{one.title} ({one.target})": subject.status(one.request(subject.dataset)) for one in possible}
+    if wrong := [f"{name}: {status.decode()}" for name, status in statuses.items() if status != b"200"]:
         raise BenchError("pages were not shown:\n" + "\n".join(wrong))
     return possible
 
 
-def _cpu_us(asked: dict[_Subject, list[bytes]]) -> list[float]:
-    """The processor time of each for one request, in microseconds: they are asked in turn, again and again."""
-    requests = {subject: cycle(of) for subject, of in asked.items()}
-    before_s = [subject.cpu_s() for subject in asked]
+def _cpu_us(requests_of: dict[_Subject, list[bytes]]) -> list[float]:
+    """Return the processor time of one request of each, in microseconds. Requests are sent in turn, repeatedly."""
+    requests = {subject: cycle(of) for subject, of in requests_of.items()}
+    before_s = [subject.cpu_s() for subject in requests_of]
     begun_s, count, spent_s = perf_counter(), 0, [0.0]
-    while min(spent_s) < _LEAST_CPU_S and perf_counter() < begun_s + _LONGEST_S:
-        until_s = perf_counter() + _LOOKED_AT_S
+    while min(spent_s) < _MIN_CPU_S and perf_counter() < begun_s + _MAX_DURATION_S:
+        until_s = perf_counter() + _SLICE_S
         while perf_counter() < until_s:
             for subject, of in requests.items():
-                subject.acquire(of)
-            count += _AT_ONCE
-        spent_s = [subject.cpu_s() - before for subject, before in zip(asked, before_s, strict=True)]
+                subject.call_all(of)
+            count += _CONCURRENCY
+        spent_s = [subject.cpu_s() - before for subject, before in zip(requests_of, before_s, strict=True)]
     return [spent / count * 1e6 for spent in spent_s]
 
 
@@ -188,20 +193,20 @@ def _page_time(title: str, seen: Sequence[tuple[float | None, float, float]]) ->
 
 
 def _ratios(above: Sequence[float], below: Sequence[float]) -> Spread:
-    # A page that costs less than one tick of the kernel's clock has cost something all the same.
+    # A page can cost less than one tick of the kernel's clock: avoid dividing by zero.
     return spread([one / max(other, 1.0) for one, other in zip(above, below, strict=True)])
 
 
 def verdicts(pages: Sequence[PageTime], records: tuple[int, int], where: str) -> Iterator[Verdict]:
-    """One on the page that grows most, and one on the page that costs most."""
-    grown = [(one.slower, one) for one in pages if one.slower is not None]
-    slower, page = max(grown, key=lambda one: one[0].median)
+    """Yield the verdict on the page that grows most, and the one on the page that costs most."""
+    growth = [(one.slower, one) for one in pages if one.slower is not None]
+    slower, page = max(growth, key=lambda one: one[0].median)
     yield Verdict(
         title=f"pages on {where}, the worst: server time at {records[1]} records against {records[0]}",
         figure=slower,
         unit="x",
         target=Target(MAX_SLOWER, at_least=False),
-        detail=f"`{page.title}`; the median page of {len(grown)}: {median(one.median for one, _ in grown):.2f} x",
+        detail=f"`{page.title}`; the median page of {len(growth)}: {median(one.median for one, _ in growth):.2f} x",
     )
     page = max(pages, key=lambda one: one.look_ups.median)
     yield Verdict(

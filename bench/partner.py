@@ -1,6 +1,6 @@
-"""A partner with `stoplist-client`, against the least that a program of one's own would do.
+"""A partner with `stoplist-client`, against the minimum that a program without it would do.
 
-That is the same work by httpx2 and sqlite3 alone, in the same process, turn by turn.
+The baseline is the same work with httpx2 and sqlite3 alone, in the same process, in turns.
 """
 
 import json
@@ -29,20 +29,20 @@ from bench.verdict import Target, Verdict, spread
 
 _PATH = "/api/v1/unsubscribe/email"
 _BATCH = _PAGE = 10_000
-# So many turns has the submission: ours a tenth of the batches, then the yardstick's.
+# The submission has this many turns: a tenth of the batches by the client, then as many by the baseline.
 _TURNS = 10
 _SYNCS, _IMPORTS = 3, 7
-_CHECKED_A_TURN, _ASKED = 20_000, 100
+_CHECKED_PER_ROUND, _LOOKED_UP_AT_ONCE = 20_000, 100
 _CACHE_KIB = 64 * 1024
 _OURS, _BARE = "ours", "bare"
-# One process after the other; the parts that Python itself needs are not timed.
+# One process after the other; the start of Python itself is not timed.
 _IMPORT = "import time; begun_s = time.perf_counter(); {}; print(time.perf_counter() - begun_s)"
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-class _Deployed(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that runs, and two organizations on it with a key each."""
+class _RunningDeployment(msgspec.Struct, frozen=True, kw_only=True):
+    """A running server, and two organizations on it with a key each."""
 
     deployment: Deployment
     server: Server
@@ -53,7 +53,7 @@ class _Deployed(msgspec.Struct, frozen=True, kw_only=True):
         return f"https://localhost:{self.server.port}"
 
     def client(self, slug: str) -> Client:
-        """A partner's, as it is by default but for the place of its tokens."""
+        """Return a client with its defaults, except that it keeps tokens in memory."""
         partner = self.partners[slug]
         return Client(
             self.base_url,
@@ -63,14 +63,14 @@ class _Deployed(msgspec.Struct, frozen=True, kw_only=True):
             store=MemoryStore(),
         )
 
-    def bare(self, slug: str) -> "_Bare":
-        """A loop's, with a token that is given."""
+    def bare(self, slug: str) -> "_BareClient":
+        """Return a bare client with a token."""
         token = product.with_tokens([self.partners[slug]], self.server, count=1)[0].access_tokens[0]
-        return _Bare(self.base_url, self.deployment.ca, token)
+        return _BareClient(self.base_url, self.deployment.ca, token)
 
 
-class _Bare:
-    """What a loop over httpx2.Client does, with nothing that may fail."""
+class _BareClient:
+    """A loop over httpx2.Client, without error handling."""
 
     def __init__(self, base_url: str, ca: Path, access_token: str) -> None:
         tls = ssl.create_default_context(cafile=ca)
@@ -78,7 +78,7 @@ class _Bare:
         self._http = httpx2.Client(base_url=base_url, verify=tls, timeout=60, headers=headers)
 
     def post(self, bodies: Sequence[bytes]) -> float:
-        """The seconds that it takes to submit these."""
+        """Submit the bodies and return the seconds that it takes."""
         headers = {"Content-Type": "application/json", "Prefer": "return=minimal"}
         begun_s = time.perf_counter()
         for body in bodies:
@@ -86,7 +86,7 @@ class _Bare:
         return time.perf_counter() - begun_s
 
     def read(self) -> tuple[float, int]:
-        """The seconds that the whole feed takes, page after page, and how many records it had."""
+        """Read the whole feed page by page; return the seconds and the number of records."""
         records, cursor, has_more = 0, "", True
         begun_s = time.perf_counter()
         while has_more:
@@ -97,7 +97,7 @@ class _Bare:
         return time.perf_counter() - begun_s, records
 
     def look_up(self, addresses: Sequence[str]) -> float:
-        """The seconds that one request for all of these takes."""
+        """Return the seconds of one request for all of these addresses."""
         begun_s = time.perf_counter()
         self._http.get(_PATH, params={"address": addresses}).raise_for_status().json()
         return time.perf_counter() - begun_s
@@ -106,31 +106,31 @@ class _Bare:
         self._http.close()
 
 
-def measure(records: int, rounds: int, scratch: Path, say: Say) -> Iterator[Verdict]:
-    """The verdicts, on SQLite and over TLS, with `records` of each organization."""
+def measure(records: int, rounds: int, scratch: Path, progress: Progress) -> Iterator[Verdict]:
+    """Yield the verdicts, on SQLite and over TLS, with `records` records for each organization."""
     addresses = [act.address for act in People("email", seed=7).acts(records)]
     with ExitStack() as running:
-        deployed = _deployed(scratch / "partner", running)
-        yield _submitting(deployed, addresses, say)
-        yield _syncing(deployed, min(rounds, _SYNCS), scratch, say)
-        yield from _looking_up(deployed, addresses, rounds, say)
+        deployed = _start(scratch / "partner", running)
+        yield _submitting(deployed, addresses, progress)
+        yield _syncing(deployed, min(rounds, _SYNCS), scratch, progress)
+        yield from _looking_up(deployed, addresses, rounds, progress)
     group_id = _default_group(deployed.deployment)
     with Mirror(_mirror_file(scratch, 0)) as mirror, closing(_plain_keys(scratch / "keys.db", addresses)) as plain:
-        yield from _checking(mirror, group_id, plain, addresses, rounds, say)
-    yield from _importing(max(rounds, _IMPORTS), say)
+        yield from _checking(mirror, group_id, plain, addresses, rounds, progress)
+    yield from _importing(max(rounds, _IMPORTS), progress)
 
 
-def _deployed(folder: Path, running: ExitStack) -> _Deployed:
+def _start(folder: Path, running: ExitStack) -> _RunningDeployment:
     deployment = Deployment(folder)
     folder.mkdir()
     deployment.run("migrate")
     partners = {slug: product.make_partner(deployment, slug) for slug in (_OURS, _BARE)}
     server = running.enter_context(deployment.server())
-    return _Deployed(deployment=deployment, server=server, partners=partners)
+    return _RunningDeployment(deployment=deployment, server=server, partners=partners)
 
 
-def _submitting(deployed: _Deployed, addresses: Sequence[str], say: Say) -> Verdict:
-    """One call for all addresses; each time a part of it is stored, the loop posts as much to its own organization."""
+def _submitting(deployed: _RunningDeployment, addresses: Sequence[str], progress: Progress) -> Verdict:
+    """Submit all addresses in one call. After each part, the loop posts as many to its own organization."""
     parts = _parts(addresses)
     ours_s: list[float] = []
     bare_s: list[float] = []
@@ -142,7 +142,7 @@ def _submitting(deployed: _Deployed, addresses: Sequence[str], say: Say) -> Verd
             return
         ours_s.append(time.perf_counter() - begun_s)
         bare_s.append(bare.post(_bodies(parts[len(bare_s)])))
-        say(f"turn {len(ours_s)}/{len(parts)}  unsubscribe: {ours_s[-1]:.2f} s, bare httpx2 {bare_s[-1]:.2f} s")
+        progress(f"turn {len(ours_s)}/{len(parts)}  unsubscribe: {ours_s[-1]:.2f} s, bare httpx2 {bare_s[-1]:.2f} s")
         begun_s = time.perf_counter()
 
     with deployed.client(_OURS) as client, closing(deployed.bare(_BARE)) as bare:
@@ -155,8 +155,8 @@ def _submitting(deployed: _Deployed, addresses: Sequence[str], say: Say) -> Verd
     )
 
 
-def _syncing(deployed: _Deployed, rounds: int, scratch: Path, say: Say) -> Verdict:
-    """A new mirror of the whole feed, against a loop that reads it and keeps nothing."""
+def _syncing(deployed: _RunningDeployment, rounds: int, scratch: Path, progress: Progress) -> Verdict:
+    """Compare a new mirror of the whole feed with a loop that reads the feed and keeps nothing."""
     ours_s: list[float] = []
     bare_s: list[float] = []
     with deployed.client(_OURS) as client, closing(deployed.bare(_OURS)) as bare:
@@ -171,16 +171,18 @@ def _syncing(deployed: _Deployed, rounds: int, scratch: Path, say: Say) -> Verdi
                 mirrored = sum(feed.records for feed in mirror.feeds())
             if mirrored != records:
                 raise BenchError(f"the mirror has {mirrored} of {records} records")
-            say(f"round {number + 1}/{rounds}  first sync: {ours_s[-1]:.2f} s, bare httpx2 {bare_s[-1]:.2f} s")
+            progress(f"round {number + 1}/{rounds}  first sync: {ours_s[-1]:.2f} s, bare httpx2 {bare_s[-1]:.2f} s")
     return _rates(f"first sync of {records} records", records, ours_s, bare_s, "httpx2 reading the pages", 0.6)
 
 
-def _looking_up(deployed: _Deployed, addresses: Sequence[str], rounds: int, say: Say) -> Iterator[Verdict]:
-    """One request each: the call as a partner makes it, against the same request bare."""
-    say("looking addresses up")
+def _looking_up(
+    deployed: _RunningDeployment, addresses: Sequence[str], rounds: int, progress: Progress
+) -> Iterator[Verdict]:
+    """Yield the verdicts on look-ups by the client, against the same request by the bare client."""
+    progress("looking addresses up")
     choose = random.Random(3)  # noqa: S311 - nothing here is secret
     with deployed.client(_OURS) as client, closing(deployed.bare(_OURS)) as bare:
-        for count in (1, _ASKED):
+        for count in (1, _LOOKED_UP_AT_ONCE):
             ours_s: list[float] = []
             bare_s: list[float] = []
             for _ in range(20 * rounds):
@@ -201,10 +203,10 @@ def _looking_up(deployed: _Deployed, addresses: Sequence[str], rounds: int, say:
 
 
 def _checking(
-    mirror: Mirror, group_id: str, plain: sqlite3.Connection, addresses: Sequence[str], rounds: int, say: Say
+    mirror: Mirror, group_id: str, plain: sqlite3.Connection, addresses: Sequence[str], rounds: int, progress: Progress
 ) -> Iterator[Verdict]:
-    """Addresses in no order, half of them barred, asked of the mirror and of a table that has them as its keys."""
-    say("asking the mirror")
+    """Yield the verdicts on the mirror, against a table keyed by address. Half of the addresses are suppressed."""
+    progress("asking the mirror")
     ours: dict[str, list[float]] = {"is_barred": [], "filter_allowed": [], "check": []}
     bare_s: list[float] = []
     for number in range(rounds + 1):
@@ -229,9 +231,9 @@ def _checking(
         )
 
 
-def _importing(rounds: int, say: Say) -> Iterator[Verdict]:
-    """In processes of their own, one after the other."""
-    say("importing")
+def _importing(rounds: int, progress: Progress) -> Iterator[Verdict]:
+    """Yield the verdicts on imports, each in a process of its own."""
+    progress("importing")
     bare_s = []
     ours: dict[str, list[float]] = {"stoplist_client": [], "stoplist_client.Client": []}
     for number in range(rounds + 1):
@@ -291,25 +293,25 @@ def _key_look_ups_s(plain: sqlite3.Connection, asked: Sequence[str]) -> float:
 
 def _check_half(count: int, asked: Sequence[str]) -> None:
     if count != len(asked) // 2:
-        raise BenchError(f"of {len(asked)} addresses {count} were told as half of them should be")
+        raise BenchError(f"{count} of {len(asked)} addresses were found, instead of half of them")
 
 
 def _half_known(addresses: Sequence[str], *, seed: int) -> list[str]:
     choose = random.Random(seed)  # noqa: S311 - nothing here is secret
-    half = _CHECKED_A_TURN // 2
+    half = _CHECKED_PER_ROUND // 2
     asked = choose.sample(addresses, half) + [act.address for act in People("email", seed=1_000 + seed).acts(half)]
     choose.shuffle(asked)
     return asked
 
 
 def _plain_keys(file: Path, addresses: Sequence[str]) -> sqlite3.Connection:
-    """A file with one table that has the addresses as its key, and with as much memory as a mirror has."""
+    """Return a file with one table that has the addresses as its key, and as much memory as a mirror."""
     plain = sqlite3.connect(file, isolation_level=None)
     plain.execute("PRAGMA journal_mode = WAL").fetchall()
     plain.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     plain.execute("CREATE TABLE barred (address TEXT PRIMARY KEY) WITHOUT ROWID")
     plain.execute("BEGIN")
-    # In order, so that the pages are full.
+    # Inserted in order, so that the pages are full.
     plain.executemany("INSERT INTO barred VALUES (?)", ((address,) for address in sorted(set(addresses))))
     plain.execute("COMMIT")
     plain.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -322,7 +324,7 @@ def _parts(addresses: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _bodies(addresses: Sequence[str]) -> list[bytes]:
-    """As the client makes them: each item with the moment when it was read."""
+    """Return the bodies as the client makes them: each item has the time when it was read."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     batches = (addresses[at : at + _BATCH] for at in range(0, len(addresses), _BATCH))
     return [
@@ -346,14 +348,14 @@ def _import_s(statement: str) -> float:
 
 
 def _rates(
-    title: str, count: int, ours_s: Sequence[float], bare_s: Sequence[float], yardstick: str, share: float
+    title: str, count: int, ours_s: Sequence[float], bare_s: Sequence[float], baseline: str, share: float
 ) -> Verdict:
     return Verdict(
         title=title,
         figure=spread([bare / ours for bare, ours in zip(bare_s, ours_s, strict=True)]),
         unit="%",
         target=Target(share, at_least=True),
-        detail=f"{count / spread(ours_s).median:.0f}/s of bare {yardstick} {count / spread(bare_s).median:.0f}/s",
+        detail=f"{count / spread(ours_s).median:.0f}/s of bare {baseline} {count / spread(bare_s).median:.0f}/s",
     )
 
 
@@ -362,4 +364,4 @@ def _ms(seconds: Sequence[float]) -> str:
 
 
 def _each_us(seconds: Sequence[float]) -> str:
-    return f"{spread(seconds).median / _CHECKED_A_TURN * 1e6:.1f} µs"
+    return f"{spread(seconds).median / _CHECKED_PER_ROUND * 1e6:.1f} µs"

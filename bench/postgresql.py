@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own that is as durable as one in use: the tests' cluster with `fsync` on."""
+"""A temporary PostgreSQL that is as durable as in production: the tests' cluster with `fsync` on."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -8,14 +8,14 @@ from pathlib import Path
 from bench.server import BenchError
 from tests.services import postgresql
 
-# Persistent by convention, unlike /tmp, and open to the user that PostgreSQL runs as when root measures.
+# Persistent by convention, unlike /tmp, and accessible to the user that runs PostgreSQL if root measures.
 _DISK = Path("/var/tmp")
 _DURABLE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 
 
 @contextmanager
 def settings() -> Iterator[Mapping[str, str]]:
-    """The settings of Stoplist for an empty database on a cluster that is gone afterwards."""
+    """Yield the settings of Stoplist for an empty database on a cluster that is removed afterwards."""
     try:
         with postgresql.cluster(parent=_DISK, settings=_DURABLE) as cluster:
             yield {

@@ -1,4 +1,4 @@
-"""Stoplist as it is deployed by default: `stoplist serve`, keys from the command line, ceilings raised."""
+"""Stoplist with its defaults: `stoplist serve`, and keys from the command line, with raised ceilings."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import msgspec
 
 from bench import load
 from bench.scripts import Partner, Repeat, client_credentials, read
-from bench.server import HOST, BenchError, Server, acquire, free_port
+from bench.server import HOST, BenchError, Server, free_port, send_once
 
 _PARTNERS = 4
 _TOKENS_A_PARTNER = 512
@@ -21,7 +21,7 @@ _CEILING = "1000000000"
 
 
 class Deployment(msgspec.Struct, frozen=True):
-    """One data folder, and what must be set beside it."""
+    """One data folder and its settings."""
 
     folder: Path
     settings: Mapping[str, str] = {}
@@ -47,7 +47,7 @@ class Deployment(msgspec.Struct, frozen=True):
         return self.folder.with_suffix(".log")
 
     def server(self, *flags: str) -> Server:
-        """`stoplist serve` with metrics on and its log in a file."""
+        """Return a `stoplist serve` with metrics on and its log in a file."""
         port = free_port()
         environ = self._environ() | {"STOPLIST_METRICS_LISTEN": f"{HOST}:{free_port()}"}
         command = [*_stoplist(), "serve", "--host", HOST, "--port", str(port), "--data-dir", str(self.folder)]
@@ -55,7 +55,7 @@ class Deployment(msgspec.Struct, frozen=True):
         return Server(command, port=port, ca=self.ca, folder=self.folder.parent, environ=environ, log=self.log)
 
     def run(self, *arguments: str) -> str:
-        """What a command prints. Raises BenchError with what it complained about."""
+        """Run a command and return its output. Raises BenchError with the text of stderr if it fails."""
         done = subprocess.run(
             [*_stoplist(), *arguments],
             cwd=self.folder.parent,
@@ -68,39 +68,39 @@ class Deployment(msgspec.Struct, frozen=True):
         return done.stdout
 
     def _environ(self) -> dict[str, str]:
-        # What the developer has set for a server of their own must not leak into this one.
+        # Settings of the developer's own server must not leak into this one.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("STOPLIST_")}
         return inherited | dict(self.settings)
 
 
 def make_partners(deployment: Deployment) -> list[Partner]:
-    """Keys with raised ceilings, of one organization. The database must exist."""
+    """Create keys with raised ceilings for one organization. The database must exist."""
     deployment.run("org", "create", "bench", "--name", "Bench", "--default-group", "News", "--json")
     return [_make_key(deployment, "bench", f"Bench {number}") for number in range(_PARTNERS)]
 
 
 def make_partner(deployment: Deployment, slug: str) -> Partner:
-    """A key with raised ceilings, of an organization of its own."""
+    """Create an organization and a key with raised ceilings for it."""
     deployment.run("org", "create", slug, "--name", slug, "--default-group", "News", "--json")
     return _make_key(deployment, slug, slug)
 
 
 def with_tokens(partners: Sequence[Partner], server: Server, count: int = _TOKENS_A_PARTNER) -> list[Partner]:
-    """The same partners, each with `count` access tokens fresh from `server`."""
+    """Return the same partners, each with `count` new access tokens from `server`."""
     return [_with_tokens(partner, server, count) for partner in partners]
 
 
 def bearer_answer(partner: Partner, server: Server) -> tuple[bytes, int]:
-    """The status and the body's size of a bearer-checked request to a path where nothing is."""
-    answer = acquire(read(partner.access_tokens[0]), port=server.port, ca=server.ca)
+    """Return status and body size of a bearer-checked request to a path that does not exist."""
+    answer = send_once(read(partner.access_tokens[0]), port=server.port, ca=server.ca)
     if answer.status != b"404":
         raise BenchError(f"the bearer-checked request was answered {answer.status!r}: {answer.body[:300]!r}")
     return answer.status, len(answer.body)
 
 
 def token_answer_bytes(partner: Partner, server: Server) -> int:
-    """The size of a token response's body."""
-    answer = acquire(client_credentials(partner), port=server.port, ca=server.ca)
+    """Return the body size of a token response."""
+    answer = send_once(client_credentials(partner), port=server.port, ca=server.ca)
     if answer.status != b"200":
         raise BenchError(f"the token request was answered {answer.status!r}: {answer.body[:300]!r}")
     return len(answer.body)
@@ -113,8 +113,8 @@ def _make_key(deployment: Deployment, slug: str, label: str) -> Partner:
     return Partner(client_id=client_id, client_secret=str(made["client_secret"]))
 
 
-class _Collect(Repeat):
-    """Asks for tokens and keeps them."""
+class _TokenCollector(Repeat):
+    """Requests tokens and collects them."""
 
     def __init__(self, partner: Partner, tokens: list[str]) -> None:
         super().__init__([client_credentials(partner)])
@@ -128,15 +128,15 @@ class _Collect(Repeat):
 def _with_tokens(partner: Partner, server: Server, count: int) -> Partner:
     tokens: list[str] = []
     while len(tokens) < count:
-        scripts = [_Collect(partner, tokens) for _ in range(16)]
+        scripts = [_TokenCollector(partner, tokens) for _ in range(16)]
         seen = load.run(scripts, port=server.port, ca=server.ca, warm_up_s=0, duration_s=0.2, server_cpu_s=server.cpu_s)
         if seen.failures or not seen.requests:
-            raise BenchError(f"tokens could not be had: {seen.first_failure}")
+            raise BenchError(f"no tokens could be issued: {seen.first_failure}")
     return msgspec.structs.replace(partner, access_tokens=tuple(tokens[:count]))
 
 
 def _stoplist() -> list[str]:
-    """The command as it was installed beside this Python."""
+    """Return the command that is installed beside this Python."""
     command = shutil.which("stoplist", path=str(Path(sys.executable).parent))
     if command is None:
         raise BenchError("the stoplist command is not installed beside this Python: run `make install`")

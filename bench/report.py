@@ -1,4 +1,4 @@
-"""The outcome for people and for programs: a table, a JSON file, a chart."""
+"""Shows the outcome to people and programs: a table, a JSON file, a chart."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,13 +12,13 @@ from bench import chart, markdown
 from bench.machine import Machine
 from bench.server import BenchError
 from bench.suite import BARE, CLIENT_LEAD, Outcome
-from bench.verdict import PageTime, Verdict, Work, in_short, show, target_words, verdict_word
+from bench.verdict import PageTime, Verdict, Work, format_ratio, in_unit, target_label, verdict_label
 
 _QUIET = 0.2
 
 
 def table(outcome: Outcome, machine: Machine) -> str:
-    """What is printed at the end."""
+    """Return the text that is printed at the end."""
     ciphers = ", ".join(sorted({work.cipher for work in outcome.works.values()}))
     lines = [note(machine), f"TLS: {ciphers}", "", *_work_lines(outcome.works), ""]
     for where, times in outcome.pages.items():
@@ -28,7 +28,7 @@ def table(outcome: Outcome, machine: Machine) -> str:
 
 
 def write(outcome: Outcome, machine: Machine, folder: Path) -> None:
-    """Writes `bench.json`, `bench.md` and `bench.svg` into the folder, which it makes."""
+    """Write `bench.json`, `bench.md` and `bench.svg` into `folder`, which is created if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
     json = msgspec.json.format(msgspec.json.encode(_document(outcome, machine)))
     (folder / "bench.json").write_bytes(json + b"\n")
@@ -37,7 +37,7 @@ def write(outcome: Outcome, machine: Machine, folder: Path) -> None:
 
 
 def keep(outcome: Outcome, machine: Machine, docs: Path) -> None:
-    """Puts the figures into docs/benchmarks.md, and the chart beside it. Raises BenchError if they deserve no trust."""
+    """Put the figures into docs/benchmarks.md, and the chart beside it. Raises BenchError if a warning applies."""
     if warnings := _warnings(outcome):
         raise BenchError(f"not kept: {warnings[0]}")
     page = docs / "benchmarks.md"
@@ -46,7 +46,7 @@ def keep(outcome: Outcome, machine: Machine, docs: Path) -> None:
 
 
 def note(machine: Machine) -> str:
-    """The word on the machine."""
+    """Return the line that describes the machine."""
     return (
         f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}, "
         f"Python {machine.python}, uvicorn {machine.libraries['uvicorn']}; "
@@ -54,8 +54,8 @@ def note(machine: Machine) -> str:
     )
 
 
-def is_right(outcome: Outcome) -> bool:
-    """Whether every target is reached and every answer was the right one."""
+def has_passed(outcome: Outcome) -> bool:
+    """Return whether every target is reached and every answer was right."""
     return all(verdict.is_met for verdict in outcome.verdicts) and not any(
         work.failures for work in outcome.works.values()
     )
@@ -100,8 +100,8 @@ def _page_lines(where: str, times: Sequence[PageTime]) -> list[str]:
 
 
 def _page_line(time: PageTime) -> str:
-    slower = "" if time.slower is None else in_short(time.slower, 2)
-    return f"{time.title:70} {time.many_us.median:7.0f} {slower:>24} {in_short(time.look_ups, 1):>22}"
+    slower = "" if time.slower is None else format_ratio(time.slower, 2)
+    return f"{time.title:70} {time.many_us.median:7.0f} {slower:>24} {format_ratio(time.look_ups, 1):>22}"
 
 
 def _verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
@@ -110,19 +110,19 @@ def _verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
 
 def _verdict_line(verdict: Verdict) -> str:
     figure, unit = verdict.figure, verdict.unit
-    seen = f"{show(figure.median, unit)} ({show(figure.least, unit)}..{show(figure.greatest, unit)})"
-    return f"{verdict_word(verdict):7} {verdict.title:60} {seen:32} {target_words(verdict):11} {verdict.detail}"
+    seen = f"{in_unit(figure.median, unit)} ({in_unit(figure.least, unit)}..{in_unit(figure.greatest, unit)})"
+    return f"{verdict_label(verdict):7} {verdict.title:60} {seen:32} {target_label(verdict):11} {verdict.detail}"
 
 
 def _warnings(outcome: Outcome) -> list[str]:
     lines = [
-        f"WRONG ANSWERS: {title}: {work.failures}, the first: {work.first_failure}"
+        f"WRONG ANSWERS: {title}: {work.failures}, first: {work.first_failure}"
         for title, work in outcome.works.items()
         if work.failures
     ]
     if any(verdict.title == CLIENT_LEAD and not verdict.is_met for verdict in outcome.verdicts):
-        lines.append("THE CLIENT IS TOO SLOW: it may be what was measured, not the server.")
-    # Told by the bare applications: they need no database, whose processes would count as others.
+        lines.append("THE CLIENT IS TOO SLOW: the figures may show its limit, not the server's.")
+    # Measured with the bare applications only: they need no database, whose processes would count as others.
     bare = [work.others_cpu_share.median for title, work in outcome.works.items() if title.endswith(BARE)]
     if bare and (others := median(bare)) > _QUIET:
         lines.append(f"NOT A QUIET MACHINE: other programs used {others:.0%} of a core; do not keep these figures.")

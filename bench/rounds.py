@@ -1,4 +1,4 @@
-"""The rounds: every server at every kind of work, one after the other, again and again in one run."""
+"""The rounds: in each, every server does every kind of work, one after the other."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,15 +12,15 @@ Figures = dict[tuple[str, str], list[Load]]
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how long each piece of work is done."""
+    """How often and for how long each workload runs."""
 
     rounds: int
     duration_s: float
     warm_up_s: float
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """One server at one kind of work: what is done once in each round."""
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """One server and one kind of work, done once in each round."""
 
     work: str
     subject: str
@@ -29,30 +29,32 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     script: Callable[[int], Script]
 
 
-def run(pieces: Iterable[Piece], pace: Pace, *, say: Callable[[str], None], after_round: Callable[[], None]) -> Figures:
-    """The figures of all rounds by (work, subject). Raises BenchError where nothing is answered right."""
-    pieces = tuple(pieces)
-    figures: Figures = {(piece.work, piece.subject): [] for piece in pieces}
-    # A server's first ten thousand answers take up to twice as long as later ones: round 0 does not count.
+def run(
+    workloads: Iterable[Workload], pace: Pace, *, progress: Callable[[str], None], after_round: Callable[[], None]
+) -> Figures:
+    """Return the figures of all rounds by (work, subject). Raises BenchError if no answer of a workload is right."""
+    workloads = tuple(workloads)
+    figures: Figures = {(workload.work, workload.subject): [] for workload in workloads}
+    # A server's first ten thousand answers take up to twice as long as later ones, so round 0 does not count.
     for number in range(pace.rounds + 1):
-        for piece in pieces:
-            seen = _measure(piece, pace)
+        for workload in workloads:
+            seen = _measure(workload, pace)
             if number:
-                figures[piece.work, piece.subject].append(seen)
-            say(f"round {number}/{pace.rounds}  {piece.work:20} {piece.subject:20} {seen.rate:8.0f}/s")
+                figures[workload.work, workload.subject].append(seen)
+            progress(f"round {number}/{pace.rounds}  {workload.work:20} {workload.subject:20} {seen.rate:8.0f}/s")
         after_round()
     return figures
 
 
-def _measure(piece: Piece, pace: Pace) -> Load:
+def _measure(workload: Workload, pace: Pace) -> Load:
     seen = load.run(
-        [piece.script(number) for number in range(piece.connections)],
-        port=piece.server.port,
-        ca=piece.server.ca,
+        [workload.script(number) for number in range(workload.connections)],
+        port=workload.server.port,
+        ca=workload.server.ca,
         warm_up_s=pace.warm_up_s,
         duration_s=pace.duration_s,
-        server_cpu_s=piece.server.cpu_s,
+        server_cpu_s=workload.server.cpu_s,
     )
     if seen.requests <= seen.failures:
-        raise BenchError(f"{piece.subject} failed at {piece.work}: {seen.first_failure or 'no answer at all'}")
+        raise BenchError(f"{workload.subject} failed at {workload.work}: {seen.first_failure or 'no answer at all'}")
     return seen

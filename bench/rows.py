@@ -1,4 +1,4 @@
-"""The table of what is measured: each row's work, its yardstick, and what it must reach."""
+"""The rows of the table on tokens: the work of each, its baseline, and its target."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,7 @@ MIN_CLIENT_LEAD = 1.5
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of work. `product_script` and `bare_script` make the n-th connection's script."""
+    """One kind of work. `product_script` and `bare_script` return the script of the n-th connection."""
 
     key: str
     title: str
@@ -33,7 +33,7 @@ def _partner(partners: Sequence[Partner], number: int) -> Partner:
 
 
 def _reads(partners: Sequence[Partner], number: int) -> list[bytes]:
-    """Each connection presents other tokens than its neighbours, so that the whole index is walked."""
+    """Return requests with different tokens for each connection, so that the whole index is read."""
     connections_a_partner = ROWS[2].connections // len(partners)
     tokens = _partner(partners, number).access_tokens[number // len(partners) :: connections_a_partner]
     return [read(token) for token in tokens]

@@ -1,4 +1,4 @@
-"""Made-up people: addresses, the batches that opt them out, and the rows that such batches become."""
+"""Made-up people: their addresses, batches of their opt-outs, and the rows of such batches."""
 
 import random
 import string
@@ -11,10 +11,10 @@ _LETTERS = string.ascii_lowercase + string.digits
 _FIRST_MS = 1_750_000_000_000
 _SPAN_MS = 10_000_000_000
 _DOMAINS = tuple(f"{name}{number}.example" for name in ("mail", "post", "inbox", "letters") for number in range(250))
-# Numbers of these beginnings have nine digits more: a stride that has no divisor in common with their count visits
-# each of them once, in no order to speak of.
-_BEGINNINGS = ("+447", "+4915", "+12")
-_NUMBERS, _STRIDE, _A_SEED, _SEEDS = 10**9, 618_033_989, 10_000_000, 97
+# Numbers with these prefixes have nine more digits. The stride has no divisor in common with their count, so it visits
+# each number once, in a scattered order.
+_PREFIXES = ("+447", "+4915", "+12")
+_NUMBERS, _STRIDE, _PEOPLE_PER_SEED, _SEEDS = 10**9, 618_033_989, 10_000_000, 97
 
 Row = tuple[int, str, int, str, int, str, str, str | None, int, int, str, int, int]
 INSERT_ROW = "INSERT INTO unsubscribes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -32,15 +32,15 @@ class Act(msgspec.Struct, frozen=True):
 
 
 class People:
-    """An endless supply of people; the same seed gives the same ones."""
+    """An endless supply of people; the same seed gives the same people."""
 
     def __init__(self, channel: str, seed: int) -> None:
         self._channel = channel
         self._random = random.Random(seed)  # noqa: S311 - addresses are no secret here
-        self._next = seed % _SEEDS * _A_SEED
+        self._next = seed % _SEEDS * _PEOPLE_PER_SEED
 
     def acts(self, count: int) -> list[Act]:
-        """Opt-outs of that many people."""
+        """Return opt-outs of `count` new people."""
         address = self._email if self._channel == "email" else self._number
         return [Act(address(), _FIRST_MS + self._random.randrange(_SPAN_MS)) for _ in range(count)]
 
@@ -49,17 +49,17 @@ class People:
 
     def _number(self) -> str:
         self._next += 1
-        return f"{_BEGINNINGS[self._next % 3]}{self._next * _STRIDE % _NUMBERS:09}"
+        return f"{_PREFIXES[self._next % 3]}{self._next * _STRIDE % _NUMBERS:09}"
 
 
 def batch_body(acts: Sequence[Act]) -> bytes:
-    """The JSON of a submission."""
+    """Return the JSON of a submission."""
     items = [{"address": act.address, "occurred_at": _text(act.occurred_ms)} for act in acts]
     return msgspec.json.encode({"items": items})
 
 
 def rows(acts: Sequence[Act], *, feed_id: int, after: int) -> list[Row]:
-    """What the acts become in the table, numbered from `after` on; other columns as the product fills them."""
+    """Return the rows of the acts, numbered from `after` on, with the columns as the product fills them."""
     recorded_ms = _FIRST_MS + _SPAN_MS
     return [
         (

@@ -1,4 +1,4 @@
-"""Scale-out: PostgreSQL and Valkey against bare handlers with the same round trips, workers, hot feeds, the limiter."""
+"""Scale-out on PostgreSQL and Valkey: bare handlers with the same round trips, workers, hot feeds, the limiter."""
 
 import asyncio
 import os
@@ -15,10 +15,10 @@ import uvloop
 from bench import cpu_costs, postgresql, product, rounds
 from bench.load import Load, run
 from bench.product import Deployment
-from bench.rounds import Pace, Piece
+from bench.rounds import Pace, Workload
 from bench.sample_people import People, batch_body
 from bench.scripts import Partner, RefreshChain, Repeat, client_credentials, get, post
-from bench.server import BenchError, Server, acquire, free_port
+from bench.server import BenchError, Server, free_port, send_once
 from bench.verdict import Target, Verdict, round_ratios, spread
 from stoplist.clock import Clock
 from stoplist.limits.shared import SharedLimiter
@@ -33,11 +33,11 @@ _PATH = "/api/v1/unsubscribe/email"
 _CHANNELS = ("email", "sms", "phone")
 _ONE, _TWO, _BARE = "1 worker", "2 workers", "bare handler"
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class _Stores(msgspec.Struct, frozen=True):
-    """Where the two stores are."""
+    """The addresses of the two stores."""
 
     settings: dict[str, str]
 
@@ -50,8 +50,8 @@ class _Stores(msgspec.Struct, frozen=True):
         return self.settings["STOPLIST_LIMITS_URL"]
 
 
-def measure(pace: Pace, scratch: Path, say: Say) -> list[Verdict]:
-    """The verdicts on a deployment on PostgreSQL and Valkey, both of our own."""
+def measure(pace: Pace, scratch: Path, progress: Progress) -> list[Verdict]:
+    """Return the verdicts on a deployment on a temporary PostgreSQL and Valkey."""
     with ExitStack() as running:
         stores = _open_stores(running)
         deployment = Deployment(scratch / "scale", stores.settings)
@@ -60,10 +60,10 @@ def measure(pace: Pace, scratch: Path, say: Say) -> list[Verdict]:
         with deployment.server() as server:
             partners = product.with_tokens(product.make_partners(deployment), server)
         return [
-            *_against_bare(pace, deployment, partners, stores, say),
-            *_costs(deployment, partners, stores, say),
-            *_hot_feeds(pace, deployment, say),
-            *_limiter(pace, stores, say),
+            *_against_bare(pace, deployment, partners, stores, progress),
+            *_costs(deployment, partners, stores, progress),
+            *_hot_feeds(pace, deployment, progress),
+            *_limiter(pace, stores, progress),
         ]
 
 
@@ -77,7 +77,7 @@ def _open_stores(running: ExitStack) -> _Stores:
 
 
 def _against_bare(
-    pace: Pace, deployment: Deployment, partners: list[Partner], stores: _Stores, say: Say
+    pace: Pace, deployment: Deployment, partners: list[Partner], stores: _Stores, progress: Progress
 ) -> Iterator[Verdict]:
     with ExitStack() as running:
         servers = {
@@ -86,14 +86,14 @@ def _against_bare(
         }
         look_ups = _look_ups(partners)
         sizes = [
-            len(acquire(request, port=servers[_ONE].port, ca=servers[_ONE].ca).body)
+            len(send_once(request, port=servers[_ONE].port, ca=servers[_ONE].ca).body)
             for request in (look_ups[0][0], client_credentials(partners[0]))
         ]
         servers[_BARE] = running.enter_context(_bare_server(deployment, stores, *sizes))
-        seen = rounds.run(_pieces(partners, look_ups, servers), pace, say=say, after_round=lambda: None)
+        seen = rounds.run(_workloads(partners, look_ups, servers), pace, progress=progress, after_round=lambda: None)
     for loads in seen.values():
         if failures := [one.first_failure for one in loads if one.failures]:
-            raise BenchError(f"a request was answered wrongly: {failures[0]}")
+            raise BenchError(f"a request got a wrong answer: {failures[0]}")
     for work, share in (("look-up", 0.6), ("client_credentials", 0.7), ("refresh chain", 0.7)):
         yield Verdict(
             title=f"{work} (PostgreSQL and Valkey)",
@@ -105,14 +105,14 @@ def _against_bare(
         yield _more_workers(work, seen[work, _ONE], seen[work, _TWO])
 
 
-def _costs(deployment: Deployment, partners: list[Partner], stores: _Stores, say: Say) -> list[Verdict]:
+def _costs(deployment: Deployment, partners: list[Partner], stores: _Stores, progress: Progress) -> list[Verdict]:
     with deployment.server() as server:
         meter = cpu_costs.Meter(server, database_url=stores.database_url, limits_url=stores.limits_url)
-        return list(cpu_costs.measure(meter, server, partners, _look_ups(partners), say))
+        return list(cpu_costs.measure(meter, server, partners, _look_ups(partners), progress))
 
 
 def _more_workers(work: str, one: Sequence[Load], two: Sequence[Load]) -> Verdict:
-    """Processor time decides: the rate depends on what client and database leave of the cores."""
+    """Compare processor times, because the rate depends on the cores that client and database leave free."""
     return Verdict(
         title=f"{work}: server time a request with 2 workers against 1",
         figure=spread([more.server_cpu_us / less.server_cpu_us for more, less in zip(two, one, strict=True)]),
@@ -123,7 +123,7 @@ def _more_workers(work: str, one: Sequence[Load], two: Sequence[Load]) -> Verdic
 
 
 def _look_ups(partners: Sequence[Partner]) -> list[list[bytes]]:
-    """For each connection look-ups of its own, with tokens of its own."""
+    """Return the look-ups of each connection, with different addresses and tokens."""
     people = People("email", seed=3)
     return [
         [
@@ -134,7 +134,9 @@ def _look_ups(partners: Sequence[Partner]) -> list[list[bytes]]:
     ]
 
 
-def _pieces(partners: Sequence[Partner], look_ups: list[list[bytes]], servers: dict[str, Server]) -> Iterator[Piece]:
+def _workloads(
+    partners: Sequence[Partner], look_ups: list[list[bytes]], servers: dict[str, Server]
+) -> Iterator[Workload]:
     scripts: dict[str, Callable[[int], Repeat | RefreshChain]] = {
         "look-up": lambda number: Repeat(look_ups[number]),
         "client_credentials": lambda number: Repeat([client_credentials(partners[number % len(partners)])]),
@@ -142,7 +144,7 @@ def _pieces(partners: Sequence[Partner], look_ups: list[list[bytes]], servers: d
     }
     for work, script in scripts.items():
         for subject, server in servers.items():
-            yield Piece(work=work, subject=subject, server=server, connections=_CONNECTIONS, script=script)
+            yield Workload(work=work, subject=subject, server=server, connections=_CONNECTIONS, script=script)
 
 
 def _bare_server(deployment: Deployment, stores: _Stores, body_bytes: int, token_bytes: int) -> Server:
@@ -155,16 +157,16 @@ def _bare_server(deployment: Deployment, stores: _Stores, body_bytes: int, token
     return Server(command, port=port, ca=deployment.ca, folder=_REPOSITORY, environ=environ, log=log)
 
 
-def _hot_feeds(pace: Pace, deployment: Deployment, say: Say) -> Iterator[Verdict]:
-    """The same batches by the same number of writers: all into one feed, and each into one of its own."""
+def _hot_feeds(pace: Pace, deployment: Deployment, progress: Progress) -> Iterator[Verdict]:
+    """Yield the verdicts on the same batches by the same writers: all into one feed, and each into its own."""
     one_s: list[Load] = []
     many_s: list[Load] = []
     with deployment.server() as server:
         feeds = list(_feeds(deployment, server, _WRITERS))
         for number in range(pace.rounds):
-            for kept, chosen in ((one_s, feeds[:1] * _WRITERS), (many_s, feeds)):
-                kept.append(_written(server, chosen, seed=number * 1_000 + len(many_s)))
-            say(
+            for loads, targets in ((one_s, feeds[:1] * _WRITERS), (many_s, feeds)):
+                loads.append(_write_load(server, targets, seed=number * 1_000 + len(many_s)))
+            progress(
                 f"round {number + 1}/{pace.rounds}  {_WRITERS} writers: "
                 f"one feed {_rate(one_s)}, each its own {_rate(many_s)}"
             )
@@ -186,7 +188,7 @@ def _hot_feeds(pace: Pace, deployment: Deployment, say: Say) -> Iterator[Verdict
 
 
 def _feeds(deployment: Deployment, server: Server, count: int) -> Iterator[tuple[str, str]]:
-    """Channel and access token of that many feeds."""
+    """Yield the channel and access token of `count` feeds."""
     for number in range(-(-count // len(_CHANNELS))):
         partner = product.make_partner(deployment, f"feed-{number}")
         token = product.with_tokens([partner], server, count=1)[0].access_tokens[0]
@@ -194,7 +196,7 @@ def _feeds(deployment: Deployment, server: Server, count: int) -> Iterator[tuple
             yield channel, token
 
 
-def _written(server: Server, feeds: Sequence[tuple[str, str]], *, seed: int) -> Load:
+def _write_load(server: Server, feeds: Sequence[tuple[str, str]], *, seed: int) -> Load:
     scripts = []
     for number, (channel, token) in enumerate(feeds):
         people = People(channel, seed=seed + number)
@@ -208,13 +210,15 @@ def _written(server: Server, feeds: Sequence[tuple[str, str]], *, seed: int) -> 
     return seen
 
 
-def _limiter(pace: Pace, stores: _Stores, say: Say) -> Iterator[Verdict]:
-    """Decisions of the limiter against bare calls of its script, through the same client."""
-    say("asking the limiter, and its script alone")
-    for askers in (1, _CONNECTIONS):
-        shared, bare = zip(*(uvloop.run(_asked(stores.limits_url, askers)) for _ in range(pace.rounds)), strict=True)
+def _limiter(pace: Pace, stores: _Stores, progress: Progress) -> Iterator[Verdict]:
+    """Yield the verdicts on decisions of the limiter, against bare calls of its script through the same client."""
+    progress("asking the limiter, and its script alone")
+    for concurrency in (1, _CONNECTIONS):
+        shared, bare = zip(
+            *(uvloop.run(_time_limiter(stores.limits_url, concurrency)) for _ in range(pace.rounds)), strict=True
+        )
         yield Verdict(
-            title=f"limiter at Valkey, {askers} asked at once",
+            title=f"limiter at Valkey, {concurrency} asked at once",
             figure=spread([theirs_s / ours_s for ours_s, theirs_s in zip(shared, bare, strict=True)]),
             unit="%",
             target=Target(0.8, at_least=True),
@@ -222,32 +226,32 @@ def _limiter(pace: Pace, stores: _Stores, say: Say) -> Iterator[Verdict]:
         )
 
 
-async def _asked(url: str, askers: int) -> tuple[float, float]:
-    """The seconds for as many decisions as bare calls."""
+async def _time_limiter(url: str, concurrency: int) -> tuple[float, float]:
+    """Return the seconds of `_CALLS` decisions and of as many bare calls."""
     limiter = SharedLimiter(LimitStore.at(url), Clock())
     await limiter.open()
     client = redis.Redis.from_url(url)
     sha = await client.script_load(SCRIPT)
 
     async def decide() -> None:
-        for _ in range(_CALLS // askers):
+        for _ in range(_CALLS // concurrency):
             await limiter.api("svc_ci_limited", limit=10**9)
 
     async def call() -> None:
-        for _ in range(_CALLS // askers):
+        for _ in range(_CALLS // concurrency):
             await client.evalsha(sha, 1, "stoplist:api:{svc_ci_bare}", 10**9, 1)
 
     try:
-        return await _took_s(decide, askers), await _took_s(call, askers)
+        return await _elapsed_s(decide, concurrency), await _elapsed_s(call, concurrency)
     finally:
         await client.flushdb()
         await client.aclose()
         await limiter.close()
 
 
-async def _took_s(work: Callable[[], Awaitable[None]], askers: int) -> float:
+async def _elapsed_s(work: Callable[[], Awaitable[None]], concurrency: int) -> float:
     begun_s = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(askers)))
+    await asyncio.gather(*(work() for _ in range(concurrency)))
     return time.perf_counter() - begun_s
 
 

@@ -1,4 +1,4 @@
-"""What the load client says: one script for each kind of work, its requests made beforehand."""
+"""The requests of the load client: one script for each kind of work, prepared beforehand."""
 
 import base64
 import itertools
@@ -8,11 +8,11 @@ import msgspec
 
 TOKEN_CHARS = 56
 _NO_TOKEN = b"x" * TOKEN_CHARS
-_MARK = b'"refresh_token":"'
+_REFRESH_TOKEN_KEY = b'"refresh_token":"'
 
 
 class Partner(msgspec.Struct, frozen=True):
-    """One key of the product's, and access tokens that were issued to it."""
+    """One key, and access tokens that were issued to it."""
 
     client_id: str
     client_secret: str
@@ -34,41 +34,41 @@ class Repeat:
 
 
 class RefreshChain:
-    """Begins with `client_credentials`, then presents the refresh token of each answer for the next."""
+    """Begins with `client_credentials`, then sends the refresh token of each answer."""
 
     status = b"200"
 
     def __init__(self, partner: Partner) -> None:
-        self._beginning = client_credentials(partner)
+        self._first_request = client_credentials(partner)
 
     def first(self) -> bytes:
-        return self._beginning
+        return self._first_request
 
     def next(self, body: bytes) -> bytes:
-        at = body.find(_MARK) + len(_MARK)
-        if at < len(_MARK):
-            return self._beginning
+        at = body.find(_REFRESH_TOKEN_KEY) + len(_REFRESH_TOKEN_KEY)
+        if at < len(_REFRESH_TOKEN_KEY):
+            return self._first_request
         return refresh(body[at : at + TOKEN_CHARS])
 
 
 def client_credentials(partner: Partner) -> bytes:
-    """A token request with HTTP Basic."""
+    """Return a token request with HTTP Basic."""
     basic = base64.b64encode(f"{partner.client_id}:{partner.client_secret}".encode())
     return _form(b"grant_type=client_credentials", b"Authorization: Basic " + basic + b"\r\n")
 
 
 def refresh(token: bytes = _NO_TOKEN) -> bytes:
-    """A refresh with no credentials; without a token one of the same size, for whom it is all the same."""
+    """Return a refresh without credentials; by default with a placeholder, for servers that do not check it."""
     return _form(b"grant_type=refresh_token&refresh_token=" + token)
 
 
 def read(access_token: str) -> bytes:
-    """A request of the API at a path where nothing is: what it costs to be let in, and no more."""
+    """Return a request to a path of the API that does not exist, which costs no more than the bearer check."""
     return get("/api/v1/nothing", access_token)
 
 
 def get(target: str, access_token: str) -> bytes:
-    """A `GET` of the API with a bearer token."""
+    """Return a `GET` of the API with a bearer token."""
     return (
         b"GET " + target.encode() + b" HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
         b"Authorization: Bearer " + access_token.encode() + b"\r\n\r\n"
@@ -76,7 +76,7 @@ def get(target: str, access_token: str) -> bytes:
 
 
 def post(target: str, access_token: str, body: bytes) -> bytes:
-    """A `POST` of JSON with a bearer token; the answer without its items."""
+    """Return a `POST` of JSON with a bearer token, for an answer without items."""
     return (
         b"POST " + target.encode() + b" HTTP/1.1\r\nHost: localhost\r\nPrefer: return=minimal\r\n"
         b"Authorization: Bearer " + access_token.encode() + b"\r\n"
@@ -85,14 +85,14 @@ def post(target: str, access_token: str, body: bytes) -> bytes:
 
 
 def page(target: str, cookie: str) -> bytes:
-    """A `GET` by a browser that is signed in."""
-    return _visit("GET", target, cookie) + b"\r\n"
+    """Return a `GET` by a signed-in browser."""
+    return _browser_head("GET", target, cookie) + b"\r\n"
 
 
 def form(target: str, cookie: str, fields: bytes) -> bytes:
-    """A form that such a browser sends from a page of ours."""
+    """Return a form that a signed-in browser sends from one of our pages."""
     return (
-        _visit("POST", target, cookie)
+        _browser_head("POST", target, cookie)
         + b"Sec-Fetch-Site: same-origin\r\n"
         + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n" % len(fields)
         + fields
@@ -100,7 +100,7 @@ def form(target: str, cookie: str, fields: bytes) -> bytes:
 
 
 def health() -> bytes:
-    """A request that a server answers as soon as it is up."""
+    """Return a request that a server answers as soon as it is up."""
     return b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -113,7 +113,7 @@ def _form(fields: bytes, header: bytes = b"") -> bytes:
     )
 
 
-def _visit(method: str, target: str, cookie: str) -> bytes:
+def _browser_head(method: str, target: str, cookie: str) -> bytes:
     return (
         f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n"
         f"User-Agent: Mozilla/5.0 (bench)\r\nCookie: {cookie}\r\n"

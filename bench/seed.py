@@ -1,7 +1,7 @@
-"""A SQLite file with as many live tokens as a busy deployment has, written by SQL: to issue them takes long.
+"""Fills a SQLite file with as many live tokens as a busy deployment has, by SQL, because issuing them takes long.
 
-The rows are what the product itself writes, with random bytes for hashes: nobody knows their tokens, and each
-index is as large and as unordered as it would be.
+The rows are the ones that the product writes, with random bytes as hashes: nobody knows their tokens, and each
+index is as large and as unordered as in production.
 """
 
 import os
@@ -15,7 +15,7 @@ _CLIENTS = 1_000
 _ISSUED_WITHIN_S = 60
 _ACCESS_TTL_S = 900
 _REFRESH_TTL_S = 2_592_000
-_BITE = 100_000
+_CHUNK_ROWS = 100_000
 
 _INSERT_CLIENT = """
 INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
@@ -29,20 +29,20 @@ VALUES (?, 1, ?, ?, ?, ?)
 
 
 def fill(file: Path, token_pairs: int) -> int:
-    """Adds live pairs until there are `token_pairs`; the highest pair_id then. No server may be running."""
+    """Add live pairs until there are `token_pairs`, and return the highest pair_id. No server may be running."""
     with closing(sqlite3.connect(file)) as connection:
-        # Durable at the end, by the sync below; a crash half-way only means to begin again.
+        # The sync below makes the file durable; after a crash the benchmark starts again anyway.
         connection.executescript("PRAGMA synchronous = OFF; PRAGMA cache_size = -400000;")
         _fill(connection, token_pairs)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         highest: int = connection.execute("SELECT max(pair_id) FROM token_pairs").fetchone()[0]
-    # Else the system writes the new file back during the measurement.
+    # Otherwise the system writes the new file back during the measurement.
     os.sync()
     return highest
 
 
 def trim(file: Path, highest_pair_id: int) -> None:
-    """Takes away the pairs issued since the file was filled, so that few stay few. A server may run on it."""
+    """Delete the pairs issued since the file was filled, to keep their number. A server may be running."""
     with closing(sqlite3.connect(file, timeout=10)) as connection, connection:
         connection.execute("DELETE FROM token_pairs WHERE pair_id > ?", (highest_pair_id,))
 
@@ -55,8 +55,8 @@ def _fill(connection: sqlite3.Connection, token_pairs: int) -> None:
     missing = token_pairs - int(connection.execute("SELECT count(*) FROM token_pairs").fetchone()[0])
     while missing > 0:
         with connection:
-            connection.executemany(_INSERT_PAIR, _pairs(clients, min(missing, _BITE), now_ms))
-        missing -= _BITE
+            connection.executemany(_INSERT_PAIR, _pairs(clients, min(missing, _CHUNK_ROWS), now_ms))
+        missing -= _CHUNK_ROWS
 
 
 def _pairs(clients: list[str], count: int, now_ms: int) -> Iterator[tuple[str, bytes, bytes, int, int]]:

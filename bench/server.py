@@ -1,4 +1,4 @@
-"""A server as a process of its own: started, timed, watched and stopped."""
+"""A server in a process of its own: starts, times, watches and stops it."""
 
 import socket
 import ssl
@@ -20,18 +20,18 @@ _START_TIMEOUT_S = 30.0
 
 
 class BenchError(Exception):
-    """The measurement cannot go on; the text says why."""
+    """The measurement cannot continue; the text says why."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a single request got."""
+    """The answer to a single request."""
 
     status: bytes
     body: bytes
 
 
 class Server:
-    """One server process; as a context manager it runs for as long as the block does."""
+    """One server process, which runs inside its `with` block."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Server:
         self._stop()
 
     def cpu_s(self) -> float:
-        """Processor time used so far, by all threads and child processes."""
+        """Return the processor time used so far by all threads and child processes."""
         return sum(sum(process.cpu_times()[:2]) for process in self._processes())
 
     def rss_bytes(self) -> int:
-        """Memory held now, child processes included."""
+        """Return the resident memory, including child processes."""
         return sum(int(process.memory_info().rss) for process in self._processes())
 
     def _processes(self) -> list[psutil.Process]:
@@ -89,7 +89,7 @@ class Server:
             if self._popen.poll() is not None:
                 raise BenchError(f"{self._command[0]} stopped at once:\n{self._log_tail()}")
             try:
-                acquire(health(), port=self.port, ca=self.ca)
+                send_once(health(), port=self.port, ca=self.ca)
             except ConnectionError:
                 time.sleep(0.001)
             else:
@@ -108,11 +108,11 @@ class Server:
             self._popen.wait()
 
 
-def acquire(request: bytes, *, port: int, ca: Path) -> Answer:
-    """The answer to one request on a connection of its own. Raises ConnectionError while nobody listens."""
+def send_once(request: bytes, *, port: int, ca: Path) -> Answer:
+    """Return the answer to one request on a new connection. Raises ConnectionError while nothing listens."""
     with (
         socket.create_connection((HOST, port), timeout=10) as plain,
-        # The authority is read only now: on its first start a server makes it before it listens.
+        # Read the authority only now: on its first start, a server creates it before it listens.
         ssl.create_default_context(cafile=ca).wrap_socket(plain, server_hostname="localhost") as connection,
     ):
         connection.sendall(request)
@@ -120,7 +120,7 @@ def acquire(request: bytes, *, port: int, ca: Path) -> Answer:
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
+    """Return a port that nothing listens on now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The whole measurement: prepares the servers, runs the rounds, hands back verdicts and their figures."""
+"""The whole measurement: prepare the servers, run the rounds, return the verdicts and their figures."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ import msgspec
 from bench import copying, feed, pages, partner, postgresql, product, rounds, scale, seed
 from bench.feed import Scale
 from bench.product import Deployment
-from bench.rounds import Figures, Pace, Piece
+from bench.rounds import Figures, Pace, Workload
 from bench.rows import (
     FEW_TOKENS,
     MANY_TOKENS,
@@ -26,18 +26,18 @@ from bench.rows import (
 )
 from bench.scripts import Partner, Repeat, read
 from bench.server import Server, free_port
-from bench.verdict import PageTime, Spread, Target, Verdict, Work, round_ratios, spread, sum_up
+from bench.verdict import PageTime, Spread, Target, Verdict, Work, round_ratios, spread, summarize
 
 BARE, FEW, MANY, POSTGRESQL = "bare", "stoplist", "stoplist, 1M tokens", "stoplist on PostgreSQL"
 PLAIN = "bare ASGI"
 CLIENT_LEAD = "client on bare ASGI / best row of Stoplist"
 _REPOSITORY = Path(__file__).parent.parent
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is measured, and how thoroughly."""
+    """The parts to measure, and how thoroughly."""
 
     pace: Pace
     starts: int
@@ -54,15 +54,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdicts; by title what each server did at each kind of work; and by database what each page costs."""
+    """The verdicts, the figures of each kind of work by title, and the cost of each page by database."""
 
     verdicts: list[Verdict]
     works: dict[str, Work]
     pages: dict[str, list[PageTime]] = {}
 
 
-class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """A deployment with its partners, and what its answers look like: the bare ones are of the same size."""
+class PreparedDeployment(msgspec.Struct, frozen=True, kw_only=True):
+    """A deployment with its partners, and the sizes of its answers, which the bare applications imitate."""
 
     deployment: Deployment
     partners: list[Partner]
@@ -70,25 +70,25 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: dict[str, int]
 
 
-def run(options: Options, scratch: Path, say: Say) -> Outcome:
-    """Measures what `options` asks for, in folders below `scratch`. Raises BenchError when that cannot be."""
+def run(options: Options, scratch: Path, progress: Progress) -> Outcome:
+    """Measure the parts that `options` selects, in folders below `scratch`. Raises BenchError if that is impossible."""
     outcomes = []
     if options.with_sqlite and options.with_tokens:
-        outcomes.append(_on_sqlite(options, scratch, say))
+        outcomes.append(_on_sqlite(options, scratch, progress))
     if options.with_sqlite and options.with_opt_outs:
-        outcomes.append(Outcome(verdicts=feed.on_sqlite(options.scale, scratch, say), works={}))
+        outcomes.append(Outcome(verdicts=feed.on_sqlite(options.scale, scratch, progress), works={}))
     if options.with_postgresql and options.with_tokens:
-        outcomes.append(_on_postgresql(options, scratch, say))
+        outcomes.append(_on_postgresql(options, scratch, progress))
     if options.with_postgresql and options.with_opt_outs:
-        outcomes.append(Outcome(verdicts=feed.on_postgresql(options.scale, scratch, say), works={}))
+        outcomes.append(Outcome(verdicts=feed.on_postgresql(options.scale, scratch, progress), works={}))
     if options.with_postgresql and options.with_scale:
-        verdicts = scale.measure(options.pace, scratch, say)
-        verdicts += copying.measure(options.scale.records, options.copies, scratch, say)
+        verdicts = scale.measure(options.pace, scratch, progress)
+        verdicts += copying.measure(options.scale.records, options.copies, scratch, progress)
         outcomes.append(Outcome(verdicts=verdicts, works={}))
     if options.with_pages:
-        outcomes += _pages_on_both(options, scratch, say)
+        outcomes += _pages_on_both(options, scratch, progress)
     if options.with_sqlite and options.with_partner:
-        verdicts = list(partner.measure(options.scale.records, options.pace.rounds, scratch, say))
+        verdicts = list(partner.measure(options.scale.records, options.pace.rounds, scratch, progress))
         outcomes.append(Outcome(verdicts=verdicts, works={}))
     return Outcome(
         verdicts=[verdict for outcome in outcomes for verdict in outcome.verdicts],
@@ -97,23 +97,23 @@ def run(options: Options, scratch: Path, say: Say) -> Outcome:
     )
 
 
-def _pages_on_both(options: Options, scratch: Path, say: Say) -> Iterator[Outcome]:
-    pasts = pages.Pasts(scratch, options.scale.records, say)
+def _pages_on_both(options: Options, scratch: Path, progress: Progress) -> Iterator[Outcome]:
+    datasets = pages.Datasets(scratch, options.scale.records, progress)
     if options.with_sqlite:
-        seen = pages.on_sqlite(options.pace, pasts, say)
+        seen = pages.on_sqlite(options.pace, datasets, progress)
         yield Outcome(verdicts=seen.verdicts, works={}, pages={"SQLite": seen.pages})
     if options.with_postgresql:
-        seen = pages.on_postgresql(options.pace, pasts, say)
+        seen = pages.on_postgresql(options.pace, datasets, progress)
         yield Outcome(verdicts=seen.verdicts, works={}, pages={"PostgreSQL": seen.pages})
 
 
-def _on_sqlite(options: Options, scratch: Path, say: Say) -> Outcome:
-    say("preparing a deployment on SQLite")
+def _on_sqlite(options: Options, scratch: Path, progress: Progress) -> Outcome:
+    progress("preparing a deployment on SQLite")
     few = _prepare(Deployment(scratch / "few"))
-    starts = _start_ratio(few, options.starts, say)
+    starts = _start_ratio(few, options.starts, progress)
     many = Deployment(scratch / "many")
     shutil.copytree(few.deployment.folder, many.folder)
-    say(f"writing {FEW_TOKENS} and {MANY_TOKENS} live token pairs")
+    progress(f"writing {FEW_TOKENS} and {MANY_TOKENS} live token pairs")
     few_highest = seed.fill(few.deployment.database, FEW_TOKENS)
     seed.fill(many.database, MANY_TOKENS)
     with ExitStack() as running:
@@ -123,9 +123,9 @@ def _on_sqlite(options: Options, scratch: Path, say: Say) -> Outcome:
             MANY: running.enter_context(many.server()),
         }
         figures = rounds.run(
-            [*_plain_piece(few, bare), *_pieces(options.rows, few, bare, servers)],
+            [*_plain_workload(few, bare), *_workloads(options.rows, few, bare, servers)],
             options.pace,
-            say=say,
+            progress=progress,
             after_round=lambda: seed.trim(few.deployment.database, few_highest),
         )
         memory_mib = spread([server.rss_bytes() / 2**20 for server in servers.values()])
@@ -139,8 +139,8 @@ def _on_sqlite(options: Options, scratch: Path, say: Say) -> Outcome:
     return Outcome(verdicts=verdicts, works=_works(figures, ""))
 
 
-def _on_postgresql(options: Options, scratch: Path, say: Say) -> Outcome:
-    say("preparing a deployment on PostgreSQL")
+def _on_postgresql(options: Options, scratch: Path, progress: Progress) -> Outcome:
+    progress("preparing a deployment on PostgreSQL")
     with ExitStack() as running:
         settings = running.enter_context(postgresql.settings())
         deployment = Deployment(scratch / "postgresql", settings)
@@ -150,22 +150,22 @@ def _on_postgresql(options: Options, scratch: Path, say: Say) -> Outcome:
         bare = _start_bare(running, prepared)
         server = running.enter_context(deployment.server())
         figures = rounds.run(
-            _pieces(options.rows, prepared, bare, {POSTGRESQL: server}),
+            _workloads(options.rows, prepared, bare, {POSTGRESQL: server}),
             options.pace,
-            say=say,
+            progress=progress,
             after_round=lambda: None,
         )
     verdicts = [_share(row, figures, POSTGRESQL, None) for row in options.rows]
     return Outcome(verdicts=verdicts, works=_works(figures, "PostgreSQL rounds: "))
 
 
-def _prepare(deployment: Deployment) -> Prepared:
+def _prepare(deployment: Deployment) -> PreparedDeployment:
     deployment.folder.mkdir(exist_ok=True)
     with deployment.server() as server:
         partners = product.with_tokens(product.make_partners(deployment), server)
         token_bytes = product.token_answer_bytes(partners[0], server)
         bearer_status, bearer_bytes = product.bearer_answer(partners[0], server)
-    return Prepared(
+    return PreparedDeployment(
         deployment=deployment,
         partners=partners,
         bearer_status=bearer_status,
@@ -173,7 +173,7 @@ def _prepare(deployment: Deployment) -> Prepared:
     )
 
 
-def _bare_server(app: str, prepared: Prepared) -> Server:
+def _bare_server(app: str, prepared: PreparedDeployment) -> Server:
     port = free_port()
     deployment = prepared.deployment
     command = [sys.executable, "-m", "bench.bare", app, "--port", str(port)]
@@ -183,27 +183,29 @@ def _bare_server(app: str, prepared: Prepared) -> Server:
     return Server(command, port=port, ca=deployment.ca, folder=_REPOSITORY, environ=os.environ, log=log)
 
 
-def _start_bare(running: ExitStack, prepared: Prepared) -> dict[str, Server]:
+def _start_bare(running: ExitStack, prepared: PreparedDeployment) -> dict[str, Server]:
     return {app: running.enter_context(_bare_server(app, prepared)) for app in prepared.body_bytes}
 
 
-def _plain_piece(prepared: Prepared, bare: dict[str, Server]) -> Iterator[Piece]:
-    """The most that this client gets out of this uvicorn: proof that it is not itself what is measured."""
+def _plain_workload(prepared: PreparedDeployment, bare: dict[str, Server]) -> Iterator[Workload]:
+    """Yield the fastest possible work, which shows that the client is not the limit that is measured."""
     request = read(prepared.partners[0].access_tokens[0])
-    yield Piece(work=PLAIN, subject=BARE, server=bare["asgi"], connections=32, script=lambda number: Repeat([request]))
+    yield Workload(
+        work=PLAIN, subject=BARE, server=bare["asgi"], connections=32, script=lambda number: Repeat([request])
+    )
 
 
-def _pieces(
-    rows: Sequence[Row], prepared: Prepared, bare: dict[str, Server], servers: dict[str, Server]
-) -> Iterator[Piece]:
+def _workloads(
+    rows: Sequence[Row], prepared: PreparedDeployment, bare: dict[str, Server], servers: dict[str, Server]
+) -> Iterator[Workload]:
     for row in rows:
-        yield _bare_piece(row, prepared, bare[row.bare_app])
+        yield _bare_workload(row, prepared, bare[row.bare_app])
         for subject, server in servers.items():
-            yield _product_piece(row, prepared, subject, server)
+            yield _product_workload(row, prepared, subject, server)
 
 
-def _bare_piece(row: Row, prepared: Prepared, server: Server) -> Piece:
-    return Piece(
+def _bare_workload(row: Row, prepared: PreparedDeployment, server: Server) -> Workload:
+    return Workload(
         work=row.key,
         subject=BARE,
         server=server,
@@ -212,8 +214,8 @@ def _bare_piece(row: Row, prepared: Prepared, server: Server) -> Piece:
     )
 
 
-def _product_piece(row: Row, prepared: Prepared, subject: str, server: Server) -> Piece:
-    return Piece(
+def _product_workload(row: Row, prepared: PreparedDeployment, subject: str, server: Server) -> Workload:
+    return Workload(
         work=row.key,
         subject=subject,
         server=server,
@@ -222,8 +224,8 @@ def _product_piece(row: Row, prepared: Prepared, subject: str, server: Server) -
     )
 
 
-def _start_ratio(prepared: Prepared, starts: int, say: Say) -> Verdict:
-    say(f"starting bare Starlette and Stoplist {starts} times")
+def _start_ratio(prepared: PreparedDeployment, starts: int, progress: Progress) -> Verdict:
+    progress(f"starting bare Starlette and Stoplist {starts} times")
     pairs_s = [(_start_s(prepared.deployment.server()), _start_s(_bare_server("starlette", prepared)))]
     # The first pair only fills the system's file cache.
     pairs_s = [
@@ -253,7 +255,7 @@ def _share(row: Row, figures: Figures, subject: str, target: Target | None) -> V
         figure=round_ratios(ours, bare),
         unit="%",
         target=target,
-        detail=f"{sum_up(ours).rate.median:.0f}/s of bare {app} {sum_up(bare).rate.median:.0f}/s",
+        detail=f"{summarize(ours).rate.median:.0f}/s of bare {app} {summarize(bare).rate.median:.0f}/s",
     )
 
 
@@ -264,7 +266,7 @@ def _slower_with_many(row: Row, figures: Figures) -> Verdict:
         figure=round_ratios(few, many),
         unit="x",
         target=Target(MAX_SLOWER_WITH_MANY, at_least=False),
-        detail=f"{sum_up(few).rate.median:.0f}/s with {FEW_TOKENS}, {sum_up(many).rate.median:.0f}/s",
+        detail=f"{summarize(few).rate.median:.0f}/s with {FEW_TOKENS}, {summarize(many).rate.median:.0f}/s",
     )
 
 
@@ -282,10 +284,10 @@ def _client_lead(rows: Sequence[Row], figures: Figures) -> Verdict:
     subjects = (FEW, MANY)
     best = max(
         (figures[row.key, subject] for row in rows for subject in subjects),
-        key=lambda f: sum_up(f).rate.median,
+        key=lambda f: summarize(f).rate.median,
     )
     plain = figures[PLAIN, BARE]
-    work = sum_up(plain)
+    work = summarize(plain)
     return Verdict(
         title=CLIENT_LEAD,
         figure=round_ratios(plain, best),
@@ -296,12 +298,12 @@ def _client_lead(rows: Sequence[Row], figures: Figures) -> Verdict:
 
 
 def _works(figures: Figures, prefix: str) -> dict[str, Work]:
-    return {f"{prefix}{work}, {subject}": sum_up(loads) for (work, subject), loads in figures.items()}
+    return {f"{prefix}{work}, {subject}": summarize(loads) for (work, subject), loads in figures.items()}
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder beside the code, not in /tmp: there, making a write durable may cost nothing."""
+    """Yield a folder beside the code, not in /tmp, where a durable write may cost nothing."""
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=_REPOSITORY / "bench") as folder:
         (Path(folder) / ".gitignore").write_text("*\n")
         yield Path(folder)

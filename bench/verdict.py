@@ -1,4 +1,4 @@
-"""From rounds of figures to a verdict on each row: pure arithmetic."""
+"""Computes the verdict on each row from the figures of the rounds. Pure arithmetic."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -17,18 +17,18 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a figure must reach: at least `limit` where `at_least`, else at most."""
+    """The limit of a figure: a minimum if `at_least`, otherwise a maximum."""
 
     limit: float
     at_least: bool
 
     def is_met_by(self, figure: float) -> bool:
-        """Whether `figure` reaches this target."""
+        """Return whether `figure` reaches this target."""
         return figure >= self.limit if self.at_least else figure <= self.limit
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """One server at one kind of work, over all rounds."""
+    """The figures of one server and one kind of work, over all rounds."""
 
     rate: Spread
     server_cpu_us: Spread
@@ -43,7 +43,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table that is judged. `unit` is how the figure is shown: `%`, `x`, `MiB`."""
+    """One line of the table of verdicts. `unit` says how the figure is shown: `%`, `x`, `MiB`."""
 
     title: str
     figure: Spread
@@ -53,12 +53,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_met(self) -> bool:
-        """Whether the median reaches the target; true without one."""
+        """Whether the median reaches the target; true if there is no target."""
         return self.target is None or self.target.is_met_by(self.figure.median)
 
 
 class PageTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What one page costs in processor time. `few_us` and `slower` are None where only the larger database can tell."""
+    """The processor time of one page. `few_us` and `slower` are None if only the larger database has the page."""
 
     title: str
     many_us: Spread
@@ -67,8 +67,8 @@ class PageTime(msgspec.Struct, frozen=True, kw_only=True):
     slower: Spread | None = None
 
 
-def show(figure: float, unit: str) -> str:
-    """A figure with its unit, as table and chart write it."""
+def in_unit(figure: float, unit: str) -> str:
+    """Return a figure with its unit, as table and chart show it."""
     if unit == "%":
         return f"{figure * 100:.1f} %"
     if unit == "x":
@@ -76,37 +76,37 @@ def show(figure: float, unit: str) -> str:
     return f"{figure:.2f} s" if unit == "s" else f"{figure:.0f} {unit}"
 
 
-def in_short(figure: Spread, digits: int) -> str:
-    """A ratio as tables of pages write it."""
+def format_ratio(figure: Spread, digits: int) -> str:
+    """Return a ratio as the tables of pages show it."""
     return f"{figure.median:.{digits}f} ({figure.least:.{digits}f}..{figure.greatest:.{digits}f})"
 
 
-def verdict_word(verdict: Verdict) -> str:
-    """`reached`, `MISSED`, or nothing where there is no target."""
+def verdict_label(verdict: Verdict) -> str:
+    """Return `reached` or `MISSED`, or nothing if there is no target."""
     if verdict.target is None:
         return ""
     return "reached" if verdict.is_met else "MISSED"
 
 
-def target_words(verdict: Verdict) -> str:
-    """The target as `≥ 18.0 %`; nothing where there is none."""
+def target_label(verdict: Verdict) -> str:
+    """Return the target as in `≥ 18.0 %`, or nothing if there is none."""
     if verdict.target is None:
         return ""
-    return f"{'≥' if verdict.target.at_least else '≤'} {show(verdict.target.limit, verdict.unit)}"
+    return f"{'≥' if verdict.target.at_least else '≤'} {in_unit(verdict.target.limit, verdict.unit)}"
 
 
 def spread(figures: Sequence[float]) -> Spread:
-    """The spread of at least one figure."""
+    """Return the spread of the figures, of which there must be at least one."""
     return Spread(median(figures), min(figures), max(figures))
 
 
 def round_ratios(above: Sequence[Load], below: Sequence[Load]) -> Spread:
-    """The rates of `above` as parts of those of `below`, round by round: the machine's moods cancel out."""
+    """Return the ratios of the rates, computed round by round, so that changes of the machine's speed cancel out."""
     return spread([one.rate / other.rate for one, other in zip(above, below, strict=True)])
 
 
-def sum_up(loads: Sequence[Load]) -> Work:
-    """The loads of all rounds as one."""
+def summarize(loads: Sequence[Load]) -> Work:
+    """Return the figures of all rounds as one Work."""
     return Work(
         rate=spread([load.rate for load in loads]),
         server_cpu_us=spread([load.server_cpu_us for load in loads]),

@@ -1,17 +1,17 @@
-"""The bench asks every page of the application, and judges the worst one: bench/requests.py, bench/pages.py."""
+"""The benchmark requests every page of the application, and its verdict is on the worst page."""
 
 import pytest
 
 from bench import markdown, pages, requests
 from bench.fixtures import ADMINISTRATOR, ORGANIZATION_ADMIN
-from bench.history import Past
+from bench.history import Dataset
 from bench.scripts import Partner
 from bench.server import BenchError
 from bench.verdict import PageTime, Spread
 from stoplist.web.admin.page_request import PageRoute, get
 from stoplist.web.admin.screens import ROUTES
 
-PAST = Past(
+DATASET = Dataset(
     partner=Partner("svc_ci_bench", "svc_cs_bench"),
     tokens={ADMINISTRATOR: "svc_ss_ada", ORGANIZATION_ADMIN: "svc_ss_olga"},
     group_id="grp_bench",
@@ -19,38 +19,42 @@ PAST = Past(
     big_submission_id="sub_big",
     record_seq=1,
     middle_seq=2,
-    lively_seq=3,
+    long_history_seq=3,
 )
 
 
-def test_every_page_is_asked() -> None:
-    """No page that needs somebody to be signed in is left out, but for files."""
-    asked = {one.title for one in requests.asks(PAST)}
-    assert {way.path for way in ROUTES if way.method == "GET" and not way.is_open} - asked == {"/audit/export"}
+def test_every_page_is_measured() -> None:
+    """Every page for signed-in people is requested, except downloads."""
+    requested = {one.title for one in requests.measured_requests(DATASET)}
+    assert {route.path for route in ROUTES if route.method == "GET" and not route.is_open} - requested == {
+        "/audit/export"
+    }
 
 
-def test_whatever_is_asked_in_particular_is_asked_of_a_page_that_there_is() -> None:
-    """A page that moves takes its questions along."""
-    there = {(way.method, way.path) for way in ROUTES}
-    asked = {("GET" if one.fields is None else "POST", one.title.partition(", ")[0]) for one in requests.asks(PAST)}
-    assert asked <= there
+def test_every_request_is_to_an_existing_page() -> None:
+    existing = {(route.method, route.path) for route in ROUTES}
+    requested = {
+        ("GET" if one.fields is None else "POST", one.title.partition(", ")[0])
+        for one in requests.measured_requests(DATASET)
+    }
+    assert requested <= existing
 
 
-def test_a_path_with_a_name_that_has_no_example_stops_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new page is not left out in silence."""
+def test_a_path_parameter_without_an_example_stops_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No new page is left out silently."""
     monkeypatch.setattr(requests, "ROUTES", (*ROUTES, _page("/planets/{planet}")))
     with pytest.raises(BenchError, match=r"no example of 'planet' in the path of the page /planets/\{planet\}"):
-        requests.asks(PAST)
+        requests.measured_requests(DATASET)
 
 
-def test_no_two_questions_have_one_title() -> None:
-    """The titles name the lines of the table."""
-    titles = [one.title for one in requests.asks(PAST)]
+def test_titles_are_unique() -> None:
+    """Titles name the lines of the table."""
+    titles = [one.title for one in requests.measured_requests(DATASET)]
     assert len(titles) == len(set(titles))
 
 
-def test_the_verdicts_are_those_on_the_worst_page() -> None:
-    """One page over its limit is enough, and it is named; one that only the larger database can show counts too."""
+def test_the_verdicts_are_on_the_worst_pages() -> None:
+    """One page over its limit is enough, and it is named. Pages of the larger database alone count too."""
     times = [
         _time("/calm", slower=1.1, look_ups=3.0),
         _time("/grows", slower=1.6, look_ups=9.0),
@@ -66,8 +70,8 @@ def test_the_verdicts_are_those_on_the_worst_page() -> None:
     assert cost.detail == "`/big`, 2.0 ms; the median page of 3: 9.0 x"
 
 
-def test_each_page_is_a_line_with_the_figures_of_both_databases() -> None:
-    """What was not measured stays empty."""
+def test_each_page_is_one_line_for_both_databases() -> None:
+    """Figures that were not measured stay empty."""
     seen = {"SQLite": [_time("/a", 1.0, 3.0), _time("/b", None, 2.0)], "PostgreSQL": [_time("/a", 1.2, 4.0)]}
     lines = markdown.tables([], {}, seen, note="").splitlines()
     assert "| `/a` | 2000 | 1.00 (1.00..1.00) | 3.0 (3.0..3.0) | 2000 | 1.20 (1.20..1.20) | 4.0 (4.0..4.0) |" in lines
