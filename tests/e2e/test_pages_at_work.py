@@ -424,11 +424,11 @@ def test_a_refused_form_keeps_its_values(site: Site) -> None:
         await page.get_by_label("Label").fill("Of nobody")
         for box in await page.get_by_role("group", name="Organizations").get_by_role("checkbox").all():
             await box.uncheck()
-        await page.get_by_label("API requests per minute").fill("77")
+        await page.get_by_label("API requests").fill("77")
         await click_button(page, "Create API key")
         await expect(page.get_by_role("group", name="Organizations").locator(".problem")).to_be_visible()
         await expect(page.get_by_label("Label")).to_have_value("Of nobody")
-        await expect(page.get_by_label("API requests per minute")).to_have_value("77")
+        await expect(page.get_by_label("API requests")).to_have_value("77")
         await assert_accessible(page, "key-refused")
 
     site.visit(steps)

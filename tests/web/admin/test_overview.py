@@ -153,7 +153,7 @@ def test_refused_keys_are_listed_with_counts(pages: Pages) -> None:
     shown = browser.get("/")
     limits, failures = refused.count(429), refused.count(401)
     assert limits
-    assert f"Requests rate limited: {limits}. Failed authentications: {failures}." in shown.text
+    assert f"Rate limited: {limits}. Failed authentications: {failures}." in shown.text
     assert f"/settings/keys/{partner.key.client_id}" in shown.links
     assert "Alarm" not in shown.text
 
