@@ -12,7 +12,7 @@ from stoplist import ids, log
 from stoplist.db import Counts
 from stoplist.db.query import Query
 from stoplist.errors import SettingsError, StoreUnavailable
-from stoplist.oauth.usage import KEPT_REFUSALS, last_refusals, use_by_day
+from stoplist.oauth.usage import MAX_KEPT_REFUSALS, last_refusals, use_by_day
 from tests.builders import ADMINISTRATOR
 from tests.fakes import FakeClock
 from tests.test_log import configured
@@ -273,7 +273,7 @@ def test_last_used_is_the_last_authenticated_request(app: Application, key: Key,
 def test_the_last_refusals_of_a_key_are_kept(app: Application, key: Key, clock: FakeClock) -> None:
     """Code, request id and time of the last 50, newest first."""
     answers = []
-    for n in range(KEPT_REFUSALS + 5):
+    for n in range(MAX_KEPT_REFUSALS + 5):
         answers.append(app.ask_token({"grant_type": "client_credentials"}, basic(key.client_id, "x")))
         clock.advance(1)
         if n % 20 == 0:

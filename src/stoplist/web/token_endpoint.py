@@ -5,8 +5,6 @@ Refusals before client authentication are `invalid_request` or `unsupported_gran
 Source: docs/interface.md sections 4.1, 7.1 and D2.
 """
 
-from urllib.parse import parse_qsl
-
 from stoplist.actor import Actor
 from stoplist.errors import BadRequest, MethodNotAllowed, UnsupportedGrantType
 from stoplist.limits.headers import rate_limit_headers
@@ -16,6 +14,7 @@ from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores
 from stoplist.source import source_key
 from stoplist.web.body import read_body
 from stoplist.web.concurrency_limit import PerSourceConcurrency
+from stoplist.web.forms import FormFault, MalformedForm, is_form, parse_pairs
 from stoplist.web.metrics import Metrics
 from stoplist.web.request_context import (
     TOKEN_PATH,
@@ -29,7 +28,6 @@ from stoplist.web.request_context import (
 from stoplist.web.token_forms import PARAMETERS
 
 MAX_BODY_BYTES = 8 * 1024
-_FORM = b"application/x-www-form-urlencoded"
 _GRANT_NAMES = " or ".join(GRANTS)
 
 
@@ -87,21 +85,25 @@ async def _read(scope: Scope, receive: Receive) -> tuple[dict[str, str], Present
     return form, presented
 
 
+_MAX_FIELDS = 100
+_FORM_FAULTS = {
+    FormFault.NOT_UTF8: "The body is not UTF-8: send its parameters percent-encoded.",
+    FormFault.TOO_MANY_FIELDS: f"The body has more than {_MAX_FIELDS} parameters: send those of the grant alone.",
+    FormFault.NUL_CHARACTER: "The body contains a NUL character: send text alone.",
+}
+
+
 def parse_form(body: bytes) -> dict[str, str]:
     """Return the known parameters with a value from a form body of any bytes; BadRequest if it is malformed.
 
     A parameter without a value counts as omitted (RFC 6749 section 3.2), but still as repeated if sent again.
     """
     try:
-        fields = parse_qsl(body.decode("utf-8", "strict"), keep_blank_values=True, errors="strict", max_num_fields=100)
-    except UnicodeDecodeError:
-        raise BadRequest("The body is not UTF-8: send its parameters percent-encoded.") from None
-    except ValueError:
-        raise BadRequest("The body has more than 100 parameters: send those of the grant alone.") from None
+        pairs = parse_pairs(body, max_fields=_MAX_FIELDS)
+    except MalformedForm as error:
+        raise BadRequest(_FORM_FAULTS[error.fault]) from None
     form: dict[str, str] = {}
-    for name, value in fields:
-        if "\0" in name or "\0" in value:
-            raise BadRequest("The body contains a NUL character: send text alone.")
+    for name, value in pairs:
         if name in form:
             raise BadRequest(f"The parameter {name} is sent more than once: send it once.")
         if name in PARAMETERS:
@@ -124,8 +126,3 @@ def _check_headers(headers: Headers) -> bytes | None:
     if content_type is None or not is_form(content_type):
         raise BadRequest("The content type must be application/x-www-form-urlencoded.")
     return authorization
-
-
-def is_form(content_type: bytes) -> bool:
-    """Return whether a `Content-Type` is a form, with any parameters such as a charset."""
-    return content_type == _FORM or content_type.split(b";", 1)[0].strip().lower() == _FORM

@@ -1,4 +1,4 @@
-"""The published description, and what it says of an answer: which schema its body has, and which headers it carries."""
+"""The published description, and checks of answers against it: body, media type and headers."""
 
 import copy
 import json
@@ -11,12 +11,12 @@ from tests.web.application import Answer, Application
 
 Json = dict[str, Any]
 
-# What every answer may carry, whatever it says: the connection's affairs, which no description repeats.
+# Headers that every answer may have and the description does not repeat.
 _ANY_ANSWER = {"content-type", "content-length", "content-encoding", "vary", "pragma", "cache-control"}
 
 
 class Operation(NamedTuple):
-    """One of the seven."""
+    """One of the seven operations."""
 
     path: str
     method: str
@@ -28,82 +28,82 @@ class Operation(NamedTuple):
 
     @property
     def body(self) -> Json:
-        """The schema and examples of its body."""
-        (content,) = self.details["requestBody"]["content"].values()
-        found: Json = content
-        return found
+        """The schema and examples of the request body."""
+        (value,) = self.details["requestBody"]["content"].values()
+        content: Json = value
+        return content
 
     def answer(self, status: int) -> Json:
-        """The schema and examples of its answer with this status."""
-        (content,) = self.details["responses"][str(status)]["content"].values()
-        found: Json = content
-        return found
+        """Return the schema and examples of the answer with this status."""
+        (value,) = self.details["responses"][str(status)]["content"].values()
+        content: Json = value
+        return content
 
 
-class Described:
-    """The description as it was published."""
+class Description:
+    """The published OpenAPI document."""
 
     def __init__(self, text: bytes | str) -> None:
         self.document: Json = json.loads(text)
         self._closed = copy.deepcopy(self.document["components"])
         for schema in self._closed["schemas"].values():
             if schema.get("type") == "object":
-                # What we answer has no field that is not described, though a client must bear one.
+                # Our answers have no undescribed field, though a client must accept one.
                 schema["additionalProperties"] = False
 
     @property
     def operations(self) -> dict[str, Operation]:
-        """All of them, by name."""
+        """All operations, by name."""
         paths = self.document["paths"]
-        all_ = [Operation(path, method.upper(), one) for path in paths for method, one in paths[path].items()]
-        return {one.name: one for one in all_}
+        all_ = [Operation(path, method.upper(), details) for path in paths for method, details in paths[path].items()]
+        return {operation.name: operation for operation in all_}
 
     def refusals(self) -> set[tuple[str, int, str]]:
-        """Operation, status and code of every refusal."""
+        """Return operation, status and code of every refusal."""
         return {
-            (one.name, int(status), code)
-            for one in self.operations.values()
-            for status in one.details["responses"]
+            (operation.name, int(status), code)
+            for operation in self.operations.values()
+            for status in operation.details["responses"]
             if status != "200"
-            for code in one.answer(int(status))["examples"]
+            for code in operation.answer(int(status))["examples"]
         }
 
-    def faults_of_sent(self, value: Any, schema: Json) -> list[str]:
-        """Why a body that is sent does not fit; empty if it does."""
+    def request_errors(self, value: Any, schema: Json) -> list[str]:
+        """Return why a request body does not match a schema; empty if it does."""
         root = {"components": self.document["components"], "allOf": [schema]}
         return _messages(OAS30WriteValidator(root, format_checker=oas30_format_checker).iter_errors(value))
 
-    def faults_of_answered(self, value: Any, schema: Json) -> list[str]:
-        """Why a body that is answered does not fit; empty if it does."""
+    def answer_errors(self, value: Any, schema: Json) -> list[str]:
+        """Return why the body of an answer does not match a schema; empty if it does."""
         root = {"components": self._closed, "allOf": [schema]}
         return _messages(OAS30ReadValidator(root, format_checker=oas30_format_checker).iter_errors(value))
 
     def check(self, operation: Operation, answer: Answer) -> None:
-        """The answer's status, media type, body and headers are those that the description announces."""
-        announced = operation.details["responses"][str(answer.status)]
-        ((media_type, content),) = announced["content"].items()
+        """Check status, media type, body and headers of an answer against the description."""
+        described = operation.details["responses"][str(answer.status)]
+        ((media_type, content),) = described["content"].items()
         assert answer.header("content-type") == media_type
-        assert self.faults_of_answered(answer.json(), content["schema"]) == []
-        self._check_headers(announced["headers"], answer)
+        assert self.answer_errors(answer.json(), content["schema"]) == []
+        self._check_headers(described["headers"], answer)
 
-    def _check_headers(self, announced: Json, answer: Answer) -> None:
-        for name, header in announced.items():
+    def _check_headers(self, described: Json, answer: Answer) -> None:
+        for name, header in described.items():
             known = self.document["components"]["headers"][name] if "$ref" in header else header
             value = answer.header(name.lower())
             if value is None:
                 assert not known["required"], f"{name} is missing"
             else:
                 typed = int(value) if known["schema"]["type"] == "integer" else value
-                assert self.faults_of_answered(typed, known["schema"]) == []
-        others = {name for name, _ in answer.headers} - {name.lower() for name in announced}
+                assert self.answer_errors(typed, known["schema"]) == []
+        others = {name for name, _ in answer.headers} - {name.lower() for name in described}
         assert others <= _ANY_ANSWER
 
 
-def published(app: Application) -> Described:
-    """What anybody may download from this application."""
+def published(app: Application) -> Description:
+    """Return the description that anybody may download from this application."""
     answer = app.request("GET", "/openapi.json")
     assert answer.status == 200
-    return Described(answer.body)
+    return Description(answer.body)
 
 
 def _messages(errors: Iterator[Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A partner at the six operations: what it sends and is answered over HTTP, and what is then stored."""
+"""A partner that uses the six operations over HTTP, and the rows that are stored for it."""
 
 import gzip
 import itertools
@@ -25,7 +25,7 @@ _NUMBERS = itertools.count(1)
 
 
 class Partner:
-    """Somebody with a token, and the organization with a default group that it stands for where none is named."""
+    """A holder of a token, with a default organization that has a default group."""
 
     def __init__(self, app: Application, clock: FakeClock, *, slug: str, organization_id: int, token: str) -> None:
         self.app, self.clock = app, clock
@@ -34,62 +34,62 @@ class Partner:
 
     @classmethod
     def new(cls, app: Application, clock: FakeClock) -> "Partner":
-        """One who may do all, for an organization that nobody else uses."""
+        """Create a partner with all permissions for an organization of its own."""
         slug = f"org-{next(_NUMBERS)}"
-        made = app.run(make_organization(app.database, clock, slug, default_group="Newsletter"))
+        organization = app.run(make_organization(app.database, clock, slug, default_group="Newsletter"))
         key = app.new_key(organizations=[slug], permissions=frozenset(ALL_PERMISSIONS))
         token = app.pair(key)["access_token"]
-        return cls(app, clock, slug=slug, organization_id=made.organization_id, token=token)
+        return cls(app, clock, slug=slug, organization_id=organization.organization_id, token=token)
 
     def at(self, app: Application) -> "Partner":
-        """The same at another application."""
+        """Return the same partner at another application."""
         return Partner(app, self.clock, slug=self.slug, organization_id=self.organization_id, token=self.token)
 
     def colleague(self, *permissions: str) -> "Partner":
-        """Another key for the same organization, which may do this much."""
+        """Create another key for the same organization, with these permissions."""
         key = self.app.new_key(organizations=[self.slug], permissions=frozenset(permissions))
         token = self.app.pair(key)["access_token"]
         return Partner(self.app, self.clock, slug=self.slug, organization_id=self.organization_id, token=token)
 
     def post(self, body: Any, *headers: tuple[str, str | bytes], channel: str = "email") -> Answer:
-        """The answer to this body, JSON already if it is bytes; with its content type unless `headers` have one."""
+        """Post a body, encoded already if it is bytes, as JSON unless `headers` have another content type."""
         sent: Headers = [*headers] if any(name == JSON[0] for name, _ in headers) else [JSON, *headers]
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.app.request("POST", path(channel), headers=[self.authorization, *sent], body=raw)
 
     def submit(self, *items: Any, prefer: str | None = None, channel: str = "email", **named: Any) -> Answer:
-        """The answer to these items, for the organization and group that `named` says."""
+        """Submit items for the organization and group in `named`."""
         headers = [] if prefer is None else [("prefer", prefer)]
         return self.post({**named, "items": items}, *headers, channel=channel)
 
     def get(self, query: ReadQuery = "", *headers: tuple[str, str | bytes], channel: str = "email") -> Answer:
-        """The answer to a query, percent-encoded already if it is text."""
+        """Get the answer to a query, percent-encoded already if it is text."""
         text = query if isinstance(query, str) else urlencode(query, quote_via=quote)
         target = f"{path(channel)}?{text}" if text else path(channel)
         return self.app.request("GET", target, headers=[self.authorization, *headers])
 
     def feed(self, **query: str) -> list[dict[str, Any]]:
-        """All records, page by page."""
-        found: list[dict[str, Any]] = []
+        """Follow all records, page by page."""
+        records: list[dict[str, Any]] = []
         while True:
             answer = self.get(query)
             assert answer.status == 200, answer.body
             page = answer.json()
-            found += page["items"]
+            records += page["items"]
             if not page["has_more"]:
-                return found
+                return records
             query["cursor"] = page["next_cursor"]
 
     def new_group(self, name: str) -> str:
-        """The id of another group of the organization."""
+        """Create another group of the organization, and return its id."""
         return self.app.administer(create_group, org_slug=self.slug, name=name).group_id
 
     def ago(self, milliseconds: int) -> str:
-        """The time so long ago, as partners write it."""
+        """Return the time so long ago, as partners write it."""
         return written(self.clock.now_ms() - milliseconds)
 
     def stored(self, channel: str = "email") -> Rows:
-        """All that the store holds of the organization's feed, to be compared with what it holds later."""
+        """Return all rows of the organization's feed, for comparison."""
         return self.app.run(self._stored(feed_id(self.organization_id, CHANNELS[channel])))  # type: ignore[no-any-return]
 
     @property
@@ -110,7 +110,7 @@ class Partner:
 
 
 NOTHING: Rows = {table: [] for table in FEED_TABLES}
-"""What is stored of a feed that nobody has submitted to or followed."""
+"""The rows of a feed that was never submitted to or followed."""
 
 
 def path(channel: str = "email") -> str:
@@ -118,17 +118,17 @@ def path(channel: str = "email") -> str:
 
 
 def gzipped(body: Any) -> bytes:
-    """A body as gzip."""
+    """Return a body as gzip."""
     return gzip.compress(body if isinstance(body, bytes) else json.dumps(body).encode(), mtime=0)
 
 
 def refusal(answer: Answer) -> dict[str, Any]:
-    """The envelope of an error, without its text that stands there twice: the code and the extra fields."""
+    """Return the code and the extra fields of an error, without its text."""
     fields = dict(answer.json())
     assert fields.pop("message") == fields.pop("error_description") != ""
     return fields
 
 
 def text_of(answer: Answer) -> str:
-    """The text of an error."""
+    """Return the text of an error."""
     return str(answer.json()["message"])

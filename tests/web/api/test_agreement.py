@@ -1,4 +1,4 @@
-"""Acts sent over HTTP in any order and in any batches, against the naive model (docs/interface.md section D6)."""
+"""Submissions in any order and any batches, compared with a naive model (docs/interface.md section D6)."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from tests.web.application import Answer, Application
 from tests.web.conftest import Deployment
 
 EXAMPLES = 15
-# Without shrinking: an example is small already, and to try it again takes as long as the whole test.
+# Without shrinking: an example is small already, and another one takes as long as the whole test.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 RESULTS = ("created", "updated", "unchanged", "outranked")
 SPELLINGS = {"ann@x.org": "ann@x.org", " Ann@X.ORG\t": "ann@x.org", "bob@x.org": "bob@x.org"}
@@ -23,7 +23,7 @@ GROUPS = ("default", "other", None)
 
 
 class Act(NamedTuple):
-    """What a person did, as a partner writes it; `when` in milliseconds from a common past."""
+    """An act of a person, as a partner writes it; `when` is in milliseconds after a common start."""
 
     spelling: str
     status: str
@@ -31,8 +31,8 @@ class Act(NamedTuple):
     group: str | None = "default"
 
 
-class Sending(NamedTuple):
-    """How a batch is sent."""
+class Options(NamedTuple):
+    """The way in which a batch is sent."""
 
     is_gzipped: bool = False
     is_minimal: bool = False
@@ -50,11 +50,11 @@ ACTS = st.lists(
     min_size=1,
     max_size=8,
 )
-SENDINGS = st.builds(Sending, st.booleans(), st.booleans(), st.integers(0, 2))
+OPTIONS = st.builds(Options, st.booleans(), st.booleans(), st.integers(0, 2))
 
 
-class World:
-    """An organization that is reached over HTTP, and its naive counterpart."""
+class Scenario:
+    """An organization that is used over HTTP, and its naive model."""
 
     def __init__(self, partner: Partner) -> None:
         self.partner, self.model = partner, NaiveFeed()
@@ -62,25 +62,25 @@ class World:
         self.group_ids = {"default": partner.group_id, "other": partner.new_group("Reminders"), None: None}
         self.ids: dict[tuple[str, str | None], str] = {}
 
-    def submit(self, group: str | None, acts: list[Act], sending: Sending) -> list[NaiveResult]:
-        """One batch to both; what both answer, which is the same. Without acts there is nothing to send."""
+    def submit(self, group: str | None, acts: list[Act], options: Options) -> list[NaiveResult]:
+        """Submit a batch to both, check that they answer alike, and return the results; none without acts."""
         if not acts:
             return []
         items: list[Any] = [
             {"address": act.spelling, "status": act.status, "occurred_at": written(self.began_ms + act.when)}
             for act in acts
         ]
-        items[:0] = [{"address": BAD}] * sending.bad_items
+        items[:0] = [{"address": BAD}] * options.bad_items
         expected, stores_something = self.model.submit(
-            "partner", group, [self._of_model(act) for act in acts], self.partner.clock.now_ms()
+            "partner", group, [self._model_item(act) for act in acts], self.partner.clock.now_ms()
         )
-        answer = self._sent(group, items, sending)
-        self._check(answer, group, expected, sending)
+        answer = self._send(group, items, options)
+        self._check(answer, group, expected, options)
         assert (answer.json()["submission_id"] is not None) == stores_something
         return expected
 
     def read(self) -> list[dict[str, Any]]:
-        """All records, as the model shows them too: page by page, those of each group, and looked up."""
+        """Return all records, after comparing pages, group views and look-ups with the model."""
         feed = self.partner.feed(limit="2")
         names = {group_id: name for name, group_id in self.group_ids.items()}
         for record in feed:
@@ -93,30 +93,30 @@ class World:
         assert looked_up["items"] == feed
         return feed
 
-    def _sent(self, group: str | None, items: list[Any], sending: Sending) -> Answer:
+    def _send(self, group: str | None, items: list[Any], options: Options) -> Answer:
         named: dict[str, Any] = {"all_groups": True} if group is None else {}
         if group == "other":
             named["group_id"] = self.group_ids[group]
         body = {**named, "items": items}
-        preferences = [*["handling=lenient"] * bool(sending.bad_items), *["return=minimal"] * sending.is_minimal]
+        preferences = [*["handling=lenient"] * bool(options.bad_items), *["return=minimal"] * options.is_minimal]
         headers = [JSON, *(("prefer", preference) for preference in preferences)]
-        if sending.is_gzipped:
+        if options.is_gzipped:
             return self.partner.post(gzipped(body), GZIP, *headers)
         return self.partner.post(body, *headers)
 
-    def _check(self, answer: Answer, group: str | None, expected: list[NaiveResult], sending: Sending) -> None:
+    def _check(self, answer: Answer, group: str | None, expected: list[NaiveResult], options: Options) -> None:
         assert answer.status == 200, answer.body
         body = answer.json()
         assert (body["org_slug"], body["group_id"]) == (self.partner.slug, self.group_ids[group])
         counts = Counter(result.result for result in expected)
         assert [body[name] for name in RESULTS] == [counts[name] for name in RESULTS]
-        assert body["received"] == len(expected) + sending.bad_items
+        assert body["received"] == len(expected) + options.bad_items
         errors = body.get("item_errors", [])
-        assert [error["item_index"] for error in errors] == list(range(sending.bad_items))
-        assert ("items" in body) is not sending.is_minimal
-        for place, (item, result) in enumerate(zip(body.get("items", expected), expected, strict=True)):
+        assert [error["item_index"] for error in errors] == list(range(options.bad_items))
+        assert ("items" in body) is not options.is_minimal
+        for index, (item, result) in enumerate(zip(body.get("items", expected), expected, strict=True)):
             if item is not result:
-                self._check_item(item, group, result, place + sending.bad_items)
+                self._check_item(item, group, result, index + options.bad_items)
 
     def _check_item(self, item: dict[str, Any], group: str | None, expected: NaiveResult, index: int) -> None:
         record_id = item.pop("id")
@@ -130,7 +130,7 @@ class World:
             **latest,
         }
 
-    def _of_model(self, act: Act) -> NaiveItem:
+    def _model_item(self, act: Act) -> NaiveItem:
         return NaiveItem(SPELLINGS[act.spelling], act.status, self.began_ms + act.when)
 
     def _shown(self, groups: tuple[str | None, ...]) -> list[dict[str, Any]]:
@@ -141,25 +141,25 @@ class World:
         return as_shown(record, record_id=record_id, org_slug=self.partner.slug, group_id=group_id)
 
 
-def statuses(feed: list[dict[str, Any]], world: World) -> dict[tuple[str, str | None], str]:
-    """What holds for each address and group; the groups of two worlds have names in common, not ids."""
-    names = {group_id: name for name, group_id in world.group_ids.items()}
+def statuses(feed: list[dict[str, Any]], scenario: Scenario) -> dict[tuple[str, str | None], str]:
+    """Return the status of each address and group; groups are named, since their ids differ between scenarios."""
+    names = {group_id: name for name, group_id in scenario.group_ids.items()}
     return {(record["address"], names[record["group_id"]]): record["status"] for record in feed}
 
 
-def batches(data: st.DataObject, acts: list[Act]) -> list[tuple[str | None, list[Act], Sending]]:
-    """These acts in this order, in batches that are as long as they may be or shorter."""
-    made: list[tuple[str | None, list[Act], Sending]] = []
+def batches(data: st.DataObject, acts: list[Act]) -> list[tuple[str | None, list[Act], Options]]:
+    """Split these acts, in this order, into batches of any length for one group each."""
+    split: list[tuple[str | None, list[Act], Options]] = []
     for act in acts:
-        if made and made[-1][0] == act.group and data.draw(st.booleans()):
-            made[-1][1].append(act)
+        if split and split[-1][0] == act.group and data.draw(st.booleans()):
+            split[-1][1].append(act)
         else:
-            made.append((act.group, [act], data.draw(SENDINGS)))
-    return made
+            split.append((act.group, [act], data.draw(OPTIONS)))
+    return split
 
 
-def by_the_rule(acts: list[Act]) -> dict[tuple[str, str | None], str]:
-    """The status after the last act of each person and group, an opt-out where two came at once."""
+def expected_statuses(acts: list[Act]) -> dict[tuple[str, str | None], str]:
+    """Return the status after the last act of each person and group; of simultaneous acts the opt-out wins."""
     last: dict[tuple[str, str | None], tuple[int, bool]] = {}
     for act in acts:
         key = SPELLINGS[act.spelling], act.group
@@ -168,40 +168,40 @@ def by_the_rule(acts: list[Act]) -> dict[tuple[str, str | None], str]:
 
 
 def probes(acts: list[Act], group: str | None) -> list[Act]:
-    """For each person of the group, acts of the time of the last one known, and one later."""
-    made: list[Act] = []
+    """Return acts for each person of the group, at the time of the last known one and later."""
+    acts_to_try: list[Act] = []
     for address in SPELLINGS.values():
         times = [act.when for act in acts if (SPELLINGS[act.spelling], act.group) == (address, group)]
         if times:
-            made += [Act(address, status, max(times), group) for status in ("resubscribed", "unsubscribed")]
-            made.append(Act(address, "resubscribed", max(times) + 1, group))
-    return made
+            acts_to_try += [Act(address, status, max(times), group) for status in ("resubscribed", "unsubscribed")]
+            acts_to_try.append(Act(address, "resubscribed", max(times) + 1, group))
+    return acts_to_try
 
 
-def new_world(deployment: Deployment) -> World:
-    """With an organization of its own, and a limiter that has counted nothing yet."""
+def new_scenario(deployment: Deployment) -> Scenario:
+    """Create a scenario with an organization and a limiter of its own."""
     clock = FakeClock()
-    return World(Partner.new(Application(deployment.run, deployment.database, clock), clock))
+    return Scenario(Partner.new(Application(deployment.run, deployment.database, clock), clock))
 
 
-def test_any_order_of_the_same_acts_ends_in_the_same_status_and_answers(each_deployment: Deployment) -> None:
-    """Every answer on the way is the model's; in the end all orders know the same, and answer alike."""
+def test_any_order_of_the_same_acts_ends_in_the_same_state(each_deployment: Deployment) -> None:
+    """Every answer agrees with the model; in the end all orders have the same statuses and answer alike."""
 
     @settings(max_examples=EXAMPLES, phases=PHASES)
     @given(ACTS, st.data())
     def any_order(acts: list[Act], data: st.DataObject) -> None:
         ends = []
         for order in (acts, data.draw(st.permutations(acts)), sorted(acts, key=lambda act: -act.when)):
-            world = new_world(each_deployment)
-            for group, some, sending in batches(data, order):
-                world.submit(group, some, sending)
-            feed = world.read()
-            assert statuses(feed, world) == by_the_rule(acts)
+            scenario = new_scenario(each_deployment)
+            for group, some, options in batches(data, order):
+                scenario.submit(group, some, options)
+            feed = scenario.read()
+            assert statuses(feed, scenario) == expected_statuses(acts)
             for group in GROUPS:
-                world.submit(group, [act for act in acts if act.group == group], Sending())
-            assert world.read() == feed
-            ends.append([world.submit(group, probes(acts, group), Sending()) for group in GROUPS])
-            world.read()
+                scenario.submit(group, [act for act in acts if act.group == group], Options())
+            assert scenario.read() == feed
+            ends.append([scenario.submit(group, probes(acts, group), Options()) for group in GROUPS])
+            scenario.read()
         assert ends[0] == ends[1] == ends[2]
 
     any_order()

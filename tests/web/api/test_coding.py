@@ -1,4 +1,4 @@
-"""Compressed answers: what `Accept-Encoding` allows and likes best (RFC 9110 section 12.5.3; interface section D6)."""
+"""Compressed answers, according to `Accept-Encoding` (RFC 9110 section 12.5.3; docs/interface.md section D6)."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# Each with the coding of the answer.
+# `Accept-Encoding`, and the coding of the answer.
 CODINGS = {
     "": "identity",
     "identity": "identity",
@@ -64,7 +64,7 @@ CODINGS = {
 
 
 def decoded_body(answer: Answer) -> bytes:
-    """The body as it was before it was packed in the coding that the answer names."""
+    """Return the body of an answer, decompressed according to its headers."""
     coding = answer.header("content-encoding")
     assert answer.header("content-length") == str(len(answer.body))
     if coding is None:
@@ -74,8 +74,8 @@ def decoded_body(answer: Answer) -> bytes:
 
 
 @pytest.mark.parametrize(("accept", "coding"), CODINGS.items())
-def test_an_answer_comes_in_the_coding_that_is_liked_best(partner_on_sqlite: Partner, accept: str, coding: str) -> None:
-    """Of ours; as it is where none is allowed, or the header cannot be read. The same is in it in any."""
+def test_an_answer_has_the_coding_with_the_highest_weight(partner_on_sqlite: Partner, accept: str, coding: str) -> None:
+    """Uncompressed if no supported coding is allowed or the header is malformed. The content is always the same."""
     plain = partner_on_sqlite.get().body
     answer = partner_on_sqlite.get("", ("accept-encoding", accept))
     assert answer.status == 200
@@ -84,8 +84,8 @@ def test_an_answer_comes_in_the_coding_that_is_liked_best(partner_on_sqlite: Par
     assert decoded_body(answer) == plain
 
 
-def test_without_the_header_an_answer_comes_as_it_is(partner_on_sqlite: Partner) -> None:
-    """And still says on what it depends."""
+def test_without_the_header_an_answer_is_not_compressed(partner_on_sqlite: Partner) -> None:
+    """It has `Vary` all the same."""
     answer = partner_on_sqlite.get()
     assert (answer.header("content-encoding"), answer.header("vary")) == (None, "accept-encoding")
 
@@ -97,8 +97,8 @@ def test_the_header_may_come_in_several_lines(partner_on_sqlite: Partner) -> Non
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
-def test_submissions_are_answered_in_a_coding_too(partner_on_sqlite: Partner, coding: str) -> None:
-    """So is a large answer, whose work a thread does."""
+def test_answers_to_submissions_are_compressed_too(partner_on_sqlite: Partner, coding: str) -> None:
+    """Also a large one, which is compressed in a thread."""
     items = [out(f"p{n}@x.org", partner_on_sqlite.ago(5)) for n in range(1_000)]
     partner_on_sqlite.submit(*items)
     plain = partner_on_sqlite.submit(*items)
@@ -111,7 +111,7 @@ def test_submissions_are_answered_in_a_coding_too(partner_on_sqlite: Partner, co
     assert decoded_body(page) == partner_on_sqlite.get().body
 
 
-def test_refusals_come_as_they_are(partner_on_sqlite: Partner) -> None:
+def test_refusals_are_not_compressed(partner_on_sqlite: Partner) -> None:
     """They are small, and read by people."""
     accept = ("accept-encoding", "gzip")
     for answer in (partner_on_sqlite.get("limit=0", accept), partner_on_sqlite.post(b"{}", accept)):
@@ -119,22 +119,20 @@ def test_refusals_come_as_they_are(partner_on_sqlite: Partner) -> None:
         assert answer.error == "bad_request"
 
 
-def test_a_content_coding_is_ignored_where_there_is_no_body(partner_on_sqlite: Partner) -> None:
-    """On GET, whatever it says."""
+def test_a_content_encoding_without_a_body_is_ignored(partner_on_sqlite: Partner) -> None:
     assert partner_on_sqlite.get("", ("content-encoding", "br")).status == 200
 
 
 @given(st.binary() | st.text("gzipstd*;q=01.,xnaife-", max_size=30).map(str.encode))
-def test_any_header_is_understood_or_ignored(accept: bytes) -> None:
-    """Any bytes at all."""
+def test_any_accept_encoding_is_read_or_ignored(accept: bytes) -> None:
     assert answer_coding(accept) in ("gzip", "zstd", "identity")
 
 
 @given(st.binary(max_size=100), st.sampled_from(["gzip", "zstd"]), st.sampled_from([1, 1_000]))
-def test_what_was_packed_is_the_same_again(body: bytes, coding: str, times: int) -> None:
-    """Here and in a thread."""
-    there = asyncio.run(compress(body * times, coding))
+def test_compression_is_lossless(body: bytes, coding: str, times: int) -> None:
+    """Inline and in a thread."""
+    compressed = asyncio.run(compress(body * times, coding))
     assert (
-        decoded_body(Answer(200, [("content-encoding", coding), ("content-length", str(len(there)))], there))
+        decoded_body(Answer(200, [("content-encoding", coding), ("content-length", str(len(compressed)))], compressed))
         == body * times
     )

@@ -1,4 +1,4 @@
-"""A key that is taken back while the body of a submission is on its way (docs/interface.md sections 2.1 and D3)."""
+"""Keys that are revoked while the body of a submission arrives (docs/interface.md sections 2.1 and D3)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,7 +23,7 @@ Act = Callable[[Partner, str], Awaitable[object]]
 
 
 def by(operation: Callable[..., Awaitable[object]], **values: Any) -> Act:
-    """What an administrator does with the partner's key."""
+    """Return an operation of an administrator on the key of the partner."""
 
     def act(partner: Partner, client_id: str) -> Awaitable[object]:
         return operation(ADMINISTRATOR, partner.app.database, partner.clock, client_id=client_id, **values)
@@ -32,7 +32,7 @@ def by(operation: Callable[..., Awaitable[object]], **values: Any) -> Act:
 
 
 async def off_and_on(partner: Partner, client_id: str) -> None:
-    """Tokens that were revoked stay so."""
+    """Deactivate and activate the key; its tokens stay revoked."""
     await by(deactivate_credential)(partner, client_id)
     await by(activate_credential)(partner, client_id)
 
@@ -48,10 +48,10 @@ async def off_and_on(partner: Partner, client_id: str) -> None:
     ],
     ids=["deactivated", "revoked", "rotated", "off and on", "without the permission"],
 )
-def test_what_a_key_may_counts_when_the_body_is_there(
+def test_permissions_are_checked_after_the_body_arrived(
     partner: Partner, monkeypatch: pytest.MonkeyPatch, act: Act, status: int
 ) -> None:
-    """A body may trickle for a minute, and a stranger would keep many of them ready."""
+    """A body may trickle for a minute, and an attacker would keep many of them ready."""
     of_partner = "SELECT client_id FROM client_organizations WHERE organization_id = :organization_id"
     client_id = str(partner.app.value(of_partner, organization_id=partner.organization_id))
 

@@ -1,4 +1,4 @@
-"""What one key may have on its way counts in memory, not in bytes on the wire (docs/interface.md section D4)."""
+"""The memory quota of a key counts bytes in memory, not on the wire (docs/interface.md section D4)."""
 
 import gzip
 
@@ -9,29 +9,28 @@ from stoplist.web.body import MemoryQuota
 from tests.web.api.partner import Partner
 from tests.web.application import Application
 
-ROOM = 4000
+QUOTA_BYTES = 4000
 
 
 @pytest.fixture
-def cramped(partner: Partner, monkeypatch: pytest.MonkeyPatch) -> Partner:
-    """The same partner at a server that has little room for it."""
-    monkeypatch.setattr(app_module, "MemoryQuota", lambda max_bytes: MemoryQuota(max_bytes=ROOM))
+def limited(partner: Partner, monkeypatch: pytest.MonkeyPatch) -> Partner:
+    """A partner at a server with a small memory quota."""
+    monkeypatch.setattr(app_module, "MemoryQuota", lambda max_bytes: MemoryQuota(max_bytes=QUOTA_BYTES))
     app = partner.app
     return partner.at(Application(app.run, app.database, app.clock))
 
 
-@pytest.mark.parametrize(("size", "status"), [(ROOM, 400), (ROOM + 1, 429)])
-def test_a_batch_takes_the_room_of_what_is_unpacked(cramped: Partner, size: int, status: int) -> None:
-    """What is small on the wire may be a thousand times as much afterwards."""
-    assert cramped.post(gzip.compress(b" " * size), ("content-encoding", "gzip")).status == status
+@pytest.mark.parametrize(("size", "status"), [(QUOTA_BYTES, 400), (QUOTA_BYTES + 1, 429)])
+def test_a_batch_reserves_its_decompressed_size(limited: Partner, size: int, status: int) -> None:
+    """A body may be a thousand times as large after decompression."""
+    assert limited.post(gzip.compress(b" " * size), ("content-encoding", "gzip")).status == status
 
 
 @pytest.mark.parametrize(("limit", "status"), [(10, 200), (11, 429)])
-def test_a_page_takes_the_room_of_its_records(cramped: Partner, limit: int, status: int) -> None:
-    """Whoever asks for many big pages at once, and reads none, would fill the memory as well."""
-    assert cramped.get({"limit": str(limit)}).status == status
+def test_a_page_reserves_the_size_of_its_records(limited: Partner, limit: int, status: int) -> None:
+    """A client that requests many large pages at once, and reads none, would fill the memory as well."""
+    assert limited.get({"limit": str(limit)}).status == status
 
 
-def test_what_was_answered_gives_its_room_back(cramped: Partner) -> None:
-    """One after the other there is always room."""
-    assert [cramped.get({"limit": "10"}).status for _ in range(3)] == [200] * 3
+def test_an_answered_request_frees_its_memory(limited: Partner) -> None:
+    assert [limited.get({"limit": "10"}).status for _ in range(3)] == [200] * 3

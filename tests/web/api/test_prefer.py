@@ -1,4 +1,4 @@
-"""The `Prefer` header and what it is answered with (RFC 7240; docs/interface.md section D6)."""
+"""The `Prefer` header and `Preference-Applied` (RFC 7240; docs/interface.md section D6)."""
 
 import pytest
 from hypothesis import given
@@ -13,12 +13,12 @@ ITEMS = [out("ann@x.org"), out("nobody")]
 MINIMAL, LENIENT = "return=minimal", "handling=lenient"
 
 
-def submitted(partner: Partner, *prefer: str) -> Answer:
-    """The answer to a batch with a bad item, with these headers."""
+def submit_bad_item(partner: Partner, *prefer: str) -> Answer:
+    """Submit a batch with a bad item and these preferences."""
     return partner.post({"items": ITEMS}, JSON, *(("prefer", text) for text in prefer))
 
 
-# Each with what is then applied.
+# Each with the value of `Preference-Applied`.
 LENIENTLY = {
     LENIENT: LENIENT,
     "Handling=Lenient": LENIENT,
@@ -51,9 +51,9 @@ STRICTLY = [
 
 
 @pytest.mark.parametrize(("prefer", "applied"), LENIENTLY.items())
-def test_a_lenient_batch_is_told_so(partner_on_sqlite: Partner, prefer: str, applied: str) -> None:
-    """In whatever case, with spaces, quotes and parameters, beside preferences that we do not know."""
-    answer = submitted(partner_on_sqlite, prefer)
+def test_a_lenient_preference_is_applied(partner_on_sqlite: Partner, prefer: str, applied: str) -> None:
+    """In any case, with spaces, quotes and parameters, beside unknown preferences."""
+    answer = submit_bad_item(partner_on_sqlite, prefer)
     assert answer.status == 200
     assert answer.header("preference-applied") == applied
     assert ("items" in answer.json()) is (MINIMAL not in applied)
@@ -61,15 +61,15 @@ def test_a_lenient_batch_is_told_so(partner_on_sqlite: Partner, prefer: str, app
 
 @pytest.mark.parametrize("prefer", STRICTLY)
 def test_anything_else_is_handled_strictly(partner_on_sqlite: Partner, prefer: str) -> None:
-    """Of a preference that is repeated the first counts (RFC 7240 section 2), and what is quoted is none."""
-    answer = submitted(partner_on_sqlite, prefer)
+    """Of a repeated preference the first counts (RFC 7240 section 2), and quoted text is none."""
+    answer = submit_bad_item(partner_on_sqlite, prefer)
     assert (answer.status, answer.error) == (400, "invalid_item")
     assert answer.header("preference-applied") is None
 
 
 def test_preferences_may_come_in_several_headers(partner_on_sqlite: Partner) -> None:
     """RFC 7240 section 2: as if they were one."""
-    answer = submitted(partner_on_sqlite, "return=minimal", "handling=lenient", "return=representation")
+    answer = submit_bad_item(partner_on_sqlite, "return=minimal", "handling=lenient", "return=representation")
     assert answer.header("preference-applied") == f"{MINIMAL}, {LENIENT}"
     assert "items" not in answer.json()
 
@@ -88,8 +88,10 @@ def test_preferences_may_come_in_several_headers(partner_on_sqlite: Partner) -> 
         (f"{MINIMAL}, {LENIENT}", f"{MINIMAL}, {LENIENT}"),
     ],
 )
-def test_what_was_honoured_is_named(partner_on_sqlite: Partner, prefer: str | None, applied: str | None) -> None:
-    """And nothing else; the answer has its items unless `return=minimal` was asked for, and the rest is the same."""
+def test_applied_preferences_are_named_and_no_others(
+    partner_on_sqlite: Partner, prefer: str | None, applied: str | None
+) -> None:
+    """The answer has its items unless `return=minimal` was applied, and is the same otherwise."""
     plain = partner_on_sqlite.submit(out("ann@x.org", partner_on_sqlite.ago(5))).json()
     answer = partner_on_sqlite.submit(out("ann@x.org", partner_on_sqlite.ago(5)), prefer=prefer)
     assert answer.header("preference-applied") == applied
@@ -103,8 +105,7 @@ def test_what_was_honoured_is_named(partner_on_sqlite: Partner, prefer: str | No
     assert (plain["created"], body["created"], body["unchanged"]) == (1, 0, 1)
 
 
-def test_reading_has_no_preferences(partner_on_sqlite: Partner) -> None:
-    """They are ignored on GET, and none is said to have been honoured."""
+def test_preferences_are_ignored_on_get(partner_on_sqlite: Partner) -> None:
     partner_on_sqlite.submit(out("ann@x.org"))
     answer = partner_on_sqlite.get("", ("prefer", f"{MINIMAL}, {LENIENT}"))
     assert (len(answer.json()["items"]), answer.header("preference-applied")) == (1, None)
@@ -112,7 +113,7 @@ def test_reading_has_no_preferences(partner_on_sqlite: Partner) -> None:
 
 @given(st.lists(st.binary() | st.text('",;=\\ handlingretu', max_size=40).map(str.encode), max_size=3))
 def test_any_preferences_are_read(values: list[bytes]) -> None:
-    """Any bytes: what is applied is what was asked for in one of the words that we know."""
+    """Any bytes: only preferences that were sent are applied."""
     preferences = read_preferences([(b"prefer", value) for value in values])
     assert preferences.is_lenient is (LENIENT in preferences.applied)
     assert preferences.is_minimal is (MINIMAL in preferences.applied)
@@ -122,5 +123,5 @@ def test_any_preferences_are_read(values: list[bytes]) -> None:
     "value", ['"' + '\\"' * 30_000, '"\\"' * 20_000 + "\\", '"' * 60_001, "," * 60_000, "=" * 60_000]
 )
 def test_a_header_of_60_kib_is_read_at_once(value: str) -> None:
-    """Quotes that never end are no work that grows with the square of their length: the test would not end."""
+    """Unclosed quotes must not cost quadratic time: the test would not end."""
     assert read_preferences([(b"prefer", value.encode())] * 20).applied == ""

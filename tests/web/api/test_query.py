@@ -1,6 +1,6 @@
-"""Reading over HTTP: what a query may say, and the cursors and look-ups that it holds (interface section D6).
+"""Reading over HTTP: the query, cursors and look-ups (docs/interface.md section D6).
 
-The order of refusals is in test_refusals.py; what a page holds is in tests/unsubscribes/test_follow.py.
+The order of refusals is tested in test_refusals.py, the content of pages in tests/unsubscribes/test_follow.py.
 """
 
 from collections.abc import Callable
@@ -19,17 +19,17 @@ from tests.web.api.partner import NOTHING, Partner, ReadQuery, refusal, text_of
 from tests.web.application import Answer, Application
 
 NUMBER = "+442079460018"
-UNSHOWN = ["x" * 41, "ann@x.org", "%C3%A4", "a%20b", "", "a.b"]
+UNREPEATABLE_NAMES = ["x" * 41, "ann@x.org", "%C3%A4", "a%20b", "", "a.b"]
 
 
 def addresses(answer: Answer) -> list[str]:
-    """Whose records a page holds, in this order."""
+    """Return the addresses of the records of a page, in order."""
     assert answer.status == 200, answer.body
     return [record["address"] for record in answer.json()["items"]]
 
 
-def filled(partner: Partner, count: int) -> Partner:
-    """With so many records: p0@x.org, p1@x.org and so on."""
+def with_records(partner: Partner, count: int) -> Partner:
+    """Submit so many records, p0@x.org, p1@x.org and so on, and return the partner."""
     partner.submit(*(out(f"p{n}@x.org", partner.ago(9)) for n in range(count)), prefer="return=minimal")
     return partner
 
@@ -40,12 +40,12 @@ def check_bad_request(answer: Answer, text: str, parameter: str | None = None) -
     assert text in text_of(answer)
 
 
-# What a page says
+# Pages
 
 
-def test_the_answer_to_a_reader(partner: Partner) -> None:
-    """Every field of section D6, of a page and of its records."""
-    made = partner.submit(out(" A@X.org", partner.ago(50), reason="complaint", source="a form"), all_groups=True)
+def test_a_page_has_every_field(partner: Partner) -> None:
+    """Source: docs/interface.md section D6, for a page and its records."""
+    submitted = partner.submit(out(" A@X.org", partner.ago(50), reason="complaint", source="a form"), all_groups=True)
     partner.clock.advance(1)
     flipped = partner.submit(back("b@x.org", partner.ago(40)))
     answer = partner.get()
@@ -57,7 +57,7 @@ def test_the_answer_to_a_reader(partner: Partner) -> None:
     zulu = "+00:00", "Z"
     assert page["items"] == [
         {
-            "id": made.json()["items"][0]["id"],
+            "id": submitted.json()["items"][0]["id"],
             "org_slug": partner.slug,
             "group_id": None,
             "address": "a@x.org",
@@ -83,9 +83,9 @@ def test_the_answer_to_a_reader(partner: Partner) -> None:
     ]
 
 
-def test_a_page_holds_a_thousand_unless_told_otherwise(partner: Partner) -> None:
+def test_a_page_holds_a_thousand_records_by_default(partner: Partner) -> None:
     """With `limit` from one to ten thousand, and a cursor on every page."""
-    filled(partner, 1_002)
+    with_records(partner, 1_002)
     sizes = {query: len(addresses(partner.get(query))) for query in ("", "limit=1", "limit=1001", "limit=10000")}
     assert sizes == {"": 1_000, "limit=1": 1, "limit=1001": 1_001, "limit=10000": 1_002}
     first = partner.get().json()
@@ -96,7 +96,7 @@ def test_a_page_holds_a_thousand_unless_told_otherwise(partner: Partner) -> None
     assert last == {"items": [], "next_cursor": rest["next_cursor"], "has_more": False}
 
 
-# What a query may say
+# Queries
 
 BAD_QUERIES: dict[str, tuple[str, str, str | None]] = {
     "an unknown parameter": ("orgslug=acme", "takes org_slug, group_id, limit, cursor, address", "orgslug"),
@@ -120,7 +120,7 @@ BAD_QUERIES: dict[str, tuple[str, str, str | None]] = {
     "a look-up with a limit": ("limit=5&address=a@x.org", "takes no limit", "limit"),
     "a look-up with a cursor": ("address=a@x.org&cursor=", "takes no cursor", "cursor"),
     "a hundred and one addresses": ("&".join(["address=a@x.org"] * 101), "more than 100 times", "address"),
-    **{f"the unknown parameter {name!r}": (f"{name}=1", "Unknown parameter", None) for name in UNSHOWN},
+    **{f"the unknown parameter {name!r}": (f"{name}=1", "Unknown parameter", None) for name in UNREPEATABLE_NAMES},
 }
 BAD_LIMITS = [
     "0",
@@ -142,10 +142,8 @@ BAD_LIMITS = [
 
 
 @pytest.mark.parametrize(("query", "text", "parameter"), BAD_QUERIES.values(), ids=BAD_QUERIES)
-def test_a_query_that_cannot_be_meant_is_refused(
-    partner_on_sqlite: Partner, query: str, text: str, parameter: str | None
-) -> None:
-    """So that a misspelt name never answers for another organization; an unknown one is echoed where it is harmless."""
+def test_an_invalid_query_is_refused(partner_on_sqlite: Partner, query: str, text: str, parameter: str | None) -> None:
+    """A misspelt name must not answer for another organization; an unknown name is repeated only if harmless."""
     answer = partner_on_sqlite.get(query)
     check_bad_request(answer, text, parameter)
     assert all(word not in answer.body.decode() for word in ("ann@", "a@x", "x" * 41))
@@ -154,13 +152,13 @@ def test_a_query_that_cannot_be_meant_is_refused(
 
 @pytest.mark.parametrize("limit", BAD_LIMITS)
 def test_a_limit_is_a_whole_number_from_one_to_ten_thousand(partner_on_sqlite: Partner, limit: str) -> None:
-    """In ASCII digits, and nothing else."""
+    """In ASCII digits only."""
     check_bad_request(partner_on_sqlite.get(f"limit={limit}"), "a whole number from 1 to 10000", "limit")
 
 
 def test_a_query_may_be_spelt_in_many_ways(partner: Partner) -> None:
     """Names and values percent-encoded or not, empty parts, and leading zeros."""
-    filled(partner, 3)
+    with_records(partner, 3)
     slug = "".join(f"%{ord(letter):02X}" for letter in partner.slug)
     for query in (
         f"org_slug={partner.slug}",
@@ -172,8 +170,8 @@ def test_a_query_may_be_spelt_in_many_ways(partner: Partner) -> None:
         assert addresses(partner.get(query)) == ["p0@x.org", "p1@x.org", "p2@x.org"]
 
 
-def test_a_query_names_the_organization_and_group(partner: Partner) -> None:
-    """With a group the records that bear on it: its own and the all-groups ones."""
+def test_a_query_selects_the_organization_and_group(partner: Partner) -> None:
+    """For a group: its own records and the all-groups ones."""
     other = partner.new_group("Reminders")
     partner.submit(out("d@x.org"))
     partner.submit(out("o@x.org"), group_id=other)
@@ -185,7 +183,6 @@ def test_a_query_names_the_organization_and_group(partner: Partner) -> None:
 
 @given(st.text("abcdefgiklmnorsup_=&%+;01 \u00e4\0", max_size=40) | st.binary().map(quote))
 def test_any_query_is_read_or_refused(text: str) -> None:
-    """Any text at all: never an error of ours."""
     try:
         query = read_query(text.encode())
     except BadRequest:
@@ -200,7 +197,7 @@ def altered(cursor: str, at: int) -> str:
     return cursor[:at] + ("A" if cursor[at] != "A" else "B") + cursor[at + 1 :]
 
 
-NO_CURSORS: dict[str, Callable[[str], str]] = {
+INVALID_CURSORS: dict[str, Callable[[str], str]] = {
     "nothing": lambda _: "",
     "one that is cut": lambda cursor: cursor[:-1],
     "one that goes on": lambda cursor: cursor + "A",
@@ -215,27 +212,27 @@ NO_CURSORS: dict[str, Callable[[str], str]] = {
 
 
 def check_refused(answer: Answer) -> None:
-    """The one answer for every cursor that cannot be used: it says how to go on."""
+    """Check the one answer to every unusable cursor, which says how to continue."""
     assert (answer.status, refusal(answer)) == (400, {"error": "invalid_cursor"}), answer.body
     assert "Read anew without a cursor" in text_of(answer)
 
 
-@pytest.mark.parametrize("other", NO_CURSORS.values(), ids=NO_CURSORS)
-def test_what_is_no_cursor_is_told_to_read_anew(partner: Partner, other: Callable[[str], str]) -> None:
-    """It is not read as the nearest one that would be right, nor as none."""
-    cursor = filled(partner, 2).get("limit=1").json()["next_cursor"]
+@pytest.mark.parametrize("other", INVALID_CURSORS.values(), ids=INVALID_CURSORS)
+def test_an_invalid_cursor_is_refused(partner: Partner, other: Callable[[str], str]) -> None:
+    """It is read neither as the nearest valid one nor as none."""
+    cursor = with_records(partner, 2).get("limit=1").json()["next_cursor"]
     assert addresses(partner.get({"cursor": cursor})) == ["p1@x.org"]
     check_refused(partner.get({"cursor": other(cursor)}))
 
 
-def test_a_cursor_is_for_what_it_was_made_for(partner: Partner) -> None:
-    """Not for another organization, channel or group; nor with a group for none."""
-    cursor = filled(partner, 2).get("limit=1").json()["next_cursor"]
+def test_a_cursor_is_bound_to_its_parameters(partner: Partner) -> None:
+    """Not valid for another organization, channel or group, nor for none if it is for a group."""
+    cursor = with_records(partner, 2).get("limit=1").json()["next_cursor"]
     of_group = partner.get({"group_id": partner.group_id, "limit": "1"}).json()["next_cursor"]
     stranger = Partner.new(partner.app, partner.clock)
     for _ in range(2):
         check_refused(stranger.get({"cursor": cursor}))
-        stranger.get()  # from now on its feed is open
+        stranger.get()  # opens its feed
     for channel in ("sms", "phone"):
         for _ in range(2):
             check_refused(partner.get({"cursor": cursor}, channel=channel))
@@ -247,32 +244,32 @@ def test_a_cursor_is_for_what_it_was_made_for(partner: Partner) -> None:
     assert addresses(partner.get({"cursor": of_group, "group_id": partner.group_id})) == ["p1@x.org"]
 
 
-def test_a_cursor_for_a_feed_that_nobody_opened_opens_none(partner: Partner) -> None:
+def test_a_refused_cursor_opens_no_feed(partner: Partner) -> None:
     """A request that is refused stores nothing."""
     check_refused(partner.get({"cursor": "A" * 32}))
     assert partner.stored() == NOTHING
 
 
-def test_after_a_restore_readers_begin_anew(partner: Partner) -> None:
-    """Cursors of the generation before are refused, also where nothing has changed since."""
-    filled(partner, 2)
+def test_cursors_are_refused_after_a_restore(partner: Partner) -> None:
+    """Cursors of the previous generation are refused, also if nothing has changed since."""
+    with_records(partner, 2)
     group = {"group_id": partner.group_id}
     cursors = [partner.get(query).json()["next_cursor"] for query in ({}, group)]
     partner.app.administer(after_restore)
-    partner = partner.colleague("read")  # the tokens from before are revoked
+    partner = partner.colleague("read")  # the previous tokens are revoked
     for query, cursor in zip(({}, group), cursors, strict=True):
         check_refused(partner.get({**query, "cursor": cursor}))
         assert addresses(partner.get(query)) == ["p0@x.org", "p1@x.org"]
 
 
-def test_secret_keys_are_exchanged_without_a_reader_noticing(partner: Partner) -> None:
-    """The new one is added behind, put in front, and then the old one dropped; cursors of both are read meanwhile."""
+def test_secret_keys_are_rotated_without_refusing_cursors(partner: Partner) -> None:
+    """The new key is added behind, then put in front, then the old one is dropped; both are accepted meanwhile."""
     old, new = "k" * 32, "n" * 32
 
     def with_keys(*secret_keys: str) -> Partner:
         return partner.at(Application(partner.app.run, partner.app.database, partner.clock, secret_keys=secret_keys))
 
-    cursor = filled(partner, 2).get("limit=1").json()["next_cursor"]
+    cursor = with_records(partner, 2).get("limit=1").json()["next_cursor"]
     assert with_keys(old, new).get("limit=1").json()["next_cursor"] == cursor
     renewed = with_keys(new, old).get("limit=1").json()["next_cursor"]
     assert renewed != cursor
@@ -287,10 +284,10 @@ def test_secret_keys_are_exchanged_without_a_reader_noticing(partner: Partner) -
 
 
 def test_a_look_up_answers_in_one_page(partner: Partner) -> None:
-    """By `seq`, without a cursor, and with the canonical form of each address in the order asked."""
-    filled(partner, 5)
-    asked = ["p3@x.org", " P1@X.ORG\t", "nobody@x.org", "p3@x.org"]
-    answer = partner.get([("address", address) for address in asked])
+    """By `seq`, without a cursor, and with the canonical form of each address in the order requested."""
+    with_records(partner, 5)
+    requested = ["p3@x.org", " P1@X.ORG\t", "nobody@x.org", "p3@x.org"]
+    answer = partner.get([("address", address) for address in requested])
     assert addresses(answer) == ["p1@x.org", "p3@x.org"]
     page = answer.json()
     assert (page.pop("next_cursor"), page.pop("has_more")) == (None, False)
@@ -298,22 +295,21 @@ def test_a_look_up_answers_in_one_page(partner: Partner) -> None:
     assert page.keys() == {"items"}
 
 
-def test_a_hundred_addresses_are_looked_up_at_once(partner: Partner) -> None:
-    """One more is refused, in test_a_query_that_cannot_be_meant_is_refused."""
-    filled(partner, 120)
-    asked = [f"p{n}@x.org" for n in range(119, 19, -1)]
-    answer = partner.get([("address", address) for address in asked])
-    assert addresses(answer) == sorted(asked, key=lambda address: int(address[1:-6]))
-    assert answer.json()["looked_up"] == asked
+def test_a_look_up_takes_a_hundred_addresses(partner: Partner) -> None:
+    """One more is refused, see BAD_QUERIES."""
+    with_records(partner, 120)
+    requested = [f"p{n}@x.org" for n in range(119, 19, -1)]
+    answer = partner.get([("address", address) for address in requested])
+    assert addresses(answer) == sorted(requested, key=lambda address: int(address[1:-6]))
+    assert answer.json()["looked_up"] == requested
 
 
 def test_a_look_up_opens_no_feed(partner: Partner) -> None:
-    """It has nothing to go on from."""
     assert partner.get("address=ann@x.org").json()["looked_up"] == ["ann@x.org"]
     assert partner.stored() == NOTHING
 
 
-def test_a_look_up_of_a_group_sees_what_bears_on_it(partner: Partner) -> None:
+def test_a_look_up_in_a_group_includes_all_groups_records(partner: Partner) -> None:
     """Its own record and the all-groups one, and no other group's."""
     other = partner.new_group("Reminders")
     partner.submit(out("ann@x.org"), group_id=other)
@@ -339,8 +335,8 @@ LOOK_UPS: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("channel", "text", "canonical"), LOOK_UPS)
-def test_any_spelling_of_an_address_will_do(partner: Partner, channel: str, text: str, canonical: str) -> None:
-    """As section D7 takes it, percent-encoded."""
+def test_an_address_may_be_looked_up_in_any_spelling(partner: Partner, channel: str, text: str, canonical: str) -> None:
+    """Source: docs/interface.md section D7; percent-encoded."""
     partner.submit(out(canonical), channel=channel)
     answer = partner.get(f"address={text}", channel=channel)
     assert (addresses(answer), answer.json()["looked_up"]) == ([canonical], [canonical])
@@ -360,19 +356,19 @@ BAD_LOOK_UPS: dict[str, tuple[str, ReadQuery, bool]] = {
 
 
 @pytest.mark.parametrize(("channel", "query", "names_plus"), BAD_LOOK_UPS.values(), ids=BAD_LOOK_UPS)
-def test_an_unacceptable_address_is_named_but_not_repeated(
+def test_an_invalid_address_is_refused_and_not_repeated(
     partner_on_sqlite: Partner, channel: str, query: ReadQuery, *, names_plus: bool
 ) -> None:
-    """Where a phone number begins with a space the text says that + is sent as %2B."""
+    """If a phone number begins with a space, the text says that + must be sent as %2B."""
     answer = partner_on_sqlite.get(query, channel=channel)
     check_bad_request(answer, "", "address")
     assert ("%2B" in text_of(answer)) is names_plus
     assert all(word not in answer.body.decode() for word in ("nobody", "ann", "7946", "CALL"))
 
 
-def test_the_one_who_reads_may_be_another(partner: Partner) -> None:
-    """A cursor is bound to what is read, not to the key that read it."""
-    cursor = filled(partner, 2).get("limit=1").json()["next_cursor"]
+def test_a_cursor_is_valid_for_another_key(partner: Partner) -> None:
+    """A cursor is bound to the parameters, not to the key."""
+    cursor = with_records(partner, 2).get("limit=1").json()["next_cursor"]
     colleague = partner.colleague("read")
     assert addresses(colleague.get({"cursor": cursor})) == ["p1@x.org"]
     assert refusal(colleague.submit(out("ann@x.org"))) == {"error": "insufficient_scope"}

@@ -1,6 +1,6 @@
 """Every refusal of the six operations, in the order of docs/interface.md section D4.
 
-Each way to be refused is told apart from what else a request says, so that any two can be committed at once.
+A fault changes one aspect of a valid request, so that any faults can be combined in one request.
 """
 
 import itertools
@@ -35,10 +35,10 @@ KEYS: dict[str, tuple[str, ...]] = {
 NO_AT = "The e-mail address has no @: one must stand between its name and its domain."
 
 
-class World:
-    """Organizations, groups and keys of every sort: whatever a request can name.
+class Scenario:
+    """Organizations, groups and keys of every kind that a request can name.
 
-    `home` has a default group; `bare` and `closed` have none, `closed` is that; `foreign` is nobody's whom we know.
+    `home` has a default group, `bare` and `closed` have none, `closed` is closed, and no key here is for `foreign`.
     """
 
     def __init__(self, app: Application, clock: FakeClock) -> None:
@@ -74,16 +74,16 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(each_deployment: Deployment) -> World:
+def scenario(each_deployment: Deployment) -> Scenario:
     clock = FakeClock()
-    return World(Application(each_deployment.run, each_deployment.database, clock), clock)
+    return Scenario(Application(each_deployment.run, each_deployment.database, clock), clock)
 
 
 @dataclass
 class Request:
-    """One that is right, until something about it is changed."""
+    """A valid request, until a fault changes it."""
 
-    world: World
+    scenario: Scenario
     method: str = "POST"
     token: str = "all"
     scheme: str = "https"
@@ -95,32 +95,32 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.method == "POST":
-            self.fields["items"] = [out("ann@x.org"), back("bob@x.org", written(self.world.clock.now_ms()))]
+            self.fields["items"] = [out("ann@x.org"), back("bob@x.org", written(self.scenario.clock.now_ms()))]
 
     def name(self, **names: str) -> None:
-        """It names this organization or group."""
+        """Name this organization or group in the body or the query."""
         if self.method == "POST":
             self.fields.update(names)
             return
-        kept = [part for part in self.query if part.partition("=")[0] not in names]
-        self.query = [*kept, *(f"{name}={text}" for name, text in names.items())]
+        others = [part for part in self.query if part.partition("=")[0] not in names]
+        self.query = [*others, *(f"{name}={text}" for name, text in names.items())]
 
-    def answered(self) -> Answer:
+    def send(self) -> Answer:
         body = self.encode(json.dumps(self.fields).encode()) if self.fields else b""
-        headers = [("authorization", f"Bearer {self.world.tokens[self.token]}"), *self.headers.items()]
+        headers = [("authorization", f"Bearer {self.scenario.tokens[self.token]}"), *self.headers.items()]
         target = "?".join(filter(None, (self.path, "&".join(self.query))))
-        return self.world.app.request(self.method, target, headers=list(headers), body=body, scheme=self.scheme)
+        return self.scenario.app.request(self.method, target, headers=list(headers), body=body, scheme=self.scheme)
 
 
 class Fault(NamedTuple):
-    """A way to be refused, and how: the status, the code with the extra fields, and a part of the text."""
+    """A change of a request, and the refusal: status, code, a part of the text, and the extra fields."""
 
     change: Callable[[Request], None]
     status: int
     code: str
     text: str
     extra: Mapping[str, Any] = MappingProxyType({})
-    """A value in angle brackets is the id of that group."""
+    """A value in angle brackets stands for the id of that group."""
 
 
 def setting(**values: Any) -> Callable[[Request], None]:
@@ -139,12 +139,12 @@ def body_field(name: str, value: Any) -> Callable[[Request], None]:
     return lambda request: request.fields.update({name: value})
 
 
-def asking(*parts: str) -> Callable[[Request], None]:
+def query(*parts: str) -> Callable[[Request], None]:
     return lambda request: request.query.extend(parts)
 
 
-def asking_only(*parts: str) -> Callable[[Request], None]:
-    """Beside an organization and a group nothing else is asked: these parts bear on what else there might be."""
+def query_only(*parts: str) -> Callable[[Request], None]:
+    """Replace all of the query but the organization and the group."""
 
     def change(request: Request) -> None:
         request.query = [part for part in request.query if part.startswith(("org_slug=", "group_id="))]
@@ -154,10 +154,10 @@ def asking_only(*parts: str) -> Callable[[Request], None]:
 
 
 def naming(**names: str) -> Callable[[Request], None]:
-    """A group is meant by its name in `World.groups`."""
+    """Name an organization, or a group by its name in `Scenario.groups`."""
 
     def change(request: Request) -> None:
-        request.name(**{n: request.world.groups[text] if n == "group_id" else text for n, text in names.items()})
+        request.name(**{n: request.scenario.groups[text] if n == "group_id" else text for n, text in names.items()})
 
     return change
 
@@ -167,14 +167,14 @@ def item(value: Any) -> Callable[[Request], None]:
 
 
 def both_groups(request: Request) -> None:
-    request.fields.setdefault("group_id", request.world.groups["home"])
+    request.fields.setdefault("group_id", request.scenario.groups["home"])
     request.fields["all_groups"] = True
 
 
-def a_cursor_of(slug: str) -> Callable[[Request], None]:
+def cursor_of(slug: str) -> Callable[[Request], None]:
     def change(request: Request) -> None:
-        follow = Request(request.world, "GET", query=[f"org_slug={slug}"])
-        request.query.append(f"cursor={follow.answered().json()['next_cursor']}")
+        follow = Request(request.scenario, "GET", query=[f"org_slug={slug}"])
+        request.query.append(f"cursor={follow.send().json()['next_cursor']}")
 
     return change
 
@@ -231,7 +231,7 @@ SUBMIT: dict[str, list[Fault]] = {
         bad_request(header("content-encoding", "gzip, gzip"), "must be gzip"),
         bad_request(header("content-encoding", "gzip"), "not a whole gzip"),
         bad_request(header("content-length", str(8 << 20 | 1)), "larger than 8 MiB"),
-        bad_request(asking("org_slug=home"), "no query parameters"),
+        bad_request(query("org_slug=home"), "no query parameters"),
         bad_request(setting(encode=lambda body: body + b"}"), "not JSON"),
         bad_request(setting(encode=lambda body: body[:-1]), "not JSON"),
         bad_request(setting(encode=lambda body: body.replace(b"ann", b"\xff")), "not JSON"),
@@ -273,28 +273,28 @@ SUBMIT: dict[str, list[Fault]] = {
 READ: dict[str, list[Fault]] = {
     **BEFORE,
     "shape": [
-        bad_request(asking("orgslug=home"), "Unknown parameter: this takes org_slug", "orgslug"),
-        bad_request(asking("all_groups=true"), "Unknown parameter", "all_groups"),
-        bad_request(asking("org_slug=a", "org_slug=b"), "org_slug is sent more than once", "org_slug"),
-        bad_request(asking_only("limit=1", "limit=1"), "limit is sent more than once", "limit"),
-        bad_request(asking_only("limit=0"), "from 1 to 10000", "limit"),
-        bad_request(asking_only("limit=10001"), "from 1 to 10000", "limit"),
-        bad_request(asking_only("address=a@x.org", "limit=5"), "takes no limit", "limit"),
-        bad_request(asking_only("address=nobody", "cursor=x"), "takes no cursor", "cursor"),
-        bad_request(asking_only(*["address=nobody"] * 101), "more than 100 times", "address"),
-        bad_request(asking_only("cursor=%00"), "NUL"),
-        bad_request(asking_only("cursor=%ff"), "percent-encoded UTF-8"),
-        bad_request(asking_only("cursor=%ED%A0%80"), "percent-encoded UTF-8"),
+        bad_request(query("orgslug=home"), "Unknown parameter: this takes org_slug", "orgslug"),
+        bad_request(query("all_groups=true"), "Unknown parameter", "all_groups"),
+        bad_request(query("org_slug=a", "org_slug=b"), "org_slug is sent more than once", "org_slug"),
+        bad_request(query_only("limit=1", "limit=1"), "limit is sent more than once", "limit"),
+        bad_request(query_only("limit=0"), "from 1 to 10000", "limit"),
+        bad_request(query_only("limit=10001"), "from 1 to 10000", "limit"),
+        bad_request(query_only("address=a@x.org", "limit=5"), "takes no limit", "limit"),
+        bad_request(query_only("address=nobody", "cursor=x"), "takes no cursor", "cursor"),
+        bad_request(query_only(*["address=nobody"] * 101), "more than 100 times", "address"),
+        bad_request(query_only("cursor=%00"), "NUL"),
+        bad_request(query_only("cursor=%ff"), "percent-encoded UTF-8"),
+        bad_request(query_only("cursor=%ED%A0%80"), "percent-encoded UTF-8"),
     ],
     "permission": [no_scope("unsubscriber", "read"), no_scope("resubscriber", "read")],
     "organization": ORGANIZATION,
     "group": [*GROUP, *OUTSIDE],
     "address or cursor": [
-        bad_request(asking("address=nobody"), NO_AT, "address"),
-        bad_request(asking("address=a@x.org", "address="), "is empty", "address"),
-        Fault(asking("cursor="), 400, "invalid_cursor", "Read anew"),
-        Fault(asking("cursor=abc"), 400, "invalid_cursor", "Read anew"),
-        Fault(a_cursor_of("bare"), 400, "invalid_cursor", "Read anew"),
+        bad_request(query("address=nobody"), NO_AT, "address"),
+        bad_request(query("address=a@x.org", "address="), "is empty", "address"),
+        Fault(query("cursor="), 400, "invalid_cursor", "Read anew"),
+        Fault(query("cursor=abc"), 400, "invalid_cursor", "Read anew"),
+        Fault(cursor_of("bare"), 400, "invalid_cursor", "Read anew"),
     ],
 }
 ORDERS = {"POST": SUBMIT, "GET": READ}
@@ -302,17 +302,17 @@ SINGLE = [(method, step) for method, order in ORDERS.items() for step in order]
 PAIRS = [(method, *pair) for method, order in ORDERS.items() for pair in itertools.combinations(order, 2)]
 
 
-def answer_to(world: World, method: str, *faults: Fault) -> Answer:
-    """The answer to a request with these faults; what only one of them can say, the first one says."""
-    request = Request(world, method)
+def answer_to(scenario: Scenario, method: str, *faults: Fault) -> Answer:
+    """Return the answer to a request with these faults; if two change the same value, the first one wins."""
+    request = Request(scenario, method)
     for fault in reversed(faults):
         fault.change(request)
-    return request.answered()
+    return request.send()
 
 
-def check_refused(world: World, answer: Answer, fault: Fault) -> None:
+def check_refused(scenario: Scenario, answer: Answer, fault: Fault) -> None:
     extra = {
-        name: world.groups[value[1:-1]] if isinstance(value, str) and value.startswith("<") else value
+        name: scenario.groups[value[1:-1]] if isinstance(value, str) and value.startswith("<") else value
         for name, value in fault.extra.items()
     }
     assert (answer.status, refusal(answer)) == (fault.status, {"error": fault.code, **extra}), fault
@@ -320,72 +320,74 @@ def check_refused(world: World, answer: Answer, fault: Fault) -> None:
     assert "ann@x.org" not in answer.body.decode()
 
 
-def check_nothing_stored(world: World, before: Any) -> None:
-    assert world.stored() == before
+def check_nothing_stored(scenario: Scenario, before: Any) -> None:
+    assert scenario.stored() == before
     assert all(before[table] == [] for table in FEED_TABLES if table != "feeds")
 
 
 @pytest.fixture
-def before(world: World) -> Any:
-    """What is stored when a test begins, with the one feed open that another's cursor is taken from."""
-    Request(world, "GET", query=["org_slug=bare"]).answered()
-    return world.stored()
+def before(scenario: Scenario) -> Any:
+    """The stored rows at the beginning of a test, after opening the feed whose cursor the tests use."""
+    Request(scenario, "GET", query=["org_slug=bare"]).send()
+    return scenario.stored()
 
 
-def test_without_a_fault_both_are_answered(world: World) -> None:
-    """What the requests of the other tests have in common is right."""
-    request = Request(world)
+def test_requests_without_a_fault_are_answered(scenario: Scenario) -> None:
+    """The requests of the other tests are valid apart from their faults."""
+    request = Request(scenario)
     request.fields["items"] = [{"address": "nobody"}]
     request.headers["prefer"] = "handling=lenient"
-    assert (request.answered().status, Request(world, "GET", query=["org_slug=bare"]).answered().status) == (200, 200)
+    assert (request.send().status, Request(scenario, "GET", query=["org_slug=bare"]).send().status) == (200, 200)
 
 
 @pytest.mark.parametrize(("method", "step"), SINGLE)
-def test_every_fault_is_named(world: World, before: Any, method: str, step: str) -> None:
-    """Status, code, extra fields and words, and nothing is stored; not even a feed is opened."""
+def test_every_fault_is_named(scenario: Scenario, before: Any, method: str, step: str) -> None:
+    """Status, code, extra fields and text; nothing is stored, and no feed is opened."""
     for fault in ORDERS[method][step]:
-        answer = answer_to(world, method, fault)
-        check_refused(world, answer, fault)
-    check_nothing_stored(world, before)
+        answer = answer_to(scenario, method, fault)
+        check_refused(scenario, answer, fault)
+    check_nothing_stored(scenario, before)
 
 
 @pytest.mark.parametrize(("method", "earlier", "later"), PAIRS)
-def test_of_two_faults_the_earlier_is_named(world: World, before: Any, method: str, earlier: str, later: str) -> None:
-    """In the same words as if it were alone, whichever the two; nothing is stored."""
+def test_of_two_faults_the_earlier_is_named(
+    scenario: Scenario, before: Any, method: str, earlier: str, later: str
+) -> None:
+    """With the same answer as if it were alone; nothing is stored."""
     order = ORDERS[method]
-    # Each of the earlier step with some of the later one, and each of the later with some of the earlier.
+    # Each fault of either step is combined with some fault of the other.
     size = max(len(order[earlier]), len(order[later]))
     cycles = zip(itertools.cycle(order[earlier]), itertools.cycle(order[later]), strict=False)
     for first, second in itertools.islice(cycles, size):
-        check_refused(world, answer_to(world, method, first, second), first)
-    check_nothing_stored(world, before)
+        check_refused(scenario, answer_to(scenario, method, first, second), first)
+    check_nothing_stored(scenario, before)
 
 
 @pytest.mark.parametrize("method", ORDERS)
-def test_of_all_faults_at_once_the_first_is_named(world: World, before: Any, method: str) -> None:
-    """Taken away one after the other, they come up in their order."""
+def test_of_all_faults_at_once_the_first_is_named(scenario: Scenario, before: Any, method: str) -> None:
+    """Removed one after the other, they appear in their order."""
     faults = [faults[0] for faults in ORDERS[method].values()]
     for at, fault in enumerate(faults):
-        check_refused(world, answer_to(world, method, *faults[at:]), fault)
-    check_nothing_stored(world, before)
+        check_refused(scenario, answer_to(scenario, method, *faults[at:]), fault)
+    check_nothing_stored(scenario, before)
 
 
-# What the table cannot say
+# Beyond the table
 
 
 @pytest.mark.parametrize(("method", "challenge"), [
     ("POST", 'Bearer realm="stoplist", error="insufficient_scope"'),
     ("GET", 'Bearer realm="stoplist", error="insufficient_scope"'),
 ])  # fmt: skip
-def test_a_missing_permission_comes_with_a_challenge(world: World, method: str, challenge: str) -> None:
+def test_a_missing_permission_comes_with_a_challenge(scenario: Scenario, method: str, challenge: str) -> None:
     """RFC 6750 section 3.1."""
     (fault, *_) = ORDERS[method]["permission"]
-    assert answer_to(world, method, fault).header("www-authenticate") == challenge
+    assert answer_to(scenario, method, fault).header("www-authenticate") == challenge
 
 
-def test_another_method_is_told_which_there_are(world: World) -> None:
+def test_a_refused_method_comes_with_allow(scenario: Scenario) -> None:
     """RFC 9110 section 15.5.6."""
-    assert answer_to(world, "POST", BEFORE["route"][1]).header("allow") == "GET, HEAD, POST"
+    assert answer_to(scenario, "POST", BEFORE["route"][1]).header("allow") == "GET, HEAD, POST"
 
 
 @pytest.mark.parametrize(
@@ -404,26 +406,26 @@ def test_another_method_is_told_which_there_are(world: World) -> None:
 )
 @pytest.mark.parametrize("prefer", [None, "handling=lenient"])
 def test_a_bad_item_needs_its_permission_too(
-    world: World, before: Any, token: str, items: list[Any], code: str, prefer: str | None
+    scenario: Scenario, before: Any, token: str, items: list[Any], code: str, prefer: str | None
 ) -> None:
-    """As far as its status can be told; and whoever may submit nothing is told so whatever the items are."""
-    request = Request(world, token=token, fields={})
+    """As far as its status can be read; a key without any permission to submit is refused for all items."""
+    request = Request(scenario, token=token, fields={})
     request.fields["items"] = items
     request.headers |= {} if prefer is None else {"prefer": prefer}
-    answer = request.answered()
+    answer = request.send()
     expected = None if prefer and code == "invalid_item" else code
     assert answer.json().get("error") == expected, answer.body
-    check_nothing_stored(world, before)
+    check_nothing_stored(scenario, before)
 
 
-def test_lenience_is_for_items_alone(world: World, before: Any) -> None:
-    """What comes before them is refused with it as without."""
+def test_leniency_applies_to_items_only(scenario: Scenario, before: Any) -> None:
+    """Earlier faults are refused as without it."""
     for step, faults in SUBMIT.items():
         for fault in faults if step != "items" else ():
             lenient = fault._replace(change=both(fault.change, header("prefer", "handling=lenient")))
-            if fault.change is not SUBMIT["shape"][2].change:  # it takes all headers away
-                check_refused(world, answer_to(world, "POST", lenient), fault)
-    check_nothing_stored(world, before)
+            if fault.change is not SUBMIT["shape"][2].change:  # removes all headers
+                check_refused(scenario, answer_to(scenario, "POST", lenient), fault)
+    check_nothing_stored(scenario, before)
 
 
 def both(*changes: Callable[[Request], None]) -> Callable[[Request], None]:
@@ -434,42 +436,44 @@ def both(*changes: Callable[[Request], None]) -> Callable[[Request], None]:
     return change
 
 
-def test_with_a_group_or_with_all_groups_no_default_is_needed(world: World, before: Any) -> None:
-    """Only a submission that names neither is refused for want of one; `bad` keeps it from being stored."""
+def test_a_group_or_all_groups_needs_no_default_group(scenario: Scenario, before: Any) -> None:
+    """A bad item keeps the batch from being stored."""
     bad = SUBMIT["items"][0]
-    for fields in ({"group_id": world.groups["bare"]}, {"org_slug": "bare", "all_groups": True}):
+    for fields in ({"group_id": scenario.groups["bare"]}, {"org_slug": "bare", "all_groups": True}):
         changes = [body_field(name, value) for name, value in fields.items()]
-        check_refused(world, answer_to(world, "POST", bad._replace(change=both(bad.change, *changes))), bad)
-    check_nothing_stored(world, before)
+        check_refused(scenario, answer_to(scenario, "POST", bad._replace(change=both(bad.change, *changes))), bad)
+    check_nothing_stored(scenario, before)
 
 
 @pytest.mark.parametrize("method", ORDERS)
-def test_what_exists_elsewhere_is_refused_like_what_does_not_exist(world: World, method: str) -> None:
-    """The same answer but for the name that was sent: nobody can find out what organizations and groups there are."""
+def test_foreign_and_missing_targets_look_the_same(scenario: Scenario, method: str) -> None:
+    """The answers differ only in the name sent: nobody can find out which organizations and groups exist."""
 
-    def told(**names: str) -> tuple[int, bytes]:
-        request = Request(world, method)
+    def refused(**names: str) -> tuple[int, bytes]:
+        request = Request(scenario, method)
         naming(**names)(request)
-        answer = request.answered()
-        sent = names.get("org_slug") or world.groups[names["group_id"]]
+        answer = request.send()
+        sent = names.get("org_slug") or scenario.groups[names["group_id"]]
         return answer.status, answer.body.replace(sent.encode(), b"-")
 
-    assert told(org_slug="nowhere") == told(org_slug="foreign") == told(org_slug="closed")
-    groups = {told(group_id=group) for group in ("unknown", "foreign", "closed", "retired", "malformed")}
+    assert refused(org_slug="nowhere") == refused(org_slug="foreign") == refused(org_slug="closed")
+    groups = {refused(group_id=group) for group in ("unknown", "foreign", "closed", "retired", "malformed")}
     assert len(groups) == 1
 
 
-def test_a_default_organization_that_is_closed_is_named(world: World, before: Any) -> None:
-    """Also where nothing was sent."""
+def test_a_closed_default_organization_is_named(scenario: Scenario, before: Any) -> None:
+    """Also if the request names none."""
     for method in ORDERS:
-        check_refused(world, answer_to(world, method, no_organization(setting(token="of closed"), "closed")), CLOSED)
-    check_nothing_stored(world, before)
+        check_refused(
+            scenario, answer_to(scenario, method, no_organization(setting(token="of closed"), "closed")), CLOSED
+        )
+    check_nothing_stored(scenario, before)
 
 
-def test_a_gzip_body_is_refused_in_the_same_order(world: World, before: Any) -> None:
-    """It is unpacked before anything in it is looked at."""
+def test_a_gzip_body_is_refused_in_the_same_order(scenario: Scenario, before: Any) -> None:
+    """It is decompressed before its content is checked."""
     for step in ("permission", "organization", "group", "default group", "items"):
         for fault in SUBMIT[step]:
             change = both(fault.change, header("content-encoding", "gzip"), setting(encode=gzipped))
-            check_refused(world, answer_to(world, "POST", fault._replace(change=change)), fault)
-    check_nothing_stored(world, before)
+            check_refused(scenario, answer_to(scenario, "POST", fault._replace(change=change)), fault)
+    check_nothing_stored(scenario, before)

@@ -1,4 +1,4 @@
-"""The few forms of CommonMark that the description is written in, as HTML."""
+"""Rendering the part of CommonMark that the description uses."""
 
 import re
 
@@ -23,12 +23,12 @@ from stoplist.web.reference.commonmark import headings, render, slug, unbroken
     ],
 )
 def test_each_form_becomes_its_element(text: str, html: str) -> None:
-    """What is no form stays text, whatever it looks like to a browser."""
+    """All other text is escaped."""
     assert render(text) == html
 
 
 def test_a_heading_can_be_linked_to() -> None:
-    """By a name made of its words; who hears the link is told where it leads."""
+    """By a fragment of its words; a screen reader gets a label for the link."""
     assert render("## Which act counts?") == (
         '<h2 id="which-act-counts">Which act counts? '
         '<a class="anchor" href="#which-act-counts" aria-label="Link to: Which act counts?">#</a></h2>'
@@ -37,13 +37,13 @@ def test_a_heading_can_be_linked_to() -> None:
     assert slug("A  B-c!") == "a-b-c"
 
 
-def test_short_words_with_hyphens_stay_whole() -> None:
-    """A hyphen after a single letter does not end a line; others may."""
+def test_no_line_ends_after_a_single_letter_and_hyphen() -> None:
+    """Other hyphens may end a line."""
     assert unbroken("e-mail opt-outs") == "e\N{NON-BREAKING HYPHEN}mail opt-outs"
 
 
-def test_the_description_is_written_in_no_other_form() -> None:
-    """Nothing of its marks is left on the page: no star, no backtick, no heading of another level."""
+def test_the_description_uses_no_other_form() -> None:
+    """No mark is left on the page: no star, no backtick, no heading of another level."""
     html = str(render(openapi.document("https://stoplist.example")["info"]["description"]))
     text = re.sub(r"<code>.*?</code>", "", html)
     assert not re.search(r"[`*]|^#|\[[^]]*\]\(|^\s*[-+>|]", text, re.MULTILINE)

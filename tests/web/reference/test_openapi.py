@@ -1,4 +1,4 @@
-"""The description and the application say the same (docs/interface.md sections 4.3 and D10)."""
+"""The OpenAPI description agrees with the application (docs/interface.md sections 4.3 and D10)."""
 
 import asyncio
 import itertools
@@ -24,7 +24,7 @@ from stoplist.web.reference.examples import CURSOR, GROUP
 from tests.builders import make_organization, migrated
 from tests.cli.command_line import Prompt
 from tests.fakes import FakeClock
-from tests.web.api.described import Described, Json, published
+from tests.web.api.described import Description, Json, published
 from tests.web.application import BASE_URL, Answer, Application, Key
 from tests.web.conftest import Deployment
 from tests.web.test_middleware import FailingDatabase
@@ -43,7 +43,7 @@ SEVEN = [
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    """A database of the test's own, with the organization `acme`, which has a default group."""
+    """A database for this test, with the organization `acme`, which has a default group."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         database = runner.run(stack.enter_async_context(migrated(f"sqlite:///{tmp_path / 'stoplist.db'}")))
@@ -53,13 +53,13 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def described(app: Application) -> Described:
+def described(app: Application) -> Description:
     return published(app)
 
 
 @pytest.fixture
 def partner(app: Application) -> Key:
-    """A key that may do all, as often as it likes."""
+    """A key with all permissions and high limits."""
     key = app.new_key(permissions=ALL)
     app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=100_000, api_per_minute=100_000)
     return key
@@ -67,7 +67,7 @@ def partner(app: Application) -> Key:
 
 @pytest.fixture
 def token(app: Application, partner: Key) -> str:
-    """A token of that key."""
+    """An access token of that key."""
     return str(app.pair(partner)["access_token"])
 
 
@@ -80,40 +80,41 @@ def post(app: Application, token: str, path: str, body: Json, *headers: tuple[st
     return app.request("POST", path, headers=[*known], body=json.dumps(body).encode())
 
 
-# One document, wherever it is read
+# The document
 
 
-def test_it_is_valid_openapi_3_0_3(described: Described) -> None:
-    """By the specification's own schema, with every default and reference."""
+def test_the_document_is_valid_openapi_3_0_3(described: Description) -> None:
+    """By the schema of the specification, with every default and reference."""
     assert described.document["openapi"] == "3.0.3"
     assert list(OpenAPIV30SpecValidator(described.document).iter_errors()) == []
 
 
-def test_it_names_its_server(described: Described) -> None:
-    """The base address as partners see it; paths are whole."""
+def test_the_document_names_its_server(described: Description) -> None:
+    """The base address as partners see it; paths are complete."""
     assert described.document["servers"] == [{"url": BASE_URL}]
 
 
-def test_the_command_prints_the_same(described: Described, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`stoplist openapi`, with `--json` and without, touches nothing."""
+def test_the_command_prints_the_same_document(
+    described: Description, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`stoplist openapi`, with `--json` and without, creates no files."""
     prompt = Prompt(monkeypatch, tmp_path)
     prompt.set(BASE_URL=BASE_URL)
     assert json.loads(prompt.ok("openapi")) == prompt.json("openapi") == described.document
     assert not prompt.data_dir.exists()
 
 
-# The same routes
+# Routes
 
 
-def test_it_describes_exactly_seven_operations(described: Described) -> None:
-    """The token endpoint and the six, each under a name of its own."""
+def test_the_document_describes_seven_operations(described: Description) -> None:
+    """The token endpoint and the six operations, each with its own name."""
     operations = described.operations.values()
     assert sorted((one.method, one.path) for one in operations) == sorted(SEVEN)
     assert len(operations) == 7
 
 
-def test_what_is_described_is_there_and_nothing_else(app: Application, described: Described, token: str) -> None:
-    """Each path takes the methods described, and refuses all others."""
+def test_each_path_takes_the_described_methods_only(app: Application, described: Description, token: str) -> None:
     for path, method in itertools.product(described.document["paths"], METHODS):
         answer = app.call(token, path, method=method)
         is_described = method.lower() in described.document["paths"][path]
@@ -121,8 +122,8 @@ def test_what_is_described_is_there_and_nothing_else(app: Application, described
         assert answer.status != 404
 
 
-def test_no_other_route_is_a_partners(app: Application, described: Described) -> None:
-    """Beside the described paths there are those of section D10; what is not there is swept in test_bearer.py."""
+def test_no_other_route_is_for_partners(app: Application, described: Description) -> None:
+    """The other routes are those of section D10; missing paths are tested in test_bearer.py."""
     parts = Parts(
         database=app.database,
         clock=app.clock,
@@ -133,8 +134,8 @@ def test_no_other_route_is_a_partners(app: Application, described: Described) ->
         secret_keys=("k" * 32,),
         base_url=BASE_URL,
     )
-    edge: Any = build_app(parts, trusted_proxies=())
-    routes = edge._routes.routes
+    middleware: Any = build_app(parts, trusted_proxies=())
+    routes = middleware._routes.routes
     assert {route.path for route in routes if isinstance(route, Route)} == {
         TOKEN, "/api/v1", "/openapi.json", "/docs", "/healthz", "/readyz", "/", *PAGES,
     }  # fmt: skip
@@ -142,8 +143,8 @@ def test_no_other_route_is_a_partners(app: Application, described: Described) ->
     assert {path for path in described.document["paths"] if not path.startswith("/api/v1/")} == {TOKEN}
 
 
-def test_every_operation_says_who_may_ask(described: Described) -> None:
-    """A bearer token for the six; HTTP Basic, or nothing beside a refresh token or credentials in the body."""
+def test_every_operation_names_its_authentication(described: Description) -> None:
+    """A bearer token for the six; HTTP Basic for tokens, or nothing beside a refresh token or credentials in the body."""
     schemes = described.document["components"]["securitySchemes"]
     assert (schemes["basic"]["type"], schemes["basic"]["scheme"]) == ("http", "basic")
     flow = schemes["oauth2"]["flows"]["clientCredentials"]
@@ -152,23 +153,23 @@ def test_every_operation_says_who_may_ask(described: Described) -> None:
         assert one.details["security"] == ([{"basic": []}, {}] if one.path == TOKEN else [{"oauth2": []}])
 
 
-def test_every_error_of_the_table_is_described(described: Described) -> None:
-    """Except that nothing is there, or not with this method: these belong to no operation."""
+def test_every_error_of_the_table_is_described(described: Description) -> None:
+    """Except `not_found` and `method_not_allowed`, which belong to no operation."""
     of_none = {"not_found", "method_not_allowed"}
     codes = {answer.api_code for answer in errors.ANSWERS.values()} | {
         answer.oauth_code for answer in errors.ANSWERS.values()
     }
     token_only = {"invalid_request", "invalid_client", "invalid_grant", "unsupported_grant_type"}
-    found = described.refusals()
-    assert {code for _, _, code in found} == codes - of_none
-    assert {code for name, _, code in found if name != "getTokens"} == codes - of_none - token_only
+    refusals = described.refusals()
+    assert {code for _, _, code in refusals} == codes - of_none
+    assert {code for name, _, code in refusals if name != "getTokens"} == codes - of_none - token_only
 
 
-# The same limits
+# Limits
 
 
-def test_a_batch_holds_as_many_items_as_described(app: Application, described: Described, token: str) -> None:
-    """That many are taken, one more or none is refused; a page holds as many as described, by default and at most."""
+def test_batches_and_pages_have_the_described_sizes(app: Application, described: Description, token: str) -> None:
+    """The largest batch is accepted, one more item or none is refused; pages likewise, by default and at most."""
     batch, path = described.document["components"]["schemas"]["Batch"], "/api/v1/unsubscribe/email"
     most, least = batch["properties"]["items"]["maxItems"], batch["properties"]["items"]["minItems"]
     assert (most, least) == (10_000, 1)
@@ -189,10 +190,10 @@ def test_a_batch_holds_as_many_items_as_described(app: Application, described: D
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_a_query_takes_the_parameters_described(
-    app: Application, described: Described, token: str, channel: str
+def test_a_query_takes_the_described_parameters(
+    app: Application, described: Description, token: str, channel: str
 ) -> None:
-    """These names and no other, as many look-ups and as long names as described."""
+    """These names and no others, as many look-ups and as long names as described."""
     operation = described.operations[f"list{channel.title()}Unsubscribes"]
     parameters = {one["name"]: one["schema"] for one in operation.details["parameters"]}
     assert list(parameters) == ["org_slug", "group_id", "limit", "cursor", "address"]
@@ -206,8 +207,8 @@ def test_a_query_takes_the_parameters_described(
         assert get(app, token, operation.path, f"{name}={'x' * (length + 1)}").error == "bad_request"
 
 
-def test_an_item_takes_the_fields_described(app: Application, described: Described, token: str) -> None:
-    """Every choice of a described list is taken (`consent` with `resubscribed`), no other, nor a longer text."""
+def test_an_item_takes_the_described_fields(app: Application, described: Description, token: str) -> None:
+    """Every described value is accepted (`consent` with `resubscribed`), no other, and no longer text."""
     known = described.document["components"]["schemas"]["Item"]
     fields = known["properties"]
     assert known["required"] == ["address"]
@@ -230,8 +231,8 @@ def test_an_item_takes_the_fields_described(app: Application, described: Describ
     assert error_of(source="x" * (fields["source"]["maxLength"] + 1)) == "invalid_item"
 
 
-def test_a_body_takes_the_fields_described(app: Application, described: Described, token: str) -> None:
-    """An empty one says so, whatever its type; one that is not described is refused."""
+def test_a_body_takes_the_described_fields(app: Application, described: Description, token: str) -> None:
+    """Each may be null if its type says so; any other field is refused."""
     fields = described.document["components"]["schemas"]["Batch"]["properties"]
     batch: Json = {"items": [{"address": "a@example.com"}]}
     for name in fields.keys() - {"items"}:
@@ -240,18 +241,18 @@ def test_a_body_takes_the_fields_described(app: Application, described: Describe
     assert post(app, token, "/api/v1/unsubscribe/email", batch | {"unknown": None}).error == "bad_request"
 
 
-# Real answers
+# Answers
 
 
 def answers_of_the_api(app: Application, channel: str) -> Iterator[tuple[str, Answer]]:
-    """Every kind of answer that a channel gives, with the method that was used."""
+    """Yield every kind of answer of a channel, with its method."""
     path = f"/api/v1/unsubscribe/{channel}"
     item = {"address": GOOD[channel], "occurred_at": "2026-01-01T00:00:00Z", "source": "form"}
     bad = {"address": "nobody"}
     app.administer(create_organization, slug="bare", name="Bare", default_group=None)
     key = app.new_key(permissions=ALL, organizations=["acme", "bare"], default_organization="acme")
     token = app.pair(key)["access_token"]
-    bounced = app.pair(app.new_key(permissions=frozenset(["unsubscribe"])))["access_token"]
+    unsubscriber = app.pair(app.new_key(permissions=frozenset(["unsubscribe"])))["access_token"]
     reader = app.pair(app.new_key(permissions=frozenset(["read"])))["access_token"]
     yield "POST", post(app, token, path, {"items": [item]})
     yield "POST", post(app, token, path, {"items": [item, bad]}, ("prefer", "handling=lenient"))
@@ -270,7 +271,7 @@ def answers_of_the_api(app: Application, channel: str) -> Iterator[tuple[str, An
     yield "GET", get(app, token, path, "Limit=1")
     yield "GET", get(app, token, path, "cursor=x")
     yield "GET", get(app, token, path, "group_id=nothing")
-    yield "GET", get(app, bounced, path)
+    yield "GET", get(app, unsubscriber, path)
     yield "GET", get(app, "svc_at_x", path)
     app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=None, api_per_minute=1)
     yield "GET", get(app, token, path)
@@ -281,7 +282,7 @@ def answers_of_the_api(app: Application, channel: str) -> Iterator[tuple[str, An
 
 
 def answers_of_the_token_endpoint(app: Application) -> Iterator[tuple[str, Answer]]:
-    """Every kind of answer that it gives."""
+    """Yield every kind of answer of the token endpoint, with its method."""
     key = app.new_key()
     yield "POST", app.issue(key)
     yield "POST", app.refresh(app.pair(key)["refresh_token"])
@@ -296,14 +297,14 @@ def answers_of_the_token_endpoint(app: Application) -> Iterator[tuple[str, Answe
 
 
 def failing_applications(app: Application) -> Iterator[Application]:
-    """The same where the database does not answer, and where it does what nobody foresaw."""
+    """Yield applications whose database is unavailable or raises an unexpected exception."""
     for error in (StoreUnavailable("The database does not answer."), RuntimeError("What was that?")):
         yield Application(app.run, FailingDatabase(error), app.clock)
 
 
 @pytest.mark.parametrize("path", ["/oauth/token", *(f"/api/v1/unsubscribe/{channel}" for channel in CHANNELS)])
-def test_real_answers_are_as_described(app: Application, described: Described, path: str) -> None:
-    """Status, media type, headers and body, with no field too many; each described refusal was seen, and no other."""
+def test_real_answers_are_as_described(app: Application, described: Description, path: str) -> None:
+    """Status, media type, headers and body without additional fields; every described refusal occurs, and no other."""
     asked = answers_of_the_token_endpoint(app) if path == TOKEN else answers_of_the_api(app, path.rpartition("/")[2])
     operations = {one.method: one for one in described.operations.values() if one.path == path}
     seen: set[tuple[str, int, str]] = set()
@@ -315,8 +316,8 @@ def test_real_answers_are_as_described(app: Application, described: Described, p
     assert seen == expected
 
 
-def test_what_is_answered_has_no_default(described: Described) -> None:
-    """A field of an answer is there or it is not: nobody has to fill one in."""
+def test_answers_have_no_defaults(described: Description) -> None:
+    """A field of an answer is present or absent: no client has to fill one in."""
     all_ = described.document["components"]["schemas"]
     for name in ("TokenPair", "Page", "Record", "Submission", "ItemResult", "ItemError"):
         assert not [field for field, known in all_[name]["properties"].items() if "default" in known]
@@ -326,33 +327,32 @@ def test_what_is_answered_has_no_default(described: Described) -> None:
 # Examples
 
 
-def test_every_example_is_as_described(described: Described) -> None:
-    """What is to be sent and what is answered, in each operation; and there are some."""
+def test_every_example_matches_its_schema(described: Description) -> None:
+    """Of requests, answers and headers; every answer has examples."""
     for one in described.operations.values():
         if "requestBody" in one.details:
             for example in one.body["examples"].values():
-                assert described.faults_of_sent(example["value"], one.body["schema"]) == []
+                assert described.request_errors(example["value"], one.body["schema"]) == []
         for status in one.details["responses"]:
             content = one.answer(int(status))
             assert content["examples"]
             for example in content["examples"].values():
-                assert described.faults_of_answered(example["value"], content["schema"]) == []
+                assert described.answer_errors(example["value"], content["schema"]) == []
     for header in described.document["components"]["headers"].values():
-        assert described.faults_of_answered(header["example"], header["schema"]) == []
+        assert described.answer_errors(header["example"], header["schema"]) == []
 
 
-def test_every_refusal_in_an_example_has_its_own_code(described: Described) -> None:
-    """What is called `invalid_item` shows it."""
+def test_every_refusal_example_has_its_own_code(described: Description) -> None:
     for name, status, code in described.refusals():
         example = described.operations[name].answer(status)["examples"][code]
         assert example["value"]["error"] == example["summary"] == code
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_the_examples_of_a_submission_work_and_are_answered_as_shown(
-    app: Application, described: Described, token: str, channel: str
+def test_the_examples_of_a_submission_work_as_described(
+    app: Application, described: Description, token: str, channel: str
 ) -> None:
-    """Only identifiers, cursors and the time of recording are others; `acme` has a default group, as in the text."""
+    """Only ids, cursors and the time of recording differ; `acme` has a default group, as in the text."""
     group = app.value("SELECT group_id AS id FROM groups")
     submit = described.operations[f"submit{channel.title()}Unsubscribes"]
     follow = described.operations[f"list{channel.title()}Unsubscribes"]
@@ -362,24 +362,24 @@ def test_the_examples_of_a_submission_work_and_are_answered_as_shown(
     def sent(body: Json, *headers: tuple[str, str]) -> Json:
         answer = post(app, token, submit.path, body, *headers)
         assert answer.status == 200, answer.body
-        return blurred(answer.json())
+        return normalized(answer.json())
 
-    assert sent(bodies["two-opt-outs"]) == blurred(shown["two-opt-outs"])
+    assert sent(bodies["two-opt-outs"]) == normalized(shown["two-opt-outs"])
     page = get(app, token, follow.path).json()
-    assert blurred(page) == blurred(pages["a-page"])
+    assert normalized(page) == normalized(pages["a-page"])
     later = get(app, token, follow.path, f"cursor={page['next_cursor']}").json()
-    assert blurred(later) == blurred(pages["nothing-changed-since-the-cursor"])
+    assert normalized(later) == normalized(pages["nothing-changed-since-the-cursor"])
     address = bodies["two-opt-outs"]["items"][0]["address"].replace("+", "%2B")
-    assert blurred(get(app, token, follow.path, f"address={address}").json()) == blurred(pages["a-look-up"])
+    assert normalized(get(app, token, follow.path, f"address={address}").json()) == normalized(pages["a-look-up"])
     assert sent(bodies["somebody-came-back"])["updated"] == 1
     assert sent(bodies["from-every-message-of-an-organization"])["created"] == 1
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_the_example_of_a_bad_item_is_what_is_answered(
-    app: Application, described: Described, token: str, channel: str
+def test_the_example_of_a_bad_item_is_the_real_answer(
+    app: Application, described: Description, token: str, channel: str
 ) -> None:
-    """To the letter: what a partner reads there is what the server says."""
+    """To the letter."""
     submit = described.operations[f"submit{channel.title()}Unsubscribes"]
     good = submit.body["examples"]["two-opt-outs"]["value"]["items"][0]
     nobody = {"email": "grace.hopper@example", "sms": "07700 900123", "phone": "020 7946 0018"}[channel]
@@ -387,8 +387,8 @@ def test_the_example_of_a_bad_item_is_what_is_answered(
     assert post(app, token, submit.path, {"items": [good, {"address": nobody}]}).json() == shown
 
 
-def test_the_examples_of_a_token_request_work(app: Application, described: Described, partner: Key) -> None:
-    """With a key in the header; the refresh token is of course another."""
+def test_the_examples_of_a_token_request_work(app: Application, described: Description, partner: Key) -> None:
+    """With a key in the header; the refresh token is replaced by a real one."""
     operation = described.operations["getTokens"]
     forms = {name: example["value"] for name, example in operation.body["examples"].items()}
     assert set(forms) == {"client_credentials", "refresh_token"}
@@ -398,13 +398,13 @@ def test_the_examples_of_a_token_request_work(app: Application, described: Descr
 
 
 def examples(content: Json, group_id: str) -> Json:
-    """The values of examples, in which the group is a real one."""
+    """Return the values of examples, with the id of a real group."""
     texts = {name: json.dumps(example["value"]) for name, example in content["examples"].items()}
     return {name: json.loads(text.replace(GROUP, group_id)) for name, text in texts.items()}
 
 
-def blurred(answer: Json) -> Json:
-    """The same, without what chance and the clock decide; a `seq` counts from the first one shown."""
+def normalized(answer: Json) -> Json:
+    """Return an answer without random ids and times, and with `seq` counted from its first record."""
     text = re.sub(r"(uns|sub)_[0-9A-Za-z]{22}", r"\1_", json.dumps(answer))
     known: Json = json.loads(text)
     if known.get("next_cursor"):

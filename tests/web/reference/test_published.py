@@ -1,4 +1,4 @@
-"""What anybody may read, `/openapi.json` and `/docs`, as files over HTTP (docs/interface.md section D10)."""
+"""`/openapi.json` and `/docs`, which anybody may read over HTTP (docs/interface.md section D10)."""
 
 import re
 import zlib
@@ -18,22 +18,20 @@ def request(app: Application, path: str, **headers: str) -> Answer:
 
 
 @pytest.mark.parametrize("path", BOTH)
-def test_a_stranger_may_read_it(app: Application, path: str) -> None:
-    """Without a token, and often: it counts against no limit."""
+def test_a_stranger_may_read_both(app: Application, path: str) -> None:
+    """Without a token, and often: no limit counts them."""
     answers = [app.request("GET", path, peer=STRANGER_IP) for _ in range(70)]
     assert {answer.status for answer in answers} == {200}
     assert answers[0].header("ratelimit") is None
 
 
 @pytest.mark.parametrize("path", BOTH)
-def test_it_needs_https(app: Application, path: str) -> None:
-    """Like everything but the health checks."""
+def test_both_need_https(app: Application, path: str) -> None:
     assert app.request("GET", path, scheme="http").error == "bad_request"
 
 
 @pytest.mark.parametrize("path", BOTH)
-def test_it_is_only_read(app: Application, path: str) -> None:
-    """`HEAD` works as `GET`; other methods are told so."""
+def test_both_take_get_and_head_only(app: Application, path: str) -> None:
     assert app.request("HEAD", path).status == 200
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         answer = app.request(method, path)
@@ -42,23 +40,23 @@ def test_it_is_only_read(app: Application, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", BOTH)
-def test_it_comes_packed_to_whoever_likes_that(app: Application, path: str) -> None:
-    """The same text in every coding; what lies between asks which one."""
+def test_both_are_compressed_on_request(app: Application, path: str) -> None:
+    """The content is the same in every coding, and `Vary` tells caches."""
     plain = request(app, path)
-    packed = request(app, path, accept_encoding="gzip")
-    better = request(app, path, accept_encoding="gzip, zstd")
+    gzipped = request(app, path, accept_encoding="gzip")
+    zstandard = request(app, path, accept_encoding="gzip, zstd")
     assert plain.header("content-encoding") is None
-    assert packed.header("content-encoding") == "gzip"
-    assert better.header("content-encoding") == "zstd"
-    assert plain.body == zlib.decompress(packed.body, 31) == zstd.decompress(better.body)
-    for answer in (plain, packed, better):
+    assert gzipped.header("content-encoding") == "gzip"
+    assert zstandard.header("content-encoding") == "zstd"
+    assert plain.body == zlib.decompress(gzipped.body, 31) == zstd.decompress(zstandard.body)
+    for answer in (plain, gzipped, zstandard):
         assert answer.header("content-length") == str(len(answer.body))
         assert answer.header("vary") == "accept-encoding"
 
 
 @pytest.mark.parametrize("path", BOTH)
-def test_who_has_it_is_told_that_it_is_the_same(app: Application, path: str) -> None:
-    """A tag stands for the text; another one, or none, brings the whole."""
+def test_an_unchanged_file_is_304(app: Application, path: str) -> None:
+    """With its entity tag; with another one or none, the file is sent."""
     tag = request(app, path).header("etag")
     assert tag is not None
     for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
@@ -66,18 +64,18 @@ def test_who_has_it_is_told_that_it_is_the_same(app: Application, path: str) -> 
         assert (answer.status, answer.body) == (304, b"")
         assert answer.header("etag") == tag
     assert request(app, path, if_none_match='"other"').status == 200
-    assert request(app, path).header("cache-control") == "no-cache", "after an upgrade nobody reads the old one"
+    assert request(app, path).header("cache-control") == "no-cache", "an old file must not outlive an upgrade"
 
 
 def test_the_description_is_a_download(app: Application) -> None:
-    """A browser saves it under a name that tells what it is."""
+    """A browser saves it under a telling name."""
     answer = request(app, DESCRIPTION)
     assert answer.header("content-type") == "application/json"
     assert answer.header("content-disposition") == 'attachment; filename="stoplist-openapi.json"'
     assert answer.body.endswith(b"}\n")
 
 
-def test_the_page_lets_nothing_in_but_its_own_style_and_script(app: Application) -> None:
+def test_the_policy_allows_the_pages_style_and_script_only(app: Application) -> None:
     """Each by its hash; no frame around it, no form, no base, no picture from elsewhere."""
     policy = request(app, DOCS).header("content-security-policy") or ""
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -95,8 +93,8 @@ def test_the_page_lets_nothing_in_but_its_own_style_and_script(app: Application)
 
 
 @pytest.mark.parametrize("path", BOTH)
-def test_other_sites_learn_nothing_from_it(app: Application, path: str) -> None:
-    """Neither a type that is guessed, nor where the reader came from."""
+def test_both_have_security_headers(app: Application, path: str) -> None:
+    """Browsers guess no type, send no referrer, and isolate the window."""
     answer = request(app, path)
     assert answer.header("x-content-type-options") == "nosniff"
     assert answer.header("referrer-policy") == "no-referrer"
@@ -104,14 +102,13 @@ def test_other_sites_learn_nothing_from_it(app: Application, path: str) -> None:
 
 
 class Outline(HTMLParser):
-    """What of a page matters here: its ids, its links within itself, its levels of headings, its resources."""
+    """The ids, links, heading levels, attributes and code of a page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.ids: list[str] = []
         self.links: list[str] = []
         self.levels: list[int] = []
-        self.unlinked: list[str] = []
         self.attributes: set[str] = set()
         self.code: list[str] = []
         self._in_code = False
@@ -143,27 +140,27 @@ def outline(app: Application) -> Outline:
     return Outline(request(app, DOCS).body.decode())
 
 
-def test_every_link_of_the_page_leads_somewhere(outline: Outline) -> None:
-    """To an id that is there once; the one link away is to the description."""
+def test_every_link_of_the_page_has_a_target(outline: Outline) -> None:
+    """An id that occurs once; the one external link is to the description."""
     assert len(outline.ids) == len(set(outline.ids))
     assert {link for link in outline.links if not link.startswith("#")} == {DESCRIPTION}
     assert {link[1:] for link in outline.links if link.startswith("#")} <= set(outline.ids)
 
 
-def test_no_level_of_heading_is_left_out(outline: Outline) -> None:
-    """Who hears the page moves along its headings: one of the first level, each next at most one deeper."""
+def test_no_heading_level_is_skipped(outline: Outline) -> None:
+    """Screen readers navigate by headings: one of the first level, and each next at most one deeper."""
     assert outline.levels.count(1) == 1
     assert outline.levels[0] == 1
     assert all(next_ <= level + 1 for level, next_ in zip(outline.levels, outline.levels[1:], strict=False))
 
 
-def test_the_page_has_no_style_or_script_in_its_elements(outline: Outline) -> None:
-    """The policy would keep them out."""
+def test_no_element_has_an_inline_style_or_handler(outline: Outline) -> None:
+    """The policy would block them."""
     assert not {name for name in outline.attributes if name == "style" or name.startswith("on")}
 
 
-def test_the_page_shows_every_operation_with_its_lines_to_copy(app: Application, outline: Outline) -> None:
-    """In curl and Python, letter by letter as in the description, each operation under a heading to link to."""
+def test_the_page_shows_every_operation_with_its_samples(app: Application, outline: Outline) -> None:
+    """In curl and Python, exactly as in the description, each operation under a heading with a link."""
     document = request(app, DESCRIPTION).json()
     operations = [one for methods in document["paths"].values() for one in methods.values()]
     assert len(operations) == 7
@@ -176,7 +173,7 @@ def test_the_page_shows_every_operation_with_its_lines_to_copy(app: Application,
 
 
 def test_the_page_shows_every_refusal(app: Application, outline: Outline) -> None:
-    """Each code has a place to link to."""
+    """Each code has a target for links."""
     for path, methods in request(app, DESCRIPTION).json()["paths"].items():
         kind = "token-error" if path == "/oauth/token" else "error"
         for one in methods.values():

@@ -1,1 +1,1 @@
-"""The six operations over HTTP: `GET` and `POST` on each channel."""
+"""The six operations of the API over HTTP: `GET` and `POST` for each channel."""

@@ -1,6 +1,7 @@
-"""Content codings: what a request body may come in, and what an answer leaves in (RFC 9110 section 8.4).
+"""Content codings of request bodies and of answers (RFC 9110 section 8.4).
 
-A body is never unpacked beyond what it may hold, however small it arrives. Source: docs/interface.md section D6.
+A body is never decompressed beyond its maximal size, however small it arrives.
+Source: docs/interface.md section D6.
 """
 
 import asyncio
@@ -20,13 +21,13 @@ _GZIP_WBITS = 31
 _OLD_GZIP = "x-gzip"
 _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 1
-# What takes longer than a millisecond goes to a thread: one C call that gives up the interpreter lock.
+# Work of more than a millisecond runs in a thread, as one C call that releases the interpreter lock.
 _INLINE_BYTES = 32 * 1024
-_INLINE_PACKED_BYTES = 512  # of which deflate never makes more than half a MiB
-# The rest of a file is copied for each of its members: a file of empty ones alone would take a minute. Programs that
-# cut a file into members make one of 64 KiB.
+_INLINE_GZIP_BYTES = 512  # which deflate expands to half a MiB at most
+# The rest of a file is copied for each of its members, so a file of nothing but empty members would take a minute.
+# Programs that write several members put 64 KiB into each.
 _MAX_MEMBERS = 256
-_NOT_WHOLE = "The body is not a whole gzip file: compress it anew, or send it as it is."
+_INCOMPLETE = "The body is not a whole gzip file: compress it anew, or send it as it is."
 
 
 def _gzip(body: bytes) -> bytes:
@@ -37,12 +38,12 @@ def _zstd(body: bytes) -> bytes:
     return zstd.compress(body, _ZSTD_LEVEL)
 
 
-# In the order in which we prefer them where a client likes them equally.
+# In order of preference among codings of equal weight.
 _CODINGS: dict[str, Callable[[bytes], bytes]] = {"zstd": _zstd, "gzip": _gzip}
 
 
 def request_coding(headers: Headers) -> str:
-    """`gzip` or `identity`; BadRequest for any other `Content-Encoding`."""
+    """Return `gzip` or `identity`; BadRequest for any other `Content-Encoding`."""
     coding = header_value(headers, b"content-encoding").strip().lower() or b"identity"
     if coding not in (b"identity", b"gzip", b"x-gzip"):
         raise BadRequest("The Content-Encoding must be gzip, or there must be none.")
@@ -50,33 +51,33 @@ def request_coding(headers: Headers) -> str:
 
 
 async def decompress_gzip(body: bytes, *, max_bytes: int) -> bytes:
-    """What a gzip body holds; BadRequest if that is more than `max_bytes`, or the body is not whole."""
-    if len(body) <= _INLINE_PACKED_BYTES:
+    """Return the content of a gzip body; BadRequest if it exceeds `max_bytes` or the body is incomplete."""
+    if len(body) <= _INLINE_GZIP_BYTES:
         return _decompress(body, max_bytes)
     return await asyncio.to_thread(_decompress, body, max_bytes)
 
 
 def answer_coding(accept_encoding: bytes | None) -> str:
-    """The coding of an answer that `Accept-Encoding` likes best among ours; `identity` where it names none."""
+    """Return the supported coding with the highest weight in `Accept-Encoding`, or `identity`."""
     if not accept_encoding:
         return "identity"
-    liked = _weights(accept_encoding.decode("latin-1"))
+    weights = _weights(accept_encoding.decode("latin-1"))
     best, best_weight = "identity", 0.0
     for coding in _CODINGS:
-        weight = liked.get(coding, liked.get("*", 0.0))
+        weight = weights.get(coding, weights.get("*", 0.0))
         if weight > best_weight:
             best, best_weight = coding, weight
-    return best if best_weight >= liked.get("identity", 0.0) else "identity"
+    return best if best_weight >= weights.get("identity", 0.0) else "identity"
 
 
 async def compress(body: bytes, coding: str) -> bytes:
-    """`body` in one of our codings."""
-    pack = _CODINGS[coding]
-    return pack(body) if len(body) <= _INLINE_BYTES else await asyncio.to_thread(pack, body)
+    """Return `body` in a coding that `answer_coding` returned, other than `identity`."""
+    encode = _CODINGS[coding]
+    return encode(body) if len(body) <= _INLINE_BYTES else await asyncio.to_thread(encode, body)
 
 
 def _decompress(body: bytes, max_bytes: int) -> bytes:
-    """Every member of a gzip file (RFC 1952 section 2.2)."""
+    """Return the content of all members of a gzip file (RFC 1952 section 2.2)."""
     parts: list[bytes] = []
     left = max_bytes
     while body:
@@ -86,21 +87,21 @@ def _decompress(body: bytes, max_bytes: int) -> bytes:
         try:
             part = member.decompress(body, left + 1)
         except zlib.error:
-            raise BadRequest(_NOT_WHOLE) from None
+            raise BadRequest(_INCOMPLETE) from None
         if len(part) > left:
             raise BadRequest(f"The body is larger than {max_bytes // (1 << 20)} MiB when it is unpacked.")
         if not member.eof:
-            raise BadRequest(_NOT_WHOLE)
+            raise BadRequest(_INCOMPLETE)
         parts.append(part)
         left -= len(part)
         body = member.unused_data
     if not parts:
-        raise BadRequest(_NOT_WHOLE)
+        raise BadRequest(_INCOMPLETE)
     return b"".join(parts)
 
 
 def _weights(accept_encoding: str) -> dict[str, float]:
-    """The weight of each coding that is named (RFC 9110 section 12.5.3); one that cannot be read counts as 0."""
+    """Return the weight of each coding in the header (RFC 9110 section 12.5.3); a malformed weight counts as 0."""
     weights: dict[str, float] = {}
     for part in accept_encoding.lower().split(","):
         coding, _, parameter = part.partition(";")

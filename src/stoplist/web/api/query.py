@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class ReadQuery(NamedTuple):
-    """A well-formed query; `addresses` is empty unless it is a look-up."""
+    """A well-formed query; `addresses` is empty unless this is a look-up."""
 
     requested: RequestedTarget
     addresses: list[str]
@@ -26,7 +26,7 @@ class ReadQuery(NamedTuple):
 
 
 def read_query(query_string: bytes) -> ReadQuery:
-    """What a `GET` asks for. Raises BadRequest for what is unknown, repeated, malformed or does not go together."""
+    """Parse the query of a `GET`; BadRequest for unknown, repeated, malformed or incompatible parameters."""
     single, addresses = _parameters(query_string)
     if addresses:
         for name in ("cursor", "limit"):
@@ -39,7 +39,7 @@ def read_query(query_string: bytes) -> ReadQuery:
 
 
 def checked_name(parameter: str, text: str) -> str:
-    """`text`, if it could name an organization or group; else BadRequest."""
+    """Return `text`; BadRequest if it cannot name an organization or group."""
     if "\0" in text:
         raise BadRequest(f"{parameter} contains a NUL character: send text alone.", parameter=parameter)
     if len(text) > MAX_NAME_CHARS:
@@ -48,7 +48,7 @@ def checked_name(parameter: str, text: str) -> str:
 
 
 def shown_name(name: str) -> str | None:
-    """`name` if an error may repeat it (section D4): no e-mail address, and nothing that could break what shows it."""
+    """Return `name` if an error may repeat it (section D4), as it holds no address and no markup; else None."""
     return name if _SHOWN.fullmatch(name) else None
 
 
@@ -68,7 +68,7 @@ def _parameters(query_string: bytes) -> tuple[dict[str, str], list[str]]:
 
 
 def _pairs(query_string: bytes) -> list[tuple[str, str]]:
-    """The parameters, decoded, in the order sent. By hand: parse_qsl takes three times as long."""
+    """Return the decoded parameters in the order sent. Parsed here because parse_qsl takes three times as long."""
     parts = query_string.replace(b"+", b" ").split(b"&")
     if len(parts) > _MAX_PARAMETERS:
         raise BadRequest("The query string has too many parameters.")

@@ -1,4 +1,4 @@
-"""`/api/v1/unsubscribe/{email,sms,phone}`: reads the request, calls one operation, renders its answer.
+"""`/api/v1/unsubscribe/{email,sms,phone}`: reads the request, calls one operation, and renders its answer.
 
 Source: docs/interface.md sections 4.2, D4 and D6.
 """
@@ -38,7 +38,7 @@ from stoplist.web.request_context import (
 PATH = API_PATH + "/unsubscribe/{channel}"
 _ALLOW = "GET, HEAD, POST"
 _SMALL_PAGE = 200
-# About what a record of a page takes as JSON.
+# The approximate size of a record as JSON.
 _RECORD_BYTES = 400
 _VARY = (b"vary", b"accept-encoding")
 
@@ -79,7 +79,7 @@ class ChannelEndpoint:
         _check_content_type(headers)
         coding = request_coding(headers)
         body = await read_body(receive, headers, max_bytes=MAX_BODY_BYTES, reserve=reserve)
-        # A body may take a minute to arrive, and its key be revoked in that time.
+        # A body may take a minute to arrive, and its key may be revoked in that time.
         bearer = await require_bearer(headers, self._stores.database, self._stores.clock)
         if coding == "gzip":
             compressed_bytes = len(body)
@@ -113,7 +113,7 @@ def _actor(bearer: Bearer, context: RequestContext) -> Actor:
 
 
 def path_of(channel: Channel) -> str:
-    """The path of a channel's two operations."""
+    """Return the path of the two operations of a channel."""
     return PATH.format(channel=channel.name)
 
 
@@ -124,7 +124,7 @@ def _check_content_type(headers: Headers) -> None:
 
 
 async def _encoded(answer: Page | Submission, items: Sequence[Any] | msgspec.UnsetType) -> bytes:
-    """The answer as JSON; its `items` a few at a time, for others to run in between."""
+    """Return the answer as JSON; many items are encoded in slices, between which other tasks run."""
     if items is msgspec.UNSET or len(items) < _SMALL_PAGE:
         return msgspec.json.encode(answer)
     rest = msgspec.json.encode(msgspec.structs.replace(answer, items=msgspec.UNSET))

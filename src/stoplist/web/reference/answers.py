@@ -1,4 +1,4 @@
-"""How answers are described: the one that was asked for, and every refusal, with their headers.
+"""The answers in the description: success and every refusal, with their headers.
 
 Statuses and codes come from the table of errors. Source: docs/interface.md sections 7, D4 and D8.
 """
@@ -34,7 +34,7 @@ Errors = Sequence[type[StoplistError]]
 
 JSON = "application/json"
 
-# Which operation answers with which refusals. Two belong to none: NotFound and MethodNotAllowed.
+# The refusals of each operation. NotFound and MethodNotAllowed belong to none.
 _BY_ANY = (InvalidToken, InsufficientScope, UnauthorizedOrganization, RateLimited, ServerFault, StoreUnavailable)
 READ_ERRORS: Errors = (BadRequest, InvalidCursor, *_BY_ANY)
 SUBMIT_ERRORS: Errors = (BadRequest, InvalidItem, DefaultGroupNotConfigured, *_BY_ANY)
@@ -49,7 +49,7 @@ TOKEN_ERRORS: Errors = (
 )
 _MEANING = {
     400: "The request cannot be accepted as it is.",
-    401: "Who asks is not known, or no longer.",
+    401: "The credentials are missing, unknown or no longer valid.",
     403: "The key does not cover this.",
     429: "The limit is reached.",
     500: "The server failed.",
@@ -59,7 +59,7 @@ _MEANING = {
 _ID, _RETRY, _CHALLENGE = "X-Request-Id", "Retry-After", "WWW-Authenticate"
 _LIMITS = ("RateLimit-Policy", "RateLimit")
 _OF_SUCCESS = (_ID, *_LIMITS, "Cache-Control")
-# Which headers a refusal always carries, and which it may: strangers are told of no limits.
+# The headers that a refusal always has, and those it may have: strangers learn nothing about limits.
 _OF_REFUSAL: dict[int, tuple[Sequence[str], Sequence[str]]] = {
     400: ((_ID,), _LIMITS),
     401: ((_ID, _CHALLENGE), ()),
@@ -71,12 +71,12 @@ _OF_REFUSAL: dict[int, tuple[Sequence[str], Sequence[str]]] = {
 
 
 def success(description: str, schema: Json, values: Mapping[str, Any], *, optional: Sequence[str] = ()) -> Json:
-    """The answer `200`."""
+    """Describe the answer `200`."""
     return {"200": _answer(description, schema, named(values), (_OF_SUCCESS, optional))}
 
 
 def api_refusals(types: Errors, instances: Iterable[StoplistError]) -> Json:
-    """Every refusal of an operation below `/api/v1`, by status; of each type an instance serves as the example."""
+    """Describe every refusal of an operation below `/api/v1`, by status, with these instances as examples."""
     by_type = {type(error): error for error in instances}
     return {
         str(status): _answer(
@@ -93,7 +93,7 @@ def api_refusals(types: Errors, instances: Iterable[StoplistError]) -> Json:
 
 
 def oauth_refusals(types: Errors, instances: Iterable[StoplistError]) -> Json:
-    """The same of the token endpoint."""
+    """Describe every refusal of the token endpoint likewise."""
     by_type = {type(error): error for error in instances}
     return {
         str(status): _answer(
@@ -107,7 +107,7 @@ def oauth_refusals(types: Errors, instances: Iterable[StoplistError]) -> Json:
 
 
 def named(values: Mapping[str, Any]) -> Json:
-    """Examples under names without spaces, since programs take them for names."""
+    """Return examples under keys without spaces, since programs use the keys as names."""
     return {
         title.lower().replace(" ", "-").replace(":", ""): {"summary": title, "value": value}
         for title, value in values.items()
@@ -122,7 +122,7 @@ def _answer(
         "description": description,
         "headers": {
             **{name: {"$ref": f"#/components/headers/{name}"} for name in always},
-            # A reference can add nothing: a header that may be missing here is written out.
+            # A reference cannot override `required`, so an optional header is written out.
             **{name: {**HEADERS[name], "required": False} for name in sometimes},
         },
         "content": {JSON: {"schema": schema, "examples": values}},
@@ -158,16 +158,14 @@ HEADERS: Json = {
         {"type": "string", "pattern": '^"(api|token)";r=[0-9]+;t=[0-9]+$'},
         f'"api";r=59;t={WINDOW_S}',
     ),
-    _RETRY: _header("After how many seconds to send the request again.", {"type": "integer", "minimum": 1}, 7),
+    _RETRY: _header("The seconds to wait before sending the request again.", {"type": "integer", "minimum": 1}, 7),
     _CHALLENGE: _header(
-        "What is asked for (RFC 6750 section 3, RFC 7617).",
+        "The required authentication (RFC 6750 section 3, RFC 7617).",
         {"type": "string"},
         'Bearer realm="stoplist", error="invalid_token", error_description="…"',
     ),
     "Preference-Applied": _header(
         "The preferences that were honoured (RFC 7240).", {"type": "string"}, "handling=lenient"
     ),
-    "Cache-Control": _header(
-        "Nothing on the way may keep the answer.", {"type": "string", "enum": ["no-store"]}, "no-store"
-    ),
+    "Cache-Control": _header("No cache may store the answer.", {"type": "string", "enum": ["no-store"]}, "no-store"),
 }

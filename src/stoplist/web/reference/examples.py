@@ -1,6 +1,6 @@
-"""Examples for the description: made of the types that are sent and answered, so that they cannot have other fields.
+"""Examples for the description, built from the types of requests and answers, so that their fields are right.
 
-Addresses go through the rules of their channel. Nobody has these: example domains and numbers kept for fiction.
+Addresses pass the rules of their channel; they are example domains and numbers reserved for fiction.
 """
 
 from typing import NamedTuple
@@ -49,12 +49,12 @@ CURSOR = "AAAAAAAAAAxExampleExampleExample"
 
 
 class People(NamedTuple):
-    """Two people as a partner may have them written down, why the second one left, and nobody's address."""
+    """The addresses of two people as a partner may spell them, the second one's reason, and an invalid address."""
 
     first: str
     second: str
     reason: SentReason
-    nobody: str
+    invalid: str
 
 
 PEOPLE = {
@@ -63,7 +63,7 @@ PEOPLE = {
     "phone": People("+44 20 7946 0018", "+1 (202) 555-0143", "manual", "020 7946 0018"),
 }
 _RECORDS = (f"{ids.RECORD_ID}0Bf7dWq2LsKx9PzVt4YnMe", f"{ids.RECORD_ID}6JrC1hXw8TgUa3QmDk5ZvS")
-_ACTED = ("2026-03-01T09:30:00Z", "2026-03-01T10:45:12+01:00")
+_OCCURRED_AT = ("2026-03-01T09:30:00Z", "2026-03-01T10:45:12+01:00")
 
 TOKEN_PAIR = TokenPair(
     access_token=f"{ids.ACCESS_TOKEN}{'Example' * 7}", refresh_token=f"{ids.REFRESH_TOKEN}{'Example' * 7}"
@@ -76,7 +76,7 @@ FORMS: dict[str, Json] = {
 
 BAD_QUERY = BadRequest(f"limit must be a whole number from 1 to {MAX_LIMIT}.", parameter="limit")
 BAD_BATCH = BadRequest("Send a group_id, or all_groups: true, not both.", parameter="all_groups")
-_KNOWN_EVERYWHERE = (
+_COMMON_ERRORS = (
     RateLimited(
         f"Too many requests: the limit is {API_PER_MINUTE} in {WINDOW_S} seconds for all programs with this key. "
         f"Wait {WINDOW_S} s.",
@@ -102,7 +102,7 @@ API_ERRORS = (
         "This key is not for that organization, or there is none: use the slug of one of its organizations.",
         org_slug="acme-shoes",
     ),
-    *_KNOWN_EVERYWHERE,
+    *_COMMON_ERRORS,
 )
 OAUTH_ERRORS = (
     BadRequest("The parameter grant_type is missing or empty: send client_credentials or refresh_token."),
@@ -120,15 +120,15 @@ OAUTH_ERRORS = (
         "and keep each access token for its 15 minutes.",
         retry_after_s=WINDOW_S,
     ),
-    *_KNOWN_EVERYWHERE[1:],
+    *_COMMON_ERRORS[1:],
 )
 
 
 def batches(channel: Channel) -> dict[str, Json]:
-    """Bodies of a submission, by what they show."""
+    """Return example bodies of a submission, by title."""
     people = PEOPLE[channel.name]
-    left = Item(address=people.first, occurred_at=_ACTED[0], source="Account settings")
-    complained = Item(address=people.second, occurred_at=_ACTED[1], reason=people.reason)
+    left = Item(address=people.first, occurred_at=_OCCURRED_AT[0], source="Account settings")
+    complained = Item(address=people.second, occurred_at=_OCCURRED_AT[1], reason=people.reason)
     came_back = Item(
         address=people.second, status="resubscribed", occurred_at="2026-04-02T08:00:00Z", source="Sign-up form"
     )
@@ -138,7 +138,7 @@ def batches(channel: Channel) -> dict[str, Json]:
             Batch(
                 org_slug=ORGANIZATION,
                 all_groups=True,
-                items=[Item(address=people.first, occurred_at=_ACTED[0], reason="legal")],
+                items=[Item(address=people.first, occurred_at=_OCCURRED_AT[0], reason="legal")],
             )
         ),
         "Somebody came back": _sent(Batch(group_id=GROUP, items=[came_back])),
@@ -146,11 +146,11 @@ def batches(channel: Channel) -> dict[str, Json]:
 
 
 def submissions(channel: Channel) -> dict[str, Json]:
-    """Answers to a submission, by how it was sent."""
+    """Return example answers to a submission, by title."""
     people = PEOPLE[channel.name]
     results = [
-        ItemResult(at, record_id, channel.canonical(address), "created", "unsubscribed")
-        for at, (record_id, address) in enumerate(zip(_RECORDS, people[:2], strict=True))
+        ItemResult(index, record_id, channel.canonical(address), "created", "unsubscribed")
+        for index, (record_id, address) in enumerate(zip(_RECORDS, people[:2], strict=True))
     ]
     stored = Submission(
         submission_id=SUBMISSION,
@@ -168,7 +168,7 @@ def submissions(channel: Channel) -> dict[str, Json]:
     )
     late = msgspec.structs.replace(stored, submission_id=None, received=1, created=0, outranked=1, items=[outranked])
     lenient = msgspec.structs.replace(
-        stored, created=1, items=results[:1], item_errors=[ItemError(1, _error(channel, people.nobody))]
+        stored, created=1, items=results[:1], item_errors=[ItemError(1, _error(channel, people.invalid))]
     )
     return {
         "Two opt-outs": _answered(stored),
@@ -179,7 +179,7 @@ def submissions(channel: Channel) -> dict[str, Json]:
 
 
 def pages(channel: Channel) -> dict[str, Json]:
-    """Answers to a `GET`, by what was asked."""
+    """Return example answers to a `GET`, by title."""
     people = PEOPLE[channel.name]
     left = Record(
         id=_RECORDS[0],
@@ -214,19 +214,19 @@ def pages(channel: Channel) -> dict[str, Json]:
 
 
 def invalid_item(channel: Channel) -> InvalidItem:
-    """The refusal of a batch whose second item is bad."""
-    wrong = _error(channel, PEOPLE[channel.name].nobody)
+    """Return the refusal of a batch whose second item is bad."""
+    error = _error(channel, PEOPLE[channel.name].invalid)
     return InvalidItem(
         "1 of 2 items cannot be accepted, so nothing was stored. Correct those in item_errors, "
         "or send Prefer: handling=lenient to store the others.",
         item_index=1,
-        item_error=wrong,
-        item_errors=[ItemError(1, wrong)],
+        item_error=error,
+        item_errors=[ItemError(1, error)],
     )
 
 
 def _sent(batch: Batch) -> Json:
-    """As a partner writes it: without what is left out."""
+    """Return the batch as a partner writes it, without absent fields."""
     fields = {name: value for name, value in msgspec.to_builtins(batch).items() if value is not None}
     fields["items"] = [{name: value for name, value in item.items() if value is not None} for item in fields["items"]]
     return fields
@@ -242,4 +242,4 @@ def _error(channel: Channel, address: str) -> str:
         channel.canonical(address)
     except AddressError as error:
         return str(error)
-    raise ValueError("the example of a bad address is a good one")
+    raise ValueError("the example of an invalid address is valid")

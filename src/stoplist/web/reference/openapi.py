@@ -1,6 +1,6 @@
-"""The one description of the public interface: OpenAPI 3.0.3, of exactly seven operations.
+"""The description of the public interface: one OpenAPI 3.0.3 document of seven operations.
 
-Shapes come from the types that the code uses, limits from its constants, refusals from its table of errors.
+Schemas come from the types that the code uses, limits from its constants, refusals from its table of errors.
 Source: docs/interface.md sections 4.3 and D10.
 """
 
@@ -32,7 +32,7 @@ _PREFER: Json = {
 
 
 def document(base_url: str) -> Json:
-    """The description of the server at `base_url`, an address without a trailing slash."""
+    """Return the OpenAPI document of the server at `base_url`, an address without a trailing slash."""
     api_errors = dict.fromkeys((*answers.SUBMIT_ERRORS, *answers.READ_ERRORS))
     return {
         "openapi": "3.0.3",
@@ -58,7 +58,7 @@ def document(base_url: str) -> Json:
 
 
 def encoded(base_url: str) -> bytes:
-    """The description as a JSON file, indented for whoever looks."""
+    """Return the document as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(document(base_url))) + b"\n"
 
 

@@ -1,8 +1,8 @@
 "use strict";
 
-// Everything on the page can be read without this: it adds buttons to copy, and keeps the contents in step.
+// The page works without this script, which adds copy buttons and marks the current heading in the contents.
 {
-  const said = document.querySelector(".said");
+  const announcement = document.querySelector(".announcement");
 
   for (const figure of document.querySelectorAll(".code")) {
     const label = figure.querySelector("figcaption").textContent;
@@ -12,15 +12,15 @@
     button.textContent = "Copy";
     button.setAttribute("aria-label", `Copy: ${label}`);
     button.addEventListener("click", async () => {
-      let word = "Copied";
+      let result = "Copied";
       try {
         await navigator.clipboard.writeText(text.textContent.trimEnd());
       } catch {
         getSelection().selectAllChildren(text);
-        word = "Selected";
+        result = "Selected";
       }
-      button.textContent = said.textContent = word;
-      setTimeout(() => { button.textContent = "Copy"; said.textContent = ""; }, 2000);
+      button.textContent = announcement.textContent = result;
+      setTimeout(() => { button.textContent = "Copy"; announcement.textContent = ""; }, 2000);
     });
     figure.append(button);
   }
@@ -45,11 +45,11 @@
     link?.setAttribute("aria-current", "location");
     current = link;
   };
-  let waits = false;
+  let isPending = false;
   addEventListener("scroll", () => {
-    if (waits) return;
-    waits = true;
-    requestAnimationFrame(() => { waits = false; mark(); });
+    if (isPending) return;
+    isPending = true;
+    requestAnimationFrame(() => { isPending = false; mark(); });
   }, { passive: true });
   mark();
 

@@ -1,6 +1,6 @@
-"""`/docs` as HTML: everything on it comes from the OpenAPI document, and nothing from anywhere else.
+"""`/docs` as HTML, generated from the OpenAPI document alone.
 
-Style and script stand in the page itself; its Content-Security-Policy lets in these two by their hashes, and no other.
+Style and script are inline; the Content-Security-Policy of the page allows these two by their hashes, and no others.
 Source: docs/interface.md section D10.
 """
 
@@ -19,14 +19,14 @@ from stoplist.web.reference.schemas import Json
 
 
 class ReferencePage(NamedTuple):
-    """The page, and the policy that it is to be sent with."""
+    """The page, and the policy that it must be sent with."""
 
     html: bytes
     content_security_policy: str
 
 
 class Field(NamedTuple):
-    """One field of an object, or one parameter, in words; `fields` are those of the objects inside."""
+    """One field of an object or one parameter, as displayed; `fields` are those of the objects in an array."""
 
     name: str
     type: str
@@ -39,7 +39,7 @@ class Field(NamedTuple):
 
 
 class RefusalRow(NamedTuple):
-    """One code of an error, with the fields that it has beside those of every error."""
+    """One error code, with the fields that it has in addition to those of every error."""
 
     code: str
     status: str
@@ -49,7 +49,7 @@ class RefusalRow(NamedTuple):
 
 
 async def make_page(document: Json) -> ReferencePage:
-    """The page for this document. It takes a tenth of a second, during which others run now and then."""
+    """Render the page for this document, which takes 0.1 s and yields to other tasks in between."""
     files = resources.files(__package__)
     style, script, template = (files.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
     environment = jinja2.Environment(
@@ -71,33 +71,33 @@ async def make_page(document: Json) -> ReferencePage:
 
 
 class _Reader:
-    """Reads the document, whose references it follows."""
+    """Extracts from the document what the template displays, and resolves its references."""
 
     def __init__(self, document: Json) -> None:
         self._document = document
 
     def sections(self) -> list[Json]:
-        """The operations of each tag."""
+        """Return each tag with its operations."""
         operations = [
             self._operation(path, method, operation)
             for path, methods in self._document["paths"].items()
             for method, operation in methods.items()
         ]
         return [
-            {**tag, "operations": [one for one in operations if tag["name"] in one["tags"]]}
+            {**tag, "operations": [operation for operation in operations if tag["name"] in operation["tags"]]}
             for tag in self._document["tags"]
         ]
 
     def refusals(self) -> list[tuple[str, list[RefusalRow]]]:
-        """Every code, first those of the API, then those of the token endpoint."""
-        known: dict[str, dict[str, RefusalRow]] = {"error": {}, "token-error": {}}
+        """Return every error code, first those of the API, then those of the token endpoint."""
+        rows: dict[str, dict[str, RefusalRow]] = {"error": {}, "token-error": {}}
         for methods in self._document["paths"].values():
             for operation in methods.values():
-                of_kind = known[_kind(operation)]
+                of_kind = rows[_kind(operation)]
                 for status, answer in operation["responses"].items():
                     if status != "200":
-                        of_kind |= {one.code: one for one in self._refusals(status, answer) if one.code not in of_kind}
-        return [(kind, list(of_kind.values())) for kind, of_kind in known.items()]
+                        of_kind |= {row.code: row for row in self._refusals(status, answer) if row.code not in of_kind}
+        return [(kind, list(of_kind.values())) for kind, of_kind in rows.items()]
 
     def _operation(self, path: str, method: str, operation: Json) -> Json:
         answers = operation["responses"]
@@ -107,7 +107,7 @@ class _Reader:
             "path": path,
             "method": method.upper(),
             "kind": _kind(operation),
-            "parameters": [self._parameter(one) for one in operation.get("parameters", [])],
+            "parameters": [self._parameter(parameter) for parameter in operation.get("parameters", [])],
             "bodies": self._bodies(operation),
             "success": {
                 "description": answers["200"]["description"],
@@ -128,21 +128,21 @@ class _Reader:
         }
 
     def _bodies(self, operation: Json) -> list[Json]:
-        """Each kind of body, with its fields and examples."""
+        """Return each kind of body, with its fields and examples."""
         if "requestBody" not in operation:
             return []
         ((media_type, content),) = operation["requestBody"]["content"].items()
         schemas = content["schema"].get("oneOf", [content["schema"]])
         examples = list(content["examples"].values())
-        each = [[one] for one in examples] if len(schemas) > 1 else [examples]
+        by_schema = [[example] for example in examples] if len(schemas) > 1 else [examples]
         return [
             {
                 "media_type": media_type,
                 "description": self._resolved(schema)["description"],
                 "fields": self._fields(schema),
-                "examples": shown,
+                "examples": of_schema,
             }
-            for schema, shown in zip(schemas, each, strict=True)
+            for schema, of_schema in zip(schemas, by_schema, strict=True)
         ]
 
     def _refusals(self, status: str, answer: Json) -> list[RefusalRow]:
@@ -151,7 +151,7 @@ class _Reader:
         refusals = []
         for code, example in content["examples"].items():
             fields = self._fields({"$ref": mapping[code]} if code in mapping else content["schema"])
-            extra = [one for one in fields if one.name not in ("error", "message", "error_description")]
+            extra = [field for field in fields if field.name not in ("error", "message", "error_description")]
             refusals.append(RefusalRow(code, status, example["description"], extra, example["value"]))
         return refusals
 
@@ -163,10 +163,10 @@ class _Reader:
         )
 
     def _fields(self, schema: Json) -> list[Field]:
-        known = self._resolved(schema)
+        resolved = self._resolved(schema)
         return [
-            self._field(name, field, is_required=name in known.get("required", ()))
-            for name, field in known["properties"].items()
+            self._field(name, field, is_required=name in resolved.get("required", ()))
+            for name, field in resolved["properties"].items()
         ]
 
     def _field(self, name: str, schema: Json, *, is_required: bool) -> Field:
@@ -185,34 +185,34 @@ class _Reader:
     def _resolved(self, schema: Json) -> Json:
         if "$ref" not in schema:
             return schema
-        found: Json = self._document
+        resolved: Json = self._document
         for step in schema["$ref"].removeprefix("#/").split("/"):
-            found = found[step]
-        return found
+            resolved = resolved[step]
+        return resolved
 
 
 def _kind(operation: Json) -> str:
-    """To which of the two lists of errors an operation belongs."""
+    """Return which of the two lists of errors belongs to an operation."""
     return "error" if {"oauth2": []} in operation["security"] else "token-error"
 
 
 def _type(schema: Json) -> str:
-    words: str = schema["type"]
-    if words == "array":
-        words = "array of objects" if "$ref" in schema["items"] else f"array of {schema['items']['type']}s"
+    text: str = schema["type"]
+    if text == "array":
+        text = "array of objects" if "$ref" in schema["items"] else f"array of {schema['items']['type']}s"
     if schema.get("format") == "date-time":
-        words = "date-time"
-    return f"{words} or null" if schema.get("nullable") else words
+        text = "date-time"
+    return f"{text} or null" if schema.get("nullable") else text
 
 
 def _notes(schema: Json) -> list[str]:
-    """Bounds and defaults, each as a short claim."""
+    """Return the bounds and the default of a value, each as a short text."""
     notes = []
     if "maximum" in schema:
         notes.append(f"{spaced(schema['minimum'])} to {spaced(schema['maximum'])}")
     if "maxItems" in schema:
         least = spaced(schema["minItems"]) if "minItems" in schema else "up"
-        notes.append(f"{least} to {spaced(schema['maxItems'])} of them")
+        notes.append(f"{least} to {spaced(schema['maxItems'])} items")
     if "maxLength" in schema:
         notes.append(f"at most {schema['maxLength']} characters")
     if "default" in schema:
@@ -221,9 +221,9 @@ def _notes(schema: Json) -> list[str]:
 
 
 def _only(content: Json) -> Json:
-    (only,) = content.values()
-    found: Json = only
-    return found
+    (value,) = content.values()
+    only: Json = value
+    return only
 
 
 def _pretty(value: Any) -> str:

@@ -1,10 +1,11 @@
-"""What the description says in words, in the few forms of CommonMark that `docs/commonmark.py` can show.
+"""The texts of the description, in the part of CommonMark that `commonmark.py` renders.
 
-Numbers come from the constants that the code obeys. Source: docs/interface.md sections 5, 8 and D2 to D8.
+Numbers come from the constants of the code. Source: docs/interface.md sections 5, 8 and D2 to D8.
 """
 
 from typing import NamedTuple
 
+from stoplist.clock import DAY_S
 from stoplist.limits.sliding_log import WINDOW_S
 from stoplist.oauth.model import ACCESS_TTL_S, API_PER_MINUTE, PERMISSIONS, REFRESH_TTL_S, TOKEN_PER_MINUTE
 from stoplist.unsubscribes.channel import Channel
@@ -20,7 +21,7 @@ from stoplist.unsubscribes.model import (
 
 
 class ChannelWords(NamedTuple):
-    """What a channel is called: as a heading, within a sentence, and what its records are."""
+    """The name of a channel as a heading and within a sentence, and a description of its records."""
 
     tag: str
     in_sentence: str
@@ -28,16 +29,14 @@ class ChannelWords(NamedTuple):
 
 
 CHANNELS = {
-    "email": ChannelWords("E-mail", "e-mail", "Who wants no e-mail."),
-    "sms": ChannelWords("SMS", "SMS", "Who wants no text messages."),
-    "phone": ChannelWords("Phone", "phone", "Who wants no calls."),
+    "email": ChannelWords("E-mail", "e-mail", "People who want no e-mail."),
+    "sms": ChannelWords("SMS", "SMS", "People who want no text messages."),
+    "phone": ChannelWords("Phone", "phone", "People who want no calls."),
 }
-
-_DAY_S = 86_400
 
 
 def introduction() -> str:
-    """The text above all operations."""
+    """Return the text above all operations."""
     return f"""\
 Stoplist keeps the list of people who asked you to stop. You submit their opt-outs for e-mail, SMS and phone in
 batches, and read back every change, whoever made it, without missing one.
@@ -57,7 +56,7 @@ with `SSL_CERT_FILE` set to the path of the `ca.pem` in its data folder, curl an
 
 - On `401` refresh, if you hold a refresh token; if you hold none, or the answer is `invalid_grant`, use
   `client_credentials`. Then send the request again.
-- A refresh token lives {REFRESH_TTL_S // _DAY_S} days and is **good once**: each refresh returns a new pair. Store the
+- A refresh token lives {REFRESH_TTL_S // DAY_S} days and is **good once**: each refresh returns a new pair. Store the
   new one durably before you use it, and let one worker refresh at a time.
 - A refresh token that comes a second time counts as stolen: every token of the key is revoked. So never repeat a
   refresh whose answer was lost; start anew with `client_credentials`.
@@ -110,7 +109,7 @@ Every answer carries an `X-Request-Id`: quote it when you ask the operator. Path
 
 
 def get_tokens() -> str:
-    """What the token endpoint does."""
+    """Return the description of the token endpoint."""
     return """\
 Gives a pair of tokens for the credentials of a key, or for a refresh token. The credentials come best in
 `Authorization: Basic`; a client that cannot set the header sends them in the body, never in both. With a refresh token
@@ -120,7 +119,7 @@ Parameters are refused in the query string and when they are repeated; unknown o
 
 
 def list_unsubscribes(channel: Channel) -> str:
-    """What `GET` does."""
+    """Return the description of `GET`."""
     return f"""\
 Needs the permission `read`. Answers in one of two ways:
 
@@ -136,7 +135,7 @@ organization."""
 
 
 def submit_unsubscribes(channel: Channel) -> str:
-    """What `POST` does."""
+    """Return the description of `POST`."""
     return f"""\
 Needs the permission `unsubscribe`, and `resubscribe` for items of that status. All or nothing: one bad item refuses
 the batch, nothing is stored, and every bad item is listed. With `Prefer: handling=lenient` the good ones are stored
@@ -160,7 +159,7 @@ _ADDRESSES = {
 
 
 def spaced(number: int) -> str:
-    """`10 000`, with a space that does not break."""
+    """Return the number with non-breaking spaces between thousands, as in `10 000`."""
     return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
 
 

@@ -1,6 +1,6 @@
-"""Lines to copy for each operation: curl for a shell, and Python that needs its standard library alone.
+"""Code samples for each operation: curl for a shell, and Python with its standard library only.
 
-They work as they stand, with a key in CLIENT_ID and CLIENT_SECRET and a token in TOKEN: a test runs them all.
+They work as they are, with a key in CLIENT_ID and CLIENT_SECRET and a token in TOKEN; a test runs them all.
 """
 
 import json
@@ -13,7 +13,7 @@ Samples = list[dict[str, str]]
 
 
 def get_tokens(url: str) -> Samples:
-    """A token for a key, and a new one for a refresh token."""
+    """Return samples that get tokens for a key and for a refresh token."""
     return [
         _curl(
             f"""\
@@ -53,7 +53,7 @@ def get_tokens(url: str) -> Samples:
 
 
 def list_unsubscribes(url: str, channel: Channel) -> Samples:
-    """All records and what changes later, and a look-up."""
+    """Return samples that follow all records and look one up."""
     address = PEOPLE[channel.name].first
     return [
         _curl(
@@ -105,7 +105,7 @@ def list_unsubscribes(url: str, channel: Channel) -> Samples:
 
 
 def submit_unsubscribes(url: str, channel: Channel) -> Samples:
-    """Two opt-outs."""
+    """Return samples that submit two opt-outs."""
     batch = json.dumps(batches(channel)["Two opt-outs"], indent=2)
     return [
         _sample(

@@ -1,6 +1,6 @@
-"""The schemas of the description, made from the very types that the code reads and answers with.
+"""The schemas of the description, generated from the types that the code decodes and encodes.
 
-msgspec writes JSON Schema of 2020-12; OpenAPI 3.0.3 has words of its own for null, constants and examples.
+msgspec generates JSON Schema 2020-12; OpenAPI 3.0.3 spells null, constants and examples differently.
 Source: docs/interface.md sections 4.3, 7.1 and D4.
 """
 
@@ -39,13 +39,13 @@ from stoplist.web.token_forms import FORMS
 Json = dict[str, Any]
 Types = Iterable[type[msgspec.Struct]]
 
-# Two names of ours that partners know by others.
+# Two schema names that differ from the names in the code.
 ENVELOPE, OAUTH_ENVELOPE = "RestErrorResponse", "OAuthErrorResponse"
 
 _READ: Types = (Batch, *FORMS.values())
 _ANSWERED: Types = (Submission, Page, TokenPair)
-# msgspec sorts the words of an enumeration; people read the usual one first.
-_ORDER = {word: at for at, word in enumerate((*get_args(Status), *get_args(Result), *get_args(Reason)))}
+# msgspec sorts the values of an enumeration; readers expect the usual one first.
+_ORDER = {value: position for position, value in enumerate((*get_args(Status), *get_args(Result), *get_args(Reason)))}
 _REFERENCE = "#/components/schemas/{name}"
 _TEXT = {"type": "string", "description": "What was wrong and what would be right, for people; the wording may change."}
 
@@ -73,10 +73,10 @@ class _NoDefault(msgspec.Struct):
 
 
 class _Fault(msgspec.Struct):
-    request_id: Annotated[str, Meta(description="Tell it to the operator: the log holds the rest under it.")]
+    request_id: Annotated[str, Meta(description="Quote it to the operator, who finds the details under it in the log.")]
 
 
-# What stands in the API's envelope beside the code and the text.
+# The additional fields in the envelope of the API.
 _EXTRA: dict[type[StoplistError], type[msgspec.Struct]] = {
     BadRequest: _AtFault,
     InvalidItem: _BadItems,
@@ -87,22 +87,22 @@ _EXTRA: dict[type[StoplistError], type[msgspec.Struct]] = {
 
 
 def schemas(api_errors: Iterable[type[StoplistError]], oauth_errors: Iterable[type[StoplistError]]) -> Json:
-    """Every schema by its name: of what is sent, what is answered, and each of these refusals."""
-    known = _of_types(_READ) | _answered()
+    """Return every schema by name: of requests, of answers, and of each of these refusals."""
+    by_name = _of_types(_READ) | _answered()
     api_errors = list(api_errors)
-    known |= {error.__name__: _api_error(error) for error in api_errors}
-    known[ENVELOPE] = {"description": "Every refusal of the API.", **one_of(api_errors)}
-    known[OAUTH_ENVELOPE] = oauth_error(oauth_errors)
-    return known
+    by_name |= {error.__name__: _api_error(error) for error in api_errors}
+    by_name[ENVELOPE] = {"description": "Every refusal of the API.", **one_of(api_errors)}
+    by_name[OAUTH_ENVELOPE] = oauth_error(oauth_errors)
+    return by_name
 
 
 def reference(name: str) -> Json:
-    """A reference to a schema of that name."""
+    """Return a reference to the schema with this name."""
     return {"$ref": _REFERENCE.format(name=name)}
 
 
 def one_of(errors: Iterable[type[StoplistError]]) -> Json:
-    """The envelope of one of these refusals of the API."""
+    """Return the schema of any one of these refusals of the API."""
     by_code = {ANSWERS[error].api_code: reference(error.__name__) for error in errors}
     if len(by_code) == 1:
         return next(iter(by_code.values()))
@@ -111,7 +111,7 @@ def one_of(errors: Iterable[type[StoplistError]]) -> Json:
 
 
 def oauth_error(errors: Iterable[type[StoplistError]]) -> Json:
-    """The envelope of one of these refusals of the token endpoint (RFC 6749 section 5.2)."""
+    """Return the schema of any one of these refusals of the token endpoint (RFC 6749 section 5.2)."""
     codes = list(dict.fromkeys(ANSWERS[error].oauth_code for error in errors))
     return _object(
         "A refusal of the token endpoint.",
@@ -120,7 +120,7 @@ def oauth_error(errors: Iterable[type[StoplistError]]) -> Json:
 
 
 def first_paragraph(documented: type) -> str:
-    """What the docstring of a type says first, on one line."""
+    """Return the first paragraph of a type's docstring, on one line."""
     return " ".join((inspect.getdoc(documented) or "").split("\n\n", 1)[0].split())
 
 
@@ -141,16 +141,16 @@ def _object(description: str, properties: Json) -> Json:
 
 
 def _answered() -> Json:
-    """What we send: a field that has a default is there all the same, and only an unset one is not."""
-    known = _of_types(_ANSWERED)
-    for answered in _ANSWERED:
-        fields = msgspec.structs.fields(answered)
-        known[answered.__name__]["required"] = [one.encode_name for one in fields if one.default is not UNSET]
-    for schema in known.values():
+    """Return the schemas of answers, in which a field with a default is always present unless it may be unset."""
+    answered = _of_types(_ANSWERED)
+    for type_ in _ANSWERED:
+        fields = msgspec.structs.fields(type_)
+        answered[type_.__name__]["required"] = [field.encode_name for field in fields if field.default is not UNSET]
+    for schema in answered.values():
         for field in schema["properties"].values():
             if "default" in field:
                 field["example"] = field.pop("default")
-    return known
+    return answered
 
 
 def _of_types(types: Types) -> Json:
@@ -167,33 +167,33 @@ def _described(schema: Json) -> Json:
 
 
 def _openapi(schema: Any) -> Any:
-    """The same in the words of OpenAPI 3.0.3."""
+    """Convert JSON Schema 2020-12 to the keywords of OpenAPI 3.0.3."""
     if isinstance(schema, list):
-        return [_openapi(one) for one in schema]
+        return [_openapi(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    words: Json = {
+    converted: Json = {
         name: {field: _openapi(inner) for field, inner in value.items()} if name == "properties" else _openapi(value)
         for name, value in schema.items()
         if name != "title" and (name, value) != ("default", None)
     }
     if {"type": "null"} in schema.get("anyOf", ()):
-        words = _nullable(words)
-    if "const" in words:
-        words["enum"] = [words.pop("const")]
-    if "enum" in words:
-        words["enum"] = sorted(words["enum"], key=lambda word: _ORDER.get(word, len(_ORDER)))
-        words.setdefault("type", "string")
-    return words
+        converted = _nullable(converted)
+    if "const" in converted:
+        converted["enum"] = [converted.pop("const")]
+    if "enum" in converted:
+        converted["enum"] = sorted(converted["enum"], key=lambda value: _ORDER.get(value, len(_ORDER)))
+        converted.setdefault("type", "string")
+    return converted
 
 
-def _nullable(words: Json) -> Json:
-    """`anyOf` with null as 3.0.3 says it; an enumeration must then name null itself."""
-    others = [one for one in words.pop("anyOf") if one != {"type": "null"}]
+def _nullable(schema: Json) -> Json:
+    """Convert `anyOf` with null to `nullable`; an enumeration must then list null itself."""
+    others = [other for other in schema.pop("anyOf") if other != {"type": "null"}]
     if len(others) != 1:
-        raise ValueError("null beside several types cannot be said in OpenAPI 3.0.3")
+        raise ValueError("OpenAPI 3.0.3 cannot express null beside several types")
     if "$ref" in others[0]:
-        return {**words, "nullable": True, "allOf": others}
+        return {**schema, "nullable": True, "allOf": others}
     if "enum" in others[0]:
         others[0]["enum"] = [*others[0]["enum"], None]
-    return {**words, **others[0], "nullable": True}
+    return {**schema, **others[0], "nullable": True}
