@@ -5,6 +5,9 @@ Source: docs/interface.md section D1, Clock.
 
 import time
 
+DAY_S = 86_400
+DAY_MS = DAY_S * 1000
+
 
 class Clock:
     """Wall time in milliseconds since 1970 UTC, moved by `offset_ms` to follow the database's clock."""

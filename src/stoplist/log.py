@@ -15,13 +15,13 @@ import re
 import select
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
 from stoplist.ids import CLIENT_ID
+from stoplist.rfc3339 import format_ms
 
 
 def configure(log_format: str, stream: BinaryIO | None = None) -> None:
@@ -66,7 +66,7 @@ def log_request(
     if method not in _METHODS:
         method = "*"
     call = _layout.call(client_id, method, path)
-    _writer.add(_layout.request(rfc3339(at_ms), call, request_id, status, f"{duration_ms:.3f}"))
+    _writer.add(_layout.request(format_ms(at_ms), call, request_id, status, f"{duration_ms:.3f}"))
 
 
 def flush() -> None:
@@ -80,17 +80,6 @@ def safe_path(path: str) -> str:
     if len(path) > _MAX_PATH_CHARS:
         return "/*"
     return "/".join(segment if _is_plain_segment(segment) else "*" for segment in path.split("/"))
-
-
-def rfc3339(at_ms: int) -> str:
-    """Return a time such as `2026-03-01T09:30:00.000Z` for integer milliseconds since 1970 UTC."""
-    global _this_second
-    second = at_ms // 1000
-    last_second, text = _this_second
-    if second != last_second:
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        _this_second = second, text
-    return text + _MILLISECONDS[at_ms % 1000]
 
 
 _LEVELS = {
@@ -118,8 +107,6 @@ _is_plain_segment = re.compile("[a-z.-]{0,32}|v1").fullmatch
 _is_plain_value = re.compile(r"[\w./:*+,-]+", re.ASCII).fullmatch
 _is_code = re.compile("[A-Z0-9_]{1,40}").fullmatch
 _quoted_values = re.compile(r"[<\n]|\((?!\)).*", re.DOTALL)
-_MILLISECONDS = tuple(f".{ms:03d}Z" for ms in range(1000))
-_this_second = (-1, "")
 
 # ASCII output has no line separators of any kind, and accepts lone surrogates, which msgspec refuses.
 _to_json = json.JSONEncoder().encode
@@ -317,7 +304,7 @@ class _Handler(logging.Handler):
         # A value that cannot be formatted must not fail its caller; logging's own error handler would print the value.
         except Exception as error:
             message = f"a line could not be formatted ({_name(error)})"
-            at = rfc3339(int(record.created * 1000))
+            at = format_ms(int(record.created * 1000))
             line = self._layout.event(_Event(at, "error", record.name, message, {}, []))
         self._writer.write(line)
 
@@ -328,7 +315,7 @@ class _Handler(logging.Handler):
 def _event(record: logging.LogRecord) -> _Event:
     fields = getattr(record, "fields", None)
     return _Event(
-        time=rfc3339(int(record.created * 1000)),
+        time=format_ms(int(record.created * 1000)),
         level=record.levelname.lower(),
         logger=record.name,
         message=_message(record),

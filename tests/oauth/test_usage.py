@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from stoplist import ids
+from stoplist.clock import DAY_MS
 from stoplist.db import Database
 from stoplist.errors import StoreUnavailable
 from stoplist.oauth import usage as usage_module
-from stoplist.oauth.usage import DAY_MS, KEPT_REFUSALS, DayOfUse, RefusedRequest, Usage, last_refusals, use_by_day
+from stoplist.oauth.usage import MAX_KEPT_REFUSALS, DayOfUse, RefusedRequest, Usage, last_refusals, use_by_day
 from tests.builders import (
     ADMINISTRATOR,
     contents,
@@ -159,18 +160,18 @@ async def test_the_last_fifty_refusals_of_a_key_are_kept(database: Database) -> 
     usage = Usage()
     of_other = note(usage, NOON_MS, "not_found", client_id=OTHER)
     noted = []
-    for number in range(2 * KEPT_REFUSALS + 7):
+    for number in range(2 * MAX_KEPT_REFUSALS + 7):
         at_ms = NOON_MS + number
         noted.append(RefusedRequest(at_ms, note(usage, at_ms, "rate_limited" if number % 2 else "not_found"), "?"))
         if number % 10 == 0:
             await usage.flush(database)
     await usage.flush(database)
     kept = await stored_refusals(database)
-    assert len(kept) == KEPT_REFUSALS == 50
+    assert len(kept) == MAX_KEPT_REFUSALS == 50
     assert [(it.at_ms, it.request_id) for it in kept] == [(it.at_ms, it.request_id) for it in noted[:-51:-1]]
     assert [it.code for it in kept[:2]] == ["not_found", "rate_limited"]
     assert await stored_refusals(database, OTHER) == [RefusedRequest(NOON_MS, of_other, "not_found")]
-    assert await value(database, "SELECT COUNT(*) FROM client_refusals") == KEPT_REFUSALS + 1
+    assert await value(database, "SELECT COUNT(*) FROM client_refusals") == MAX_KEPT_REFUSALS + 1
 
 
 @on_each_database
@@ -245,7 +246,7 @@ async def test_of_many_keys_only_those_that_were_written_are_gone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They go in units of a few keys, so that none holds up other writes; each key is counted once in the end."""
-    monkeypatch.setattr(usage_module, "CLIENTS_A_UNIT", 2)
+    monkeypatch.setattr(usage_module, "CLIENTS_PER_UNIT", 2)
     usage = Usage()
     clients = KEYS[:7]
     for client_id in clients * 3:

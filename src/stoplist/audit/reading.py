@@ -1,7 +1,7 @@
-"""Who did what to what, from where: read newest first, by those who may. Source: docs/interface.md section D11.
+"""Reads the audit, newest entries first. Source: docs/interface.md section D11.
 
-An administrator reads everything, an organization's admin what concerns no organization but theirs. A page goes along
-an index, and no further than SCANNED rows: what is rarer than that is found by going on from its end.
+An administrator reads all entries, an organization's admin those that concern no other organization. A page follows an
+index and examines at most MAX_SCANNED rows; rarer entries are found by going on from the end of the page.
 """
 
 from collections.abc import AsyncIterator
@@ -11,24 +11,24 @@ import msgspec
 
 from stoplist.actor import ADMIN, Actor
 from stoplist.db import Database, Row
-from stoplist.db.query import Query, load_queries
+from stoplist.db.query import Query, json_text, load_queries
 from stoplist.errors import Forbidden, Missing
 
 _QUERIES = load_queries(__package__)
 _CONCERNED = _QUERIES["concerned"]
 _LATEST_OF_TARGET = _QUERIES["latest_of_target"]
 _NUMBERS = _QUERIES["numbers_of_organizations"]
-_PLACE_OF = _QUERIES["place_of"]
+_TIME_OF_ENTRY = _QUERIES["place_of"]
 
-SCANNED = 2_000
-MOST_A_PAGE = 500
+MAX_SCANNED = 2_000
+MAX_PAGE_SIZE = 500
 _LATEST = 2**63 - 1
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was done. `at_ms` is in milliseconds since 1970 UTC.
+    """One recorded action. `at_ms` is in milliseconds since 1970 UTC.
 
-    `organizations` are the slugs of those that it concerns; none: the deployment.
+    `organizations` are the slugs of the organizations that the action concerns; none means the deployment.
     """
 
     audit_id: int
@@ -44,9 +44,9 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some entries, newest first. `older` is the `before_id` of the next page, None on the last one.
+    """A page of entries, newest first. `older` is the `before_id` of the next page, None on the last page.
 
-    `is_cut` says that the page ends because `examined` rows were looked at: there may be more of what was asked for.
+    `is_cut` means that the page ends because `examined` rows were examined; there may be more matching entries.
     """
 
     entries: list[AuditEntry]
@@ -55,15 +55,15 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     at_ms: int
     audit_id: int
 
 
-class _Way(NamedTuple):
-    """Along which index a page goes, with the values that the two statements of it take.
+class _IndexScan(NamedTuple):
+    """The index that a page follows, with the parameters of its two statements.
 
-    `is_exact`: the index holds just what is asked for, so no more rows are examined than a page has.
+    `is_exact` means that every row of the index matches the filters, so that no more rows are examined than a page has.
     """
 
     name: str
@@ -79,13 +79,13 @@ class _Way(NamedTuple):
         return _QUERIES[f"page_{self.name}"]
 
 
-class _Wanted(NamedTuple):
-    """What is asked for: by which ways it is found, from which place on (exclusive) down to which (inclusive)."""
+class _Search(NamedTuple):
+    """A request: its index scans and filters, from `before` (exclusive) down to `floor` (inclusive)."""
 
-    ways: list[_Way]
+    index_scans: list[_IndexScan]
     filters: dict[str, Any]
-    before: _Place
-    floor: _Place
+    before: _Position
+    floor: _Position
 
 
 async def list_audit(
@@ -100,15 +100,15 @@ async def list_audit(
     before_id: int | None = None,
     limit: int = 50,
 ) -> AuditPage:
-    """The newest entries that the actor may read, at most `limit`, or those before the entry `before_id`.
+    """Return the newest entries that the actor may read, at most `limit`, or those before the entry `before_id`.
 
-    `person` (an `actor_id`), `action` and `target` are met exactly, times from `from_ms` on and before `until_ms`.
-    Forbidden for whoever administers nothing.
+    `person` (an `actor_id`), `action` and `target` match exactly; times are from `from_ms` on and before `until_ms`.
+    Forbidden for an actor who is neither an administrator nor an admin of any organization.
     """
-    _must_read(actor)
+    _require_may_read(actor)
     filters = {"person": person, "action": action, "target": target}
-    wanted = await _wanted(actor, database, filters, from_ms, until_ms, before_id)
-    return await _page(database, wanted, min(limit, MOST_A_PAGE))
+    search = await _search(actor, database, filters, from_ms, until_ms, before_id)
+    return await _page(database, search, min(limit, MAX_PAGE_SIZE))
 
 
 def export_audit(
@@ -121,123 +121,126 @@ def export_audit(
     from_ms: int | None = None,
     until_ms: int | None = None,
 ) -> AsyncIterator[list[AuditEntry]]:
-    """All that `list_audit` shows page by page, some hundred at a time; what is recorded meanwhile is left out.
+    """Yield all entries that `list_audit` pages through, a few hundred at a time, without those recorded meanwhile.
 
-    Forbidden, before anything is read, for whoever administers nothing.
+    Forbidden, before anything is read, for an actor who is neither an administrator nor an admin of any organization.
     """
-    _must_read(actor)
+    _require_may_read(actor)
     filters = {"person": person, "action": action, "target": target}
-    return _slices(actor, database, filters, from_ms, until_ms)
+    return _pages(actor, database, filters, from_ms, until_ms)
 
 
 async def latest_of(database: Database, target: str, *, limit: int) -> list[AuditEntry]:
-    """The last things that were done to `target`, newest first: for an operation that knows who may see them."""
+    """Return the latest entries of `target`, newest first. The caller checks who may see them."""
     return await _entries(database, await database.all(_LATEST_OF_TARGET, target=target, most=limit))
 
 
 def may_read(actor: Actor, entry: AuditEntry) -> bool:
-    """Whether the entry is one of those that the audit shows to the actor."""
+    """Return whether the audit shows this entry to the actor."""
     return actor.is_administrator or (bool(entry.organizations) and actor.administers(entry.organizations))
 
 
-async def _slices(
+async def _pages(
     actor: Actor, database: Database, filters: dict[str, Any], from_ms: int | None, until_ms: int | None
 ) -> AsyncIterator[list[AuditEntry]]:
-    wanted = await _wanted(actor, database, filters, from_ms, until_ms, None)
+    search = await _search(actor, database, filters, from_ms, until_ms, None)
     while True:
-        page = await _page(database, wanted, MOST_A_PAGE)
+        page = await _page(database, search, MAX_PAGE_SIZE)
         if page.entries:
             yield page.entries
         if page.older is None:
             return
-        wanted = wanted._replace(before=await _place(database, page.older, wanted.before))
+        search = search._replace(before=await _upper_bound(database, page.older, search.before))
 
 
-def _must_read(actor: Actor) -> None:
+def _require_may_read(actor: Actor) -> None:
     if not (actor.is_administrator or ADMIN in actor.roles.values()):
         raise Forbidden("Only an admin of an organization, or an administrator, may read the audit.")
 
 
-async def _wanted(
+async def _search(
     actor: Actor,
     database: Database,
     filters: dict[str, Any],
     from_ms: int | None,
     until_ms: int | None,
     before_id: int | None,
-) -> _Wanted:
-    before = _Place(_LATEST, _LATEST) if until_ms is None else _Place(_within(until_ms), 0)
-    floor = _Place(0 if from_ms is None else _within(from_ms), 0)
-    ways = await _ways(actor, database, filters) if all(map(_can_be_there, filters.values())) else []
-    return _Wanted(ways, filters, await _place(database, before_id, before), floor)
+) -> _Search:
+    before = _Position(_LATEST, _LATEST) if until_ms is None else _Position(_clamped(until_ms), 0)
+    floor = _Position(0 if from_ms is None else _clamped(from_ms), 0)
+    index_scans = await _index_scans(actor, database, filters) if all(map(_is_storable, filters.values())) else []
+    return _Search(index_scans, filters, await _upper_bound(database, before_id, before), floor)
 
 
-async def _ways(actor: Actor, database: Database, filters: dict[str, Any]) -> list[_Way]:
-    """The index that leaves the fewest rows to be examined; of several organizations the index of each."""
+async def _index_scans(actor: Actor, database: Database, filters: dict[str, Any]) -> list[_IndexScan]:
+    """Return the index scan that examines the fewest rows; for several organizations, the scan of each."""
     if not actor.is_administrator:
         slugs = [slug for slug, role in actor.roles.items() if role == ADMIN]
-        numbers = [row["organization_id"] for row in await database.all(_NUMBERS, slugs=_json(slugs))]
-        mine = _json(numbers)
+        numbers = [row["organization_id"] for row in await database.all(_NUMBERS, slugs=json_text(slugs))]
+        mine = json_text(numbers)
         if filters["target"] is not None:
-            return [_Way("of_target", {"sees_all": 0, "mine": mine})]
-        return [_Way("of_organization", {"organization_id": number, "mine": mine}) for number in numbers]
+            return [_IndexScan("of_target", {"sees_all": 0, "mine": mine})]
+        return [_IndexScan("of_organization", {"organization_id": number, "mine": mine}) for number in numbers]
     is_exact = sum(value is not None for value in filters.values()) <= 1
     if filters["target"] is not None:
-        return [_Way("of_target", {"sees_all": 1, "mine": "[]"}, is_exact)]
+        return [_IndexScan("of_target", {"sees_all": 1, "mine": "[]"}, is_exact)]
     if filters["person"] is not None:
-        return [_Way("of_person", {}, is_exact)]
-    return [_Way("of_action" if filters["action"] is not None else "of_all", {}, is_exact)]
+        return [_IndexScan("of_person", {}, is_exact)]
+    return [_IndexScan("of_action" if filters["action"] is not None else "of_all", {}, is_exact)]
 
 
-async def _page(database: Database, wanted: _Wanted, limit: int) -> AuditPage:
-    floors = [row for way in wanted.ways if (row := await _floor(database, wanted, way, limit))]
-    floor = max([wanted.floor, *floors])
-    found: dict[_Place, Row] = {}
-    for way in wanted.ways:
-        values = _of(way.page, wanted, way, floor=floor)
-        for row in await database.all(way.page, **values, most=limit + 1):
-            found[_Place(row["at_ms"], row["audit_id"])] = row
-    places = sorted(found, reverse=True)
-    is_cut = bool(floors) and len(places) <= limit
-    older = places[limit - 1].audit_id if len(places) > limit else floor.audit_id if is_cut else None
-    entries = await _entries(database, [found[place] for place in places[:limit]])
-    return AuditPage(entries=entries, older=older, examined=SCANNED, is_cut=is_cut)
+async def _page(database: Database, search: _Search, limit: int) -> AuditPage:
+    floors = [row for index_scan in search.index_scans if (row := await _floor(database, search, index_scan, limit))]
+    floor = max([search.floor, *floors])
+    rows_by_position: dict[_Position, Row] = {}
+    for index_scan in search.index_scans:
+        values = _parameters(index_scan.page, search, index_scan, floor=floor)
+        for row in await database.all(index_scan.page, **values, most=limit + 1):
+            rows_by_position[_Position(row["at_ms"], row["audit_id"])] = row
+    positions = sorted(rows_by_position, reverse=True)
+    is_cut = bool(floors) and len(positions) <= limit
+    older = positions[limit - 1].audit_id if len(positions) > limit else floor.audit_id if is_cut else None
+    entries = await _entries(database, [rows_by_position[position] for position in positions[:limit]])
+    return AuditPage(entries=entries, older=older, examined=MAX_SCANNED, is_cut=is_cut)
 
 
-async def _floor(database: Database, wanted: _Wanted, way: _Way, limit: int) -> _Place | None:
-    """The place of the last row that may be examined; None if there are fewer."""
-    values = _of(way.floor, wanted, way, floor=wanted.floor)
-    row = await database.one(way.floor, **values, scan=limit + 1 if way.is_exact else SCANNED)
-    return row and _Place(row["at_ms"], row["audit_id"])
+async def _floor(database: Database, search: _Search, index_scan: _IndexScan, limit: int) -> _Position | None:
+    """Return the position of the last row that may be examined; None if there are fewer rows."""
+    values = _parameters(index_scan.floor, search, index_scan, floor=search.floor)
+    row = await database.one(index_scan.floor, **values, scan=limit + 1 if index_scan.is_exact else MAX_SCANNED)
+    return row and _Position(row["at_ms"], row["audit_id"])
 
 
-def _of(query: Query, wanted: _Wanted, way: _Way, *, floor: _Place) -> dict[str, Any]:
-    """The values of a statement: each takes some of them."""
+def _parameters(query: Query, search: _Search, index_scan: _IndexScan, *, floor: _Position) -> dict[str, Any]:
+    """Return the parameters that the statement takes."""
     values = {
-        **wanted.filters,
-        **way.values,
-        "before_ms": wanted.before.at_ms,
-        "before_id": wanted.before.audit_id,
+        **search.filters,
+        **index_scan.values,
+        "before_ms": search.before.at_ms,
+        "before_id": search.before.audit_id,
         "floor_ms": floor.at_ms,
         "floor_id": floor.audit_id,
     }
     return {name: value for name, value in values.items() if name in query.parameters}
 
 
-async def _place(database: Database, audit_id: int | None, before: _Place) -> _Place:
-    """The place of that entry if it is before `before`, which it is if `audit_id` is None; Missing if there is none."""
+async def _upper_bound(database: Database, audit_id: int | None, before: _Position) -> _Position:
+    """Return the earlier of two bounds: that entry's position, or `before` if `audit_id` is None.
+
+    Missing if there is no such entry.
+    """
     if audit_id is None:
         return before
-    row = await database.one(_PLACE_OF, audit_id=audit_id) if 0 < audit_id <= _LATEST else None
+    row = await database.one(_TIME_OF_ENTRY, audit_id=audit_id) if 0 < audit_id <= _LATEST else None
     if row is None:
-        raise Missing("There is no such page of the audit: begin with the newest one.")
-    return min(before, _Place(row["at_ms"], audit_id))
+        raise Missing("There is no such page of the audit. Begin with the newest page.")
+    return min(before, _Position(row["at_ms"], audit_id))
 
 
 async def _entries(database: Database, rows: list[Row]) -> list[AuditEntry]:
     organizations: dict[int, list[str]] = {}
-    for concerned in await database.all(_CONCERNED, audit_ids=_json([row["audit_id"] for row in rows])):
-        organizations.setdefault(concerned["audit_id"], []).append(concerned["slug"])
+    for concern in await database.all(_CONCERNED, audit_ids=json_text([row["audit_id"] for row in rows])):
+        organizations.setdefault(concern["audit_id"], []).append(concern["slug"])
     return [
         AuditEntry(
             audit_id=row["audit_id"],
@@ -255,14 +258,10 @@ async def _entries(database: Database, rows: list[Row]) -> list[AuditEntry]:
     ]
 
 
-def _json(values: list[Any]) -> str:
-    return msgspec.json.encode(values).decode()
-
-
-def _within(time_ms: int) -> int:
+def _clamped(time_ms: int) -> int:
     return max(0, min(time_ms, _LATEST))
 
 
-def _can_be_there(text: str | None) -> bool:
-    """Whether a database could hold it: text without NUL and without halves of characters."""
-    return text is None or not any(one == "\0" or "\ud800" <= one <= "\udfff" for one in text)
+def _is_storable(text: str | None) -> bool:
+    """Return whether a database can store the text: without NUL and without surrogates."""
+    return text is None or not any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text)

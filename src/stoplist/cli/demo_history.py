@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from stoplist import ids
 from stoplist.actor import Actor
-from stoplist.clock import Clock
+from stoplist.clock import DAY_MS, Clock
 from stoplist.db import Database
 from stoplist.oauth.credentials import create_credential
 from stoplist.oauth.model import PERMISSIONS
@@ -27,7 +27,6 @@ from stoplist.unsubscribes.submit import submit
 SLUG, NAME = "lantern-books", "Lantern Books"
 DAYS = 60
 _SEED = 5
-_DAY_MS = 86_400_000
 _MAX_AGE_MS = 20 * 3_600_000
 _MONDAY = 4  # the first Monday in days since 1970, which began on a Thursday
 _WEEKDAY_FACTORS = (1.15, 1.3, 1.2, 1.1, 0.95, 0.5, 0.4)
@@ -123,13 +122,13 @@ def _target(stream: _Stream, groups: dict[str, str]) -> RequestedTarget:
 
 def _days_before(clock: Clock, days: int) -> Clock:
     past_clock = Clock()
-    past_clock.offset_ms = clock.now_ms() - past_clock.local_ms() - days * _DAY_MS
+    past_clock.offset_ms = clock.now_ms() - past_clock.local_ms() - days * DAY_MS
     return past_clock
 
 
 def _items(rng: Random, stream: _Stream, opted_out: list[str], now_ms: int, days_ago: int) -> Sequence[Item | BadItem]:
     """Return the items of one day, and keep `opted_out`, the addresses of the stream that are out, up to date."""
-    weekday = (now_ms // _DAY_MS - _MONDAY) % 7
+    weekday = (now_ms // DAY_MS - _MONDAY) % 7
     count = round(
         stream.per_day * _WEEKDAY_FACTORS[weekday] * rng.uniform(0.8, 1.2) * _MAILING_FACTORS.get(days_ago, 1.0)
     )

@@ -10,6 +10,7 @@ import msgspec
 from stoplist.cli.context import CommandContext, data_dir_option, run
 from stoplist.cli.parameters import CEILING, NAME
 from stoplist.cli.printing import json_option, print_line, print_record, print_records, require_open_stdout, rfc3339
+from stoplist.clock import DAY_MS
 from stoplist.oauth import credentials, usage
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS, PERMISSIONS, Credential
 
@@ -262,7 +263,7 @@ def _check_default(organizations: tuple[str, ...], default_org: str | None) -> N
 
 async def _read_details(context: CommandContext, client_id: str) -> dict[str, Any]:
     credential = await credentials.show_credential(context.actor, context.database, client_id=client_id)
-    today = context.clock.now_ms() // usage.DAY_MS
+    today = context.clock.now_ms() // DAY_MS
     days = await usage.use_by_day(context.actor, context.database, client_id, since_day=today - _DAYS_SHOWN + 1)
     refusals = await usage.last_refusals(context.actor, context.database, client_id)
     return {

@@ -8,8 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from stoplist import log
 from stoplist.errors import Refused
+from stoplist.rfc3339 import format_ms
 
 Record = Mapping[str, Any]
 
@@ -69,7 +69,7 @@ def require_open_stdout() -> None:
 
 def rfc3339(at_ms: int | None) -> str | None:
     """Return a time as the API writes it, such as `2026-03-01T09:30:00.000Z`; None stays None."""
-    return None if at_ms is None else log.rfc3339(at_ms)
+    return None if at_ms is None else format_ms(at_ms)
 
 
 def _forget_output() -> None:

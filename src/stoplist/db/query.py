@@ -44,6 +44,11 @@ def only_for(dialect: str, text: str) -> str:
     return "\n".join(line for line in (_without_comment(line) for line in lines) if line)
 
 
+def json_text(value: object) -> str:
+    """Return a parameter that carries any number of rows, as one JSON text."""
+    return msgspec.json.encode(value).decode()
+
+
 def _query(name: str, body: str) -> Query:
     postgresql = only_for("postgresql", body).rstrip(";")
     parameters = tuple(dict.fromkeys(_PARAMETER.findall(postgresql)))

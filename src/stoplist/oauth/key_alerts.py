@@ -1,4 +1,4 @@
-"""Which keys somebody should look at: refused by a limit, failing to prove themselves, or with a reuse alarm.
+"""Keys that need attention: refused by a limit, failing authentication, or with a reuse alarm.
 
 Source: docs/interface.md sections 3.1 (reuse), 8 and D11.
 """
@@ -6,11 +6,10 @@ Source: docs/interface.md sections 3.1 (reuse), 8 and D11.
 import msgspec
 
 from stoplist.actor import Actor
-from stoplist.clock import Clock
+from stoplist.clock import DAY_MS, Clock
 from stoplist.db import Database
-from stoplist.db.query import load_queries
+from stoplist.db.query import json_text, load_queries
 from stoplist.oauth.events import alarms
-from stoplist.oauth.usage import DAY_MS
 from stoplist.organizations.store import require_visible
 
 _KEY_ALERTS = load_queries(__package__)["key_alerts"]
@@ -20,7 +19,7 @@ MAX_ALERTS = 10
 
 
 class KeyAlert(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to a key in some days, today included. `alarm_ms`: its last reuse alarm in that time."""
+    """The incidents of a key in some days, today included. `alarm_ms`: its last reuse alarm in that time."""
 
     client_id: str
     label: str
@@ -33,20 +32,20 @@ class KeyAlert(msgspec.Struct, frozen=True, kw_only=True):
 async def list_key_alerts(
     actor: Actor, database: Database, clock: Clock, *, days: int = DEFAULT_DAYS, org_slug: str | None = None
 ) -> list[KeyAlert]:
-    """Those of the keys that the actor sees, or of one organization: alarms first, then the most refusals.
+    """Return the alerts of the keys that the actor sees, or of one organization: alarms first, then the most refusals.
 
-    At most MOST_KEYS. Days are those of UTC. Missing for an organization that the actor may not see.
+    At most MAX_ALERTS. Days are in UTC. Raise Missing for an organization that the actor may not see.
     """
     if org_slug is not None:
         require_visible(actor, org_slug)
     since_day = clock.now_ms() // DAY_MS - days + 1
-    alarmed = {one.client_id: one.at_ms for one in await alarms(actor, database, since_ms=since_day * DAY_MS)}
+    alarmed = {alarm.client_id: alarm.at_ms for alarm in await alarms(actor, database, since_ms=since_day * DAY_MS)}
     rows = await database.all(
         _KEY_ALERTS,
         since_day=since_day,
-        alarmed=_json(list(alarmed)),
+        alarmed=json_text(list(alarmed)),
         sees_all=int(actor.is_administrator and org_slug is None),
-        slugs=_json(sorted(actor.roles) if org_slug is None else [org_slug]),
+        slugs=json_text(sorted(actor.roles) if org_slug is None else [org_slug]),
         most=MAX_ALERTS,
     )
     return [
@@ -60,7 +59,3 @@ async def list_key_alerts(
         )
         for row in rows
     ]
-
-
-def _json(values: list[str]) -> str:
-    return msgspec.json.encode(values).decode()

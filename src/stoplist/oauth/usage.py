@@ -1,4 +1,4 @@
-"""Use per key and day and the last refusals of each key: gathered in memory, written once a minute and at shutdown.
+"""Use per key and day, and the last refusals of each key: collected in memory, written once a minute and at shutdown.
 
 Source: docs/interface.md sections 2.1 (Last used) and D9.
 """
@@ -8,6 +8,7 @@ from collections import deque
 import msgspec
 
 from stoplist.actor import Actor
+from stoplist.clock import DAY_MS
 from stoplist.db import Database, Transaction
 from stoplist.db.query import load_queries
 from stoplist.oauth.store import require_visible
@@ -19,13 +20,12 @@ _FORGET = _QUERIES["forget_refusals"]
 _REFUSALS = _QUERIES["refusals"]
 _USE_BY_DAY = _QUERIES["use_by_day"]
 
-KEPT_REFUSALS = 50
-CLIENTS_A_UNIT = 50
-DAY_MS = 86_400_000
+MAX_KEPT_REFUSALS = 50
+CLIENTS_PER_UNIT = 50
 
 
 class RefusedRequest(msgspec.Struct, frozen=True):
-    """One refused request of a key: when, which, and the error code; never what it sent."""
+    """A refused request of a key: its time, id and error code, but never its content."""
 
     at_ms: int
     request_id: str
@@ -33,7 +33,7 @@ class RefusedRequest(msgspec.Struct, frozen=True):
 
 
 class Use(msgspec.Struct):
-    """What a key did on one day (days since 1970 UTC)."""
+    """The use of a key on one day (days since 1970 UTC)."""
 
     requests: int = 0
     limit_refusals: int = 0
@@ -42,7 +42,7 @@ class Use(msgspec.Struct):
 
 
 class DayOfUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of one day (days since 1970 UTC), as they were stored."""
+    """The stored counts of one day (days since 1970 UTC)."""
 
     day: int
     requests: int
@@ -51,7 +51,7 @@ class DayOfUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage:
-    """What has happened since the last `flush`."""
+    """The use collected since the last `flush`."""
 
     def __init__(self) -> None:
         self._days: dict[tuple[str, int], Use] = {}
@@ -68,19 +68,19 @@ class Usage:
             return
         use.limit_refusals += error == "rate_limited"
         use.failed_authentications += error == "invalid_client"
-        refusals = self._refusals.setdefault(client_id, deque(maxlen=KEPT_REFUSALS))
+        refusals = self._refusals.setdefault(client_id, deque(maxlen=MAX_KEPT_REFUSALS))
         refusals.append(RefusedRequest(now_ms, request_id, error))
 
     async def flush(self, database: Database) -> None:
-        """Write what was gathered; what cannot be written stays for the next time."""
+        """Write the collected use; what cannot be written is kept for the next time."""
         clients = sorted({client_id for client_id, _ in self._days})
-        for start in range(0, len(clients), CLIENTS_A_UNIT):
-            await self._write(database, clients[start : start + CLIENTS_A_UNIT])
+        for start in range(0, len(clients), CLIENTS_PER_UNIT):
+            await self._write(database, clients[start : start + CLIENTS_PER_UNIT])
 
     async def _write(self, database: Database, clients: list[str]) -> None:
-        # In one order everywhere, so that two servers that write the same keys at once never deadlock.
-        wanted = set(clients)
-        days = {key: self._days.pop(key) for key in sorted(key for key in self._days if key[0] in wanted)}
+        # The same order everywhere, so that two servers that write the same keys never deadlock.
+        client_ids = set(clients)
+        days = {key: self._days.pop(key) for key in sorted(key for key in self._days if key[0] in client_ids)}
         refusals = {client_id: self._refusals.pop(client_id, deque()) for client_id in clients}
 
         async def store(transaction: Transaction) -> None:
@@ -97,20 +97,20 @@ class Usage:
 
     def _put_back(self, days: dict[tuple[str, int], Use], refusals: dict[str, deque[RefusedRequest]]) -> None:
         for key, use in days.items():
-            since = self._days.setdefault(key, Use())
-            since.requests += use.requests
-            since.limit_refusals += use.limit_refusals
-            since.failed_authentications += use.failed_authentications
-            since.last_used_ms = since.last_used_ms or use.last_used_ms
+            newer = self._days.setdefault(key, Use())
+            newer.requests += use.requests
+            newer.limit_refusals += use.limit_refusals
+            newer.failed_authentications += use.failed_authentications
+            newer.last_used_ms = newer.last_used_ms or use.last_used_ms
         for client_id, refused in refusals.items():
-            later = self._refusals.get(client_id, ())
-            self._refusals[client_id] = deque([*refused, *later], maxlen=KEPT_REFUSALS)
+            newer_refusals = self._refusals.get(client_id, ())
+            self._refusals[client_id] = deque([*refused, *newer_refusals], maxlen=MAX_KEPT_REFUSALS)
 
 
 async def use_by_day(actor: Actor, database: Database, client_id: str, *, since_day: int) -> list[DayOfUse]:
-    """What the key did on each day since `since_day` (days since 1970 UTC), oldest first; idle days are left out.
+    """Return the use of the key on each day since `since_day` (days since 1970 UTC), oldest first, without idle days.
 
-    Missing if there is no key of that id that the actor may see.
+    Raise Missing if the actor may see no key of that id.
     """
     await require_visible(database, actor, client_id)
     rows = await database.all(_USE_BY_DAY, client_id=client_id, since_day=since_day)
@@ -126,9 +126,9 @@ async def use_by_day(actor: Actor, database: Database, client_id: str, *, since_
 
 
 async def last_refusals(actor: Actor, database: Database, client_id: str) -> list[RefusedRequest]:
-    """The last refused requests of the key, newest first, at most KEPT_REFUSALS of them.
+    """Return the last refused requests of the key, newest first, at most MAX_KEPT_REFUSALS.
 
-    Missing if there is no key of that id that the actor may see.
+    Raise Missing if the actor may see no key of that id.
     """
     await require_visible(database, actor, client_id)
     rows = await database.all(_REFUSALS, client_id=client_id)
@@ -145,4 +145,4 @@ async def _store_refusals(transaction: Transaction, client_id: str, refused: "de
             code=refusal.code,
         )
     if refused:
-        await transaction.run(_FORGET, client_id=client_id, keep=KEPT_REFUSALS)
+        await transaction.run(_FORGET, client_id=client_id, keep=MAX_KEPT_REFUSALS)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from stoplist.actor import Actor
-from stoplist.clock import Clock
+from stoplist.clock import DAY_MS, Clock
 from stoplist.db import Database
 from stoplist.db.query import Query, load_queries
 from stoplist.organizations.organizations import list_organizations, show_organization
@@ -22,7 +22,6 @@ _CHANGES_BY_DAY = _QUERIES["changes_by_day"]
 _CURRENT_TOTALS = _QUERIES["standing_now"]
 
 DEFAULT_DAYS = 30
-_DAY_MS = 86_400_000
 _FEEDS_AT_ONCE = 1_000
 _NAMES = {channel.number: channel.name for channel in CHANNELS.values()}
 
@@ -68,7 +67,7 @@ async def recent_changes(
 
     Covers every organization that the actor sees, or only `org_slug`; Missing if the actor does not see it.
     """
-    today = clock.now_ms() // _DAY_MS
+    today = clock.now_ms() // DAY_MS
     first = today - days + 1
     by_day: Counter[tuple[int, str, str]] = Counter()
     reasons: Counter[str] = Counter()

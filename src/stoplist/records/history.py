@@ -9,7 +9,7 @@ import msgspec
 
 from stoplist.actor import Actor
 from stoplist.db import Database, Row
-from stoplist.db.query import load_queries
+from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Missing
 from stoplist.organizations.organizations import show_organization
 from stoplist.organizations.target import GroupName, group_names
@@ -157,10 +157,10 @@ async def show_record(actor: Actor, database: Database, *, org_slug: str, channe
 
 async def _senders(actor: Actor, database: Database, number: int, submission_ids: Iterable[str]) -> dict[str, Sender]:
     """Return the senders of these submissions; labels are those of keys that the actor sees."""
-    rows = await database.all(_SENDERS, feed_id=number, submissions=_json(sorted(submission_ids)))
+    rows = await database.all(_SENDERS, feed_id=number, submissions=json_text(sorted(submission_ids)))
     clients = sorted({row["actor_id"] for row in rows if row["actor_kind"] == "client"})
     keys = await database.all(
-        _LABELS, clients=_json(clients), sees_all=int(actor.is_administrator), slugs=_json(sorted(actor.roles))
+        _LABELS, clients=json_text(clients), sees_all=int(actor.is_administrator), slugs=json_text(sorted(actor.roles))
     )
     labels = {row["client_id"]: row["label"] for row in keys}
     return {
@@ -201,7 +201,3 @@ def _version(row: Row, senders: Mapping[str, Sender]) -> Version:
         submission_id=row["submission_id"],
         sender=senders.get(row["submission_id"]),
     )
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

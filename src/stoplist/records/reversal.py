@@ -10,8 +10,9 @@ import msgspec
 from stoplist import ids
 from stoplist.actor import Actor
 from stoplist.audit import trail
+from stoplist.clock import DAY_MS
 from stoplist.db import HEAVY_ROWS, Database, Row, Transaction
-from stoplist.db.query import load_queries
+from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Refused
 from stoplist.records.reversal_plan import ReadRow, Reversal, ReversalPlan, count_reversible, read_plan
 from stoplist.records.submissions import SubmissionDetails, find_visible_submission
@@ -29,8 +30,6 @@ _LOCK_FEED = _FEED_QUERIES["lock_feed"]
 _PUT_RECORDS = _FEED_QUERIES["put_records"]
 _RECORD_REVERSAL = _QUERIES["record_reversal"]
 _RECORD_SUBMISSION = _FEED_QUERIES["record_submission"]
-
-_DAY_MS = 86_400_000
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,14 +153,14 @@ class _ReversalUnit:
             for record in part:
                 records[first_seq + len(records)] = record.reversed_row(self._now_ms)
         addresses = sorted(record.address for record in plan.records)
-        await transaction.run(_KEEP_VERSIONS, **self._batch_keys, addresses=_json(addresses), superseded="{}")
-        await transaction.run(_PUT_RECORDS, **self._batch_keys, records=_json(records))
+        await transaction.run(_KEEP_VERSIONS, **self._batch_keys, addresses=json_text(addresses), superseded="{}")
+        await transaction.run(_PUT_RECORDS, **self._batch_keys, records=json_text(records))
         await self._record_submission(transaction, count, first_seq=first_seq, last_seq=last_seq)
         await transaction.run(
             _COUNT_CHANGES,
             feed_id=self._submission.feed_id,
-            day=self._now_ms // _DAY_MS,
-            counts=_json(plan.day_counts()),
+            day=self._now_ms // DAY_MS,
+            counts=json_text(plan.day_counts()),
         )
         await self._record_reversal(transaction, plan.counts)
 
@@ -237,7 +236,3 @@ def _left_out(row: Row) -> LeftOut:
         reason=row["now_reason"],
         now_seq=row["now_seq"],
     )
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

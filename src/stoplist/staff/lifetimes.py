@@ -3,7 +3,9 @@
 A module of its own, so that the cleanup imports nothing else of this folder. Source: docs/interface.md section D11.
 """
 
-LINK_MS = 86_400_000
+from stoplist.clock import DAY_MS
+
+LINK_MS = DAY_MS
 IDLE_MS = 43_200_000
 SESSION_MS = 604_800_000
 ATTEMPT_MS = 900_000

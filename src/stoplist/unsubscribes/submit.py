@@ -12,8 +12,9 @@ from msgspec import UNSET
 
 from stoplist import ids
 from stoplist.actor import Actor
+from stoplist.clock import DAY_MS
 from stoplist.db import HEAVY_ROWS, Database, Row, Transaction
-from stoplist.db.query import load_queries
+from stoplist.db.query import json_text, load_queries
 from stoplist.errors import DefaultGroupNotConfigured, InsufficientScope, InvalidItem
 from stoplist.organizations.target import Target, find_target
 from stoplist.slicing import in_slices, yield_to_loop
@@ -50,7 +51,6 @@ _FIND_CURRENT_RECORDS = _QUERIES["current_records"]
 _TOUCH_RECORDS = _QUERIES["touch_records"]
 
 _PERMISSION_FOR = {UNSUBSCRIBED: "unsubscribe", RESUBSCRIBED: "resubscribe"}
-_DAY_MS = 86_400_000
 _ITEMS_PER_READ = 2_500  # a quarter of the largest batch: its records are read while the next quarter is validated
 _CURRENT_RECORDS = msgspec.json.Decoder(list[CurrentRecord])
 
@@ -240,7 +240,7 @@ async def _read_current_records(
 ) -> list[CurrentRecord]:
     # Sorted, because adjacent entries of the index are read together.
     addresses = sorted({act.address for act in acts})
-    row = await read_row(_FIND_CURRENT_RECORDS, **feed_keys, addresses=_json(addresses))
+    row = await read_row(_FIND_CURRENT_RECORDS, **feed_keys, addresses=json_text(addresses))
     records = row["records"] if row is not None else None
     return _CURRENT_RECORDS.decode(records) if records is not None else []
 
@@ -311,19 +311,22 @@ async def _write(
     superseded = {first_seq + at: records.pop(first_seq + at) for at in decision.superseded}
     if decision.updated or superseded:
         await transaction.run(
-            _KEEP_VERSIONS, **batch_keys, addresses=_json(sorted(decision.updated)), superseded=_json(superseded)
+            _KEEP_VERSIONS,
+            **batch_keys,
+            addresses=json_text(sorted(decision.updated)),
+            superseded=json_text(superseded),
         )
     if changes:
         put = _PUT_RECORDS if decision.updated else _ADD_RECORDS
-        await transaction.run(put, **batch_keys, records=_json(records))
+        await transaction.run(put, **batch_keys, records=json_text(records))
     touched = decision.touched
     if touched:
         rows = {at: (record.address, record.latest_act_ms, record.is_confirmed) for at, record in enumerate(touched)}
-        await transaction.run(_TOUCH_RECORDS, **feed_keys, touched=_json(rows))
+        await transaction.run(_TOUCH_RECORDS, **feed_keys, touched=json_text(rows))
     await _record_submission(transaction, batch, decision, batch_keys, first_seq=first_seq, last_seq=last_seq)
     if changes:
         await transaction.run(
-            _COUNT_CHANGES, feed_id=batch.feed_id, day=batch.now_ms // _DAY_MS, counts=_json(_day_counts(decision))
+            _COUNT_CHANGES, feed_id=batch.feed_id, day=batch.now_ms // DAY_MS, counts=json_text(_day_counts(decision))
         )
 
 
@@ -366,7 +369,3 @@ async def _record_submission(
         first_seq=first_seq if has_changes else None,
         last_seq=last_seq if has_changes else None,
     )
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

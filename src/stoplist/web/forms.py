@@ -7,7 +7,7 @@ FORM = b"application/x-www-form-urlencoded"
 
 
 class FormFault(Enum):
-    """What is wrong with an encoded form."""
+    """The faults of an encoded form."""
 
     NOT_UTF8 = auto()
     TOO_MANY_FIELDS = auto()

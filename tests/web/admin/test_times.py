@@ -2,8 +2,9 @@
 
 import pytest
 
+from stoplist.clock import DAY_MS
 from stoplist.errors import Refused
-from stoplist.web.admin.times import DAY_MS, read_day_ms, read_moment
+from stoplist.web.admin.times import read_day_ms, read_moment
 
 
 def test_a_day_begins_at_midnight_utc() -> None:

@@ -29,6 +29,7 @@ from stoplist.web.admin.rendering import render
 from stoplist.web.admin.screens import ROUTES
 from stoplist.web.body import read_body
 from stoplist.web.concurrency_limit import PerSourceConcurrency
+from stoplist.web.forms import is_form
 from stoplist.web.request_context import (
     NO_STORE,
     SIGN_IN_PATH,
@@ -40,7 +41,6 @@ from stoplist.web.request_context import (
     header_value,
     request_context_of,
 )
-from stoplist.web.token_endpoint import is_form
 
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; "

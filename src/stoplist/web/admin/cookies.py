@@ -1,9 +1,10 @@
 """The session cookie. Its prefix `__Host-` shuts out other hosts and plain HTTP (RFC 6265bis)."""
 
+from stoplist.clock import DAY_S
 from stoplist.web.request_context import Headers
 
 NAME = "__Host-stoplist"
-_MAX_AGE_S = 7 * 86_400
+_MAX_AGE_S = 7 * DAY_S
 _ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
 
 

@@ -1,12 +1,17 @@
 """Values of forms and query strings. Source: docs/interface.md section D10."""
 
 from collections.abc import Mapping
-from urllib.parse import parse_qsl
 
 from stoplist.errors import BadRequest
+from stoplist.web.forms import FormFault, MalformedForm, parse_pairs
 
 MAX_FORM_BYTES = 256 * 1024
 _MAX_FIELDS = 1_000
+_FORM_FAULTS = {
+    FormFault.NOT_UTF8: "The form is not valid UTF-8 text. Go back and try again.",
+    FormFault.TOO_MANY_FIELDS: f"The form has more than {_MAX_FIELDS} fields. Go back and send fewer.",
+    FormFault.NUL_CHARACTER: "The form contains a NUL character. Go back and remove it.",
+}
 _MAX_NUMBER, _MAX_DIGITS = 2**63 - 1, 19
 
 
@@ -44,16 +49,10 @@ def parse_number(text: str) -> int | None:
 def read_fields(encoded: bytes) -> Fields:
     """Parse a form body or a query string of any bytes. Raises BadRequest."""
     try:
-        pairs = parse_qsl(
-            encoded.decode("utf-8", "strict"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
-        )
-    except UnicodeDecodeError:
-        raise BadRequest("The form is not valid UTF-8 text. Go back and try again.") from None
-    except ValueError:
-        raise BadRequest(f"The form has more than {_MAX_FIELDS} fields. Go back and send fewer.") from None
+        pairs = parse_pairs(encoded, max_fields=_MAX_FIELDS)
+    except MalformedForm as error:
+        raise BadRequest(_FORM_FAULTS[error.fault]) from None
     values: dict[str, list[str]] = {}
     for name, value in pairs:
-        if "\0" in name or "\0" in value:
-            raise BadRequest("The form contains a NUL character. Go back and remove it.")
         values.setdefault(name, []).append(value.replace("\r\n", "\n"))
     return Fields(values)

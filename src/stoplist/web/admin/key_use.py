@@ -2,10 +2,11 @@
 
 from contextlib import suppress
 
+from stoplist.clock import DAY_MS
 from stoplist.errors import StoreUnavailable
 from stoplist.web.admin.page_request import PageRequest
 
-ALARM_SHOWN_MS = 7 * 86_400_000
+ALARM_SHOWN_MS = 7 * DAY_MS
 
 
 async def flush_usage(request: PageRequest) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
+from stoplist.clock import DAY_S
 from stoplist.rfc3339 import format_ms
 from stoplist.web.admin.notes import NOTES, NOTHING_DONE
 from stoplist.web.admin.page_request import PageRequest
@@ -58,7 +59,7 @@ def instant(at_ms: int) -> Markup:
 
 def day(number: int) -> str:
     """Return `2026-03-01` for a number of days since 1970 UTC."""
-    return datetime.fromtimestamp(number * 86_400, UTC).date().isoformat()
+    return datetime.fromtimestamp(number * DAY_S, UTC).date().isoformat()
 
 
 def number(value: int) -> str:

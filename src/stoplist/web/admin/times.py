@@ -5,7 +5,6 @@ import re
 from stoplist.errors import Refused
 from stoplist.rfc3339 import format_ms, parse_ms
 
-DAY_MS = 86_400_000
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d(?:\.\d{1,3})?)?", re.ASCII)
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from stoplist.audit.actions import ACTIONS
 from stoplist.audit.reading import AuditEntry, export_audit, list_audit
+from stoplist.clock import DAY_MS
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.rfc3339 import format_ms
 from stoplist.slicing import in_slices
@@ -15,7 +16,7 @@ from stoplist.web.admin import csv_lines
 from stoplist.web.admin.audit.audit_entry import facts_of, path_of, title_of
 from stoplist.web.admin.fields import parse_number
 from stoplist.web.admin.page_request import Download, HtmlPage, PageRequest, get
-from stoplist.web.admin.times import DAY_MS, read_day_ms
+from stoplist.web.admin.times import read_day_ms
 
 _PATH, _EXPORT_PATH = "/audit", "/audit/export"
 _FILTERS = ("person", "action", "target", "from", "until")

@@ -1,10 +1,11 @@
 """An API key: settings, usage, last refusals and events. Source: docs/interface.md section D9."""
 
 from stoplist.audit.actions import ACTIONS
+from stoplist.clock import DAY_MS
 from stoplist.oauth.credentials import show_credential
 from stoplist.oauth.events import alarms, events_of
 from stoplist.oauth.store import may_change
-from stoplist.oauth.usage import DAY_MS, last_refusals, use_by_day
+from stoplist.oauth.usage import last_refusals, use_by_day
 from stoplist.web.admin.key_use import ALARM_SHOWN_MS, flush_usage
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.admin.rendering import day

@@ -6,6 +6,7 @@ Source: docs/interface.md sections D5 and D6.
 from typing import get_args
 from urllib.parse import urlencode
 
+from stoplist.clock import DAY_MS
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import show_organization
@@ -14,7 +15,7 @@ from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import Reason, Status
 from stoplist.web.admin.opt_outs.paths import channel_of, feed_path, read_change
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
-from stoplist.web.admin.times import DAY_MS, read_day_ms
+from stoplist.web.admin.times import read_day_ms
 from stoplist.web.reference import prose
 
 _FILTERS = ("group", "status", "reason", "from", "until")
