@@ -62,7 +62,7 @@ class Connection:
                 return b""
 
     async def is_closed(self) -> bool:
-        """Whether the server ended the connection without another byte."""
+        """Return whether the server ends the connection without another byte."""
         return await self.rest() == b""
 
     def close(self) -> None:

@@ -334,10 +334,10 @@ def test_a_taken_port_is_a_settings_error(settings_text: str) -> None:
                 ),
                 "STOPLIST_METRICS_LISTEN": serve_plain(hello, host="127.0.0.1", port=server.port, stop=asyncio.Event()),
             }
-            with pytest.raises(SettingsError) as wait_until_refused:
+            with pytest.raises(SettingsError) as refused:
                 await starting.pop(settings_text)
             starting.popitem()[1].close()
-            assert wait_until_refused.value.text == (
+            assert refused.value.text == (
                 f"Cannot listen on 127.0.0.1 port {server.port} ({settings_text}): "
                 "another process listens there already: stop it, or choose another port."
             )
@@ -531,7 +531,7 @@ def test_signal_handlers_are_restored() -> None:
 
 
 async def wait_until_refused(port: int) -> None:
-    """Wait until connections to this port are wait_until_refused."""
+    """Wait until connections to this port are refused."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:

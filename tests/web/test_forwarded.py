@@ -200,7 +200,7 @@ def _naive_is_port(text: str) -> bool:
 
 
 def _naive_bits(text: str) -> int | None:
-    """An address as 128 bits, IPv4 as its mapped form."""
+    """Return an address as 128 bits, IPv4 in its mapped form."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

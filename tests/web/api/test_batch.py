@@ -28,7 +28,7 @@ LENIENT = "handling=lenient"
 
 
 def counts(answer: Answer) -> tuple[int, ...]:
-    """Received, created, updated, unchanged, outranked."""
+    """Return the counts: received, created, updated, unchanged, outranked."""
     assert answer.status == 200, answer.body
     body = answer.json()
     return tuple(body[name] for name in ("received", "created", "updated", "unchanged", "outranked"))

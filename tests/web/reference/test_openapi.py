@@ -144,7 +144,7 @@ def test_no_other_route_is_for_partners(app: Application, described: Description
 
 
 def test_every_operation_names_its_authentication(described: Description) -> None:
-    """A bearer token for the six; HTTP Basic for tokens, or nothing beside a refresh token or credentials in the body."""
+    """A bearer token for the six; for tokens HTTP Basic, or none beside credentials or a token in the body."""
     schemes = described.document["components"]["securitySchemes"]
     assert (schemes["basic"]["type"], schemes["basic"]["scheme"]) == ("http", "basic")
     flow = schemes["oauth2"]["flows"]["clientCredentials"]
