@@ -1,4 +1,4 @@
-"""Every operation that somebody does, with how it is called: what is held of one is held of all."""
+"""Every operation on organizations, keys and the audit, with a call of it, so that tests can go through all of them."""
 
 import importlib
 import inspect
@@ -19,8 +19,8 @@ from tests.builders import ADMINISTRATOR, make_key, make_organization
 from tests.fakes import FakeClock
 
 
-class Scene(NamedTuple):
-    """An organization with a default group and another one, an active key and an inactive one."""
+class Deployment(NamedTuple):
+    """An organization with a default group and another group, an active key and an inactive one."""
 
     database: Database
     clock: FakeClock
@@ -33,127 +33,139 @@ class Scene(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """How it is called, and the actions that the audit then shows; a read shows none."""
+    """A call of the operation, and the actions that the audit then has; a read has none."""
 
-    call: Callable[[Actor, Scene], Awaitable[Any]]
+    call: Callable[[Actor, Deployment], Awaitable[Any]]
     actions: tuple[str, ...] = ()
 
 
 OPERATIONS = {
     "organizations.create_organization": Operation(
-        lambda actor, it: companies.create_organization(
-            actor, it.database, it.clock, slug=f"{it.slug}-two", name="Two", default_group="news"
+        lambda actor, env: companies.create_organization(
+            actor,
+            env.database,
+            env.clock,
+            slug=f"{env.slug}-two",
+            name="Two",
+            default_group="news",
         ),
         ("organization.create", "group.create"),
     ),
-    "organizations.list_organizations": Operation(lambda actor, it: companies.list_organizations(actor, it.database)),
+    "organizations.list_organizations": Operation(lambda actor, env: companies.list_organizations(actor, env.database)),
     "organizations.show_organization": Operation(
-        lambda actor, it: companies.show_organization(actor, it.database, it.slug)
+        lambda actor, env: companies.show_organization(actor, env.database, env.slug)
     ),
     "organizations.rename_organization": Operation(
-        lambda actor, it: companies.rename_organization(actor, it.database, it.clock, slug=it.slug, name="Renamed"),
+        lambda actor, env: companies.rename_organization(actor, env.database, env.clock, slug=env.slug, name="Renamed"),
         ("organization.rename",),
     ),
     "organizations.close_organization": Operation(
-        lambda actor, it: companies.close_organization(actor, it.database, it.clock, slug=it.slug),
+        lambda actor, env: companies.close_organization(actor, env.database, env.clock, slug=env.slug),
         ("organization.close",),
     ),
     "groups.create_group": Operation(
-        lambda actor, it: groups.create_group(
-            actor, it.database, it.clock, org_slug=it.slug, name="letters", is_default=True
+        lambda actor, env: groups.create_group(
+            actor, env.database, env.clock, org_slug=env.slug, name="letters", is_default=True
         ),
         ("group.create",),
     ),
-    "groups.list_groups": Operation(lambda actor, it: groups.list_groups(actor, it.database, org_slug=it.slug)),
+    "groups.list_groups": Operation(lambda actor, env: groups.list_groups(actor, env.database, org_slug=env.slug)),
     "groups.rename_group": Operation(
-        lambda actor, it: groups.rename_group(actor, it.database, it.clock, group_id=it.group_id, name="letters"),
+        lambda actor, env: groups.rename_group(actor, env.database, env.clock, group_id=env.group_id, name="letters"),
         ("group.rename",),
     ),
     "groups.retire_group": Operation(
-        lambda actor, it: groups.retire_group(actor, it.database, it.clock, group_id=it.default_group_id),
+        lambda actor, env: groups.retire_group(actor, env.database, env.clock, group_id=env.default_group_id),
         ("group.retire",),
     ),
     "groups.set_default_group": Operation(
-        lambda actor, it: groups.set_default_group(
-            actor, it.database, it.clock, org_slug=it.slug, group_id=it.group_id
+        lambda actor, env: groups.set_default_group(
+            actor, env.database, env.clock, org_slug=env.slug, group_id=env.group_id
         ),
         ("organization.set_default_group",),
     ),
     "groups.unset_default_group": Operation(
-        lambda actor, it: groups.unset_default_group(actor, it.database, it.clock, org_slug=it.slug),
+        lambda actor, env: groups.unset_default_group(actor, env.database, env.clock, org_slug=env.slug),
         ("organization.unset_default_group",),
     ),
     "target.find_target_of_person": Operation(
-        lambda actor, it: target.find_target_of_person(actor, it.database, org_slug=it.slug, group_id=it.group_id)
+        lambda actor, env: target.find_target_of_person(actor, env.database, org_slug=env.slug, group_id=env.group_id)
     ),
     "credentials.create_credential": Operation(
-        lambda actor, it: credentials.create_credential(
-            actor, it.database, it.clock, label="new", organizations=[it.slug]
+        lambda actor, env: credentials.create_credential(
+            actor, env.database, env.clock, label="new", organizations=[env.slug]
         ),
         ("key.create",),
     ),
-    "credentials.list_credentials": Operation(lambda actor, it: credentials.list_credentials(actor, it.database)),
+    "credentials.list_credentials": Operation(lambda actor, env: credentials.list_credentials(actor, env.database)),
     "credentials.show_credential": Operation(
-        lambda actor, it: credentials.show_credential(actor, it.database, client_id=it.client_id)
+        lambda actor, env: credentials.show_credential(actor, env.database, client_id=env.client_id)
     ),
     "credentials.deactivate_credential": Operation(
-        lambda actor, it: credentials.deactivate_credential(actor, it.database, it.clock, client_id=it.client_id),
+        lambda actor, env: credentials.deactivate_credential(actor, env.database, env.clock, client_id=env.client_id),
         ("key.deactivate",),
     ),
     "credentials.activate_credential": Operation(
-        lambda actor, it: credentials.activate_credential(actor, it.database, it.clock, client_id=it.inactive_id),
+        lambda actor, env: credentials.activate_credential(actor, env.database, env.clock, client_id=env.inactive_id),
         ("key.activate",),
     ),
     "credentials.revoke_tokens": Operation(
-        lambda actor, it: credentials.revoke_tokens(actor, it.database, it.clock, client_id=it.client_id),
+        lambda actor, env: credentials.revoke_tokens(actor, env.database, env.clock, client_id=env.client_id),
         ("key.revoke_tokens",),
     ),
     "credentials.rotate_secret": Operation(
-        lambda actor, it: credentials.rotate_secret(actor, it.database, it.clock, client_id=it.client_id),
+        lambda actor, env: credentials.rotate_secret(actor, env.database, env.clock, client_id=env.client_id),
         ("key.rotate_secret",),
     ),
     "credentials.replace_credential": Operation(
-        lambda actor, it: credentials.replace_credential(actor, it.database, it.clock, client_id=it.client_id),
+        lambda actor, env: credentials.replace_credential(actor, env.database, env.clock, client_id=env.client_id),
         ("key.replace", "key.create"),
     ),
     "credentials.set_ceilings": Operation(
-        lambda actor, it: credentials.set_ceilings(
-            actor, it.database, it.clock, client_id=it.client_id, token_per_minute=20, api_per_minute="default"
+        lambda actor, env: credentials.set_ceilings(
+            actor,
+            env.database,
+            env.clock,
+            client_id=env.client_id,
+            token_per_minute=20,
+            api_per_minute="default",
         ),
         ("key.limits",),
     ),
     "credentials.update_credential": Operation(
-        lambda actor, it: credentials.update_credential(
+        lambda actor, env: credentials.update_credential(
             actor,
-            it.database,
-            it.clock,
-            client_id=it.client_id,
+            env.database,
+            env.clock,
+            client_id=env.client_id,
             changes=Changes(label="changed", permissions=frozenset(("read",))),
         ),
         ("key.update",),
     ),
-    "usage.use_by_day": Operation(lambda actor, it: usage.use_by_day(actor, it.database, it.client_id, since_day=0)),
-    "usage.last_refusals": Operation(lambda actor, it: usage.last_refusals(actor, it.database, it.client_id)),
-    "events.events_of": Operation(lambda actor, it: events.events_of(actor, it.database, it.client_id)),
-    "events.alarms": Operation(lambda actor, it: events.alarms(actor, it.database, since_ms=0)),
-    "key_alerts.list_key_alerts": Operation(lambda actor, it: key_alerts.list_key_alerts(actor, it.database, it.clock)),
-    "reading.list_audit": Operation(lambda actor, it: reading.list_audit(actor, it.database)),
-    "reading.export_audit": Operation(lambda actor, it: exported(actor, it.database)),
+    "usage.use_by_day": Operation(lambda actor, env: usage.use_by_day(actor, env.database, env.client_id, since_day=0)),
+    "usage.last_refusals": Operation(lambda actor, env: usage.last_refusals(actor, env.database, env.client_id)),
+    "events.events_of": Operation(lambda actor, env: events.events_of(actor, env.database, env.client_id)),
+    "events.alarms": Operation(lambda actor, env: events.alarms(actor, env.database, since_ms=0)),
+    "key_alerts.list_key_alerts": Operation(
+        lambda actor, env: key_alerts.list_key_alerts(actor, env.database, env.clock)
+    ),
+    "reading.list_audit": Operation(lambda actor, env: reading.list_audit(actor, env.database)),
+    "reading.export_audit": Operation(lambda actor, env: exported(actor, env.database)),
 }
 
 
 async def exported(actor: Actor, database: Database, **filters: Any) -> list[AuditEntry]:
-    """Every entry that an export brings."""
+    """Return all entries of an export."""
     return [entry async for entries in reading.export_audit(actor, database, **filters) for entry in entries]
 
 
 def known_operations() -> set[str]:
-    """Every public function that is given who acts, then the database; not the grants, for a partner's program."""
+    """Return every public function whose first parameters are `actor` and `database`, except the OAuth grants."""
     return {f"{function.__module__.rsplit('.', 1)[1]}.{name}" for name, function in _functions()}
 
 
-async def a_scene(database: Database, clock: FakeClock, slug: str = "acme", *more_slugs: str) -> Scene:
-    """A scene of its own in a database that may hold others; its keys cover `more_slugs` too."""
+async def make_deployment(database: Database, clock: FakeClock, slug: str = "acme", *more_slugs: str) -> Deployment:
+    """Create an organization with groups and keys, which also cover `more_slugs`. The database may hold others."""
     organization = await make_organization(database, clock, slug, default_group="news")
     other = await groups.create_group(ADMINISTRATOR, database, clock, org_slug=slug, name="reminders")
     key = await make_key(database, clock, slug, *more_slugs, default_organization=slug)
@@ -161,7 +173,7 @@ async def a_scene(database: Database, clock: FakeClock, slug: str = "acme", *mor
     inactive_id = inactive.credential.client_id
     await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=inactive_id)
     assert organization.default_group_id is not None
-    return Scene(
+    return Deployment(
         database=database,
         clock=clock,
         slug=slug,
@@ -175,10 +187,10 @@ async def a_scene(database: Database, clock: FakeClock, slug: str = "acme", *mor
 
 def _functions() -> Iterator[tuple[str, Any]]:
     for package in (organizations, oauth, audit):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if found.name.startswith("stoplist.oauth.grants"):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if module.name.startswith("stoplist.oauth.grants"):
                 continue
-            for name, function in inspect.getmembers(importlib.import_module(found.name), inspect.isfunction):
-                is_its_own = function.__module__ == found.name and not name.startswith("_")
-                if is_its_own and list(inspect.signature(function).parameters)[:2] == ["actor", "database"]:
+            for name, function in inspect.getmembers(importlib.import_module(module.name), inspect.isfunction):
+                is_public = function.__module__ == module.name and not name.startswith("_")
+                if is_public and list(inspect.signature(function).parameters)[:2] == ["actor", "database"]:
                     yield name, function

@@ -1,4 +1,4 @@
-"""Every action that the product records has its words, and there are no words for others."""
+"""Every action that the product records has a text, and there are no texts for others."""
 
 import ast
 import re
@@ -10,18 +10,18 @@ from tests.audit.operations import OPERATIONS
 
 _SOURCE = Path(stoplist.__file__).parent
 _ACTION = re.compile(r"(?!stoplist\.)[a-z]+\.[a-z_]+")
-# Where in the call that records one the action stands: `record(transaction, actor, action, target, …)`.
-_PLACE = 2
+# The index of the action in `record(transaction, actor, action, target, …)`.
+_ACTION_ARGUMENT = 2
 
 
 def files_that_record() -> dict[Path, ast.Module]:
-    """The modules that write to the audit."""
+    """Return the modules that write to the audit."""
     texts = {path: path.read_text("utf-8") for path in _SOURCE.rglob("*.py")}
     return {path: ast.parse(text) for path, text in texts.items() if "trail.record(" in text}
 
 
-def recorded() -> dict[str, Path]:
-    """Every text in these modules that could be an action, with where it stands."""
+def recorded_actions() -> dict[str, Path]:
+    """Return every text in these modules that could be an action, with its file."""
     return {
         node.value: path
         for path, tree in files_that_record().items()
@@ -30,35 +30,33 @@ def recorded() -> dict[str, Path]:
     }
 
 
-def test_every_recorded_action_has_words() -> None:
-    """A new one gets a line in the table, which lists and select boxes show."""
-    unknown = {action: path.name for action, path in recorded().items() if action not in ACTIONS}
+def test_every_recorded_action_has_a_text() -> None:
+    """A new action gets a line in the table, which lists and select boxes show."""
+    unknown = {action: path.name for action, path in recorded_actions().items() if action not in ACTIONS}
     assert unknown == {}
 
 
-def test_what_is_recorded_is_a_word_that_can_be_found() -> None:
-    """Given as it is, or by way of a name or a table of the same module: nothing is put together."""
+def test_actions_are_written_out_in_the_code() -> None:
+    """As a constant, a name or an entry of a table in the same module; never composed."""
     for path, tree in files_that_record().items():
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             if not (isinstance(call.func, ast.Attribute) and ast.unparse(call.func) == "trail.record"):
                 continue
-            action = call.args[_PLACE]
+            action = call.args[_ACTION_ARGUMENT]
             parts = [action.body, action.orelse] if isinstance(action, ast.IfExp) else [action]
             assert all(isinstance(part, ast.Constant | ast.Name | ast.Subscript) for part in parts), (
                 f"{path}: {ast.unparse(action)}"
             )
 
 
-def test_there_are_no_words_for_what_is_never_recorded() -> None:
-    """A select box offers what can be found."""
-    assert ACTIONS.keys() - recorded().keys() == set()
+def test_every_text_is_of_a_recorded_action() -> None:
+    """A select box offers only actions that can be found."""
+    assert ACTIONS.keys() - recorded_actions().keys() == set()
 
 
-def test_the_actions_of_operations_have_words() -> None:
-    """Those that the tests of each operation see in the audit."""
+def test_the_actions_of_all_operations_have_a_text() -> None:
     assert {action for operation in OPERATIONS.values() for action in operation.actions} <= ACTIONS.keys()
 
 
-def test_words_tell_actions_apart() -> None:
-    """No two are called the same."""
+def test_no_two_actions_have_the_same_text() -> None:
     assert len(set(ACTIONS.values())) == len(ACTIONS)

@@ -1,4 +1,4 @@
-"""What the release before recorded belongs to organizations too, once the database is this release's."""
+"""After a migration, entries of the previous release belong to organizations too."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from tests.builders import ADMINISTRATOR, execute, opened
 
 BEFORE = 4
 
-_WAS_THERE = [
+_EXISTING_ROWS = [
     "INSERT INTO organizations (organization_id, slug, name, created_ms) "
     "VALUES (1, 'acme', 'A', 0), (2, 'bolt', 'B', 0)",
     "INSERT INTO groups (group_id, organization_id, group_no, name, created_ms) VALUES ('grp_1', 2, 1, 'news', 0)",
@@ -19,7 +19,7 @@ _WAS_THERE = [
     "permissions, created_ms) VALUES ('svc_ci_1', 'x', CAST('h' AS bytea), 'svc_cs_', 1, 1, 1, 'read', 0)",
     "INSERT INTO client_organizations (client_id, organization_id) VALUES ('svc_ci_1', 1)",
 ]
-_RECORDED = [
+_AUDIT_ENTRIES = [
     ("organization.create", "acme", "{}", ["acme"]),
     ("group.create", "grp_1", '{"org_slug": "bolt"}', ["bolt"]),
     ("key.create", "svc_ci_1", '{"organizations": ["bolt", "acme"]}', ["acme", "bolt"]),
@@ -30,15 +30,15 @@ _RECORDED = [
 ]
 
 
-def test_rows_of_the_release_before_concern_what_they_name(empty_database_url: str) -> None:
-    """Organizations, groups, and keys with all that they cover or that a row names: nobody reads of another's."""
+def test_old_entries_concern_the_organizations_they_name(empty_database_url: str) -> None:
+    """Directly, by a group, or by a key with all that it covers; so no admin reads entries of other organizations."""
 
     async def body() -> None:
         async with opened(empty_database_url) as database:
             await migrate_to(database, BEFORE)
-            for statement in _WAS_THERE:
+            for statement in _EXISTING_ROWS:
                 await execute(database, statement)
-            for at_ms, (action, target, detail, _) in enumerate(_RECORDED):
+            for at_ms, (action, target, detail, _) in enumerate(_AUDIT_ENTRIES):
                 values: dict[str, Any] = {"at_ms": at_ms, "action": action, "target": target, "detail": detail}
                 await execute(
                     database,
@@ -47,8 +47,8 @@ def test_rows_of_the_release_before_concern_what_they_name(empty_database_url: s
                     **values,
                 )
             await migrate_to(database, BEFORE + 1)
-            found = reversed(await exported(ADMINISTRATOR, database))
-            assert [entry.organizations for entry in found] == [expected for *_, expected in _RECORDED]
+            entries = reversed(await exported(ADMINISTRATOR, database))
+            assert [entry.organizations for entry in entries] == [expected for *_, expected in _AUDIT_ENTRIES]
             reader = Actor(kind="person", id="x", roles={"acme": ADMIN})
             assert [entry.action for entry in await exported(reader, database)] == ["key.limits", "organization.create"]
 
@@ -56,6 +56,6 @@ def test_rows_of_the_release_before_concern_what_they_name(empty_database_url: s
 
 
 async def migrate_to(database: Database, number: int) -> None:
-    """The schema as of that migration."""
+    """Migrate the schema up to that migration."""
     steps = load_migrations()[:number]
     await schema.migrate(database, environment="development", now_ms=0, migrations=steps)

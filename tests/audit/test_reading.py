@@ -1,4 +1,4 @@
-"""The audit is read newest first, by those whom docs/interface.md section D11 lets, and in bounded steps."""
+"""The audit is read newest first, in bounded steps, by the roles of docs/interface.md section D11."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ ADA = Actor(kind="person", id="ada@example.org")
 
 
 def admin(*slugs: str, **roles: Role) -> Actor:
-    """Somebody who is admin of these, and what else is said."""
+    """Return an admin of these organizations, with further roles."""
     return Actor(kind="person", id="reader@example.org", roles=dict.fromkeys(slugs, ADMIN) | roles)
 
 
@@ -33,7 +33,7 @@ async def note(
     target: str = "svc_ci_1",
     **detail: Any,
 ) -> None:
-    """One row of the audit."""
+    """Append one entry to the audit."""
 
     async def unit(transaction: Transaction) -> None:
         await trail.record(transaction, actor, action, target, at_ms=at_ms, organizations=organizations, **detail)
@@ -42,7 +42,7 @@ async def note(
 
 
 async def make_organizations(database: Database, *slugs: str) -> None:
-    """Made at the time 0, before everything that a test notes."""
+    """Create organizations at the time 0, before all entries of a test."""
     clock = FakeClock()
     clock.jump(-clock.now_ms() / 1000)
     for slug in slugs:
@@ -50,10 +50,10 @@ async def make_organizations(database: Database, *slugs: str) -> None:
 
 
 async def times(database: Database, actor: Actor, **filters: Any) -> list[int]:
-    """When what the actor finds was done, from 1 on; the same in pages of two and as a whole."""
+    """Return the times of the entries that the actor finds, from 1 on, and check that pages of two have the same."""
     filters.setdefault("from_ms", 1)
-    whole = await list_audit(actor, database, **filters)
-    found = [entry.at_ms for entry in whole.entries]
+    all_entries = await list_audit(actor, database, **filters)
+    all_times = [entry.at_ms for entry in all_entries.entries]
     by_page: list[int] = []
     before_id = None
     while True:
@@ -63,13 +63,13 @@ async def times(database: Database, actor: Actor, **filters: Any) -> list[int]:
         if page.older is None:
             break
         before_id = page.older
-    assert by_page == found
-    return found
+    assert by_page == all_times
+    return all_times
 
 
 @on_each_database
-async def test_a_row_is_read_as_it_was_written(database: Database) -> None:
-    """Who, from where, what, to what, when, with which detail, and which organizations it concerns."""
+async def test_an_entry_is_read_as_it_was_written(database: Database) -> None:
+    """Actor, source, action, target, time, detail, and the organizations that it concerns."""
     await make_organizations(database, "acme", "bolt")
     await note(database, 5, "bolt", "acme", label="Zoë's", was=None)
     [entry] = (await list_audit(ADMINISTRATOR, database, from_ms=1)).entries
@@ -80,8 +80,8 @@ async def test_a_row_is_read_as_it_was_written(database: Database) -> None:
 
 
 @on_each_database
-async def test_the_newest_come_first_by_time(database: Database) -> None:
-    """By time, not by the order of writing; of one millisecond the later written first. Each is seen once."""
+async def test_entries_are_newest_first(database: Database) -> None:
+    """By time, not by the order of writing; within a millisecond the one written later comes first."""
     for at_ms, target in ((7, "a"), (9, "b"), (8, "c"), (8, "d"), (1, "e")):
         await note(database, at_ms, target=target)
     page = await list_audit(ADMINISTRATOR, database)
@@ -91,8 +91,8 @@ async def test_the_newest_come_first_by_time(database: Database) -> None:
 
 
 @on_each_database
-async def test_filters_are_met_exactly_and_together(database: Database) -> None:
-    """Person, action, target, from a time on and before one; for an administrator and for an admin."""
+async def test_filters_match_exactly_and_together(database: Database) -> None:
+    """Person, action, target, from a time on and before a time; for an administrator and for an admin."""
     await make_organizations(database, "acme")
     await note(database, 1, "acme", actor=ADA)
     await note(database, 2, "acme", action="key.create")
@@ -117,8 +117,8 @@ async def test_filters_are_met_exactly_and_together(database: Database) -> None:
 
 
 @on_each_database
-async def test_an_admin_reads_what_concerns_no_organization_but_theirs(database: Database) -> None:
-    """Not what concerns the deployment, nor what concerns another organization too, whichever way it is found."""
+async def test_an_admin_reads_only_entries_of_their_organizations(database: Database) -> None:
+    """With any filter, no entry of the deployment, and none that also concerns another organization."""
     await make_organizations(database, "acme", "bolt", "cord")
     await note(database, 1)
     await note(database, 2, "acme")
@@ -138,7 +138,7 @@ async def test_an_admin_reads_what_concerns_no_organization_but_theirs(database:
 
 @on_each_database
 async def test_viewers_and_partners_do_not_read_the_audit(database: Database) -> None:
-    """Forbidden, and an export so before its first line."""
+    """An export is Forbidden before its first line."""
     for actor in (Actor(kind="person", id="x", roles={"acme": VIEWER}), Actor(kind="client", id="svc_ci_1")):
         with pytest.raises(Forbidden):
             await list_audit(actor, database)
@@ -147,9 +147,9 @@ async def test_viewers_and_partners_do_not_read_the_audit(database: Database) ->
 
 
 @on_each_database
-async def test_a_page_examines_no_more_than_it_says(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may end with fewer than were asked for, or none; going on from there finds the rest, each once."""
-    monkeypatch.setattr(reading, "SCANNED", 3)
+async def test_a_page_examines_a_bounded_number_of_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may end with fewer entries than the limit, or none; the next pages have the rest, each entry once."""
+    monkeypatch.setattr(reading, "MAX_SCANNED", 3)
     await make_organizations(database, "acme", "bolt")
     for at_ms in range(1, 11):
         await note(
@@ -159,9 +159,9 @@ async def test_a_page_examines_no_more_than_it_says(database: Database, monkeypa
             *(["bolt"] if at_ms % 4 else []),
             action="key.create" if at_ms == 1 else "key.update",
         )
-    for actor, found in ((ADMINISTRATOR, [1]), (admin("acme", "bolt"), [1]), (admin("acme"), [])):
+    for actor, expected in ((ADMINISTRATOR, [1]), (admin("acme", "bolt"), [1]), (admin("acme"), [])):
         pages = await all_pages(database, actor, action="key.create", person="zoe@example.org")
-        assert [entry.at_ms for page in pages for entry in page.entries] == found
+        assert [entry.at_ms for page in pages for entry in page.entries] == expected
         assert [page.is_cut for page in pages] == [True] * (len(pages) - 1) + [False]
         assert all(page.examined == 3 for page in pages)
         assert len(pages) == 4
@@ -171,10 +171,10 @@ async def test_a_page_examines_no_more_than_it_says(database: Database, monkeypa
 
 
 @on_each_database
-async def test_an_export_brings_everything_in_slices(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the pages; none is empty, though the way to it was long."""
-    monkeypatch.setattr(reading, "SCANNED", 3)
-    monkeypatch.setattr(reading, "MOST_A_PAGE", 2)
+async def test_an_export_has_all_entries_in_slices(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the pages; no slice is empty, even if many rows were examined for it."""
+    monkeypatch.setattr(reading, "MAX_SCANNED", 3)
+    monkeypatch.setattr(reading, "MAX_PAGE_SIZE", 2)
     for at_ms in range(1, 12):
         await note(database, at_ms, target="b" if at_ms in (1, 2, 3, 11) else "a", action=f"key.{at_ms % 2}")
     slices = [entries async for entries in export_audit(ADMINISTRATOR, database, target="a")]
@@ -189,15 +189,15 @@ async def test_an_export_brings_everything_in_slices(database: Database, monkeyp
 
 
 @on_each_database
-async def test_a_page_that_was_never_given_out_is_refused(database: Database) -> None:
-    """Whatever number stands in its place."""
+async def test_an_unknown_page_is_missing(database: Database) -> None:
+    """For any number that is not an entry's."""
     for before_id in (0, -1, 7, 2**63, 2**80):
         with pytest.raises(Missing):
             await list_audit(ADMINISTRATOR, database, before_id=before_id)
 
 
-def test_nothing_is_seen_twice_or_missed_while_others_write(database_url: str) -> None:
-    """What is written meanwhile is newer; the pages go on where they were."""
+def test_paging_is_stable_while_others_write(database_url: str) -> None:
+    """No entry is seen twice or missed; entries written meanwhile are newer."""
 
     async def body() -> None:
         async with migrated(database_url) as database:
@@ -216,7 +216,7 @@ def test_nothing_is_seen_twice_or_missed_while_others_write(database_url: str) -
 
 
 async def all_pages(database: Database, actor: Actor, **filters: Any) -> Sequence[AuditPage]:
-    """From the newest to the last."""
+    """Return all pages, newest first."""
     pages = [await list_audit(actor, database, from_ms=1, **filters)]
     while pages[-1].older is not None:
         pages.append(await list_audit(actor, database, from_ms=1, before_id=pages[-1].older, **filters))

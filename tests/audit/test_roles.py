@@ -6,7 +6,7 @@ import pytest
 from stoplist.actor import ADMIN, VIEWER, Actor, Role
 from stoplist.db import Database
 from stoplist.errors import Forbidden, Missing, Refused
-from tests.audit.operations import OPERATIONS, Scene, a_scene, exported
+from tests.audit.operations import OPERATIONS, Deployment, exported, make_deployment
 from tests.builders import ADMINISTRATOR, audit_rows, contents, make_organization, on_each_database
 from tests.fakes import FakeClock
 
@@ -15,9 +15,8 @@ TABLES = ("organizations", "groups", "clients", "client_organizations", "audit",
 DONE, FORBIDDEN, MISSING = "done", "forbidden", "missing"
 _REFUSALS = {FORBIDDEN: Forbidden, MISSING: Missing}
 
-# One row a kind of operation: what becomes of it when it is asked for by an administrator, an admin and a viewer of
-# the organization, an admin of another one, nobody in particular, and an admin of one of the two organizations that
-# a key covers.
+# One row per kind of operation, with the outcome for an administrator, an admin and a viewer of the organization, an
+# admin of another organization, a person without roles, and an admin of one of the two organizations that a key covers.
 _ADMINISTRATORS = (DONE, FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN)
 _CHANGE = (DONE, DONE, FORBIDDEN, MISSING, MISSING, DONE)
 _CHANGE_OF_A_KEY = (DONE, DONE, FORBIDDEN, MISSING, MISSING, FORBIDDEN)
@@ -56,18 +55,18 @@ MAY = {
     "reading.list_audit": _READ_THE_AUDIT,
     "reading.export_audit": _READ_THE_AUDIT,
 }
-"""What each operation says to each of the six."""
+"""The outcome of each operation for each of the six actors."""
 
 OTHER = "other"
 
 
 def person(**roles: Role) -> Actor:
-    """Somebody who signed in, with a role in these organizations."""
+    """Return a signed-in person with a role in each of these organizations."""
     return Actor(kind="person", id="zoe@example.org", roles=dict(roles))
 
 
-def asking(slug: str) -> tuple[Actor, ...]:
-    """The six of the table."""
+def actors(slug: str) -> tuple[Actor, ...]:
+    """Return the six actors of the table."""
     return (
         ADMINISTRATOR,
         person(**{slug: ADMIN}),
@@ -78,57 +77,56 @@ def asking(slug: str) -> tuple[Actor, ...]:
     )
 
 
-def test_every_operation_has_its_row() -> None:
-    """A new one says who may do it."""
+def test_every_operation_has_a_row() -> None:
     assert MAY.keys() == OPERATIONS.keys()
 
 
 @on_each_database
-async def test_every_operation_keeps_to_the_roles(database: Database, clock: FakeClock) -> None:
-    """Done for whom it should be, and refused in its way otherwise; whatever is refused leaves nothing."""
+async def test_every_operation_checks_the_role(database: Database, clock: FakeClock) -> None:
+    """It is done for the permitted roles; otherwise it is refused and changes nothing."""
     await make_organization(database, clock, OTHER)
     for number, (name, outcomes) in enumerate(MAY.items()):
         slug = f"acme-{number}"
-        scene = await a_scene(database, clock, slug)
+        deployment = await make_deployment(database, clock, slug)
         before = await contents(database, *TABLES)
-        for actor, outcome in zip(asking(slug)[:5], outcomes[:5], strict=True):
+        for actor, outcome in zip(actors(slug)[:5], outcomes[:5], strict=True):
             if outcome is not DONE:
-                assert type(await refusal(name, actor, scene)) is _REFUSALS[outcome], (name, actor)
+                assert type(await refusal(name, actor, deployment)) is _REFUSALS[outcome], (name, actor)
         assert await contents(database, *TABLES) == before, name
-        for turn, (actor, outcome) in enumerate(zip(asking(slug)[:5], outcomes[:5], strict=True)):
+        for turn, (actor, outcome) in enumerate(zip(actors(slug)[:5], outcomes[:5], strict=True)):
             if outcome is DONE:
-                again = f"{slug}-{turn}"
-                await OPERATIONS[name].call(as_if(actor, slug, again), await a_scene(database, clock, again))
+                other_slug = f"{slug}-{turn}"
+                await OPERATIONS[name].call(
+                    with_role_in(actor, slug, other_slug), await make_deployment(database, clock, other_slug)
+                )
 
 
 @on_each_database
-async def test_a_key_of_several_organizations_is_changed_by_who_has_them_all(
-    database: Database, clock: FakeClock
-) -> None:
-    """An admin of one of the two sees it; it is for an administrator, or for an admin of both."""
+async def test_changing_a_key_needs_admin_of_all_its_organizations(database: Database, clock: FakeClock) -> None:
+    """An admin of one of the two sees the key; an administrator or an admin of both may change it."""
     await make_organization(database, clock, OTHER)
     for number, (name, outcomes) in enumerate(MAY.items()):
         slug = f"acme-{number}"
-        scene = await a_scene(database, clock, slug, OTHER)
+        deployment = await make_deployment(database, clock, slug, OTHER)
         of_one, of_both = person(**{slug: ADMIN}), person(**{slug: ADMIN, OTHER: ADMIN})
         viewer_of_one = person(**{slug: ADMIN, OTHER: VIEWER})
         if outcomes[5] is DONE:
-            await OPERATIONS[name].call(of_one, scene)
+            await OPERATIONS[name].call(of_one, deployment)
             continue
         before = await contents(database, *TABLES)
         for actor in (of_one, viewer_of_one):
-            assert type(await refusal(name, actor, scene)) is Forbidden, name
+            assert type(await refusal(name, actor, deployment)) is Forbidden, name
         assert await contents(database, *TABLES) == before, name
         if outcomes is _CHANGE_OF_A_KEY:
-            await OPERATIONS[name].call(of_both, scene)
+            await OPERATIONS[name].call(of_both, deployment)
 
 
 @on_each_database
-async def test_what_may_not_be_seen_is_answered_like_what_is_not_there(database: Database, clock: FakeClock) -> None:
-    """Word for word what an administrator is told of something that never existed."""
+async def test_invisible_things_look_like_missing_ones(database: Database, clock: FakeClock) -> None:
+    """The error is exactly the one that an administrator gets for an unknown id."""
     await make_organization(database, clock, OTHER)
-    scene = await a_scene(database, clock)
-    unknown = scene._replace(
+    deployment = await make_deployment(database, clock)
+    unknown = deployment._replace(
         slug="nowhere",
         default_group_id="grp_0000000000000000000000",
         group_id="grp_0000000000000000000001",
@@ -139,25 +137,28 @@ async def test_what_may_not_be_seen_is_answered_like_what_is_not_there(database:
     for name, outcomes in MAY.items():
         if outcomes[3] is not MISSING:
             continue
-        hidden, absent = await refusal(name, outsider, scene), await refusal(name, ADMINISTRATOR, unknown)
-        told = [
-            (type(it), it.text.replace("nowhere", "acme"), it.field, it.command, it.extra) for it in (hidden, absent)
+        hidden, absent = await refusal(name, outsider, deployment), await refusal(name, ADMINISTRATOR, unknown)
+        errors = [
+            (type(error), error.text.replace("nowhere", "acme"), error.field, error.command, error.extra)
+            for error in (hidden, absent)
         ]
-        assert told[0] == told[1], name
+        assert errors[0] == errors[1], name
 
 
 @on_each_database
-async def test_of_a_list_only_what_one_may_see_is_shown(database: Database, clock: FakeClock) -> None:
-    """Organizations, keys and the audit; a viewer sees as much of them as an admin, but no audit."""
+async def test_lists_have_only_what_the_actor_may_see(database: Database, clock: FakeClock) -> None:
+    """Organizations, keys and the audit; a viewer sees the same as an admin, except the audit."""
     await make_organization(database, clock, OTHER)
-    await a_scene(database, clock, "acme")
-    await a_scene(database, clock, "bolt")
+    await make_deployment(database, clock, "acme")
+    await make_deployment(database, clock, "bolt")
 
     async def listed(actor: Actor) -> tuple[list[str], set[str]]:
-        scene = Scene(database, clock, "", "", "", "", "", "")
-        organizations = await OPERATIONS["organizations.list_organizations"].call(actor, scene)
-        keys = await OPERATIONS["credentials.list_credentials"].call(actor, scene)
-        return [it.slug for it in organizations], {slug for key in keys for slug in key.organizations}
+        deployment = Deployment(database, clock, "", "", "", "", "", "")
+        organizations = await OPERATIONS["organizations.list_organizations"].call(actor, deployment)
+        keys = await OPERATIONS["credentials.list_credentials"].call(actor, deployment)
+        return [organization.slug for organization in organizations], {
+            slug for key in keys for slug in key.organizations
+        }
 
     assert await listed(ADMINISTRATOR) == (["acme", "bolt", OTHER], {"acme", "bolt"})
     for role in (ADMIN, VIEWER):
@@ -167,14 +168,14 @@ async def test_of_a_list_only_what_one_may_see_is_shown(database: Database, cloc
     assert len(await exported(ADMINISTRATOR, database)) == len(await audit_rows(database))
 
 
-def as_if(actor: Actor, slug: str, other_slug: str) -> Actor:
-    """The same with its role in another organization instead."""
-    roles = {other_slug if known == slug else known: role for known, role in actor.roles.items()}
+def with_role_in(actor: Actor, slug: str, other_slug: str) -> Actor:
+    """Return the actor with the role in `slug` moved to `other_slug`."""
+    roles = {other_slug if org_slug == slug else org_slug: role for org_slug, role in actor.roles.items()}
     return msgspec.structs.replace(actor, roles=roles)
 
 
-async def refusal(name: str, actor: Actor, scene: Scene) -> Refused:
-    """How the operation is refused."""
+async def refusal(name: str, actor: Actor, deployment: Deployment) -> Refused:
+    """Return the error of an operation that must be refused."""
     with pytest.raises(Refused) as raised:
-        await OPERATIONS[name].call(actor, scene)
+        await OPERATIONS[name].call(actor, deployment)
     return raised.value

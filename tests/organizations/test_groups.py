@@ -1,4 +1,4 @@
-"""Groups of messages: made, retired and chosen as the default, within one organization."""
+"""Groups are created, renamed, retired and chosen as the default within one organization."""
 
 import asyncio
 import re
@@ -35,41 +35,41 @@ async def make_group(
     return await create_group(ADMINISTRATOR, database, clock, org_slug=org_slug, name=name, is_default=is_default)
 
 
-async def default_of(database: Database, slug: str = "acme") -> str | None:
+async def default_group_id(database: Database, slug: str = "acme") -> str | None:
     return (await find_organization(database, slug)).default_group_id
 
 
 @on_each_database
-async def test_a_group_is_as_it_was_asked_for(database: Database, clock: FakeClock) -> None:
-    """Section D5: id `grp_` and 22 base62 characters, no default unless asked, in use."""
+async def test_a_group_is_created_as_requested(database: Database, clock: FakeClock) -> None:
+    """Section D5: its id is `grp_` and 22 base62 characters; it is in use, and not the default unless requested."""
     await make_organization(database, clock)
-    made = await make_group(database, clock, " Reminders ")
-    assert re.fullmatch(r"grp_[0-9A-Za-z]{22}", made.group_id)
-    assert made == Group(
-        group_id=made.group_id,
+    created = await make_group(database, clock, " Reminders ")
+    assert re.fullmatch(r"grp_[0-9A-Za-z]{22}", created.group_id)
+    assert created == Group(
+        group_id=created.group_id,
         org_slug="acme",
         name="Reminders",
         is_default=False,
         created_ms=clock.now_ms(),
         retired_ms=None,
     )
-    assert await default_of(database) is None
+    assert await default_group_id(database) is None
 
 
 @on_each_database
-async def test_a_new_default_takes_the_place_of_the_old(database: Database, clock: FakeClock) -> None:
-    """An organization has one at most."""
+async def test_a_new_default_replaces_the_old_one(database: Database, clock: FakeClock) -> None:
+    """An organization has at most one."""
     await make_organization(database, clock, default_group="news")
-    made = await make_group(database, clock, "letters", is_default=True)
-    assert made.is_default
-    assert await default_of(database) == made.group_id
+    created = await make_group(database, clock, "letters", is_default=True)
+    assert created.is_default
+    assert await default_group_id(database) == created.group_id
     groups = await list_groups(ADMINISTRATOR, database, org_slug="acme")
     assert [(group.name, group.is_default) for group in groups] == [("news", False), ("letters", True)]
 
 
 @on_each_database
 async def test_a_name_is_unique_in_its_organization(database: Database, clock: FakeClock) -> None:
-    """Retired groups included; another organization may have the same."""
+    """Retired groups included; another organization may use the same name."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug, default_group="news")
     before = await list_groups(ADMINISTRATOR, database, org_slug="acme")
@@ -81,8 +81,8 @@ async def test_a_name_is_unique_in_its_organization(database: Database, clock: F
 
 
 @on_each_database
-async def test_what_cannot_be_a_name_is_refused(database: Database, clock: FakeClock) -> None:
-    """Of groups as of organizations."""
+async def test_an_invalid_group_name_is_refused(database: Database, clock: FakeClock) -> None:
+    """By the same rules as names of organizations."""
     await make_organization(database, clock)
     for name in ("", " ", "a\nb", "x" * 201):
         await refused(database, make_group(database, clock, name), "name of a group")
@@ -90,7 +90,7 @@ async def test_what_cannot_be_a_name_is_refused(database: Database, clock: FakeC
 
 @on_each_database
 async def test_groups_are_numbered_within_their_organization(database: Database, clock: FakeClock) -> None:
-    """From 1, in the order in which they were made, which is also that of the list; 0 is for all groups."""
+    """From 1 in the order of their creation, which is also that of the list; 0 stands for all groups."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug)
         for name in ("c", "a", "b"):
@@ -104,11 +104,11 @@ async def test_groups_are_numbered_within_their_organization(database: Database,
 
 
 @on_each_database
-async def test_a_new_name_leaves_the_id(database: Database, clock: FakeClock) -> None:
-    """Requests go by the id. The audit says what the name was; the same name again is no change."""
-    made = await make_organization(database, clock, default_group="news")
-    assert made.default_group_id is not None
-    group_id = made.default_group_id
+async def test_renaming_keeps_the_id(database: Database, clock: FakeClock) -> None:
+    """Requests use the id. The audit has the former name; the same name again is no change."""
+    created = await make_organization(database, clock, default_group="news")
+    assert created.default_group_id is not None
+    group_id = created.default_group_id
     renamed = await _rename(database, clock, group_id, " Letters ")
     assert (renamed.group_id, renamed.name, renamed.is_default) == (group_id, "Letters", True)
     row = (await audit_rows(database))[-1]
@@ -120,7 +120,7 @@ async def test_a_new_name_leaves_the_id(database: Database, clock: FakeClock) ->
 
 @on_each_database
 async def test_a_new_name_is_unique_in_its_organization_too(database: Database, clock: FakeClock) -> None:
-    """Retired groups included; one that is free again, or another organization's, may be had."""
+    """Retired groups included; former names, and names in another organization, may be used."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug, default_group="news")
     letters, offers = await make_group(database, clock, "letters"), await make_group(database, clock, "offers")
@@ -136,51 +136,51 @@ async def test_a_new_name_is_unique_in_its_organization_too(database: Database, 
     await refused(database, _rename(database, clock, offers.group_id, "more"), "closed")
 
 
-def test_of_many_that_take_a_name_at_once_one_has_it(database_url: str, clock: FakeClock) -> None:
-    """Two processes rename and create: one group of that name, and no error but the refusal."""
+def test_a_name_taken_concurrently_goes_to_one_group(database_url: str, clock: FakeClock) -> None:
+    """Two processes rename and create: there is one group with that name, and no error but Refused."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
             await make_organization(one, clock)
             groups = [await make_group(one, clock, f"group {number}") for number in range(6)]
-            tries = [_rename((one, other)[at % 2], clock, group.group_id, "news") for at, group in enumerate(groups)]
-            tries += [make_group((one, other)[at % 2], clock, "news") for at in range(4)]
-            answers = await asyncio.gather(*tries, return_exceptions=True)
-            assert {type(answer) for answer in answers} == {Group, Refused}
+            attempts = [_rename((one, other)[at % 2], clock, group.group_id, "news") for at, group in enumerate(groups)]
+            attempts += [make_group((one, other)[at % 2], clock, "news") for at in range(4)]
+            results = await asyncio.gather(*attempts, return_exceptions=True)
+            assert {type(result) for result in results} == {Group, Refused}
             names = [group.name for group in await list_groups(ADMINISTRATOR, one, org_slug="acme")]
-            assert names.count("news") == sum(isinstance(answer, Group) for answer in answers) == 1
+            assert names.count("news") == sum(isinstance(result, Group) for result in results) == 1
 
     asyncio.run(body())
 
 
 @on_each_database
-async def test_an_organization_may_be_left_without_a_default(database: Database, clock: FakeClock) -> None:
-    """The group itself stays in use; the audit says which it was, and twice is no change."""
-    made = await make_organization(database, clock, default_group="news")
+async def test_the_default_group_can_be_unset(database: Database, clock: FakeClock) -> None:
+    """The group itself stays in use; the audit names it, and a repetition is no change."""
+    created = await make_organization(database, clock, default_group="news")
     left = await unset_default_group(ADMINISTRATOR, database, clock, org_slug="acme")
     assert left.default_group_id is None
-    assert await default_of(database) is None
+    assert await default_group_id(database) is None
     [group] = await list_groups(ADMINISTRATOR, database, org_slug="acme")
     assert (group.is_default, group.retired_ms) == (False, None)
     before = await audit_rows(database)
     assert (before[-1].action, before[-1].detail) == (
         "organization.unset_default_group",
-        {"group_id": made.default_group_id},
+        {"group_id": created.default_group_id},
     )
     assert await unset_default_group(ADMINISTRATOR, database, clock, org_slug="acme") == left
     assert await audit_rows(database) == before
 
 
 @on_each_database
-async def test_a_retired_group_stays(database: Database, clock: FakeClock) -> None:
-    """In the list, with its name and when it was retired; the default remains another's."""
+async def test_a_retired_group_stays_in_the_list(database: Database, clock: FakeClock) -> None:
+    """With its name and the time of its retirement; the default group is unchanged."""
     await make_organization(database, clock, default_group="news")
     group = await make_group(database, clock, "letters")
     clock.advance(5)
     retired = await retire_group(ADMINISTRATOR, database, clock, group_id=group.group_id)
     assert retired.retired_ms == clock.now_ms()
     listed = await list_groups(ADMINISTRATOR, database, org_slug="acme")
-    assert [(it.name, it.is_default, it.retired_ms is None) for it in listed] == [
+    assert [(group.name, group.is_default, group.retired_ms is None) for group in listed] == [
         ("news", True, True),
         ("letters", False, False),
     ]
@@ -188,19 +188,19 @@ async def test_a_retired_group_stays(database: Database, clock: FakeClock) -> No
 
 @on_each_database
 async def test_retiring_the_default_leaves_none(database: Database, clock: FakeClock) -> None:
-    """Section D5; the audit says that it was the default."""
-    made = await make_organization(database, clock, default_group="news")
+    """Section D5; the audit records that it was the default."""
+    created = await make_organization(database, clock, default_group="news")
     await make_group(database, clock, "letters")
-    assert made.default_group_id is not None
-    retired = await retire_group(ADMINISTRATOR, database, clock, group_id=made.default_group_id)
+    assert created.default_group_id is not None
+    retired = await retire_group(ADMINISTRATOR, database, clock, group_id=created.default_group_id)
     assert not retired.is_default
-    assert await default_of(database) is None
+    assert await default_group_id(database) is None
     assert (await audit_rows(database))[-1].detail == {"org_slug": "acme", "was_default": True}
 
 
 @on_each_database
-async def test_a_retired_group_is_no_default_and_is_not_retired_again(database: Database, clock: FakeClock) -> None:
-    """It is retired for good; neither try is recorded."""
+async def test_a_retired_group_cannot_be_changed(database: Database, clock: FakeClock) -> None:
+    """Neither retired again nor made the default; neither attempt is recorded."""
     await make_organization(database, clock)
     group = await make_group(database, clock, "news")
     retired = await retire_group(ADMINISTRATOR, database, clock, group_id=group.group_id)
@@ -211,15 +211,15 @@ async def test_a_retired_group_is_no_default_and_is_not_retired_again(database: 
 
 
 @on_each_database
-async def test_the_default_is_chosen_among_the_organization_s_own(database: Database, clock: FakeClock) -> None:
-    """One of another organization is refused; choosing the default again is no change."""
+async def test_the_default_is_a_group_of_the_organization(database: Database, clock: FakeClock) -> None:
+    """A group of another organization is refused; choosing the default again is no change."""
     await make_organization(database, clock, "acme")
     await make_organization(database, clock, "bolt", default_group="news")
-    group, of_bolt = await make_group(database, clock, "letters"), await default_of(database, "bolt")
+    group, of_bolt = await make_group(database, clock, "letters"), await default_group_id(database, "bolt")
     assert of_bolt is not None
     chosen = await _set_default(database, clock, group.group_id)
     assert chosen.is_default
-    assert await default_of(database) == group.group_id
+    assert await default_group_id(database) == group.group_id
     await refused(database, _set_default(database, clock, of_bolt), "another organization")
     before = await audit_rows(database)
     assert (await _set_default(database, clock, group.group_id)).is_default
@@ -227,8 +227,8 @@ async def test_the_default_is_chosen_among_the_organization_s_own(database: Data
 
 
 @on_each_database
-async def test_an_unknown_group_is_refused_with_the_way_to_see_them(database: Database, clock: FakeClock) -> None:
-    """Also what cannot be an id at all."""
+async def test_an_unknown_group_is_refused_with_a_hint(database: Database, clock: FakeClock) -> None:
+    """So is a malformed id."""
     await make_organization(database, clock)
     for group_id in ("grp_0000000000000000000000", "news", "", "x" * 1_000, "grp_\0", "grp_\ud800"):
         for attempt in (_retire, _set_default):
@@ -236,7 +236,7 @@ async def test_an_unknown_group_is_refused_with_the_way_to_see_them(database: Da
 
 
 @on_each_database
-async def test_the_groups_of_a_closed_organization_stay_as_they_are(database: Database, clock: FakeClock) -> None:
+async def test_groups_of_a_closed_organization_cannot_be_changed(database: Database, clock: FakeClock) -> None:
     """They are neither retired nor made the default."""
     await make_organization(database, clock)
     group = await make_group(database, clock, "news")
@@ -246,8 +246,8 @@ async def test_the_groups_of_a_closed_organization_stay_as_they_are(database: Da
     assert await list_groups(ADMINISTRATOR, database, org_slug="acme") == [group]
 
 
-def test_groups_made_at_once_each_have_their_number(database_url: str, clock: FakeClock) -> None:
-    """Two processes: no number is given twice, none is left out, and nobody meets an error."""
+def test_groups_created_concurrently_have_consecutive_numbers(database_url: str, clock: FakeClock) -> None:
+    """In two processes no number is used twice or left out, and no attempt fails."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
@@ -259,8 +259,8 @@ def test_groups_made_at_once_each_have_their_number(database_url: str, clock: Fa
     asyncio.run(body())
 
 
-def test_a_group_retired_while_it_is_chosen_is_not_left_the_default(database_url: str, clock: FakeClock) -> None:
-    """Whichever comes first, an organization's default is a group in use, or there is none."""
+def test_a_group_retired_while_being_chosen_is_no_default(database_url: str, clock: FakeClock) -> None:
+    """Whichever comes first, the default is a group in use, or there is none."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
@@ -269,7 +269,7 @@ def test_a_group_retired_while_it_is_chosen_is_not_left_the_default(database_url
                 group = await make_group(one, clock, f"group {turn}")
                 both = (_set_default(one, clock, group.group_id), _retire(other, clock, group.group_id))
                 await asyncio.gather(*(both if turn % 2 else reversed(both)), return_exceptions=True)
-                assert await default_of(one) is None
+                assert await default_group_id(one) is None
 
     asyncio.run(body())
 

@@ -1,4 +1,4 @@
-"""What a slug and a name may be."""
+"""The rules for slugs and names."""
 
 import re
 
@@ -35,27 +35,26 @@ def test_slugs_are_lower_case_letters_digits_and_hyphens(slug: str) -> None:
         " a",
     ],
 )
-def test_anything_else_is_refused_with_an_example(slug: str) -> None:
-    """The person who made it up sees what would be right."""
+def test_any_other_slug_is_refused_with_an_example(slug: str) -> None:
+    """The error shows what would be right."""
     with pytest.raises(Refused, match="acme-shoes"):
         checked_slug(slug)
 
 
 @given(st.text())
-def test_whether_it_is_a_slug_is_what_the_interface_says(text: str) -> None:
-    """Against the pattern as it is written there, over bytes, where `\\d` and case can play no trick."""
+def test_slugs_match_the_pattern_of_the_interface(text: str) -> None:
+    """Compared with the pattern over bytes, where Unicode digits and case folding play no part."""
     as_written = re.fullmatch(rb"[a-z0-9][a-z0-9-]{0,62}", text.encode("utf-8", "surrogatepass"))
     assert is_slug(text) == (as_written is not None)
 
 
 def test_white_space_around_a_name_is_dropped() -> None:
-    """It came from a quotation mark too many, or from a copied line."""
     assert checked_name("  Acme  Shoes\n", "A name") == "Acme  Shoes"
 
 
 @pytest.mark.parametrize("name", ["Ä", "株式会社", "Zoë's \N{ATHLETIC SHOE}", "x" * MAX_NAME_CHARS])
 def test_names_are_text_of_any_script(name: str) -> None:
-    """People read them, no program does."""
+    """People read them, programs do not."""
     assert checked_name(name, "A name") == name
 
 
@@ -78,6 +77,6 @@ def test_names_are_text_of_any_script(name: str) -> None:
     ],
 )
 def test_a_name_is_one_line_without_control_characters(name: str) -> None:
-    """What PostgreSQL cannot store and what a terminal would act on is refused; the text says whose name it was."""
+    """Characters that PostgreSQL cannot store or a terminal would act on are refused. The error says what it names."""
     with pytest.raises(Refused, match="The label of a key"):
         checked_name(name, "The label of a key")

@@ -1,4 +1,4 @@
-"""Organizations are made, renamed and closed, and never deleted."""
+"""Organizations are created, renamed and closed, and never deleted."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -33,33 +33,32 @@ from tests.fakes import FakeClock
 
 
 @on_each_database
-async def test_an_organization_is_as_it_was_asked_for(database: Database, clock: FakeClock) -> None:
-    """Slug and name, no default group unless one is named, and open."""
-    made = await create_organization(ADMINISTRATOR, database, clock, slug="acme", name=" Acme Shoes ")
-    assert made == Organization(
-        organization_id=made.organization_id,
+async def test_an_organization_is_created_as_requested(database: Database, clock: FakeClock) -> None:
+    """With its slug and name, open, and without a default group unless one is named."""
+    created = await create_organization(ADMINISTRATOR, database, clock, slug="acme", name=" Acme Shoes ")
+    assert created == Organization(
+        organization_id=created.organization_id,
         slug="acme",
         name="Acme Shoes",
         default_group_id=None,
         created_ms=clock.now_ms(),
         closed_ms=None,
     )
-    assert not made.is_closed
-    assert await find_organization(database, "acme") == made
-    assert await show_organization(ADMINISTRATOR, database, "acme") == made
+    assert not created.is_closed
+    assert await find_organization(database, "acme") == created
+    assert await show_organization(ADMINISTRATOR, database, "acme") == created
 
 
 @on_each_database
-async def test_an_organization_comes_with_its_default_group(database: Database, clock: FakeClock) -> None:
-    """One command makes both."""
-    made = await make_organization(database, clock, default_group="news")
+async def test_an_organization_can_be_created_with_a_default_group(database: Database, clock: FakeClock) -> None:
+    created = await make_organization(database, clock, default_group="news")
     [group] = await list_groups(ADMINISTRATOR, database, org_slug="acme")
-    assert (group.name, group.is_default, group.group_id) == ("news", True, made.default_group_id)
+    assert (group.name, group.is_default, group.group_id) == ("news", True, created.default_group_id)
 
 
 @on_each_database
-async def test_a_slug_is_taken_for_good(database: Database, clock: FakeClock) -> None:
-    """Section D5: that of a closed organization too; nothing of the second one is stored."""
+async def test_a_slug_is_taken_permanently(database: Database, clock: FakeClock) -> None:
+    """Section D5: even that of a closed organization. Nothing of the second organization is stored."""
     await make_organization(database, clock)
     await refused(database, make_organization(database, clock, default_group="news"), "taken")
     await close_organization(ADMINISTRATOR, database, clock, slug="acme")
@@ -68,8 +67,8 @@ async def test_a_slug_is_taken_for_good(database: Database, clock: FakeClock) ->
 
 
 @on_each_database
-async def test_what_cannot_be_a_slug_or_a_name_is_refused(database: Database, clock: FakeClock) -> None:
-    """Before anything is stored, also when only the name of the default group is wrong."""
+async def test_invalid_slugs_and_names_are_refused(database: Database, clock: FakeClock) -> None:
+    """Before anything is stored, even if only the name of the default group is wrong."""
     for wrong in ({"slug": "Acme"}, {"name": " "}, {"name": "a\nb"}, {"default_group": ""}):
         values: dict[str, Any] = {"slug": "acme", "name": "Acme"} | wrong
         await refused(database, create_organization(ADMINISTRATOR, database, clock, **values), "slug|name")
@@ -77,18 +76,22 @@ async def test_what_cannot_be_a_slug_or_a_name_is_refused(database: Database, cl
 
 
 @on_each_database
-async def test_organizations_are_listed_by_slug_closed_ones_included(database: Database, clock: FakeClock) -> None:
-    """A closed one is still there to be seen."""
+async def test_organizations_are_listed_by_slug(database: Database, clock: FakeClock) -> None:
+    """Closed ones included."""
     for slug in ("b", "c", "a"):
         await make_organization(database, clock, slug)
     await close_organization(ADMINISTRATOR, database, clock, slug="b")
     listed = await list_organizations(ADMINISTRATOR, database)
-    assert [(it.slug, it.is_closed) for it in listed] == [("a", False), ("b", True), ("c", False)]
+    assert [(organization.slug, organization.is_closed) for organization in listed] == [
+        ("a", False),
+        ("b", True),
+        ("c", False),
+    ]
 
 
 @on_each_database
-async def test_a_new_name_leaves_the_slug(database: Database, clock: FakeClock) -> None:
-    """Scripts go by the slug. The audit says what the name was."""
+async def test_renaming_keeps_the_slug(database: Database, clock: FakeClock) -> None:
+    """Scripts use the slug. The audit has the former name."""
     await make_organization(database, clock)
     renamed = await rename_organization(ADMINISTRATOR, database, clock, slug="acme", name=" Acme Boots ")
     assert (renamed.slug, renamed.name) == ("acme", "Acme Boots")
@@ -96,8 +99,7 @@ async def test_a_new_name_leaves_the_slug(database: Database, clock: FakeClock) 
 
 
 @on_each_database
-async def test_the_same_name_again_is_no_change(database: Database, clock: FakeClock) -> None:
-    """Nothing changed, so nothing is recorded."""
+async def test_the_same_name_again_is_not_recorded(database: Database, clock: FakeClock) -> None:
     await make_organization(database, clock)
     before = await audit_rows(database)
     again = await rename_organization(ADMINISTRATOR, database, clock, slug="acme", name="Acme")
@@ -106,8 +108,8 @@ async def test_the_same_name_again_is_no_change(database: Database, clock: FakeC
 
 
 @on_each_database
-async def test_closing_leaves_all_that_the_organization_has(database: Database, clock: FakeClock) -> None:
-    """Groups, keys and living tokens stay as they are; requests for it are refused elsewhere."""
+async def test_closing_keeps_groups_keys_and_tokens(database: Database, clock: FakeClock) -> None:
+    """Requests for the organization are refused elsewhere."""
     await make_organization(database, clock, default_group="news")
     key = await make_key(database, clock)
     pair = await make_token(database, clock, key)
@@ -122,27 +124,25 @@ async def test_closing_leaves_all_that_the_organization_has(database: Database, 
 
 
 @on_each_database
-async def test_a_closed_organization_stays_as_it_is(database: Database, clock: FakeClock) -> None:
-    """It is not closed twice, renamed, or given groups or keys; none of that is recorded."""
+async def test_a_closed_organization_cannot_be_changed(database: Database, clock: FakeClock) -> None:
+    """It is not closed again or renamed, and gets no groups or keys; no attempt is recorded."""
     await make_organization(database, clock)
     await close_organization(ADMINISTRATOR, database, clock, slug="acme")
-    tries: list[Awaitable[Any]] = [
+    attempts: list[Awaitable[Any]] = [
         close_organization(ADMINISTRATOR, database, clock, slug="acme"),
         rename_organization(ADMINISTRATOR, database, clock, slug="acme", name="Other"),
         create_group(ADMINISTRATOR, database, clock, org_slug="acme", name="news"),
         make_key(database, clock),
     ]
-    for attempt in tries:
+    for attempt in attempts:
         await refused(database, attempt, "closed")
 
 
 @on_each_database
-async def test_an_unknown_organization_is_refused_with_the_way_to_see_them(
-    database: Database, clock: FakeClock
-) -> None:
-    """Whatever is asked of it, also what cannot be a slug at all."""
+async def test_an_unknown_organization_is_refused_with_a_hint(database: Database, clock: FakeClock) -> None:
+    """By every operation; so is a malformed slug."""
     for slug in ("nowhere", "No Where!", "", "x" * 1_000, "a\0", "\ud800"):
-        tries: list[Awaitable[Any]] = [
+        attempts: list[Awaitable[Any]] = [
             close_organization(ADMINISTRATOR, database, clock, slug=slug),
             rename_organization(ADMINISTRATOR, database, clock, slug=slug, name="Other"),
             list_groups(ADMINISTRATOR, database, org_slug=slug),
@@ -150,37 +150,36 @@ async def test_an_unknown_organization_is_refused_with_the_way_to_see_them(
             create_group(ADMINISTRATOR, database, clock, org_slug=slug, name="news"),
             make_key(database, clock, slug),
         ]
-        for attempt in tries:
+        for attempt in attempts:
             await refused(database, attempt, "stoplist org list")
 
 
-def test_of_many_that_take_a_slug_at_once_one_has_it(database_url: str, clock: FakeClock) -> None:
-    """Two processes, twenty people: one organization, one row of audit for it, and no error but the refusal."""
+def test_a_slug_taken_concurrently_goes_to_one_organization(database_url: str, clock: FakeClock) -> None:
+    """Of twenty attempts in two processes one succeeds and is audited; the others are Refused."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
-            tries = [make_organization((one, other)[turn % 2], clock, default_group="news") for turn in range(20)]
-            answers = await asyncio.gather(*tries, return_exceptions=True)
-            made = [answer for answer in answers if isinstance(answer, Organization)]
-            assert len(made) == 1
-            assert {type(answer) for answer in answers if answer not in made} == {Refused}
-            assert await list_organizations(ADMINISTRATOR, one) == made
+            attempts = [make_organization((one, other)[turn % 2], clock, default_group="news") for turn in range(20)]
+            results = await asyncio.gather(*attempts, return_exceptions=True)
+            created = [result for result in results if isinstance(result, Organization)]
+            assert len(created) == 1
+            assert {type(result) for result in results if result not in created} == {Refused}
+            assert await list_organizations(ADMINISTRATOR, one) == created
             assert [row.action for row in await audit_rows(other)] == ["organization.create", "group.create"]
 
     asyncio.run(body())
 
 
-def test_of_many_that_close_an_organization_at_once_one_does(database_url: str, clock: FakeClock) -> None:
-    """The others find it closed: one row of audit."""
+def test_an_organization_closed_concurrently_is_audited_once(database_url: str, clock: FakeClock) -> None:
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
             await make_organization(one, clock)
-            tries = [
+            attempts = [
                 close_organization(ADMINISTRATOR, (one, other)[turn % 2], clock, slug="acme") for turn in range(10)
             ]
-            answers = await asyncio.gather(*tries, return_exceptions=True)
-            assert sum(isinstance(answer, Organization) for answer in answers) == 1
+            results = await asyncio.gather(*attempts, return_exceptions=True)
+            assert sum(isinstance(result, Organization) for result in results) == 1
             assert [row.action for row in await audit_rows(one)] == ["organization.create", "organization.close"]
 
     asyncio.run(body())

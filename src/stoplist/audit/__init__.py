@@ -1,1 +1,1 @@
-"""Append-only: who did what, to what, when and from where."""
+"""The append-only audit: who did what, to what, when and from where."""

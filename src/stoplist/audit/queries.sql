@@ -1,10 +1,10 @@
--- Append-only: there is no statement here that changes or deletes.
--- Read newest first, by (at_ms, audit_id). A floor_… says where the :scan-th row from :before on is, by an index
--- alone, so that a page_… between the two examines no more than that, however few of them are what is looked for.
--- A page within a page, in a floor_…: PostgreSQL otherwise sorts instead of going along the index (see the queries.sql
--- of the opt-outs). Of a page_… it may sort the few rows that there are between the two places. It is given no
--- equality for a person or an action, with which it may go along audit_time and look at every row there; and OFFSET 0
--- keeps what else is asked for out of the choice of the index.
+-- Append-only: no statement here changes or deletes rows.
+-- The audit is read newest first, by (at_ms, audit_id). A floor_… finds the position of the :scan-th row before
+-- :before, by an index alone. The page_… between the two positions examines no more rows than that, however few match.
+-- On PostgreSQL a floor_… nests one LIMIT in another, since it would otherwise sort instead of following the index (see
+-- the queries.sql of the opt-outs); a page_… may sort the few rows between the two positions. For a person or an action
+-- there is a row comparison in place of an equality, with which PostgreSQL might follow audit_time and read every row.
+-- OFFSET 0 keeps the other filters out of the choice of the index.
 
 -- name: append
 INSERT INTO audit (at_ms, actor_kind, actor_id, source_ip, request_id, action, target, detail)
@@ -12,7 +12,7 @@ VALUES (:at_ms, :actor_kind, :actor_id, :source_ip, :request_id, :action, :targe
 RETURNING audit_id
 
 -- name: concern
--- All organizations of a row in one statement, each by its unique slug (CROSS JOIN: SQLite then begins with the list).
+-- All organizations of a row in one statement, each by its unique slug. CROSS JOIN makes SQLite begin with the list.
 INSERT INTO audit_organizations (organization_id, at_ms, audit_id)
 SELECT o.organization_id, CAST(:at_ms AS bigint), CAST(:audit_id AS bigint)
 FROM json_each(:slugs) j CROSS JOIN organizations o WHERE o.slug = j.value  -- only: sqlite
@@ -20,11 +20,11 @@ FROM json_array_elements_text(:slugs) j CROSS JOIN LATERAL (  -- only: postgresq
     SELECT organization_id FROM organizations WHERE slug = j.value OFFSET 0) o  -- only: postgresql
 
 -- name: place_of
--- Primary key.
+-- By primary key.
 SELECT at_ms FROM audit WHERE audit_id = :audit_id
 
 -- name: concerned
--- audit_organizations_audit, once a row of the page, then primary keys.
+-- By audit_organizations_audit, once per row of the page, then primary keys.
 SELECT ao.audit_id, o.slug
 FROM json_each(:audit_ids) j CROSS JOIN audit_organizations ao  -- only: sqlite
 CROSS JOIN organizations o  -- only: sqlite
@@ -36,7 +36,7 @@ CROSS JOIN LATERAL (SELECT slug FROM organizations  -- only: postgresql
 ORDER BY ao.audit_id, o.slug
 
 -- name: numbers_of_organizations
--- The unique slug, once each.
+-- By the unique slug, once per slug.
 SELECT o.organization_id
 FROM json_each(:slugs) j CROSS JOIN organizations o WHERE o.slug = j.value  -- only: sqlite
 FROM json_array_elements_text(:slugs) j CROSS JOIN LATERAL (  -- only: postgresql
@@ -86,7 +86,7 @@ LIMIT :scan) page ORDER BY at_ms DESC, audit_id DESC  -- only: postgresql
 LIMIT 1 OFFSET (SELECT CAST(:scan AS BIGINT) - 1)  -- only: postgresql
 
 -- name: page_of_target
--- audit_target_time; audit_organizations_audit, where somebody may read only what concerns :mine.
+-- audit_target_time; audit_organizations_audit for an actor who may read only the entries of :mine.
 SELECT audit_id, at_ms, actor_kind, actor_id, source_ip, request_id, action, target, detail
 FROM (SELECT * FROM audit
 WHERE target = :target AND (at_ms, audit_id) < (:before_ms, :before_id)
@@ -170,8 +170,8 @@ LIMIT :scan) page ORDER BY at_ms DESC, audit_id DESC  -- only: postgresql
 LIMIT 1 OFFSET (SELECT CAST(:scan AS BIGINT) - 1)  -- only: postgresql
 
 -- name: page_of_organization
--- The primary key of audit_organizations, then that of audit, and audit_organizations_audit: nothing that concerns
--- another organization than :mine.
+-- The primary keys of audit_organizations and audit, then audit_organizations_audit, to leave out entries that also
+-- concern other organizations than :mine.
 SELECT a.audit_id, a.at_ms, a.actor_kind, a.actor_id, a.source_ip, a.request_id, a.action, a.target, a.detail
 FROM audit_organizations mine CROSS JOIN audit a  -- only: sqlite
 FROM audit_organizations mine CROSS JOIN LATERAL (  -- only: postgresql

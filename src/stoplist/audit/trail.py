@@ -1,4 +1,4 @@
-"""Who did what, to what, when and from where: written in the same transaction as the change itself."""
+"""Writes the audit, in the same transaction as the recorded change."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -24,10 +24,10 @@ async def record(
     organizations: Iterable[str] = (),
     **detail: Any,
 ) -> None:
-    """Append one row. `action` is `noun.verb`, `target` an id or slug; `detail` never holds a secret or an address.
+    """Append one entry. `action` is `noun.verb`, `target` an id or slug; `detail` never holds a secret or an address.
 
-    `organizations` are the slugs of those that it concerns, whose admins may read it if all of them are theirs; none:
-    the deployment. Every action has its words in `stoplist.audit.actions`.
+    `organizations` are the slugs of the organizations that the action concerns; none means the deployment. The entry is
+    readable by admins of all of them. `stoplist.audit.actions` has a text for every action.
     """
     appended = await transaction.one(
         _APPEND,

@@ -30,7 +30,7 @@ from stoplist.oauth.model import (
 )
 from stoplist.oauth.store import find_credential, lock_credential, read_credential, visible_part
 from stoplist.organizations.model import MAX_NAME_CHARS, checked_name
-from stoplist.organizations.store import locked_open, require_admin_of
+from stoplist.organizations.store import lock_open_organization, require_admin_of
 
 _QUERIES = load_queries(__package__)
 _ACTIVATE = _QUERIES["activate_client"]
@@ -347,7 +347,7 @@ async def _lock_open(
     slugs = sorted(set(organizations))
     require_admin_of(actor, *slugs, field=field)
     for slug in slugs:
-        await locked_open(transaction, slug, field=field)
+        await lock_open_organization(transaction, slug, field=field)
 
 
 async def _set_organizations(transaction: Transaction, client_id: str, organizations: Iterable[str]) -> None:

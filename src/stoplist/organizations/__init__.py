@@ -1,1 +1,1 @@
-"""Organizations and the groups of messages that people can leave."""
+"""Organizations, and their groups: the kinds of message that people can opt out of separately."""

@@ -11,7 +11,13 @@ from stoplist.db import Database, Row, Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import Missing, Refused
 from stoplist.organizations.model import Group, Organization, checked_name
-from stoplist.organizations.store import find_organization, locked, locked_open, require_admin_of, require_visible
+from stoplist.organizations.store import (
+    find_organization,
+    lock_open_organization,
+    lock_organization,
+    require_admin_of,
+    require_visible,
+)
 
 _QUERIES = load_queries(__package__)
 _BY_ID = _QUERIES["group_by_id"]
@@ -26,13 +32,13 @@ _UNSET_DEFAULT = _QUERIES["unset_default_group"]
 async def create_group(
     actor: Actor, database: Database, clock: Clock, *, org_slug: str, name: str, is_default: bool = False
 ) -> Group:
-    """The group exists in the organization, as its default if asked. Refused if the name is taken there."""
+    """Create a group in the organization, as its default if `is_default`. Refused if the name is taken there."""
     require_admin_of(actor, org_slug)
     name = checked_name(name, "The name of a group")
     now_ms = clock.now_ms()
 
     async def create(transaction: Transaction) -> Group:
-        organization = await locked_open(transaction, org_slug)
+        organization = await lock_open_organization(transaction, org_slug)
         group_id = await add_group(transaction, actor, organization, name, is_default=is_default, now_ms=now_ms)
         return await _group(transaction, actor, group_id)
 
@@ -48,7 +54,7 @@ async def add_group(
     is_default: bool,
     now_ms: int,
 ) -> str:
-    """Within a transaction that holds the organization: the group exists; returns its `group_id`."""
+    """Create a group, within a transaction that holds the organization's lock, and return its `group_id`."""
     group_id = ids.new_id(ids.GROUP_ID)
     created = await transaction.one(
         _CREATE,
@@ -76,23 +82,23 @@ async def add_group(
 
 
 async def list_groups(actor: Actor, database: Database, *, org_slug: str) -> list[Group]:
-    """The organization's groups, retired ones included, in the order in which they were made."""
+    """Return the organization's groups in the order of their creation, retired ones included."""
     require_visible(actor, org_slug)
     await find_organization(database, org_slug)
     return [_from_row(row) for row in await database.all(_LIST, slug=org_slug)]
 
 
 async def rename_group(actor: Actor, database: Database, clock: Clock, *, group_id: str, name: str) -> Group:
-    """The group has the new name, with all its opt-outs. Refused if the organization has another group of that name."""
+    """Rename a group; its opt-outs stay. Refused if the organization has another group of that name."""
     now_ms = clock.now_ms()
 
     async def rename(transaction: Transaction) -> Group:
-        group = await _held_in_use(transaction, actor, group_id)
-        wanted = checked_name(name, "The name of a group")
-        if wanted == group.name:
+        group = await _lock_active_group(transaction, actor, group_id)
+        new_name = checked_name(name, "The name of a group")
+        if new_name == group.name:
             return group
-        if await transaction.one(_RENAME, group_id=group_id, name=wanted) is None:
-            raise _name_is_taken(group.org_slug, wanted)
+        if await transaction.one(_RENAME, group_id=group_id, name=new_name) is None:
+            raise _name_is_taken(group.org_slug, new_name)
         await trail.record(
             transaction,
             actor,
@@ -101,7 +107,7 @@ async def rename_group(actor: Actor, database: Database, clock: Clock, *, group_
             at_ms=now_ms,
             organizations=(group.org_slug,),
             org_slug=group.org_slug,
-            name=wanted,
+            name=new_name,
             was=group.name,
         )
         return await _group(transaction, actor, group_id)
@@ -110,11 +116,11 @@ async def rename_group(actor: Actor, database: Database, clock: Clock, *, group_
 
 
 async def retire_group(actor: Actor, database: Database, clock: Clock, *, group_id: str) -> Group:
-    """The group is retired for good; if it was the default, its organization is left without one."""
+    """Retire the group permanently. If it was the default group, its organization has none afterwards."""
     now_ms = clock.now_ms()
 
     async def retire(transaction: Transaction) -> Group:
-        group = await _held_in_use(transaction, actor, group_id)
+        group = await _lock_active_group(transaction, actor, group_id)
         await transaction.run(_RETIRE, group_id=group_id, retired_ms=now_ms)
         await transaction.run(_UNSET_DEFAULT, group_id=group_id)
         await trail.record(
@@ -133,17 +139,17 @@ async def retire_group(actor: Actor, database: Database, clock: Clock, *, group_
 
 
 async def set_default_group(actor: Actor, database: Database, clock: Clock, *, org_slug: str, group_id: str) -> Group:
-    """Submissions to the organization that name no group go to this one from now on."""
+    """Make the group the one for submissions to the organization that name no group."""
     require_admin_of(actor, org_slug)
     now_ms = clock.now_ms()
 
     async def set_default(transaction: Transaction) -> Group:
-        organization = await locked_open(transaction, org_slug)
+        organization = await lock_open_organization(transaction, org_slug)
         group = await _group(transaction, actor, group_id)
         if group.org_slug != org_slug:
             raise Refused(f"The group {group_id} belongs to another organization than {org_slug}.", field="group_id")
         if group.retired_ms is not None:
-            raise Refused(f"The group {group_id} is retired: choose one that is in use.", field="group_id")
+            raise Refused(f"The group {group_id} is retired. Choose one that is in use.", field="group_id")
         if not group.is_default:
             await transaction.run(_SET_DEFAULT, organization_id=organization.organization_id, group_id=group_id)
             await trail.record(
@@ -161,12 +167,12 @@ async def set_default_group(actor: Actor, database: Database, clock: Clock, *, o
 
 
 async def unset_default_group(actor: Actor, database: Database, clock: Clock, *, org_slug: str) -> Organization:
-    """Submissions to the organization that name no group are refused from now on, until a default is chosen."""
+    """Unset the default group. Submissions that name no group are refused until another default is chosen."""
     require_admin_of(actor, org_slug)
     now_ms = clock.now_ms()
 
     async def unset_default(transaction: Transaction) -> Organization:
-        organization = await locked_open(transaction, org_slug)
+        organization = await lock_open_organization(transaction, org_slug)
         if organization.default_group_id is not None:
             await transaction.run(_UNSET_DEFAULT, group_id=organization.default_group_id)
             await trail.record(
@@ -178,19 +184,19 @@ async def unset_default_group(actor: Actor, database: Database, clock: Clock, *,
                 organizations=(org_slug,),
                 group_id=organization.default_group_id,
             )
-        return await locked(transaction, org_slug)
+        return await lock_organization(transaction, org_slug)
 
     return await database.write(unset_default)
 
 
-async def _held_in_use(transaction: Transaction, actor: Actor, group_id: str) -> Group:
-    """The group that the actor may change, its organization held; Refused if either is retired or closed."""
+async def _lock_active_group(transaction: Transaction, actor: Actor, group_id: str) -> Group:
+    """Lock the group's organization and return the group; Refused if either is closed or retired."""
     org_slug = (await _group(transaction, actor, group_id)).org_slug
     require_admin_of(actor, org_slug)
-    await locked_open(transaction, org_slug)
+    await lock_open_organization(transaction, org_slug)
     group = await _group(transaction, actor, group_id)
     if group.retired_ms is not None:
-        raise Refused(f"The group {group_id} is retired already, and stays as it is.")
+        raise Refused(f"The group {group_id} is retired already and cannot be changed.")
     return group
 
 
@@ -198,18 +204,18 @@ async def _group(transaction: Transaction, actor: Actor, group_id: str) -> Group
     row = await transaction.one(_BY_ID, group_id=group_id) if ids.could_be_id(group_id, ids.GROUP_ID) else None
     if row is None or not actor.sees(row["org_slug"]):
         raise Missing(
-            "There is no group of that id.",
+            "There is no group with that id.",
             field="group_id",
-            command="`stoplist group list --org SLUG` shows those that exist.",
+            command="`stoplist group list --org SLUG` lists the groups.",
         )
     return _from_row(row)
 
 
 def _name_is_taken(org_slug: str, name: str) -> Refused:
     return Refused(
-        f"The organization {org_slug} has a group named {name!r} already, perhaps a retired one: choose another name.",
+        f"The organization {org_slug} already has a group named {name!r}, perhaps a retired one. Choose another name.",
         field="name",
-        command=f"`stoplist group list --org {org_slug}` shows them all.",
+        command=f"`stoplist group list --org {org_slug}` lists all groups.",
     )
 
 

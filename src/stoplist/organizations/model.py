@@ -1,4 +1,4 @@
-"""What an organization and a group are, and the rules for their names. Source: docs/interface.md section D5."""
+"""Types for organizations and groups, and the rules for their names. Source: docs/interface.md section D5."""
 
 import re
 import unicodedata
@@ -9,13 +9,14 @@ from stoplist.errors import Refused
 
 MAX_NAME_CHARS = 200
 _UNPRINTABLE = frozenset(("Cc", "Cs", "Zl", "Zp"))
-_BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # they reorder what people read
+# They reorder the text that people see.
+_BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 SLUG_PATTERN = "^[a-z0-9][a-z0-9-]{0,62}$"
 _SLUG = re.compile(SLUG_PATTERN)
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization; closed ones stay, with all that they hold. Times are milliseconds since 1970 UTC."""
+    """An organization. A closed one stays, with its records. Times are milliseconds since 1970 UTC."""
 
     organization_id: int
     slug: str
@@ -30,7 +31,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of message that people can leave on its own; retired ones stay."""
+    """A kind of message that people can opt out of separately. A retired group stays, with its records."""
 
     group_id: str
     org_slug: str
@@ -41,29 +42,29 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_slug(text: str) -> bool:
-    """Whether `text` can be the slug of an organization."""
+    """Return whether `text` is a well-formed slug of an organization."""
     return _SLUG.fullmatch(text) is not None
 
 
 def checked_slug(text: str) -> str:
-    """`text`, if it can be a slug; else Refused."""
+    """Return `text` if it is a well-formed slug; otherwise raise Refused."""
     if not is_slug(text):
         raise Refused(
-            f"{text[:80]!r} cannot be a slug: 1 to 63 lower-case letters, digits and hyphens, "
-            "the first no hyphen (for example acme-shoes).",
+            f"{text[:80]!r} cannot be a slug. A slug has 1 to 63 lower-case letters, digits and hyphens, "
+            "and does not begin with a hyphen (for example acme-shoes).",
             field="slug",
         )
     return text
 
 
 def checked_name(text: str, what: str, field: str = "name") -> str:
-    """`text` without surrounding white space, if it can be a name or label; else Refused.
+    """Return `text` without surrounding white space if it can be a name or label; otherwise raise Refused.
 
-    `what` names it in the text, `field` is the input that it came in.
+    `what` describes the name in the error, and `field` is the input field that it came from.
     """
     name = text.strip()
     if not name or len(name) > MAX_NAME_CHARS:
         raise Refused(f"{what} needs 1 to {MAX_NAME_CHARS} characters; this one has {len(name)}.", field=field)
-    if any(unicodedata.category(one) in _UNPRINTABLE or one in _BIDI_CONTROLS for one in name):
+    if any(unicodedata.category(character) in _UNPRINTABLE or character in _BIDI_CONTROLS for character in name):
         raise Refused(f"{what} must be one line of text, without control characters.", field=field)
     return name

@@ -1,4 +1,4 @@
-"""Create, list, rename and close organizations. Nothing is ever deleted.
+"""Create, list, rename and close organizations, which are never deleted.
 
 Source: docs/interface.md section D5; who may do what: section D11.
 """
@@ -15,9 +15,9 @@ from stoplist.organizations import groups
 from stoplist.organizations.model import Organization, checked_name, checked_slug
 from stoplist.organizations.store import (
     find_organization,
-    locked,
-    locked_open,
-    organization_of,
+    lock_open_organization,
+    lock_organization,
+    organization_from_row,
     require_admin_of,
     require_visible,
 )
@@ -26,14 +26,14 @@ _QUERIES = load_queries(__package__)
 _CLOSE = _QUERIES["close_organization"]
 _CREATE = _QUERIES["create_organization"]
 _LIST = _QUERIES["organizations"]
-_NAMED = _QUERIES["organizations_named"]
+_BY_SLUGS = _QUERIES["organizations_named"]
 _RENAME = _QUERIES["rename_organization"]
 
 
 async def create_organization(
     actor: Actor, database: Database, clock: Clock, *, slug: str, name: str, default_group: str | None = None
 ) -> Organization:
-    """The organization exists, with a default group of that name if one was given. Refused if the slug is taken."""
+    """Create an organization, with a default group if a name for one is given. Refused if the slug is taken."""
     actor.require_administrator()
     checked_slug(slug)
     name = checked_name(name, "The name of an organization")
@@ -44,7 +44,7 @@ async def create_organization(
         created = await transaction.one(_CREATE, slug=slug, name=name, created_ms=now_ms)
         if created is None:
             raise Refused(
-                f"The slug {slug} is taken (that of a closed organization stays so): choose another one.", field="slug"
+                f"The slug {slug} is taken, perhaps by a closed organization. Choose another one.", field="slug"
             )
         await trail.record(
             transaction, actor, "organization.create", slug, at_ms=now_ms, organizations=(slug,), name=name
@@ -53,39 +53,39 @@ async def create_organization(
             await groups.add_group(
                 transaction,
                 actor,
-                await locked(transaction, slug),
+                await lock_organization(transaction, slug),
                 group_name,
                 is_default=True,
                 now_ms=now_ms,
             )
-        return await locked(transaction, slug)
+        return await lock_organization(transaction, slug)
 
     return await database.write(create)
 
 
 async def list_organizations(actor: Actor, database: Database) -> list[Organization]:
-    """Every organization that the actor may see, closed ones included, by slug."""
+    """Return the organizations that the actor may see, by slug, closed ones included."""
     if actor.is_administrator:
-        return [organization_of(row) for row in await database.all(_LIST)]
-    # Each by its slug: whoever has a role in few of them does not read the others.
-    rows = await database.all(_NAMED, slugs=msgspec.json.encode(sorted(actor.roles)).decode())
-    return [organization_of(row) for row in sorted(rows, key=lambda row: str(row["slug"]))]
+        return [organization_from_row(row) for row in await database.all(_LIST)]
+    # Each by its slug, so that a person with few roles does not read all organizations.
+    rows = await database.all(_BY_SLUGS, slugs=msgspec.json.encode(sorted(actor.roles)).decode())
+    return [organization_from_row(row) for row in sorted(rows, key=lambda row: str(row["slug"]))]
 
 
 async def show_organization(actor: Actor, database: Database, slug: str) -> Organization:
-    """The organization of that slug, closed or not; Missing if there is none that the actor may see."""
+    """Return the organization with that slug, closed or not; Missing if there is none that the actor may see."""
     require_visible(actor, slug)
     return await find_organization(database, slug)
 
 
 async def rename_organization(actor: Actor, database: Database, clock: Clock, *, slug: str, name: str) -> Organization:
-    """The organization has the new name; its slug never changes."""
+    """Rename the organization; its slug never changes."""
     require_admin_of(actor, slug)
     name = checked_name(name, "The name of an organization")
     now_ms = clock.now_ms()
 
     async def rename(transaction: Transaction) -> Organization:
-        organization = await locked_open(transaction, slug)
+        organization = await lock_open_organization(transaction, slug)
         if organization.name != name:
             await transaction.run(_RENAME, organization_id=organization.organization_id, name=name)
             await trail.record(
@@ -98,20 +98,20 @@ async def rename_organization(actor: Actor, database: Database, clock: Clock, *,
                 name=name,
                 was=organization.name,
             )
-        return await locked(transaction, slug)
+        return await lock_organization(transaction, slug)
 
     return await database.write(rename)
 
 
 async def close_organization(actor: Actor, database: Database, clock: Clock, *, slug: str) -> Organization:
-    """The organization is closed for good: requests for it are refused, its records and its slug stay."""
+    """Close the organization permanently. Requests for it are refused; its records and its slug stay."""
     actor.require_administrator()
     now_ms = clock.now_ms()
 
     async def close(transaction: Transaction) -> Organization:
-        organization = await locked_open(transaction, slug)
+        organization = await lock_open_organization(transaction, slug)
         await transaction.run(_CLOSE, organization_id=organization.organization_id, closed_ms=now_ms)
         await trail.record(transaction, actor, "organization.close", slug, at_ms=now_ms, organizations=(slug,))
-        return await locked(transaction, slug)
+        return await lock_organization(transaction, slug)
 
     return await database.write(close)

@@ -1,4 +1,4 @@
--- Organizations and groups. Small tables: every statement is led by a primary key or a unique index.
+-- Organizations and groups. Small tables: every statement uses a primary key or a unique index.
 
 -- name: organization_by_slug
 SELECT organization_id, slug, name, default_group_id, created_ms, closed_ms FROM organizations WHERE slug = :slug
@@ -7,7 +7,7 @@ SELECT organization_id, slug, name, default_group_id, created_ms, closed_ms FROM
 SELECT organization_id, slug, name, default_group_id, created_ms, closed_ms FROM organizations ORDER BY slug
 
 -- name: create_organization
--- The unique slug decides between two that are made at the same time; no row says that it was taken.
+-- The unique slug decides between two concurrent inserts. No row is returned if the slug is taken.
 INSERT INTO organizations (slug, name, created_ms) VALUES (:slug, :name, :created_ms)
 ON CONFLICT (slug) DO NOTHING
 RETURNING organization_id
@@ -25,7 +25,7 @@ UPDATE organizations SET default_group_id = :group_id WHERE organization_id = :o
 UPDATE organizations SET default_group_id = NULL WHERE default_group_id = :group_id
 
 -- name: lock_organization
--- Changes to one organization go one after the other: the row lock is taken before anything is read.
+-- Changes to one organization are made one after the other: the row lock is taken before anything is read.
 UPDATE organizations SET slug = slug WHERE slug = :slug
 RETURNING organization_id, slug, name, default_group_id, created_ms, closed_ms
 
@@ -37,7 +37,7 @@ ON CONFLICT (organization_id, name) DO NOTHING
 RETURNING group_id
 
 -- name: rename_group
--- Primary key. The organization is held, so nobody takes the name meanwhile; no row says that it is taken.
+-- By primary key. The organization is locked, so no other group takes the name meanwhile. No row if the name is taken.
 UPDATE groups SET name = :name WHERE group_id = :group_id AND NOT EXISTS (
     SELECT 1 FROM groups other WHERE other.organization_id = groups.organization_id AND other.name = :name
     AND other.group_id <> groups.group_id)
@@ -59,7 +59,7 @@ FROM groups g JOIN organizations o ON o.organization_id = g.organization_id
 WHERE o.slug = :slug ORDER BY g.group_no
 
 -- name: target_default
--- Primary keys throughout. Where the client names nothing, its default organization is meant.
+-- Primary keys throughout. A client that names nothing means its default organization.
 SELECT o.organization_id, o.slug, o.closed_ms, d.group_id AS default_group_id, d.group_no AS default_group_no,
        d.group_id, d.organization_id AS group_organization_id, d.group_no, d.retired_ms
 FROM clients c JOIN organizations o ON o.organization_id = c.default_organization_id
@@ -67,7 +67,7 @@ LEFT JOIN groups d ON d.group_id = o.default_group_id
 WHERE c.client_id = :client_id
 
 -- name: target_by_slug
--- The unique slug, then primary keys.
+-- By the unique slug, then primary keys.
 SELECT o.organization_id, o.slug, o.closed_ms, d.group_id AS default_group_id, d.group_no AS default_group_no,
        g.group_id, g.organization_id AS group_organization_id, g.group_no, g.retired_ms
 FROM organizations o
@@ -89,7 +89,7 @@ WHERE g.group_id = :group_id
 SELECT group_no, group_id FROM groups WHERE organization_id = :organization_id
 
 -- name: target_of_people
--- The unique slug, then primary keys: as target_by_slug, for those who need no key.
+-- As target_by_slug, for actors without a key.
 SELECT o.organization_id, o.slug, o.closed_ms, d.group_id AS default_group_id, d.group_no AS default_group_no,
        g.group_id, g.organization_id AS group_organization_id, g.group_no, g.retired_ms
 FROM organizations o
@@ -98,7 +98,7 @@ LEFT JOIN groups g ON g.group_id = :group_id
 WHERE o.slug = :slug
 
 -- name: organizations_named
--- The unique slug, once a slug.
+-- By the unique slug, once per slug.
 SELECT o.organization_id, o.slug, o.name, o.default_group_id, o.created_ms, o.closed_ms
 FROM json_each(:slugs) j CROSS JOIN organizations o  -- only: sqlite
 FROM json_array_elements_text(:slugs) j CROSS JOIN LATERAL (SELECT o.* FROM organizations o  -- only: postgresql
@@ -106,7 +106,7 @@ WHERE o.slug = j.value
 OFFSET 0) o  -- only: postgresql
 
 -- name: groups_of_organizations
--- The unique number in its organization, once an organization.
+-- By the unique number in the organization, once per organization.
 SELECT g.organization_id, g.group_no, g.group_id, g.name
 FROM json_each(:organizations) j CROSS JOIN groups g  -- only: sqlite
 FROM json_array_elements_text(:organizations) j CROSS JOIN LATERAL (SELECT g.* FROM groups g  -- only: postgresql

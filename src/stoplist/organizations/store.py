@@ -1,4 +1,4 @@
-"""Organizations as they are stored: found, and held while a change to them is decided; and who may do that."""
+"""Reads organizations from the database, locks them for a change, and checks who may see or change them."""
 
 from stoplist.actor import Actor
 from stoplist.db import Database, Row, Transaction
@@ -12,40 +12,46 @@ _LOCK = _QUERIES["lock_organization"]
 
 
 def require_visible(actor: Actor, slug: str, *, field: str | None = None) -> None:
-    """Missing, as where there is none, unless the actor may look at the organization; `field` is where it was named."""
+    """Raise Missing, as if there were no such organization, unless the actor may see it.
+
+    `field` is the input field that named the organization.
+    """
     if not actor.sees(slug):
         raise _missing(slug, field)
 
 
 def require_admin_of(actor: Actor, *slugs: str, field: str | None = None) -> None:
-    """Missing for an organization that the actor may not see, Forbidden for one that it may only look at."""
+    """Raise Missing for an organization that the actor may not see, Forbidden for one that the actor may only see."""
     for slug in slugs:
         require_visible(actor, slug, field=field)
     actor.require_admin_of(*slugs)
 
 
 async def find_organization(database: Database | Transaction, slug: str) -> Organization:
-    """The organization of that slug, closed or not; Missing if there is none."""
+    """Return the organization with that slug, closed or not; Missing if there is none."""
     row = await database.one(_BY_SLUG, slug=slug) if is_slug(slug) else None
-    return organization_of(_found(row, slug))
+    return organization_from_row(_require_row(row, slug))
 
 
-async def locked(transaction: Transaction, slug: str, *, field: str | None = None) -> Organization:
-    """The organization, held by this transaction until it commits; Missing if there is none."""
+async def lock_organization(transaction: Transaction, slug: str, *, field: str | None = None) -> Organization:
+    """Return the organization, locked until the transaction ends; Missing if there is none."""
     row = await transaction.one(_LOCK, slug=slug) if is_slug(slug) else None
-    return organization_of(_found(row, slug, field))
+    return organization_from_row(_require_row(row, slug, field))
 
 
-async def locked_open(transaction: Transaction, slug: str, *, field: str | None = None) -> Organization:
-    """As `locked`; Refused also if it is closed. `field` is the input that named it."""
-    organization = await locked(transaction, slug, field=field)
+async def lock_open_organization(transaction: Transaction, slug: str, *, field: str | None = None) -> Organization:
+    """Return the organization, locked until the transaction ends; Missing if there is none, Refused if it is closed.
+
+    `field` is the input field that named the organization.
+    """
+    organization = await lock_organization(transaction, slug, field=field)
     if organization.is_closed:
-        raise Refused(f"The organization {slug} is closed, and stays as it is.", field=field)
+        raise Refused(f"The organization {slug} is closed and cannot be changed.", field=field)
     return organization
 
 
-def organization_of(row: Row) -> Organization:
-    """The organization that a row of our statements describes."""
+def organization_from_row(row: Row) -> Organization:
+    """Return the organization of a row."""
     return Organization(
         organization_id=row["organization_id"],
         slug=row["slug"],
@@ -56,7 +62,7 @@ def organization_of(row: Row) -> Organization:
     )
 
 
-def _found(row: Row | None, slug: str, field: str | None = None) -> Row:
+def _require_row(row: Row | None, slug: str, field: str | None = None) -> Row:
     if row is None:
         raise _missing(slug, field)
     return row
@@ -64,5 +70,5 @@ def _found(row: Row | None, slug: str, field: str | None = None) -> Row:
 
 def _missing(slug: str, field: str | None) -> Missing:
     return Missing(
-        f"There is no organization {slug[:80]!r}.", field=field, command="`stoplist org list` shows those that exist."
+        f"There is no organization {slug[:80]!r}.", field=field, command="`stoplist org list` lists the organizations."
     )

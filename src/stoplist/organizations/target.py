@@ -1,4 +1,4 @@
-"""Which organization and group a request means: a client's, or a person's. Source: docs/interface.md section D5."""
+"""Resolves the organization and group of a client's or person's request. Source: docs/interface.md section D5."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -25,14 +25,14 @@ _NO_GROUP = "This key is not for that group, or there is none: use the id of a g
 
 
 class TargetGroup(NamedTuple):
-    """A group within its organization."""
+    """A group, by its number in the organization and its id."""
 
     number: int
     group_id: str
 
 
 class Target(NamedTuple):
-    """An open organization that may be acted for, the group asked for, and the organization's default group."""
+    """An open organization that the actor may act for, the requested group, and the default group."""
 
     organization_id: int
     org_slug: str
@@ -41,19 +41,19 @@ class Target(NamedTuple):
 
 
 class GroupName(NamedTuple):
-    """What a group is called, by programs and by people."""
+    """The id and the name of a group."""
 
     group_id: str
     name: str
 
 
 async def find_target(database: Database, client_id: str, *, org_slug: str | None, group_id: str | None) -> Target:
-    """What the two names mean to this client; with neither its default organization.
+    """Return the organization and group that a client's request means; with neither, the client's default organization.
 
-    Raises UnauthorizedOrganization, with what is wrong as it was sent: for another's, a closed or retired one and one
-    that does not exist alike.
+    Raises UnauthorizedOrganization with the wrong value as it was sent, in the same way for organizations and groups of
+    others, closed and retired ones, and ones that do not exist.
     """
-    row = await _row(database, client_id, org_slug, group_id)
+    row = await _find_row(database, client_id, org_slug, group_id)
     if row is None or row["closed_ms"] is not None:
         if org_slug is None and group_id is not None:
             raise UnauthorizedOrganization(_NO_GROUP, group_id=group_id)
@@ -65,39 +65,39 @@ async def find_target(database: Database, client_id: str, *, org_slug: str | Non
 
 
 async def find_target_of_person(actor: Actor, database: Database, *, org_slug: str, group_id: str | None) -> Target:
-    """What the two names mean to a person or command that changes what the organization holds.
+    """Return the organization and group that a person or command means to change records of.
 
-    Missing for an organization that they may not even see, Forbidden where they may only look, Refused for a closed
-    organization and a group that is retired or none of its own.
+    Missing for an organization that the actor may not see, Forbidden for one that the actor may only see, Refused for a
+    closed organization, a retired group and a group of another organization.
     """
     require_admin_of(actor, org_slug)
     if (await find_organization(database, org_slug)).is_closed:
-        raise Refused(f"The organization {org_slug} is closed: what it holds stays as it is.", field="org_slug")
-    # What could be no id of a group is none of its groups: PostgreSQL does not take every text.
+        raise Refused(f"The organization {org_slug} is closed, so its records cannot be changed.", field="org_slug")
+    # A malformed id is not looked up, since PostgreSQL does not accept every text.
     is_id = group_id is None or ids.could_be_id(group_id, ids.GROUP_ID)
     row = await database.one(_OF_PEOPLE, slug=org_slug, group_id=group_id) if is_id else None
     if row is None or (group_id is not None and not _holds_group(row)):
         raise Refused(
-            f"The organization {org_slug} has no such group in use: choose one of its groups that is not retired.",
+            f"The organization {org_slug} has no such group in use. Choose one of its groups that is not retired.",
             field="group_id",
         )
     return _target(row, group_id)
 
 
 async def group_ids(database: Database, organization_id: int) -> dict[int, str]:
-    """The `group_id` of each number, of retired groups too."""
+    """Return the `group_id` of each group number, including retired groups."""
     return {
         row["group_no"]: row["group_id"] for row in await database.all(_GROUP_NUMBERS, organization_id=organization_id)
     }
 
 
 async def group_names(database: Database, organization_ids: Iterable[int]) -> dict[tuple[int, int], GroupName]:
-    """The groups of these organizations by organization and number, retired ones too."""
+    """Return the groups of these organizations by `organization_id` and number, including retired groups."""
     rows = await database.all(_GROUPS_OF, organizations=msgspec.json.encode(sorted(set(organization_ids))).decode())
     return {(row["organization_id"], row["group_no"]): GroupName(row["group_id"], row["name"]) for row in rows}
 
 
-async def _row(database: Database, client_id: str, org_slug: str | None, group_id: str | None) -> Row | None:
+async def _find_row(database: Database, client_id: str, org_slug: str | None, group_id: str | None) -> Row | None:
     if org_slug is not None:
         return await database.one(_BY_SLUG, client_id=client_id, slug=org_slug, group_id=group_id)
     if group_id is not None:
@@ -106,7 +106,7 @@ async def _row(database: Database, client_id: str, org_slug: str | None, group_i
 
 
 def _holds_group(row: Row) -> bool:
-    """Whether the group that was named is one of the organization's, and in use."""
+    """Return whether the named group belongs to the organization and is in use."""
     return row["group_organization_id"] == row["organization_id"] and row["retired_ms"] is None
 
 

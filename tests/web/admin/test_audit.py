@@ -194,7 +194,7 @@ def test_an_invalid_page_is_not_found(pages: Pages, before: str) -> None:
 
 def test_a_search_beyond_one_page_finds_older_entries(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that has searched as many entries as it may continues on the next one."""
-    monkeypatch.setattr(reading, "SCANNED", 10)
+    monkeypatch.setattr(reading, "MAX_SCANNED", 10)
     slug = organization(pages)
     record(pages, "person.link", new_name(), times=25)
     browser = pages.signed_in("administrator")
@@ -216,7 +216,7 @@ def test_the_page_states_when_it_reached_its_limit(pages: Pages, monkeypatch: py
     target = new_name()
     record(pages, "group.create", target)
     record(pages, "group.rename", target, times=30)
-    monkeypatch.setattr(reading, "SCANNED", 10)
+    monkeypatch.setattr(reading, "MAX_SCANNED", 10)
     browser = pages.signed_in("administrator")
     shown = browser.get(f"/audit?target={target}&action=group.create")
     assert rows_of(shown) == []

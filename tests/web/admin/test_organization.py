@@ -111,7 +111,7 @@ def test_closing_states_the_consequences_first(pages: Pages) -> None:
     assert [link for link in shown.links if link.startswith(f"/organizations/{slug}/") and "/people/" not in link] == []
     again = browser.post(path)
     assert again.status == 422
-    assert "is closed, and stays as it is" in again.text
+    assert "is closed and cannot be changed" in again.text
     assert browser.get(path).forms[1:] == []
 
 
@@ -132,7 +132,7 @@ def test_a_closed_organization_refuses_changes(pages: Pages) -> None:
     for path in ("rename", "groups/new", "no-default", f"groups/{group_id}/rename", f"groups/{group_id}/retire"):
         refused = browser.post(f"/organizations/{slug}/{path}", {"name": "Another"})
         assert refused.status == 422, path
-        assert "is closed, and stays as it is" in refused.text
+        assert "is closed and cannot be changed" in refused.text
 
 
 # Groups.
