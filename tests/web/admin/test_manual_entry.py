@@ -9,20 +9,20 @@ from tests.web.admin.opt_outs import Partner, clock_of, group_id, new_organizati
 from tests.web.admin.pages import Pages
 
 PATH = "/unsubscribes/acme/email/add"
-STATED_REASON = "She asked at the desk"
+STATED_REASON = "Asked at the front desk"
 
 
 def test_an_admin_records_an_opt_out(pages: Pages) -> None:
     """In any spelling, for the default group unless another is chosen, as of now, with the stated reason."""
     browser = pages.signed_in("admin")
-    answer = browser.send(browser.get(PATH).form(PATH), address=" Desk@Example.COM ", stated_reason=STATED_REASON)
+    answer = browser.send(browser.get(PATH).form(PATH), address=" Front.Desk@Example.COM ", stated_reason=STATED_REASON)
     assert answer.status == 303
     assert answer.location is not None
     assert "admin" not in answer.location.lower()
     shown = browser.follow(answer)
     assert "The opt-out was recorded." in shown.text
     for text in (
-        "desk@example.com",
+        "front.desk@example.com",
         "may not send Newsletter messages",
         STATED_REASON,
         "Manual",

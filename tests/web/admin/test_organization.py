@@ -65,10 +65,10 @@ def test_a_viewer_cannot_change_an_organization(pages: Pages, path: str) -> None
     assert pages.signed_in("viewer").get(f"/organizations/acme{path}").status == 403
 
 
-@pytest.mark.parametrize("way", ["rename", "retire", "default"])
-def test_a_viewer_cannot_change_groups(pages: Pages, way: str) -> None:
+@pytest.mark.parametrize("action", ["rename", "retire", "default"])
+def test_a_viewer_cannot_change_groups(pages: Pages, action: str) -> None:
     known = groups(pages, "acme")
-    path = f"/organizations/acme/groups/{known['Reminders'].group_id}/{way}"
+    path = f"/organizations/acme/groups/{known['Reminders'].group_id}/{action}"
     assert pages.signed_in("viewer").get(path).status == 403
     assert pages.signed_in("viewer").post(path, {"name": "Mine"}).status == 403
     assert groups(pages, "acme") == known
@@ -221,10 +221,10 @@ def test_groups_of_another_organization_are_not_found(pages: Pages) -> None:
     """Neither by its path nor by that of one's own organization."""
     slug, others = organization(pages), groups(pages, "bolt")
     browser, group_id = admin_of(pages, slug).browser, others["Newsletter"].group_id
-    for way in ("rename", "retire", "default"):
+    for action in ("rename", "retire", "default"):
         for place in (slug, "bolt"):
-            assert browser.get(f"/organizations/{place}/groups/{group_id}/{way}").status == 404
-            assert browser.post(f"/organizations/{place}/groups/{group_id}/{way}", {"name": "Mine"}).status == 404
+            assert browser.get(f"/organizations/{place}/groups/{group_id}/{action}").status == 404
+            assert browser.post(f"/organizations/{place}/groups/{group_id}/{action}", {"name": "Mine"}).status == 404
     assert groups(pages, "bolt") == others
 
 

@@ -52,8 +52,8 @@ def test_only_administrators_reach_these_pages(pages: Pages, name: str, path: st
     for address in (email("viewer"), email(name), new_address()):
         target = PEOPLE + path.replace("PERSON", quote(address))
         assert browser.get(target).status == 403
-    for way in ("administrator", "no-administrator", "disable", "enable", "role", "end-session"):
-        target = f"{PEOPLE}/{quote(email(name))}/{way}"
+    for action in ("administrator", "no-administrator", "disable", "enable", "role", "end-session"):
+        target = f"{PEOPLE}/{quote(email(name))}/{action}"
         assert browser.post(target, {"org_slug": "acme", "role": "admin"}).status == 403
     assert PEOPLE not in browser.get("/settings/account").links
 
@@ -164,12 +164,12 @@ def test_an_account_is_disabled_and_enabled(pages: Pages) -> None:
     assert sign_in(pages, other.email)[1].status == 303
 
 
-@pytest.mark.parametrize("way", ["no-administrator", "disable"])
-def test_administrators_cannot_lock_themselves_out(pages: Pages, way: str) -> None:
+@pytest.mark.parametrize("action", ["no-administrator", "disable"])
+def test_administrators_cannot_lock_themselves_out(pages: Pages, action: str) -> None:
     """Somebody who can undo it must remain."""
     me = new_person(pages, is_administrator=True)
-    assert f"{me.page}/{way}" not in me.browser.get(me.page).links
-    refused = me.browser.post(f"{me.page}/{way}")
+    assert f"{me.page}/{action}" not in me.browser.get(me.page).links
+    refused = me.browser.post(f"{me.page}/{action}")
     assert refused.status == 403
     assert "Ask another administrator" in refused.text
 

@@ -60,7 +60,7 @@ def test_history_shows_times_sender_and_submission(pages: Pages) -> None:
     browser = pages.signed_in("admin")
     path = record_of(browser, "history@example.com")
     form = browser.get(f"{path}/resubscribe").form(f"{path}/resubscribe")
-    browser.send(form, occurred_at="2047-01-15T08:00:30", stated_reason="She called, ticket 4711")
+    browser.send(form, occurred_at="2047-01-15T08:00:30", stated_reason="Phone call, ticket 4711")
     shown = browser.get(path)
     history = shown.text.partition("History")[2]
     newest, oldest = history.index("ticket 4711"), history.index("form <i>7</i>")
@@ -96,14 +96,14 @@ def test_an_admin_resubscribes_manually(pages: Pages) -> None:
     assert "back@example.com" in page.text
     assert "back@example.com" not in page.title
     answer = browser.send(
-        page.form(f"{path}/resubscribe"), occurred_at="2047-01-15T07:00", stated_reason="At the desk, signed"
+        page.form(f"{path}/resubscribe"), occurred_at="2047-01-15T07:00", stated_reason="Signed letter"
     )
     assert answer.location is not None
     assert answer.location.endswith("?note=resubscribed-updated")
     assert "back" not in answer.location
     shown = browser.follow(answer)
     assert "The resubscription was recorded" in shown.text
-    assert "At the desk, signed" in shown.text
+    assert "Signed letter" in shown.text
     row = pages.app.run(audit_rows(pages.app.database))[-1]
     assert (row.action, row.actor) == ("resubscribe.by_hand", "person admin@people.example")
 

@@ -20,7 +20,7 @@ NOTES = {
     "resubscribed-outranked": "Nothing changed: the last known act of this person is at or after the time you entered. "
     "A resubscription must be later. See Last known act.",
     "submission-reversed": "The submission was reversed. The counts below are up to date.",
-    "submission-left": "Nothing was reversed: no record depends on this submission alone any more.",
+    "submission-left": "Nothing was reversed: no record still depends on this submission alone.",
     "organization-created": "The organization was created.",
     "organization-renamed": "The organization was renamed.",
     "organization-closed": "The organization was closed. Its data is kept.",

@@ -68,7 +68,7 @@ class PageRequest(msgspec.Struct, kw_only=True):
 
     @property
     def may_audit(self) -> bool:
-        """Whether this person may read the audit of something: administrators, and admins of an organization."""
+        """True for administrators, and for admins of at least one organization."""
         return self.actor.is_administrator or ADMIN in self.actor.roles.values()
 
     def field_value(self, name: str, default: str = "") -> str:
@@ -117,7 +117,7 @@ class PageRoute(NamedTuple):
     handler: Handler
     on_refusal: Handler | None = None
     is_open: bool = False
-    """Whether the page is open to people who have not signed in."""
+    """True for pages that need no session."""
 
 
 def get(path: str, handler: Handler, *, is_open: bool = False) -> PageRoute:
