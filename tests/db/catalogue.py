@@ -1,7 +1,7 @@
-"""What a database says of its tables, and what of a change to them would stop the program of the release before.
+"""The catalogue of a database, and the changes to it that would break the program of the previous release.
 
-That program goes on reading and writing while and after the next release has migrated. So nothing that it uses may go
-or change, and nothing new may refuse what it writes. Source: docs/interface.md section D1, Schema.
+That program keeps reading and writing while and after the next release has migrated. So nothing that it uses may be
+removed or changed, and nothing new may refuse what it writes. Source: docs/interface.md section D1, Schema.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _REFERENCES = re.compile(r"\bREFERENCES (\w+)")
 
 
 class Column(NamedTuple):
-    """Its type, whether NULL is refused, and what fills it where nothing is said (empty: nothing does)."""
+    """A column: its type, whether NULL is refused, and its default (empty: none)."""
 
     kind: str
     is_required: bool
@@ -69,16 +69,16 @@ class Catalogue(NamedTuple):
 
 
 def catalogue(database_url: str) -> Catalogue:
-    """What there is now."""
+    """Read the catalogue of a database."""
     path = sqlite_path(database_url)
     if path is None:
-        return asyncio.run(_of_postgresql(direct(database_url)))
+        return asyncio.run(_read_postgresql(direct(database_url)))
     with closing(sqlite3.connect(path)) as connection:
-        return _of_sqlite(connection)
+        return _read_sqlite(connection)
 
 
-def objections(before: Catalogue, after: Catalogue, *, deleted_from: frozenset[str]) -> list[str]:
-    """What the program that was written for `before` would stumble over; it deletes rows from these tables."""
+def incompatibilities(before: Catalogue, after: Catalogue, *, deleted_from: frozenset[str]) -> list[str]:
+    """Return the changes that would break a program written for `before`, which deletes rows from `deleted_from`."""
     return [*_changed_columns(before, after), *_changed_rules(before, after, deleted_from)]
 
 
@@ -90,7 +90,9 @@ def _changed_columns(before: Catalogue, after: Catalogue) -> Iterator[str]:
         now = after.columns[table]
         yield from (f"the column {table}.{name} is gone" for name in columns.keys() - now.keys())
         yield from (
-            f"the column {table}.{it} is another" for it in columns.keys() & now.keys() if columns[it] != now[it]
+            f"the column {table}.{column} is another"
+            for column in columns.keys() & now.keys()
+            if columns[column] != now[column]
         )
         for name in now.keys() - columns.keys():
             if now[name].is_required and not now[name].filled_with:
@@ -108,7 +110,7 @@ def _changed_rules(before: Catalogue, after: Catalogue, deleted_from: frozenset[
                 yield f"{referred} can no longer be deleted from, by {text}"
 
 
-async def _of_postgresql(url: str) -> Catalogue:
+async def _read_postgresql(url: str) -> Catalogue:
     connection = await asyncpg.connect(url)
     try:
         columns: dict[str, dict[str, Column]] = {}
@@ -123,21 +125,23 @@ async def _of_postgresql(url: str) -> Catalogue:
     return Catalogue(columns, rules, indexes)
 
 
-def _of_sqlite(connection: sqlite3.Connection) -> Catalogue:
-    made = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
+def _read_sqlite(connection: sqlite3.Connection) -> Catalogue:
+    objects = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
     columns: dict[str, dict[str, Column]] = {}
     rules: set[tuple[str, str]] = set()
     indexes: set[tuple[str, str]] = set()
-    for kind, name, table, text in made:
+    for kind, name, table, text in objects:
         if kind == "trigger":
             rules.add((table, text))
         if kind not in ("table", "view") or name.startswith("sqlite_"):
             continue
-        found = connection.execute('SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?)', (name,))
-        columns[name] = {it[0]: Column(f"{it[1]} {it[4]}", bool(it[2]), it[3] or "") for it in found}
+        info = connection.execute('SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?)', (name,))
+        columns[name] = {
+            column[0]: Column(f"{column[1]} {column[4]}", bool(column[2]), column[3] or "") for column in info
+        }
         rules |= {(name, f"{number}: {check}") for number, check in enumerate(_CHECK.findall(text))}
         references = connection.execute('SELECT "table", "from", "to" FROM pragma_foreign_key_list(?)', (name,))
-        rules |= {(name, f"FOREIGN KEY ({it[1]}) REFERENCES {it[0]} ({it[2]})") for it in references}
+        rules |= {(name, f"FOREIGN KEY ({key[1]}) REFERENCES {key[0]} ({key[2]})") for key in references}
         for index in connection.execute('SELECT name, "unique" FROM pragma_index_list(?)', (name,)).fetchall():
             (rules if index[1] else indexes).add((name, _sqlite_index(connection, index[0])))
     return Catalogue(columns, frozenset(rules), frozenset(indexes))
@@ -145,5 +149,5 @@ def _of_sqlite(connection: sqlite3.Connection) -> Catalogue:
 
 def _sqlite_index(connection: sqlite3.Connection, name: str) -> str:
     (text,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
-    of_index = connection.execute("SELECT name FROM pragma_index_info(?)", (name,))
-    return text or f"UNIQUE ({', '.join(row[0] for row in of_index)})"
+    index_columns = connection.execute("SELECT name FROM pragma_index_info(?)", (name,))
+    return text or f"UNIQUE ({', '.join(row[0] for row in index_columns)})"

@@ -1,15 +1,15 @@
-"""Stand-ins for the functions and the catalogue of Citus: they record what is asked of them, and move nothing."""
+"""Stand-ins for the functions and the catalogue of Citus. They record calls and move nothing."""
 
 from typing import Any
 
 from stoplist.db import Database
 from tests.builders import execute, sql
 
-# `asked` is in the order of the calls.
 _MAKE = (
     """CREATE TABLE pg_dist_partition (logicalrelid regclass PRIMARY KEY, partmethod "char" NOT NULL,
         partkey text, colocationid integer NOT NULL, repmodel "char" NOT NULL DEFAULT 's')""",
-    "CREATE TABLE asked (number BIGINT GENERATED ALWAYS AS IDENTITY, what TEXT NOT NULL, in_transaction xid8 NOT NULL)",
+    """CREATE TABLE recorded (number BIGINT GENERATED ALWAYS AS IDENTITY, what TEXT NOT NULL,
+        in_transaction xid8 NOT NULL)""",
     """CREATE FUNCTION create_distributed_table(table_name regclass, distribution_column text,
         colocate_with text DEFAULT 'default') RETURNS void LANGUAGE plpgsql AS $$
         DECLARE
@@ -22,7 +22,7 @@ _MAKE = (
             INSERT INTO pg_dist_partition VALUES (table_name, 'h', distribution_column, its_group)
             ON CONFLICT (logicalrelid) DO UPDATE SET partmethod = 'h', partkey = distribution_column,
                 colocationid = its_group;
-            INSERT INTO asked (what, in_transaction)
+            INSERT INTO recorded (what, in_transaction)
             VALUES (concat_ws(' ', table_name, distribution_column, colocate_with), pg_current_xact_id());
         END $$""",
     """CREATE FUNCTION truncate_local_data_after_distributing_table(table_name regclass) RETURNS void
@@ -32,19 +32,19 @@ _MAKE = (
             IF NOT FOUND THEN
                 RAISE EXCEPTION 'not a distributed table';
             END IF;
-            INSERT INTO asked (what, in_transaction)
+            INSERT INTO recorded (what, in_transaction)
             VALUES (concat_ws(' ', 'truncate', table_name), pg_current_xact_id());
         END $$""",
 )
 
 
 async def install(database: Database) -> None:
-    """The database has what a Citus has, as far as we ask for it."""
+    """Create the parts of Citus that Stoplist uses."""
     for statement in _MAKE:
         await execute(database, statement)
 
 
-async def asked(database: Database) -> list[tuple[str, Any]]:
-    """What was asked, and in which transaction."""
-    rows = await database.all(sql("SELECT what, CAST(in_transaction AS text) AS xid FROM asked ORDER BY number"))
+async def recorded_calls(database: Database) -> list[tuple[str, Any]]:
+    """Return the recorded calls, each with its transaction."""
+    rows = await database.all(sql("SELECT what, CAST(in_transaction AS text) AS xid FROM recorded ORDER BY number"))
     return [(row["what"], row["xid"]) for row in rows]

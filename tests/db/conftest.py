@@ -1,4 +1,4 @@
-"""Servers that tests may freeze, crash and promote, and drivers that are slow or quick to give up."""
+"""Servers that tests may freeze, crash and promote, and drivers with long or short timeouts."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -10,21 +10,21 @@ import pytest
 from stoplist.db import feed_queues, host_selection, pools, postgresql, sqlite
 from tests.conftest import leave_out
 from tests.db import hosts
-from tests.db.failing_databases import MAY_WAIT
+from tests.db.failing_databases import MAX_WAITING
 from tests.empty_databases import *  # noqa: F403 - fixtures
 from tests.services import postgresql as services
 
 
 @pytest.fixture(scope="module")
 def cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
-    """A server that these tests have for themselves; each leaves it running."""
+    """Yield a server for the tests of a module; each test leaves it running."""
     with _own_cluster(pytestconfig) as own:
         yield own
 
 
 @pytest.fixture
 def primary(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
-    """A server of the test's own, that may come to have a standby."""
+    """Yield a server for one test, which may get a standby."""
     with _own_cluster(pytestconfig) as own:
         yield own
 
@@ -32,15 +32,15 @@ def primary(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
 @contextlib.contextmanager
 def _own_cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
     try:
-        with hosts.own_cluster() as own:
+        with hosts.start_cluster() as own:
             yield own
     except services.Unavailable as error:
         leave_out(pytestconfig, "on a PostgreSQL of their own", str(error))
 
 
-Waits = dict[tuple[ModuleType, str], float]
-# In seconds. What only a server in trouble makes anybody wait for (SETTLE_TIMEOUT_S) is never long.
-_LONG: Waits = {
+Timeouts = dict[tuple[ModuleType, str], float]
+# In seconds. SETTLE_TIMEOUT_S, which only a failing server reaches, is never long.
+_LONG: Timeouts = {
     (pools, "ACQUIRE_TIMEOUT_S"): 60.0,
     (pools, "STATEMENT_TIMEOUT_S"): 60.0,
     (postgresql, "STATEMENT_TIMEOUT_S"): 60.0,
@@ -52,7 +52,7 @@ _LONG: Waits = {
     (feed_queues, "HEAVY_WAIT_S"): 60.0,
     (sqlite, "LOCK_WAIT_S"): 60.0,
 }
-_SHORT: Waits = {
+_SHORT: Timeouts = {
     (pools, "ACQUIRE_TIMEOUT_S"): 0.5,
     (pools, "SETTLE_TIMEOUT_S"): 0.2,
     (postgresql, "SETTLE_TIMEOUT_S"): 0.2,
@@ -63,31 +63,31 @@ _SHORT: Waits = {
 }
 
 
-def _set(patch: pytest.MonkeyPatch, waits: Waits) -> None:
-    for (module, name), seconds in waits.items():
+def _set(patch: pytest.MonkeyPatch, timeouts: Timeouts) -> None:
+    for (module, name), seconds in timeouts.items():
         patch.setattr(module, name, seconds)
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody waits much longer than in the product: a machine that is busy is no trouble of the database."""
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make all timeouts much longer than in the product, because a busy machine is not a failing database."""
     _set(monkeypatch, _LONG)
 
 
 @pytest.fixture
-def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
-    """In the block everybody waits a tenth as long as in the product; in the whole test a twentieth as many may.
+def short_timeouts(long_timeouts: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """Return a context in which timeouts are a tenth of the product's; in the whole test fewer units may wait.
 
-    How long a statement may take is fixed when a database is opened: it must do for those before and after the block.
+    The timeout of a statement is fixed when a database is opened: it must also suit the statements outside the context.
     """
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 4.0)
-    monkeypatch.setattr(pools, "MAX_WAITING_REQUESTS", MAY_WAIT)
-    monkeypatch.setattr(feed_queues, "MAX_WAITING_UNITS", MAY_WAIT)
+    monkeypatch.setattr(pools, "MAX_WAITING_REQUESTS", MAX_WAITING)
+    monkeypatch.setattr(feed_queues, "MAX_WAITING_UNITS", MAX_WAITING)
 
     @contextlib.contextmanager
-    def in_trouble() -> Iterator[None]:
+    def short() -> Iterator[None]:
         with monkeypatch.context() as patch:
             _set(patch, _SHORT)
             yield
 
-    return in_trouble
+    return short

@@ -1,4 +1,4 @@
-"""What tests of PostgreSQL in trouble ask of a database before and after."""
+"""Units, and checks that a database has recovered, for the tests of a failing PostgreSQL."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,25 +7,25 @@ from typing import Any
 from stoplist.db import Database, Transaction
 from stoplist.errors import StoreUnavailable
 from tests.builders import sql
-from tests.db.waiting import ADD
+from tests.db.unit_fixture import ADD
 
 POOL = 4
-MAY_WAIT = 50
+MAX_WAITING = 50
 PATIENCE_S = 60.0
 PID = sql("SELECT pg_backend_pid() AS pid")
 
 Work = Callable[[Transaction], Awaitable[Any]]
 
 
-def adds(number: int) -> Work:
+def add_unit(number: int) -> Work:
     async def work(transaction: Transaction) -> int:
         return await transaction.run(ADD, number=number)
 
     return work
 
 
-async def healed(database: Database) -> None:
-    """It serves again, without a hand."""
+async def wait_until_recovered(database: Database) -> None:
+    """Wait until the database serves writes of both kinds again."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
@@ -36,16 +36,16 @@ async def healed(database: Database) -> None:
             return
 
 
-async def has_all_connections(database: Database, size: int = POOL) -> None:
-    """None was lost: as many units as there are connections are inside at the same time."""
-    for in_lines in (False, True):
-        inside = asyncio.Barrier(size // 2)
+async def assert_all_connections_usable(database: Database, size: int = POOL) -> None:
+    """Assert that no connection was lost: as many units as there are connections run at the same time."""
+    for in_queues in (False, True):
+        barrier = asyncio.Barrier(size // 2)
 
-        async def meets(transaction: Transaction, inside: asyncio.Barrier = inside) -> None:
+        async def meet(transaction: Transaction, barrier: asyncio.Barrier = barrier) -> None:
             await transaction.one(PID)
-            await inside.wait()
+            await barrier.wait()
 
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(
-                *(database.write(meets, queue_key=1_000 + at if in_lines else None) for at in range(size // 2))
+                *(database.write(meet, queue_key=1_000 + at if in_queues else None) for at in range(size // 2))
             )

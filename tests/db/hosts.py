@@ -1,4 +1,4 @@
-"""PostgreSQL servers that are frozen, crash and are promoted: each test that needs one has its own."""
+"""PostgreSQL servers to freeze, crash and promote. Each test that needs one has its own."""
 
 import contextlib
 import shutil
@@ -12,38 +12,38 @@ import psutil
 from tests.services.keeping import Kept, unprivileged_user, wait_until
 from tests.services.postgresql import Cluster, cluster
 
-# Nothing here outlives a power cut. Whoever commits waits for the standby, once there is one.
+# No durability needed. A commit waits for the standby once there is one.
 _SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB", "shared_buffers": "16MB"}
 _CAUGHT_UP = "SELECT COUNT(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND replay_lsn >= sent_lsn"
 
 
 @contextlib.contextmanager
-def own_cluster() -> Iterator[Cluster]:
-    """A server that nobody else uses."""
+def start_cluster() -> Iterator[Cluster]:
+    """Start a server for one test."""
     with cluster(settings=_SETTINGS) as own:
         yield own
 
 
 def freeze(cluster: Cluster) -> None:
-    """It keeps its connections, the operating system accepts new ones, and nobody is answered."""
+    """Suspend all processes of the server: connections stay open, new ones are accepted, and nothing is answered."""
     for process in _processes(cluster):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.suspend()
 
 
 def thaw(cluster: Cluster) -> None:
-    """It goes on."""
+    """Resume a frozen server."""
     for process in reversed(_processes(cluster)):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.resume()
 
 
 def crash(cluster: Cluster) -> None:
-    """The postmaster is killed, and with it go all its processes; `start` recovers what was committed.
+    """Kill the postmaster, and with it all its processes. `start` recovers what was committed.
 
-    It refuses to while one of them still has the memory that they share.
+    `start` fails while one of the processes still has their shared memory, so wait for all of them.
     """
-    _processes(cluster)[0].suspend()  # it makes no more of them
+    _processes(cluster)[0].suspend()  # so that it starts no more processes
     processes = _processes(cluster)
     processes[0].kill()
     wait_until(lambda: all(map(_has_ended, processes)), "the server to end")
@@ -67,12 +67,12 @@ class Standby(Kept):
             raise
 
     def url(self, url: str) -> str:
-        """The same database on this host."""
+        """Return the URL of the same database on this host."""
         parts = urlsplit(url)
         return urlunsplit(parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"))
 
-    def both(self, url: str) -> str:
-        """The same database on whichever of the two takes writes; the primary is named last."""
+    def url_of_both(self, url: str) -> str:
+        """Return the URL of the same database on both hosts; the primary is named last."""
         parts = urlsplit(url)
         account, _, host = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{account}@127.0.0.1:{self.port},{host}"))
@@ -103,7 +103,7 @@ class Standby(Kept):
 
 @contextlib.contextmanager
 def standby(primary: Cluster) -> Iterator[Standby]:
-    """A standby of this cluster."""
+    """Start a standby of this cluster."""
     own = Standby(primary)
     try:
         yield own
@@ -113,14 +113,14 @@ def standby(primary: Cluster) -> Iterator[Standby]:
 
 
 def _processes(cluster: Cluster) -> list[psutil.Process]:
-    """The postmaster, then its processes."""
+    """Return the postmaster and its child processes."""
     pid = int((cluster.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
     postmaster = psutil.Process(pid)
     return [postmaster, *postmaster.children(recursive=True)]
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Whether it runs no more, even where nobody has asked after its end yet."""
+    """Return whether the process has ended, even as a zombie."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""A backup of a SQLite file: complete under its name or not there, and no hindrance to who writes meanwhile."""
+"""A backup of a SQLite file: complete under its name or absent, and without delaying writers."""
 
 import asyncio
 import fcntl
@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[2]
 NEWEST = load_migrations()[-1].number
 NOBODY = 65_534
 
-# Stops itself when the copy is whole but has no name yet, and waits there to be killed.
-INTERRUPTED = """
+# Stops when the copy is complete but has no name yet, and waits to be killed.
+INTERRUPTED_PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from stoplist.db import backup
@@ -39,7 +39,7 @@ backup.back_up(Path(sys.argv[1]), Path(sys.argv[2]))
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A database with an organization in it, whose last change may still be in the log beside it."""
+    """Return a database with an organization, whose last change may still be in the log beside the file."""
     path = tmp_path / "data" / "stoplist.db"
     path.parent.mkdir()
 
@@ -53,7 +53,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """Where the backup is to lie: a folder with nothing in it."""
+    """Return the path for the backup, in an empty folder."""
     (tmp_path / "backups").mkdir()
     return tmp_path / "backups" / "monday.db"
 
@@ -74,8 +74,8 @@ def add(connection: sqlite3.Connection, slug: str) -> None:
     connection.execute("INSERT INTO organizations (slug, name, created_ms) VALUES (?, '', 0)", (slug,))
 
 
-def test_a_backup_is_a_database_for_its_owner_alone(source: Path, target: Path) -> None:
-    """Whatever the umask says; nothing else lies in the folder."""
+def test_a_backup_is_a_private_database(source: Path, target: Path) -> None:
+    """Whatever the umask. Nothing else is in the folder."""
     before = os.umask(0)
     try:
         done = back_up(source, target)
@@ -88,8 +88,8 @@ def test_a_backup_is_a_database_for_its_owner_alone(source: Path, target: Path) 
     assert slugs(target) == ["acme"]
 
 
-def test_what_only_the_log_holds_is_in_it(source: Path, target: Path) -> None:
-    """A server checkpoints now and then: until then the newest changes are not in the file itself."""
+def test_changes_in_the_log_are_in_the_backup(source: Path, target: Path) -> None:
+    """A server checkpoints only now and then, so the newest changes may not be in the file itself."""
     with writer(source) as connection:
         add(connection, "beta")
         assert b"beta" not in source.read_bytes()
@@ -98,7 +98,7 @@ def test_what_only_the_log_holds_is_in_it(source: Path, target: Path) -> None:
 
 
 def test_a_writer_in_the_middle_of_a_transaction_goes_on(source: Path, target: Path) -> None:
-    """The backup takes no lock that a writer has or waits for; what is not committed is not in it."""
+    """The backup takes no lock that a writer has or waits for; uncommitted changes are not in it."""
     with writer(source) as connection:
         connection.execute("BEGIN IMMEDIATE")
         add(connection, "beta")
@@ -109,8 +109,8 @@ def test_a_writer_in_the_middle_of_a_transaction_goes_on(source: Path, target: P
     assert slugs(source) == ["acme", "beta", "gamma"]
 
 
-def test_the_source_stays_as_it_is(source: Path, target: Path) -> None:
-    """Nothing of it is written, and nothing checkpointed when no server runs: a backup is no way to change data."""
+def test_the_source_is_not_changed(source: Path, target: Path) -> None:
+    """Not even by a checkpoint when no server runs."""
     with writer(source) as connection:
         add(connection, "beta")
         log = source.with_name("stoplist.db-wal")
@@ -118,7 +118,7 @@ def test_the_source_stays_as_it_is(source: Path, target: Path) -> None:
         back_up(source, target)
         assert log.read_bytes() == kept
         content = source.read_bytes()
-    log.write_bytes(kept)  # as a killed server leaves it
+    log.write_bytes(kept)  # as a killed server leaves the log
     source.write_bytes(content)
     back_up(source, target.with_name("tuesday.db"))
     assert source.read_bytes() == content
@@ -126,23 +126,25 @@ def test_the_source_stays_as_it_is(source: Path, target: Path) -> None:
     assert slugs(target.with_name("tuesday.db")) == ["acme", "beta"]
 
 
-def test_what_lies_there_is_never_overwritten(source: Path, target: Path) -> None:
-    """A file, an empty one, or a link that leads nowhere."""
+def test_an_existing_target_is_never_overwritten(source: Path, target: Path) -> None:
+    """A file, an empty file, or a dangling link."""
     back_up(source, target)
     kept = target.read_bytes()
     with pytest.raises(Refused, match="overwrites nothing"):
         back_up(source, target)
     assert target.read_bytes() == kept
     for name, make in (("empty", Path.touch), ("link", lambda it: it.symlink_to("nowhere"))):
-        taken = target.with_name(name)
-        make(taken)
+        existing = target.with_name(name)
+        make(existing)
         with pytest.raises(Refused, match="overwrites nothing"):
-            back_up(source, taken)
+            back_up(source, existing)
     assert not target.with_name("nowhere").exists()
 
 
-def test_what_comes_to_lie_there_meanwhile_stays(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two that begin together: the second finds the name taken, and takes its own copy away again."""
+def test_a_target_created_meanwhile_is_not_overwritten(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two backups that begin together, the second finds the name taken and removes its own copy."""
     checked = backup._check
 
     def slow(partial: Path) -> int:
@@ -157,20 +159,20 @@ def test_what_comes_to_lie_there_meanwhile_stays(source: Path, target: Path, mon
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])
-def test_the_log_of_an_earlier_database_of_that_name_is_noticed(source: Path, target: Path, suffix: str) -> None:
-    """SQLite would play it into the backup when that is opened."""
+def test_a_leftover_log_at_the_target_is_refused(source: Path, target: Path, suffix: str) -> None:
+    """SQLite would apply it to the backup on opening."""
     target.with_name(target.name + suffix).touch()
     with pytest.raises(Refused, match=f"monday.db{suffix} is left"):
         back_up(source, target)
 
 
-def test_an_interrupted_backup_leaves_a_partial_file_that_the_next_one_replaces(source: Path, target: Path) -> None:
-    """kill -9 at the worst moment: never half a file under the name; and no heap of remains in the folder."""
+def test_the_next_backup_removes_an_interrupted_one(source: Path, target: Path) -> None:
+    """kill -9 at the worst moment: never half a file under the name, and no leftovers in the folder."""
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, source, target], env=os.environ | {"PYTHONPATH": str(ROOT / "src")}
+        [sys.executable, "-c", INTERRUPTED_PROGRAM, source, target], env=os.environ | {"PYTHONPATH": str(ROOT / "src")}
     )
     os.waitpid(process.pid, os.WUNTRACED)
-    with pytest.raises(Refused, match="Another backup"):  # it holds its file, and might go on
+    with pytest.raises(Refused, match="Another backup"):  # it locks its file, and might continue
         back_up(source, target)
     process.kill()
     assert process.wait() == -signal.SIGKILL
@@ -181,8 +183,8 @@ def test_an_interrupted_backup_leaves_a_partial_file_that_the_next_one_replaces(
     assert sorted(os.listdir(target.parent)) == ["monday.db", "tuesday.db.partial-01234567"]
 
 
-def test_a_finished_backup_that_kept_its_partial_name_is_not_touched(source: Path, target: Path) -> None:
-    """Killed between its two names and then moved away: the next one must not empty what is a good backup."""
+def test_a_finished_backup_with_a_partial_name_is_not_emptied(source: Path, target: Path) -> None:
+    """It was killed between its two names and then moved away; the next one must not empty a good backup."""
     archived = target.with_name("archived.db")
     back_up(source, archived)
     os.link(archived, target.with_name("monday.db.partial-01234567"))
@@ -192,8 +194,8 @@ def test_a_finished_backup_that_kept_its_partial_name_is_not_touched(source: Pat
     assert sorted(os.listdir(target.parent)) == ["archived.db", "monday.db"]
 
 
-def test_a_name_with_signs_of_a_pattern_is_just_a_name(source: Path, target: Path) -> None:
-    """The remains of another backup are not its own."""
+def test_pattern_characters_in_a_name_are_literal(source: Path, target: Path) -> None:
+    """Leftovers of another backup are not its own."""
     others = target.with_name("day1.db.partial-01234567")
     others.touch()
     back_up(source, target.with_name("day[1].db"))
@@ -201,7 +203,7 @@ def test_a_name_with_signs_of_a_pattern_is_just_a_name(source: Path, target: Pat
 
 
 def test_a_damaged_database_makes_no_backup(source: Path, target: Path) -> None:
-    """Better none than one that nobody can restore; the earlier ones stay."""
+    """No backup is better than one that cannot be restored; earlier ones stay."""
     with closing(sqlite3.connect(source)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE").fetchall()
         connection.execute("PRAGMA writable_schema=ON")
@@ -217,7 +219,7 @@ def test_a_damaged_database_makes_no_backup(source: Path, target: Path) -> None:
     assert os.listdir(target.parent) == []
 
 
-def test_what_is_no_database_of_ours_makes_no_backup(source: Path, target: Path) -> None:
+def test_a_foreign_file_makes_no_backup(source: Path, target: Path) -> None:
     """Neither another product's file, nor one that is no database."""
     other = source.with_name("other.db")
     with closing(sqlite3.connect(other)) as connection:
@@ -230,14 +232,14 @@ def test_what_is_no_database_of_ours_makes_no_backup(source: Path, target: Path)
     assert os.listdir(target.parent) == []
 
 
-def test_a_folder_that_is_not_there_is_named(source: Path, target: Path) -> None:
-    """It is not made: it may be a disk that was not mounted."""
+def test_a_missing_folder_is_named(source: Path, target: Path) -> None:
+    """It is not created: it may be a disk that is not mounted."""
     with pytest.raises(Refused, match=r"There is no folder .*elsewhere"):
         back_up(source, target.parent / "elsewhere" / "monday.db")
 
 
 def test_a_full_disk_leaves_nothing(source: Path, target: Path) -> None:
-    """A limit on the size of files stands for the disk: SQLite's writes fail as they do there."""
+    """A limit on file sizes simulates the disk: SQLite's writes fail in the same way."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (source.stat().st_size // 2, limits[1]))
     try:
@@ -248,16 +250,16 @@ def test_a_full_disk_leaves_nothing(source: Path, target: Path) -> None:
     assert os.listdir(target.parent) == []
 
 
-def test_a_lock_that_a_backup_holds_ends_with_it(source: Path, target: Path) -> None:
-    """The file that has its name is free for whoever copies it away."""
+def test_a_backup_releases_its_lock(source: Path, target: Path) -> None:
+    """Another program may then move the file."""
     back_up(source, target)
     with target.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
-def without_rights() -> Iterator[None]:
-    """Root may write everywhere: nobody may not."""
+def as_nobody() -> Iterator[None]:
+    """Run the context as the user nobody, because root may write everywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -268,14 +270,14 @@ def without_rights() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_a_file_in_a_folder_that_may_not_be_written_to_can_be_read(source: Path) -> None:
-    """Without the log of a server that runs: for `doctor`, not for a copy."""
+def test_a_file_in_a_read_only_folder_can_be_read(source: Path) -> None:
+    """Without the log of a running server: for `doctor`, not for a copy."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder = Path(name)
         file = folder / "stoplist.db"
         file.write_bytes(source.read_bytes())
         folder.chmod(0o555)
-        with without_rights():
+        with as_nobody():
             with pytest.raises(sqlite3.OperationalError), read_only(file):
                 pass
             with read_only(file, allow_unshared=True) as connection:

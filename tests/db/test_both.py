@@ -1,4 +1,4 @@
-"""What the seam promises is the same on both databases."""
+"""The behaviour of the driver interface is the same on both databases."""
 
 import asyncio
 from typing import Any
@@ -14,22 +14,22 @@ CHANGE = sql("UPDATE things SET content = :content WHERE number >= :number")
 FIND = sql("SELECT number, content FROM things WHERE number = :number")
 ALL = sql("SELECT number, content FROM things ORDER BY number")
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "pooled"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database; the test runs on PostgreSQL through a pooler too."""
+    """Return an empty database; on PostgreSQL the test also runs through a pooler."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
 
-async def things(database: Database) -> dict[int, str]:
+async def create_table(database: Database) -> dict[int, str]:
     return {row["number"]: row["content"] for row in await database.all(ALL)}
 
 
 @on_each_database
-async def test_a_row_is_read_by_the_names_of_its_columns(database: Database) -> None:
+async def test_a_row_is_read_by_column_names(database: Database) -> None:
     """`one` is the first row, or None."""
     await execute(database, MAKE)
     await database.write_one(ADD, number=1, content="one")
@@ -41,8 +41,8 @@ async def test_a_row_is_read_by_the_names_of_its_columns(database: Database) -> 
 
 
 @on_each_database
-async def test_all_rows_come_in_order_however_many(database: Database) -> None:
-    """Slices of a long read are put together without loss."""
+async def test_all_rows_come_in_order(database: Database) -> None:
+    """Slices of a long read are joined without loss."""
     await execute(database, MAKE)
     add = sql("INSERT INTO things (number, content) VALUES (:number, '')")
 
@@ -60,18 +60,18 @@ async def test_all_rows_come_in_order_however_many(database: Database) -> None:
 
 @on_each_database
 async def test_a_write_of_one_statement_returns_its_row(database: Database) -> None:
-    """RETURNING tells what happened; None, that nothing did."""
+    """RETURNING gives the row; None means that nothing was changed."""
     await execute(database, MAKE)
     row = await database.write_one(ADD, number=7, content="")
     assert row is not None
     assert row["number"] == 7
     assert await database.write_one(CHANGE, number=100, content="x") is None
-    assert await things(database) == {7: ""}
+    assert await create_table(database) == {7: ""}
 
 
 @on_each_database
-async def test_the_statements_of_a_unit_see_one_another(database: Database) -> None:
-    """`one`, `all` and `run` in one transaction; `run` counts the rows it touched; the unit's answer comes back."""
+async def test_statements_of_a_unit_see_one_another(database: Database) -> None:
+    """`one`, `all` and `run` in one transaction; `run` returns the row count; the unit's result is returned."""
     await execute(database, MAKE)
 
     async def unit(transaction: Transaction) -> list[Any]:
@@ -86,12 +86,12 @@ async def test_the_statements_of_a_unit_see_one_another(database: Database) -> N
         return await transaction.one(FIND, number=9)
 
     assert await database.write(unit) == [[1, 1, 1], 2, 0, "new", 3, None]
-    assert await things(database) == {1: "new", 2: "changed", 3: "changed"}
+    assert await create_table(database) == {1: "new", 2: "changed", 3: "changed"}
 
 
 @on_each_database
 async def test_an_exception_undoes_the_whole_unit(database: Database) -> None:
-    """Whatever it wrote before; and it reaches whoever asked as it is."""
+    """It reaches the caller unchanged."""
     await execute(database, MAKE)
     await database.write_one(ADD, number=1, content="before")
 
@@ -102,12 +102,12 @@ async def test_an_exception_undoes_the_whole_unit(database: Database) -> None:
 
     with pytest.raises(LookupError, match="as it is"):
         await database.write(fails)
-    assert await things(database) == {1: "before"}
+    assert await create_table(database) == {1: "before"}
 
 
 @on_each_database
-async def test_a_refusal_that_is_returned_keeps_its_mark(database: Database) -> None:
-    """A reuse alarm that was raised as an exception would undo itself."""
+async def test_a_returned_refusal_keeps_its_changes(database: Database) -> None:
+    """A reuse alarm raised as an exception would undo itself."""
     await execute(database, MAKE)
 
     async def refuses(transaction: Transaction) -> LookupError:
@@ -115,22 +115,22 @@ async def test_a_refusal_that_is_returned_keeps_its_mark(database: Database) -> 
         return LookupError("refused")
 
     assert isinstance(await database.write(refuses), LookupError)
-    assert await things(database) == {1: "the mark"}
+    assert await create_table(database) == {1: "the mark"}
 
 
 @on_each_database
-async def test_units_at_once_lose_no_change(database: Database) -> None:
+async def test_concurrent_units_lose_no_change(database: Database) -> None:
     """Fifty units add to one row, each by a statement that reads and writes."""
     await execute(database, MAKE)
     await database.write_one(ADD, number=1, content="0")
     more = sql("UPDATE things SET content = CAST(CAST(content AS bigint) + 1 AS text) WHERE number = 1")
     await asyncio.gather(*(database.write(lambda transaction: transaction.run(more)) for _ in range(50)))
-    assert await things(database) == {1: "50"}
+    assert await create_table(database) == {1: "50"}
 
 
 @on_each_database
-async def test_the_driver_counts_what_it_writes(database: Database) -> None:
-    """The metrics show units, commits and waits; afterwards nobody waits, also of those that failed."""
+async def test_the_driver_counts_its_writes(database: Database) -> None:
+    """The metrics show units, commits and waits. Afterwards nothing waits, including failed units."""
     await execute(database, MAKE)
     before, commits_before = database.counts.writes, database.counts.commits
     answers = await asyncio.gather(
@@ -138,7 +138,7 @@ async def test_the_driver_counts_what_it_writes(database: Database) -> None:
     )
     assert sum(isinstance(answer, Exception) for answer in answers) == 1
     assert database.counts.writes == before + 3
-    # SQLite commits what waits together; what failed was committed nowhere.
+    # SQLite commits waiting units together; failed units are in no commit.
     assert database.counts.commits == commits_before + (1 if database.kind == "sqlite" else 2)
     assert database.counts.write_wait_ns > 0
     assert database.counts.waiting == 0
@@ -159,13 +159,13 @@ async def test_a_statement_that_returns_rows_counts_them_all(database: Database)
 
 
 @on_each_database
-async def test_only_a_database_elsewhere_has_a_time_of_its_own(database: Database) -> None:
-    """SQLite lives on this machine, so its clock is followed already."""
+async def test_only_postgresql_has_its_own_clock(database: Database) -> None:
+    """SQLite uses this machine's clock."""
     assert (await database.clock_ms() is None) == (database.kind == "sqlite")
 
 
-def test_a_database_is_given_with_its_schema(database_url: str) -> None:
-    """The decorator of these tests opens what its name says: each kind is tried."""
+def test_on_each_database_gives_a_migrated_database(database_url: str) -> None:
+    """The decorator opens the database its name says; each kind is tried."""
     kinds: list[str] = []
 
     @on_each_database

@@ -1,4 +1,4 @@
-"""Lines on PostgreSQL: the units of one feed wait for one another in the process, not in the database."""
+"""Feed queues on PostgreSQL: the units of one feed wait for one another in the process, not in the database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,27 +10,38 @@ import pytest
 from stoplist.db import Database, Transaction, postgresql
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, on_postgresql, opened, pooled, sql
-from tests.db.waiting import ADD, ALL, CHANGE, HEAVY, MAKE, QUEUE_KEY, Other, another_process, numbers, queued
+from tests.db.unit_fixture import (
+    ADD,
+    ALL,
+    CHANGE,
+    HEAVY,
+    MAKE,
+    QUEUE_KEY,
+    OtherProcess,
+    another_process,
+    let_units_queue,
+    numbers,
+)
 
 TRANSACTION = sql("SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) AS id, pg_backend_pid() AS pid")
 FAIL = "DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '{}'; END $$"
 MANY = 51
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 Work = Callable[[Transaction], Awaitable[Any]]
 
 
 @pytest.fixture(params=["direct", "pooled"])
 def postgresql_url(postgresql_url: str, request: pytest.FixtureRequest) -> str:
-    """An empty database; every test runs without a pooler and through one."""
+    """Return an empty database; every test runs without and through a pooler."""
     if request.param == "direct":
         return postgresql_url
     return pooled(request.getfixturevalue("pgbouncer"), postgresql_url)
 
 
-def asked(database: Database, unit: Work, *, queue_key: int = QUEUE_KEY, rows: int = 1) -> "asyncio.Task[Any]":
-    """A unit is asked for."""
+def start_write(database: Database, unit: Work, *, queue_key: int = QUEUE_KEY, rows: int = 1) -> "asyncio.Task[Any]":
+    """Start a write in a task."""
 
     async def ask() -> Any:
         return await database.write(unit, queue_key=queue_key, rows=rows)
@@ -38,8 +49,8 @@ def asked(database: Database, unit: Work, *, queue_key: int = QUEUE_KEY, rows: i
     return asyncio.create_task(ask())
 
 
-def adds(number: int) -> Work:
-    """Adds a number; returns the transaction that it was added in."""
+def add_unit(number: int) -> Work:
+    """Return a unit that adds a number and returns the id of its transaction."""
 
     async def work(transaction: Transaction) -> int:
         await transaction.run(ADD, number=number)
@@ -50,8 +61,8 @@ def adds(number: int) -> Work:
     return work
 
 
-def changes(number: int) -> Work:
-    """Changes a row that stands for a feed, and so waits for whoever has it locked."""
+def update_unit(number: int) -> Work:
+    """Return a unit that updates a row standing for a feed, and so waits for its lock."""
 
     async def work(transaction: Transaction) -> int:
         return await transaction.run(CHANGE, number=number, content="ours")
@@ -59,24 +70,24 @@ def changes(number: int) -> Work:
     return work
 
 
-async def feeds(database: Database, *rows: int) -> None:
-    """A table with these rows."""
+async def create_feeds(database: Database, *rows: int) -> None:
+    """Create a table with these rows."""
     await execute(database, MAKE)
     for number in rows:
         await database.write_one(ADD, number=number)
 
 
-def with_feeds(pool_size: int, *rows: int) -> Callable[[Callable[[Database, Other], Awaitable[None]]], Any]:
-    """A test with so many connections, on a table with these rows, and another process beside it."""
+def with_feeds(pool_size: int, *rows: int) -> Callable[[Callable[[Database, OtherProcess], Awaitable[None]]], Any]:
+    """Run a test with this pool size, on a table with rows, and with another process beside it."""
 
-    def decorate(test: Callable[[Database, Other], Awaitable[None]]) -> Any:
+    def decorate(test: Callable[[Database, OtherProcess], Awaitable[None]]) -> Any:
         def body(postgresql_url: str) -> None:
             async def with_database() -> None:
                 async with (
                     another_process(postgresql_url) as other,
                     opened(postgresql_url, pool_size=pool_size) as database,
                 ):
-                    await feeds(database, *rows)
+                    await create_feeds(database, *rows)
                     await test(database, other)
 
             asyncio.run(with_database())
@@ -91,14 +102,14 @@ def with_feeds(pool_size: int, *rows: int) -> Callable[[Callable[[Database, Othe
 
 
 @on_postgresql
-async def test_small_units_that_wait_join_one_transaction_and_those_that_fail_fail_alone(database: Database) -> None:
-    """Of 51 units that wait together eight fail; the others are stored, in one commit, each with its own answer."""
-    await feeds(database)
+async def test_waiting_small_units_share_a_transaction(database: Database) -> None:
+    """Of 51 waiting units eight fail; the others are stored in one commit, each with its own result."""
+    await create_feeds(database)
     fails = {3: "raise", 9: "constraint", 10: "raise", 17: "raise", 30: "constraint", 31: "raise", 44: "raise", 50: "x"}
 
     def unit(number: int) -> Work:
         async def work(transaction: Transaction) -> tuple[int, int]:
-            transaction_id = await adds(number)(transaction)
+            transaction_id = await add_unit(number)(transaction)
             if fails.get(number) == "raise":
                 raise LookupError(number)
             if fails.get(number) == "constraint":
@@ -109,7 +120,7 @@ async def test_small_units_that_wait_join_one_transaction_and_those_that_fail_fa
 
         return work
 
-    answers = await asyncio.gather(*(asked(database, unit(n)) for n in range(MANY)), return_exceptions=True)
+    answers = await asyncio.gather(*(start_write(database, unit(n)) for n in range(MANY)), return_exceptions=True)
     good = [number for number in range(MANY) if number not in fails]
     assert [answer[0] for answer in answers if isinstance(answer, tuple)] == good
     assert len({answer[1] for answer in answers if isinstance(answer, tuple)}) == 1
@@ -119,18 +130,18 @@ async def test_small_units_that_wait_join_one_transaction_and_those_that_fail_fa
 
 
 @on_postgresql
-async def test_a_heavy_unit_shares_its_transaction_with_nobody(database: Database) -> None:
-    """Nor do units of different lines share one."""
-    await feeds(database)
-    heavy = [asked(database, adds(number), rows=HEAVY) for number in (1, 2)]
-    others = [asked(database, adds(3)), asked(database, adds(4), queue_key=QUEUE_KEY + 1)]
+async def test_a_heavy_unit_has_its_own_transaction(database: Database) -> None:
+    """Units of different queues do not share one either."""
+    await create_feeds(database)
+    heavy = [start_write(database, add_unit(number), rows=HEAVY) for number in (1, 2)]
+    others = [start_write(database, add_unit(3)), start_write(database, add_unit(4), queue_key=QUEUE_KEY + 1)]
     assert len(set(await asyncio.gather(*heavy, *others))) == 4
 
 
 @on_postgresql
-async def test_a_unit_that_fails_alone_undoes_itself(database: Database) -> None:
-    """There is no savepoint around a unit that waits with no other; the next one is stored."""
-    await feeds(database)
+async def test_a_unit_that_fails_alone_is_rolled_back(database: Database) -> None:
+    """A unit without others has no savepoint; the next one is stored."""
+    await create_feeds(database)
 
     async def fails(transaction: Transaction) -> None:
         await transaction.run(ADD, number=1)
@@ -138,15 +149,15 @@ async def test_a_unit_that_fails_alone_undoes_itself(database: Database) -> None
 
     for _ in range(3):
         with pytest.raises(LookupError, match="as it is"):
-            await asked(database, fails)
-    await asked(database, adds(2))
+            await start_write(database, fails)
+    await start_write(database, add_unit(2))
     assert await numbers(database) == [2]
 
 
 @pytest.mark.parametrize("state", ["deadlock_detected", "serialization_failure"])
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_group_that_met_a_deadlock_is_run_again(postgresql_url: str, state: str, count: int) -> None:
-    """All of it, for all of it was undone; each unit is stored once and its answer is that of the last run."""
+def test_a_group_is_run_again_after_a_deadlock(postgresql_url: str, state: str, count: int) -> None:
+    """All its units, because all were undone; each is stored once, with the result of the last run."""
     runs: list[int] = []
 
     def unit(number: int) -> Work:
@@ -161,8 +172,8 @@ def test_a_group_that_met_a_deadlock_is_run_again(postgresql_url: str, state: st
 
     @on_postgresql
     async def body(database: Database) -> None:
-        await feeds(database)
-        answers = await asyncio.gather(*(asked(database, unit(number)) for number in range(1, count + 1)))
+        await create_feeds(database)
+        answers = await asyncio.gather(*(start_write(database, unit(number)) for number in range(1, count + 1)))
         assert answers == [3] * count
         assert runs == list(range(1, count + 1)) * 3
         assert await numbers(database) == list(range(1, count + 1))
@@ -171,149 +182,151 @@ def test_a_group_that_met_a_deadlock_is_run_again(postgresql_url: str, state: st
 
 
 @on_postgresql
-async def test_a_group_that_meets_a_deadlock_again_and_again_is_refused(database: Database) -> None:
-    """The tries have an end; nobody of the group is left without an answer, and nothing is stored."""
-    await feeds(database)
+async def test_a_group_with_repeated_deadlocks_is_refused(database: Database) -> None:
+    """The attempts are limited; every caller gets an answer, and nothing is stored."""
+    await create_feeds(database)
 
     async def deadlocks(transaction: Transaction) -> None:
         await transaction.one(sql(FAIL.format("deadlock_detected")))
 
     answers = await asyncio.gather(
-        asked(database, adds(1)), asked(database, deadlocks), asked(database, adds(2)), return_exceptions=True
+        start_write(database, add_unit(1)),
+        start_write(database, deadlocks),
+        start_write(database, add_unit(2)),
+        return_exceptions=True,
     )
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
-    await asked(database, adds(3))
+    await start_write(database, add_unit(3))
     assert await numbers(database) == [3]
 
 
 @on_postgresql
-async def test_a_connection_that_is_cut_in_a_group_is_the_store_s_trouble(database: Database) -> None:
-    """It may have been the commit that was cut: nobody is told that anything is stored, nor that it is not."""
-    await feeds(database)
+async def test_a_connection_cut_in_a_group_is_a_store_failure(database: Database) -> None:
+    """The commit itself may have been cut: no caller is told that anything is stored, or that it is not."""
+    await create_feeds(database)
 
     async def cut(transaction: Transaction) -> None:
         await transaction.one(sql("SELECT pg_terminate_backend(pg_backend_pid())"))
 
     answers = await asyncio.gather(
-        asked(database, adds(1)), asked(database, cut), asked(database, adds(2)), return_exceptions=True
+        start_write(database, add_unit(1)),
+        start_write(database, cut),
+        start_write(database, add_unit(2)),
+        return_exceptions=True,
     )
     assert [getattr(answer, "is_uncertain", None) for answer in answers] == [True] * 3
-    await asked(database, adds(3))
+    await start_write(database, add_unit(3))
     assert await numbers(database) == [3]
 
 
-# Another process holds the feed
+# Another process locks the feed
 
 
 @with_feeds(4, 1)
-async def test_one_connection_at_most_waits_for_a_feed(database: Database, other: Other) -> None:
-    """However many units there are: the others wait in the process, where they take nothing from anybody."""
+async def test_at_most_one_connection_waits_for_a_feed(database: Database, other: OtherProcess) -> None:
+    """The other units wait in the process, where they take no resources from others."""
     await other.lock(1)
-    began: list[int] = []
+    started: list[int] = []
 
     def unit(number: int) -> Work:
         async def work(transaction: Transaction) -> None:
-            began.append(number)
-            await changes(1)(transaction)
+            started.append(number)
+            await update_unit(1)(transaction)
 
         return work
 
-    small = [asked(database, unit(number)) for number in range(20)]
-    heavy = [asked(database, unit(number), rows=HEAVY) for number in range(20, 24)]
-    await other.until_waiting(1)
+    small = [start_write(database, unit(number)) for number in range(20)]
+    heavy = [start_write(database, unit(number), rows=HEAVY) for number in range(20, 24)]
+    await other.wait_for_blocked(1)
     for _ in range(20):
         await numbers(database)
-    assert await other.waiting() == 1
-    assert began == [0]
-    await other.let_go()
+    assert await other.count_blocked() == 1
+    assert started == [0]
+    await other.release()
     await asyncio.gather(*small, *heavy)
-    assert began == list(range(24))
+    assert started == list(range(24))
 
 
-def test_a_feed_that_another_process_holds_too_long_refuses_the_group(
-    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`lock_timeout`: all who wait together are told to try again, nothing of them is stored, and the next succeed."""
+def test_a_lock_timeout_refuses_the_group(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All units that wait together are refused, nothing is stored, and the next ones succeed."""
 
     @with_feeds(4, 1)
-    async def body(database: Database, other: Other) -> None:
+    async def body(database: Database, other: OtherProcess) -> None:
         await other.lock(1)
         with monkeypatch.context() as patch:
             patch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.05)
             answers = await asyncio.gather(
-                asked(database, adds(10)),
-                asked(database, changes(1)),
-                asked(database, adds(11)),
-                asked(database, changes(1), rows=HEAVY),
+                start_write(database, add_unit(10)),
+                start_write(database, update_unit(1)),
+                start_write(database, add_unit(11)),
+                start_write(database, update_unit(1), rows=HEAVY),
                 return_exceptions=True,
             )
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 4
         assert all("55P03" in str(answer) for answer in answers)
-        await other.let_go()
-        await asyncio.gather(asked(database, changes(1)), asked(database, changes(1), rows=HEAVY))
+        await other.release()
+        await asyncio.gather(start_write(database, update_unit(1)), start_write(database, update_unit(1), rows=HEAVY))
         assert await numbers(database) == [1]
 
     body(postgresql_url)
 
 
 @with_feeds(6, *range(1, 9))
-async def test_when_every_line_is_stuck_readers_and_tokens_are_served(database: Database, other: Other) -> None:
-    """Lines have connections of their own: what they take is never missing where a token is asked for."""
+async def test_reads_and_tokens_are_served_while_all_queues_are_stuck(database: Database, other: OtherProcess) -> None:
+    """Queues have their own connections, so token requests always find one."""
     await other.lock(*range(1, 9))
-    stuck = [asked(database, changes(number), queue_key=number) for number in range(1, 9)]
-    stuck += [asked(database, changes(number), queue_key=number, rows=HEAVY) for number in range(1, 9)]
-    await other.until_waiting(3)
+    stuck = [start_write(database, update_unit(number), queue_key=number) for number in range(1, 9)]
+    stuck += [start_write(database, update_unit(number), queue_key=number, rows=HEAVY) for number in range(1, 9)]
+    await other.wait_for_blocked(3)
     async with asyncio.timeout(60):
         await asyncio.gather(*(database.all(ALL) for _ in range(10)))
-        await asyncio.gather(*(database.write(adds(number)) for number in range(10, 20)))
+        await asyncio.gather(*(database.write(add_unit(number)) for number in range(10, 20)))
         await asyncio.gather(*(database.write_one(ADD, number=number) for number in range(20, 30)))
     assert not any(one.done() for one in stuck)
-    await other.let_go()
+    await other.release()
     assert await asyncio.gather(*stuck) == [1] * 16
 
 
 @with_feeds(8, *range(1, 9))
-async def test_heavy_units_that_are_stuck_leave_room_for_small_ones_of_other_feeds(
-    database: Database, other: Other
-) -> None:
-    """At most half the connections for lines are with heavy units."""
+async def test_stuck_heavy_units_leave_capacity_for_small_ones(database: Database, other: OtherProcess) -> None:
+    """At most half the connections for queues run heavy units."""
     await other.lock(*range(1, 9))
-    stuck = [asked(database, changes(number), queue_key=number, rows=HEAVY) for number in range(1, 9)]
-    await other.until_waiting(2)
+    stuck = [start_write(database, update_unit(number), queue_key=number, rows=HEAVY) for number in range(1, 9)]
+    await other.wait_for_blocked(2)
     async with asyncio.timeout(60):
-        await asyncio.gather(*(asked(database, adds(number), queue_key=number) for number in range(10, 30)))
-    assert await other.waiting() == 2
-    await other.let_go()
+        await asyncio.gather(*(start_write(database, add_unit(number), queue_key=number) for number in range(10, 30)))
+    assert await other.count_blocked() == 2
+    await other.release()
     assert await asyncio.gather(*stuck) == [1] * 8
 
 
 @with_feeds(4, 1)
-async def test_many_writers_on_one_feed_and_on_many_all_come_to_their_turn(database: Database, other: Other) -> None:
-    """32 small and 32 heavy ones each, over two connections; whoever reads meanwhile has the other two."""
-    one = [asked(database, adds(100 + n), rows=1 + HEAVY * (n % 2)) for n in range(64)]
-    each = [asked(database, adds(200 + n), queue_key=100 + n % 32, rows=1 + HEAVY * (n % 2)) for n in range(64)]
+async def test_many_writers_on_one_and_many_feeds_all_finish(database: Database, other: OtherProcess) -> None:
+    """32 small and 32 heavy ones each, over two connections; readers have the other two."""
+    one = [start_write(database, add_unit(100 + n), rows=1 + HEAVY * (n % 2)) for n in range(64)]
+    each = [
+        start_write(database, add_unit(200 + n), queue_key=100 + n % 32, rows=1 + HEAVY * (n % 2)) for n in range(64)
+    ]
     reads = [database.one_large(ALL) if n % 2 else database.all(ALL) for n in range(64)]
     await asyncio.gather(*one, *each, *reads)
     assert await numbers(database) == [1, *range(100, 164), *range(200, 264)]
 
 
 @with_feeds(4, 1)
-async def test_a_small_unit_goes_ahead_of_a_heavy_one_that_waits_for_a_connection(
-    database: Database, other: Other
-) -> None:
-    """A heavy unit that has not begun holds up nobody, also where it is other feeds that keep it waiting."""
+async def test_a_small_unit_overtakes_a_heavy_one_without_connection(database: Database, other: OtherProcess) -> None:
+    """A heavy unit that has not started delays nobody, even if other feeds keep it waiting."""
     await other.lock(1)
-    stuck = asked(database, changes(1), queue_key=1, rows=HEAVY)
-    await other.until_waiting(1)
-    waiting = asked(database, adds(20), queue_key=2, rows=HEAVY)
-    await queued()
+    stuck = start_write(database, update_unit(1), queue_key=1, rows=HEAVY)
+    await other.wait_for_blocked(1)
+    waiting = start_write(database, add_unit(20), queue_key=2, rows=HEAVY)
+    await let_units_queue()
     async with asyncio.timeout(60):
-        await asked(database, adds(10), queue_key=2)
-        await asked(database, adds(11), queue_key=2)
+        await start_write(database, add_unit(10), queue_key=2)
+        await start_write(database, add_unit(11), queue_key=2)
     assert not waiting.done()
     assert not stuck.done()
     assert await numbers(database) == [1, 10, 11]
-    await other.let_go()
+    await other.release()
     await asyncio.gather(stuck, waiting)
     assert await numbers(database) == [1, 10, 11, 20]
 
@@ -322,8 +335,8 @@ async def test_a_small_unit_goes_ahead_of_a_heavy_one_that_waits_for_a_connectio
 
 
 @with_feeds(1, 1)
-async def test_a_connection_that_cannot_be_rolled_back_is_not_handed_on(database: Database, other: Other) -> None:
-    """Whoever got it next would commit what was left in it."""
+async def test_a_connection_that_cannot_be_rolled_back_is_not_reused(database: Database, other: OtherProcess) -> None:
+    """Its next user would commit what was left in it."""
     await other.connection.execute("SELECT pg_advisory_lock(7)")
     pids: list[int] = []
 
@@ -334,7 +347,7 @@ async def test_a_connection_that_cannot_be_rolled_back_is_not_handed_on(database
         pids.append(row["pid"])
         left = asyncio.ensure_future(transaction.one(sql("SELECT pg_advisory_xact_lock(7)")))
         left.add_done_callback(lambda done: done.exception())
-        await other.until_waiting(1)
+        await other.wait_for_blocked(1)
         raise LookupError("while a statement is in progress, ROLLBACK is refused by the library")
 
     async def next_one(transaction: Transaction) -> None:
@@ -344,18 +357,20 @@ async def test_a_connection_that_cannot_be_rolled_back_is_not_handed_on(database
         await transaction.run(ADD, number=3)
 
     with pytest.raises(LookupError):
-        await asked(database, leaves_a_statement_behind)
+        await start_write(database, leaves_a_statement_behind)
     await other.connection.execute("SELECT pg_advisory_unlock(7)")
-    await asked(database, next_one)
+    await start_write(database, next_one)
     assert len(set(pids)) == 2
     assert await numbers(database) == [1, 3]
 
 
 @with_feeds(1, 1)
-async def test_a_line_that_is_empty_is_forgotten(database: Database, other: Other) -> None:
-    """There are as many feeds as organizations and channels: what was asked for once must not be kept for ever."""
+async def test_an_empty_queue_is_removed(database: Database, other: OtherProcess) -> None:
+    """There are as many feeds as organizations and channels, so queues must not accumulate."""
     assert isinstance(database, postgresql.Postgresql)
-    await asyncio.gather(*(asked(database, adds(100 + queue_key), queue_key=queue_key) for queue_key in range(20)))
-    await asked(database, adds(200), queue_key=1)
-    await queued()
+    await asyncio.gather(
+        *(start_write(database, add_unit(100 + queue_key), queue_key=queue_key) for queue_key in range(20))
+    )
+    await start_write(database, add_unit(200), queue_key=1)
+    await let_units_queue()
     assert len(database._queues) == 0

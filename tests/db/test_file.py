@@ -1,4 +1,4 @@
-"""The file of an embedded database: lost and found again, restored from a copy, and its lock."""
+"""The file of a SQLite database: removed and put back, restored from a copy, and its lock."""
 
 import asyncio
 import os
@@ -19,19 +19,19 @@ from tests.builders import execute, migrated, opened, sql, value
 
 COUNT = "SELECT COUNT(*) FROM organizations"
 ADD = "INSERT INTO organizations (slug, name, created_ms) VALUES (:slug, 'x', 0)"
-OWNER_ALONE = 0o600
+OWNER_ONLY = 0o600
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=["umask 000", "umask 022", "umask 077"])
 def any_umask(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a file is made with when nothing else is said: open to all, to readers, to nobody else."""
+    """Set umasks that allow access to everybody, to readers, or to the owner only."""
     before = os.umask(request.param)
     yield
     os.umask(before)
 
 
 async def assert_refuses(database: Database) -> None:
-    """Reads of both kinds, and writes."""
+    """Assert that reads of both kinds and writes are refused."""
     with pytest.raises(StoreUnavailable, match="restart the server"):
         await value(database, COUNT)
     with pytest.raises(StoreUnavailable, match="restart the server"):
@@ -41,10 +41,10 @@ async def assert_refuses(database: Database) -> None:
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_file_that_is_put_back_is_served_again(
+def test_a_file_put_back_is_served_again(
     sqlite_url: str, tmp_path: Path, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was only moved: nothing was lost meanwhile, and nothing was written to what lay in its place."""
+    """Nothing was lost meanwhile, and nothing was written to the file in its place."""
     monkeypatch.setattr("stoplist.db.sqlite.FILE_CHECK_S", 0.0)
     path, away = tmp_path / "stoplist.db", tmp_path / "away.db"
 
@@ -66,8 +66,8 @@ def test_a_file_that_is_put_back_is_served_again(
     asyncio.run(body())
 
 
-def test_a_copy_that_is_restored_is_written_as_every_other_file(sqlite_url: str, tmp_path: Path) -> None:
-    """The copies that SQLite makes have no write-ahead log, until they are opened."""
+def test_a_restored_copy_is_switched_to_wal(sqlite_url: str, tmp_path: Path) -> None:
+    """SQLite's copies have no write-ahead log until they are opened."""
     path, copy = tmp_path / "stoplist.db", tmp_path / "copy.db"
 
     async def body() -> None:
@@ -82,19 +82,19 @@ def test_a_copy_that_is_restored_is_written_as_every_other_file(sqlite_url: str,
 
 
 @pytest.mark.usefixtures("any_umask")
-def test_the_lock_of_a_server_is_its_owner_s_alone(sqlite_url: str, tmp_path: Path) -> None:
-    """Another user who could open it could hold it, and no server would start."""
+def test_the_lock_file_is_private(sqlite_url: str, tmp_path: Path) -> None:
+    """Another user who could open it could hold the lock, and no server would start."""
     for _ in range(2):
         with single_server_lock(sqlite_url):
-            assert stat.S_IMODE((tmp_path / "stoplist.db.lock").stat().st_mode) == OWNER_ALONE
+            assert stat.S_IMODE((tmp_path / "stoplist.db.lock").stat().st_mode) == OWNER_ONLY
 
 
-def test_a_new_file_that_somebody_else_makes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new file is switched to WAL by whoever is first, which SQLite refuses at once while another is about to."""
+def test_concurrent_creation_of_a_file_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first process switches a new file to WAL; SQLite refuses others at once meanwhile."""
     path = tmp_path / "stoplist.db"
     waits: list[float] = []
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("CREATE TABLE deployment (oldest_program TEXT)")  # so it is a file of ours
+        other.execute("CREATE TABLE deployment (oldest_program TEXT)")  # so that it is a Stoplist file
         other.execute("BEGIN IMMEDIATE")
 
         def wait(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""A heavy unit on SQLite: a transaction of its own, each statement one long call in a thread."""
+"""A heavy unit on SQLite: its own transaction, each statement one long call in a thread."""
 
 import asyncio
 import sqlite3
@@ -12,16 +12,16 @@ import pytest
 from stoplist.db import Database, Transaction, sqlite
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, on_sqlite, sql
-from tests.db.full_disk import no_room_for_the_log, of, two_pages_left
-from tests.db.waiting import ADD, HEAVY, MAKE, ONE, numbers, prepared, queued
+from tests.db.full_disk import driver_of, full_log, two_free_pages
+from tests.db.unit_fixture import ADD, HEAVY, MAKE, ONE, create_units, let_units_queue, numbers
 
 FILL = sql("INSERT INTO things (number, content) VALUES (:number, :content)")
 HOLD = sql("SELECT hold() AS went_on")
 PATIENCE_S = 60.0
 
 
-class Held:
-    """An SQL function that does not return until it is let go."""
+class BlockingFunction:
+    """An SQL function that does not return until `release`."""
 
     def __init__(self) -> None:
         self.is_reached, self._is_let_go = threading.Event(), threading.Event()
@@ -30,73 +30,71 @@ class Held:
         self.is_reached.set()
         return self._is_let_go.wait(PATIENCE_S)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._is_let_go.set()
 
     async def reached(self) -> None:
-        """A statement is in the middle of it, and yet the loop goes on."""
+        """Wait until a statement is inside the function. The event loop must be running for this."""
         assert await asyncio.to_thread(self.is_reached.wait, PATIENCE_S)
 
 
 @pytest.fixture
-def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    """`hold()` on every connection that is opened from now on."""
-    held, connect = Held(), sqlite.connect
+def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingFunction]:
+    """Register the function as `hold()` on every connection opened from now on."""
+    function, connect = BlockingFunction(), sqlite.connect
 
     def with_function(*values: Any, **named: Any) -> sqlite3.Connection:
         connection = connect(*values, **named)
-        connection.create_function("hold", 0, held)
+        connection.create_function("hold", 0, function)
         return connection
 
     monkeypatch.setattr(sqlite, "connect", with_function)
-    yield held
-    held.let_go()
+    yield function
+    function.release()
 
 
 def heavy(database: Database, number: int, content: object = "") -> "asyncio.Task[int]":
-    """A heavy unit of one statement is asked for."""
+    """Start the write of a heavy unit of one statement."""
 
     async def unit(transaction: Transaction) -> int:
         return await transaction.run(FILL, number=number, content=content)
 
-    async def ask() -> int:
+    async def write() -> int:
         return await database.write(unit, rows=HEAVY)
 
-    return asyncio.create_task(ask())
+    return asyncio.create_task(write())
 
 
 @pytest.mark.parametrize("way", ["one", "all", "run"])
-def test_the_loop_goes_on_while_a_statement_of_a_heavy_unit_is_in_progress(
-    hold: Held, sqlite_url: str, way: str
-) -> None:
-    """A batch takes a tenth of a second and more: every other request would wait as long."""
+def test_a_statement_of_a_heavy_unit_does_not_block_the_loop(hold: BlockingFunction, sqlite_url: str, way: str) -> None:
+    """A batch takes a tenth of a second and more; every other request would wait as long."""
 
     @on_sqlite
     async def body(database: Database) -> None:
-        await prepared(database)
+        await create_units(database)
         writing = asyncio.create_task(database.write(lambda transaction: getattr(transaction, way)(HOLD), rows=HEAVY))
         await hold.reached()
         assert await numbers(database) == []
         assert not writing.done()
-        hold.let_go()
+        hold.release()
         await writing
 
     body(sqlite_url=sqlite_url)
 
 
-def test_the_loop_goes_on_while_a_heavy_read_is_in_progress(hold: Held, sqlite_url: str) -> None:
-    """It has a connection and a thread of its own; writers and readers go on."""
+def test_a_heavy_read_does_not_block_the_loop(hold: BlockingFunction, sqlite_url: str) -> None:
+    """It has its own connection and thread; writers and readers go on."""
 
     @on_sqlite
     async def body(database: Database) -> None:
-        await prepared(database)
+        await create_units(database)
         reading = asyncio.create_task(database.one_large(HOLD))
         await hold.reached()
         await heavy(database, 1)
         assert await numbers(database) == [1]
         assert (await database.one_large(ONE))["count"] == 1  # type: ignore[index]
         assert not reading.done()
-        hold.let_go()
+        hold.release()
         row = await reading
         assert row is not None
         assert row["went_on"]
@@ -105,17 +103,17 @@ def test_the_loop_goes_on_while_a_heavy_read_is_in_progress(hold: Held, sqlite_u
 
 
 @on_sqlite
-async def test_a_heavy_unit_that_finds_no_room_is_refused_and_the_next_fits(database: Database) -> None:
-    """SQLite undoes it when the disk is full, in whichever statement; those that wait behind it pay nothing."""
+async def test_a_full_disk_refuses_one_heavy_unit(database: Database) -> None:
+    """SQLite rolls it back in whichever statement the disk is full; the units behind it are unaffected."""
     await execute(database, MAKE)
 
     async def big(transaction: Transaction) -> None:
         await transaction.run(ADD, number=1)
         await transaction.run(FILL, number=2, content="x" * 100_000)
 
-    with two_pages_left(database):
+    with two_free_pages(database):
         refused = asyncio.create_task(database.write(big, rows=HEAVY))
-        await queued()
+        await let_units_queue()
         answers = await asyncio.gather(refused, heavy(database, 3), return_exceptions=True)
     assert [type(answer) for answer in answers] == [StoreUnavailable, int]
     assert "SQLITE_FULL" in str(answers[0])
@@ -125,10 +123,10 @@ async def test_a_heavy_unit_that_finds_no_room_is_refused_and_the_next_fits(data
 
 
 @on_sqlite
-async def test_a_heavy_unit_whose_commit_finds_no_room_is_refused(database: Database) -> None:
+async def test_a_heavy_unit_whose_commit_fails_is_refused(database: Database) -> None:
     """The operating system refuses to let the log grow in the middle of COMMIT."""
     await execute(database, MAKE)
-    with no_room_for_the_log(database), pytest.raises(StoreUnavailable):
+    with full_log(database), pytest.raises(StoreUnavailable):
         await heavy(database, 1, "x" * 50_000)
     assert await numbers(database) == []
     await heavy(database, 2, "x" * 50_000)
@@ -136,8 +134,8 @@ async def test_a_heavy_unit_whose_commit_finds_no_room_is_refused(database: Data
 
 
 @on_sqlite
-async def test_a_heavy_unit_with_a_wrong_statement_is_a_defect_and_the_next_works(database: Database) -> None:
-    """It is not taken for the store's trouble, and its transaction does not stay open."""
+async def test_a_wrong_statement_in_a_heavy_unit_is_a_defect(database: Database) -> None:
+    """It is not reported as a store failure, and its transaction does not stay open."""
     await execute(database, MAKE)
 
     async def wrong(transaction: Transaction) -> None:
@@ -151,19 +149,19 @@ async def test_a_heavy_unit_with_a_wrong_statement_is_a_defect_and_the_next_work
 
 
 @on_sqlite
-async def test_while_another_process_writes_heavy_units_wait_their_time_and_are_refused(
+async def test_heavy_units_time_out_while_another_process_writes(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is left without an answer, readers are served meanwhile, and later units work."""
+    """Every caller gets an answer, readers are served meanwhile, and later units work."""
     await execute(database, MAKE)
-    with closing(sqlite3.connect(of(database)._path, isolation_level=None)) as other:
+    with closing(sqlite3.connect(driver_of(database)._path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with monkeypatch.context() as patch:
             patch.setattr(sqlite, "LOCK_WAIT_S", 0.01)
-            asked = [heavy(database, number) for number in (1, 2)]
-            await queued()
+            callers = [heavy(database, number) for number in (1, 2)]
+            await let_units_queue()
             assert await numbers(database) == []
-            answers = await asyncio.gather(*asked, return_exceptions=True)
+            answers = await asyncio.gather(*callers, return_exceptions=True)
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
         other.execute("ROLLBACK")
     await heavy(database, 3)

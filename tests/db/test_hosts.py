@@ -1,4 +1,4 @@
-"""Which of several hosts a connection goes to: the one that takes writes, before and after another is promoted."""
+"""Of several hosts, a connection goes to the one that takes writes, before and after a promotion."""
 
 import asyncio
 import contextlib
@@ -12,26 +12,26 @@ from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, opened, pooled, value
 from tests.db import hosts
-from tests.db.failing_databases import PATIENCE_S, POOL, adds, has_all_connections, healed
-from tests.db.relay import relayed
-from tests.db.waiting import ADD, MAKE, QUEUE_KEY, numbers
+from tests.db.failing_databases import PATIENCE_S, POOL, add_unit, assert_all_connections_usable, wait_until_recovered
+from tests.db.relay import relay_to
+from tests.db.unit_fixture import ADD, MAKE, QUEUE_KEY, numbers
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 def test_a_standby_is_never_read_from(primary: services.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone it is refused at the start; among several hosts the one that takes writes is found, before and after."""
+    """A standby alone is refused at startup; among several hosts the primary is found, before and after a promotion."""
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 4.0)
     url = primary.fresh_database()
 
     async def body(standby: hosts.Standby) -> None:
-        async with opened(standby.both(url), pool_size=POOL) as database:
+        async with opened(standby.url_of_both(url), pool_size=POOL) as database:
             await execute(database, MAKE)
-            await database.write(adds(1))
-            await has_all_connections(database)
-            # The primary's host is cut off: nothing answers there, neither to those connected nor to those who come.
+            await database.write(add_unit(1))
+            await assert_all_connections_usable(database)
+            # The primary's host is cut off: nothing answers, neither on open connections nor on new ones.
             hosts.freeze(primary)
             monkeypatch.setattr(host_selection, "CONNECT_TIMEOUT_S", 8.0)
             try:
@@ -40,13 +40,13 @@ def test_a_standby_is_never_read_from(primary: services.Cluster, monkeypatch: py
                 await promoting.close()
                 with pytest.raises(StoreUnavailable):
                     await numbers(database)
-                # That it does not answer is learnt once, not by everyone who has a connection to it.
+                # Only one unit has to notice this, not each that has a connection.
                 assert await numbers(database) == [1]
-                await database.write(adds(2), queue_key=QUEUE_KEY)
-                await has_all_connections(database)
+                await database.write(add_unit(2), queue_key=QUEUE_KEY)
+                await assert_all_connections_usable(database)
             finally:
                 hosts.thaw(primary)
-            # It is back, and takes itself for the primary: whoever is at the new one stays there.
+            # It is back and believes it is the primary, but connections stay with the new one.
             assert await numbers(database) == [1, 2]
 
     with hosts.standby(primary) as standby:
@@ -56,35 +56,35 @@ def test_a_standby_is_never_read_from(primary: services.Cluster, monkeypatch: py
 
 
 def test_a_pooler_that_leads_to_a_standby_is_noticed(primary: services.Cluster) -> None:
-    """Connections to the pooler outlive the change: the clock, asked every 30 s, tells, and so does a write."""
+    """Connections to the pooler survive the change, so the clock (queried every 30 s) and any write reveal it."""
     url = primary.fresh_database()
 
     async def body(standby: hosts.Standby) -> None:
-        async with relayed(url) as (relay, by_relay):
+        async with relay_to(url) as (relay, by_relay):
             with poolers.pgbouncer(by_relay) as pooler:
                 through = pooled(pooler, url)
                 async with opened(through, pool_size=POOL) as database:
                     await execute(database, MAKE)
                     for asks in (database.clock_ms, lambda: database.write_one(ADD, number=1)):
-                        relay.leads_to(standby.url(url))
+                        relay.redirect(standby.url(url))
                         relay.cut_all()
-                        await leads_to_a_standby(through)
+                        await reaches_standby(through)
                         assert await value(database, "SELECT pg_is_in_recovery()")
                         with pytest.raises(StoreUnavailable):
                             await asks()
                         with pytest.raises(StoreUnavailable):
                             await numbers(database)
-                        relay.leads_to(url)
+                        relay.redirect(url)
                         relay.cut_all()
-                        await healed(database)
+                        await wait_until_recovered(database)
                     assert await numbers(database) == []
 
     with hosts.standby(primary) as standby:
         asyncio.run(body(standby))
 
 
-async def leads_to_a_standby(url: str) -> None:
-    """The pooler has noticed that its connections were cut, and has new ones."""
+async def reaches_standby(url: str) -> None:
+    """Return whether the pooler has replaced its cut connections and reaches a standby."""
     is_standby = False
     async with asyncio.timeout(PATIENCE_S):
         while not is_standby:
@@ -96,28 +96,28 @@ async def leads_to_a_standby(url: str) -> None:
                     await client.close()
 
 
-def test_connections_that_may_only_read_are_replaced(postgresql: services.Server, postgresql_url: str) -> None:
-    """All of them, at the first write that fails so: they would stay as they are for as long as they are used."""
+def test_read_only_connections_are_replaced(postgresql: services.Server, postgresql_url: str) -> None:
+    """All of them, at the first write that fails so; they would otherwise stay read-only."""
     name = urlsplit(postgresql_url).path[1:]
 
     async def body() -> None:
         postgresql.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
         async with opened(postgresql_url, pool_size=POOL) as database:
-            await has_all_connections(database)
+            await assert_all_connections_usable(database)
             postgresql.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
             with pytest.raises(StoreUnavailable, match="25006"):
                 await execute(database, MAKE)
             await execute(database, MAKE)
             await asyncio.gather(*(database.write_one(ADD, number=number) for number in range(POOL)))
             await asyncio.gather(
-                *(database.write(adds(10 + queue_key), queue_key=queue_key) for queue_key in range(POOL))
+                *(database.write(add_unit(10 + queue_key), queue_key=queue_key) for queue_key in range(POOL))
             )
 
     asyncio.run(body())
 
 
-def test_no_host_is_passed_over(postgresql_url: str) -> None:
-    """One that is not there is tried first, and the next one found; with none at all, the start says why."""
+def test_every_host_is_tried(postgresql_url: str) -> None:
+    """A missing host is tried first, and the next one is found. With none at all, the startup error says why."""
     parts = urlsplit(postgresql_url)
     account, _, host = parts.netloc.rpartition("@")
 

@@ -1,4 +1,4 @@
-"""Which database an address means, the folder that it lies in, and the one server that may serve it."""
+"""Opening a database: the meaning of a URL, the folder of the file, and the lock for a single server."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from stoplist.errors import SettingsError
 
 ROOT = Path(__file__).parents[2]
 
-# Holds the lock of an address until it is ended.
+# Holds the lock of a URL until the process ends.
 HOLDER = """
 import sys
 from stoplist.db.opening import single_server_lock
@@ -34,13 +34,13 @@ with single_server_lock(sys.argv[1]):
         ("postgresql://someone@db.example/stoplist", None),
     ],
 )
-def test_an_address_names_a_file_or_a_server(url: str, path: Path | None) -> None:
-    """Section D1, row Settings: three slashes and a path, as it is."""
+def test_a_url_names_a_file_or_a_server(url: str, path: Path | None) -> None:
+    """Section D1, row Settings: three slashes and a path, unchanged."""
     assert sqlite_path(url) == path
 
 
-def test_each_address_opens_its_kind(database_url: str) -> None:
-    """Both are one `Database` to whoever uses it."""
+def test_each_url_opens_its_kind(database_url: str) -> None:
+    """Both implement `Database`."""
 
     async def body() -> str:
         database = await open_database(database_url, create=True)
@@ -50,8 +50,8 @@ def test_each_address_opens_its_kind(database_url: str) -> None:
     assert asyncio.run(body()) == database_url.split(":")[0]
 
 
-def test_a_folder_that_is_made_is_its_owner_s_alone(tmp_path: Path) -> None:
-    """One that is there stays as it is; PostgreSQL needs none."""
+def test_a_created_folder_is_private(tmp_path: Path) -> None:
+    """An existing one is not changed; PostgreSQL needs none."""
     folder = tmp_path / "new" / "folder"
     create_folder(f"sqlite:///{folder}/stoplist.db")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -61,15 +61,14 @@ def test_a_folder_that_is_made_is_its_owner_s_alone(tmp_path: Path) -> None:
     create_folder("postgresql://someone@db.example/stoplist")
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """Something else lies there."""
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(SettingsError, match="taken"):
         create_folder(f"sqlite:///{tmp_path}/taken/folder/stoplist.db")
 
 
-def test_one_server_serves_a_file(sqlite_url: str, tmp_path: Path) -> None:
-    """Section D1, row Embedded default: the second is told of the first, by whatever path it came; then it may."""
+def test_only_one_server_serves_a_file(sqlite_url: str, tmp_path: Path) -> None:
+    """Section D1, row Embedded default: a second server is refused, by whatever path it names the file."""
     (tmp_path / "link.db").symlink_to(tmp_path / "stoplist.db")
     with single_server_lock(sqlite_url):
         for url in (
@@ -86,14 +85,13 @@ def test_one_server_serves_a_file(sqlite_url: str, tmp_path: Path) -> None:
 
 
 def test_any_number_of_servers_serves_postgresql() -> None:
-    """It looks after its own."""
     url = "postgresql://someone@db.example/stoplist"
     with single_server_lock(url), single_server_lock(url):
         pass
 
 
-def test_a_server_that_is_killed_leaves_no_lock(sqlite_url: str) -> None:
-    """The lock is the operating system's: the file stays, and holds nobody up."""
+def test_a_killed_server_leaves_no_lock(sqlite_url: str) -> None:
+    """The lock is the operating system's; the file that remains blocks nobody."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, sqlite_url],
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
@@ -111,8 +109,8 @@ def test_a_server_that_is_killed_leaves_no_lock(sqlite_url: str) -> None:
         pass
 
 
-def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
-    """Before a server begins to answer from it."""
+def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
+    """Before the server begins to answer."""
     (tmp_path / "stoplist.db.lock").mkdir()
     with pytest.raises(SettingsError, match=tmp_path.name), single_server_lock(f"sqlite:///{tmp_path}/stoplist.db"):
         pass

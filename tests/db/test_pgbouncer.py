@@ -1,6 +1,6 @@
-"""Through PgBouncer in transaction mode: server connections that many clients share, and nothing of one left in them.
+"""Through PgBouncer in transaction mode: many clients share server connections, and leave nothing in them.
 
-What the tests of the driver, of tokens and of submissions prove, they prove through it too.
+The tests of the driver, of tokens and of submissions run through PgBouncer too.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from stoplist.db import Database, Transaction, pools, postgresql
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import Pooled, direct, execute, make_key, make_organization, migrated, opened, pooled, sql, value
-from tests.db.waiting import ALL, HEAVY, MAKE, numbers
+from tests.db.unit_fixture import ALL, HEAVY, MAKE, numbers
 from tests.fakes import FakeClock
 from tests.oauth.partner import deployed, pair_of
 from tests.services import pgbouncer as poolers
@@ -29,7 +29,7 @@ PROCESSES = 4
 FEEDS = 6
 ROUNDS = 10
 
-# What one server process was told for its session, whoever told it; what it holds prepared; and what it locks.
+# The settings of one server process for its session, its prepared statements, and its locks.
 LEFT_BEHIND = """
     SELECT json_build_object(
         'set', (SELECT json_object_agg(name, setting) FROM pg_settings WHERE source = 'session'),
@@ -40,14 +40,14 @@ RUNNING = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_databas
 
 
 @pytest.fixture
-def narrow(postgresql: Server, pgbouncer: poolers.PgBouncer, postgresql_url: str) -> Iterator[Pooled]:
-    """The URL of an empty database by way of a pooler with a single server connection."""
+def single_server_url(postgresql: Server, pgbouncer: poolers.PgBouncer, postgresql_url: str) -> Iterator[Pooled]:
+    """Return the URL of an empty database through a pooler with a single server connection."""
     with poolers.pgbouncer(postgresql.url("postgres"), settings={"default_pool_size": "1"}) as pooler:
         yield pooled(pooler, postgresql_url)
 
 
 async def left_behind(url: str) -> dict[str, Any]:
-    """What the next client finds in the one server connection."""
+    """Return the session state that the next client finds in the single server connection."""
     async with opened(url, pool_size=2) as next_one:
         found: dict[str, Any] = json.loads(await value(next_one, LEFT_BEHIND))
         return found
@@ -56,14 +56,14 @@ async def left_behind(url: str) -> dict[str, Any]:
 # Opening
 
 
-def test_prepared_statements_through_a_pooler_are_refused_at_the_start(pooled_url: Pooled) -> None:
-    """Else a statement might one day be run as another one of the same name; the text says what to set."""
+def test_prepared_statements_through_a_pooler_are_refused(pooled_url: Pooled) -> None:
+    """Otherwise a statement could be run as another one of the same name. The text says what to set."""
     with pytest.raises(SettingsError, match="STOPLIST_DATABASE_PREPARED=off"):
         asyncio.run(open_database(pooled_url, create=False, prepared=True))
 
 
-def test_a_prepared_statement_that_is_not_there_is_the_store_s_trouble(postgresql_url: str) -> None:
-    """Where a pooler shows itself by that alone; the text says what to set."""
+def test_a_missing_prepared_statement_is_a_store_failure(postgresql_url: str) -> None:
+    """A pooler may show only in this way. The text says what to set."""
 
     async def body() -> None:
         async with opened(postgresql_url) as database:
@@ -74,22 +74,22 @@ def test_a_prepared_statement_that_is_not_there_is_the_store_s_trouble(postgresq
     asyncio.run(body())
 
 
-# Many clients, few servers
+# Many clients, few server connections
 
 
-@pytest.mark.usefixtures("patient")
-def test_many_clients_share_few_servers_and_lose_nothing(pooled_url: Pooled) -> None:
+@pytest.mark.usefixtures("long_timeouts")
+def test_many_clients_share_few_connections_and_lose_nothing(pooled_url: Pooled) -> None:
     """Four processes of 20 connections each on five: units of all kinds, some of which fail, and reads in between."""
 
-    async def one_process(database: Database, turn: int) -> int:
-        """Returns how many of its units on each feed are stored."""
+    async def run_process(database: Database, turn: int) -> int:
+        """Return how many of its units on each feed are stored."""
 
         async def count_up(transaction: Transaction, feed: int, *, fails: bool) -> None:
             await transaction.run(COUNT_UP, number=feed)
             if fails:
-                await transaction.run(ADD, number=feed)  # it is there already
+                await transaction.run(ADD, number=feed)  # it exists already
 
-        async def asked(feed: int, step: int) -> None:
+        async def run_unit(feed: int, step: int) -> None:
             fails = step % 5 == turn % 5
             with contextlib.suppress(asyncpg.UniqueViolationError):
                 await database.write(
@@ -100,7 +100,7 @@ def test_many_clients_share_few_servers_and_lose_nothing(pooled_url: Pooled) -> 
                 assert not fails
 
         for step in range(ROUNDS):
-            units = [asked(feed, step) for feed in range(FEEDS)]
+            units = [run_unit(feed, step) for feed in range(FEEDS)]
             reads = [database.all(ALL) for _ in range(FEEDS)]
             writes = [database.write_one(ADD, number=1_000 * (1 + turn) + 10 * step + at) for at in range(3)]
             await asyncio.gather(*units, *reads, *writes)
@@ -114,13 +114,13 @@ def test_many_clients_share_few_servers_and_lose_nothing(pooled_url: Pooled) -> 
                 await processes[0].write_one(
                     sql("INSERT INTO things (number, content) VALUES (:number, '0')"), number=feed
                 )
-            stored = await asyncio.gather(*(one_process(process, turn) for turn, process in enumerate(processes)))
+            stored = await asyncio.gather(*(run_process(process, turn) for turn, process in enumerate(processes)))
             counted = await processes[0].all(sql("SELECT content FROM things WHERE number < :feeds"), feeds=FEEDS)
             assert [int(row["content"]) for row in counted] == [sum(stored)] * FEEDS
             assert len(await numbers(processes[1])) == FEEDS + PROCESSES * ROUNDS * 3
             servers = await value(
                 processes[2],
-                # PostgreSQL may look after the table meanwhile, in a process of its own.
+                # Autovacuum may process the table meanwhile.
                 "SELECT COUNT(*) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND backend_type = 'client backend'",
             )
@@ -129,16 +129,16 @@ def test_many_clients_share_few_servers_and_lose_nothing(pooled_url: Pooled) -> 
     asyncio.run(body())
 
 
-# Nothing is left to the next client
+# A client leaves nothing to the next one
 
 
-@pytest.mark.usefixtures("patient")
-def test_nothing_of_a_client_is_left_to_the_next_one(narrow: Pooled, clock: FakeClock) -> None:
+@pytest.mark.usefixtures("long_timeouts")
+def test_a_client_leaves_nothing_to_the_next_one(single_server_url: Pooled, clock: FakeClock) -> None:
     """No setting, no statement, no lock: after migrating, tokens, submissions, reads, failures, and a deadlock."""
 
     async def body() -> None:
-        before = await left_behind(narrow)
-        async with deployed(narrow, clock) as service:
+        before = await left_behind(single_server_url)
+        async with deployed(single_server_url, clock) as service:
             key = await service.new_key()
             pair = await service.new_pair(key)
             await service.refresh(pair_of(await service.refresh(pair.refresh_token)).refresh_token)
@@ -151,19 +151,19 @@ def test_nothing_of_a_client_is_left_to_the_next_one(narrow: Pooled, clock: Fake
                         sql("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = 'deadlock_detected'; END $$")
                     )
                 )
-        async with placed(narrow, clock) as place:
+        async with placed(single_server_url, clock) as place:
             organization = await place.new_organization()
             await organization.submit(*(out(f"p{number}@example.com") for number in range(HEAVY)))
             await organization.submit(out("p0@example.com"), out("new@example.com"))
             assert len(await organization.feed()) == HEAVY + 1
-        assert await left_behind(narrow) == before
+        assert await left_behind(single_server_url) == before
         assert before["prepared"] == before["locks"] == 0
 
     asyncio.run(body())
 
 
-def test_a_unit_has_its_timeouts_and_takes_them_along(narrow: Pooled) -> None:
-    """They are set for the transaction alone; the client that comes after it finds what the server has by itself."""
+def test_timeouts_end_with_their_transaction(single_server_url: Pooled) -> None:
+    """The next client finds the server's own settings."""
 
     async def timeouts(transaction: Transaction) -> list[str]:
         names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
@@ -171,25 +171,25 @@ def test_a_unit_has_its_timeouts_and_takes_them_along(narrow: Pooled) -> None:
         return [row["it"] for row in rows if row]
 
     async def body() -> None:
-        before = await left_behind(narrow)
-        async with opened(narrow, pool_size=2) as database:
+        before = await left_behind(single_server_url)
+        async with opened(single_server_url, pool_size=2) as database:
             for queue_key, rows in ((None, 1), (1, 1), (1, HEAVY)):
                 assert await database.write(timeouts, queue_key=queue_key, rows=rows) == ["5s", "9s", "10s"]
-            await database.under_schema_lock(_asserts_patience)
-        assert await left_behind(narrow) == before
+            await database.under_schema_lock(_assert_long_timeouts)
+        assert await left_behind(single_server_url) == before
 
-    async def _asserts_patience(transaction: Transaction) -> None:
+    async def _assert_long_timeouts(transaction: Transaction) -> None:
         assert await timeouts(transaction) == ["1h"] * 3
 
     asyncio.run(body())
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("long_timeouts")
 @pytest.mark.parametrize("steps", [2, 4, 8, 16, "described"])
-def test_an_asker_that_hangs_up_lets_go_of_the_server(
-    narrow: Pooled, steps: int | str, monkeypatch: pytest.MonkeyPatch
+def test_a_cancelled_caller_releases_the_server_connection(
+    single_server_url: Pooled, steps: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At whichever step: also between the description of a statement and its run, where nothing tells the pooler."""
+    """At whatever step: also between the description and the execution of a statement, unseen by the pooler."""
     describe = asyncpg.Connection._get_statement  # type: ignore[attr-defined]
 
     async def described(*given: Any, **named: Any) -> None:
@@ -197,7 +197,10 @@ def test_an_asker_that_hangs_up_lets_go_of_the_server(
         raise asyncio.CancelledError
 
     async def body() -> None:
-        async with opened(narrow, pool_size=2) as database, opened(narrow, pool_size=2) as other:
+        async with (
+            opened(single_server_url, pool_size=2) as database,
+            opened(single_server_url, pool_size=2) as other,
+        ):
             reading = asyncio.create_task(database.all(sql("SELECT CAST(:number AS bigint) AS number"), number=1))
             if steps == "described":
                 with monkeypatch.context() as patch:
@@ -215,21 +218,19 @@ def test_an_asker_that_hangs_up_lets_go_of_the_server(
     asyncio.run(body())
 
 
-@pytest.mark.usefixtures("patient")
-def test_a_statement_that_is_given_up_is_ended_and_no_other_client_s(
-    pooled_url: Pooled, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The order to cancel goes through the pooler to the server that runs the statement."""
-    # Of its next statement, too: it must do for a machine that stalls.
+@pytest.mark.usefixtures("long_timeouts")
+def test_cancelling_ends_only_the_own_statement(pooled_url: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cancel request goes through the pooler to the server that runs the statement."""
+    # Also the timeout of its next statement: it must suit a slow machine.
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 2.0)
 
     async def body() -> None:
-        async with opened(pooled_url) as impatient:
+        async with opened(pooled_url) as short_timeouts:
             monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 60.0)
-            async with opened(pooled_url) as patient:
-                sleeps = asyncio.create_task(patient.one(sql("SELECT 'mine', pg_sleep(4)")))
+            async with opened(pooled_url) as long_timeouts:
+                sleeps = asyncio.create_task(long_timeouts.one(sql("SELECT 'mine', pg_sleep(4)")))
                 answers = await asyncio.gather(
-                    *(impatient.one(sql("SELECT pg_sleep(30)")) for _ in range(3)), return_exceptions=True
+                    *(short_timeouts.one(sql("SELECT pg_sleep(30)")) for _ in range(3)), return_exceptions=True
                 )
                 assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
                 observer = await asyncpg.connect(direct(pooled_url))
@@ -238,13 +239,13 @@ def test_a_statement_that_is_given_up_is_ended_and_no_other_client_s(
                         pass
                 await observer.close()
                 assert await sleeps is not None
-            assert await value(impatient, "SELECT 1") == 1
+            assert await value(short_timeouts, "SELECT 1") == 1
 
     asyncio.run(body())
 
 
-def test_commands_and_servers_of_both_kinds_work_on_one_database(pooled_url: Pooled, clock: FakeClock) -> None:
-    """One directly with prepared statements, one through the pooler: each sees at once what the other wrote."""
+def test_direct_and_pooled_clients_work_on_one_database(pooled_url: Pooled, clock: FakeClock) -> None:
+    """One directly with prepared statements, one through the pooler: each sees the other's writes at once."""
 
     async def body() -> None:
         async with migrated(pooled_url) as through, opened(direct(pooled_url)) as directly:

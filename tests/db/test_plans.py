@@ -1,7 +1,7 @@
-"""Every statement that a request waits for is led by an index, on tables that nobody has gathered statistics of.
+"""Every statement that a request waits for uses an index, on tables without statistics.
 
-PostgreSQL without statistics guesses, and SQLite has none unless it is told to gather them: a plan that is good by
-luck turns into a walk through a million rows.
+PostgreSQL guesses without statistics, and SQLite has none unless told to gather them: a plan that is good by luck can
+turn into a scan of a million rows.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from tests.builders import migrated
 from tests.services.postgresql import Server
 
 QUERIES: dict[str, Query] = {}
-for _room in ("db", "audit", "organizations", "oauth", "unsubscribes", "records", "staff"):
-    QUERIES |= load_queries(f"stoplist.{_room}")
+for _package in ("db", "audit", "organizations", "oauth", "unsubscribes", "records", "staff"):
+    QUERIES |= load_queries(f"stoplist.{_package}")
 
 PRIMARY_KEY = "clients_pkey"
 BY_ACCESS, BY_REFRESH, BY_ORIGIN = "token_pairs_access", "token_pairs_refresh", "token_pairs_rotated_from"
-OF_A_CLIENT = "client_days_pkey"
+CLIENT_DAYS = "client_days_pkey"
 FEED, RECORD, CHANGE = "feeds_pkey", "unsubscribes_pkey", "unsubscribes_seq"
 VERSION, VERSION_CHANGE = "unsubscribe_versions_pkey", "unsubscribe_versions_seq"
 GROUP, ORGANIZATION = "groups_pkey", "organizations_pkey"
-COVERED = "client_organizations_pkey"
+CLIENT_ORGANIZATIONS = "client_organizations_pkey"
 PERSON, ADDRESS, ROLE = "people_pkey", "people_email_key", "person_organizations_pkey"
 SESSION, LINK, ATTEMPT = "sessions_pkey", "sign_in_links_pkey", "sign_in_attempts_pkey"
 
@@ -70,10 +70,10 @@ HOT = {
     "set_ceilings": [PRIMARY_KEY],
     "ceilings": [PRIMARY_KEY],
     "replace_client": [PRIMARY_KEY],
-    "replace_client_organizations": [COVERED],
+    "replace_client_organizations": [CLIENT_ORGANIZATIONS],
     "update_client": [PRIMARY_KEY, "organizations_slug_key"],
-    "credential": [PRIMARY_KEY, OF_A_CLIENT],
-    "use_by_day": [OF_A_CLIENT],
+    "credential": [PRIMARY_KEY, CLIENT_DAYS],
+    "use_by_day": [CLIENT_DAYS],
     "refusals": ["client_refusals_pkey"],
     "organization_by_slug": ["organizations_slug_key"],
     "lock_organization": ["organizations_slug_key"],
@@ -81,8 +81,8 @@ HOT = {
     "rename_group": [GROUP],
     "group_numbers": [],
     "target_default": [PRIMARY_KEY, ORGANIZATION, GROUP],
-    "target_by_slug": ["organizations_slug_key", COVERED, GROUP],
-    "target_by_group": [GROUP, ORGANIZATION, COVERED],
+    "target_by_slug": ["organizations_slug_key", CLIENT_ORGANIZATIONS, GROUP],
+    "target_by_group": [GROUP, ORGANIZATION, CLIENT_ORGANIZATIONS],
     "feed": [FEED],
     "open_feed": [],
     "lock_feed": [FEED],
@@ -152,35 +152,35 @@ HOT = {
     "forget_attempt": [ATTEMPT],
     "delete_old_attempts": ["sign_in_attempts_time"],
 }
-"""What requests, chores and changes of one key or organization run, with the indexes that lead them."""
+"""The statements of requests, chores and changes of one key or organization, with the indexes they use."""
 
 COLD = {
-    # On an empty or small database alone, or in a table of a row or some.
+    # Used on an empty or small database only, or on a table of a few rows.
     "has_deployment", "any_table", "deployment", "create_deployment", "record_migration", "copy_under_way",
-    # Lists of all there is, for people.
+    # Full lists, for people.
     "credentials", "key_alerts", "organizations_of_clients", "organizations", "groups_of",
     "organizations_of_client",
-    # Made or changed by hand, in tables of some hundred rows.
+    # Changes by hand, in tables of some hundred rows.
     "create_client", "add_client_organization", "remove_client_organizations", "create_organization",
     "rename_organization", "close_organization", "set_default_group", "unset_default_group", "create_group",
     "retire_group",
     # Reads no table.
     "may_delete_expired",
-    # After a restore: all there is.
+    # After a restore: all rows.
     "feeds", "revoke_everything", "delete_every_link", "end_every_session",
-    # Goes through the feeds, of which there are three an organization, since an id does not tell its own.
+    # Searches every feed (three per organization), because an id does not name its feed.
     "find_submission",
-    # People are some hundred rows, and all of them are looked at, held or changed by hand.
+    # Some hundred people, listed, locked or changed by hand.
     "create_person", "lock_administrators", "people", "put_role", "remove_role", "set_administrator", "set_disabled",
     "add_recovery_code", "delete_recovery_codes",
     "add_link", "delete_links", "delete_links_of_others",
-    # Once a minute, in the background, through the sessions of a week and the links of a day.
+    # Once a minute, in the background: scans the sessions of a week and the links of a day.
     "delete_ended_sessions", "delete_expired_links",
     # Reads no table.
     "lock_source", "may_delete_ended",
 }  # fmt: skip
 
-# The columns of the index that bound what a statement reads: fewer would be a walk through a whole feed.
+# The index columns that bound what a statement reads: with fewer it would scan a whole feed.
 BOUND_BY = {
     "current_records": ("feed_id", "address", "group_no"),
     "keep_versions": ("feed_id", "address", "group_no"),
@@ -198,22 +198,22 @@ BOUND_BY = {
     "records_of_address": ("feed_id", "address"),
     "versions_of_record": ("feed_id", "address", "group_no"),
 }
-OF_A_SUBMISSION = ("records_of_submission", "reversible", "count_reversible", "left_out_of_reversal")
-"""They go along the numbers of one submission, and look at each record of it by its key."""
-OF_A_BATCH = ("current_records", "keep_versions", "touch_records", "records_of_addresses")
-"""They begin with the addresses that they are given, and find the records of each."""
-PAGES = ("records_after", "seq_after", "addresses_after", "seq_before")
-"""They go along an index, and no further than the page reaches."""
+SUBMISSION_STATEMENTS = ("records_of_submission", "reversible", "count_reversible", "left_out_of_reversal")
+"""They read a range of numbers of one submission, and each of its records by key."""
+BATCH_STATEMENTS = ("current_records", "keep_versions", "touch_records", "records_of_addresses")
+"""They begin with the given addresses, and find the records of each."""
+PAGE_STATEMENTS = ("records_after", "seq_after", "addresses_after", "seq_before")
+"""They scan an index only to the end of the page."""
 
-MANY = (
+GROWING_TABLES = (
     "token_pairs", "clients", "client_days", "client_refusals", "audit", "audit_organizations",
     "unsubscribes", "unsubscribe_versions", "submissions", "feeds", "feed_days", "reversals",
     "sessions", "sign_in_attempts",
 )  # fmt: skip
-"""The tables that grow with the requests; none of them may be walked through."""
+"""The tables that grow with requests; none may be scanned."""
 
-# SQLite's own names for the indexes of primary keys and unique columns.
-_IN_SQLITE = {
+# SQLite's names for the indexes of primary keys and unique columns.
+_SQLITE_INDEXES = {
     "clients_pkey": "sqlite_autoindex_clients_1",
     "client_days_pkey": "sqlite_autoindex_client_days_1",
     "client_refusals_pkey": "sqlite_autoindex_client_refusals_1",
@@ -241,6 +241,7 @@ _IN_SQLITE = {
     "sign_in_attempts_pkey": "sqlite_autoindex_sign_in_attempts_1",
 }
 
+_WITHOUT_AUTOVACUUM = [f"ALTER TABLE {table} SET (autovacuum_enabled = off)" for table in GROWING_TABLES]
 _FILL = [
     "INSERT INTO organizations (slug, name, created_ms) VALUES ('acme', 'Acme', 0)",
     """INSERT INTO clients SELECT 'svc_ci_' || i, 'a key', '\\x00', 'svc_cs_', 1, 1, 1, 'read', NULL, NULL, 0
@@ -268,7 +269,7 @@ _FILL = [
     "INSERT INTO feeds SELECT i, i / 16, 'email', 'generation', 60000, 1 FROM generate_series(1, 2000) i",
 ]
 
-# What the first executions on a connection are planned with, and a plan that serves all values later competes with.
+# The values for which the first executions on a connection are planned; a generic plan competes with that plan later.
 _VALUES = {
     "feed_id": "17",
     "group_no": "1",
@@ -306,8 +307,8 @@ _VALUES = {
 }
 
 
-def test_every_statement_is_known_to_be_hot_or_not() -> None:
-    """A new one is put into one of the two lists, with its index or its reason."""
+def test_every_statement_is_hot_or_cold() -> None:
+    """Add a new statement to one of the two lists, with its indexes or with a reason."""
     assert set(HOT) | COLD == set(QUERIES)
     assert not set(HOT) & COLD
 
@@ -317,7 +318,7 @@ def test_every_statement_is_known_to_be_hot_or_not() -> None:
 
 @pytest.fixture(scope="module")
 def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
-    """A database with the schema. It plans without statistics, so rows would change nothing."""
+    """Return a database with the schema. SQLite plans without statistics, so rows would change nothing."""
     path = tmp_path_factory.mktemp("plans") / "stoplist.db"
     asyncio.run(_make(f"sqlite:///{path}"))
     with closing(sqlite3.connect(path)) as connection:
@@ -325,35 +326,35 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connect
 
 
 @pytest.mark.parametrize("name", HOT)
-def test_on_sqlite_indexes_lead_the_statement(sqlite: sqlite3.Connection, name: str) -> None:
-    """Those that its comment names, and no table that grows is walked through."""
+def test_on_sqlite_statements_use_their_indexes(sqlite: sqlite3.Connection, name: str) -> None:
+    """And no growing table is scanned."""
     query = QUERIES[name]
     rows = sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
     plan = [str(row[3]) for row in rows]
     for index in HOT[name]:
-        assert any(_IN_SQLITE.get(index, index) in step for step in plan), plan
-    made = {step.split()[1] for step in plan if step.startswith(("CO-ROUTINE", "MATERIALIZE"))}
+        assert any(_SQLITE_INDEXES.get(index, index) in step for step in plan), plan
+    temporary = {step.split()[1] for step in plan if step.startswith(("CO-ROUTINE", "MATERIALIZE"))}
     for step in plan:
-        if step.startswith("SCAN") and "VIRTUAL TABLE" not in step and step.split()[1] not in made:
-            # The oldest rows in the order of the key: read as far as the bite, and no further.
+        if step.startswith("SCAN") and "VIRTUAL TABLE" not in step and step.split()[1] not in temporary:
+            # The oldest rows in key order, read only to the number to delete.
             assert name == "delete_expired_pairs", plan
 
 
 @pytest.mark.parametrize("name", BOUND_BY)
-def test_on_sqlite_every_column_of_the_key_bounds_what_is_read(sqlite: sqlite3.Connection, name: str) -> None:
-    """The batch comes first, then each of its addresses is searched for by the whole key; no feed is walked through."""
+def test_on_sqlite_the_whole_key_bounds_the_search(sqlite: sqlite3.Connection, name: str) -> None:
+    """The batch comes first, then each address is searched by the whole key; no feed is scanned."""
     query = QUERIES[name]
     plan = [
         str(row[3]) for row in sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
     ]
     (search,) = [at for at, step in enumerate(plan) if step.startswith("SEARCH")]
     assert re.search(r"[=>]\? AND ".join(BOUND_BY[name]) + r"[=>]\?", plan[search]), plan
-    if name in OF_A_BATCH:
+    if name in BATCH_STATEMENTS:
         assert "VIRTUAL TABLE" in plan[search - 1], plan
 
 
-def test_nobody_gathers_statistics_on_sqlite(sqlite: sqlite3.Connection) -> None:
-    """The plans above are those that a deployment has."""
+def test_sqlite_has_no_statistics(sqlite: sqlite3.Connection) -> None:
+    """So a deployment has the plans above."""
     assert not sqlite.execute("SELECT 1 FROM sqlite_master WHERE name LIKE 'sqlite_stat%'").fetchall()
 
 
@@ -362,20 +363,22 @@ def test_nobody_gathers_statistics_on_sqlite(sqlite: sqlite3.Connection) -> None
 
 @pytest.fixture(scope="module")
 def empty(postgresql: Server) -> Iterator[str]:
-    """A database with the schema and nothing in it."""
+    """Return an empty database with the schema."""
     yield from _database(postgresql, [])
 
 
 @pytest.fixture(scope="module")
 def filled(postgresql: Server) -> Iterator[str]:
-    """A database with many tokens, whose statistics nobody has gathered."""
-    yield from _database(postgresql, [f"ALTER TABLE {table} SET (autovacuum_enabled = off)" for table in MANY] + _FILL)
+    """Return a database with many rows and no statistics."""
+    yield from _database(
+        postgresql, [f"ALTER TABLE {table} SET (autovacuum_enabled = off)" for table in GROWING_TABLES] + _FILL
+    )
 
 
-# `delete_expired_pairs` is planned anew with its bite each time, which the last test shows.
+# `delete_expired_pairs` is planned for its values each time, as a test below shows.
 @pytest.mark.parametrize("name", sorted(HOT.keys() - {"delete_expired_pairs"}))
-def test_on_an_empty_postgresql_indexes_lead_the_statement(empty: str, name: str) -> None:
-    """The plan of a new deployment is kept for as long as a connection lives: it must be right from the start."""
+def test_on_an_empty_postgresql_statements_use_their_indexes(empty: str, name: str) -> None:
+    """A connection may keep the plan of a new deployment for its whole life, so it must be right from the start."""
     _check(asyncio.run(_plan(empty, QUERIES[name])), name)
 
 
@@ -392,60 +395,60 @@ def test_on_an_empty_postgresql_indexes_lead_the_statement(empty: str, name: str
         "give_back_numbers",
     ],
 )
-def test_on_a_full_postgresql_indexes_lead_the_statement(filled: str, name: str) -> None:
-    """With many rows that PostgreSQL has not looked at yet."""
+def test_on_a_full_postgresql_statements_use_their_indexes(filled: str, name: str) -> None:
+    """With many rows and no statistics."""
     _check(asyncio.run(_plan(filled, QUERIES[name])), name)
 
 
 @pytest.mark.parametrize("name", BOUND_BY)
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("size", ["empty", "filled"])
-def test_on_postgresql_every_column_of_the_key_bounds_what_is_read(
+def test_on_postgresql_the_whole_key_bounds_the_search(
     request: pytest.FixtureRequest, size: str, mode: str, name: str
 ) -> None:
-    """With the plan for any values and with the one for these; it begins at the batch, and joins by no hash."""
+    """With the generic plan and with one for these values; it begins with the batch, and uses no hash join."""
     url = request.getfixturevalue(size)
     plan = asyncio.run(_plan(url, QUERIES[name], mode=mode, values=_VALUES))
     assert "Hash" not in plan, plan
     (condition,) = re.findall(r"Index Cond: (.+)", plan)
     assert all(re.search(rf"\({column} [=<>]+ ", condition) for column in BOUND_BY[name]), plan
-    if name in OF_A_BATCH:
+    if name in BATCH_STATEMENTS:
         assert plan.index("Function Scan") < plan.index(" on unsubscribes u"), plan
         assert "Nested Loop" in plan, plan
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", PAGE_STATEMENTS)
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("size", ["empty", "filled"])
-def test_on_postgresql_a_page_ends_where_it_is_full(
+def test_on_postgresql_a_full_page_ends_the_scan(
     request: pytest.FixtureRequest, size: str, mode: str, name: str
 ) -> None:
-    """The index gives the order: whatever has to be sorted is first read to the end of the feed."""
+    """The index gives the order: a sort would first read to the end of the feed."""
     plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=_VALUES))
     assert re.search(rf"Index (?:Only )?Scan (?:Backward )?using {HOT[name][0]}\b", plan), plan
     assert "Sort" not in plan, plan
 
 
-def test_on_a_full_postgresql_the_oldest_pairs_are_found_by_their_key(filled: str) -> None:
-    """Also after the executions in which PostgreSQL thinks a general plan over: a bite costs what a bite costs."""
+def test_on_a_full_postgresql_the_oldest_pairs_use_their_key(filled: str) -> None:
+    """Also after the executions in which PostgreSQL considers a generic plan, so a deletion costs the same for ever."""
 
-    async def ninth() -> str:
+    async def ninth_plan() -> str:
         connection = await asyncpg.connect(filled)
         await connection.execute(f"PREPARE it AS {QUERIES['delete_expired_pairs'].postgresql}")
-        values = {"bite": "500", "now_ms": "10000"}
+        values = {"most": "500", "now_ms": "10000"}
         arguments = ", ".join(values[name] for name in QUERIES["delete_expired_pairs"].parameters)
         for _ in range(9):
             plan = await connection.fetch(f"EXPLAIN (COSTS OFF) EXECUTE it ({arguments})")
         await connection.close()
         return _text(plan)
 
-    _check(asyncio.run(ninth()), "delete_expired_pairs")
+    _check(asyncio.run(ninth_plan()), "delete_expired_pairs")
 
 
 def _check(plan: str, name: str) -> None:
     for index in HOT[name]:
         assert re.search(rf"(?:using|on) {index}\b", plan), plan
-    for table in MANY:
+    for table in GROWING_TABLES:
         assert not re.search(rf"Seq Scan on {table}\b", plan), plan
 
 
@@ -467,7 +470,7 @@ async def _make(url: str) -> None:
 async def _plan(
     url: str, query: Query, *, mode: str = "force_generic_plan", values: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """The plan that serves every value, as a prepared statement comes to use it; or the one for some values."""
+    """Return the generic plan, which a prepared statement comes to use, or the plan for these values."""
     connection = await asyncpg.connect(url)
     await connection.execute(f"SET plan_cache_mode = {mode}")
     await connection.execute(f"PREPARE it AS {query.postgresql}")
@@ -483,70 +486,73 @@ def _text(plan: list[Any]) -> str:
 
 @pytest.fixture(scope="module")
 def analysed(postgresql: Server) -> Iterator[str]:
-    """The same with statistics: PostgreSQL knows every feed that there was when it gathered them."""
+    """Return a filled database with statistics of the feeds existing when they were gathered."""
     yield from _database(
-        postgresql, [f"ALTER TABLE {table} SET (autovacuum_enabled = off)" for table in MANY] + _FILL + ["ANALYZE"]
+        postgresql,
+        [f"ALTER TABLE {table} SET (autovacuum_enabled = off)" for table in GROWING_TABLES] + _FILL + ["ANALYZE"],
     )
 
 
 @pytest.mark.parametrize("name", BOUND_BY)
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("feed_id", ["17", "49"])
-def test_on_postgresql_with_statistics_the_key_bounds_what_is_read_of_a_new_feed_too(
+def test_on_postgresql_with_statistics_the_key_bounds_a_new_feed(
     analysed: str, mode: str, feed_id: str, name: str
 ) -> None:
-    """Of a feed that it has never heard of it could expect one row, by whichever index, and walk through all of it."""
+    """For a feed missing from the statistics it could expect one row by whichever index, and scan all of it."""
     plan = asyncio.run(_plan(analysed, QUERIES[name], mode=mode, values={**_VALUES, "feed_id": feed_id}))
     conditions = re.findall(r"Index Cond: (.+)", plan)
-    assert any(all(re.search(rf"\({column} [=<>]+ ", it) for column in BOUND_BY[name]) for it in conditions), plan
+    assert any(
+        all(re.search(rf"\({column} [=<>]+ ", condition) for column in BOUND_BY[name]) for condition in conditions
+    ), plan
     assert re.search(rf"(?:using|on) {HOT[name][0]}\b", plan), plan
 
 
-OF_THE_SUBMISSION = (
+SUBMISSION_KEYS = (
     ("feed_id", "seq", "seq"),
     ("feed_id", "address", "group_no"),
     ("feed_id", "submission_id"),
 )
-OF_ONE_RECORD = (
+ONE_RECORD_RANGE = (
     r"\(ROW\(address, group_no, seq\) >= ROW\(u\.address, u\.group_no, 0\)\) AND "
     r"\(ROW\(address, group_no, seq\) < ROW\(u\.address, u\.group_no, [^)]+\)\)"
 )
-"""What an index bounds where it is asked for all between two places of a record."""
+"""The index condition for a range of positions of one record."""
 
 
-@pytest.mark.parametrize("name", OF_A_SUBMISSION)
-def test_on_sqlite_what_a_submission_did_is_found_by_number_or_by_record(sqlite: sqlite3.Connection, name: str) -> None:
-    """No feed is walked through, and of a record's versions no more than its own."""
+@pytest.mark.parametrize("name", SUBMISSION_STATEMENTS)
+def test_on_sqlite_changes_of_a_submission_are_found_by_key(sqlite: sqlite3.Connection, name: str) -> None:
+    """By number or by record: no feed is scanned, and only the versions of the record itself are read."""
     query = QUERIES[name]
     rows = sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
     searches = [str(row[3]) for row in rows if str(row[3]).startswith("SEARCH")]
     bounds = [tuple(re.findall(r"(\w+)[=<>]+\?", search)) for search in searches]
     assert searches
     for bound, search in zip(bounds, searches, strict=True):
-        # A version of a record may be searched for by its number too.
-        assert bound in OF_THE_SUBMISSION or bound[:3] == ("feed_id", "address", "group_no"), search
+        # A version of a record may be searched by its number too.
+        assert bound in SUBMISSION_KEYS or bound[:3] == ("feed_id", "address", "group_no"), search
 
 
-@pytest.mark.parametrize("name", OF_A_SUBMISSION)
+@pytest.mark.parametrize("name", SUBMISSION_STATEMENTS)
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("size", ["empty", "filled", "analysed"])
-def test_on_postgresql_what_a_submission_did_is_found_by_number_or_by_record(
+def test_on_postgresql_changes_of_a_submission_are_found_by_key(
     request: pytest.FixtureRequest, size: str, mode: str, name: str
 ) -> None:
-    """The same, whatever PostgreSQL knows of the tables; and it reads none of them into a hash table to join it."""
+    """By number or by record, with any statistics, and without a hash join."""
     plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=_VALUES))
     conditions = re.findall(r"Index Cond: (.+)", plan)
     assert conditions
     for condition in conditions:
-        by_key = re.sub(OF_ONE_RECORD, "(address = u.address) AND (group_no = u.group_no)", condition)
+        by_key = re.sub(ONE_RECORD_RANGE, "(address = u.address) AND (group_no = u.group_no)", condition)
         columns = tuple(re.findall(r"\((\w+) (?:=|>|<|>=|<=) ", by_key))
-        assert columns in OF_THE_SUBMISSION, plan
+        assert columns in SUBMISSION_KEYS, plan
     assert not re.search(r"Seq Scan on (?:unsub|subm|rev)", plan), plan
     assert not re.search(r"Hash (?:Left |Anti |Semi )?Join", plan), plan
 
 
-def test_on_sqlite_a_time_is_found_by_halving(sqlite: sqlite3.Connection) -> None:
-    """Each look at the feed is the first record of a half, in the order of the index."""
+def test_on_sqlite_a_time_is_found_by_binary_search(sqlite: sqlite3.Connection) -> None:
+    """Each step reads the first record of a half, in the order of the index."""
     query = QUERIES["seq_at"]
     rows = sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
     plan = [str(row[3]) for row in rows]
@@ -556,12 +562,12 @@ def test_on_sqlite_a_time_is_found_by_halving(sqlite: sqlite3.Connection) -> Non
 
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("size", ["filled", "analysed"])
-def test_on_postgresql_a_time_is_found_by_halving(request: pytest.FixtureRequest, size: str, mode: str) -> None:
-    """The plan leaves out how it looks at the feed (EXPLAIN of PostgreSQL 15 does), so the pages it needs are counted.
+def test_on_postgresql_a_time_is_found_by_binary_search(request: pytest.FixtureRequest, size: str, mode: str) -> None:
+    """EXPLAIN of PostgreSQL 15 does not show how the feed is read, so this counts the pages.
 
-    The feed has a thousand, and each of 16 looks is a way down an index of three floors, and a record.
+    The feed has a thousand pages; each of 16 steps reads three levels of an index, and a record.
     """
-    url = request.getfixturevalue(size)  # no loop may run yet: the first who asks makes it, in one of its own
+    url = request.getfixturevalue(size)  # before a loop runs: the fixture runs one of its own
 
     async def pages() -> int:
         connection = await asyncpg.connect(url)
@@ -575,7 +581,7 @@ def test_on_postgresql_a_time_is_found_by_halving(request: pytest.FixtureRequest
     assert 17 < asyncio.run(pages()) < 17 * 6
 
 
-def test_on_sqlite_a_submission_is_asked_for_by_its_key_in_each_feed(sqlite: sqlite3.Connection) -> None:
+def test_on_sqlite_a_submission_is_found_by_its_key_in_each_feed(sqlite: sqlite3.Connection) -> None:
     """There is no index on its id alone."""
     query = QUERIES["find_submission"]
     rows = sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
@@ -586,10 +592,10 @@ def test_on_sqlite_a_submission_is_asked_for_by_its_key_in_each_feed(sqlite: sql
 
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("size", ["empty", "filled", "analysed"])
-def test_on_postgresql_a_submission_is_asked_for_by_its_key_in_each_feed(
+def test_on_postgresql_a_submission_is_found_by_its_key_in_each_feed(
     request: pytest.FixtureRequest, size: str, mode: str
 ) -> None:
-    """The same, whatever PostgreSQL knows of the tables."""
+    """With any statistics."""
     url = request.getfixturevalue(size)
     plan = asyncio.run(_plan(url, QUERIES["find_submission"], mode=mode, values=_VALUES))
     assert re.search(r"Scan (?:using|on) submissions_pkey\b", plan), plan
@@ -598,18 +604,18 @@ def test_on_postgresql_a_submission_is_asked_for_by_its_key_in_each_feed(
 
 
 FLOORS = sorted(name for name in HOT if name.startswith("floor_of_"))
-"""They go along an index of the audit, and end at the row that they look for."""
-OF_THE_AUDIT = sorted(name for name in HOT if name.startswith(("floor_of_", "page_of_")))
-"""They read what is between two places of an index of the audit."""
+"""They scan an index of the audit up to the row they look for."""
+AUDIT_STATEMENTS = sorted(name for name in HOT if name.startswith(("floor_of_", "page_of_")))
+"""They read a range of an index of the audit."""
 
 
-@pytest.mark.parametrize("name", OF_THE_AUDIT)
+@pytest.mark.parametrize("name", AUDIT_STATEMENTS)
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("size", ["empty", "filled", "analysed"])
-def test_on_postgresql_the_audit_is_read_between_two_places_of_an_index(
+def test_on_postgresql_audit_pages_read_a_range_of_an_index(
     request: pytest.FixtureRequest, size: str, mode: str, name: str
 ) -> None:
-    """By every column of it, so that a page costs what was examined for it, and no table is walked through."""
+    """Bounded by every column, so that a page costs what it examines, and no table is scanned."""
     values = {**_VALUES, "most": "51", "floor_ms": "48000"}
     plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=values))
     _check(plan, name)
@@ -620,19 +626,19 @@ def test_on_postgresql_the_audit_is_read_between_two_places_of_an_index(
 @pytest.mark.parametrize("name", [*FLOORS, "latest_of_target"])
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("size", ["empty", "filled", "analysed"])
-def test_on_postgresql_what_bounds_a_page_of_the_audit_is_found_without_sorting(
+def test_on_postgresql_audit_floors_need_no_sort(
     request: pytest.FixtureRequest, size: str, mode: str, name: str
 ) -> None:
-    """The index gives the order: there may be a million rows behind."""
+    """The index gives the order: there may be a million older rows."""
     values = {**_VALUES, "most": "51", "floor_ms": "0"}
     plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=values))
     assert re.search(rf"Index (?:Only )?Scan Backward using {HOT[name][0]}\b", plan), plan
     assert "Sort" not in plan, plan
 
 
-@pytest.mark.parametrize("name", [*OF_THE_AUDIT, "latest_of_target"])
-def test_on_sqlite_the_audit_is_read_along_an_index(sqlite: sqlite3.Connection, name: str) -> None:
-    """The same: bounded by what is asked for and by place, and in order as it is."""
+@pytest.mark.parametrize("name", [*AUDIT_STATEMENTS, "latest_of_target"])
+def test_on_sqlite_audit_pages_read_a_range_of_an_index(sqlite: sqlite3.Connection, name: str) -> None:
+    """Bounded by the condition and by position, in the order of the index."""
     query = QUERIES[name]
     rows = sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
     plan = [str(row[3]) for row in rows]

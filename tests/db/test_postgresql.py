@@ -1,4 +1,4 @@
-"""PostgreSQL keeps the same promises, and its troubles are told from ours."""
+"""The PostgreSQL driver: startup checks, retries, and store failures told apart from our defects."""
 
 import asyncio
 import ssl
@@ -26,12 +26,12 @@ WAITS_FOR_A_LOCK = """
     )"""
 TERMINATE = sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 @pytest.fixture(params=["direct", "pooled"])
 def postgresql_url(postgresql_url: str, request: pytest.FixtureRequest) -> str:
-    """An empty database; every test runs without a pooler and through one."""
+    """Return an empty database; every test runs without and through a pooler."""
     if request.param == "direct":
         return postgresql_url
     return pooled(request.getfixturevalue("pgbouncer"), postgresql_url)
@@ -50,7 +50,7 @@ async def add(database: Database, number: object, content: str = "") -> None:
 
 
 def refusal(url: str) -> str:
-    """The words with which this address is refused."""
+    """Return the text with which this URL is refused."""
     with pytest.raises(SettingsError) as refused:
         asyncio.run(open_database(url, create=False, prepared=not isinstance(url, Pooled)))
     return refused.value.text
@@ -59,27 +59,27 @@ def refusal(url: str) -> str:
 # Opening
 
 
-def test_a_server_that_answers_before_it_has_written_is_refused(postgresql: Server, postgresql_url: str) -> None:
-    """With `synchronous_commit = off` a crash loses answers that were given; the text says how to set it."""
+def test_asynchronous_commit_is_refused(postgresql: Server, postgresql_url: str) -> None:
+    """With `synchronous_commit = off` a crash loses confirmed writes; the text says how to set it."""
     postgresql.execute(f'ALTER DATABASE "{name_of(postgresql_url)}" SET synchronous_commit = off')
     assert "synchronous_commit = on" in refusal(postgresql_url)
 
 
-def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, postgresql_url: str) -> None:
+def test_an_old_server_is_refused(monkeypatch: pytest.MonkeyPatch, postgresql_url: str) -> None:
     """The text names both versions."""
     monkeypatch.setattr(host_selection, "MINIMUM_VERSION", 99)
     assert "needs 99 or newer" in refusal(postgresql_url)
 
 
-def test_a_server_that_cannot_be_reached_is_refused_without_the_password() -> None:
-    """The address is a secret; the text names the setting it came from."""
+def test_an_unreachable_server_is_refused_without_the_password() -> None:
+    """The URL is a secret; the text names the setting it came from."""
     text = refusal("postgresql://someone:s3cret-w0rd@127.0.0.1:1/stoplist")
     assert "STOPLIST_DATABASE_URL" in text
     assert "s3cret" not in text
 
 
 def test_a_database_that_does_not_exist_is_refused(postgresql: Server) -> None:
-    """Only its own tools make a PostgreSQL database."""
+    """Only PostgreSQL's own tools create a database."""
     assert "does not exist" in refusal(postgresql.url("nowhere"))
 
 
@@ -96,8 +96,8 @@ def test_a_database_that_does_not_exist_is_refused(postgresql: Server) -> None:
         "postgresql://someone:s3cret:w0rd@127.0.0.1:1/stoplist",
     ],
 )
-def test_an_address_that_is_malformed_is_refused_without_the_password(url: str) -> None:
-    """A password that should have been percent-encoded lands anywhere in the address, and in the library's words."""
+def test_a_malformed_url_is_refused_without_the_password(url: str) -> None:
+    """A password that is not percent-encoded may be anywhere in the URL, and in the library's message."""
     text = refusal(url)
     assert "STOPLIST_DATABASE_URL" in text
     assert "s3cret" not in text
@@ -108,13 +108,13 @@ def test_an_address_that_is_malformed_is_refused_without_the_password(url: str) 
 
 
 @pytest.mark.parametrize("steps", range(0, 12, 3))
-def test_an_asker_that_hangs_up_does_not_undo_its_unit(postgresql_url: str, steps: int) -> None:
-    """At whichever step it is cancelled the unit is finished, at the latest when the database is closed."""
+def test_a_cancelled_caller_does_not_undo_its_unit(postgresql_url: str, steps: int) -> None:
+    """At whatever step it is cancelled, the unit is finished, at the latest when the database is closed."""
 
     async def body() -> list[int]:
         async with opened(postgresql_url) as database:
             await execute(database, MAKE)
-            asking = asyncio.create_task(database.write(_added(1)))
+            asking = asyncio.create_task(database.write(_adding_unit(1)))
             for _ in range(1 + steps):
                 await asyncio.sleep(0)
             asking.cancel()
@@ -125,8 +125,8 @@ def test_an_asker_that_hangs_up_does_not_undo_its_unit(postgresql_url: str, step
     assert asyncio.run(body()) == [1]
 
 
-def test_an_asker_that_hangs_up_while_a_row_is_locked_does_not_undo_its_unit(postgresql_url: str) -> None:
-    """The server is not told to cancel anything: the unit waits for the lock, and commits."""
+def test_a_caller_cancelled_at_a_row_lock_does_not_undo_its_unit(postgresql_url: str) -> None:
+    """Nothing is cancelled on the server: the unit waits for the lock, and commits."""
 
     async def body() -> Any:
         async with opened(postgresql_url) as database:
@@ -136,8 +136,8 @@ def test_an_asker_that_hangs_up_while_a_row_is_locked_does_not_undo_its_unit(pos
             transaction = other.transaction()
             await transaction.start()
             await other.execute("UPDATE things SET content = 'theirs' WHERE number = 1")
-            asking = asyncio.create_task(database.write(_changed("ours")))
-            await _until(other, WAITS_FOR_A_LOCK)
+            asking = asyncio.create_task(database.write(_updating_unit("ours")))
+            await _wait_until(other, WAITS_FOR_A_LOCK)
             asking.cancel()
             await asyncio.wait({asking})
             await transaction.commit()
@@ -148,13 +148,13 @@ def test_an_asker_that_hangs_up_while_a_row_is_locked_does_not_undo_its_unit(pos
     assert asyncio.run(body()) == "ours"
 
 
-def test_closing_finishes_what_waits(postgresql_url: str) -> None:
-    """Also the units that still wait for a connection."""
+def test_closing_finishes_waiting_units(postgresql_url: str) -> None:
+    """Also units that still wait for a connection."""
 
     async def body() -> list[int]:
         async with opened(postgresql_url, pool_size=1) as database:
             await execute(database, MAKE)
-            waiting = [asyncio.create_task(database.write(_added(number))) for number in range(8)]
+            waiting = [asyncio.create_task(database.write(_adding_unit(number))) for number in range(8)]
             await asyncio.sleep(0)
             await database.close()
             await asyncio.gather(*waiting)
@@ -167,7 +167,7 @@ def test_closing_finishes_what_waits(postgresql_url: str) -> None:
 
 
 def test_two_units_that_deadlock_both_succeed(postgresql: Server, postgresql_url: str) -> None:
-    """PostgreSQL undoes one of the two; it is run again."""
+    """PostgreSQL rolls one of them back; it is run again."""
     postgresql.execute(f'ALTER DATABASE "{name_of(postgresql_url)}" SET deadlock_timeout = 20')
 
     async def body() -> tuple[int, list[str]]:
@@ -195,13 +195,13 @@ def test_two_units_that_deadlock_both_succeed(postgresql: Server, postgresql_url
             return runs, [row["content"] for row in await database.all(sql("SELECT DISTINCT content FROM things"))]
 
     runs, contents = asyncio.run(body())
-    assert runs >= 3  # the one that was undone may meet the other once more
+    assert runs >= 3  # the one rolled back may meet the other again
     assert sorted(contents) in (["", "by 1"], ["", "by 2"])
 
 
 @on_postgresql
-async def test_a_deadlock_that_comes_again_and_again_is_the_store_s_trouble(database: Database) -> None:
-    """The tries have an end, and nothing of them is left."""
+async def test_repeated_deadlocks_are_a_store_failure(database: Database) -> None:
+    """The attempts are limited, and nothing of them remains."""
     await execute(database, MAKE)
     tries = 0
 
@@ -219,9 +219,9 @@ async def test_a_deadlock_that_comes_again_and_again_is_the_store_s_trouble(data
 
 @on_postgresql
 @pytest.mark.parametrize("how", ["one", "one_large", "all", "write_one"])
-async def test_a_single_statement_that_deadlocks_is_made_again(database: Database, how: str) -> None:
-    """A read takes locks too, and a migration the same ones in its own order. The tries have an end."""
-    await _make_deadlocks(database)
+async def test_a_single_statement_is_run_again_after_a_deadlock(database: Database, how: str) -> None:
+    """A read takes locks too, and a migration takes them in its own order. The attempts are limited."""
+    await _create_deadlock_function(database)
     ask, query = getattr(database, how), sql("SELECT deadlocks(CAST(:times AS BIGINT)) AS tries")
     answer = await ask(query, times=postgresql.MAX_ATTEMPTS - 1)
     assert (answer[0] if how == "all" else answer)["tries"] == postgresql.MAX_ATTEMPTS
@@ -231,9 +231,9 @@ async def test_a_single_statement_that_deadlocks_is_made_again(database: Databas
 
 
 @on_postgresql
-async def test_a_migration_that_deadlocks_is_made_again(database: Database) -> None:
-    """Servers that work meanwhile take the same locks; whoever migrates hears nothing of it, and nothing is doubled."""
-    await _make_deadlocks(database)
+async def test_a_migration_is_run_again_after_a_deadlock(database: Database) -> None:
+    """Servers at work take the same locks. Nothing is done twice."""
+    await _create_deadlock_function(database)
 
     async def change(change: SchemaChange) -> None:
         await change.script(MAKE)
@@ -244,8 +244,8 @@ async def test_a_migration_that_deadlocks_is_made_again(database: Database) -> N
     assert await numbers(database) == [1]
 
 
-async def _make_deadlocks(database: Database) -> None:
-    """deadlocks(N) says that it met one, N times; then it answers."""
+async def _create_deadlock_function(database: Database) -> None:
+    """Create deadlocks(N), which fails with a deadlock N times and then answers."""
     await execute(database, "CREATE SEQUENCE tries")
     await execute(
         database,
@@ -257,8 +257,8 @@ async def _make_deadlocks(database: Database) -> None:
 
 
 @on_postgresql
-async def test_a_duplicate_is_not_run_again_and_is_no_trouble_of_the_store(database: Database) -> None:
-    """It would fail as often as it is tried."""
+async def test_a_duplicate_is_not_retried_nor_a_store_failure(database: Database) -> None:
+    """It would fail each time."""
     await execute(database, MAKE)
     runs = 0
 
@@ -274,11 +274,11 @@ async def test_a_duplicate_is_not_run_again_and_is_no_trouble_of_the_store(datab
     assert await numbers(database) == []
 
 
-# The store's own trouble
+# Store failures
 
 
 def _ways() -> list[Any]:
-    """Every way in which a statement reaches the server."""
+    """Return every way in which a statement reaches the server."""
 
     async def reads_one(database: Database, query: Any) -> Any:
         return await database.one(query)
@@ -296,8 +296,8 @@ def _ways() -> list[Any]:
 
 
 @on_postgresql
-async def test_a_connection_that_is_cut_is_the_store_s_trouble_and_is_replaced(database: Database) -> None:
-    """Whatever it was doing, which may have been the commit itself; the next statement finds a new connection."""
+async def test_a_cut_connection_is_a_store_failure_and_is_replaced(database: Database) -> None:
+    """Whatever it was doing, possibly the commit itself. The next statement gets a new connection."""
     for way in _ways():
         with pytest.raises(StoreUnavailable) as failure:
             await way(database, TERMINATE)
@@ -306,8 +306,8 @@ async def test_a_connection_that_is_cut_is_the_store_s_trouble_and_is_replaced(d
 
 
 @on_postgresql
-async def test_a_statement_that_takes_too_long_is_the_store_s_trouble(database: Database) -> None:
-    """`statement_timeout` of the server, here set by hand, ends it with a state of class 57."""
+async def test_a_statement_timeout_is_a_store_failure(database: Database) -> None:
+    """The server's `statement_timeout`, here set by hand, ends it with a state of class 57."""
 
     async def slow(transaction: Transaction) -> None:
         await transaction.one(sql("SELECT set_config('statement_timeout', '10', true)"))
@@ -319,9 +319,9 @@ async def test_a_statement_that_takes_too_long_is_the_store_s_trouble(database: 
     assert await value(database, "SELECT 1") == 1
 
 
-def test_a_server_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch, postgresql_url: str) -> None:
-    """Our own patience has an end too, in case the server has none."""
-    # Of the next statement, too: it must do for a machine that stalls.
+def test_a_server_that_does_not_answer_times_out(monkeypatch: pytest.MonkeyPatch, postgresql_url: str) -> None:
+    """The client has a timeout too, in case the server has none."""
+    # Also the timeout of the next statement: it must suit a slow machine.
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 3.0)
 
     async def body() -> None:
@@ -333,8 +333,8 @@ def test_a_server_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPat
     asyncio.run(body())
 
 
-def test_a_pool_that_is_used_up_is_the_store_s_trouble(monkeypatch: pytest.MonkeyPatch, postgresql_url: str) -> None:
-    """Whoever finds no connection in time is told to come back; the one who has it is not disturbed."""
+def test_an_exhausted_pool_is_a_store_failure(monkeypatch: pytest.MonkeyPatch, postgresql_url: str) -> None:
+    """A caller that gets no connection in time is told to try again; the holder of the connection is unaffected."""
 
     async def body() -> None:
         async with opened(postgresql_url, pool_size=1) as database:
@@ -362,11 +362,11 @@ def test_a_pool_that_is_used_up_is_the_store_s_trouble(monkeypatch: pytest.Monke
     asyncio.run(body())
 
 
-def test_a_database_that_is_gone_is_the_store_s_trouble(
+def test_a_missing_database_is_a_store_failure(
     postgresql: Server, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As while an operator puts a restored one in its place: 503, not a defect."""
-    # A pooler lets us wait for what it hopes to see again.
+    # A pooler makes clients wait for a database that it expects back.
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 0.5)
 
     async def body() -> None:
@@ -381,8 +381,8 @@ def test_a_database_that_is_gone_is_the_store_s_trouble(
     asyncio.run(body())
 
 
-def test_a_server_that_has_become_careless_is_the_store_s_trouble(postgresql: Server, postgresql_url: str) -> None:
-    """Each new connection of the pool is asked, not the first alone; a request then meets a 503."""
+def test_a_server_that_stops_committing_durably_is_a_store_failure(postgresql: Server, postgresql_url: str) -> None:
+    """Each new connection of the pool is checked, not only the first; a request then gets a 503."""
 
     async def body() -> None:
         async with opened(postgresql_url) as database:
@@ -396,8 +396,8 @@ def test_a_server_that_has_become_careless_is_the_store_s_trouble(postgresql: Se
 
 
 @on_postgresql
-async def test_a_value_of_the_wrong_type_is_not_taken_for_the_store_s_trouble(database: Database) -> None:
-    """A defect of ours is a 500 that somebody looks into, not a 503 that everybody waits out."""
+async def test_a_value_of_the_wrong_type_is_a_defect(database: Database) -> None:
+    """A 500 that somebody investigates, not a 503 that everybody waits out."""
     await execute(database, MAKE)
     with pytest.raises(asyncpg.DataError):
         await database.one(FIND, number="one")
@@ -406,8 +406,8 @@ async def test_a_value_of_the_wrong_type_is_not_taken_for_the_store_s_trouble(da
 
 
 @on_postgresql
-async def test_a_wrong_statement_is_not_taken_for_the_store_s_trouble(database: Database) -> None:
-    """Nor a table that does not exist."""
+async def test_a_wrong_statement_is_a_defect(database: Database) -> None:
+    """Also a table that does not exist."""
     for way in _ways():
         with pytest.raises(asyncpg.UndefinedTableError):
             await way(database, sql("SELECT * FROM nowhere"))
@@ -417,14 +417,14 @@ async def test_a_wrong_statement_is_not_taken_for_the_store_s_trouble(database: 
 
 
 def test_without_prepared_statements_nothing_is_prepared(postgresql_url: str) -> None:
-    """Behind a transaction pooler a named statement would meet another server process."""
+    """Behind a transaction pooler a named statement could reach another server process."""
 
     async def prepared(is_on: bool) -> int:
         async with migrated(postgresql_url, prepared=is_on, pool_size=1) as database:
             await execute(database, "CREATE TABLE IF NOT EXISTS things (number BIGINT PRIMARY KEY, content TEXT)")
             await add(database, int(is_on))
             await numbers(database)
-            await database.write(_added(10 + is_on))
+            await database.write(_adding_unit(10 + is_on))
             count: int = await value(database, "SELECT COUNT(*) FROM pg_prepared_statements WHERE name <> ''")
             return count
 
@@ -434,8 +434,8 @@ def test_without_prepared_statements_nothing_is_prepared(postgresql_url: str) ->
 
 
 @on_postgresql
-async def test_the_database_tells_its_own_time(database: Database) -> None:
-    """Section D1, Clock: in milliseconds since 1970 UTC, wherever the server believes to be."""
+async def test_the_database_has_its_own_clock(database: Database) -> None:
+    """Section D1, Clock: in milliseconds since 1970 UTC, whatever the server's time zone."""
     before_ms = await database.clock_ms()
     own_ms = await value(database, "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
     after_ms = await database.clock_ms()
@@ -444,28 +444,28 @@ async def test_the_database_tells_its_own_time(database: Database) -> None:
     assert before_ms <= own_ms <= after_ms
 
 
-def _added(number: int) -> Callable[[Transaction], Awaitable[int]]:
+def _adding_unit(number: int) -> Callable[[Transaction], Awaitable[int]]:
     async def work(transaction: Transaction) -> int:
         return await transaction.run(ADD, number=number, content="")
 
     return work
 
 
-def _changed(content: str) -> Callable[[Transaction], Awaitable[int]]:
+def _updating_unit(content: str) -> Callable[[Transaction], Awaitable[int]]:
     async def work(transaction: Transaction) -> int:
         return await transaction.run(CHANGE, number=1, content=content)
 
     return work
 
 
-async def _until(connection: Any, query: str) -> None:
+async def _wait_until(connection: Any, query: str) -> None:
     async with asyncio.timeout(60):
         while not await connection.fetchval(query):
             pass
 
 
-def test_a_certificate_that_is_not_trusted_is_told_as_that() -> None:
-    """And not as a malformed address, as which the library's error also passes."""
-    told = host_selection.failure_reason(ssl.SSLCertVerificationError(1, "certificate verify failed"))
-    assert told.startswith("TLS failed (")
-    assert "sslrootcert" in told
+def test_an_untrusted_certificate_is_reported_as_such() -> None:
+    """Not as a malformed URL, although the library's error is a ValueError too."""
+    reason = host_selection.failure_reason(ssl.SSLCertVerificationError(1, "certificate verify failed"))
+    assert reason.startswith("TLS failed (")
+    assert "sslrootcert" in reason

@@ -1,4 +1,4 @@
-"""PostgreSQL in trouble, injected for real: whoever asks is told so soon, nothing is half stored, all heals by itself.
+"""Real failures of PostgreSQL: callers are told soon, nothing is half stored, and everything recovers by itself.
 
 Source: docs/interface.md sections D1 and D4.
 """
@@ -19,17 +19,26 @@ from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, on_postgresql, opened, pooled, sql, value
 from tests.db import hosts
-from tests.db.failing_databases import MAY_WAIT, PATIENCE_S, PID, POOL, Work, adds, has_all_connections, healed
-from tests.db.relay import ANSWERED, ARRIVES, relayed
-from tests.db.waiting import ADD, ALL, CHANGE, HEAVY, MAKE, QUEUE_KEY, another_process, numbers, queued
+from tests.db.failing_databases import (
+    MAX_WAITING,
+    PATIENCE_S,
+    PID,
+    POOL,
+    Work,
+    add_unit,
+    assert_all_connections_usable,
+    wait_until_recovered,
+)
+from tests.db.relay import BEFORE_ANSWER, BEFORE_ARRIVAL, relay_to
+from tests.db.unit_fixture import ADD, ALL, CHANGE, HEAVY, MAKE, QUEUE_KEY, another_process, let_units_queue, numbers
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 from tests.services.keeping import wait_until
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
-Impatient = Callable[[], AbstractContextManager[None]]
-ASKERS = 3_000
+ShortTimeouts = Callable[[], AbstractContextManager[None]]
+CALLERS = 3_000
 
 PAIR = sql("INSERT INTO things (number, content) VALUES (:number, :content)")
 PAIRS = sql("SELECT content, COUNT(*) AS count FROM things GROUP BY content")
@@ -38,54 +47,54 @@ TERMINATE_OTHERS = """
     WHERE datname = current_database() AND pid <> pg_backend_pid()"""
 _COMMIT = "SELECT pg_logical_emit_message(true, 'a test', 'writes, and so commits')"
 _WAITS_FOR_STANDBY = "SELECT COUNT(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-# What a full disk, no memory, no lock table and so on look like from a statement; and how a shutdown begins.
+# SQLSTATEs of a full disk, no memory, no lock table and so on; and of a beginning shutdown.
 STATES = ("53100", "53200", "53400", "57014", "57P03", "58030", "55P03", "25006")
 
 
 def every_way(database: Database, number: int, queue_key: int = QUEUE_KEY) -> Awaitable[Any]:
-    """One of the ways in which the database is asked, in turn."""
+    """Return one of the ways to use the database, in turn by number."""
     ways: list[Callable[[], Awaitable[Any]]] = [
         lambda: database.one(ALL),
         lambda: database.all(ALL),
         lambda: database.one_large(ALL),
         lambda: database.write_one(ADD, number=number),
-        lambda: database.write(adds(number)),
-        lambda: database.write(adds(number), queue_key=queue_key),
-        lambda: database.write(adds(number), queue_key=queue_key, rows=HEAVY),
+        lambda: database.write(add_unit(number)),
+        lambda: database.write(add_unit(number), queue_key=queue_key),
+        lambda: database.write(add_unit(number), queue_key=queue_key, rows=HEAVY),
         database.clock_ms,
     ]
     return ways[number % len(ways)]()
 
 
-# The server stands still
+# The server is frozen
 
 
 @pytest.mark.parametrize("way", ["direct", "pooled"])
-def test_a_frozen_server_refuses_thousands_soon_and_heals(
-    cluster: services.Cluster, impatient: Impatient, way: str
+def test_a_frozen_server_refuses_thousands_soon_and_recovers(
+    cluster: services.Cluster, short_timeouts: ShortTimeouts, way: str
 ) -> None:
-    """Most at once, for so many wait already; the others when their time is up. Then it goes on as if nothing was."""
+    """Most are refused at once, because so many wait already; the others when their time is up."""
 
     async def body(url: str) -> None:
         async with opened(url, pool_size=POOL) as database:
             await execute(database, MAKE)
-            await has_all_connections(database)
+            await assert_all_connections_usable(database)
             hosts.freeze(cluster)
             try:
-                with impatient():
-                    asked = [asyncio.ensure_future(every_way(database, number)) for number in range(ASKERS)]
-                    await queued()
-                    refused = [one for one in asked if one.done()]
-                    # Two pools, the room for heavy reads, and one line for small and heavy units each.
-                    assert len(refused) >= ASKERS - 5 * MAY_WAIT - POOL
+                with short_timeouts():
+                    callers = [asyncio.ensure_future(every_way(database, number)) for number in range(CALLERS)]
+                    await let_units_queue()
+                    refused = [one for one in callers if one.done()]
+                    # Two pools, the capacity for heavy reads, and one queue each for small and heavy units.
+                    assert len(refused) >= CALLERS - 5 * MAX_WAITING - POOL
                     async with asyncio.timeout(PATIENCE_S):
-                        answers = await asyncio.gather(*asked, return_exceptions=True)
+                        answers = await asyncio.gather(*callers, return_exceptions=True)
                     assert {type(answer) for answer in answers} == {StoreUnavailable}
             finally:
                 hosts.thaw(cluster)
-            await healed(database)
-            await has_all_connections(database)
-            assert await value(database, "SELECT COUNT(*) FROM things") <= ASKERS
+            await wait_until_recovered(database)
+            await assert_all_connections_usable(database)
+            assert await value(database, "SELECT COUNT(*) FROM things") <= CALLERS
             assert database.counts.waiting == 0
 
     url = cluster.fresh_database()
@@ -96,15 +105,15 @@ def test_a_frozen_server_refuses_thousands_soon_and_heals(
         asyncio.run(body(pooled(pooler, url)))
 
 
-def test_whoever_gives_up_while_the_server_is_frozen_does_not_wait_for_it(
-    cluster: services.Cluster, impatient: Impatient, monkeypatch: pytest.MonkeyPatch
+def test_cancelled_and_failed_callers_do_not_wait_for_a_frozen_server(
+    cluster: services.Cluster, short_timeouts: ShortTimeouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An asker that hangs up, and a unit that fails by itself: neither is kept until a statement may take no longer."""
+    """A cancelled caller and a failing unit are released before the statement timeout."""
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 10 * PATIENCE_S)
 
     async def body(url: str) -> None:
         async with opened(url, pool_size=POOL) as database:
-            await has_all_connections(database)
+            await assert_all_connections_usable(database)
 
             async def fails(transaction: Transaction) -> None:
                 await transaction.one(PID)
@@ -113,43 +122,43 @@ def test_whoever_gives_up_while_the_server_is_frozen_does_not_wait_for_it(
 
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    with impatient(), pytest.raises(LookupError, match="as it is"):
+                    with short_timeouts(), pytest.raises(LookupError, match="as it is"):
                         await database.write(fails)
                     reading = asyncio.ensure_future(database.one(PID))
-                    await queued()
+                    await let_units_queue()
                     reading.cancel()
                     await asyncio.wait({reading})
             finally:
                 hosts.thaw(cluster)
-            await healed(database)
-            await has_all_connections(database)
+            await wait_until_recovered(database)
+            await assert_all_connections_usable(database)
 
     asyncio.run(body(cluster.fresh_database()))
 
 
-def test_a_commit_that_waits_for_its_standby_is_not_told_to_stop(
-    cluster: services.Cluster, impatient: Impatient
+def test_a_commit_waiting_for_its_standby_is_not_cancelled(
+    cluster: services.Cluster, short_timeouts: ShortTimeouts
 ) -> None:
-    """PostgreSQL would show what only the primary has; whoever sent it again would be told that it is there.
+    """PostgreSQL would show rows that only the primary has, and a client that resends them would be told they exist.
 
-    Until the standby has it nobody sees it, the feed stays locked, and after a promotion nobody was told otherwise.
+    Until the standby has them, nobody sees them and the feed stays locked; a promotion contradicts no answer.
     """
 
     async def body(url: str) -> None:
         async with opened(url, pool_size=POOL) as database:
             await execute(database, MAKE)
-            await database.write(adds(1), queue_key=QUEUE_KEY)
-            _wait_for_standby(cluster, "one_that_is_away")
+            await database.write(add_unit(1), queue_key=QUEUE_KEY)
+            _require_standby(cluster, "one_that_is_away")
             try:
-                await _commits_wait(url)
+                await _are_commits_waiting(url)
                 for number, queue_key in ((2, QUEUE_KEY), (3, None)):
-                    with impatient(), pytest.raises(StoreUnavailable) as failure:
-                        await database.write(adds(number), queue_key=queue_key)
+                    with short_timeouts(), pytest.raises(StoreUnavailable) as failure:
+                        await database.write(add_unit(number), queue_key=queue_key)
                     assert failure.value.is_uncertain
                     assert await numbers(database) == [1]
             finally:
-                _wait_for_standby(cluster, "")
-            await healed(database)
+                _require_standby(cluster, "")
+            await wait_until_recovered(database)
             async with asyncio.timeout(PATIENCE_S):
                 while await numbers(database) != [1, 2, 3]:  # noqa: ASYNC110 - another process works it off
                     await asyncio.sleep(0.01)
@@ -157,15 +166,15 @@ def test_a_commit_that_waits_for_its_standby_is_not_told_to_stop(
     asyncio.run(body(cluster.fresh_database()))
 
 
-def _wait_for_standby(cluster: services.Cluster, name: str) -> None:
-    """From now on every commit waits for the standby of that name; for none where it is empty."""
+def _require_standby(cluster: services.Cluster, name: str) -> None:
+    """Make every commit wait for the standby of this name; for none if it is empty."""
     cluster.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
     cluster.execute("SELECT pg_reload_conf()")
     wait_until(lambda: cluster.value("SHOW synchronous_standby_names") == name, "the server to read its settings")
 
 
-async def _commits_wait(url: str) -> None:
-    """Whether a commit waits is for the checkpointer to say, which reads the settings when its turn comes."""
+async def _are_commits_waiting(url: str) -> None:
+    """Return whether a commit waits for the standby; the checkpointer applies the setting at its next turn."""
     observer, writer = await asyncpg.connect(url), await asyncpg.connect(url)
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -180,18 +189,18 @@ async def _commits_wait(url: str) -> None:
         await observer.close()
 
 
-def test_one_unit_finds_out_for_all_that_nobody_answers(cluster: services.Cluster, impatient: Impatient) -> None:
-    """The next one does not wait for an answer on a connection that is left, which would take as long once more."""
+def test_one_timeout_drops_all_connections(cluster: services.Cluster, short_timeouts: ShortTimeouts) -> None:
+    """The next unit does not wait on a remaining connection, which would take as long again."""
 
     async def body(url: str) -> None:
         async with opened(url, pool_size=POOL) as database:
             await execute(database, MAKE)
-            await has_all_connections(database)
+            await assert_all_connections_usable(database)
             hosts.freeze(cluster)
             try:
                 for is_sent in (True, False):
-                    with impatient(), pytest.raises(StoreUnavailable) as failure:
-                        await database.write(adds(1), queue_key=QUEUE_KEY)
+                    with short_timeouts(), pytest.raises(StoreUnavailable) as failure:
+                        await database.write(add_unit(1), queue_key=QUEUE_KEY)
                     assert failure.value.is_uncertain == is_sent
             finally:
                 hosts.thaw(cluster)
@@ -200,56 +209,56 @@ def test_one_unit_finds_out_for_all_that_nobody_answers(cluster: services.Cluste
 
 
 def test_closing_does_not_wait_for_a_frozen_server(
-    cluster: services.Cluster, impatient: Impatient, monkeypatch: pytest.MonkeyPatch
+    cluster: services.Cluster, short_timeouts: ShortTimeouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server process that is told to stop does."""
+    """As when a server process is told to stop."""
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 10 * PATIENCE_S)
 
     async def body(url: str) -> None:
         database = await open_database(url, create=False, pool_size=POOL)
-        await has_all_connections(database)
+        await assert_all_connections_usable(database)
         hosts.freeze(cluster)
         try:
-            asked = asyncio.ensure_future(database.one(PID))
-            await queued()
+            callers = asyncio.ensure_future(database.one(PID))
+            await let_units_queue()
             async with asyncio.timeout(PATIENCE_S):
-                with impatient():
+                with short_timeouts():
                     await database.close()
                 with pytest.raises(StoreUnavailable):
-                    await asked
+                    await callers
         finally:
             hosts.thaw(cluster)
 
     asyncio.run(body(cluster.fresh_database()))
 
 
-def test_an_opening_does_not_wait_for_a_frozen_server(cluster: services.Cluster, impatient: Impatient) -> None:
-    """The start is refused, and the text says that it does not answer."""
+def test_opening_does_not_wait_for_a_frozen_server(cluster: services.Cluster, short_timeouts: ShortTimeouts) -> None:
+    """The start is refused, and the text says that there was no answer."""
     url = cluster.fresh_database()
     hosts.freeze(cluster)
     try:
-        with impatient(), pytest.raises(SettingsError, match="no answer"):
+        with short_timeouts(), pytest.raises(SettingsError, match="no answer"):
             asyncio.run(open_database(url, create=False))
     finally:
         hosts.thaw(cluster)
 
 
-# The server goes
+# The server or its connections end
 
 
 class Writers:
-    """Many who write units of two rows each, whatever happens, and remember what they were told."""
+    """Many writers of units with two rows each, which go on through failures and record what they were told."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._comes: asyncio.Event | None = None
+        self._answered: asyncio.Event | None = None
         self._is_refused = asyncio.Event()
         self._is_over = False
         self.answered: set[str] = set()
         self.refused: set[str] = set()
 
-    async def writes(self, turn: int) -> None:
-        """One of them, until it is over."""
+    async def write(self, turn: int) -> None:
+        """Write until the end of the test."""
         queue_key = None if turn % 2 else turn % 4
         for at in itertools.count(1_000_000 * turn):
             if self._is_over:
@@ -262,15 +271,15 @@ class Writers:
                     self.refused.add(str(at))
                     self._is_refused.set()
 
-    async def go_on(self, count: int) -> None:
-        """So many more units are answered."""
+    async def wait_for_answers(self, count: int) -> None:
+        """Wait until so many more units are answered."""
         async with asyncio.timeout(PATIENCE_S):
             for _ in range(count):
-                self._comes = asyncio.Event()
-                await self._comes.wait()
+                self._answered = asyncio.Event()
+                await self._answered.wait()
 
-    async def are_refused(self) -> None:
-        """One more unit is refused for certain."""
+    async def wait_for_refusal(self) -> None:
+        """Wait until one more unit is refused for certain."""
         self._is_refused.clear()
         async with asyncio.timeout(PATIENCE_S):
             await self._is_refused.wait()
@@ -280,8 +289,8 @@ class Writers:
 
     def _note(self, name: str) -> None:
         self.answered.add(name)
-        if self._comes is not None:
-            self._comes.set()
+        if self._answered is not None:
+            self._answered.set()
 
     def _unit(self, at: int) -> Work:
         async def work(transaction: Transaction) -> None:
@@ -291,8 +300,8 @@ class Writers:
         return work
 
 
-def test_what_was_answered_is_stored_and_what_was_refused_is_not(cluster: services.Cluster) -> None:
-    """Connections are ended and the server crashes, under load: each unit of two rows is there whole or not at all."""
+def test_answered_units_are_stored_and_refused_ones_are_not(cluster: services.Cluster) -> None:
+    """Connections end and the server crashes under load: each unit of two rows is stored completely or not at all."""
 
     async def body(url: str) -> None:
         async with opened(url, pool_size=POOL) as database:
@@ -300,18 +309,18 @@ def test_what_was_answered_is_stored_and_what_was_refused_is_not(cluster: servic
             writers = Writers(database)
             async with asyncio.TaskGroup() as group:
                 for turn in range(12):
-                    group.create_task(writers.writes(turn))
+                    group.create_task(writers.write(turn))
                 for _ in range(5):
-                    await writers.go_on(20)
+                    await writers.wait_for_answers(20)
                     observer = await asyncpg.connect(url)
                     assert await observer.fetchval(TERMINATE_OTHERS) > 0
                     await observer.close()
-                await writers.go_on(20)
+                await writers.wait_for_answers(20)
                 hosts.crash(cluster)
-                await writers.are_refused()
+                await writers.wait_for_refusal()
                 cluster.stop(keep=True)
                 cluster.start()
-                await writers.go_on(20)
+                await writers.wait_for_answers(20)
                 writers.end()
             rows = {row["content"]: row["count"] for row in await database.all(PAIRS)}
         assert set(rows.values()) == {2}
@@ -321,48 +330,48 @@ def test_what_was_answered_is_stored_and_what_was_refused_is_not(cluster: servic
     asyncio.run(body(cluster.fresh_database()))
 
 
-@pytest.mark.parametrize("when", [ARRIVES, ANSWERED])
+@pytest.mark.parametrize("when", [BEFORE_ARRIVAL, BEFORE_ANSWER])
 @pytest.mark.parametrize("rows", [None, 1, HEAVY])
 def test_a_commit_whose_answer_is_lost_is_uncertain(postgresql_url: str, when: str, rows: int | None) -> None:
-    """Nobody is told that it is stored, nor that it is not; the next unit has a new connection."""
+    """The caller is told neither that it is stored nor that it is not. The next unit has a new connection."""
 
     async def body() -> None:
-        async with relayed(postgresql_url) as (relay, url), opened(url, pool_size=2) as database:
+        async with relay_to(postgresql_url) as (relay, url), opened(url, pool_size=2) as database:
             await execute(database, MAKE)
             relay.cut(b"COMMIT\0", when)
             with pytest.raises(StoreUnavailable) as failure:
-                await database.write(adds(1), queue_key=None if rows is None else QUEUE_KEY, rows=rows or 1)
-            assert relay.was_cut.is_set()
+                await database.write(add_unit(1), queue_key=None if rows is None else QUEUE_KEY, rows=rows or 1)
+            assert relay.cut_done.is_set()
             assert failure.value.is_uncertain
-            await database.write(adds(2), queue_key=None if rows is None else QUEUE_KEY, rows=rows or 1)
-            assert await numbers(database) == ([2] if when == ARRIVES else [1, 2])
+            await database.write(add_unit(2), queue_key=None if rows is None else QUEUE_KEY, rows=rows or 1)
+            assert await numbers(database) == ([2] if when == BEFORE_ARRIVAL else [1, 2])
 
     asyncio.run(body())
 
 
-def test_a_cut_of_every_connection_is_met_by_new_ones(postgresql_url: str) -> None:
-    """Also of those that nobody was using: at most one asker for each is told to try again."""
+def test_cut_connections_are_replaced(postgresql_url: str) -> None:
+    """Also unused ones: at most one caller per connection is told to try again."""
 
     async def body() -> None:
-        async with relayed(postgresql_url) as (relay, url), opened(url, pool_size=POOL) as database:
+        async with relay_to(postgresql_url) as (relay, url), opened(url, pool_size=POOL) as database:
             await execute(database, MAKE)
-            await has_all_connections(database)
+            await assert_all_connections_usable(database)
             relay.cut_all()
             answers = await asyncio.gather(*(every_way(database, n) for n in range(40)), return_exceptions=True)
             assert all(not isinstance(it, Exception) or isinstance(it, StoreUnavailable) for it in answers)
-            await healed(database)
-            await has_all_connections(database)
+            await wait_until_recovered(database)
+            await assert_all_connections_usable(database)
 
     asyncio.run(body())
 
 
-# The server says no
+# The server refuses
 
 
 @pytest.mark.parametrize("state", STATES)
 @on_postgresql
-async def test_what_the_server_lacks_is_its_trouble_and_undoes_the_unit(database: Database, state: str) -> None:
-    """A full disk and the like, in the middle of a unit: nothing of it is stored, and that is certain."""
+async def test_a_lack_of_resources_undoes_the_unit(database: Database, state: str) -> None:
+    """A full disk and the like, in the middle of a unit: nothing is stored, and that is certain."""
     await execute(database, MAKE)
     await execute(
         database,
@@ -395,15 +404,15 @@ async def test_what_the_server_lacks_is_its_trouble_and_undoes_the_unit(database
     assert await numbers(database) == [1]
 
 
-def test_too_many_connections_are_the_store_s_trouble(postgresql: services.Server, postgresql_url: str) -> None:
-    """Whoever gets none is told to try again, and that nothing is stored; it heals when others go."""
+def test_too_many_connections_are_a_store_failure(postgresql: services.Server, postgresql_url: str) -> None:
+    """The caller is told to try again and that nothing is stored. It recovers when other connections close."""
     name = urlsplit(postgresql_url).path[1:]
 
     async def body() -> None:
         async with opened(postgresql_url, pool_size=POOL) as database:
             await execute(database, MAKE)
             others = [await asyncpg.connect(postgresql_url) for _ in range(2)]
-            # The limit holds for whoever is no superuser, as no server of ours should be.
+            # The limit does not apply to superusers, which our servers should not be.
             postgresql.execute(f"CREATE ROLE \"{name}\" LOGIN PASSWORD 'x' CONNECTION LIMIT 1")
             postgresql.execute(f'ALTER DATABASE "{name}" OWNER TO "{name}"')
             host = urlsplit(postgresql_url).netloc.rpartition("@")[2]
@@ -418,8 +427,8 @@ def test_too_many_connections_are_the_store_s_trouble(postgresql: services.Serve
                 assert all("53300" in str(answer) and not answer.is_uncertain for answer in refused)  # type: ignore[attr-defined]
                 assert len(refused) < len(answers)
                 postgresql.execute(f'ALTER ROLE "{name}" CONNECTION LIMIT -1')
-                await healed(limited)
-                await has_all_connections(limited)
+                await wait_until_recovered(limited)
+                await assert_all_connections_usable(limited)
             for other in others:
                 await other.close()
 
@@ -431,11 +440,11 @@ def test_too_many_connections_are_the_store_s_trouble(postgresql: services.Serve
 
 
 @on_postgresql
-async def test_a_unit_that_goes_on_after_a_failed_statement_is_a_defect(database: Database) -> None:
-    """PostgreSQL answers its COMMIT with ROLLBACK; nobody may be told that anything is stored."""
+async def test_a_unit_that_continues_after_a_failed_statement_is_a_defect(database: Database) -> None:
+    """PostgreSQL answers its COMMIT with ROLLBACK, so no caller may be told that anything is stored."""
     await execute(database, MAKE)
 
-    async def swallows(transaction: Transaction) -> str:
+    async def ignore_failure(transaction: Transaction) -> str:
         await transaction.run(ADD, number=1)
         with contextlib.suppress(asyncpg.UniqueViolationError):
             await transaction.run(ADD, number=1)
@@ -443,13 +452,13 @@ async def test_a_unit_that_goes_on_after_a_failed_statement_is_a_defect(database
 
     for queue_key in (None, QUEUE_KEY):
         with pytest.raises(RuntimeError, match="nothing is stored"):
-            await database.write(swallows, queue_key=queue_key)
+            await database.write(ignore_failure, queue_key=queue_key)
     assert await numbers(database) == []
 
 
 @on_postgresql
-async def test_a_unit_that_met_a_migration_is_run_again(database: Database) -> None:
-    """Its statements were prepared for a table that looks otherwise now."""
+async def test_a_unit_is_run_again_after_a_migration(database: Database) -> None:
+    """Its statements were prepared for the previous table definition."""
     await execute(database, MAKE)
     everything = sql("SELECT * FROM things")
     for queue_key in (None, QUEUE_KEY):
@@ -459,13 +468,13 @@ async def test_a_unit_that_met_a_migration_is_run_again(database: Database) -> N
         assert await database.write(lambda transaction: transaction.all(everything), queue_key=queue_key) == []
 
 
-# A process of ours stands still
+# One of our processes is frozen
 
 
-def test_a_process_that_freezes_in_a_unit_does_not_hold_its_feed(
+def test_a_process_frozen_in_a_unit_does_not_lock_its_feed(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server ends a transaction from which nothing comes any more; others go on, and nothing of it is stored."""
+    """The server ends an idle transaction; others go on, and nothing of it is stored."""
     monkeypatch.setattr(postgresql, "IDLE_TIMEOUT_S", 2.0)
 
     async def body() -> None:
@@ -477,7 +486,7 @@ def test_a_process_that_freezes_in_a_unit_does_not_hold_its_feed(
             async def freezes(transaction: Transaction) -> None:
                 await transaction.run(ADD, number=2)
                 await transaction.run(CHANGE, number=1, content="frozen")
-                async with asyncio.timeout(PATIENCE_S):  # until the lock is free: only then does it go on
+                async with asyncio.timeout(PATIENCE_S):  # it goes on only once the lock is free
                     await other.connection.execute("UPDATE things SET content = 'theirs' WHERE number = 1")
                 freed.set()
                 await transaction.run(CHANGE, number=1, content="late")

@@ -1,4 +1,4 @@
-"""Statements are read as they are written: names, parameters, and lines for one database alone."""
+"""Parsing of queries.sql: names, parameters, and lines for one database only."""
 
 import re
 
@@ -22,7 +22,7 @@ FROM t
 
 
 def test_each_statement_has_its_name() -> None:
-    """What stands before the first name belongs to no statement."""
+    """Text before the first name belongs to no statement."""
     queries = parse_queries(TWO)
     assert list(queries) == ["first", "second_one"]
     assert all(query.name == name for name, query in queries.items())
@@ -40,15 +40,14 @@ def test_parameters_are_numbered_in_the_order_of_their_first_use() -> None:
     assert query.parameters == ("a", "b_of_it")
 
 
-def test_a_cast_is_no_parameter() -> None:
-    """`::text` is PostgreSQL's short way to write CAST."""
+def test_a_cast_is_not_a_parameter() -> None:
+    """`::text` is PostgreSQL's short form of CAST."""
     query = parse_queries(TWO)["second_one"]
     assert query.postgresql == "SELECT CAST($1 AS bigint), $2::text\nFROM t"
     assert query.parameters == ("a", "b")
 
 
 def test_a_line_for_one_database_is_left_out_for_the_other() -> None:
-    """That line alone says where the two differ."""
     text = "a,\nb,  -- only: sqlite\nc  -- only: postgresql\n-- a remark"
     assert only_for("sqlite", text) == "a,\nb,"
     assert only_for("postgresql", text) == "a,\nc"
@@ -61,18 +60,18 @@ def test_a_name_used_twice_is_an_error() -> None:
 
 
 def test_an_unknown_dialect_is_an_error() -> None:
-    """A line for a database that does not exist would be left out on both."""
+    """A line for an unknown database would be left out on both."""
     with pytest.raises(ValueError, match="postgres"):
         parse_queries("-- name: one\nSELECT 1  -- only: postgres")
 
 
-def test_a_text_without_names_holds_no_statement() -> None:
+def test_a_text_without_names_has_no_statements() -> None:
     """An empty file is no error."""
     assert parse_queries("-- nothing yet\n") == {}
 
 
 @pytest.mark.parametrize("package", ["stoplist.db", "stoplist.audit", "stoplist.organizations", "stoplist.oauth"])
-def test_the_product_s_statements_name_the_same_parameters_on_both(package: str) -> None:
-    """Values are given by name: one that only one database asked for would be a failure on the other."""
+def test_statements_have_the_same_parameters_on_both_databases(package: str) -> None:
+    """Values are given by name: one that only one database needs would fail on the other."""
     for query in load_queries(package).values():
         assert set(re.findall(r"(?<![:\w]):([a-z_]+)", query.sqlite)) == set(query.parameters), query.name

@@ -1,4 +1,4 @@
-"""Who waits for PostgreSQL's connections and in a line: in turn, not too many, and not too long."""
+"""Waiting for PostgreSQL's connections and in a feed queue: in order, bounded in number and in time."""
 
 import asyncio
 import gc
@@ -9,14 +9,14 @@ import pytest
 from stoplist.db import Transaction, feed_queues, pools
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, opened
-from tests.db.failing_databases import PATIENCE_S, PID, POOL, adds
-from tests.db.waiting import ADD, ALL, HEAVY, MAKE, QUEUE_KEY, numbers, queued
+from tests.db.failing_databases import PATIENCE_S, PID, POOL, add_unit
+from tests.db.unit_fixture import ADD, ALL, HEAVY, MAKE, QUEUE_KEY, let_units_queue, numbers
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
-def test_whoever_waits_for_a_connection_is_served_in_turn(postgresql_url: str) -> None:
-    """Nobody who comes later goes ahead, however often others come back."""
+def test_connections_are_lent_in_order_of_arrival(postgresql_url: str) -> None:
+    """However often others return."""
 
     async def body() -> None:
         async with opened(postgresql_url, pool_size=2) as database:
@@ -34,13 +34,13 @@ def test_whoever_waits_for_a_connection_is_served_in_turn(postgresql_url: str) -
 
 
 @pytest.mark.parametrize("rows", [1, HEAVY])
-def test_a_unit_waits_in_its_line_for_so_long_and_no_longer(
+def test_a_unit_waits_in_its_queue_for_a_bounded_time(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, rows: int
 ) -> None:
-    """Behind one that takes its time; that one is stored, and what was given up is not, also later."""
+    """The slow unit ahead is stored; the unit that timed out is not stored, also not later."""
     monkeypatch.setattr(feed_queues, "SMALL_WAIT_S", 0.1)
     monkeypatch.setattr(feed_queues, "HEAVY_WAIT_S", 0.1)
-    gc.collect()  # what others left behind is told of here, and not later
+    gc.collect()  # so that garbage of other tests is reported here, not later
     caplog.clear()
 
     async def body() -> None:
@@ -53,22 +53,22 @@ def test_a_unit_waits_in_its_line_for_so_long_and_no_longer(
                 await go_on.wait()
 
             slow = asyncio.create_task(database.write(slowly, queue_key=QUEUE_KEY, rows=HEAVY))
-            await queued()
+            await let_units_queue()
             with pytest.raises(StoreUnavailable, match="Other submissions to this feed"):
-                await database.write(adds(2), queue_key=QUEUE_KEY, rows=rows)
+                await database.write(add_unit(2), queue_key=QUEUE_KEY, rows=rows)
             go_on.set()
             await slow
-            await database.write(adds(3), queue_key=QUEUE_KEY, rows=rows)
+            await database.write(add_unit(3), queue_key=QUEUE_KEY, rows=rows)
             assert await numbers(database) == [1, 3]
             assert caplog.records == []
 
     asyncio.run(body())
 
 
-def test_a_heavy_read_waits_for_room_so_long_and_no_longer(
+def test_a_heavy_read_waits_for_capacity_for_a_bounded_time(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And while too many wait for it, it does not wait at all."""
+    """If too many reads wait already, it does not wait at all."""
 
     async def body() -> None:
         async with opened(postgresql_url, pool_size=POOL) as database:
@@ -80,7 +80,7 @@ def test_a_heavy_read_waits_for_room_so_long_and_no_longer(
                 await go_on.wait()
 
             slow = asyncio.create_task(database.write(slowly, queue_key=QUEUE_KEY, rows=HEAVY))
-            await queued()
+            await let_units_queue()
             with monkeypatch.context() as patch:
                 patch.setattr(pools, "ACQUIRE_TIMEOUT_S", 0.1)
                 with pytest.raises(StoreUnavailable):

@@ -1,6 +1,6 @@
-"""The release before goes on working, and can be started, once the next one's `stoplist migrate` has run.
+"""The previous release keeps working, and can be started, after the next one's `stoplist migrate`.
 
-Each migration of this release is held to it: the databases tell what there was before it and what there is after it.
+This is tested for each migration of this release by comparing the database before and after it.
 Source: docs/interface.md section D1, Schema.
 """
 
@@ -21,7 +21,7 @@ from stoplist.db.opening import sqlite_path
 from stoplist.db.query import Query
 from stoplist.db.schema import Migration, load_migrations
 from tests.builders import direct, opened
-from tests.db.catalogue import Catalogue, catalogue, objections
+from tests.db.catalogue import Catalogue, catalogue, incompatibilities
 from tests.db.test_shardable import QUERIES
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ DELETED_FROM = frozenset(
 
 
 def migrate_to(url: str, number: int, *more: Migration) -> None:
-    """The schema as of that migration, and what follows it."""
+    """Apply the migrations up to this number, and the extra statements."""
 
     async def body() -> None:
         async with opened(url) as database:
@@ -46,8 +46,8 @@ def migrate_to(url: str, number: int, *more: Migration) -> None:
     asyncio.run(body())
 
 
-def migrated(url: str, number: int) -> tuple[Catalogue, Catalogue]:
-    """What there is before that migration, and after it."""
+def catalogues_around(url: str, number: int) -> tuple[Catalogue, Catalogue]:
+    """Return the catalogue before and after this migration."""
     migrate_to(url, number - 1)
     before = catalogue(url)
     migrate_to(url, number)
@@ -56,70 +56,70 @@ def migrated(url: str, number: int) -> tuple[Catalogue, Catalogue]:
 
 # The migrations
 
-# These change what PostgreSQL expects of a column, and nothing that can be seen of a table.
+# These change PostgreSQL's estimates for a column, and nothing visible of a table.
 ONLY_PLANS = {4}
 
 
 @pytest.mark.parametrize("number", LATER)
-def test_a_migration_is_no_hindrance_to_the_program_before_it(database_url: str, number: int) -> None:
-    """Nothing that it uses goes or changes, and nothing refuses what it writes."""
-    before, after = migrated(database_url, number)
+def test_a_migration_does_not_break_the_previous_program(database_url: str, number: int) -> None:
+    """Nothing that it uses is removed or changed, and nothing refuses what it writes."""
+    before, after = catalogues_around(database_url, number)
     assert before.columns
-    assert objections(before, after, deleted_from=DELETED_FROM) == []
+    assert incompatibilities(before, after, deleted_from=DELETED_FROM) == []
     assert after != before or number in ONLY_PLANS, "it does something"
 
 
 @pytest.mark.parametrize("number", LATER)
-def test_statements_mean_the_same_after_a_migration(database_url: str, number: int) -> None:
-    """Each that could be prepared before it still can, takes the same values and returns the same columns."""
+def test_statements_work_the_same_after_a_migration(database_url: str, number: int) -> None:
+    """Each that could be prepared before still can, takes the same values and returns the same columns."""
     migrate_to(database_url, number - 1)
-    before = prepared(database_url)
+    before = prepared_statements(database_url)
     migrate_to(database_url, number)
-    after = prepared(database_url)
+    after = prepared_statements(database_url)
     assert len(before) > 30
     assert {name: after.get(name) for name in before} == before
 
 
-def test_migrations_let_the_release_before_run() -> None:
-    """None of them names an oldest program that is newer: the servers of that release could not be started again."""
+def test_migrations_allow_the_previous_release() -> None:
+    """None names a newer oldest program: the servers of that release could not be restarted."""
     for step in STEPS:
-        assert version(step.oldest_program) <= version(release_before()), step.number
+        assert version(step.oldest_program) <= version(previous_release()), step.number
 
 
 def version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
 
 
-def release_before() -> str:
-    """The newest release in the changelog that is older than this one; before the second release, this one."""
+def previous_release() -> str:
+    """Return the newest release in the changelog that is older than this one; before the second release, this one."""
     released = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     older = [one for one in released if version(one) < version(__version__)]
     return max(older, key=version, default=__version__)
 
 
-def prepared(url: str) -> dict[str, Any]:
-    """What the database makes of every statement that it can prepare."""
+def prepared_statements(url: str) -> dict[str, Any]:
+    """Return the parameters and columns of every statement that the database can prepare."""
     path = sqlite_path(url)
     if path is None:
-        return asyncio.run(_prepared_on_postgresql(direct(url)))
+        return asyncio.run(_prepare_on_postgresql(direct(url)))
     with closing(sqlite3.connect(path)) as connection:
-        made = {f"{key}": _prepared_on_sqlite(connection, query) for key, query in QUERIES.items()}
+        made = {f"{key}": _prepare_on_sqlite(connection, query) for key, query in QUERIES.items()}
     return {name: columns for name, columns in made.items() if columns is not None}
 
 
-def _prepared_on_sqlite(connection: sqlite3.Connection, query: Query) -> Any:
-    """The columns that it would return, or their absence; None where it cannot be prepared."""
+def _prepare_on_sqlite(connection: sqlite3.Connection, query: Query) -> Any:
+    """Return the columns of the result, or that there are none; None if the statement cannot be prepared."""
     try:
         connection.execute(f"EXPLAIN {query.sqlite}", dict.fromkeys(query.parameters)).fetchall()
     except sqlite3.OperationalError:
         return None
     if not query.sqlite.startswith("SELECT"):
         return ()
-    found = connection.execute(query.sqlite, dict.fromkeys(query.parameters, 1))  # there is nothing in it yet
+    found = connection.execute(query.sqlite, dict.fromkeys(query.parameters, 1))  # it is empty
     return tuple(column[0] for column in found.description)
 
 
-async def _prepared_on_postgresql(url: str) -> dict[str, Any]:
+async def _prepare_on_postgresql(url: str) -> dict[str, Any]:
     connection = await asyncpg.connect(url)
     try:
         made = {f"{key}": await _types(connection, query) for key, query in QUERIES.items()}
@@ -227,19 +227,19 @@ GOOD = """
 
 @pytest.fixture
 def change(request: pytest.FixtureRequest) -> Callable[[str, str], list[str]]:
-    """The objections to a migration after the newest one."""
+    """Return a function for the incompatibilities of a migration after the newest one."""
 
-    def objected(url: str, text: str) -> list[str]:
+    def incompatibilities_of(url: str, text: str) -> list[str]:
         migrate_to(url, NEWEST)
         before = catalogue(url)
         migrate_to(url, NEWEST, Migration(NEWEST + 1, text, "0.1.0"))
-        return objections(before, catalogue(url), deleted_from=DELETED_FROM)
+        return incompatibilities(before, catalogue(url), deleted_from=DELETED_FROM)
 
-    return objected
+    return incompatibilities_of
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_migration_that_is_a_hindrance_is_noticed(
+def test_an_incompatible_migration_is_detected(
     database_url: str, change: Callable[[str, str], list[str]], what: str
 ) -> None:
     """On both databases."""
@@ -248,33 +248,33 @@ def test_a_migration_that_is_a_hindrance_is_noticed(
 
 
 @pytest.mark.parametrize("what", BAD_ON_POSTGRESQL)
-def test_what_only_postgresql_can_change_is_noticed(
+def test_an_incompatible_change_on_postgresql_is_detected(
     postgresql_url: str, change: Callable[[str, str], list[str]], what: str
 ) -> None:
-    """On SQLite a column cannot be changed, and none can be added that must be written."""
+    """SQLite cannot change a column, nor add one that must be written."""
     text, objection = BAD_ON_POSTGRESQL[what]
     assert any(objection in found for found in change(postgresql_url, text))
 
 
-def test_a_migration_that_only_adds_is_no_hindrance(database_url: str, change: Callable[[str, str], list[str]]) -> None:
-    """A table with its own rules, an index, and columns that fill themselves."""
+def test_an_additive_migration_is_compatible(database_url: str, change: Callable[[str, str], list[str]]) -> None:
+    """A table with its own rules, an index, and columns with defaults."""
     assert change(database_url, GOOD) == []
 
 
-def test_a_statement_that_no_longer_works_is_noticed(database_url: str) -> None:
-    """It is not among those that can be prepared any more."""
+def test_a_statement_that_no_longer_works_is_detected(database_url: str) -> None:
+    """It can no longer be prepared."""
     migrate_to(database_url, NEWEST)
-    before = prepared(database_url)
+    before = prepared_statements(database_url)
     migrate_to(database_url, NEWEST, Migration(NEWEST + 1, "ALTER TABLE feeds RENAME COLUMN writes TO w;", "0.1.0"))
-    lost = before.keys() - prepared(database_url).keys()
+    lost = before.keys() - prepared_statements(database_url).keys()
     assert {"('stoplist.unsubscribes', 'feed')", "('stoplist.unsubscribes', 'lock_feed')"} <= lost
 
 
-def test_a_statement_that_takes_or_returns_something_else_is_noticed(postgresql_url: str) -> None:
-    """PostgreSQL tells the types."""
+def test_a_statement_with_other_types_is_detected(postgresql_url: str) -> None:
+    """PostgreSQL reports the types."""
     migrate_to(postgresql_url, NEWEST)
-    before = prepared(postgresql_url)
+    before = prepared_statements(postgresql_url)
     text = "ALTER TABLE feeds ALTER COLUMN writes TYPE NUMERIC;"
     migrate_to(postgresql_url, NEWEST, Migration(NEWEST + 1, text, "0.1.0"))
     name = "('stoplist.unsubscribes', 'feed')"
-    assert prepared(postgresql_url)[name] != before[name]
+    assert prepared_statements(postgresql_url)[name] != before[name]

@@ -1,4 +1,4 @@
-"""Migrations only add, run once however often they are asked for, and refuse what is not theirs."""
+"""Migrations only add, run once however often they are started, and refuse foreign databases."""
 
 import asyncio
 import os
@@ -39,8 +39,8 @@ SECOND = Migration(
 )
 FAILS = Migration(NEWEST + 1, "CREATE TABLE later (name TEXT);\nINSERT INTO nowhere VALUES (1);\n", "0.3.0")
 
-# Waits for the word, then migrates: several of these begin as nearly at once as processes can.
-MIGRATES = """
+# Waits for a line of input, then migrates: several processes begin at almost the same moment.
+MIGRATING_PROGRAM = """
 import asyncio, sys
 from stoplist.db import schema, sqlite
 from tests.builders import opened
@@ -57,7 +57,7 @@ asyncio.run(migrate())
 """
 
 
-async def bring_up(
+async def migrate_again(
     database: Database, environment: str = "development", *, steps: Sequence[Migration] | None = None, **options: Any
 ) -> MigrationResult:
     return await migrate(database, environment=environment, now_ms=1_700_000_000_000, migrations=steps, **options)
@@ -85,12 +85,12 @@ async def has_table(database: Database, name: str) -> bool:
 
 
 def test_an_empty_database_gets_the_schema_of_this_release(database_url: str) -> None:
-    """It then remembers its environment, its schema, and the oldest program that may run on it."""
+    """It then records its environment, its schema, and the oldest program that may run on it."""
 
     async def body() -> None:
         async with opened(database_url) as database:
             assert await schema.read(database) is None
-            assert await bring_up(database, "production") == MigrationResult(0, NEWEST, None)
+            assert await migrate_again(database, "production") == MigrationResult(0, NEWEST, None)
             known = await schema.read(database)
             assert known == Deployment("production", NEWEST, load_migrations()[-1].oldest_program)
             schema.check(known, environment="production", newest=NEWEST)
@@ -100,24 +100,24 @@ def test_an_empty_database_gets_the_schema_of_this_release(database_url: str) ->
 
 
 def test_migrating_again_changes_nothing(database_url: str) -> None:
-    """No step runs twice, and nothing is copied where nothing is to be done."""
+    """No step runs twice, and no copy is made."""
 
     async def body() -> None:
         async with opened(database_url) as database:
-            await bring_up(database)
-            assert await bring_up(database) == MigrationResult(NEWEST, NEWEST, None)
+            await migrate_again(database)
+            assert await migrate_again(database) == MigrationResult(NEWEST, NEWEST, None)
             assert await value(database, "SELECT COUNT(*) FROM deployment") == 1
 
     asyncio.run(body())
 
 
-@pytest.mark.usefixtures("patient")
-def test_two_that_migrate_at_once_take_turns(database_url: str) -> None:
-    """One makes the schema, the others find it made; nobody sees half of it."""
+@pytest.mark.usefixtures("long_timeouts")
+def test_concurrent_migrations_take_turns(database_url: str) -> None:
+    """One creates the schema, the others find it; nobody sees half of it."""
 
     async def body() -> list[MigrationResult]:
         async with opened(database_url) as one, opened(database_url) as other, opened(database_url) as third:
-            return list(await asyncio.gather(bring_up(one), bring_up(other), bring_up(third)))
+            return list(await asyncio.gather(migrate_again(one), migrate_again(other), migrate_again(third)))
 
     assert sorted(asyncio.run(body())) == [
         MigrationResult(0, NEWEST, None),
@@ -125,11 +125,11 @@ def test_two_that_migrate_at_once_take_turns(database_url: str) -> None:
     ]
 
 
-def test_processes_that_migrate_at_once_take_turns(database_url: str) -> None:
-    """The same from the very first moment: there is not even a file yet."""
+def test_concurrent_migrating_processes_take_turns(database_url: str) -> None:
+    """Even before the file exists."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", MIGRATES, database_url],
+            [sys.executable, "-c", MIGRATING_PROGRAM, database_url],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
             stdin=subprocess.PIPE,
@@ -151,13 +151,13 @@ def test_processes_that_migrate_at_once_take_turns(database_url: str) -> None:
     assert sorted(answer for answer, _ in answers) == [f"0 {NEWEST} None\n", *[f"{NEWEST} {NEWEST} None\n"] * 2]
 
 
-def test_a_later_migration_is_added_to_what_is_there(database_url: str) -> None:
-    """Only the step that is missing runs; then the release before it may still be let in, or not."""
+def test_only_missing_migrations_run(database_url: str) -> None:
+    """The previous release may then still be allowed to run, or not."""
 
     async def body() -> None:
         async with opened(database_url) as database:
-            await bring_up(database)
-            done = await bring_up(database, steps=with_second())
+            await migrate_again(database)
+            done = await migrate_again(database, steps=with_second())
             assert (done.before, done.after) == (NEWEST, NEWEST + 1)
             assert await has_table(database, "later")
             assert await schema.read(database) == Deployment("development", NEWEST + 1, "0.3.0")
@@ -165,33 +165,33 @@ def test_a_later_migration_is_added_to_what_is_there(database_url: str) -> None:
     asyncio.run(body())
 
 
-def test_a_migration_that_fails_leaves_the_old_schema(database_url: str) -> None:
-    """All of it or nothing; and the next try, with a better one, succeeds."""
+def test_a_failed_migration_leaves_the_old_schema(database_url: str) -> None:
+    """All or nothing; and the next attempt, with a corrected one, succeeds."""
 
     async def body() -> None:
         async with opened(database_url) as database:
-            await bring_up(database)
+            await migrate_again(database)
             with pytest.raises((sqlite3.Error, asyncpg.PostgresError), match="nowhere"):
-                await bring_up(database, steps=[*load_migrations(), FAILS])
+                await migrate_again(database, steps=[*load_migrations(), FAILS])
             known = await schema.read(database)
             assert known is not None
             assert known.schema_version == NEWEST
             assert not await has_table(database, "later")
-            await bring_up(database, steps=with_second())
+            await migrate_again(database, steps=with_second())
             assert await has_table(database, "later")
 
     asyncio.run(body())
 
 
-def test_a_first_migration_that_fails_leaves_an_empty_database(database_url: str) -> None:
-    """It can be tried again from the start."""
+def test_a_failed_first_migration_leaves_an_empty_database(database_url: str) -> None:
+    """It can be repeated from the start."""
 
     async def body() -> None:
         async with opened(database_url) as database:
             with pytest.raises((sqlite3.Error, asyncpg.PostgresError), match="nowhere"):
-                await bring_up(database, steps=[*load_migrations(), FAILS])
+                await migrate_again(database, steps=[*load_migrations(), FAILS])
             assert await schema.read(database) is None
-            await bring_up(database)
+            await migrate_again(database)
 
     asyncio.run(body())
 
@@ -200,13 +200,13 @@ def test_a_first_migration_that_fails_leaves_an_empty_database(database_url: str
 
 
 def test_before_a_migration_the_file_is_copied(sqlite_url: str) -> None:
-    """Section D1, Schema: a copy of its own, its owner's alone, that opens and holds what was there before."""
+    """Section D1, Schema: the copy is private, can be opened, and holds the earlier rows."""
 
     async def body() -> Path:
         async with opened(sqlite_url) as database:
-            await bring_up(database)
+            await migrate_again(database)
             await database.write_one(sql("UPDATE deployment SET created_ms = 42"))
-            done = await bring_up(database, steps=with_second())
+            done = await migrate_again(database, steps=with_second())
             assert done.copy is not None
             return Path(done.copy)
 
@@ -225,23 +225,23 @@ def test_before_a_migration_the_file_is_copied(sqlite_url: str) -> None:
 
 
 def test_a_copy_that_cannot_be_made_stops_the_migration(sqlite_url: str) -> None:
-    """Without a way back there is no way on."""
+    """Without a way back, nothing is changed."""
     original = sqlite_path(sqlite_url)
     assert original is not None
     original.with_name(f"stoplist.db.before-{NEWEST + 1:04}").mkdir()
 
     async def body() -> None:
         async with opened(sqlite_url) as database:
-            await bring_up(database)
+            await migrate_again(database)
             with pytest.raises(OSError, match="before-"):
-                await bring_up(database, steps=with_second())
+                await migrate_again(database, steps=with_second())
             assert not await has_table(database, "later")
 
     asyncio.run(body())
 
 
-def test_what_is_left_of_an_earlier_copy_is_replaced(sqlite_url: str) -> None:
-    """A migration that failed is tried again, with a copy as of then."""
+def test_a_leftover_copy_is_replaced(sqlite_url: str) -> None:
+    """A failed migration is repeated with a fresh copy."""
     original = sqlite_path(sqlite_url)
     assert original is not None
     copy = original.with_name(f"stoplist.db.before-{NEWEST + 1:04}")
@@ -249,15 +249,15 @@ def test_what_is_left_of_an_earlier_copy_is_replaced(sqlite_url: str) -> None:
 
     async def body() -> None:
         async with opened(sqlite_url) as database:
-            await bring_up(database)
-            await bring_up(database, steps=with_second())
+            await migrate_again(database)
+            await migrate_again(database, steps=with_second())
 
     asyncio.run(body())
     with closing(sqlite3.connect(copy)) as connection:
         assert connection.execute("SELECT schema_version FROM deployment").fetchone() == (NEWEST,)
 
 
-# What is refused
+# Refused databases
 
 
 def test_a_database_of_the_other_environment_is_refused(database_url: str) -> None:
@@ -265,9 +265,9 @@ def test_a_database_of_the_other_environment_is_refused(database_url: str) -> No
 
     async def body() -> None:
         async with opened(database_url) as database:
-            await bring_up(database, "production")
+            await migrate_again(database, "production")
             with pytest.raises(SettingsError, match=r"production environment.*is development"):
-                await bring_up(database, "development", steps=with_second())
+                await migrate_again(database, "development", steps=with_second())
             assert not await has_table(database, "later")
             known = await schema.read(database)
             assert known is not None
@@ -279,63 +279,62 @@ def test_a_database_of_the_other_environment_is_refused(database_url: str) -> No
 
 
 @pytest.mark.parametrize("name", ["customers", "deployment"])
-def test_a_database_of_something_else_is_refused_and_left_alone(database_url: str, name: str) -> None:
-    """Our tables would lie among theirs; a table that happens to have a name of ours is not ours either."""
+def test_a_foreign_database_is_refused_and_left_alone(database_url: str, name: str) -> None:
+    """Our tables would be mixed with theirs; a table that happens to have the name of one of ours is foreign too."""
 
     async def body() -> None:
         async with opened(database_url) as database:
             await execute(database, f"CREATE TABLE {name} (environment TEXT)")
             with pytest.raises(SettingsError, match="another product"):
-                await bring_up(database)
+                await migrate_again(database)
             assert await schema.read(database) is None
             assert not await has_table(database, "clients")
 
     asyncio.run(body())
 
 
-def test_a_program_that_the_schema_shuts_out_is_refused(database_url: str) -> None:
+def test_an_excluded_program_is_refused(database_url: str) -> None:
     """The schema records the oldest program that may run on it; an older one leaves it alone."""
 
     async def body() -> None:
         async with opened(database_url) as database:
-            await bring_up(database)
-            await bring_up(database, steps=with_second())
+            await migrate_again(database)
+            await migrate_again(database, steps=with_second())
             with pytest.raises(SettingsError, match=r"0\.3\.0 or newer; this is 0\.2\.9"):
-                await bring_up(database, program="0.2.9")
+                await migrate_again(database, program="0.2.9")
 
     asyncio.run(body())
 
 
 @pytest.mark.parametrize("program", ["0.3.0", "0.3.1", "0.10.0", "1.0.0"])
-def test_a_program_that_the_newer_schema_still_lets_in_is_accepted(program: str) -> None:
+def test_a_program_that_a_newer_schema_allows_is_accepted(program: str) -> None:
     """Versions are compared as numbers: 0.10 is newer than 0.3."""
     schema.check(Deployment("development", NEWEST + 1, "0.3.0"), environment=None, newest=NEWEST, program=program)
 
 
 @pytest.mark.parametrize("program", ["0.2.10", "0.1.0", "0.0.9"])
-def test_an_older_program_is_not(program: str) -> None:
-    """Whatever it asks of the database."""
+def test_an_older_program_is_refused(program: str) -> None:
     known = Deployment("development", NEWEST + 1, "0.3.0")
     for may_be_old in (False, True):
         with pytest.raises(SettingsError, match=r"0\.3\.0 or newer"):
             schema.check(known, environment=None, newest=NEWEST, program=program, may_be_old=may_be_old)
 
 
-def test_a_release_migrates_a_newer_schema_that_lets_it_in_to_nothing_older(database_url: str) -> None:
-    """While hosts are brought up to date one by one, the older program must not write its own number."""
+def test_an_older_release_does_not_lower_the_schema_version(database_url: str) -> None:
+    """While hosts are upgraded one by one, the older program must not write its own version."""
 
     async def body() -> None:
         async with opened(database_url) as database:
-            await bring_up(database)
-            await bring_up(database, steps=with_second())
-            assert await bring_up(database, program="0.3.0") == MigrationResult(NEWEST + 1, NEWEST + 1, None)
+            await migrate_again(database)
+            await migrate_again(database, steps=with_second())
+            assert await migrate_again(database, program="0.3.0") == MigrationResult(NEWEST + 1, NEWEST + 1, None)
             assert await schema.read(database) == Deployment("development", NEWEST + 1, "0.3.0")
 
     asyncio.run(body())
 
 
-def test_an_old_schema_is_refused_with_the_command_that_helps() -> None:
-    """Section D1, Schema: `stoplist migrate`, which is the one that may meet it."""
+def test_an_old_schema_is_refused_with_the_remedy() -> None:
+    """Section D1, Schema: run `stoplist migrate`, which itself accepts the old schema."""
     known = Deployment("development", NEWEST, "0.1.0")
     with pytest.raises(SettingsError, match="run `stoplist migrate`"):
         schema.check(known, environment=None, newest=NEWEST + 1)
@@ -345,8 +344,8 @@ def test_an_old_schema_is_refused_with_the_command_that_helps() -> None:
 # The files
 
 
-def test_the_migrations_are_numbered_without_a_gap() -> None:
-    """And each one tells which programs may go on running."""
+def test_migrations_are_numbered_without_a_gap() -> None:
+    """Each one names the oldest program that may keep running."""
     steps = load_migrations()
     assert [step.number for step in steps] == list(range(1, NEWEST + 1))
     versions = [tuple(map(int, step.oldest_program.split("."))) for step in steps]
@@ -356,15 +355,15 @@ def test_the_migrations_are_numbered_without_a_gap() -> None:
 
 
 def removals(text: str) -> list[str]:
-    """The words of a migration that take something away, outside its comments."""
+    """Return the words of a migration, outside comments, that remove something."""
     statements = re.sub(r"--.*|ALTER COLUMN \w+ SET STATISTICS 0;", "", text)
     return re.findall(r"\b(?:DROP|RENAME|DELETE|TRUNCATE|REPLACE|ALTER\s+COLUMN)\b", statements, re.IGNORECASE)
 
 
 def test_migrations_only_add() -> None:
-    """What is dropped is dropped one release later: the release before may still be running."""
+    """Anything is dropped one release later, because the previous release may still be running."""
     taken = {step.number: removals(step.text) for step in load_migrations()}
-    # Number 4 gives two columns the type that they have: tests/db/test_rolling_upgrade.py compares it.
+    # Number 4 sets the existing type of two columns; tests/db/test_rolling_upgrade.py compares them.
     assert {number: words for number, words in taken.items() if words} == {4: 2 * ["ALTER COLUMN"]}
 
 
@@ -378,7 +377,7 @@ def test_migrations_only_add() -> None:
         "DELETE FROM clients;",
     ],
 )
-def test_what_takes_something_away_is_noticed(text: str) -> None:
+def test_a_removal_is_detected(text: str) -> None:
     """The check above can fail."""
     assert removals(text)
     assert not removals(f"-- {text}".splitlines()[0])

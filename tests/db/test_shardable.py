@@ -1,7 +1,7 @@
-"""The tables and statements of the feeds are such as can be distributed by `feed_id`.
+"""The feed tables and their statements can be distributed by `feed_id`.
 
-PostgreSQL itself is asked: its catalogue for the tables, and for each statement the plan that serves all values, which
-tells what every table in it is restricted by. Source: docs/interface.md section D1, Sharding.
+PostgreSQL's catalogue is queried for the tables, and for each statement its generic plan, which shows the restrictions
+on every table in it. Source: docs/interface.md section D1, Sharding.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ from tests.services.postgresql import Server
 
 Plan = Mapping[str, Any]
 
-NOT_HOT = {
-    "feeds": "all feeds there are, after a restore and to look for changed addresses; never in a request",
-    "find_submission": "an id does not tell its feed: each is asked by primary key, for people",
-    "records_everywhere": "one address in all feeds that somebody sees: each is asked by primary key, for people",
-    "changes_by_day": "the daily counts of all feeds that somebody sees, for people",
+MULTI_FEED_STATEMENTS = {
+    "feeds": "all feeds, after a restore and to look for changed addresses; never in a request",
+    "find_submission": "an id does not name its feed: each is searched by primary key, for people",
+    "records_everywhere": "one address in all feeds visible to somebody: each is searched by primary key, for people",
+    "changes_by_day": "the daily counts of all feeds visible to somebody, for people",
     "standing_now": "the same over all days",
     "holds_feeds": "whether there is any feed, for the doctor",
 }
-"""Statements about more than one feed, and why that is no harm: the reads are sent to every node."""
+"""Statements about more than one feed, and why this is acceptable: these reads go to every node."""
 
-# They need the functions of Citus, and touch nothing but its catalogue.
-_OF_CITUS = "stoplist.db.sharding"
+# Its statements need Citus functions and use only its catalogue.
+_CITUS_PACKAGE = "stoplist.db.sharding"
 
 
 def packages() -> list[str]:
-    """Every package with statements."""
+    """Return every package with statements."""
     root = Path(stoplist.__file__).parent
     folders = (path.parent.relative_to(root.parent) for path in root.rglob("queries.sql"))
     return sorted(".".join(folder.parts) for folder in folders)
@@ -46,7 +46,7 @@ def packages() -> list[str]:
 QUERIES = {
     (package, name): query
     for package in packages()
-    if package != _OF_CITUS
+    if package != _CITUS_PACKAGE
     for name, query in load_queries(package).items()
     if query.postgresql
 }
@@ -54,19 +54,19 @@ QUERIES = {
 
 @pytest.fixture(scope="module")
 def url(postgresql: Server) -> Iterator[str]:
-    """A database with the schema."""
-    made = postgresql.fresh_database("shardable")
+    """Return a database with the schema."""
+    database_url = postgresql.fresh_database("shardable")
 
     async def make() -> None:
-        async with migrated(made):
+        async with migrated(database_url):
             pass
 
     asyncio.run(make())
-    yield made
-    postgresql.drop_database(made)
+    yield database_url
+    postgresql.drop_database(database_url)
 
 
-async def asked(url: str, text: str, *values: Any) -> list[Any]:
+async def fetch(url: str, text: str, *values: Any) -> list[Any]:
     connection = await asyncpg.connect(url)
     try:
         return list(await connection.fetch(text, *values))
@@ -77,10 +77,10 @@ async def asked(url: str, text: str, *values: Any) -> list[Any]:
 # The catalogue
 
 
-def test_every_table_with_a_feed_id_is_one_of_them(url: str) -> None:
-    """A new one has to be distributed with the others."""
+def test_every_table_with_a_feed_id_is_a_feed_table(url: str) -> None:
+    """A new one must be distributed with the others."""
     rows = asyncio.run(
-        asked(
+        fetch(
             url,
             "SELECT table_name FROM information_schema.columns "
             "WHERE table_schema = current_schema() AND column_name = 'feed_id'",
@@ -120,13 +120,13 @@ FAULTS = {
         WHERE c.oid = ANY($1::regclass[]) AND (c.relrowsecurity OR c.relkind <> 'r' OR c.relispartition
             OR EXISTS (SELECT 1 FROM pg_inherits h WHERE c.oid IN (h.inhrelid, h.inhparent)))""",
 }
-"""What Citus does not take, or what would make a request ask several nodes."""
+"""Queries for what Citus does not accept, or what would make a request use several nodes."""
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_table_of_the_feeds_has(url: str, fault: str) -> None:
-    """Primary keys and unique indexes above all: each begins with feed_id."""
-    assert [row["what"] for row in asyncio.run(asked(url, FAULTS[fault], list(FEED_TABLES)))] == []
+def test_no_feed_table_has_this_fault(url: str, fault: str) -> None:
+    """Above all primary keys and unique indexes: each must begin with feed_id."""
+    assert [row["what"] for row in asyncio.run(fetch(url, FAULTS[fault], list(FEED_TABLES)))] == []
 
 
 BAD_TABLES = {
@@ -154,10 +154,10 @@ BAD_TABLES = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_would_be_noticed(url: str, fault: str) -> None:
-    """The questions above can be answered otherwise."""
+def test_each_fault_of_a_table_is_detected(url: str, fault: str) -> None:
+    """The check above can fail."""
 
-    async def found() -> list[Any]:
+    async def find_faults() -> list[Any]:
         connection = await asyncpg.connect(url)
         transaction = connection.transaction()
         await transaction.start()
@@ -169,7 +169,7 @@ def test_each_fault_would_be_noticed(url: str, fault: str) -> None:
             await transaction.rollback()
             await connection.close()
 
-    assert asyncio.run(found())
+    assert asyncio.run(find_faults())
 
 
 # The statements
@@ -177,7 +177,7 @@ def test_each_fault_would_be_noticed(url: str, fault: str) -> None:
 
 @pytest.fixture(scope="module")
 def plans(url: str) -> dict[tuple[str, str], Plan]:
-    """The plan of every statement."""
+    """Return the plan of every statement."""
 
     async def explained() -> dict[tuple[str, str], Plan]:
         connection = await asyncpg.connect(url)
@@ -190,7 +190,7 @@ def plans(url: str) -> dict[tuple[str, str], Plan]:
 
 
 async def plan_of(connection: Any, query: Query) -> Plan:
-    """The plan that serves all values; parameters are `$1`, `$2`, … in it."""
+    """Return the generic plan; its parameters are `$1`, `$2`, …."""
     await connection.execute("SET plan_cache_mode = force_generic_plan")
     await connection.execute(f"PREPARE it AS {query.postgresql}")
     arguments = f"({', '.join('NULL' for _ in query.parameters)})" if query.parameters else ""
@@ -201,78 +201,82 @@ async def plan_of(connection: Any, query: Query) -> Plan:
 
 
 def nodes(plan: Plan) -> Iterator[Plan]:
-    """Every step of a plan."""
+    """Yield every step of a plan."""
     yield plan
     for part in plan.get("Plans", []):
         yield from nodes(part)
 
 
 def tables(plan: Plan) -> set[str]:
-    """The tables that a statement reads or writes."""
+    """Return the tables that a statement reads or writes."""
     return {node["Relation Name"] for node in nodes(plan) if "Relation Name" in node}
 
 
 def faults(query: Query, plan: Plan) -> list[str]:
-    """Why a statement about feeds cannot be sent to the one node of one feed; empty where it can."""
-    found = [f"joins {table}" for table in sorted(tables(plan) - set(FEED_TABLES))]
+    """Return why a statement about feeds cannot run on the node of one feed; empty if it can."""
+    result = [f"joins {table}" for table in sorted(tables(plan) - set(FEED_TABLES))]
     if "feed_id" not in query.parameters:
-        return [*found, "names no feed"]
+        return [*result, "names no feed"]
     parameter = f"${query.parameters.index('feed_id') + 1}"
     for node in nodes(plan):
-        found += _faults_of_step(node, parameter)
+        result += _faults_of_step(node, parameter)
     if re.search(r"\bSET\s(?:(?!\bWHERE\b|\bRETURNING\b)[\s\S])*?\bfeed_id\s*=", query.postgresql):
-        found.append("moves a row to another feed")
-    return found
+        result.append("moves a row to another feed")
+    return result
 
 
 def _faults_of_step(node: Plan, parameter: str) -> Iterator[str]:
     if node["Node Type"] == "ModifyTable":
         if node["Operation"] == "Insert":
-            yield from (f"inserts {it} as the feed" for it in _inserted(node["Plans"][0]) if not _is(it, parameter))
+            yield from (
+                f"inserts {it} as the feed"
+                for it in _inserted_ids(node["Plans"][0])
+                if not _is_parameter(it, parameter)
+            )
     elif "Relation Name" in node:
         wanted = rf"\({node['Alias']}\.feed_id = {re.escape(parameter)}\)"
         if not re.search(wanted, str(node.get("Index Cond"))):
             yield f"reads {node['Relation Name']} of any feed"
 
 
-def _inserted(source: Plan) -> list[str]:
-    """What becomes the first column, which is feed_id, in each branch of a UNION ALL."""
+def _inserted_ids(source: Plan) -> list[str]:
+    """Return the expression of the first column, feed_id, in each branch of a UNION ALL."""
     if "Output" in source:
         return [source["Output"][0]]
-    return [first for part in source["Plans"] for first in _inserted(part)]
+    return [first for part in source["Plans"] for first in _inserted_ids(part)]
 
 
-def _is(first: str, parameter: str) -> bool:
-    # Or it is carried over from a row, which was found by the same feed.
+def _is_parameter(first: str, parameter: str) -> bool:
+    # Or it is copied from a row that was found by the same feed.
     return first == parameter or bool(re.fullmatch(r"(\w+\.)?feed_id", first))
 
 
-def of_feeds(plans: Mapping[tuple[str, str], Plan]) -> list[tuple[str, str]]:
+def feed_plans(plans: Mapping[tuple[str, str], Plan]) -> list[tuple[str, str]]:
     return [key for key, plan in plans.items() if tables(plan) & set(FEED_TABLES)]
 
 
-def test_every_statement_about_feeds_names_one_feed_and_joins_nothing_else(
-    plans: dict[tuple[str, str], Plan],
-) -> None:
-    """It is restricted to the same feed_id at each of its tables, or inserts just that; so one node can do it."""
-    found = {key[1]: faults(QUERIES[key], plans[key]) for key in of_feeds(plans) if key[1] not in NOT_HOT}
-    assert {name: why for name, why in found.items() if why} == {}
-    assert {"lock_feed", "put_records", "records_after", "keep_versions"} <= set(found)
+def test_every_feed_statement_runs_on_one_node(plans: dict[tuple[str, str], Plan]) -> None:
+    """It restricts every table to the same feed_id, or inserts only that one, and joins nothing else."""
+    by_statement = {
+        key[1]: faults(QUERIES[key], plans[key]) for key in feed_plans(plans) if key[1] not in MULTI_FEED_STATEMENTS
+    }
+    assert {name: why for name, why in by_statement.items() if why} == {}
+    assert {"lock_feed", "put_records", "records_after", "keep_versions"} <= set(by_statement)
 
 
-def test_the_exceptions_are_all_needed(plans: dict[tuple[str, str], Plan]) -> None:
-    """And none of them joins a table that stays on the coordinator."""
-    by_name = {key[1]: key for key in of_feeds(plans)}
-    assert set(NOT_HOT) <= set(by_name)
-    for name in NOT_HOT:
+def test_every_exception_is_needed(plans: dict[tuple[str, str], Plan]) -> None:
+    """None of them joins a table that stays on the coordinator."""
+    by_name = {key[1]: key for key in feed_plans(plans)}
+    assert set(MULTI_FEED_STATEMENTS) <= set(by_name)
+    for name in MULTI_FEED_STATEMENTS:
         assert faults(QUERIES[by_name[name]], plans[by_name[name]])
         assert tables(plans[by_name[name]]) <= set(FEED_TABLES)
 
 
-def test_the_feed_is_the_first_column_of_each_table(url: str) -> None:
-    """What the check of inserts takes for granted."""
+def test_feed_id_is_the_first_column_of_each_table(url: str) -> None:
+    """The check of inserts relies on this."""
     rows = asyncio.run(
-        asked(
+        fetch(
             url,
             "SELECT attrelid::regclass::text AS name FROM pg_attribute "
             "WHERE attrelid = ANY($1::regclass[]) AND attnum = 1 AND attname = 'feed_id'",
@@ -304,15 +308,15 @@ BAD_STATEMENTS = {
 
 
 @pytest.mark.parametrize("fault", BAD_STATEMENTS)
-def test_each_fault_of_a_statement_would_be_noticed(url: str, fault: str) -> None:
+def test_each_fault_of_a_statement_is_detected(url: str, fault: str) -> None:
     """The check above can fail."""
     query = parse_queries(f"-- name: bad\n{BAD_STATEMENTS[fault]}")["bad"]
 
-    async def found() -> list[str]:
+    async def find_faults() -> list[str]:
         connection = await asyncpg.connect(url)
         try:
             return faults(query, await plan_of(connection, query))
         finally:
             await connection.close()
 
-    assert fault in asyncio.run(found())
+    assert fault in asyncio.run(find_faults())

@@ -1,4 +1,4 @@
-"""The embedded database keeps its promises: durable, in groups, and nobody pays for another's failure."""
+"""The SQLite driver: durable writes, group commits, and failures that affect only their own unit."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from stoplist.db import Database, Transaction, sqlite
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, migrated, on_sqlite, opened, sql, value
-from tests.db.full_disk import no_room_for_the_log, of, two_pages_left
+from tests.db.full_disk import driver_of, full_log, two_free_pages
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ FILL = (
     "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows) SELECT i FROM n"
 )
 
-# Writes without end and prints each number once it has been answered.
+# Writes endlessly and prints each number once its write is confirmed.
 WRITER = """
 import asyncio, itertools, sys
 from tests.builders import opened
@@ -62,8 +62,8 @@ async def add(database: Database, number: int, content: object = None) -> None:
 
 @contextmanager
 def another_process_writes(database: Database) -> Iterator[sqlite3.Connection]:
-    """A connection that is none of ours holds the write lock until it commits."""
-    with closing(sqlite3.connect(of(database)._path, isolation_level=None)) as other:
+    """Hold the write lock by a connection of another process until it commits."""
+    with closing(sqlite3.connect(driver_of(database)._path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield other
 
@@ -72,21 +72,21 @@ def another_process_writes(database: Database) -> Iterator[sqlite3.Connection]:
 
 
 @on_sqlite
-async def test_every_commit_of_the_writer_reaches_the_disk(database: Database) -> None:
-    """An answer survives a power cut: `synchronous` is FULL on the connection that commits, in WAL mode."""
-    writer = of(database)._writer
+async def test_every_commit_reaches_the_disk(database: Database) -> None:
+    """A confirmed write survives a power cut: `synchronous` is FULL on the writer's connection, in WAL mode."""
+    writer = driver_of(database)._writer
     assert writer.execute("PRAGMA synchronous").fetchone()[0] == 2
     assert writer.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
 
 
 @on_sqlite
-async def test_references_are_enforced(database: Database) -> None:
-    """SQLite looks at them only where it is told to, connection by connection."""
-    assert of(database)._writer.execute("PRAGMA foreign_keys").fetchone()[0] == 1
+async def test_foreign_keys_are_enforced(database: Database) -> None:
+    """SQLite checks them only if told to, per connection."""
+    assert driver_of(database)._writer.execute("PRAGMA foreign_keys").fetchone()[0] == 1
 
 
-def test_a_new_file_is_its_owner_s_alone(sqlite_url: str, tmp_path: Path) -> None:
-    """Hashes and labels are nobody else's business, whatever the umask; the log beside the file holds the same."""
+def test_a_new_file_is_private(sqlite_url: str, tmp_path: Path) -> None:
+    """It holds hashes and labels. Whatever the umask; also the log beside the file."""
 
     def modes() -> dict[str, int]:
         return {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
@@ -103,21 +103,20 @@ def test_a_new_file_is_its_owner_s_alone(sqlite_url: str, tmp_path: Path) -> Non
     assert found == dict.fromkeys(("stoplist.db", "stoplist.db-wal", "stoplist.db-shm"), 0o600)
 
 
-def test_an_absent_file_is_not_made_unless_asked(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_missing_file_is_not_created_unless_asked(sqlite_url: str, tmp_path: Path) -> None:
     """Section D1: only `serve` and `migrate` create a database."""
     with pytest.raises(SettingsError, match=r"stoplist\.db"):
         asyncio.run(open_database(sqlite_url, create=False))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_in_a_folder_that_does_not_exist_is_refused_by_its_name(tmp_path: Path) -> None:
-    """The person who set the path sees which one it was."""
+def test_a_missing_folder_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="nowhere"):
         asyncio.run(open_database(f"sqlite:///{tmp_path}/nowhere/stoplist.db", create=True))
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_alone(sqlite_url: str, tmp_path: Path) -> None:
-    """A wrong path must not cost anybody a file; and nothing of it is held open."""
+def test_a_file_that_is_not_a_database_is_left_alone(sqlite_url: str, tmp_path: Path) -> None:
+    """A wrong path must not destroy a file; and nothing is kept open."""
     file = tmp_path / "stoplist.db"
     file.write_bytes(b"My shopping list: bread, butter. " * 100)
     with pytest.raises(SettingsError, match=r"stoplist\.db"):
@@ -125,15 +124,15 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(sqlite_url: str, t
     assert file.read_bytes().startswith(b"My shopping list")
 
 
-def test_an_sqlite_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> None:
-    """The start says which version is needed, rather than fail at the first statement that it does not know."""
+def test_an_old_sqlite_is_refused(monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> None:
+    """The startup error names the needed version, before a statement fails."""
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
     with pytest.raises(SettingsError, match=r"3\.38\.0 or newer"):
         asyncio.run(open_database(sqlite_url, create=True))
 
 
 def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
-    """The path travels as a URI inside; what means something there must not change the file."""
+    """The path travels as a URI internally; characters with a meaning there must not change the file."""
     path = tmp_path / "a b?c%20d#e.db"
 
     async def body() -> None:
@@ -147,8 +146,8 @@ def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
 
 
 @on_sqlite
-async def test_of_fifty_one_units_in_a_group_the_eight_that_fail_fail_alone(database: Database) -> None:
-    """Units that wait together commit together; none of them sees another fail."""
+async def test_failing_units_of_a_group_fail_alone(database: Database) -> None:
+    """Units that wait together commit together; none is affected by the failure of another."""
     await execute(database, MAKE)
     fails = {
         3: "raise",
@@ -185,8 +184,8 @@ async def test_of_fifty_one_units_in_a_group_the_eight_that_fail_fail_alone(data
 
 
 @on_sqlite
-async def test_a_statement_that_fails_by_itself_harms_no_other(database: Database) -> None:
-    """`write_one` has no savepoint: SQLite undoes a statement that fails."""
+async def test_a_failing_statement_does_not_affect_others(database: Database) -> None:
+    """`write_one` has no savepoint: SQLite undoes a failed statement."""
     await execute(database, MAKE)
     answers = await asyncio.gather(
         *(add(database, number, content) for number, content in [(1, "a"), (2, "a"), (3, "b")]),
@@ -197,18 +196,18 @@ async def test_a_statement_that_fails_by_itself_harms_no_other(database: Databas
 
 
 @on_sqlite
-async def test_a_unit_that_waits_for_something_else_is_refused(database: Database) -> None:
-    """It would hold up every writer: RuntimeError, nothing of it is stored, and it never goes on."""
+async def test_a_unit_that_awaits_something_else_is_refused(database: Database) -> None:
+    """It would block every writer: RuntimeError, nothing of it is stored, and it never continues."""
     await execute(database, MAKE)
     went_on = False
 
-    async def waits(transaction: Transaction) -> None:
+    async def wait(transaction: Transaction) -> None:
         nonlocal went_on
         await transaction.run(ADD, number=1, content=None)
         await asyncio.sleep(0)
         went_on = True
 
-    refused, fine = await asyncio.gather(database.write(waits), add(database, 2), return_exceptions=True)
+    refused, fine = await asyncio.gather(database.write(wait), add(database, 2), return_exceptions=True)
     assert isinstance(refused, RuntimeError)
     assert "nothing but its transaction" in str(refused)
     assert fine is None
@@ -217,14 +216,14 @@ async def test_a_unit_that_waits_for_something_else_is_refused(database: Databas
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_an_asker_that_hangs_up_stops_nothing(sqlite_url: str, steps: int) -> None:
-    """At whichever step it is cancelled, its unit is stored and so is every other's."""
+def test_a_cancelled_caller_stops_nothing(sqlite_url: str, steps: int) -> None:
+    """At whatever step it is cancelled, its unit is stored and so is every other."""
 
     async def body() -> None:
         async with opened(sqlite_url) as database:
             await execute(database, MAKE)
             quitter, other = asyncio.create_task(add(database, 1)), asyncio.create_task(add(database, 2))
-            await asyncio.sleep(0)  # both have asked
+            await asyncio.sleep(0)  # both are queued
             for _ in range(steps):
                 await asyncio.sleep(0)
             quitter.cancel()
@@ -237,19 +236,19 @@ def test_an_asker_that_hangs_up_stops_nothing(sqlite_url: str, steps: int) -> No
 
 
 @on_sqlite
-async def test_readers_see_what_is_committed_and_nothing_else(database: Database) -> None:
-    """A unit sees its own changes; everybody else sees them once they are durable."""
+async def test_readers_see_only_committed_changes(database: Database) -> None:
+    """A unit sees its own changes; others see them once they are durable."""
     await execute(database, MAKE)
     seen: list[object] = []
 
-    async def looks_around(transaction: Transaction) -> None:
+    async def read_both(transaction: Transaction) -> None:
         await transaction.run(ADD, number=1, content="new")
         seen.append(await transaction.one(FIND, number=1))
-        # A read never suspends, so a test may do here what a unit should not.
+        # A read never suspends, so a test may read here, which a unit should not.
         seen.append(await database.one(FIND, number=1))
         seen.append(await database.one(FIND, number=0))
 
-    await asyncio.gather(add(database, 0), database.write(looks_around))
+    await asyncio.gather(add(database, 0), database.write(read_both))
     own, *of_others = seen
     assert own is not None
     assert of_others == [None, None]
@@ -257,8 +256,8 @@ async def test_readers_see_what_is_committed_and_nothing_else(database: Database
 
 
 @on_sqlite
-async def test_an_answer_waits_for_the_commit(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Durable when `write` returns: of a unit whose commit fails nobody is told that it is stored."""
+async def test_a_result_waits_for_the_commit(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the commit fails, no caller is told that its unit is stored."""
     await execute(database, MAKE)
 
     def fails() -> None:
@@ -274,10 +273,8 @@ async def test_an_answer_waits_for_the_commit(database: Database, monkeypatch: p
 
 
 @on_sqlite
-async def test_what_is_asked_beyond_the_queue_is_refused_at_once(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A queue without end would answer nobody in time."""
+async def test_a_full_queue_refuses_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unbounded queue would answer nobody in time."""
     await execute(database, MAKE)
     monkeypatch.setattr(sqlite, "MAX_WAITING_UNITS", 3)
     answers = await asyncio.gather(*(add(database, number) for number in range(5)), return_exceptions=True)
@@ -285,13 +282,13 @@ async def test_what_is_asked_beyond_the_queue_is_refused_at_once(
     assert await numbers(database) == [0, 1, 2]
 
 
-# The store's own trouble
+# Store failures
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("long_timeouts")
 @on_sqlite
-async def test_another_process_that_writes_holds_up_no_reader_and_no_timer(database: Database) -> None:
-    """The write waits without holding the loop, and succeeds once the lock is let go."""
+async def test_another_writing_process_blocks_no_reader_and_no_timer(database: Database) -> None:
+    """The write waits without blocking the loop, and succeeds once the lock is released."""
     await execute(database, MAKE)
     began_s = time.monotonic()
     with another_process_writes(database) as other:
@@ -308,10 +305,8 @@ async def test_another_process_that_writes_holds_up_no_reader_and_no_timer(datab
 
 
 @on_sqlite
-async def test_a_lock_that_is_held_too_long_is_the_store_s_failure(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Patience has an end: everybody who waits is told to try again, and later writes work."""
+async def test_a_lock_timeout_is_a_store_failure(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every waiting caller is told to try again, and later writes work."""
     await execute(database, MAKE)
     with another_process_writes(database) as other:
         with monkeypatch.context() as patch:
@@ -324,16 +319,16 @@ async def test_a_lock_that_is_held_too_long_is_the_store_s_failure(
 
 
 @on_sqlite
-async def test_a_full_disk_answers_the_whole_group_and_stores_nothing_of_it(database: Database) -> None:
-    """SQLite undoes the group when it runs out of room; nobody of it is told otherwise. With room it goes on."""
+async def test_a_full_disk_refuses_the_whole_group(database: Database) -> None:
+    """SQLite rolls the group back, and every caller is told so. With space it works again."""
     await execute(database, MAKE)
 
     async def big(transaction: Transaction) -> None:
         await transaction.run(ADD, number=2, content=bytes(100_000))
 
-    with two_pages_left(database):
+    with two_free_pages(database):
         answers = await asyncio.gather(add(database, 1), database.write(big), add(database, 3), return_exceptions=True)
-    # The third had not begun when the second found no room: it is in the next group, and fits.
+    # The third had not started when the second filled the disk: it is in the next group, and fits.
     assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable, type(None)]
     assert "SQLITE_FULL" in str(answers[0])
     assert await numbers(database) == [3]
@@ -342,10 +337,10 @@ async def test_a_full_disk_answers_the_whole_group_and_stores_nothing_of_it(data
 
 
 @on_sqlite
-async def test_a_commit_that_finds_no_room_answers_the_whole_group(database: Database) -> None:
+async def test_a_commit_on_a_full_disk_refuses_the_whole_group(database: Database) -> None:
     """The log cannot grow: the operating system refuses it in the middle of COMMIT."""
     await execute(database, MAKE)
-    with no_room_for_the_log(database):
+    with full_log(database):
         answers = await asyncio.gather(
             add(database, 1, bytes(50_000)), add(database, 2, bytes(60_000)), return_exceptions=True
         )
@@ -356,16 +351,16 @@ async def test_a_commit_that_finds_no_room_answers_the_whole_group(database: Dat
 
 
 @on_sqlite
-async def test_a_wrong_statement_is_not_taken_for_the_store_s_trouble(database: Database) -> None:
-    """A defect of ours is a 500 that somebody looks into, not a 503 that everybody waits out."""
+async def test_a_wrong_statement_is_a_defect(database: Database) -> None:
+    """A 500 that somebody investigates, not a 503 that everybody waits out."""
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         await database.one(sql("SELECT * FROM nowhere"))
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         await execute(database, "INSERT INTO nowhere VALUES (1)")
 
 
-def test_a_damaged_file_is_the_store_s_trouble(sqlite_url: str, tmp_path: Path) -> None:
-    """The text says which trouble, and nothing of what the file holds."""
+def test_a_damaged_file_is_a_store_failure(sqlite_url: str, tmp_path: Path) -> None:
+    """The text says what is wrong, and nothing of the file's content."""
 
     async def body() -> None:
         async with opened(sqlite_url) as database:
@@ -382,13 +377,13 @@ def test_a_damaged_file_is_the_store_s_trouble(sqlite_url: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_file_that_is_gone_is_the_store_s_trouble(
+def test_a_missing_or_replaced_file_is_a_store_failure(
     sqlite_url: str, tmp_path: Path, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Removed or replaced, it would be read as it was and written into nothing: 503 until the server is restarted."""
+    """Reads would return old data and writes would be lost: 503 until the server is restarted."""
     monkeypatch.setattr("stoplist.db.sqlite.FILE_CHECK_S", 0.0)
 
-    def take_away() -> None:
+    def remove_file() -> None:
         for file in tmp_path.iterdir():
             file.rename(file.with_name(f"away.{file.name}"))
         if is_replaced:
@@ -398,7 +393,7 @@ def test_a_file_that_is_gone_is_the_store_s_trouble(
         async with opened(sqlite_url) as database:
             await execute(database, MAKE)
             await add(database, 1)
-            take_away()
+            remove_file()
             for work in (
                 database.one(ALL),
                 database.all(ALL),
@@ -418,7 +413,7 @@ def test_a_file_that_is_gone_is_the_store_s_trouble(
 
 @on_sqlite
 async def test_a_long_read_is_one_snapshot_in_slices(database: Database) -> None:
-    """Ten thousand rows as they were when it began, though a writer commits meanwhile; others run in between."""
+    """Ten thousand rows from one state, although a writer commits meanwhile; other tasks run in between."""
     await execute(database, MAKE)
     await execute(database, FILL, rows=10_000)
     slices: list[list[Any]] = []
@@ -433,8 +428,8 @@ async def test_a_long_read_is_one_snapshot_in_slices(database: Database) -> None
 
 
 @on_sqlite
-async def test_a_reader_that_hangs_up_lets_go_of_its_snapshot(database: Database) -> None:
-    """An old snapshot would keep the log from ever starting anew."""
+async def test_a_cancelled_reader_releases_its_snapshot(database: Database) -> None:
+    """An old snapshot would keep the log from restarting."""
     await execute(database, MAKE)
     await execute(database, FILL, rows=10_000)
     reading = asyncio.create_task(database.all(ALL))
@@ -442,30 +437,30 @@ async def test_a_reader_that_hangs_up_lets_go_of_its_snapshot(database: Database
     reading.cancel()
     await asyncio.wait({reading})
     await add(database, 20_000)
-    _, in_log, moved = of(database)._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    _, in_log, moved = driver_of(database)._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     assert in_log == moved > 0
     assert len(await database.all(ALL)) == 10_001
 
 
 @on_sqlite
-async def test_many_long_reads_at_once_do_not_keep_their_connections(database: Database) -> None:
-    """Each has one of its own meanwhile; a few are kept for the next."""
+async def test_concurrent_long_reads_do_not_keep_their_connections(database: Database) -> None:
+    """Each has its own meanwhile; a few are kept for later reads."""
     await execute(database, MAKE)
     await execute(database, FILL, rows=500)
     read = await asyncio.gather(*(database.all(ALL) for _ in range(sqlite.IDLE_READERS * 3)))
     assert {len(rows) for rows in read} == {500}
-    assert len(of(database)._idle_readers) == sqlite.IDLE_READERS
+    assert len(driver_of(database)._idle_readers) == sqlite.IDLE_READERS
 
 
 # The log beside the file
 
 
 @on_sqlite
-async def test_the_log_beside_the_file_starts_anew(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints move it into the file, so that it does not grow for ever."""
+async def test_checkpoints_restart_the_log(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They move it into the file, so that it does not grow forever."""
     monkeypatch.setattr(sqlite, "CHECKPOINT_CHANGES", 10)
     await execute(database, MAKE)
-    log = of(database)._path.with_name("stoplist.db-wal")
+    log = driver_of(database)._path.with_name("stoplist.db-wal")
     await add(database, 0)
     for turn in range(60):
         await execute(database, "UPDATE things SET content = :content", content=bytes([turn]) * 100_000)
@@ -473,31 +468,29 @@ async def test_the_log_beside_the_file_starts_anew(database: Database, monkeypat
 
 
 @on_sqlite
-async def test_a_long_read_does_not_stop_checkpoints_for_good(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While it reads the log grows; once it has ended the next checkpoint moves everything."""
+async def test_a_long_read_delays_checkpoints_only(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log grows during the read; afterwards the next checkpoint moves everything."""
     monkeypatch.setattr(sqlite, "CHECKPOINT_CHANGES", 1)
     await execute(database, MAKE)
     await execute(database, FILL, rows=1_000)
-    log = of(database)._path.with_name("stoplist.db-wal")
+    log = driver_of(database)._path.with_name("stoplist.db-wal")
     change = "UPDATE things SET content = :content WHERE number = 1"
     read = database.all(ALL)
     read.send(None)
     for turn in range(10):
         await execute(database, change, content=f"{turn}" * 50_000)
     grown = log.stat().st_size
-    await asyncio.create_task(_rest(read))
+    await asyncio.create_task(_finish(read))
     for turn in range(30):
         await execute(database, change, content=f"{turn}" * 50_000)
     assert 10 * 50_000 < grown < log.stat().st_size + 1 < grown * 1.5
 
 
-# The end
+# Closing
 
 
-def test_closing_finishes_what_waits(sqlite_url: str) -> None:
-    """Whoever asked before the end is answered; whoever asks afterwards is refused."""
+def test_closing_finishes_waiting_units(sqlite_url: str) -> None:
+    """Later callers are refused."""
 
     async def body() -> list[int]:
         async with opened(sqlite_url) as database:
@@ -514,8 +507,8 @@ def test_closing_finishes_what_waits(sqlite_url: str) -> None:
     assert asyncio.run(body()) == list(range(600))
 
 
-def test_what_was_answered_before_a_kill_is_there_afterwards(sqlite_url: str, tmp_path: Path) -> None:
-    """`kill -9` in the middle of writes loses nothing that anybody was told is stored."""
+def test_answered_writes_survive_a_kill(sqlite_url: str, tmp_path: Path) -> None:
+    """`kill -9` in the middle of writes loses nothing that was confirmed."""
 
     async def make() -> None:
         async with opened(sqlite_url) as database:
@@ -542,8 +535,8 @@ def test_what_was_answered_before_a_kill_is_there_afterwards(sqlite_url: str, tm
     assert set(answered) <= set(asyncio.run(stored()))
 
 
-async def _rest(read: Any) -> Any:
-    """What is left of a coroutine that has been begun by hand."""
+async def _finish(read: Any) -> Any:
+    """Run the rest of a coroutine that was started by hand."""
     while True:
         try:
             read.send(None)

@@ -1,4 +1,4 @@
-"""Units of work that are held in the middle, and a log of who ran when: what the tests of fair waiting are made of."""
+"""Units of work that tests can hold in the middle, with a log of their start order; and locks of another process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,54 +24,54 @@ _WAITING = """
 
 
 async def numbers(database: Database) -> list[int]:
-    """What is stored."""
+    """Return the stored numbers."""
     return [row["number"] for row in await database.all(ALL)]
 
 
 class Units:
-    """Units that each add a number, with a log of those that began, in this order."""
+    """Units that each add a number, with a log of the order in which they start."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.began: list[int] = []
+        self.started: list[int] = []
         self._held: dict[int, asyncio.Event] = {}
         self._reached: dict[int, asyncio.Event] = {}
 
     @property
-    def in_order(self) -> list[int]:
-        """Those that began, without what was run again."""
-        return list(dict.fromkeys(self.began))
+    def start_order(self) -> list[int]:
+        """Return the numbers in the order of their first start."""
+        return list(dict.fromkeys(self.started))
 
     def small(self, number: int, *, queue_key: int = QUEUE_KEY) -> "asyncio.Task[None]":
-        """A small unit is asked for."""
-        return self._asked(self._unit(number), queue_key=queue_key, rows=1)
+        """Start the write of a small unit."""
+        return self._start_write(self._unit(number), queue_key=queue_key, rows=1)
 
     def heavy(self, number: int, *, queue_key: int = QUEUE_KEY) -> "asyncio.Task[None]":
-        """A heavy unit is asked for."""
-        return self._asked(self._unit(number), queue_key=queue_key, rows=HEAVY)
+        """Start the write of a heavy unit."""
+        return self._start_write(self._unit(number), queue_key=queue_key, rows=HEAVY)
 
-    async def held(self, number: int, *, queue_key: int = QUEUE_KEY, rows: int = HEAVY) -> "asyncio.Task[None]":
-        """A unit that has written, and goes no further until it is let go."""
+    async def start_held(self, number: int, *, queue_key: int = QUEUE_KEY, rows: int = HEAVY) -> "asyncio.Task[None]":
+        """Start the write of a unit, and wait until it has written and is held until `release`."""
         self._held[number], self._reached[number] = asyncio.Event(), asyncio.Event()
-        asked = self._asked(self._unit(number), queue_key=queue_key, rows=rows)
-        reaching = asyncio.ensure_future(self._reached[number].wait())
-        await asyncio.wait({asked, reaching}, return_when=asyncio.FIRST_COMPLETED)
-        reaching.cancel()
-        assert not asked.done()
-        return asked
+        write_task = self._start_write(self._unit(number), queue_key=queue_key, rows=rows)
+        reached = asyncio.ensure_future(self._reached[number].wait())
+        await asyncio.wait({write_task, reached}, return_when=asyncio.FIRST_COMPLETED)
+        reached.cancel()
+        assert not write_task.done()
+        return write_task
 
-    def let_go(self, number: int) -> None:
+    def release(self, number: int) -> None:
         self._held[number].set()
 
-    def _asked(self, unit: Unit[None], *, queue_key: int, rows: int) -> "asyncio.Task[None]":
-        async def ask() -> None:
+    def _start_write(self, unit: Unit[None], *, queue_key: int, rows: int) -> "asyncio.Task[None]":
+        async def write() -> None:
             await self.database.write(unit, queue_key=queue_key, rows=rows)
 
-        return asyncio.create_task(ask())
+        return asyncio.create_task(write())
 
     def _unit(self, number: int) -> Unit[None]:
         async def work(transaction: Transaction) -> None:
-            self.began.append(number)
+            self.started.append(number)
             await transaction.run(ADD, number=number)
             if number in self._held:
                 self._reached[number].set()
@@ -80,50 +80,50 @@ class Units:
         return work
 
 
-async def queued() -> None:
-    """Whoever was just asked for stands in its queue: asking takes a few turns of the loop, and nothing else."""
+async def let_units_queue() -> None:
+    """Let the writes started so far join their queues, which takes a few iterations of the loop."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-async def prepared(database: Database) -> Units:
-    """Units on an empty table."""
+async def create_units(database: Database) -> Units:
+    """Return units on an empty table."""
     await execute(database, MAKE)
     return Units(database)
 
 
-class Other:
-    """A connection of another process, which holds rows locked, and one that looks who waits."""
+class OtherProcess:
+    """A connection of another process that locks rows, and one that counts blocked connections."""
 
     def __init__(self, connection: Any, observer: Any) -> None:
         self.connection, self._observer = connection, observer
 
     async def lock(self, *locked: int) -> None:
-        """Hold these rows until the connection is rolled back."""
+        """Lock these rows until `release`."""
         await self.connection.execute("BEGIN")
         for number in locked:
             await self.connection.execute("UPDATE things SET content = 'theirs' WHERE number = $1", number)
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         await self.connection.execute("ROLLBACK")
 
-    async def waiting(self) -> int:
-        """How many connections wait for a lock."""
+    async def count_blocked(self) -> int:
+        """Return how many connections wait for a lock."""
         return int(await self._observer.fetchval(_WAITING))
 
-    async def until_waiting(self, count: int) -> None:
-        """So many connections wait for a lock."""
+    async def wait_for_blocked(self, count: int) -> None:
+        """Wait until so many connections wait for a lock."""
         async with asyncio.timeout(60):
-            while await self.waiting() < count:
+            while await self.count_blocked() < count:
                 pass
 
 
 @asynccontextmanager
-async def another_process(url: str) -> AsyncIterator[Other]:
-    """Connections that are none of ours."""
+async def another_process(url: str) -> AsyncIterator[OtherProcess]:
+    """Open the connections of another process."""
     connection, observer = await asyncpg.connect(direct(url)), await asyncpg.connect(direct(url))
     try:
-        yield Other(connection, observer)
+        yield OtherProcess(connection, observer)
     finally:
         await connection.close()
         await observer.close()
