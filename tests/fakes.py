@@ -1,4 +1,4 @@
-"""Stand-ins for the clock: the only things that tests may invent are time, chance and the outside world."""
+"""Fakes of the clock. Tests may fake only time, chance and the outside world."""
 
 from stoplist.clock import Clock
 
@@ -6,7 +6,7 @@ _START_MS = 2_431_152_000_000  # 2047-01-15 08:00 UTC: later than any real time 
 
 
 class FakeClock(Clock):
-    """A clock that stands still until it is told to move: both its times with `advance`, one with `jump`."""
+    """A clock that moves only when told to: both of its times with `advance`, the wall clock alone with `jump`."""
 
     def __init__(self, now_ms: int = _START_MS) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class FakeClock(Clock):
         self._monotonic_ns += round(seconds * 1_000_000_000)
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward (or back, when negative), as an administrator would; no time passes."""
+        """Set the wall clock forward (or back, if negative), as an administrator would; no time passes."""
         self._wall_ns += round(seconds * 1_000_000_000)
 
     def local_ms(self) -> int:

@@ -1,9 +1,8 @@
-"""Operations on PostgreSQL that are driven against one another, statement by statement, in every order there is.
+"""Run operations on PostgreSQL against one another, statement by statement, in every possible order.
 
-Each participant has a driver of its own, as a server process has, and is held before BEGIN, before each statement, and
-before COMMIT or ROLLBACK, until its turn comes. A statement that waits in the server for another participant's lock
-stays where it is until that participant has let go of it: the server says which those are, so nothing here depends on
-time.
+Each participant has its own driver, as a server process has, and pauses before BEGIN, before each statement, and before
+COMMIT or ROLLBACK, until the scheduler resumes it. A statement that waits in the server for another participant's lock
+stays there until that lock is released. The server reports such waits, so nothing here depends on time.
 """
 
 import asyncio
@@ -27,39 +26,39 @@ _IS_BLOCKED = sql(
     "SELECT bool_or(pg_blocking_pids(pid) && CAST(:others AS integer[])) AS is_blocked "
     "FROM unnest(CAST(:pids AS integer[])) pid"
 )
-_NO_LINE = -1
+_UNUSED_QUEUE_KEY = -1
 
-# Most statements are answered sooner, and the server need not be asked what they wait for. Nothing else hangs on it.
-_PATIENCE_S = 0.002
+# Most statements are answered sooner, which saves asking the server what they wait for. No result depends on this.
+_FIRST_WAIT_S = 0.002
 
 
 class Step(NamedTuple):
-    """What a participant was let do: BEGIN, COMMIT, ROLLBACK, or a statement by its name."""
+    """A step of a participant: BEGIN, COMMIT, ROLLBACK, or a statement by its name."""
 
     who: str
     what: str
 
 
-class Played(NamedTuple):
-    """One order to its end: what each participant returned, and who was let do what, in this order."""
+class RunResult(NamedTuple):
+    """One order, run to its end: the result of each participant, and all steps in order."""
 
     results: dict[str, Any]
     steps: list[Step]
 
-    def came_first(self, who: str) -> bool:
-        """Whether this participant had finished before anybody else began."""
+    def finished_first(self, who: str) -> bool:
+        """Return whether this participant had finished before any other began."""
         others = [step.who != who for step in self.steps]
         return others == sorted(others)
 
     def is_before(self, one: Step, other: Step) -> bool:
-        """Whether the one was done before the other, for the first time each; the other need not have been done."""
+        """Return whether `one` was done before `other`, for the first time each; `other` may be missing."""
         if one not in self.steps:
             return False
         return other not in self.steps or self.steps.index(one) < self.steps.index(other)
 
 
 class Order:
-    """Which participant goes next: as `prefix` says, then the first that can; remembers where it had a choice."""
+    """Chooses the next participant: first as `prefix` says, then the first that is ready. Remembers every choice."""
 
     def __init__(self, prefix: Sequence[int] = ()) -> None:
         self._prefix = prefix
@@ -67,21 +66,21 @@ class Order:
         self._choices: list[int] = []
 
     def choose(self, ready: Sequence[T]) -> T:
-        """The next one of those that can go."""
+        """Return the next of those that are ready."""
         depth = len(self._chosen)
         self._chosen.append(self._prefix[depth] if depth < len(self._prefix) else 0)
         self._choices.append(len(ready))
         return ready[self._chosen[-1]]
 
     def branches(self) -> Iterator[Sequence[int]]:
-        """The prefixes of the orders that part from this one after its own prefix."""
+        """Yield the prefixes of the orders that differ from this one after its own prefix."""
         for depth in range(len(self._prefix), len(self._chosen)):
             for other in range(1, self._choices[depth]):
                 yield [*self._chosen[:depth], other]
 
 
 def every_order() -> Iterator[Order]:
-    """Each order once; what to branch off shows only when the one handed out has been played."""
+    """Yield each order once. The branches of an order are known only after it was run."""
     prefixes: list[Sequence[int]] = [()]
     while prefixes:
         order = Order(prefixes.pop())
@@ -90,65 +89,67 @@ def every_order() -> Iterator[Order]:
 
 
 async def _nothing(_step: Step) -> None:
-    """What is done after a step where nothing else is asked for."""
+    pass
 
 
-class Stage:
-    """The participants' connections, and the observer's, which is never held."""
+class Scheduler:
+    """The participants' connections, and an observer's connection, which never pauses."""
 
-    def __init__(self, observer: Postgresql, players: Mapping[str, "_Player"]) -> None:
+    def __init__(self, observer: Postgresql, participants: Mapping[str, "_Participant"]) -> None:
         self.observer = observer
-        self._players = players
+        self._participants = participants
         self.last_steps: list[Step] = []
 
-    async def play(self, order: Order, *, after: Callable[[Step], Awaitable[None]] = _nothing, **work: Work) -> Played:
-        """Let each participant do its work on its own database, in this order, and wait until all have finished.
+    async def run(
+        self, order: Order, *, after: Callable[[Step], Awaitable[None]] = _nothing, **work: Work
+    ) -> RunResult:
+        """Run each participant's work on its own database, in this order, until all have finished.
 
-        `after` is called after each step, when all that can go on without another step has gone on.
+        `after` is called after each step, once everything that can continue without another step has continued.
         """
-        players = [self._players[who] for who in work]
+        participants = [self._participants[who] for who in work]
         steps: list[Step] = []
         self.last_steps = steps
         try:
-            for player in players:
-                player.start(work[player.name])
-                await self._settle(player)
-            while ready := [player for player in players if player.is_held]:
-                player = order.choose(ready)
-                steps.append(Step(player.name, player.go()))
-                await self._settle(player)
-                for other in players:
-                    # Most often it waits for a lock as before: asking is quicker than patience.
+            for participant in participants:
+                participant.start(work[participant.name])
+                await self._wait_until_settled(participant)
+            while ready := [participant for participant in participants if participant.is_paused]:
+                participant = order.choose(ready)
+                steps.append(Step(participant.name, participant.resume()))
+                await self._wait_until_settled(participant)
+                for other in participants:
+                    # Most often it still waits for the same lock: asking is faster than waiting.
                     if other.is_running and not await self._is_blocked(other):
-                        await self._settle(other)
+                        await self._wait_until_settled(other)
                 await after(steps[-1])
-            assert all(player.is_finished for player in players), f"a deadlock after {steps}"
-            return Played({player.name: player.result() for player in players}, steps)
+            assert all(participant.is_finished for participant in participants), f"a deadlock after {steps}"
+            return RunResult({participant.name: participant.result() for participant in participants}, steps)
         finally:
-            for player in players:
-                await player.leave()
+            for participant in participants:
+                await participant.finish()
 
-    async def _settle(self, player: "_Player") -> None:
-        """Wait until the participant is held or has finished, or its statement waits for another participant."""
-        while player.is_running:
-            await player.rest(_PATIENCE_S)
-            if player.is_running and await self._is_blocked(player):
+    async def _wait_until_settled(self, participant: "_Participant") -> None:
+        """Wait until the participant is paused or has finished, or its statement waits for another participant."""
+        while participant.is_running:
+            await participant.wait_until_idle(_FIRST_WAIT_S)
+            if participant.is_running and await self._is_blocked(participant):
                 return
 
-    async def _is_blocked(self, player: "_Player") -> bool:
-        # Whoever waits for somebody else, as for a vacuum, goes on by himself.
-        others = [pid for other in self._players.values() for pid in other.pids]
-        row = await self.observer.one(_IS_BLOCKED, pids=player.pids, others=others)
+    async def _is_blocked(self, participant: "_Participant") -> bool:
+        # A wait for anything else, such as a vacuum, ends by itself.
+        others = [pid for other in self._participants.values() for pid in other.pids]
+        row = await self.observer.one(_IS_BLOCKED, pids=participant.pids, others=others)
         return row is not None and bool(row["is_blocked"])
 
 
 @contextlib.asynccontextmanager
-async def stage(
-    database_url: str, *names: str, is_held: Callable[[Step], bool] = lambda _step: True
-) -> AsyncIterator[Stage]:
-    """A stage for participants of these names, who are held before each step that `is_held` says.
+async def open_scheduler(
+    database_url: str, *names: str, is_paused: Callable[[Step], bool] = lambda _step: True
+) -> AsyncIterator[Scheduler]:
+    """Yield a scheduler for participants of these names, who pause before each step that `is_paused` accepts.
 
-    Steps whose place among the others' cannot matter may be left out: they read what nobody in the play writes.
+    Steps whose order cannot matter may be left out: those that read what no participant writes.
     """
     async with contextlib.AsyncExitStack() as stack:
 
@@ -157,73 +158,75 @@ async def stage(
             stack.push_async_callback(database.close)
             return database
 
-        players = {name: _Player(name, await connect(_Held), is_held) for name in names}
-        for player in players.values():
-            # One connection for what reads and one for what waits in a queue: the pools hold no more.
-            of_reads = await player.database.one(_PID)
-            of_lines = await player.database.write(lambda transaction: transaction.one(_PID), queue_key=_NO_LINE)
-            assert of_reads is not None
-            assert of_lines is not None
-            player.pids = [of_reads["pid"], of_lines["pid"]]
-        yield Stage(await connect(Postgresql), players)
+        participants = {name: _Participant(name, await connect(_SteppedPostgresql), is_paused) for name in names}
+        for participant in participants.values():
+            # One connection for reads and one for queued writes: each pool holds one.
+            reader = await participant.database.one(_PID)
+            writer = await participant.database.write(
+                lambda transaction: transaction.one(_PID), queue_key=_UNUSED_QUEUE_KEY
+            )
+            assert reader is not None
+            assert writer is not None
+            participant.pids = [reader["pid"], writer["pid"]]
+        yield Scheduler(await connect(Postgresql), participants)
 
 
-class Theatre(Protocol):
-    """What is played on: a stage, and what stands on it when a play begins."""
+class Scenario(Protocol):
+    """A scheduler with the data that its participants work on; `reset` restores the data before each run."""
 
-    on: Stage
+    scheduler: Scheduler
 
-    async def set_the_scene(self) -> None: ...
+    async def reset(self) -> None: ...
 
 
-TheatreT = TypeVar("TheatreT", bound=Theatre)
-Play = Callable[..., Awaitable[None]]
+ScenarioT = TypeVar("ScenarioT", bound=Scenario)
+ScenarioTest = Callable[..., Awaitable[None]]
 
 
 def in_every_order(
-    theatre: Callable[[str], AbstractAsyncContextManager[TheatreT]], *, at_least: int
-) -> Callable[[Play], Callable[..., None]]:
-    """A test that plays a scene once, in the order that it is given: it is run once in each that there is.
+    open_scenario: Callable[[str], AbstractAsyncContextManager[ScenarioT]], *, at_least: int
+) -> Callable[[ScenarioTest], Callable[..., None]]:
+    """Decorate a test of one run with a given order, so that it runs once in every possible order.
 
-    `at_least` so many there must be, or the participants were not held. The `theatre` is made from the URL of an empty
+    At least `at_least` orders must exist, or the participants did not pause. `open_scenario` gets the URL of an empty
     database.
     """
 
-    def decorate(test: Play) -> Callable[..., None]:
-        async def in_each(postgresql_url: str, given: dict[str, Any]) -> None:
+    def decorate(test: ScenarioTest) -> Callable[..., None]:
+        async def run_every_order(postgresql_url: str, given: dict[str, Any]) -> None:
             count = 0
-            async with theatre(postgresql_url) as scene:
+            async with open_scenario(postgresql_url) as scenario:
                 for order in every_order():
-                    await scene.set_the_scene()
+                    await scenario.reset()
                     try:
-                        await test(scene, order, **given)
+                        await test(scenario, order, **given)
                     except Exception as failure:
-                        failure.add_note(f"in this order: {scene.on.last_steps}")
+                        failure.add_note(f"in this order: {scenario.scheduler.last_steps}")
                         raise
                     count += 1
             assert count >= at_least, count
 
         @functools.wraps(test)
         def body(*, postgresql_url: str, **given: Any) -> None:
-            asyncio.run(in_each(postgresql_url, given))
+            asyncio.run(run_every_order(postgresql_url, given))
 
-        # What pytest reads to see which fixtures the test wants.
-        wanted = ["postgresql_url", *list(inspect.signature(test).parameters)[2:]]
+        # pytest reads the signature to find the fixtures of the test.
+        parameters = ["postgresql_url", *list(inspect.signature(test).parameters)[2:]]
         body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
+            [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in parameters]
         )
         return body
 
     return decorate
 
 
-class _Held(Postgresql):
-    """The product's own driver, held before each statement. Without a `turn` it goes on by itself.
+class _SteppedPostgresql(Postgresql):
+    """The product's own driver, pausing before each statement, or not at all without `before_step`.
 
-    `slices` needs no word here: it goes by way of `all`.
+    `slices` needs no override, since it calls `all`.
     """
 
-    turn: Callable[[str], Awaitable[None]] | None = None
+    before_step: Callable[[str], Awaitable[None]] | None = None
 
     async def one(self, query: Query, **values: Any) -> Row | None:
         await self._wait(query.name)
@@ -238,9 +241,9 @@ class _Held(Postgresql):
         return await super().one_large(query, **values)
 
     async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
-        async def held(transaction: Transaction) -> T:
+        async def paused_unit(transaction: Transaction) -> T:
             try:
-                result = await unit(_HeldTransaction(transaction, self._wait))
+                result = await unit(_SteppedTransaction(transaction, self._wait))
             except Exception:
                 await self._wait("ROLLBACK")
                 raise
@@ -248,18 +251,18 @@ class _Held(Postgresql):
             return result
 
         await self._wait("BEGIN")
-        return await super().write(held, queue_key=queue_key, rows=rows)
+        return await super().write(paused_unit, queue_key=queue_key, rows=rows)
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:
-        # To the server a lone statement, too, is one thing and its commit another: others come in between.
+        # For the server, a single statement and its commit are two steps: others come in between.
         return await self.write(lambda transaction: transaction.one(query, **values))
 
     async def _wait(self, what: str) -> None:
-        if self.turn is not None:
-            await self.turn(what)
+        if self.before_step is not None:
+            await self.before_step(what)
 
 
-class _HeldTransaction:
+class _SteppedTransaction:
     def __init__(self, transaction: Transaction, wait: Callable[[str], Awaitable[None]]) -> None:
         self._transaction, self._wait = transaction, wait
 
@@ -279,17 +282,17 @@ class _HeldTransaction:
         await self._transaction.pause()
 
 
-class _Player:
-    """A participant: running, held before a step, or finished."""
+class _Participant:
+    """A participant: running, paused before a step, or finished."""
 
-    def __init__(self, name: str, database: Postgresql, is_held: Callable[[Step], bool]) -> None:
+    def __init__(self, name: str, database: Postgresql, is_paused: Callable[[Step], bool]) -> None:
         self.name = name
         self.database = database
         self.pids: list[int] = []
-        self._is_held = is_held
+        self._pauses_before = is_paused
         self._next_step = ""
-        self._is_let_go = asyncio.Event()
-        self._is_at_rest = asyncio.Event()
+        self._resumed = asyncio.Event()
+        self._idle = asyncio.Event()
         self._task: asyncio.Future[Any] | None = None
 
     @property
@@ -297,51 +300,51 @@ class _Player:
         return self._task is None or self._task.done()
 
     @property
-    def is_held(self) -> bool:
+    def is_paused(self) -> bool:
         return bool(self._next_step) and not self.is_finished
 
     @property
     def is_running(self) -> bool:
-        return not self.is_held and not self.is_finished
+        return not self.is_paused and not self.is_finished
 
     def start(self, work: Work) -> None:
-        assert isinstance(self.database, _Held)
-        self.database.turn = self._turn
-        self._is_at_rest.clear()
+        assert isinstance(self.database, _SteppedPostgresql)
+        self.database.before_step = self._before_step
+        self._idle.clear()
         self._task = asyncio.ensure_future(work(self.database))
-        self._task.add_done_callback(lambda _: self._is_at_rest.set())
+        self._task.add_done_callback(lambda _: self._idle.set())
 
-    def go(self) -> str:
-        """Let the participant do its next step; returns which it is."""
+    def resume(self) -> str:
+        """Let the participant do its next step; return that step."""
         step, self._next_step = self._next_step, ""
-        self._is_at_rest.clear()
-        self._is_let_go.set()
+        self._idle.clear()
+        self._resumed.set()
         return step
 
-    async def rest(self, patience_s: float) -> None:
-        """Wait until the participant is held or has finished, but not longer than this."""
+    async def wait_until_idle(self, timeout_s: float) -> None:
+        """Wait until the participant is paused or has finished, at most this long."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._is_at_rest.wait(), patience_s)
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
 
     def result(self) -> Any:
         assert self._task is not None
         return self._task.result()
 
-    async def leave(self) -> None:
-        """Go on without being held, if it is not finished yet."""
-        assert isinstance(self.database, _Held)
-        self.database.turn = None
+    async def finish(self) -> None:
+        """Let the participant run to its end without pausing."""
+        assert isinstance(self.database, _SteppedPostgresql)
+        self.database.before_step = None
         self._next_step = ""
-        self._is_let_go.set()
+        self._resumed.set()
         if self._task is not None:
             await asyncio.wait({self._task})
-        self._is_let_go.clear()
+        self._resumed.clear()
         self._task = None
 
-    async def _turn(self, what: str) -> None:
-        if not self._is_held(Step(self.name, what)):
+    async def _before_step(self, what: str) -> None:
+        if not self._pauses_before(Step(self.name, what)):
             return
         self._next_step = what
-        self._is_at_rest.set()
-        await self._is_let_go.wait()
-        self._is_let_go.clear()
+        self._idle.set()
+        await self._resumed.wait()
+        self._resumed.clear()

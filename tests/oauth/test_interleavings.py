@@ -23,7 +23,7 @@ from stoplist.oauth.outcome import Outcome
 from tests import interleaving
 from tests.builders import execute, value
 from tests.fakes import FakeClock
-from tests.interleaving import Order, Stage, Step, Work, stage
+from tests.interleaving import Order, Scheduler, Step, Work, open_scheduler
 from tests.oauth.partner import NOTHING, Key, Service, answer_of, deployed, pair_of
 
 # Hundreds of orders each, which on a machine that does much else take their time.
@@ -42,17 +42,17 @@ REVOCATIONS: dict[str, Act] = {
 }
 
 
-class Theatre:
+class Scenario:
     """A stage, a service to look at what was played with, and the key that it is played about."""
 
-    def __init__(self, service: Service, on: Stage, key: Key, stranger: Key) -> None:
+    def __init__(self, service: Service, scheduler: Scheduler, key: Key, stranger: Key) -> None:
         self.service = service
-        self.on = on
+        self.scheduler = scheduler
         self.key = key
         self.stranger = stranger
         self.pair: TokenPair
 
-    async def set_the_scene(self) -> None:
+    async def reset(self) -> None:
         """One active key, and one pair of it that was refreshed never."""
         await self.service.forget_tokens()
         await execute(
@@ -128,182 +128,191 @@ class FullLimiter(MemoryLimiter):
 
 
 @asynccontextmanager
-async def theatre(database_url: str) -> AsyncIterator[Theatre]:
+async def open_scenario(database_url: str) -> AsyncIterator[Scenario]:
     """A theatre on an empty database, for the participants `one` and `other`."""
-    async with deployed(database_url, FakeClock()) as service, stage(database_url, "one", "other") as on:
-        yield Theatre(service, on, key=await service.new_key(), stranger=await service.new_key())
+    async with (
+        deployed(database_url, FakeClock()) as service,
+        open_scheduler(database_url, "one", "other") as scheduler,
+    ):
+        yield Scenario(service, scheduler, key=await service.new_key(), stranger=await service.new_key())
 
 
-in_every_order = functools.partial(interleaving.in_every_order, theatre)
+in_every_order = functools.partial(interleaving.in_every_order, open_scenario)
 
 
 @in_every_order(at_least=50)
-async def test_a_refresh_against_a_refresh(scene: Theatre, order: Order) -> None:
+async def test_a_refresh_against_a_refresh(scenario: Scenario, order: Order) -> None:
     """Of two presentations exactly one is answered 200; the other is a reuse, and nothing is alive afterwards."""
-    played = await scene.on.play(order, one=scene.refresh(), other=scene.refresh())
-    loser, winner = sorted(played.results.values(), key=lambda outcome: outcome.pair is not None)
+    run_result = await scenario.scheduler.run(order, one=scenario.refresh(), other=scenario.refresh())
+    loser, winner = sorted(run_result.results.values(), key=lambda outcome: outcome.pair is not None)
     assert (answer_of(loser), loser.raised_alarm) == ("used", True)
     assert not winner.raised_alarm
-    await scene.assert_stored(pairs=2, epoch=2, audit=[ALARM])
-    assert await scene.living(scene.pair, pair_of(winner)) == []
+    await scenario.assert_stored(pairs=2, epoch=2, audit=[ALARM])
+    assert await scenario.living(scenario.pair, pair_of(winner)) == []
 
 
 @pytest.mark.parametrize("action", ["key.revoke_tokens", "key.deactivate"])
 @in_every_order(at_least=330)
-async def test_a_refresh_against_a_revocation(scene: Theatre, order: Order, action: str) -> None:
+async def test_a_refresh_against_a_revocation(scenario: Scenario, order: Order, action: str) -> None:
     """The refresh wins a pair or is refused; afterwards neither its own nor any other token is alive."""
-    played = await scene.on.play(order, one=scene.refresh(), other=scene.administer(REVOCATIONS[action]))
-    outcome = played.results["one"]
+    run_result = await scenario.scheduler.run(
+        order, one=scenario.refresh(), other=scenario.administer(REVOCATIONS[action])
+    )
+    outcome = run_result.results["one"]
     assert answer_of(outcome) in ("pair", "revoked")
-    if played.is_before(COMMITTED, Step("one", "rotate_pair")):
+    if run_result.is_before(COMMITTED, Step("one", "rotate_pair")):
         assert answer_of(outcome) == "revoked"
-    if played.came_first("one"):
+    if run_result.finished_first("one"):
         assert answer_of(outcome) == "pair"
     assert not outcome.raised_alarm
     won = [outcome.pair] if outcome.pair else []
-    await scene.assert_stored(pairs=1 + len(won), epoch=2, audit=[action])
-    assert await scene.living(scene.pair, *won) == []
+    await scenario.assert_stored(pairs=1 + len(won), epoch=2, audit=[action])
+    assert await scenario.living(scenario.pair, *won) == []
 
 
 @pytest.mark.parametrize("action", ["key.deactivate", "key.rotate_secret"])
 @in_every_order(at_least=330)
-async def test_an_issue_against_the_end_of_its_secret(scene: Theatre, order: Order, action: str) -> None:
+async def test_an_issue_against_the_end_of_its_secret(scenario: Scenario, order: Order, action: str) -> None:
     """No token that the old secret got is alive once the credential is inactive or has another secret."""
-    played = await scene.on.play(order, one=scene.issue(), other=scene.administer(REVOCATIONS[action]))
-    outcome = played.results["one"]
+    run_result = await scenario.scheduler.run(
+        order, one=scenario.issue(), other=scenario.administer(REVOCATIONS[action])
+    )
+    outcome = run_result.results["one"]
     assert answer_of(outcome) in ("pair", "InvalidClient")
-    if played.is_before(COMMITTED, Step("one", "issue_pair")):
+    if run_result.is_before(COMMITTED, Step("one", "issue_pair")):
         assert answer_of(outcome) == "InvalidClient"
-    if played.came_first("one"):
+    if run_result.finished_first("one"):
         assert answer_of(outcome) == "pair"
     won = [outcome.pair] if outcome.pair else []
-    await scene.assert_stored(pairs=1 + len(won), epoch=2, audit=[action])
-    assert await scene.living(scene.pair, *won) == []
-    assert answer_of(await scene.service.issue(scene.key.shown)) == "InvalidClient"
-    await scene.service.activate(scene.key)
-    assert await scene.living(scene.pair, *won) == []
+    await scenario.assert_stored(pairs=1 + len(won), epoch=2, audit=[action])
+    assert await scenario.living(scenario.pair, *won) == []
+    assert answer_of(await scenario.service.issue(scenario.key.shown)) == "InvalidClient"
+    await scenario.service.activate(scenario.key)
+    assert await scenario.living(scenario.pair, *won) == []
 
 
 @in_every_order(at_least=330)
-async def test_an_issue_against_a_revocation(scene: Theatre, order: Order) -> None:
+async def test_an_issue_against_a_revocation(scenario: Scenario, order: Order) -> None:
     """The secret stays good, so the issue always gets a pair: one from before the revocation, or a living one."""
-    played = await scene.on.play(order, one=scene.issue(), other=scene.administer(Service.revoke))
-    pair = pair_of(played.results["one"])
-    await scene.assert_stored(pairs=2, epoch=2, audit=["key.revoke_tokens"])
-    if played.is_before(COMMITTED, Step("one", "issue_pair")):
-        assert await scene.service.is_alive(pair.access_token)
-    if played.came_first("one"):
-        assert not await scene.service.is_alive(pair.access_token)
-    await scene.assert_alive_together(pair)
-    assert await scene.living(scene.pair) == []
+    run_result = await scenario.scheduler.run(order, one=scenario.issue(), other=scenario.administer(Service.revoke))
+    pair = pair_of(run_result.results["one"])
+    await scenario.assert_stored(pairs=2, epoch=2, audit=["key.revoke_tokens"])
+    if run_result.is_before(COMMITTED, Step("one", "issue_pair")):
+        assert await scenario.service.is_alive(pair.access_token)
+    if run_result.finished_first("one"):
+        assert not await scenario.service.is_alive(pair.access_token)
+    await scenario.assert_alive_together(pair)
+    assert await scenario.living(scenario.pair) == []
 
 
 @in_every_order(at_least=120)
-async def test_an_issue_against_a_reuse(scene: Theatre, order: Order) -> None:
+async def test_an_issue_against_a_reuse(scenario: Scenario, order: Order) -> None:
     """The alarm is raised, and whoever signs in meanwhile gets a pair: one that it revokes, or a living one."""
-    used = scene.pair
-    successor = pair_of(await scene.service.refresh(used.refresh_token))
-    played = await scene.on.play(order, one=scene.issue(), other=scene.refresh(used))
-    pair, reuse = pair_of(played.results["one"]), played.results["other"]
+    used = scenario.pair
+    successor = pair_of(await scenario.service.refresh(used.refresh_token))
+    run_result = await scenario.scheduler.run(order, one=scenario.issue(), other=scenario.refresh(used))
+    pair, reuse = pair_of(run_result.results["one"]), run_result.results["other"]
     assert (answer_of(reuse), reuse.raised_alarm) == ("used", True)
-    await scene.assert_stored(pairs=3, epoch=2, audit=[ALARM])
-    if played.is_before(COMMITTED, Step("one", "issue_pair")):
-        assert await scene.service.is_alive(pair.access_token)
-    if played.came_first("one"):
-        assert not await scene.service.is_alive(pair.access_token)
-    await scene.assert_alive_together(pair)
-    assert await scene.living(used, successor) == []
+    await scenario.assert_stored(pairs=3, epoch=2, audit=[ALARM])
+    if run_result.is_before(COMMITTED, Step("one", "issue_pair")):
+        assert await scenario.service.is_alive(pair.access_token)
+    if run_result.finished_first("one"):
+        assert not await scenario.service.is_alive(pair.access_token)
+    await scenario.assert_alive_together(pair)
+    assert await scenario.living(used, successor) == []
 
 
 @in_every_order(at_least=90)
-async def test_a_reuse_against_a_reuse(scene: Theatre, order: Order) -> None:
+async def test_a_reuse_against_a_reuse(scenario: Scenario, order: Order) -> None:
     """However many present a used token at once, the alarm is raised once."""
-    used = scene.pair
-    successor = pair_of(await scene.service.refresh(used.refresh_token))
-    played = await scene.on.play(order, one=scene.refresh(used), other=scene.refresh(used))
-    assert sorted(outcome.raised_alarm for outcome in played.results.values()) == [False, True]
-    assert {answer_of(outcome) for outcome in played.results.values()} <= {"used", "revoked"}
-    await scene.assert_stored(pairs=2, epoch=2, audit=[ALARM])
-    assert await scene.living(used, successor) == []
+    used = scenario.pair
+    successor = pair_of(await scenario.service.refresh(used.refresh_token))
+    run_result = await scenario.scheduler.run(order, one=scenario.refresh(used), other=scenario.refresh(used))
+    assert sorted(outcome.raised_alarm for outcome in run_result.results.values()) == [False, True]
+    assert {answer_of(outcome) for outcome in run_result.results.values()} <= {"used", "revoked"}
+    await scenario.assert_stored(pairs=2, epoch=2, audit=[ALARM])
+    assert await scenario.living(used, successor) == []
 
 
 @in_every_order(at_least=130)
-async def test_a_reuse_against_a_revocation(scene: Theatre, order: Order) -> None:
+async def test_a_reuse_against_a_revocation(scenario: Scenario, order: Order) -> None:
     """Whichever comes first revokes everything; an alarm that comes too late is none."""
-    used = scene.pair
-    successor = pair_of(await scene.service.refresh(used.refresh_token))
-    played = await scene.on.play(order, one=scene.refresh(used), other=scene.administer(Service.revoke))
-    reuse = played.results["one"]
-    if played.is_before(COMMITTED, Step("one", "find_refresh_token")):
+    used = scenario.pair
+    successor = pair_of(await scenario.service.refresh(used.refresh_token))
+    run_result = await scenario.scheduler.run(
+        order, one=scenario.refresh(used), other=scenario.administer(Service.revoke)
+    )
+    reuse = run_result.results["one"]
+    if run_result.is_before(COMMITTED, Step("one", "find_refresh_token")):
         assert (answer_of(reuse), reuse.raised_alarm) == ("revoked", False)
-    if played.came_first("one"):
+    if run_result.finished_first("one"):
         assert (answer_of(reuse), reuse.raised_alarm) == ("used", True)
     assert answer_of(reuse) in ("used", "revoked")
     alarm = [ALARM] if reuse.raised_alarm else []
-    await scene.assert_stored(pairs=2, epoch=2 + len(alarm), audit=["key.revoke_tokens", *alarm])
-    assert await scene.living(used, successor) == []
+    await scenario.assert_stored(pairs=2, epoch=2 + len(alarm), audit=["key.revoke_tokens", *alarm])
+    assert await scenario.living(used, successor) == []
 
 
 @in_every_order(at_least=120)
-async def test_a_reuse_against_a_refresh_of_the_successor(scene: Theatre, order: Order) -> None:
+async def test_a_reuse_against_a_refresh_of_the_successor(scenario: Scenario, order: Order) -> None:
     """The thief with the old token and the owner with the new one: whatever either was given is dead."""
-    used = scene.pair
-    successor = pair_of(await scene.service.refresh(used.refresh_token))
-    played = await scene.on.play(order, one=scene.refresh(used), other=scene.refresh(successor))
-    reuse, outcome = played.results["one"], played.results["other"]
+    used = scenario.pair
+    successor = pair_of(await scenario.service.refresh(used.refresh_token))
+    run_result = await scenario.scheduler.run(order, one=scenario.refresh(used), other=scenario.refresh(successor))
+    reuse, outcome = run_result.results["one"], run_result.results["other"]
     assert (answer_of(reuse), reuse.raised_alarm) == ("used", True)
     assert answer_of(outcome) in ("pair", "revoked")
     assert not outcome.raised_alarm
     won = [outcome.pair] if outcome.pair else []
-    await scene.assert_stored(pairs=2 + len(won), epoch=2, audit=[ALARM])
-    assert await scene.living(used, successor, *won) == []
+    await scenario.assert_stored(pairs=2 + len(won), epoch=2, audit=[ALARM])
+    assert await scenario.living(used, successor, *won) == []
 
 
 @in_every_order(at_least=50)
-async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scene: Theatre, order: Order) -> None:
+async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scenario: Scenario, order: Order) -> None:
     """The refused one is 429 and consumes nothing; it raises the alarm unless it came before the other one."""
-    refused_work = scene.refresh(limiter=FullLimiter(scene.service.clock))
-    played = await scene.on.play(order, one=refused_work, other=scene.refresh())
-    refused, winner = played.results["one"], played.results["other"]
+    refused_work = scenario.refresh(limiter=FullLimiter(scenario.service.clock))
+    run_result = await scenario.scheduler.run(order, one=refused_work, other=scenario.refresh())
+    refused, winner = run_result.results["one"], run_result.results["other"]
     assert answer_of(refused) == "RateLimited"
     pair = pair_of(winner)
     # The last that the refused one asked the database about the token, before it gave up or raised the alarm.
-    last_look = Step("one", "rotate_pair" if Step("one", "rotate_pair") in played.steps else "find_refresh_token")
-    assert refused.raised_alarm == played.is_before(Step("other", "rotate_pair"), last_look)
+    last_look = Step("one", "rotate_pair" if Step("one", "rotate_pair") in run_result.steps else "find_refresh_token")
+    assert refused.raised_alarm == run_result.is_before(Step("other", "rotate_pair"), last_look)
     alarm = [ALARM] if refused.raised_alarm else []
-    await scene.assert_stored(pairs=2, epoch=1 + len(alarm), audit=alarm)
+    await scenario.assert_stored(pairs=2, epoch=1 + len(alarm), audit=alarm)
     if alarm:
-        assert await scene.living(scene.pair, pair) == []
+        assert await scenario.living(scenario.pair, pair) == []
     else:
-        assert await scene.living(pair) == [pair.access_token, pair.refresh_token]
+        assert await scenario.living(pair) == [pair.access_token, pair.refresh_token]
 
 
 @in_every_order(at_least=15)
-async def test_a_refresh_by_another_client_against_a_refresh(scene: Theatre, order: Order) -> None:
+async def test_a_refresh_by_another_client_against_a_refresh(scenario: Scenario, order: Order) -> None:
     """Another client's presentation never consumes the token; it raises the alarm if it finds it used."""
-    foreign = PresentedCredentials(client_id=scene.stranger.client_id)
-    played = await scene.on.play(order, one=scene.refresh(presented=foreign), other=scene.refresh())
-    refused, pair = played.results["one"], pair_of(played.results["other"])
+    foreign = PresentedCredentials(client_id=scenario.stranger.client_id)
+    run_result = await scenario.scheduler.run(order, one=scenario.refresh(presented=foreign), other=scenario.refresh())
+    refused, pair = run_result.results["one"], pair_of(run_result.results["other"])
     assert answer_of(refused) == "another"
-    if played.is_before(COMMITTED, Step("one", "find_refresh_token")):
+    if run_result.is_before(COMMITTED, Step("one", "find_refresh_token")):
         assert refused.raised_alarm
-    if played.came_first("one"):
+    if run_result.finished_first("one"):
         assert not refused.raised_alarm
     alarm = [ALARM] if refused.raised_alarm else []
-    await scene.assert_stored(pairs=2, epoch=1 + len(alarm), audit=alarm)
+    await scenario.assert_stored(pairs=2, epoch=1 + len(alarm), audit=alarm)
     if alarm:
-        assert await scene.living(scene.pair, pair) == []
+        assert await scenario.living(scenario.pair, pair) == []
     else:
-        assert await scene.living(pair) == [pair.access_token, pair.refresh_token]
+        assert await scenario.living(pair) == [pair.access_token, pair.refresh_token]
 
 
 @in_every_order(at_least=70)
-async def test_a_refresh_against_an_issue(scene: Theatre, order: Order) -> None:
+async def test_a_refresh_against_an_issue(scenario: Scenario, order: Order) -> None:
     """Neither comes in the other's way: both pairs live."""
-    played = await scene.on.play(order, one=scene.refresh(), other=scene.issue())
-    pairs = [pair_of(outcome) for outcome in played.results.values()]
-    await scene.assert_stored(pairs=3, epoch=1, audit=[])
-    assert len(await scene.living(*pairs)) == 4
+    run_result = await scenario.scheduler.run(order, one=scenario.refresh(), other=scenario.issue())
+    pairs = [pair_of(outcome) for outcome in run_result.results.values()]
+    await scenario.assert_stored(pairs=3, epoch=1, audit=[])
+    assert len(await scenario.living(*pairs)) == 4
 
 
 def test_of_many_refreshes_at_once_one_wins_and_nothing_lives(database_url: str) -> None:

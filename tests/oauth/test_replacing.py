@@ -52,9 +52,9 @@ async def test_a_form_that_is_sent_twice_makes_one_key(database: Database, clock
     await make_organization(database, clock)
     key = await make_key(database, clock, client_id=MADE_ID)
     assert key.credential.client_id == MADE_ID
-    with pytest.raises(AlreadyMade, match="sent already"):
+    with pytest.raises(AlreadyMade, match="already sent"):
         await make_key(database, clock, client_id=MADE_ID, label="other")
-    with pytest.raises(AlreadyMade, match="sent already"):
+    with pytest.raises(AlreadyMade, match="already sent"):
         await replace(database, clock, MADE_ID, new_client_id=MADE_ID)
     assert await list_credentials(ADMINISTRATOR, database) == [key.credential]
     assert await proves(database, key)
@@ -82,8 +82,8 @@ async def test_what_could_be_no_id_of_a_key_makes_none(database: Database, clock
     await make_organization(database, clock)
     key = await make_key(database, clock)
     for odd in ("", "x", "svc_ci_", MADE_ID + "0", MADE_ID + "\n", MADE_ID[:-1] + "\0", f"svc_ci_{'é' * 22}"):
-        await refused(database, make_key(database, clock, client_id=odd), "open it anew")
-        await refused(database, replace(database, clock, key.credential.client_id, new_client_id=odd), "open it anew")
+        await refused(database, make_key(database, clock, client_id=odd), "Open the page again")
+        await refused(database, replace(database, clock, key.credential.client_id, new_client_id=odd), "Open the page again")
 
 
 @on_each_database

@@ -20,7 +20,7 @@ from stoplist.oauth.credentials import Changes
 from tests import interleaving
 from tests.builders import ADMINISTRATOR, audit_rows, make_key, make_organization, migrated
 from tests.fakes import FakeClock
-from tests.interleaving import Order, Stage, Step, Work, stage
+from tests.interleaving import Order, Scheduler, Step, Work, open_scheduler
 
 pytestmark = pytest.mark.slow
 
@@ -44,14 +44,14 @@ CHANGES: dict[str, Change] = {
 }
 
 
-class Theatre:
+class Scenario:
     """A stage, and the key that it is played about."""
 
-    def __init__(self, database: Database, clock: FakeClock, on: Stage) -> None:
-        self.database, self.clock, self.on = database, clock, on
+    def __init__(self, database: Database, clock: FakeClock, scheduler: Scheduler) -> None:
+        self.database, self.clock, self.scheduler = database, clock, scheduler
         self.client_id = ""
 
-    async def set_the_scene(self) -> None:
+    async def reset(self) -> None:
         """A key that covers `acme` alone."""
         self.client_id = (await make_key(self.database, self.clock)).credential.client_id
 
@@ -76,29 +76,31 @@ class Theatre:
 
 
 @asynccontextmanager
-async def theatre(database_url: str) -> AsyncIterator[Theatre]:
+async def open_scenario(database_url: str) -> AsyncIterator[Scenario]:
     """A theatre on an empty database, for the participants `zoe` and `other`."""
     clock = FakeClock()
     async with (
         migrated(database_url) as database,
-        stage(database_url, "zoe", "other", is_held=lambda step: step.what in HELD) as on,
+        open_scheduler(database_url, "zoe", "other", is_paused=lambda step: step.what in HELD) as scheduler,
     ):
         for slug in ("acme", "bolt"):
             await make_organization(database, clock, slug)
-        yield Theatre(database, clock, on)
+        yield Scenario(database, clock, scheduler)
 
 
-in_every_order = functools.partial(interleaving.in_every_order, theatre)
+in_every_order = functools.partial(interleaving.in_every_order, open_scenario)
 
 
 @pytest.mark.parametrize("change", CHANGES)
 @in_every_order(at_least=8)
-async def test_an_admin_changes_a_key_only_while_it_is_theirs(scene: Theatre, order: Order, change: str) -> None:
+async def test_an_admin_changes_a_key_only_while_it_is_theirs(scenario: Scenario, order: Order, change: str) -> None:
     """Let if it was committed before the other organization came, else Forbidden and without a mark."""
-    played = await scene.on.play(order, zoe=scene.changes(CHANGES[change]), other=scene.widens)
-    came_before = played.is_before(Step("zoe", "COMMIT"), Step("other", "COMMIT"))
-    assert played.results["zoe"] is came_before
+    run_result = await scenario.scheduler.run(order, zoe=scenario.changes(CHANGES[change]), other=scenario.widens)
+    came_before = run_result.is_before(Step("zoe", "COMMIT"), Step("other", "COMMIT"))
+    assert run_result.results["zoe"] is came_before
     hers = [
-        row for row in await audit_rows(scene.database) if scene.client_id in (row.target, row.detail.get("replaces"))
+        row
+        for row in await audit_rows(scenario.database)
+        if scenario.client_id in (row.target, row.detail.get("replaces"))
     ]
     assert any(row.actor == "person zoe@example.org" for row in hers) is came_before

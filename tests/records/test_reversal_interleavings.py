@@ -15,7 +15,7 @@ from stoplist.records.reversal import count_reversal, reverse
 from stoplist.records.reversal_plan import Reversal
 from stoplist.unsubscribes.model import Submission
 from tests.builders import ADMINISTRATOR, execute, value
-from tests.interleaving import Order, Played, Step, Work, in_every_order, stage
+from tests.interleaving import Order, RunResult, Step, Work, in_every_order, open_scheduler
 from tests.records.naive_reversal import ReversibleFeed
 from tests.unsubscribes.naive import NEVER, NaiveFeed
 from tests.unsubscribes.partner import Place, placed
@@ -24,7 +24,7 @@ from tests.unsubscribes.test_interleavings import (
     OTHER,
     SEEDER,
     Batch,
-    Theatre,
+    Scenario,
     answered,
     back,
     batch,
@@ -54,13 +54,13 @@ MEANWHILE = {
 }
 
 
-class Undoing(Theatre):
+class ReversalScenario(Scenario):
     """A theatre in which the mistake is taken back."""
 
     mistake = ""
 
-    async def set_the_scene(self) -> None:
-        await super().set_the_scene()
+    async def reset(self) -> None:
+        await super().reset()
         await execute(self.organization.place.database, "DELETE FROM reversals WHERE feed_id > :none", none=0)
 
     async def with_mistake(self) -> ReversibleFeed:
@@ -108,87 +108,98 @@ def at_locks_and_commits_and_what_is_read_for_them(step: Step) -> bool:
 
 
 @asynccontextmanager
-async def theatre(
-    database_url: str, is_held: Callable[[Step], bool] = at_locks_and_commits_and_what_is_read_for_them
-) -> AsyncIterator[Undoing]:
-    async with placed(database_url) as place, stage(database_url, ONE, OTHER, is_held=is_held) as on:
+async def open_scenario(
+    database_url: str, is_paused: Callable[[Step], bool] = at_locks_and_commits_and_what_is_read_for_them
+) -> AsyncIterator[ReversalScenario]:
+    async with (
+        placed(database_url) as place,
+        open_scheduler(database_url, ONE, OTHER, is_paused=is_paused) as scheduler,
+    ):
         organization = await place.new_organization()
         partners = {who: await organization.new_partner() for who in (SEEDER, ONE, OTHER)}
-        yield Undoing(on, organization, partners, await organization.new_group("Reminders"))
+        yield ReversalScenario(scheduler, organization, partners, await organization.new_group("Reminders"))
 
 
-def theatre_where_held(is_held: Callable[[Step], bool]) -> Callable[[str], AbstractAsyncContextManager[Undoing]]:
-    return functools.partial(theatre, is_held=is_held)
+def scenario_pausing_at(
+    is_paused: Callable[[Step], bool],
+) -> Callable[[str], AbstractAsyncContextManager[ReversalScenario]]:
+    return functools.partial(open_scenario, is_paused=is_paused)
 
 
 def counts_of(found: Reversal) -> tuple[int, int, int, int]:
     return found.restored, found.corrected, found.superseded, found.confirmed
 
 
-async def play(scene: Undoing, order: Order, who: str, meanwhile: Batch, *, expected: Reversal | None) -> Played:
-    return await scene.on.play(
+async def run(
+    scenario: ReversalScenario, order: Order, who: str, meanwhile: Batch, *, expected: Reversal | None
+) -> RunResult:
+    return await scenario.scheduler.run(
         order,
-        one=scene.submits(who, meanwhile),
-        other=scene.reverses(expected=expected),
+        one=scenario.submits(who, meanwhile),
+        other=scenario.reverses(expected=expected),
     )
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-@in_every_order(theatre, at_least=7)
-async def test_a_reversal_against_a_submission(scene: Undoing, order: Order, meanwhile: str) -> None:
+@in_every_order(open_scenario, at_least=7)
+async def test_a_reversal_against_a_submission(scenario: ReversalScenario, order: Order, meanwhile: str) -> None:
     """Each is done as if the other had come first or last; what was sent again before the lock is left out."""
     who, sent = MEANWHILE[meanwhile]
-    model = await scene.with_mistake()
-    played = await play(scene, order, who, sent, expected=None)
-    for participant in in_turn(played):
-        result = played.results[participant]
+    model = await scenario.with_mistake()
+    run_result = await run(scenario, order, who, sent, expected=None)
+    for participant in in_turn(run_result):
+        result = run_result.results[participant]
         if participant == ONE:
             assert isinstance(result, Submission)
-            assert answered(result) == naively(*scene.submitted(model, who, sent))
+            assert answered(result) == naively(*scenario.submitted(model, who, sent))
         else:
-            assert counts_of(result) == model.reverse(2, "tester", scene.organization.place.now_ms).counts
-    await scene.assert_stored(model)
+            assert counts_of(result) == model.reverse(2, "tester", scenario.organization.place.now_ms).counts
+    await scenario.assert_stored(model)
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-@in_every_order(theatre, at_least=7)
-async def test_a_reversal_does_what_was_confirmed_or_nothing(scene: Undoing, order: Order, meanwhile: str) -> None:
+@in_every_order(open_scenario, at_least=7)
+async def test_a_reversal_does_what_was_confirmed_or_nothing(
+    scenario: ReversalScenario, order: Order, meanwhile: str
+) -> None:
     """Where a submission that came first changed the counts, the reversal is refused and leaves no trace."""
     who, sent = MEANWHILE[meanwhile]
-    model = await scene.with_mistake()
-    expected = await scene.expected()
-    played = await play(scene, order, who, sent, expected=expected)
-    result = played.results[OTHER]
+    model = await scenario.with_mistake()
+    expected = await scenario.expected()
+    run_result = await run(scenario, order, who, sent, expected=expected)
+    result = run_result.results[OTHER]
     if isinstance(result, Refused):
-        assert "nothing was changed" in result.text
-        scene.submitted(model, who, sent)
+        assert "Nothing was changed" in result.text
+        scenario.submitted(model, who, sent)
         assert model.would_reverse(2).counts != counts_of(expected)
-        assert not await value(scene.organization.place.database, "SELECT count(*) FROM reversals")
+        assert not await value(scenario.organization.place.database, "SELECT count(*) FROM reversals")
     else:
         assert counts_of(result) == counts_of(expected)
-        for participant in in_turn(played):
+        for participant in in_turn(run_result):
             if participant == ONE:
-                scene.submitted(model, who, sent)
+                scenario.submitted(model, who, sent)
             else:
-                assert model.reverse(2, "tester", scene.organization.place.now_ms).counts == counts_of(expected)
-    await scene.assert_stored(model)
+                assert model.reverse(2, "tester", scenario.organization.place.now_ms).counts == counts_of(expected)
+    await scenario.assert_stored(model)
 
 
 @pytest.mark.parametrize("is_expected", [True, False])
-@in_every_order(theatre, at_least=10)
-async def test_two_reversals_of_one_submission(scene: Undoing, order: Order, is_expected: bool) -> None:
+@in_every_order(open_scenario, at_least=10)
+async def test_two_reversals_of_one_submission(scenario: ReversalScenario, order: Order, is_expected: bool) -> None:
     """One wins; the other is told that nothing is left to take back, or that it is not what it was shown."""
-    model = await scene.with_mistake()
-    expected = await scene.expected() if is_expected else None
-    played = await scene.on.play(order, one=scene.reverses(expected=expected), other=scene.reverses(expected=expected))
-    won = [result for result in played.results.values() if isinstance(result, Reversal) and result.submission_id]
-    (lost,) = [result for result in played.results.values() if result not in won]
+    model = await scenario.with_mistake()
+    expected = await scenario.expected() if is_expected else None
+    run_result = await scenario.scheduler.run(
+        order, one=scenario.reverses(expected=expected), other=scenario.reverses(expected=expected)
+    )
+    won = [result for result in run_result.results.values() if isinstance(result, Reversal) and result.submission_id]
+    (lost,) = [result for result in run_result.results.values() if result not in won]
     assert [counts_of(result) for result in won] == [(2, 2, 0, 0)]
     if is_expected:
         assert isinstance(lost, Refused)
     else:
         assert (counts_of(lost), lost.taken_back) == ((0, 0, 0, 0), 4)
-    model.reverse(2, "tester", scene.organization.place.now_ms)
-    await scene.assert_stored(model)
-    assert await value(scene.organization.place.database, "SELECT head_seq FROM feeds") == model.seq
-    assert await value(scene.organization.place.database, "SELECT count(*) FROM reversals") == 1
+    model.reverse(2, "tester", scenario.organization.place.now_ms)
+    await scenario.assert_stored(model)
+    assert await value(scenario.organization.place.database, "SELECT head_seq FROM feeds") == model.seq
+    assert await value(scenario.organization.place.database, "SELECT count(*) FROM reversals") == 1

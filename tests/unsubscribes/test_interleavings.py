@@ -22,7 +22,7 @@ from stoplist.db.postgresql import Postgresql
 from stoplist.unsubscribes import follow
 from stoplist.unsubscribes.model import Page, Record, Submission
 from tests.builders import execute
-from tests.interleaving import Order, Played, Stage, Step, Work, in_every_order, stage
+from tests.interleaving import Order, RunResult, Scheduler, Step, Work, in_every_order, open_scheduler
 from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
 from tests.unsubscribes.partner import Organization, Place, Sent, addresses, placed, records, written
 
@@ -94,16 +94,18 @@ PAIRS = {
 }
 
 
-class Theatre:
+class Scenario:
     """A stage, and the organization whose feed is played about, with two partners."""
 
-    def __init__(self, on: Stage, organization: Organization, partners: dict[str, Actor], other_group: str) -> None:
-        self.on = on
+    def __init__(
+        self, scheduler: Scheduler, organization: Organization, partners: dict[str, Actor], other_group: str
+    ) -> None:
+        self.scheduler = scheduler
         self.organization = organization
         self.groups = {None: None, "default": organization.default_group, "other": other_group}
         self._partners = partners
 
-    async def set_the_scene(self) -> None:
+    async def reset(self) -> None:
         """There is not even a feed."""
         await execute(self.organization.place.database, FORGET)
 
@@ -228,58 +230,65 @@ def at_locks_and_commits_and_every_read_of_a_follower(step: Step) -> bool:
 
 
 @asynccontextmanager
-async def theatre(database_url: str, is_held: Callable[[Step], bool] = at_every_statement) -> AsyncIterator[Theatre]:
+async def open_scenario(
+    database_url: str, is_paused: Callable[[Step], bool] = at_every_statement
+) -> AsyncIterator[Scenario]:
     """A theatre on an empty database."""
-    async with placed(database_url) as place, stage(database_url, ONE, OTHER, "follower", is_held=is_held) as on:
+    async with (
+        placed(database_url) as place,
+        open_scheduler(database_url, ONE, OTHER, "follower", is_paused=is_paused) as scheduler,
+    ):
         organization = await place.new_organization()
         partners = {who: await organization.new_partner() for who in (SEEDER, ONE, OTHER)}
-        yield Theatre(on, organization, partners, await organization.new_group("Reminders"))
+        yield Scenario(scheduler, organization, partners, await organization.new_group("Reminders"))
 
 
-def theatre_where_held(is_held: Callable[[Step], bool]) -> Callable[[str], AbstractAsyncContextManager[Theatre]]:
-    return functools.partial(theatre, is_held=is_held)
+def scenario_pausing_at(is_paused: Callable[[Step], bool]) -> Callable[[str], AbstractAsyncContextManager[Scenario]]:
+    return functools.partial(open_scenario, is_paused=is_paused)
 
 
-@in_every_order(theatre, at_least=300)
-async def test_two_submissions_in_every_order_of_their_statements(scene: Theatre, order: Order) -> None:
+@in_every_order(open_scenario, at_least=300)
+async def test_two_submissions_in_every_order_of_their_statements(scenario: Scenario, order: Order) -> None:
     """They are answered and stored as one after the other; whoever follows meanwhile sees the one, then both."""
-    await play_two_submissions(scene, order, *FLIPS)
+    await play_two_submissions(scenario, order, *FLIPS)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-@in_every_order(theatre_where_held(at_reads_locks_and_commits), at_least=14)
-async def test_two_submissions_of_every_kind(scene: Theatre, order: Order, pair: str) -> None:
+@in_every_order(scenario_pausing_at(at_reads_locks_and_commits), at_least=14)
+async def test_two_submissions_of_every_kind(scenario: Scenario, order: Order, pair: str) -> None:
     """The same for what else two submissions may be to one another."""
-    await play_two_submissions(scene, order, *PAIRS[pair])
+    await play_two_submissions(scenario, order, *PAIRS[pair])
 
 
-async def play_two_submissions(scene: Theatre, order: Order, seed: Batch, one: Batch, other: Batch) -> None:
+async def play_two_submissions(scenario: Scenario, order: Order, seed: Batch, one: Batch, other: Batch) -> None:
     """One order, and what has to come of it."""
-    model = await scene.given(seed)
-    follower = Follower(scene.organization)
+    model = await scenario.given(seed)
+    follower = Follower(scenario.organization)
     batches = {ONE: one, OTHER: other}
 
     async def look(step: Step) -> None:
         if step.what == "COMMIT":
             await follower.ask()
 
-    played = await scene.on.play(order, after=look, one=scene.submits(ONE, one), other=scene.submits(OTHER, other))
-    for who in in_turn(played):
-        assert answered(played.results[who]) == naively(*scene.submitted(model, who, batches[who]))
-    await scene.assert_stored(model)
+    run_result = await scenario.scheduler.run(
+        order, after=look, one=scenario.submits(ONE, one), other=scenario.submits(OTHER, other)
+    )
+    for who in in_turn(run_result):
+        assert answered(run_result.results[who]) == naively(*scenario.submitted(model, who, batches[who]))
+    await scenario.assert_stored(model)
     await follower.ask()
     await follower.assert_knows_all()
 
 
-def in_turn(played: Played) -> list[str]:
+def in_turn(run_result: RunResult) -> list[str]:
     """Who came first: who committed first; whoever had nothing to store, if it read before the other's commit."""
-    committed = [step.who for step in reversed(played.steps) if step.what == "COMMIT"]
+    committed = [step.who for step in reversed(run_result.steps) if step.what == "COMMIT"]
     stored = list(reversed(dict.fromkeys(committed)))
     if len(stored) == 2:
         return stored
     (busy,) = stored or [ONE]
     (idle,) = {ONE, OTHER} - {busy}
-    return [idle, busy] if played.is_before(Step(idle, "current_records"), Step(busy, "COMMIT")) else [busy, idle]
+    return [idle, busy] if run_result.is_before(Step(idle, "current_records"), Step(busy, "COMMIT")) else [busy, idle]
 
 
 def answered(answer: Submission) -> tuple[list[tuple[Any, ...]], bool]:
@@ -303,30 +312,34 @@ def naively(results: list[NaiveResult], is_stored: bool) -> tuple[list[tuple[Any
     return items, is_stored
 
 
-@in_every_order(theatre_where_held(at_the_opening_and_commits), at_least=100)
-async def test_two_submissions_that_open_a_feed(scene: Theatre, order: Order) -> None:
+@in_every_order(scenario_pausing_at(at_the_opening_and_commits), at_least=100)
+async def test_two_submissions_that_open_a_feed(scenario: Scenario, order: Order) -> None:
     """Of two that find no feed both are stored, in one; its generation is that of whoever opened it."""
     one, other = batch(out("a"), out("b")), batch(out("b"), out("c"))
     model = NaiveFeed()
-    played = await scene.on.play(order, one=scene.submits(ONE, one), other=scene.submits(OTHER, other))
-    for who in in_turn(played):
-        scene.submitted(model, who, {ONE: one, OTHER: other}[who])
-    assert len((await scene.organization.stored())["feeds"]) == 1
-    await scene.assert_stored(model)
+    run_result = await scenario.scheduler.run(
+        order, one=scenario.submits(ONE, one), other=scenario.submits(OTHER, other)
+    )
+    for who in in_turn(run_result):
+        scenario.submitted(model, who, {ONE: one, OTHER: other}[who])
+    assert len((await scenario.organization.stored())["feeds"]) == 1
+    await scenario.assert_stored(model)
 
 
-@in_every_order(theatre_where_held(at_every_write_and_every_read_of_a_follower), at_least=300)
-async def test_a_submission_against_a_follower(scene: Theatre, order: Order) -> None:
+@in_every_order(scenario_pausing_at(at_every_write_and_every_read_of_a_follower), at_least=300)
+async def test_a_submission_against_a_follower(scenario: Scenario, order: Order) -> None:
     """Each page is what the feed held at the moment of its statement; what came later is in the next."""
     seed, changes = SEED, batch(back("a", -50), out("b", -50), out("c", -50), out("x", -50))
-    before = await scene.given(seed)
+    before = await scenario.given(seed)
     after = deepcopy(before)
-    scene.submitted(after, ONE, changes)
-    played = await scene.on.play(order, one=scene.submits(ONE, changes), follower=scene.follows(limit=4))
-    follower = Follower(scene.organization)
+    scenario.submitted(after, ONE, changes)
+    run_result = await scenario.scheduler.run(
+        order, one=scenario.submits(ONE, changes), follower=scenario.follows(limit=4)
+    )
+    follower = Follower(scenario.organization)
     seen = 0
-    for page, read in zip(played.results["follower"], reads_of(played), strict=True):
-        feed = after if committed_before(played, read) else before
+    for page, read in zip(run_result.results["follower"], reads_of(run_result), strict=True):
+        feed = after if committed_before(run_result, read) else before
         assert addresses(page) == of(feed.in_order(), after=seen)[:4]
         follower.take(page)
         seen = max((record.seq for record in records(page)), default=seen)
@@ -334,13 +347,13 @@ async def test_a_submission_against_a_follower(scene: Theatre, order: Order) -> 
     await follower.assert_knows_all()
 
 
-def reads_of(played: Played) -> list[int]:
+def reads_of(run_result: RunResult) -> list[int]:
     """When the follower read a page."""
-    return [at for at, step in enumerate(played.steps) if step == Step("follower", "records_after")]
+    return [at for at, step in enumerate(run_result.steps) if step == Step("follower", "records_after")]
 
 
-def committed_before(played: Played, at: int) -> bool:
-    return Step(ONE, "COMMIT") in played.steps[:at]
+def committed_before(run_result: RunResult, at: int) -> bool:
+    return Step(ONE, "COMMIT") in run_result.steps[:at]
 
 
 def of(found: list[NaiveRecord], *, after: int) -> list[str]:
@@ -349,36 +362,36 @@ def of(found: list[NaiveRecord], *, after: int) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [2, 1_000])
-@in_every_order(theatre_where_held(at_locks_and_commits_and_every_read_of_a_follower), at_least=20)
+@in_every_order(scenario_pausing_at(at_locks_and_commits_and_every_read_of_a_follower), at_least=20)
 async def test_a_submission_against_a_follower_of_a_group(
-    scene: Theatre, order: Order, limit: int, monkeypatch: pytest.MonkeyPatch
+    scenario: Scenario, order: Order, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pages that go through the feed in several stretches lose nothing that leaves one of them meanwhile."""
     monkeypatch.setattr(follow, "_EXAMINED_AT_ONCE", 2)
     monkeypatch.setattr(follow, "MAX_EXAMINED", 4)
-    await scene.given(SEED, batch(out("a", -100), group="other"), batch(out("g", -90), group=None))
+    await scenario.given(SEED, batch(out("a", -100), group="other"), batch(out("g", -90), group=None))
     changes = batch(back("a", -50), out("b", -50), out("x", -50))
-    played = await scene.on.play(
-        order, one=scene.submits(ONE, changes), follower=scene.follows(limit=limit, group="default")
+    run_result = await scenario.scheduler.run(
+        order, one=scenario.submits(ONE, changes), follower=scenario.follows(limit=limit, group="default")
     )
-    follower = Follower(scene.organization, group_id=scene.groups["default"])
-    for page in played.results["follower"]:
+    follower = Follower(scenario.organization, group_id=scenario.groups["default"])
+    for page in run_result.results["follower"]:
         follower.take(page)
     await follower.ask()
     await follower.assert_knows_all()
-    assert {record.group_id for record in follower.known.values()} == {None, scene.groups["default"]}
+    assert {record.group_id for record in follower.known.values()} == {None, scenario.groups["default"]}
 
 
-@in_every_order(theatre_where_held(at_locks_and_commits_and_every_read_of_a_follower), at_least=75)
-async def test_two_submissions_against_a_follower(scene: Theatre, order: Order) -> None:
+@in_every_order(scenario_pausing_at(at_locks_and_commits_and_every_read_of_a_follower), at_least=75)
+async def test_two_submissions_against_a_follower(scenario: Scenario, order: Order) -> None:
     """Numbers are given in the order of the commits: who has seen one has seen every smaller one."""
     seed, one, other = FLIPS
-    await scene.given(seed)
-    played = await scene.on.play(
-        order, one=scene.submits(ONE, one), other=scene.submits(OTHER, other), follower=scene.follows(limit=5)
+    await scenario.given(seed)
+    run_result = await scenario.scheduler.run(
+        order, one=scenario.submits(ONE, one), other=scenario.submits(OTHER, other), follower=scenario.follows(limit=5)
     )
-    follower = Follower(scene.organization)
-    for page in played.results["follower"]:
+    follower = Follower(scenario.organization)
+    for page in run_result.results["follower"]:
         follower.take(page)
     await follower.ask()
     await follower.assert_knows_all()

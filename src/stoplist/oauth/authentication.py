@@ -23,7 +23,7 @@ _NO_HASH = bytes(32)
 
 
 class PresentedCredentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request says of its client. `client_id` alone names it; `has_credentials` means it tried to prove it."""
+    """The client credentials in a request. `client_id` alone only names the client."""
 
     client_id: str | None = None
     client_secret: str | None = None
@@ -37,10 +37,10 @@ class PresentedCredentials(msgspec.Struct, frozen=True, kw_only=True):
 def read_presented(
     authorization: bytes | None, *, client_id: str | None, client_secret: str | None
 ) -> PresentedCredentials:
-    """Both ways of presenting a client as one; `client_id` and `client_secret` are those of the body.
+    """Return the credentials from either place as one; `client_id` and `client_secret` are those of the body.
 
-    A header that cannot be used is not an error here but a failed authentication; BadRequest when header and body
-    contradict each other.
+    An unusable header is not an error here but a failed authentication. Raise BadRequest if header and body contradict
+    each other.
     """
     if authorization is None:
         return PresentedCredentials(client_id=client_id, client_secret=client_secret)
@@ -55,9 +55,9 @@ def read_presented(
 
 
 def parse_basic(authorization: bytes) -> tuple[str, str] | None:
-    """The client id and secret of a `Basic` header value (RFC 7617, RFC 6749 section 2.3.1); None when malformed.
+    """Return the client id and secret of a `Basic` header value (RFC 7617, RFC 6749 section 2.3.1); None if malformed.
 
-    Any bytes will do: strict base64, split at the first colon, each half form-decoded as UTF-8.
+    Accepts any bytes: strict base64, split at the first colon, each half form-decoded as UTF-8.
     """
     scheme, _, encoded = authorization.strip(b" \t").partition(b" ")
     if scheme.lower() != b"basic":
@@ -65,16 +65,16 @@ def parse_basic(authorization: bytes) -> tuple[str, str] | None:
     try:
         decoded = base64.b64decode(encoded.strip(b" "), validate=True)
         if base64.b64encode(decoded) != encoded.strip(b" "):
-            return None  # `validate` lets padding through that encodes nothing
+            return None  # `validate` accepts padding that encodes nothing
         client_id, colon, secret = decoded.partition(b":")
-        pair = _form_decoded(client_id), _form_decoded(secret)
+        pair = _form_decode(client_id), _form_decode(secret)
     except (binascii.Error, UnicodeDecodeError):
         return None
     return pair if colon and "\0" not in pair[0] + pair[1] else None
 
 
 async def find_client(database: Database, client_id: str | None) -> Client | None:
-    """The credential of that id, active or not. An id that cannot be ours is not looked up."""
+    """Return the credential of that id, active or not. A malformed id is not looked up."""
     if client_id is None or not _CLIENT_ID.fullmatch(client_id):
         return None
     row = await database.one(_FIND, client_id=client_id)
@@ -88,12 +88,12 @@ async def find_client(database: Database, client_id: str | None) -> Client | Non
 
 
 def is_authenticated(client: Client | None, presented: PresentedCredentials) -> bool:
-    """Whether the request proved this credential: the right secret of an active one."""
-    # Hashes are compared, in constant time, also when there is no client: no branch tells a stranger which it was.
+    """Return whether the request proved this credential: the right secret of an active one."""
+    # Hashes are compared in constant time, even without a client: no branch tells a stranger which case it was.
     offered = ids.hash_secret(presented.client_secret or "")
     is_right = hmac.compare_digest(offered, client.secret_hash if client else _NO_HASH)
     return is_right and client is not None and client.is_active and presented.client_secret is not None
 
 
-def _form_decoded(half: bytes) -> str:
+def _form_decode(half: bytes) -> str:
     return unquote_to_bytes(half.replace(b"+", b" ")).decode("utf-8", "strict")

@@ -1,4 +1,4 @@
-"""The bearer check: one statement, nothing remembered between requests. Source: docs/interface.md section D3."""
+"""The bearer check: one statement, nothing cached between requests. Source: docs/interface.md section D3."""
 
 from stoplist import ids
 from stoplist.clock import Clock
@@ -11,7 +11,7 @@ _PERMISSIONS: dict[str, frozenset[str]] = {}
 
 
 async def find_bearer(database: Database, clock: Clock, access_token: str) -> Bearer | None:
-    """Whom the token speaks for at this moment; None if it is malformed, unknown, expired or revoked."""
+    """Return whom the token speaks for now; None if it is malformed, unknown, expired or revoked."""
     if not ids.is_well_formed(access_token, ids.ACCESS_TOKEN):
         return None
     row = await database.one(_FIND, access_hash=ids.hash_secret(access_token))

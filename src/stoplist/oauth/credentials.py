@@ -2,8 +2,8 @@
 
 Source: docs/interface.md sections 2.1 and D2; who may do what: section D11.
 
-Each change takes the credential's row first, so that changes go one after the other, and is seen by the very next
-request: nothing about a credential is remembered between requests.
+Each change locks the credential's row first, so changes are serialised, and takes effect with the next request: nothing
+about a credential is cached between requests.
 """
 
 import re
@@ -54,14 +54,14 @@ _REPLACEMENT = re.compile(r"^(?P<name>.*?) \(replacement(?: (?P<number>[1-9][0-9
 
 
 class NewCredential(msgspec.Struct, frozen=True):
-    """A credential with its secret, which is shown this once."""
+    """A credential with its secret, which is shown only this once."""
 
     credential: Credential
     client_secret: str
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What `update_credential` replaces; None leaves it as it is."""
+    """The values that `update_credential` replaces; None leaves a value as it is."""
 
     label: str | None = None
     organizations: Sequence[str] | None = None
@@ -82,14 +82,14 @@ async def create_credential(
     token_per_minute: int | str | None = None,
     api_per_minute: int | str | None = None,
 ) -> NewCredential:
-    """The credential exists and is active. One organization is then the default; of several one must be named.
+    """Create an active credential. A single organization is the default; with several, one must be named.
 
-    A `client_id` that the caller made beforehand makes one key of a form that is sent twice: AlreadyMade then. Only an
-    administrator gives other ceilings than the ordinary ones; see `set_ceilings`.
+    A `client_id` chosen beforehand makes a form that is sent twice create one key: AlreadyMade the second time. Only an
+    administrator can set other ceilings than the default ones; see `set_ceilings`.
     """
     _check_ceilings(actor, token_per_minute, api_per_minute)
     label = checked_name(label, "The label of a key", "label")
-    default = _default_of(organizations, default_organization)
+    default = _resolve_default(organizations, default_organization)
     _check_permissions(permissions)
     client_id, secret, now_ms = _new_id(client_id), ids.new_secret(ids.CLIENT_SECRET), clock.now_ms()
 
@@ -106,7 +106,7 @@ async def create_credential(
             api_per_minute=_ceiling(api_per_minute, None),
             created_ms=now_ms,
         )
-        _must_be_new(created)
+        _require_new(created)
         await _set_organizations(transaction, client_id, organizations)
         credential = await find_credential(transaction, actor, client_id)
         await _record(transaction, actor, "key.create", credential, now_ms, **_other_ceilings(credential))
@@ -118,10 +118,10 @@ async def create_credential(
 async def replace_credential(
     actor: Actor, database: Database, clock: Clock, *, client_id: str, new_client_id: str | None = None
 ) -> NewCredential:
-    """A new active credential with the same rights stands beside the old one, which stays as it is.
+    """Create an active credential with the same rights beside the old one, which does not change.
 
-    The same organizations, permissions and ceilings, and the label with `(replacement)` behind it. `new_client_id` is
-    one that the caller made beforehand, as for `create_credential`. Source: docs/interface.md section 2.1.
+    It has the same organizations, permissions and ceilings, and the label followed by `(replacement)`. `new_client_id`
+    is chosen beforehand, as for `create_credential`. Source: docs/interface.md section 2.1.
     """
     new_id, secret, now_ms = _new_id(new_client_id), ids.new_secret(ids.CLIENT_SECRET), clock.now_ms()
 
@@ -131,11 +131,11 @@ async def replace_credential(
             _REPLACE,
             client_id=client_id,
             new_client_id=new_id,
-            label=_label_of_replacement(old.label),
+            label=_replacement_label(old.label),
             **_stored_secret(secret),
             created_ms=now_ms,
         )
-        _must_be_new(created)
+        _require_new(created)
         await transaction.run(_REPLACE_ORGANIZATIONS, client_id=client_id, new_client_id=new_id)
         new = await find_credential(transaction, actor, new_id)
         await trail.record(
@@ -154,32 +154,34 @@ async def replace_credential(
 
 
 async def list_credentials(actor: Actor, database: Database) -> list[Credential]:
-    """Every credential that the actor may see, oldest first."""
+    """Return every credential that the actor may see, oldest first."""
     organizations: dict[str, list[str]] = {}
     rows = await database.all(_CREDENTIALS)
     for row in await database.all(_ORGANIZATIONS_OF_ALL):
         organizations.setdefault(row["client_id"], []).append(row["slug"])
-    known = [read_credential(row, organizations.get(row["client_id"], [])) for row in rows]
-    return [visible_part(actor, credential) for credential in known if any(map(actor.sees, credential.organizations))]
+    credentials = [read_credential(row, organizations.get(row["client_id"], [])) for row in rows]
+    return [
+        visible_part(actor, credential) for credential in credentials if any(map(actor.sees, credential.organizations))
+    ]
 
 
 async def show_credential(actor: Actor, database: Database, *, client_id: str) -> Credential:
-    """The credential of that id; Missing if there is none that the actor may see."""
+    """Return the credential of that id; raise Missing if the actor may see none."""
     return await find_credential(database, actor, client_id)
 
 
 async def deactivate_credential(actor: Actor, database: Database, clock: Clock, *, client_id: str) -> Credential:
-    """The credential is inactive and every token of it is revoked, from the very next request on."""
+    """Deactivate the credential and revoke all its tokens, from the next request on."""
     return await _switch(actor, database, clock, client_id, _DEACTIVATE, "key.deactivate", to_active=False)
 
 
 async def activate_credential(actor: Actor, database: Database, clock: Clock, *, client_id: str) -> Credential:
-    """The credential can get tokens again; tokens that were revoked stay so."""
+    """Let the credential get tokens again; revoked tokens stay revoked."""
     return await _switch(actor, database, clock, client_id, _ACTIVATE, "key.activate", to_active=True)
 
 
 async def revoke_tokens(actor: Actor, database: Database, clock: Clock, *, client_id: str) -> Credential:
-    """Every token of the credential is revoked, from the very next request on; its secret stays good."""
+    """Revoke every token of the credential, from the next request on; its secret stays valid."""
     now_ms = clock.now_ms()
 
     async def revoke(transaction: Transaction) -> Credential:
@@ -199,16 +201,16 @@ async def revoke_tokens(actor: Actor, database: Database, clock: Clock, *, clien
 
 
 async def revoke_everything(transaction: Transaction) -> int:
-    """Every token of every credential is revoked; returns how many credentials there are."""
+    """Revoke every token of every credential; return the number of credentials."""
     return await transaction.run(_REVOKE_EVERYTHING)
 
 
 async def rotate_secret(
     actor: Actor, database: Database, clock: Clock, *, client_id: str, expected_prefix: str | None = None
 ) -> NewCredential:
-    """The credential has a new secret; the old one and every token are dead from the very next request on.
+    """Give the credential a new secret; the old secret and every token stop working with the next request.
 
-    With `expected_prefix` only if that is the beginning of its secret now, else AlreadyMade: so a form that is sent
+    With `expected_prefix`, raise AlreadyMade unless the present secret begins with it, so that a form that is sent
     twice rotates once.
     """
     secret, now_ms = ids.new_secret(ids.CLIENT_SECRET), clock.now_ms()
@@ -217,8 +219,8 @@ async def rotate_secret(
         credential = await lock_credential(transaction, actor, client_id)
         if expected_prefix not in (None, credential.secret_prefix):
             raise AlreadyMade(
-                "The secret was changed meanwhile, perhaps by this form, sent twice: the new one was shown once. "
-                "Rotate it again only if nobody has kept it."
+                "The secret was changed meanwhile, perhaps by sending this form twice. The new secret was shown once: "
+                "rotate it again only if nobody has saved it."
             )
         await transaction.run(_REPLACE_SECRET, client_id=client_id, **_stored_secret(secret))
         await trail.record(
@@ -244,9 +246,9 @@ async def set_ceilings(
     token_per_minute: int | str | None,
     api_per_minute: int | str | None,
 ) -> Credential:
-    """The credential has these ceilings: a number of requests in 60 s, `default`, or None to leave it as it is.
+    """Set these ceilings: a number of requests in 60 s, `default`, or None to leave the ceiling as it is.
 
-    For administrators alone, whatever the organizations of the key.
+    Only for administrators, whatever the organizations of the key.
     """
     actor.require_administrator()
     _check_ceilings(actor, token_per_minute, api_per_minute)
@@ -254,14 +256,14 @@ async def set_ceilings(
 
     async def change(transaction: Transaction) -> Credential:
         organizations = (await lock_credential(transaction, actor, client_id)).organizations
-        (known,) = await transaction.all(_CEILINGS, client_id=client_id)
-        wanted = {
-            "token_per_minute": _ceiling(token_per_minute, known["token_per_minute"]),
-            "api_per_minute": _ceiling(api_per_minute, known["api_per_minute"]),
+        (before,) = await transaction.all(_CEILINGS, client_id=client_id)
+        ceilings = {
+            "token_per_minute": _ceiling(token_per_minute, before["token_per_minute"]),
+            "api_per_minute": _ceiling(api_per_minute, before["api_per_minute"]),
         }
-        if wanted != {name: known[name] for name in wanted}:
-            await transaction.run(_SET_CEILINGS, client_id=client_id, **wanted)
-            was = {name: known[name] for name in wanted}
+        if ceilings != {name: before[name] for name in ceilings}:
+            await transaction.run(_SET_CEILINGS, client_id=client_id, **ceilings)
+            was = {name: before[name] for name in ceilings}
             await trail.record(
                 transaction,
                 actor,
@@ -269,7 +271,7 @@ async def set_ceilings(
                 client_id,
                 at_ms=now_ms,
                 organizations=organizations,
-                **wanted,
+                **ceilings,
                 was=was,
             )
         return await find_credential(transaction, actor, client_id)
@@ -280,9 +282,9 @@ async def set_ceilings(
 async def update_credential(
     actor: Actor, database: Database, clock: Clock, *, client_id: str, changes: Changes
 ) -> Credential:
-    """What `changes` gives replaces what was; living tokens follow at once. Refused if the default is not covered.
+    """Apply `changes`; active tokens follow at once. Raise Refused if the default organization is not covered.
 
-    The actor administers every organization that the credential covers, both before and afterwards.
+    The actor must administer every organization that the credential covers, before and after the change.
     """
     label = None if changes.label is None else checked_name(changes.label, "The label of a key", "label")
     if changes.permissions is not None:
@@ -290,24 +292,24 @@ async def update_credential(
     now_ms = clock.now_ms()
 
     async def update(transaction: Transaction) -> Credential:
-        known = await lock_credential(transaction, actor, client_id)
-        permissions = frozenset(known.permissions) if changes.permissions is None else changes.permissions
-        default = _new_default(known, changes)
-        if changes.organizations is not None and set(changes.organizations) != set(known.organizations):
+        before = await lock_credential(transaction, actor, client_id)
+        permissions = frozenset(before.permissions) if changes.permissions is None else changes.permissions
+        default = _new_default(before, changes)
+        if changes.organizations is not None and set(changes.organizations) != set(before.organizations):
             await _lock_open(transaction, actor, changes.organizations)
             await _set_organizations(transaction, client_id, changes.organizations)
-        elif default != known.default_organization:
+        elif default != before.default_organization:
             await _lock_open(transaction, actor, [default], field="default_organization")
         await transaction.run(
             _UPDATE,
             client_id=client_id,
-            label=known.label if label is None else label,
+            label=before.label if label is None else label,
             permissions=permissions_text(permissions),
             default_organization=default,
         )
         credential = await find_credential(transaction, actor, client_id)
-        if credential != known:
-            await _record(transaction, actor, "key.update", credential, now_ms, known=known, was=_rights(known))
+        if credential != before:
+            await _record(transaction, actor, "key.update", credential, now_ms, before=before, was=_rights(before))
         return credential
 
     return await database.write(update)
@@ -340,9 +342,9 @@ async def _switch(
 async def _lock_open(
     transaction: Transaction, actor: Actor, organizations: Iterable[str], *, field: str = "organizations"
 ) -> None:
-    """Refuse organizations that do not exist, are closed or not the actor's, and hold them.
+    """Lock the organizations; raise if one does not exist, is closed, or is not the actor's to administer.
 
-    In one order, so that none deadlock.
+    Locks are taken in sorted order, so that no two transactions deadlock.
     """
     slugs = sorted(set(organizations))
     require_admin_of(actor, *slugs, field=field)
@@ -363,17 +365,17 @@ async def _record(
     credential: Credential,
     now_ms: int,
     *,
-    known: Credential | None = None,
+    before: Credential | None = None,
     **detail: Any,
 ) -> None:
-    """What the credential is now; it concerns the organizations that it covers, and those that it covered."""
+    """Record the credential's present rights for the organizations that it covers now and covered before."""
     await trail.record(
         transaction,
         actor,
         action,
         credential.client_id,
         at_ms=now_ms,
-        organizations=credential.organizations + (known.organizations if known else []),
+        organizations=credential.organizations + (before.organizations if before else []),
         **_rights(credential),
         **detail,
     )
@@ -394,27 +396,27 @@ def _other_ceilings(credential: Credential) -> dict[str, Any]:
     return {} if ceilings == ordinary else ceilings
 
 
-def _label_of_replacement(label: str) -> str:
-    """`Shop` gives `Shop (replacement)`, then `Shop (replacement 2)`; what is too long loses its end first."""
-    found = _REPLACEMENT.match(label)
-    name, number = (found["name"], int(found["number"] or 1) + 1) if found else (label, 1)
+def _replacement_label(label: str) -> str:
+    """Return `Shop (replacement)` for `Shop`, then `Shop (replacement 2)`; a name that is too long is shortened."""
+    match = _REPLACEMENT.match(label)
+    name, number = (match["name"], int(match["number"] or 1) + 1) if match else (label, 1)
     ending = " (replacement)" if number == 1 else f" (replacement {number})"
     return name[: MAX_NAME_CHARS - len(ending)].rstrip() + ending
 
 
 def _new_id(client_id: str | None) -> str:
-    """The id that the caller made, or a fresh one."""
+    """Return the id that the caller chose, or a new one."""
     if client_id is not None and not ids.could_be_id(client_id, ids.CLIENT_ID):
-        raise Refused("This form is damaged, or was not made here: open it anew.")
+        raise Refused("This form is damaged. Open the page again.")
     return client_id or ids.new_id(ids.CLIENT_ID)
 
 
-def _must_be_new(created: Any) -> None:
+def _require_new(created: Any) -> None:
     if created is None:
-        raise AlreadyMade("This form was sent already: the key was made, and its secret was shown once.")
+        raise AlreadyMade("This form was already sent: the key was created, and its secret was shown once.")
 
 
-def _default_of(organizations: Sequence[str], default: str | None) -> str:
+def _resolve_default(organizations: Sequence[str], default: str | None) -> str:
     if not organizations:
         raise Refused("A key needs at least one organization.", field="organizations")
     if default is None and len(set(organizations)) > 1:
@@ -429,13 +431,13 @@ def _default_of(organizations: Sequence[str], default: str | None) -> str:
     return default or organizations[0]
 
 
-def _new_default(known: Credential, changes: Changes) -> str:
-    """The default after an update: the one named, else the old one if it is still covered, else the only one."""
-    organizations = known.organizations if changes.organizations is None else changes.organizations
+def _new_default(before: Credential, changes: Changes) -> str:
+    """Return the default after an update: the one named, else the old one if still covered, else the only one."""
+    organizations = before.organizations if changes.organizations is None else changes.organizations
     default = changes.default_organization
-    if default is None and known.default_organization in organizations:
-        default = known.default_organization
-    return _default_of(organizations, default)
+    if default is None and before.default_organization in organizations:
+        default = before.default_organization
+    return _resolve_default(organizations, default)
 
 
 def _check_permissions(permissions: frozenset[str]) -> None:
@@ -446,7 +448,7 @@ def _check_permissions(permissions: frozenset[str]) -> None:
 def _check_ceilings(actor: Actor, token_per_minute: int | str | None, api_per_minute: int | str | None) -> None:
     for field, ceiling in (("token_per_minute", token_per_minute), ("api_per_minute", api_per_minute)):
         if ceiling is not None and not actor.is_administrator:
-            raise Forbidden("Only an administrator gives a key other ceilings: ask one.", field=field)
+            raise Forbidden("Only an administrator can set other ceilings: ask one.", field=field)
         if ceiling in (None, DEFAULT_CEILING):
             continue
         if not isinstance(ceiling, int) or not 1 <= ceiling <= MAX_PER_MINUTE:
@@ -455,10 +457,10 @@ def _check_ceilings(actor: Actor, token_per_minute: int | str | None, api_per_mi
             )
 
 
-def _ceiling(wanted: int | str | None, known: int | None) -> int | None:
-    if wanted is None:
-        return known
-    return None if wanted == DEFAULT_CEILING else int(wanted)
+def _ceiling(ceiling: int | str | None, stored: int | None) -> int | None:
+    if ceiling is None:
+        return stored
+    return None if ceiling == DEFAULT_CEILING else int(ceiling)
 
 
 def _stored_secret(secret: str) -> dict[str, bytes | str]:

@@ -1,4 +1,4 @@
-"""What a credential and a token pair are. Source: docs/interface.md sections 2.1, 2.2 and D2."""
+"""The shapes of credentials and token pairs. Source: docs/interface.md sections 2.1, 2.2 and D2."""
 
 from typing import Annotated, Literal
 
@@ -19,11 +19,11 @@ MAX_PER_MINUTE = 1_000_000_000
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """An API credential as people see it; the secret is never kept, only its prefix and hash.
+    """An API credential as people see it; only the prefix and the hash of its secret are stored.
 
-    `organizations` are the slugs of those that whoever asked may see, and `hidden_organizations` says how many more it
-    covers; the default one is None if it is among them. Ceilings are those in force; times are milliseconds since 1970
-    UTC.
+    `organizations` are the slugs of the organizations that the reader may see; `hidden_organizations` counts the
+    others. The default organization is None if it is hidden. Ceilings are those in force; times are milliseconds since
+    1970 UTC.
     """
 
     client_id: str
@@ -41,7 +41,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """What authentication needs of a credential, read anew for each request."""
+    """The part of a credential that authentication needs, read for each request."""
 
     client_id: str
     secret_hash: bytes
@@ -51,7 +51,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenPair(msgspec.Struct, frozen=True, kw_only=True):
-    """A success of the token endpoint. All five fields are always there.
+    """A successful answer of the token endpoint. All five fields are always present.
 
     Source: docs/interface.md section 2.2.
     """
@@ -78,7 +78,7 @@ class TokenPair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a valid access token speaks for."""
+    """The client that a valid access token speaks for."""
 
     client_id: str
     permissions: frozenset[str]
@@ -86,5 +86,5 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def permissions_text(permissions: frozenset[str]) -> str:
-    """Permissions as they are stored: in their own order, between single spaces."""
+    """Return permissions in their stored form: in their own order, separated by single spaces."""
     return " ".join(word for word in PERMISSIONS if word in permissions)

@@ -1,6 +1,6 @@
-"""What a token request asked and what became of it: the border between the endpoint and the grants.
+"""A token request and its outcome: the interface between the endpoint and the grants.
 
-A refusal is returned, not raised, since an answer also says whose budget it counted against.
+A refusal is returned, not raised, because the outcome also says whose limit it counted against.
 """
 
 import msgspec
@@ -15,7 +15,7 @@ from stoplist.oauth.model import TokenPair
 
 
 class TokenRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that is well formed. `source` is the address that limits count by (section D8)."""
+    """A well-formed request. `source` is the address that limits count by (section D8)."""
 
     presented: PresentedCredentials
     source: str
@@ -23,9 +23,10 @@ class TokenRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A pair or an error. `client_id` is the known client that the request named; `is_proved` that it proved it.
+    """A token pair or an error.
 
-    `decision` is what the limits said; `raised_alarm` that this request revoked every token of the client.
+    `client_id` is the known client that the request named; `is_authenticated`: the request proved that client.
+    `decision` is that of the rate limits; `raised_alarm`: this request revoked every token of the client.
     """
 
     pair: TokenPair | None = None
@@ -37,15 +38,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenStores(msgspec.Struct, frozen=True, kw_only=True):
-    """What every grant works with."""
+    """The dependencies of every grant."""
 
     database: Database
     clock: Clock
     limiter: Limiter
 
 
-def too_many(decision: RateDecision) -> RateLimited:
-    """The refusal of a request that the limits did not let through."""
+def rate_limited(decision: RateDecision) -> RateLimited:
+    """Return the refusal of a request that exceeds the rate limit."""
     return RateLimited(
         f"Too many token requests: the limit is {decision.limit} in 60 seconds. "
         f"Wait {decision.retry_after_s} s, and keep each access token for its 15 minutes.",

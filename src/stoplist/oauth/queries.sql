@@ -53,10 +53,10 @@ SELECT 1 AS may  -- only: sqlite
 
 -- name: delete_expired_pairs
 -- The oldest rows by primary key, one batch at a time; a row is kept until its refresh token expires. If a clock was
--- set back, the token that it was rotated from may expire later: the row is then kept, because it proves that token's use.
+-- set back, the token that it was rotated from may expire later: the row is then kept, because it proves that use.
 DELETE FROM token_pairs WHERE pair_id IN (
     SELECT pair_id
-    FROM (SELECT pair_id, rotated_from, refresh_expires_ms FROM token_pairs ORDER BY pair_id LIMIT :bite) oldest
+    FROM (SELECT pair_id, rotated_from, refresh_expires_ms FROM token_pairs ORDER BY pair_id LIMIT :most) oldest
     WHERE refresh_expires_ms <= :now_ms AND COALESCE(
         (SELECT used.refresh_expires_ms FROM token_pairs used WHERE used.pair_id = oldest.rotated_from), 0) <= :now_ms
 )

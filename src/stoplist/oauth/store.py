@@ -1,6 +1,6 @@
-"""Credentials as they are stored: found, and held while a change is decided; and how much of them somebody sees.
+"""Credentials as they are stored: found, locked for a change, and reduced to what an actor may see.
 
-A key is seen by whoever sees one of its organizations, and changed by whoever administers them all.
+An actor sees a key if they see one of its organizations, and may change it if they administer them all.
 Source: docs/interface.md section D11.
 """
 
@@ -20,57 +20,57 @@ _ORGANIZATIONS_OF = _QUERIES["organizations_of_client"]
 
 
 def may_change(actor: Actor, credential: Credential) -> bool:
-    """Whether the actor may change the key that it was shown; its ceilings are an administrator's all the same."""
+    """Return whether the actor may change the key as it was shown; its ceilings are for administrators only."""
     return credential.hidden_organizations == 0 and actor.administers(credential.organizations)
 
 
 async def find_credential(source: Database | Transaction, actor: Actor, client_id: str) -> Credential:
-    """The credential of that id as the actor sees it; Missing if there is none that it may see."""
-    return visible_part(actor, await _whole(source, client_id))
+    """Return the credential of that id as the actor sees it; raise Missing if the actor may see none."""
+    return visible_part(actor, await _find(source, client_id))
 
 
 async def require_visible(source: Database | Transaction, actor: Actor, client_id: str) -> None:
-    """Missing unless there is a credential of that id which the actor may see."""
+    """Raise Missing unless the actor may see a credential of that id."""
     organizations = await organizations_of(source, client_id) if ids.could_be_id(client_id, ids.CLIENT_ID) else []
     if not any(map(actor.sees, organizations)):
         raise _missing()
 
 
 async def lock_credential(transaction: Transaction, actor: Actor, client_id: str) -> Credential:
-    """The credential, held until the transaction commits, with all its organizations: the actor may change it.
+    """Return the credential with all its organizations, locked for a change until the transaction commits.
 
-    Missing if there is none that it may see; Forbidden if one of the organizations that it covers now is not the
-    actor's to administer, whatever a form said that was filled in before.
+    Raise Missing if the actor may see none; Forbidden if the actor does not administer every organization that it
+    covers now, whatever an earlier form said.
     """
     if ids.could_be_id(client_id, ids.CLIENT_ID):
         await transaction.one(_LOCK, client_id=client_id)
-    credential = await _whole(transaction, client_id)
+    credential = await _find(transaction, client_id)
     visible_part(actor, credential)
     actor.require_admin_of(*credential.organizations)
     return credential
 
 
 async def organizations_of(source: Database | Transaction, client_id: str) -> list[str]:
-    """The slugs of all organizations that the credential covers."""
+    """Return the slugs of all organizations that the credential covers."""
     return [row["slug"] for row in await source.all(_ORGANIZATIONS_OF, client_id=client_id)]
 
 
 def visible_part(actor: Actor, credential: Credential) -> Credential:
-    """The credential without the organizations that the actor may not see; Missing if it may see none of them."""
-    seen = [slug for slug in credential.organizations if actor.sees(slug)]
-    if not seen:
+    """Return the credential without the organizations that the actor may not see; raise Missing if none is left."""
+    visible = [slug for slug in credential.organizations if actor.sees(slug)]
+    if not visible:
         raise _missing()
     default = credential.default_organization
     return msgspec.structs.replace(
         credential,
-        organizations=seen,
-        default_organization=default if default in seen else None,
-        hidden_organizations=len(credential.organizations) - len(seen),
+        organizations=visible,
+        default_organization=default if default in visible else None,
+        hidden_organizations=len(credential.organizations) - len(visible),
     )
 
 
 def read_credential(row: Row, organizations: list[str]) -> Credential:
-    """The credential that a row of our statements describes, with these organizations."""
+    """Return the credential in a row of our statements, with these organizations."""
     return Credential(
         client_id=row["client_id"],
         label=row["label"],
@@ -86,7 +86,7 @@ def read_credential(row: Row, organizations: list[str]) -> Credential:
     )
 
 
-async def _whole(source: Database | Transaction, client_id: str) -> Credential:
+async def _find(source: Database | Transaction, client_id: str) -> Credential:
     row = await source.one(_CREDENTIAL, client_id=client_id) if ids.could_be_id(client_id, ids.CLIENT_ID) else None
     if row is None:
         raise _missing()
@@ -95,5 +95,5 @@ async def _whole(source: Database | Transaction, client_id: str) -> Credential:
 
 def _missing() -> Missing:
     return Missing(
-        "There is no key of that client_id in this environment.", command="`stoplist key list` shows those that exist."
+        "There is no key of that client_id in this environment.", command="`stoplist key list` lists all keys."
     )

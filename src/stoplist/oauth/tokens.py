@@ -1,4 +1,4 @@
-"""Token pairs: issued, looked up, deleted when they have expired. Source: docs/interface.md sections 3 and D2."""
+"""Token pairs: issued, looked up, and deleted when they have expired. Source: docs/interface.md sections 3 and D2."""
 
 import enum
 
@@ -30,7 +30,7 @@ class State(enum.Enum):
 
 
 class RefreshToken(msgspec.Struct, frozen=True, kw_only=True):
-    """A refresh token as it stood at one moment, with what is needed of its client."""
+    """A refresh token at one moment, with what is needed of its client."""
 
     client_id: str
     state: State
@@ -39,12 +39,15 @@ class RefreshToken(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_live(self) -> bool:
-        """Unexpired and of the current epoch, rotated or not: it proves its credential (section D8)."""
+        """Return whether it is unexpired and of the current epoch; then it proves its credential (section D8)."""
         return self.state in (State.ACTIVE, State.ROTATED)
 
 
 def state_of(*, is_rotated: bool, is_revoked: bool, expires_ms: int, now_ms: int) -> State:
-    """Which state the facts amount to. Expiry comes first and a revoked token is never a reuse: neither alarms."""
+    """Return the state that these facts amount to.
+
+    Expiry comes first, and a revoked token is never a reuse: neither raises the alarm.
+    """
     if now_ms >= expires_ms:
         return State.EXPIRED
     if is_revoked:
@@ -53,19 +56,19 @@ def state_of(*, is_rotated: bool, is_revoked: bool, expires_ms: int, now_ms: int
 
 
 async def issue_pair(database: Database, clock: Clock, client: Client) -> TokenPair | None:
-    """A new pair, durably stored; None if the client was revoked or deactivated since `client` was read."""
+    """Store and return a new pair; None if the client was revoked or deactivated since `client` was read."""
     pair = _new_pair()
     row = await database.write_one(
-        _ISSUE, client_id=client.client_id, epoch=client.epoch, **_stored(pair, clock.now_ms())
+        _ISSUE, client_id=client.client_id, epoch=client.epoch, **_pair_parameters(pair, clock.now_ms())
     )
     return pair if row else None
 
 
 async def rotate_pair(database: Database, clock: Clock, refresh_token: str) -> TokenPair | None:
-    """The successors of an active refresh token, which is rotated by the same statement; None if it is not active."""
+    """Rotate an active refresh token and return its successors, in one statement; None if it is not active."""
     pair, now_ms = _new_pair(), clock.now_ms()
     try:
-        row = await database.write_one(_ROTATE, **_rotation(pair, refresh_token, now_ms))
+        row = await database.write_one(_ROTATE, **_rotation_parameters(pair, refresh_token, now_ms))
     except StoreUnavailable as failure:
         if not failure.is_uncertain:
             raise
@@ -74,15 +77,15 @@ async def rotate_pair(database: Database, clock: Clock, refresh_token: str) -> T
 
 
 async def _rotate_again(database: Database, lost: TokenPair, refresh_token: str, now_ms: int) -> TokenPair | None:
-    """Settle a rotation whose answer was lost: it may be stored, may be under way, or may never have arrived.
+    """Settle a rotation whose answer was lost: it may be stored, may be running, or may never have arrived.
 
-    Sent once more, with a pair of its own since hashes are unique, it waits for the first one; if that made it, ours
-    inserts nothing and the lost pair is found. When this fails too nobody knows, and a client that tries again could
-    set off the alarm: the text says not to.
+    Sent again with a pair of its own (hashes are unique), the statement waits for the first one. If the first one
+    succeeded, the second inserts nothing, and the lost pair is found. If this fails too, the outcome is unknown, and a
+    retry by the client could raise the alarm: the error text says not to retry.
     """
     pair = _new_pair()
     try:
-        if await database.write_one(_ROTATE, **_rotation(pair, refresh_token, now_ms)):
+        if await database.write_one(_ROTATE, **_rotation_parameters(pair, refresh_token, now_ms)):
             return pair
         stored = await database.one(_FIND, refresh_hash=ids.hash_secret(lost.refresh_token))
     except StoreUnavailable as failure:
@@ -95,15 +98,15 @@ async def _rotate_again(database: Database, lost: TokenPair, refresh_token: str,
 
 
 async def is_still_unused(transaction: Transaction, refresh_token: str, now_ms: int) -> bool:
-    """Whether the token could be rotated now; the transaction must then be rolled back.
+    """Return whether the token could be rotated now; the transaction must then be rolled back.
 
     The rotation itself is tried, so that the answer waits for a rotation that has not committed yet.
     """
-    return await transaction.one(_ROTATE, **_rotation(_new_pair(), refresh_token, now_ms)) is not None
+    return await transaction.one(_ROTATE, **_rotation_parameters(_new_pair(), refresh_token, now_ms)) is not None
 
 
 async def find_refresh_token(source: Database | Transaction, refresh_token: str, now_ms: int) -> RefreshToken | None:
-    """The refresh token as it stands; None if it is unknown. A wrong checksum spares the look-up."""
+    """Return the refresh token in its present state; None if it is unknown. A wrong checksum saves the look-up."""
     if not ids.is_well_formed(refresh_token, ids.REFRESH_TOKEN):
         return None
     row = await source.one(_FIND, refresh_hash=ids.hash_secret(refresh_token))
@@ -111,18 +114,18 @@ async def find_refresh_token(source: Database | Transaction, refresh_token: str,
 
 
 async def delete_expired(database: Database, now_ms: int) -> int:
-    """Delete a bite of the rows whose refresh token has expired; returns how many went.
+    """Delete a batch of the rows whose refresh token has expired; return the number deleted.
 
-    None while another process is at it, which will come to the rest.
+    Deletes nothing while another process is deleting.
     """
 
-    async def bite(transaction: Transaction) -> int:
+    async def delete_batch(transaction: Transaction) -> int:
         row = await transaction.one(_MAY_DELETE_EXPIRED)
         if row is None or not row["may"]:
             return 0
-        return await transaction.run(_DELETE_EXPIRED, bite=EXPIRED_BATCH_ROWS, now_ms=now_ms)
+        return await transaction.run(_DELETE_EXPIRED, most=EXPIRED_BATCH_ROWS, now_ms=now_ms)
 
-    return await database.write(bite)
+    return await database.write(delete_batch)
 
 
 def _refresh_token(row: Row, now_ms: int) -> RefreshToken:
@@ -144,7 +147,7 @@ def _new_pair() -> TokenPair:
     return TokenPair(access_token=ids.new_secret(ids.ACCESS_TOKEN), refresh_token=ids.new_secret(ids.REFRESH_TOKEN))
 
 
-def _stored(pair: TokenPair, now_ms: int) -> dict[str, bytes | int]:
+def _pair_parameters(pair: TokenPair, now_ms: int) -> dict[str, bytes | int]:
     return {
         "access_hash": ids.hash_secret(pair.access_token),
         "refresh_hash": ids.hash_secret(pair.refresh_token),
@@ -153,5 +156,5 @@ def _stored(pair: TokenPair, now_ms: int) -> dict[str, bytes | int]:
     }
 
 
-def _rotation(pair: TokenPair, presented: str, now_ms: int) -> dict[str, bytes | int]:
-    return {**_stored(pair, now_ms), "presented_hash": ids.hash_secret(presented), "now_ms": now_ms}
+def _rotation_parameters(pair: TokenPair, presented: str, now_ms: int) -> dict[str, bytes | int]:
+    return {**_pair_parameters(pair, now_ms), "presented_hash": ids.hash_secret(presented), "now_ms": now_ms}

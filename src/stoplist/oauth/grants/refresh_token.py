@@ -13,7 +13,7 @@ from stoplist.errors import InvalidGrant, StoreUnavailable
 from stoplist.oauth.authentication import find_client, is_authenticated
 from stoplist.oauth.grants.client_credentials import refuse_client
 from stoplist.oauth.model import Client
-from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores, too_many
+from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores, rate_limited
 from stoplist.oauth.store import organizations_of
 from stoplist.oauth.tokens import RefreshToken, State, find_refresh_token, is_still_unused, rotate_pair
 
@@ -34,12 +34,12 @@ _ANOTHER = f"The refresh token was issued to another client: send your own, or {
 
 
 async def answer(actor: Actor, stores: TokenStores, request: TokenRequest) -> Outcome:
-    """The successors of an active refresh token. A rotated one, presented again, revokes all the client's tokens."""
-    named = await find_client(stores.database, request.presented.client_id)
-    if request.presented.has_credentials and not is_authenticated(named, request.presented):
-        return await refuse_client(stores, named, request.source)
+    """Return the successors of an active refresh token. A rotated token, presented again, revokes all tokens."""
+    named_client = await find_client(stores.database, request.presented.client_id)
+    if request.presented.has_credentials and not is_authenticated(named_client, request.presented):
+        return await refuse_client(stores, named_client, request.source)
     token = await find_refresh_token(stores.database, request.refresh_token, stores.clock.now_ms())
-    counted = await _count(stores, request, named, token)
+    counted = await _count(stores, request, named_client, token)
     try:
         return await _answer_counted(actor, stores, request, token, counted)
     except StoreUnavailable as error:
@@ -51,7 +51,7 @@ async def _answer_counted(
 ) -> Outcome:
     if not counted.decision.accepted:
         raised = await _alarm_despite_limit(actor, stores, request.refresh_token, token)
-        return replace(counted, error=too_many(counted.decision), raised_alarm=raised)
+        return replace(counted, error=rate_limited(counted.decision), raised_alarm=raised)
     if token and request.presented.client_id not in (None, token.client_id):
         raised = await _alarm_if_used(actor, stores, token)
         return replace(counted, error=InvalidGrant(_ANOTHER), raised_alarm=raised)
@@ -59,41 +59,43 @@ async def _answer_counted(
         pair = await rotate_pair(stores.database, stores.clock, request.refresh_token)
         if pair:
             return replace(counted, pair=pair)
-        # Somebody was faster: with the same token, with a revocation, or time itself.
+        # Another request, a revocation or the expiry came first.
         token = await find_refresh_token(stores.database, request.refresh_token, stores.clock.now_ms())
     raised = await _alarm_if_used(actor, stores, token)
     return replace(counted, error=InvalidGrant(_text(token)), raised_alarm=raised)
 
 
 async def _count(
-    stores: TokenStores, request: TokenRequest, named: Client | None, token: RefreshToken | None
+    stores: TokenStores, request: TokenRequest, named_client: Client | None, token: RefreshToken | None
 ) -> Outcome:
-    """Whose budget the request counts against: a proof's, else a known client's, else the source's alone."""
+    """Count the request against the proved client, else against a known client, else against the source."""
     limiter, source = stores.limiter, request.source
-    if request.presented.has_credentials and named:
-        decision = await limiter.token_authenticated(named.client_id, source, limit=named.token_per_minute)
-        return Outcome(client_id=named.client_id, is_authenticated=True, decision=decision)
+    if request.presented.has_credentials and named_client:
+        decision = await limiter.token_authenticated(
+            named_client.client_id, source, limit=named_client.token_per_minute
+        )
+        return Outcome(client_id=named_client.client_id, is_authenticated=True, decision=decision)
     if token and token.is_live:
         decision = await limiter.token_authenticated(token.client_id, source, limit=token.token_per_minute)
         return Outcome(client_id=token.client_id, is_authenticated=True, decision=decision)
-    known = named or token
-    if known:
-        decision = await limiter.token_failed(known.client_id, source, limit=known.token_per_minute)
-        return Outcome(client_id=known.client_id, decision=decision)
+    counted_client = named_client or token
+    if counted_client:
+        decision = await limiter.token_failed(counted_client.client_id, source, limit=counted_client.token_per_minute)
+        return Outcome(client_id=counted_client.client_id, decision=decision)
     return Outcome(decision=await limiter.token_unknown(source))
 
 
 async def _alarm_despite_limit(
     actor: Actor, stores: TokenStores, refresh_token: str, token: RefreshToken | None
 ) -> bool:
-    """The alarm of a request that the limits refused: they decide the answer, never whether a theft is noticed."""
+    """Raise the alarm even though the limit refuses the request: a limit must not hide a theft."""
     if token and token.state is State.ACTIVE and await _is_rotated_meanwhile(stores, refresh_token):
         token = await find_refresh_token(stores.database, refresh_token, stores.clock.now_ms())
     return await _alarm_if_used(actor, stores, token)
 
 
 async def _is_rotated_meanwhile(stores: TokenStores, refresh_token: str) -> bool:
-    """Whether a rotation that was under way when the token was read has won since. Changes nothing."""
+    """Return whether a rotation that was running when the token was read has succeeded since. Changes nothing."""
 
     async def attempt(transaction: Transaction) -> None:
         if await is_still_unused(transaction, refresh_token, stores.clock.now_ms()):
@@ -107,9 +109,9 @@ async def _is_rotated_meanwhile(stores: TokenStores, refresh_token: str) -> bool
 
 
 async def _alarm_if_used(actor: Actor, stores: TokenStores, token: RefreshToken | None) -> bool:
-    """If the token was rotated under the current epoch, every token of its client is revoked, once.
+    """Revoke every token of the client, once, if the token was rotated under the current epoch.
 
-    Returns whether this call did it: of any number of losers one bumps the epoch, under the epoch that it saw.
+    Return whether this call did it: of several concurrent calls only one increments the epoch that it saw.
     """
     if token is None or token.state is not State.ROTATED:
         return False
@@ -137,4 +139,4 @@ def _text(token: RefreshToken | None) -> str:
 
 
 class _StillUnused(Exception):
-    """Rolls back an attempt that must leave nothing."""
+    """Rolls back an attempt that must not change anything."""
