@@ -68,7 +68,7 @@ def test_every_setting_that_stops_a_server_is_named(prompt: Prompt) -> None:
     assert len(findings) >= 3
     out = prompt.run("doctor").out
     assert "STOPLIST_WORKERS" in out
-    assert "STOPLIST_TLS_CERT must name a file" in out
+    assert "STOPLIST_TLS_CERT must name a readable file" in out
     assert "database" in out
 
 

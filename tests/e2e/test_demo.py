@@ -123,7 +123,7 @@ def test_an_administrator_signs_in_by_the_printed_link(place: Place) -> None:
         entered = browser.post(link.partition("?")[0], data=chosen, headers={"Origin": server.base_url})
         assert (entered.status_code, entered.headers["location"]) == (303, "/")
         overview = browser.get("/")
-        assert "Opt-outs a day" in overview.text
+        assert "Opt-outs per day" in overview.text
         assert "admin@demo.example" in overview.text
         assert server.terminate() == 0
     with place.serving("--demo") as server:
