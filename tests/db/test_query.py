@@ -65,6 +65,31 @@ def test_an_unknown_dialect_is_an_error() -> None:
         parse_queries("-- name: one\nSELECT 1  -- only: postgres")
 
 
+def test_an_include_stands_for_its_fragment() -> None:
+    """Values are filled in, lines for one database stay so, and the fragment is no statement of its own."""
+    text = """-- fragment: newest
+ORDER BY {column} DESC  -- only: sqlite
+ORDER BY {column} DESC NULLS LAST  -- only: postgresql
+
+-- name: one
+SELECT 1
+-- include: newest column=at_ms
+
+-- name: other
+SELECT 2
+"""
+    queries = parse_queries(text)
+    assert list(queries) == ["one", "other"]
+    assert queries["one"].sqlite == "SELECT 1\nORDER BY at_ms DESC"
+    assert queries["one"].postgresql == "SELECT 1\nORDER BY at_ms DESC NULLS LAST"
+
+
+def test_an_unknown_fragment_is_an_error() -> None:
+    """A condition that is left out without a word would show more than it should."""
+    with pytest.raises(ValueError, match="no such fragment: newest"):
+        parse_queries("-- name: one\nSELECT 1\n-- include: newest\n")
+
+
 def test_a_text_without_names_has_no_statements() -> None:
     """An empty file is no error."""
     assert parse_queries("-- nothing yet\n") == {}

@@ -1,4 +1,4 @@
-"""One address is found wherever it is, by whoever may see it. docs/interface.md sections D5, D7 and D11."""
+"""An address is found wherever it is stored, by those who may see it. docs/interface.md sections D5, D7 and D11."""
 
 import pytest
 
@@ -16,7 +16,7 @@ Place = tuple[str, str, str | None]
 
 
 def places(found: SearchResult) -> list[Place]:
-    """Where the records are: organization, channel, and the group's name."""
+    """Return where the records are: organization, channel, and the group's name."""
     return [(record.org_slug, record.channel, record.group_name) for record in found.records]
 
 
@@ -39,7 +39,7 @@ async def found_by(place: InLoop, actor: Actor, text: str) -> SearchResult:
 async def test_any_spelling_of_an_address_finds_its_records(
     place: InLoop, typed: str, channel: str, stored: str
 ) -> None:
-    """Whatever the rules of addresses take for the same one; a number is looked for on both its channels."""
+    """A number is searched on both of its channels."""
     organization = (await place.new_organization()).on(channel)
     await organization.submit(out(stored, place.ago(50)))
     found = await found_by(place, viewer(organization), typed)
@@ -49,8 +49,8 @@ async def test_any_spelling_of_an_address_finds_its_records(
 
 
 @in_loop
-async def test_everything_that_is_known_of_a_record_is_found(place: InLoop) -> None:
-    """Its state as it is now, and the number of its latest change."""
+async def test_a_found_record_has_all_fields(place: InLoop) -> None:
+    """Its present state and the number of its latest change."""
     organization = await place.new_organization()
     await organization.submit(out("nobody@x.org"), out("ann@x.org", place.ago(9_000)))
     place.clock.advance(1)
@@ -69,14 +69,14 @@ async def test_everything_that_is_known_of_a_record_is_found(place: InLoop) -> N
         occurred_ms=place.now_ms - 500,
         recorded_ms=place.now_ms,
         seq=3,
-        bars=False,
         is_barred=False,
     )
+    assert not record.bars
 
 
 @in_loop
-async def test_nobody_learns_of_an_organization_that_they_do_not_see(place: InLoop) -> None:
-    """Neither a record of it nor that there is one; an administrator sees them all."""
+async def test_hidden_organizations_are_not_searched(place: InLoop) -> None:
+    """Nothing tells that they exist; an administrator sees all."""
     ours, theirs, both = [await place.new_organization() for _ in range(3)]
     address = f"{ours.slug}@x.org"
     for one in (ours, theirs, both):
@@ -95,8 +95,8 @@ async def test_nobody_learns_of_an_organization_that_they_do_not_see(place: InLo
 
 
 @in_loop
-async def test_the_record_of_all_groups_comes_first_and_bars_them_all(place: InLoop) -> None:
-    """A group's own record says what it bars itself; whether anything may be sent says the one beside it, too."""
+async def test_the_all_groups_record_comes_first_and_bars_all_groups(place: InLoop) -> None:
+    """`bars` is for a group's own record; `is_barred` includes the all-groups record."""
     organization = await place.new_organization()
     await organization.new_group("Reminders")
     await organization.submit(out("ann@x.org"), all_groups=True)
@@ -112,8 +112,8 @@ async def test_the_record_of_all_groups_comes_first_and_bars_them_all(place: InL
 
 
 @in_loop
-async def test_closed_organizations_and_retired_groups_are_looked_through(place: InLoop) -> None:
-    """Their records stay, and may be what somebody complains about."""
+async def test_closed_organizations_and_retired_groups_are_searched(place: InLoop) -> None:
+    """Their records remain, and may be the subject of a complaint."""
     organization = await place.new_organization()
     await organization.submit(out("ann@x.org"))
     await retire_group(ADMINISTRATOR, place.database, place.clock, group_id=organization.default_group)
@@ -126,7 +126,7 @@ async def test_closed_organizations_and_retired_groups_are_looked_through(place:
     "text", ["", "  ", "ann", "ann@", "@x.org", "ann@x", "020 7946 0018", "+12", "ann@x.org\0", "\0"]
 )
 @in_loop
-async def test_what_is_no_address_is_refused_without_being_repeated(place: InLoop, text: str) -> None:
+async def test_a_malformed_address_is_refused_without_repeating_it(place: InLoop, text: str) -> None:
     """The refusal names the input."""
     with pytest.raises(Refused) as refusal:
         await found_by(place, BOSS, text)
@@ -135,8 +135,8 @@ async def test_what_is_no_address_is_refused_without_being_repeated(place: InLoo
 
 
 @in_loop
-async def test_organizations_stand_in_the_order_of_their_slugs(place: InLoop) -> None:
-    """However old they are."""
+async def test_results_are_ordered_by_slug(place: InLoop) -> None:
+    """However old the organizations are."""
     first = await place.new_organization()
     slugs = [f"{first.slug}-b", f"{first.slug}-a"]
     organizations = [first]
@@ -151,8 +151,8 @@ async def test_organizations_stand_in_the_order_of_their_slugs(place: InLoop) ->
 
 
 @in_loop
-async def test_many_feeds_are_gone_through_in_slices(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None is left out at the seams; records stand in the order of their organizations."""
+async def test_many_feeds_are_searched_in_slices(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is lost between slices; records are ordered by organization."""
     organizations: list[Organization] = [await place.new_organization("sms") for _ in range(7)]
     number = "+442079460111"
     for one in organizations:

@@ -50,16 +50,44 @@ SELECT audit_id, at_ms, actor_kind, actor_id, source_ip, request_id, action, tar
 WHERE target = :target ORDER BY at_ms DESC, audit_id DESC LIMIT :most
 ) page ORDER BY at_ms DESC, audit_id DESC LIMIT (SELECT CAST(:most AS BIGINT))  -- only: postgresql
 
+-- fragment: floor_end
+ORDER BY at_ms DESC, audit_id DESC
+LIMIT 1 OFFSET :scan - 1  -- only: sqlite
+LIMIT :scan) page ORDER BY at_ms DESC, audit_id DESC  -- only: postgresql
+LIMIT 1 OFFSET (SELECT CAST(:scan AS BIGINT) - 1)  -- only: postgresql
+
+-- fragment: floor_by
+-- PostgreSQL keeps to the index only if its first column leads comparison and order.
+SELECT at_ms, audit_id FROM (  -- only: postgresql
+SELECT {column}, at_ms, audit_id FROM audit
+WHERE
+  {column} = :{parameter} AND (at_ms, audit_id) < (:before_ms, :before_id)  -- only: sqlite
+  AND (at_ms, audit_id) >= (:floor_ms, :floor_id)  -- only: sqlite
+  ({column}, at_ms, audit_id) < (:{parameter}, :before_ms, :before_id)  -- only: postgresql
+  AND ({column}, at_ms, audit_id) >= (:{parameter}, :floor_ms, :floor_id)  -- only: postgresql
+ORDER BY {column} DESC, at_ms DESC, audit_id DESC
+LIMIT 1 OFFSET :scan - 1  -- only: sqlite
+LIMIT :scan) page ORDER BY {column} DESC, at_ms DESC, audit_id DESC  -- only: postgresql
+LIMIT 1 OFFSET (SELECT CAST(:scan AS BIGINT) - 1)  -- only: postgresql
+
+-- fragment: page_by
+SELECT audit_id, at_ms, actor_kind, actor_id, source_ip, request_id, action, target, detail
+FROM (SELECT * FROM audit
+WHERE
+  {column} = :{parameter} AND (at_ms, audit_id) < (:before_ms, :before_id)  -- only: sqlite
+  AND (at_ms, audit_id) >= (:floor_ms, :floor_id)  -- only: sqlite
+  ({column}, at_ms, audit_id) < (:{parameter}, :before_ms, :before_id)  -- only: postgresql
+  AND ({column}, at_ms, audit_id) >= (:{parameter}, :floor_ms, :floor_id)  -- only: postgresql
+OFFSET 0  -- only: postgresql
+) a
+
 -- name: floor_of_all
 -- audit_time alone.
 SELECT at_ms, audit_id FROM (  -- only: postgresql
 SELECT at_ms, audit_id FROM audit
 WHERE (at_ms, audit_id) < (:before_ms, :before_id)
   AND (at_ms, audit_id) >= (:floor_ms, :floor_id)
-ORDER BY at_ms DESC, audit_id DESC
-LIMIT 1 OFFSET :scan - 1  -- only: sqlite
-LIMIT :scan) page ORDER BY at_ms DESC, audit_id DESC  -- only: postgresql
-LIMIT 1 OFFSET (SELECT CAST(:scan AS BIGINT) - 1)  -- only: postgresql
+-- include: floor_end
 
 -- name: page_of_all
 -- audit_time.
@@ -80,10 +108,7 @@ SELECT at_ms, audit_id FROM (  -- only: postgresql
 SELECT at_ms, audit_id FROM audit
 WHERE target = :target AND (at_ms, audit_id) < (:before_ms, :before_id)
   AND (at_ms, audit_id) >= (:floor_ms, :floor_id)
-ORDER BY at_ms DESC, audit_id DESC
-LIMIT 1 OFFSET :scan - 1  -- only: sqlite
-LIMIT :scan) page ORDER BY at_ms DESC, audit_id DESC  -- only: postgresql
-LIMIT 1 OFFSET (SELECT CAST(:scan AS BIGINT) - 1)  -- only: postgresql
+-- include: floor_end
 
 -- name: page_of_target
 -- audit_target_time; audit_organizations_audit for an actor who may read only the entries of :mine.
@@ -105,57 +130,21 @@ ORDER BY at_ms DESC, audit_id DESC LIMIT :most
 
 -- name: floor_of_person
 -- audit_actor alone.
-SELECT at_ms, audit_id FROM (  -- only: postgresql
-SELECT actor_id, at_ms, audit_id FROM audit
-WHERE
-  actor_id = :person AND (at_ms, audit_id) < (:before_ms, :before_id)  -- only: sqlite
-  AND (at_ms, audit_id) >= (:floor_ms, :floor_id)  -- only: sqlite
-  (actor_id, at_ms, audit_id) < (:person, :before_ms, :before_id)  -- only: postgresql
-  AND (actor_id, at_ms, audit_id) >= (:person, :floor_ms, :floor_id)  -- only: postgresql
-ORDER BY actor_id DESC, at_ms DESC, audit_id DESC
-LIMIT 1 OFFSET :scan - 1  -- only: sqlite
-LIMIT :scan) page ORDER BY actor_id DESC, at_ms DESC, audit_id DESC  -- only: postgresql
-LIMIT 1 OFFSET (SELECT CAST(:scan AS BIGINT) - 1)  -- only: postgresql
+-- include: floor_by column=actor_id parameter=person
 
 -- name: page_of_person
 -- audit_actor.
-SELECT audit_id, at_ms, actor_kind, actor_id, source_ip, request_id, action, target, detail
-FROM (SELECT * FROM audit
-WHERE
-  actor_id = :person AND (at_ms, audit_id) < (:before_ms, :before_id)  -- only: sqlite
-  AND (at_ms, audit_id) >= (:floor_ms, :floor_id)  -- only: sqlite
-  (actor_id, at_ms, audit_id) < (:person, :before_ms, :before_id)  -- only: postgresql
-  AND (actor_id, at_ms, audit_id) >= (:person, :floor_ms, :floor_id)  -- only: postgresql
-OFFSET 0  -- only: postgresql
-) a
+-- include: page_by column=actor_id parameter=person
 WHERE (CAST(:action AS text) IS NULL OR action = :action)
 ORDER BY at_ms DESC, audit_id DESC LIMIT :most
 
 -- name: floor_of_action
 -- audit_action alone.
-SELECT at_ms, audit_id FROM (  -- only: postgresql
-SELECT action, at_ms, audit_id FROM audit
-WHERE
-  action = :action AND (at_ms, audit_id) < (:before_ms, :before_id)  -- only: sqlite
-  AND (at_ms, audit_id) >= (:floor_ms, :floor_id)  -- only: sqlite
-  (action, at_ms, audit_id) < (:action, :before_ms, :before_id)  -- only: postgresql
-  AND (action, at_ms, audit_id) >= (:action, :floor_ms, :floor_id)  -- only: postgresql
-ORDER BY action DESC, at_ms DESC, audit_id DESC
-LIMIT 1 OFFSET :scan - 1  -- only: sqlite
-LIMIT :scan) page ORDER BY action DESC, at_ms DESC, audit_id DESC  -- only: postgresql
-LIMIT 1 OFFSET (SELECT CAST(:scan AS BIGINT) - 1)  -- only: postgresql
+-- include: floor_by column=action parameter=action
 
 -- name: page_of_action
 -- audit_action.
-SELECT audit_id, at_ms, actor_kind, actor_id, source_ip, request_id, action, target, detail
-FROM (SELECT * FROM audit
-WHERE
-  action = :action AND (at_ms, audit_id) < (:before_ms, :before_id)  -- only: sqlite
-  AND (at_ms, audit_id) >= (:floor_ms, :floor_id)  -- only: sqlite
-  (action, at_ms, audit_id) < (:action, :before_ms, :before_id)  -- only: postgresql
-  AND (action, at_ms, audit_id) >= (:action, :floor_ms, :floor_id)  -- only: postgresql
-OFFSET 0  -- only: postgresql
-) a
+-- include: page_by column=action parameter=action
 ORDER BY at_ms DESC, audit_id DESC LIMIT :most
 
 -- name: floor_of_organization
@@ -164,10 +153,7 @@ SELECT at_ms, audit_id FROM (  -- only: postgresql
 SELECT at_ms, audit_id FROM audit_organizations
 WHERE organization_id = :organization_id AND (at_ms, audit_id) < (:before_ms, :before_id)
   AND (at_ms, audit_id) >= (:floor_ms, :floor_id)
-ORDER BY at_ms DESC, audit_id DESC
-LIMIT 1 OFFSET :scan - 1  -- only: sqlite
-LIMIT :scan) page ORDER BY at_ms DESC, audit_id DESC  -- only: postgresql
-LIMIT 1 OFFSET (SELECT CAST(:scan AS BIGINT) - 1)  -- only: postgresql
+-- include: floor_end
 
 -- name: page_of_organization
 -- The primary keys of audit_organizations and audit, then audit_organizations_audit, to leave out entries that also

@@ -1,7 +1,8 @@
 """Named statements, read from the `queries.sql` beside the code that uses them.
 
 A statement begins with `-- name: some_name`; parameters are written `:some_parameter`. A line that ends in
-`-- only: sqlite` or `-- only: postgresql` is left out for the other database.
+`-- only: sqlite` or `-- only: postgresql` is left out for the other database. Text that several statements share begins
+with `-- fragment: some_name`; a line `-- include: some_name column=value` stands for it, with `{column}` replaced.
 """
 
 import re
@@ -11,6 +12,8 @@ import msgspec
 
 DIALECTS = ("sqlite", "postgresql")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_FRAGMENT = re.compile(r"^-- fragment: (\w+)\n(.*?)(?=^-- (?:name|fragment): |\Z)", re.MULTILINE | re.DOTALL)
+_INCLUDE = re.compile(r"^[ ]*-- include: (\w+)((?: \w+=\w+)*)\n", re.MULTILINE)
 _ONLY = re.compile(r"--\s*only: (\w+)\s*$")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
@@ -30,8 +33,8 @@ def load_queries(package: str) -> dict[str, Query]:
 
 
 def parse_queries(text: str) -> dict[str, Query]:
-    """Return the statements in `text`, by name. Raise ValueError if a name is used twice."""
-    _, *parts = _NAME.split(text)
+    """Return the statements in `text`, by name. Raise ValueError if a name is used twice or a fragment is missing."""
+    _, *parts = _NAME.split(_with_fragments(text))
     names, bodies = parts[::2], parts[1::2]
     if len(set(names)) != len(names):
         raise ValueError("a statement name is used twice")
@@ -47,6 +50,22 @@ def only_for(dialect: str, text: str) -> str:
 def json_text(value: object) -> str:
     """Return a parameter that carries any number of rows, as one JSON text."""
     return msgspec.json.encode(value).decode()
+
+
+def _with_fragments(text: str) -> str:
+    """Return `text` with each include replaced, and without the fragments themselves."""
+    fragments = {match[1]: match[2].rstrip() + "\n" for match in _FRAGMENT.finditer(text)}
+
+    def included(match: re.Match[str]) -> str:
+        if match[1] not in fragments:
+            raise ValueError(f"no such fragment: {match[1]}")
+        fragment = fragments[match[1]]
+        for argument in match[2].split():
+            name, _, value = argument.partition("=")
+            fragment = fragment.replace(f"{{{name}}}", value)
+        return fragment
+
+    return _INCLUDE.sub(included, _FRAGMENT.sub("", text))
 
 
 def _query(name: str, body: str) -> Query:

@@ -13,6 +13,7 @@ from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Missing
 from stoplist.organizations.organizations import show_organization
 from stoplist.organizations.target import GroupName, group_names
+from stoplist.records.model import RecordState, state_fields
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.model import ALL_GROUPS, UNSUBSCRIBED, Status
 
@@ -55,30 +56,22 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     sender: Sender | None
 
 
-class GroupStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """The present state of the address for one group, or for all groups if `group_id` is None.
+class GroupStanding(RecordState, frozen=True, kw_only=True):
+    """The present state of the address for one group, or for all groups.
 
-    `bars`: this record says that nothing may be sent. `is_barred`: nothing may be sent, because of this record or the
-    all-groups record.
+    `is_barred`: nothing may be sent, because of this record or the all-groups record.
     """
 
-    group_id: str | None
-    group_name: str | None
-    status: Status
-    reason: str
-    occurred_ms: int
-    seq: int
-    bars: bool
     is_barred: bool
 
 
-class RecordDetails(msgspec.Struct, frozen=True, kw_only=True):
+class RecordDetails(RecordState, frozen=True, kw_only=True):
     """A record as it is now, the other records of its address, and its history.
 
     `standings` are all records of the address on this channel, this one included, the all-groups record first. A group
     without a record of its own is barred if `all_groups_barred`. `versions` begin with the present state; with `is_cut`
     there are older ones than the MAX_VERSIONS shown. `latest_act_ms`: the last known act of the person, None if no act
-    counts. `is_confirmed`: the record was sent again since its last change. Times are milliseconds since 1970 UTC.
+    counts. `is_confirmed`: the record was sent again since its last change.
     """
 
     id: str
@@ -87,17 +80,8 @@ class RecordDetails(msgspec.Struct, frozen=True, kw_only=True):
     is_closed: bool
     channel: str
     address: str
-    group_id: str | None
-    group_name: str | None
-    status: Status
-    reason: str
-    source: str | None
-    occurred_ms: int
-    recorded_ms: int
-    seq: int
     latest_act_ms: int | None
     is_confirmed: bool
-    bars: bool
     is_barred: bool
     all_groups_barred: bool
     standings: list[GroupStanding]
@@ -128,7 +112,6 @@ async def show_record(actor: Actor, database: Database, *, org_slug: str, channe
     )
     states = [current, *earlier][:MAX_VERSIONS]
     senders = await _senders(actor, database, number, {state["submission_id"] for state in states})
-    group = names.get(group_no)
     return RecordDetails(
         id=current["id"],
         org_slug=organization.slug,
@@ -136,22 +119,14 @@ async def show_record(actor: Actor, database: Database, *, org_slug: str, channe
         is_closed=organization.is_closed,
         channel=channel.name,
         address=address,
-        group_id=None if group is None else group.group_id,
-        group_name=None if group is None else group.name,
-        status=current["status"],
-        reason=current["reason"],
-        source=current["source"],
-        occurred_ms=current["occurred_ms"],
-        recorded_ms=current["recorded_ms"],
-        seq=current["seq"],
         latest_act_ms=current["latest_act_ms"],
         is_confirmed=bool(current["is_confirmed"]),
-        bars=current["status"] == UNSUBSCRIBED,
         is_barred=current["status"] == UNSUBSCRIBED or all_groups_barred,
         all_groups_barred=all_groups_barred,
         standings=[_group_standing(row, names, all_groups_barred=all_groups_barred) for row in address_rows],
         versions=[_version(state, senders) for state in states],
         is_cut=len(earlier) + 1 > MAX_VERSIONS,
+        **state_fields(current, names.get(group_no)),
     )
 
 
@@ -177,17 +152,8 @@ async def _senders(actor: Actor, database: Database, number: int, submission_ids
 
 
 def _group_standing(row: Row, names: Mapping[int, GroupName], *, all_groups_barred: bool) -> GroupStanding:
-    group = names.get(row["group_no"])
-    return GroupStanding(
-        group_id=None if group is None else group.group_id,
-        group_name=None if group is None else group.name,
-        status=row["status"],
-        reason=row["reason"],
-        occurred_ms=row["occurred_ms"],
-        seq=row["seq"],
-        bars=row["status"] == UNSUBSCRIBED,
-        is_barred=row["status"] == UNSUBSCRIBED or all_groups_barred,
-    )
+    is_barred = row["status"] == UNSUBSCRIBED or all_groups_barred
+    return GroupStanding(is_barred=is_barred, **state_fields(row, names.get(row["group_no"])))
 
 
 def _version(row: Row, senders: Mapping[str, Sender]) -> Version:

@@ -16,6 +16,7 @@ from stoplist.errors import Refused
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import show_organization
 from stoplist.organizations.target import GroupName, group_names
+from stoplist.records.model import RecordState, state_fields
 from stoplist.slicing import yield_to_loop
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.model import ALL_GROUPS, Reason, Status
@@ -40,19 +41,11 @@ _MAX_SEQ = 2**63 - 1
 _END_OF_TIME_MS = 2**62
 
 
-class ListedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The present state for an address and a group, or for all groups. Times are milliseconds since 1970 UTC."""
+class ListedRecord(RecordState, frozen=True, kw_only=True):
+    """A record of one feed."""
 
     id: str
     address: str
-    group_id: str | None
-    group_name: str | None
-    status: Status
-    reason: str
-    source: str | None
-    occurred_ms: int
-    recorded_ms: int
-    seq: int
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +130,14 @@ async def list_records(
         org_slug=organization.slug,
         org_name=organization.name,
         channel=channel.name,
-        records=[_listed_record(row, names.get((organization.organization_id, row["group_no"]))) for row in scan.rows],
+        records=[
+            ListedRecord(
+                id=row["id"],
+                address=row["address"],
+                **state_fields(row, names.get((organization.organization_id, row["group_no"]))),
+            )
+            for row in scan.rows
+        ],
         older=scan.older,
         examined=scan.examined,
         is_cut=cut_at is not None,
@@ -209,18 +209,3 @@ async def _recorded_ms(database: Database, number: int, from_seq: int, before: i
     """Return when the last record in this range was recorded; None if it has changed meanwhile and was the only one."""
     row = await database.one(_LAST_RECORDED, feed_id=number, from_seq=from_seq, before=before)
     return None if row is None else int(row["recorded_ms"])
-
-
-def _listed_record(row: Row, group: GroupName | None) -> ListedRecord:
-    return ListedRecord(
-        id=row["id"],
-        address=row["address"],
-        group_id=None if group is None else group.group_id,
-        group_name=None if group is None else group.name,
-        status=row["status"],
-        reason=row["reason"],
-        source=row["source"],
-        occurred_ms=row["occurred_ms"],
-        recorded_ms=row["recorded_ms"],
-        seq=row["seq"],
-    )

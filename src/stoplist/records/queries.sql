@@ -180,15 +180,9 @@ FROM (
     ORDER BY seq LIMIT :most
 ) page ORDER BY page.seq
 
--- name: reversible
--- unsubscribes_seq between the numbers of one batch, then once per record the primary key of unsubscribe_versions: the
--- records whose present state comes from the submission, each with its former state. Also two counts of the same
--- moment: the records with a later change, and how many of these changes are the submission's own reversal.
-SELECT CAST(json_group_array(json_array(  -- only: sqlite
-SELECT CAST(json_agg(json_build_array(  -- only: postgresql
-    u.seq, u.address, u.id, u.status, u.reason, u.is_confirmed, v.status, v.reason, v.source, v.occurred_ms,
-    v.latest_act_ms
-)) AS TEXT) AS standing,
+-- fragment: later_changes
+-- The records that the submission changed and that have a later change, and how many of these changes are the
+-- submission's own reversal.
 (
     SELECT COUNT(DISTINCT w.address) FROM unsubscribe_versions w
     CROSS JOIN unsubscribes n  -- only: sqlite
@@ -205,6 +199,17 @@ SELECT CAST(json_agg(json_build_array(  -- only: postgresql
     OFFSET 0) s WHERE r.feed_id = :feed_id  -- only: postgresql
     AND r.feed_id = :feed_id AND r.submission_id = :submission_id
 ) AS taken_back
+
+-- name: reversible
+-- unsubscribes_seq between the numbers of one batch, then once per record the primary key of unsubscribe_versions: the
+-- records whose present state comes from the submission, each with its former state. Also two counts of the same
+-- moment: the records with a later change, and how many of these changes are the submission's own reversal.
+SELECT CAST(json_group_array(json_array(  -- only: sqlite
+SELECT CAST(json_agg(json_build_array(  -- only: postgresql
+    u.seq, u.address, u.id, u.status, u.reason, u.is_confirmed, v.status, v.reason, v.source, v.occurred_ms,
+    v.latest_act_ms
+)) AS TEXT) AS standing,
+-- include: later_changes
 FROM unsubscribes u
 LEFT JOIN unsubscribe_versions v  -- only: sqlite
     ON v.feed_id = :feed_id AND v.address = u.address AND v.group_no = u.group_no AND v.seq = (  -- only: sqlite
@@ -231,22 +236,7 @@ COUNT(CASE WHEN u.is_confirmed = 1 OR CAST(:updated AS INTEGER) = 0 THEN NULL
     ORDER BY b.address, b.group_no, b.seq  -- only: postgresql
     LIMIT 1
 ) END) AS restored,
-(
-    SELECT COUNT(DISTINCT w.address) FROM unsubscribe_versions w
-    CROSS JOIN unsubscribes n  -- only: sqlite
-    CROSS JOIN LATERAL (SELECT n.* FROM unsubscribes n  -- only: postgresql
-    WHERE n.feed_id = :feed_id AND n.address = w.address AND n.group_no = w.group_no
-    OFFSET 0) n WHERE w.feed_id = :feed_id  -- only: postgresql
-    AND w.feed_id = :feed_id AND w.seq >= :first_seq AND w.seq <= :last_seq AND n.seq > :last_seq
-) AS superseded,
-(
-    SELECT COALESCE(SUM(s.updated), 0) FROM reversals r
-    CROSS JOIN submissions s  -- only: sqlite
-    CROSS JOIN LATERAL (SELECT s.* FROM submissions s  -- only: postgresql
-    WHERE s.feed_id = :feed_id AND s.submission_id = r.reversed_by
-    OFFSET 0) s WHERE r.feed_id = :feed_id  -- only: postgresql
-    AND r.feed_id = :feed_id AND r.submission_id = :submission_id
-) AS taken_back
+-- include: later_changes
 FROM unsubscribes u WHERE u.feed_id = :feed_id AND u.seq >= :first_seq AND u.seq <= :last_seq
 
 -- name: record_reversal

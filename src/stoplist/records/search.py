@@ -10,14 +10,15 @@ from stoplist_addresses import AddressError
 
 from stoplist.actor import Actor
 from stoplist.db import Database, Row
-from stoplist.db.query import load_queries
+from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Refused
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import list_organizations
 from stoplist.organizations.target import GroupName, group_names
+from stoplist.records.model import RecordState, state_fields
 from stoplist.slicing import yield_to_loop
 from stoplist.unsubscribes.channel import CHANNELS, Channel, feed_id
-from stoplist.unsubscribes.model import ALL_GROUPS, UNSUBSCRIBED, Status
+from stoplist.unsubscribes.model import ALL_GROUPS, UNSUBSCRIBED
 
 _EVERYWHERE = load_queries(__package__)["records_everywhere"]
 
@@ -27,26 +28,16 @@ _EMAIL_CHANNELS = (CHANNELS["email"],)
 _NUMBER_CHANNELS = (CHANNELS["sms"], CHANNELS["phone"])  # both have the same rule for numbers
 
 
-class FoundRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What one organization stores for the address and a group, or for all groups. Times are ms UTC.
+class FoundRecord(RecordState, frozen=True, kw_only=True):
+    """What one organization stores for the address and a group, or for all groups.
 
-    `bars`: this record says that nothing may be sent. `is_barred`: nothing may be sent, because of this record or the
-    all-groups record.
+    `is_barred`: nothing may be sent, because of this record or the all-groups record.
     """
 
     org_slug: str
     org_name: str
     is_closed: bool
     channel: str
-    group_id: str | None
-    group_name: str | None
-    status: Status
-    reason: str
-    source: str | None
-    occurred_ms: int
-    recorded_ms: int
-    seq: int
-    bars: bool
     is_barred: bool
 
 
@@ -109,7 +100,7 @@ async def _rows(database: Database, feeds: Sequence[int], address: str) -> list[
     for at in range(0, len(feeds), _FEEDS_AT_ONCE):
         if at:
             await yield_to_loop()
-        feed_ids = msgspec.json.encode(feeds[at : at + _FEEDS_AT_ONCE]).decode()
+        feed_ids = json_text(feeds[at : at + _FEEDS_AT_ONCE])
         found = await database.all(_EVERYWHERE, feed_ids=feed_ids, address=address)
         rows += sorted(found, key=lambda row: (feed_order[row["feed_id"]], row["group_no"]))
         if len(rows) > MAX_FOUND:
@@ -125,20 +116,11 @@ def _record(
     *,
     all_groups_barred: bool,
 ) -> FoundRecord:
-    group = names.get((organization.organization_id, row["group_no"]))
     return FoundRecord(
         org_slug=organization.slug,
         org_name=organization.name,
         is_closed=organization.is_closed,
         channel=channel.name,
-        group_id=None if group is None else group.group_id,
-        group_name=None if group is None else group.name,
-        status=row["status"],
-        reason=row["reason"],
-        source=row["source"],
-        occurred_ms=row["occurred_ms"],
-        recorded_ms=row["recorded_ms"],
-        seq=row["seq"],
-        bars=row["status"] == UNSUBSCRIBED,
         is_barred=row["status"] == UNSUBSCRIBED or all_groups_barred,
+        **state_fields(row, names.get((organization.organization_id, row["group_no"]))),
     )
