@@ -36,7 +36,7 @@ from stoplist_client import (
     UnauthorizedOrganization,
     errors,
 )
-from stoplist_client.core import gone_through
+from stoplist_client.core import as_elements
 from stoplist_client.flows.flow import Send
 from stoplist_client.flows.sending import call
 from stoplist_client.flows.target import Target
@@ -46,8 +46,8 @@ from stoplist.oauth.credentials import deactivate_credential
 from tests.builders import ADMINISTRATOR, opened
 from tests.client.notices import told_by
 from tests.client.partners import Blocking, Opener, Partner
+from tests.services.fault_kinds import DROP, Fault, Reply, is_any, is_api
 from tests.services.faults import Faults, faults
-from tests.services.mishaps import DROP, Fault, Reply, is_any, is_api
 
 ANN = "needle.person@example.com"
 BAD = "needle.nobody"
@@ -226,7 +226,7 @@ def test_an_answer_about_other_items_is_not_believed(
     """A 200 that counts more or fewer items than were sent is no receipt for these."""
     body = b'{"submission_id": null, "received": %d, "created": 0, "updated": 0, "unchanged": %d, "outranked": 0}'
     between.next(Reply(status=200, body=body % (received, received)), when=is_api)
-    with pytest.raises(NotUnderstood, match="count"):
+    with pytest.raises(NotUnderstood, match="another number"):
         both(partner, base_url=between.base_url).unsubscribe("email", ["a@example.com", "b@example.com"])
 
 
@@ -265,7 +265,7 @@ def test_no_repr_tells_an_address(partner: Partner) -> None:
             list(changes),
             changes,
         ]
-        shown += [client.look_up("email", [ANN]), client._looking_up("email", gone_through([ANN]), Target())]
+        shown += [client.look_up("email", [ANN]), client._new_look_up("email", as_elements([ANN]), Target())]
     assert "needle" not in repr(shown)
 
 

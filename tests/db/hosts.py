@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psutil
 
-from tests.services.keeping import Kept, unprivileged_user, wait_until
+from tests.services.managed_program import ManagedProgram, unprivileged_user, wait_until
 from tests.services.postgresql import Cluster, cluster
 
 # No durability needed. A commit waits for the standby once there is one.
@@ -49,7 +49,7 @@ def crash(cluster: Cluster) -> None:
     wait_until(lambda: all(map(_has_ended, processes)), "the server to end")
 
 
-class Standby(Kept):
+class Standby(ManagedProgram):
     """A hot standby of a cluster, which follows every commit synchronously until it is promoted."""
 
     def __init__(self, primary: Cluster) -> None:

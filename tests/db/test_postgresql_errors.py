@@ -33,7 +33,7 @@ from tests.db.relay import BEFORE_ANSWER, BEFORE_ARRIVAL, relay_to
 from tests.db.unit_fixture import ADD, ALL, CHANGE, HEAVY, MAKE, QUEUE_KEY, another_process, let_units_queue, numbers
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
-from tests.services.keeping import wait_until
+from tests.services.managed_program import wait_until
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 

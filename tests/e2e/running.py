@@ -21,7 +21,7 @@ from stoplist.oauth import credentials
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS
 from stoplist.organizations.organizations import create_organization, list_organizations
 from tests.builders import ADMINISTRATOR, opened
-from tests.services.keeping import reserve_port
+from tests.services.managed_program import reserve_port
 
 # The console script that the installation made.
 STOPLIST = Path(sys.executable).with_name("stoplist")

@@ -8,7 +8,7 @@ import httpx
 from tests.e2e.conftest import SECRET_KEY
 from tests.e2e.running import Key, Place, Server
 from tests.migration_fixture import make_move
-from tests.services.keeping import reserve_port
+from tests.services.managed_program import reserve_port
 from tests.web.application import basic
 
 EMAIL = "/api/v1/unsubscribe/email"

@@ -21,7 +21,7 @@ from tests.e2e import load
 from tests.e2e.conftest import SECRET_KEY, doing_first, own_limits_url, postgresql_place, scaled_place
 from tests.e2e.running import PATIENCE_S, Key, Place, Server, reserved_address
 from tests.server.serving import Answer, Connection
-from tests.services.keeping import reserve_port, wait_until
+from tests.services.managed_program import reserve_port, wait_until
 from tests.services.proxy import Proxy, proxy
 from tests.services.valkey import Valkey
 

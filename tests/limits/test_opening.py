@@ -19,7 +19,7 @@ from tests.conftest import leave_out
 from tests.limits.counting import patience
 from tests.limits.lying import lying_store
 from tests.services import valkey as services
-from tests.services.keeping import reserve_port
+from tests.services.managed_program import reserve_port
 from tests.services.valkey import Valkey
 
 pytestmark = pytest.mark.usefixtures("patient")

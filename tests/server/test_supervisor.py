@@ -20,7 +20,7 @@ from stoplist.server.supervisor import next_pause_s, serve_workers
 from stoplist.settings import Settings, load
 from tests.server import odd_workers
 from tests.server.serving import PATIENCE_S, on_uvloop
-from tests.services.keeping import reserve_port
+from tests.services.managed_program import reserve_port
 
 REPLACED = "A worker has ended and is replaced"
 

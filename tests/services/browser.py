@@ -1,7 +1,7 @@
-"""The browser that pages are tested in: a Chromium that this machine has, driven by playwright.
+"""The browser for tests of pages: a Chromium of this machine, driven by playwright.
 
-In this order: the program that the variable TEST_BROWSER names, one on the path, the one that `playwright install`
-put into the account's own folder. `python -m tests.services.browser` says which; `tools/get-browser` gets one.
+In this order: the program that the variable TEST_BROWSER names, one on the path, the one that `playwright install` put
+into the account's folder. `python -m tests.services.browser` prints which; `tools/get-browser` installs one.
 """
 
 import os
@@ -29,15 +29,15 @@ _INSTALLED = Path.home() / ".cache" / "ms-playwright"
 
 
 class Unavailable(Exception):
-    """There is no browser to be had here; the text says what was looked for."""
+    """No browser was found; the text says what to do."""
 
 
 def find(environ: Mapping[str, str]) -> Path:
-    """A Chromium that runs. Raises Unavailable."""
+    """Return a Chromium that runs. Raise Unavailable if there is none."""
     if VARIABLE in environ:
         named = Path(environ[VARIABLE])
         if not _runs(named):
-            raise Unavailable(f"{VARIABLE} names {named}, which is no browser that runs here.")
+            raise Unavailable(f"{VARIABLE} names {named}, which does not run as a browser here.")
         return named
     for program in _programs(environ):
         if _runs(program):
@@ -49,8 +49,8 @@ def find(environ: Mapping[str, str]) -> Path:
 
 @asynccontextmanager
 async def launched(program: Path) -> AsyncIterator[Browser]:
-    """The browser, without a window, until the block ends."""
-    # Nobody but root needs this: in a container the account is root, and Chromium's own sandbox refuses it.
+    """Launch the browser without a window."""
+    # For root, as in a container: Chromium's own sandbox refuses to run as root.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=arguments, timeout=_PATIENCE_S * 1000)
@@ -71,7 +71,7 @@ def _programs(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _runs(program: Path) -> bool:
-    """Whether it can be started at all: one whose libraries are missing cannot."""
+    """Return whether the program starts: one with missing libraries does not."""
     try:
         asked = subprocess.run([program, "--version"], capture_output=True, timeout=_PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

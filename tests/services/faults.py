@@ -1,21 +1,21 @@
-"""An HTTPS proxy between a client and `stoplist serve` that does to requests and answers what networks and proxies do.
+"""An HTTPS proxy between a client and `stoplist serve` that injects faults, as networks and other proxies cause them.
 
-It runs on an event loop and a thread of its own; tests tell it from theirs what is to go wrong:
+It runs on an event loop and a thread of its own; tests control it from theirs:
 
     from tests.services.faults import faults
-    from tests.services.mishaps import DROP, LOSE, Hold, Reply, is_api, is_refresh
+    from tests.services.fault_kinds import DROP, LOSE, Hold, Reply, is_api, is_refresh
 
     with faults(server.base_url, server.ca.parent) as between:      # server: tests.e2e.running.Server
         client = Client(between.base_url, ca_file=between.ca, …)    # ca, certificate and key are the server's
         between.next(LOSE, when=is_refresh)                         # the answer to the next refresh is lost
         between.next(Reply(status=503), None, DROP, when=is_api)    # the first and third request of the API from now on
         client.unsubscribe("email", ["ann@example.com"])
-        assert between.planned == 0                                 # everything that was to go wrong did
-        assert between.presented_twice == []                        # no refresh token came by more than once
+        assert between.planned == 0                                 # every planned fault has happened
+        assert between.presented_twice == []                        # no refresh token was presented more than once
         assert [seen.told for seen in between.seen] == [200, 503, …]
 
-A held answer: `held = Hold(); between.next(held, when=is_refresh)`; then, while another thread or process asks,
-`held.wait()` returns once the server has answered (and so has committed), and `held.release()` lets the client have it.
+To hold an answer back: `held = Hold(); between.next(held, when=is_refresh)`. While another thread or process waits for
+it, `held.wait()` returns once the server has answered (and so has committed), and `held.release()` passes it on.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tests.services.fault_kinds import CUT, DROP, LOSE, RESET, Alter, Fault, Hold, Which, is_any
 from tests.services.http_messages import Reply, Request, read_reply, read_request, reply_bytes, request_bytes
-from tests.services.keeping import end_other_tasks, reserve_port
-from tests.services.mishaps import CUT, DROP, LOSE, RESET, Alter, Fault, Hold, Which, is_any
+from tests.services.managed_program import end_other_tasks, reserve_port
 
 _PATIENCE_S = 60.0
-# As much as one page or batch may be: the reader never waits for somebody to take what it has.
+# More than any page or batch, so that the reader never waits for its consumer.
 _BUFFER_BYTES = 1 << 25
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """One request and what became of it. `status` is the server's, if it was asked; `told` what the client was told."""
+class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True):
+    """A request and its outcome: the server's `status`, if it was asked, and the status `told` to the client."""
 
     request: Request
     fault: Fault
@@ -60,20 +60,20 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Faults:
-    """Serves HTTPS at `base_url` until it is closed; what a method asks for is so when it returns.
+    """Serves HTTPS at `base_url` until it is closed. Every method takes effect before it returns.
 
     `server`: https:// with the certificate of `folder`, or http:// to a server that trusts this proxy.
-    `folder`: where `ca.pem`, `server.pem` and `server-key.pem` lie, as a server for development makes them.
+    `folder`: contains `ca.pem`, `server.pem` and `server-key.pem`, as a development server creates them.
     """
 
     def __init__(self, server: str, folder: Path) -> None:
         self.server, self.ca = server, folder / "ca.pem"
-        self.connections = 0  # that were opened so far
+        self.connections = 0  # opened so far
         self._planned: collections.deque[tuple[Which, Fault]] = collections.deque()
         self._otherwise: Callable[[Request], Fault] = lambda request: None
         self._plans = threading.Lock()
         self._arrived: list[Request] = []
-        self._seen: list[Seen] = []
+        self._exchange: list[RecordedExchange] = []
         self._idle: set[StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserved = reserve_port()
@@ -88,50 +88,50 @@ class Faults:
         self._run(self._listen())
 
     def next(self, *faults: Fault, when: Which = is_any) -> None:
-        """The next requests of which `when` is true meet these, one each, in this order."""
+        """Plan these faults, one each and in this order, for the next requests that `when` selects."""
         with self._plans:
             self._planned += [(when, fault) for fault in faults]
 
     def otherwise(self, rule: Callable[[Request], Fault]) -> None:
-        """Requests for which nothing is planned meet what `rule` says; it is called on the proxy's thread."""
+        """Apply the rule to requests without a planned fault. It is called on the proxy's thread."""
         self._otherwise = rule
 
     def forget(self) -> None:
-        """Nothing is planned, nothing was seen."""
+        """Remove all planned faults and recorded requests."""
         with self._plans:
             self._planned.clear()
         self._otherwise = lambda request: None
         self._arrived.clear()
-        self._seen.clear()
+        self._exchange.clear()
 
     @property
     def planned(self) -> int:
-        """How much of what was planned by `next` has not happened yet."""
+        """Return how many faults planned by `next` have not happened yet."""
         with self._plans:
             return len(self._planned)
 
     @property
-    def seen(self) -> list[Seen]:
-        """What is over with, in the order in which it ended."""
-        return list(self._seen)
+    def seen(self) -> list[RecordedExchange]:
+        """Return the finished requests, in the order in which they ended."""
+        return list(self._exchange)
 
     @property
     def arrived(self) -> list[Request]:
-        """All requests, in the order in which they came, also those that wait or were never passed on."""
+        """Return all requests in the order of arrival, also those that are held or were never passed on."""
         return list(self._arrived)
 
     @property
     def presented(self) -> list[str]:
-        """Hashes of the refresh tokens that came by, in their order."""
+        """Return the hashes of the refresh tokens presented, in their order."""
         return [request.refresh_token for request in self.arrived if request.refresh_token]
 
     @property
     def presented_twice(self) -> list[str]:
-        """Hashes of the refresh tokens that came by more than once."""
+        """Return the hashes of the refresh tokens presented more than once."""
         return [token for token, times in collections.Counter(self.presented).items() if times > 1]
 
     def close_idle(self) -> None:
-        """Close the connections on which nothing is asked just now, as servers do with those that idle."""
+        """Close the idle connections, as servers do."""
         self._run(self._close_idle())
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Faults:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
 
     async def _listen(self) -> None:
-        # asyncio switches Nagle's delays off only where the socket says that it is TCP; create_server does not.
+        # asyncio turns Nagle's algorithm off only for sockets with proto TCP, which create_server does not set.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", self.port))
@@ -174,10 +174,10 @@ class Faults:
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         upstream = _Upstream(self)
         try:
-            # A connection that breaks on one side breaks on the other.
+            # A connection broken on one side is broken on the other.
             with contextlib.suppress(OSError, IncompleteReadError):
                 while (request := await self._next_request(reader, writer)) is not None:
-                    if not await self._deal(request, upstream, writer):
+                    if not await self._handle(request, upstream, writer):
                         break
         finally:
             writer.transport.abort()
@@ -193,22 +193,22 @@ class Faults:
             self._arrived.append(request)
         return request
 
-    async def _deal(self, request: Request, upstream: "_Upstream", writer: StreamWriter) -> bool:
-        """Whether the connection stays."""
+    async def _handle(self, request: Request, upstream: "_Upstream", writer: StreamWriter) -> bool:
+        """Return whether the connection stays open."""
         fault = self._fault_of(request)
-        asked = told = None
+        server_reply = told = None
         try:
-            asked = await _asked(request, fault, upstream)
-            told = _told(asked, fault)
+            server_reply = await _server_reply(request, fault, upstream)
+            told = _client_reply(server_reply, fault)
         finally:
-            # Noted before the client can know of it.
-            self._seen.append(_seen(request, fault, asked, told))
+            # Recorded before the client can see the outcome.
+            self._exchange.append(_exchange(request, fault, server_reply, told))
         if fault is RESET:
-            # Closing a socket that does not linger sends RST.
+            # Closing a socket without lingering sends RST.
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if told is None:
             return False
-        return await _tell(told, writer, is_cut=fault is CUT)
+        return await _send_reply(told, writer, is_cut=fault is CUT)
 
     def _fault_of(self, request: Request) -> Fault:
         with self._plans:
@@ -219,53 +219,53 @@ class Faults:
         return self._otherwise(request)
 
 
-async def _asked(request: Request, fault: Fault, upstream: "_Upstream") -> Reply | None:
-    """The server's answer; None where the request does not get so far."""
+async def _server_reply(request: Request, fault: Fault, upstream: "_Upstream") -> Reply | None:
+    """Return the server's answer; None if the request does not reach it."""
     if isinstance(fault, Reply) or fault in (DROP, RESET):
         return None
     reply = await upstream.ask(request)
     if isinstance(fault, Hold):
-        await fault.pass_by()
+        await fault.hold_answer()
     return reply
 
 
-def _told(asked: Reply | None, fault: Fault) -> Reply | None:
-    """What the client is told, or the half of which it is told; None for nothing."""
+def _client_reply(server_reply: Reply | None, fault: Fault) -> Reply | None:
+    """Return the answer for the client, also if only half of it is sent; None for none."""
     if isinstance(fault, Reply):
         return fault
-    if isinstance(fault, Alter) and asked is not None:
-        return fault.change(asked)
-    return None if fault is LOSE else asked
+    if isinstance(fault, Alter) and server_reply is not None:
+        return fault.change(server_reply)
+    return None if fault is LOSE else server_reply
 
 
-def _seen(request: Request, fault: Fault, asked: Reply | None, told: Reply | None) -> Seen:
-    status = asked.status if asked is not None else None
+def _exchange(request: Request, fault: Fault, server_reply: Reply | None, told: Reply | None) -> RecordedExchange:
+    status = server_reply.status if server_reply is not None else None
     is_told = told is not None and fault is not CUT
-    return Seen(request=request, fault=fault, status=status, told=told.status if told and is_told else None)
+    return RecordedExchange(request=request, fault=fault, status=status, told=told.status if told and is_told else None)
 
 
-async def _tell(told: Reply, writer: StreamWriter, *, is_cut: bool) -> bool:
-    """Whether the connection stays: not after half a body, or half a head where there is no body."""
+async def _send_reply(told: Reply, writer: StreamWriter, *, is_cut: bool) -> bool:
+    """Return whether the connection stays open: not after half a body, or half a head if there is no body."""
     message = reply_bytes(told)
     half = len(told.body) // 2 or len(message) // 2
     writer.write(message[: len(message) - half] if is_cut else message)
     await writer.drain()
     if is_cut:
-        # Closed in order, so that the half arrives.
+        # Closed normally, so that the half arrives.
         writer.close()
         await writer.wait_closed()
     return not is_cut
 
 
 class _Upstream:
-    """The connection to the server that belongs to one connection of a client; opened when it is needed."""
+    """The server connection of one client connection, opened when needed."""
 
     def __init__(self, proxy: Faults) -> None:
         self._proxy = proxy
         self._streams: tuple[StreamReader, StreamWriter] | None = None
 
     async def ask(self, request: Request) -> Reply:
-        """The server's answer. Raises OSError or IncompleteReadError where it gives none."""
+        """Return the server's answer. Raise OSError or IncompleteReadError if there is none."""
         if self._streams is None or self._streams[0].at_eof():
             self.close()
             self._streams = await self._open()
@@ -286,7 +286,7 @@ class _Upstream:
 
 @contextlib.contextmanager
 def faults(server: str, folder: Path) -> Iterator[Faults]:
-    """A proxy before that server, as Faults describes it, until the block ends."""
+    """Start a proxy before the server; see `Faults`."""
     between = Faults(server, folder)
     try:
         yield between

@@ -1,18 +1,18 @@
-"""A throw-away balancer, HAProxy or nginx, with the configuration that a test gives it."""
+"""A temporary load balancer, HAProxy or nginx, with the configuration of a test."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from tests.services.keeping import Kept, find_programs
-from tests.services.keeping import Unavailable as Unavailable
+from tests.services.managed_program import ManagedProgram, find_programs
+from tests.services.managed_program import Unavailable as Unavailable
 
 Name = Literal["haproxy", "nginx"]
 
 
-class Balancer(Kept):
-    """A balancer in the foreground. Names of files in its configuration are read from its folder."""
+class Balancer(ManagedProgram):
+    """A balancer in the foreground. File names in its configuration are relative to its folder."""
 
     def __init__(
         self, name: Name, program: Path, configuration: Callable[[int], str], files: Mapping[str, bytes]
@@ -39,11 +39,11 @@ class Balancer(Kept):
 def balancer(
     name: Name, configuration: Callable[[int], str], *, files: Mapping[str, bytes] | None = None
 ) -> Iterator[Balancer]:
-    """A balancer that listens on its `port` of 127.0.0.1 until the block ends. Raises Unavailable.
+    """Start a balancer on its `port` of 127.0.0.1. Raise Unavailable if it is missing or does not start.
 
-    `configuration` makes its text of that port; `files`, such as a certificate, lie in its folder beside it. What
-    the program writes is in `output.log` there. It runs as whoever runs the tests: where that is root, nginx gives
-    its workers to another account, who may not enter the folder, unless the text says `user root;`.
+    `configuration` returns the text for that port; `files`, such as a certificate, are put in its folder. The program's
+    output is in `output.log` there. It runs as the user of the tests: if that is root, nginx runs its workers as
+    another user, who may not enter the folder, unless the text says `user root;`.
     """
     own = Balancer(name, find_program(name), configuration, files or {})
     try:
@@ -53,7 +53,7 @@ def balancer(
 
 
 def find_program(name: Name) -> Path:
-    """The balancer of this machine. Raises Unavailable."""
+    """Return the balancer program of this machine. Raise Unavailable if there is none."""
     for program in find_programs(name):
         return program
     raise Unavailable(f"no {name} was found. Install one (on Debian: apt install {name}).")

@@ -1,4 +1,4 @@
-"""Whole HTTP/1.1 requests and answers, read from a stream and written to one, for a proxy that looks into them."""
+"""HTTP/1.1 requests and answers as values, read from and written to streams, for the fault proxy."""
 
 import hashlib
 import http
@@ -8,12 +8,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-# Concern one connection, not what it carries; and bodies are passed on whole.
-_OF_ONE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+# These belong to one connection, and bodies are passed on whole.
+_CONNECTION_HEADERS = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One request; names of headers are in lower case, the body is as it was sent. It holds secrets: no repr."""
+    """A request. Header names are in lower case, the body is as it was sent. It holds secrets: no repr."""
 
     method: str
     target: str
@@ -25,17 +25,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """Without the query."""
+        """Return the path without the query."""
         return urlsplit(self.target).path
 
     @property
     def grant_type(self) -> str | None:
-        """Which grant it asks the token endpoint for; None for a request of another kind."""
+        """Return the grant type of a token request; None for other requests."""
         return self._field("grant_type")
 
     @property
     def refresh_token(self) -> str | None:
-        """A hash by which the presented refresh token is told from others; None where none is presented."""
+        """Return a hash that identifies the presented refresh token; None if none is presented."""
         token = self._field("refresh_token")
         return token and hashlib.sha256(token.encode()).hexdigest()
 
@@ -46,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer, as the server gave it or as a test makes it up."""
+    """An answer of the server, or one made up by a test."""
 
     status: int
     headers: Mapping[str, str] = {}
@@ -57,7 +57,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_request(reader: StreamReader) -> Request | None:
-    """The next one; None where the connection ends first."""
+    """Read the next request; None if the connection ends first."""
     try:
         start, headers = await _read_head(reader)
     except IncompleteReadError:
@@ -68,14 +68,14 @@ async def read_request(reader: StreamReader) -> Request | None:
 
 
 async def read_reply(reader: StreamReader, request: Request) -> Reply:
-    """The answer to that request. Raises IncompleteReadError where the connection ends first."""
+    """Read the answer to the request. Raise IncompleteReadError if the connection ends first."""
     start, headers = await _read_head(reader)
     body = b"" if request.method == "HEAD" else await _read_body(reader, headers)
     return Reply(status=int(start.split(" ")[1]), headers=headers, body=body)
 
 
 def request_bytes(request: Request, **headers: str) -> bytes:
-    """As it is sent on, with these headers more; `_` in their names stands for `-`."""
+    """Return the request as bytes, with these extra headers; `_` in their names stands for `-`."""
     more = {name.replace("_", "-"): value for name, value in headers.items()}
     start = f"{request.method} {request.target} HTTP/1.1"
     has_length = "content-length" in request.headers or bool(request.body)
@@ -83,7 +83,7 @@ def request_bytes(request: Request, **headers: str) -> bytes:
 
 
 def reply_bytes(reply: Reply) -> bytes:
-    """As it is sent on; the length that it announces is that of its body."""
+    """Return the answer as bytes, with the length of its body."""
     start = f"HTTP/1.1 {reply.status} {http.HTTPStatus(reply.status).phrase}"
     return _head(start, reply.headers, len(reply.body)) + reply.body
 
@@ -118,7 +118,7 @@ class _Chunks:
 
 
 def _head(start: str, headers: Mapping[str, str], length: int | None) -> bytes:
-    kept = {name: value for name, value in headers.items() if name.lower() not in _OF_ONE_CONNECTION}
+    kept = {name: value for name, value in headers.items() if name.lower() not in _CONNECTION_HEADERS}
     if length is not None:
         kept["content-length"] = str(length)
     return "\r\n".join([start, *(f"{name}: {value}" for name, value in kept.items()), "", ""]).encode("latin-1")

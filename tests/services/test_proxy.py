@@ -1,4 +1,4 @@
-"""The proxy does to connections what the tests of trouble rely on it to do, before either kind of store."""
+"""The TCP proxy does what the tests of store failures rely on, before either kind of store."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,11 @@ import asyncpg
 import pytest
 import redis
 
-from tests.services import keeping, valkey
+from tests.services import managed_program, valkey
 from tests.services.postgresql import Server
 from tests.services.proxy import ANSWERS, REQUESTS, Proxy, proxy
 
-# Which interpreter asks is all the same to the servers: once is enough.
+# The interpreter does not matter to the servers: once is enough.
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 60
@@ -25,20 +25,20 @@ SOON_S = 0.1
 
 @pytest.fixture
 def between(valkey: valkey.Valkey) -> Iterator[Proxy]:
-    """A proxy before the session's Valkey."""
+    """Start a proxy before the session's Valkey."""
     with proxy(valkey.url) as own:
         yield own
 
 
 @contextlib.contextmanager
 def client(server: valkey.Valkey, between: Proxy) -> Iterator[redis.Redis]:
-    """A client that tries everything once."""
+    """Return a client without retries."""
     with redis.Redis.from_url(between.url(server.url), socket_timeout=PATIENCE_S, retry=valkey.NO_RETRY) as one:
         yield one
 
 
 def test_it_forwards_both_ways(valkey: valkey.Valkey, between: Proxy) -> None:
-    """Untouched, it is not there: also for an answer of many pieces."""
+    """Also an answer of many pieces."""
     with client(valkey, between) as one:
         assert one.echo("x" * 1_000_000) == b"x" * 1_000_000
 
@@ -57,10 +57,10 @@ def test_a_cut_breaks_connections_and_refuses_new_ones_until_mended(valkey: valk
 
 
 @pytest.mark.parametrize("directions", [(), (REQUESTS,), (ANSWERS,)], ids=["both", "requests", "answers"])
-def test_what_is_held_arrives_after_the_release(
+def test_held_data_arrives_after_the_release(
     valkey: valkey.Valkey, between: Proxy, directions: tuple[str, ...]
 ) -> None:
-    """As when packets are lost for a while: the connection stays, and what was sent is not lost."""
+    """As when packets are lost for a while: the connection stays, and nothing is lost."""
     with socket.create_connection(("127.0.0.1", between.port), timeout=PATIENCE_S) as raw:
         between.hold(*directions)
         raw.sendall(b"PING\r\n")
@@ -73,7 +73,7 @@ def test_what_is_held_arrives_after_the_release(
 
 
 def test_only_held_requests_do_not_reach_the_server(valkey: valkey.Valkey, between: Proxy) -> None:
-    """With the answers held the server did what it was asked; with the requests held it did not."""
+    """With answers held the server executed the request; with requests held it did not."""
     for direction, reaches in ((REQUESTS, False), (ANSWERS, True)):
         key = f"held:{direction}:{between.port}"
         with client(valkey, between) as one, ThreadPoolExecutor(max_workers=1) as thread:
@@ -83,7 +83,7 @@ def test_only_held_requests_do_not_reach_the_server(valkey: valkey.Valkey, betwe
             with pytest.raises(TimeoutError):
                 waiting.result(SOON_S)
             if reaches:
-                keeping.wait_until(partial(valkey.execute, "EXISTS", key), "the request to reach the server")
+                managed_program.wait_until(partial(valkey.execute, "EXISTS", key), "the request to reach the server")
                 assert not waiting.done()
             assert valkey.execute("EXISTS", key) == reaches
             between.release()
@@ -91,8 +91,7 @@ def test_only_held_requests_do_not_reach_the_server(valkey: valkey.Valkey, betwe
         assert valkey.execute("EXISTS", key) == 1
 
 
-def test_a_cut_ends_connections_that_are_held(between: Proxy) -> None:
-    """A hold does not outlive the connection."""
+def test_a_cut_ends_held_connections(between: Proxy) -> None:
     with socket.create_connection(("127.0.0.1", between.port), timeout=PATIENCE_S) as raw:
         between.hold()
         raw.sendall(b"PING\r\n")
@@ -102,7 +101,6 @@ def test_a_cut_ends_connections_that_are_held(between: Proxy) -> None:
 
 
 def test_a_delayed_answer_comes_later(valkey: valkey.Valkey, between: Proxy) -> None:
-    """At least as much later as was asked for."""
     with client(valkey, between) as one:
         assert one.ping()
         between.delay(SOON_S)
@@ -112,7 +110,7 @@ def test_a_delayed_answer_comes_later(valkey: valkey.Valkey, between: Proxy) -> 
 
 
 def test_an_answer_is_lost_after_the_commit(postgresql: Server, postgresql_url: str) -> None:
-    """What the server stored is there, though its client was told nothing."""
+    """The server stored the value, although its client got no answer."""
     Server(postgresql_url).execute("CREATE TABLE stored (number int)")
 
     async def store(between: Proxy) -> None:
@@ -129,8 +127,8 @@ def test_an_answer_is_lost_after_the_commit(postgresql: Server, postgresql_url: 
         assert Server(between.url(postgresql_url)).value("SELECT count(*) FROM stored") == 1
 
 
-def test_the_last_words_of_a_server_arrive() -> None:
-    """What it sends before it closes comes first, however slowly the client reads; then the connection ends."""
+def test_data_sent_before_a_close_arrives() -> None:
+    """However slowly the client reads; then the connection ends."""
     last_words = b"x" * 5_000_000
 
     def speak_and_leave(server: socket.socket) -> None:
@@ -154,16 +152,15 @@ def test_the_last_words_of_a_server_arrive() -> None:
         assert received == len(last_words)
 
 
-def test_a_proxy_that_is_cut_keeps_its_port(between: Proxy) -> None:
-    """Nobody takes it before the proxy is mended."""
+def test_a_cut_proxy_keeps_its_port(between: Proxy) -> None:
     between.cut()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", between.port))
 
 
 def test_nobody_else_gets_a_reserved_port() -> None:
-    """A server that is away for a while finds its port free when it returns."""
-    with keeping.reserve_port() as reserved:
+    """A stopped server finds its port free when it restarts."""
+    with managed_program.reserve_port() as reserved:
         port = reserved.getsockname()[1]
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))

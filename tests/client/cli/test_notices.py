@@ -11,8 +11,8 @@ from stoplist_client.flows import renewal
 from tests.client.cli.command_runner import LogIn, RunCommand
 from tests.client.faults.answers import refusal
 from tests.client.partners import Partner
+from tests.services.fault_kinds import is_api
 from tests.services.faults import Faults, faults
-from tests.services.mishaps import is_api
 
 
 @pytest.mark.parametrize(("retry_after", "is_reported"), [("36", True), ("1", False)])
@@ -58,7 +58,7 @@ def test_unwritable_token_store_is_reported(
     monkeypatch.setattr("stoplist_client.files.private_file.os.replace", refuse)
     result = cli("look-up", "email", "ann@example.com")
     assert result.status == 0
-    assert result.err_text.startswith("stoplist-client: The new tokens are used in this process alone")
+    assert result.err_text.startswith("stoplist-client: The new tokens are used in this process only")
     assert "MemoryStore" not in result.err_text
     assert logging.getLogger("stoplist_client").handlers == []
     assert logging.getLogger("stoplist_client").level == before
@@ -70,13 +70,13 @@ def test_wait_for_another_worker_is_reported_once(
     """Another process holds the lock of the tokens."""
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     # It counts how long it has waited: with long pauses a few hundred tries are enough.
-    monkeypatch.setattr(renewal, "_SHORTEST_PAUSE_S", 1.0)
-    monkeypatch.setattr(renewal, "_LONGEST_PAUSE_S", 2.0)
+    monkeypatch.setattr(renewal, "_MIN_PAUSE_S", 1.0)
+    monkeypatch.setattr(renewal, "_MAX_PAUSE_S", 2.0)
     log_in(partner)
     unlock = FileStore().of(partner.service.base_url, partner.key.client_id).try_lock()
     assert unlock is not None
     result = cli("look-up", "email", "ann@example.com")
     unlock()
     assert result.status == 1
-    assert result.err_text.count("Waiting for another worker, which is getting tokens.\n") == 1
+    assert result.err_text.count("Waiting for another worker, which is renewing the tokens.\n") == 1
     assert result.err_text.count("\n") == 2

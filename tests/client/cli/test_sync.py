@@ -28,7 +28,7 @@ from tests.client.cli.command_runner import (
 from tests.client.mirror.restoring import Restorable
 from tests.client.partners import Partner, Service
 from tests.e2e.running import Lines, Place
-from tests.services.keeping import reserve_port
+from tests.services.managed_program import reserve_port
 
 NewPartner = Callable[..., Partner]
 

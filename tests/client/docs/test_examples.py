@@ -23,9 +23,9 @@ import stoplist_client
 
 from tests.client.partners import Partner
 from tests.e2e.running import PATIENCE_S, Lines
+from tests.services.fault_kinds import RESET, Hold, Reply, is_api
 from tests.services.faults import Faults, faults
-from tests.services.keeping import reserve_port
-from tests.services.mishaps import RESET, Hold, Reply, is_api
+from tests.services.managed_program import reserve_port
 
 EXAMPLES = Path(stoplist_client.__file__).parents[2] / "examples"
 WEBHOOK_SECRET = "shared with those who send"

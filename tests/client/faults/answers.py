@@ -8,8 +8,8 @@ from typing import Any
 from stoplist_client import MemoryStore, Record
 
 from tests.client.partners import Partner
+from tests.services.fault_kinds import Alter, Reply, is_api
 from tests.services.faults import Faults
-from tests.services.mishaps import Alter, Reply, is_api
 
 PAGE_OF_A_PROXY = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 

@@ -10,8 +10,8 @@ from stoplist_client import InvalidItem, ServerError, Submitted, TransportFailed
 from tests.client.faults.answers import HALF_PACKED, PASSING, posted, records, times_sent
 from tests.client.faults.conftest import HastyOpener
 from tests.client.partners import Blocking, Partner, patience
+from tests.services.fault_kinds import CUT, DROP, LOSE, Alter, ConnectionFault, Hold, Reply, is_api
 from tests.services.faults import Faults
-from tests.services.mishaps import CUT, DROP, LOSE, Alter, Hold, Mishap, Reply, is_api
 
 PEOPLE = [f"person{number}@batches.test" for number in range(50)]
 
@@ -40,7 +40,7 @@ def test_a_submission_of_many_batches_outlives_trouble_in_its_midst(
 
 @pytest.mark.parametrize(("mishap", "stored"), [(DROP, 20), (LOSE, 30)])
 def test_where_it_ends_early_the_error_says_what_is_stored(
-    hasty: HastyOpener, partner: Partner, between: Faults, mishap: Mishap, stored: int
+    hasty: HastyOpener, partner: Partner, between: Faults, mishap: ConnectionFault, stored: int
 ) -> None:
     """What was answered is in its sums; and the whole call may be repeated, which stores each person once."""
     client, _ = hasty(partner, batch_items=10, attempts=1)

@@ -6,8 +6,8 @@ from stoplist_client import TransportFailed
 from tests.client.faults.answers import posted, records
 from tests.client.faults.conftest import HastyOpener
 from tests.client.partners import Partner
+from tests.services.fault_kinds import DROP, is_api
 from tests.services.faults import Faults
-from tests.services.mishaps import DROP, is_api
 
 
 def test_one_connection_serves_call_after_call(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
@@ -47,7 +47,7 @@ def test_a_service_that_is_not_there_is_told(hasty: HastyOpener, partner: Partne
     """No listener at all, as far as the proxy can show it; then it is back, and the same client goes on."""
     client, pauses_s = hasty(partner)
     home, between.server = between.server, "https://localhost:1"
-    with pytest.raises(TransportFailed, match="3 times"):
+    with pytest.raises(TransportFailed, match="3 attempts"):
         client.unsubscribe("email", ["ann@gone.test"])
     between.server = home
     assert client.unsubscribe("email", ["ann@gone.test"]).created == 1

@@ -14,19 +14,19 @@ from stoplist_client import (
 from tests.client.faults.answers import PASSING, api_statuses, posted, records, refusal
 from tests.client.faults.conftest import HastyOpener, PartnerMaker
 from tests.client.partners import Partner
+from tests.services.fault_kinds import CUT, DROP, LOSE, RESET, ConnectionFault, Reply, is_api
 from tests.services.faults import Faults
-from tests.services.mishaps import CUT, DROP, LOSE, RESET, Mishap, Reply, is_api
 
 # Which interpreter asks is all the same to them: once is enough.
 pytestmark = pytest.mark.slow
 
-BROKEN = {mishap.name: mishap for mishap in Mishap}
+BROKEN = {mishap.name: mishap for mishap in ConnectionFault}
 EVERYTHING_THAT_PASSES = [pytest.param(fault, id=name) for name, fault in (PASSING | BROKEN).items()]
 
 
 @pytest.mark.parametrize("fault", EVERYTHING_THAT_PASSES)
 def test_a_submission_outlives_what_passes(
-    hasty: HastyOpener, partner: Partner, between: Faults, fault: Mishap | Reply
+    hasty: HastyOpener, partner: Partner, between: Faults, fault: ConnectionFault | Reply
 ) -> None:
     """It is sent once more, the same to the letter, and stored once, with the moment of the first try."""
     client, pauses_s = hasty(partner)
@@ -44,7 +44,7 @@ def test_a_submission_outlives_what_passes(
 
 @pytest.mark.parametrize("fault", EVERYTHING_THAT_PASSES)
 def test_reading_outlives_what_passes(
-    hasty: HastyOpener, partner: Partner, between: Faults, fault: Mishap | Reply
+    hasty: HastyOpener, partner: Partner, between: Faults, fault: ConnectionFault | Reply
 ) -> None:
     """Looking up and following are repeated, and give each record once."""
     client, _ = hasty(partner)
@@ -126,7 +126,7 @@ def test_there_are_no_more_than_the_attempts(
     partner: Partner,
     between: Faults,
     attempts: int,
-    fault: Mishap | Reply,
+    fault: ConnectionFault | Reply,
     error: type[Exception],
 ) -> None:
     """However it fails; and the wait is between them, not after the last."""

@@ -22,13 +22,13 @@ from stoplist_client import (
 from tests.client.faults.answers import PASSING, REFUSED_TOKEN, api_statuses, posted, records, refusal
 from tests.client.faults.conftest import HastyOpener, PartnerMaker
 from tests.client.partners import Partner
+from tests.services.fault_kinds import Alter, ConnectionFault, Fault, Reply, is_api, is_credentials, is_refresh
 from tests.services.faults import Faults
-from tests.services.mishaps import Alter, Fault, Mishap, Reply, is_api, is_credentials, is_refresh
 
 # Which interpreter asks is all the same to them: once is enough.
 pytestmark = pytest.mark.slow
 
-BROKEN = {mishap.name: mishap for mishap in Mishap}
+BROKEN = {mishap.name: mishap for mishap in ConnectionFault}
 LIMITED = refusal(429, "rate_limited", Retry_After="9")
 RUBBISH = {
     "200 in HTML": Reply(status=200, body=b"<html>"),
@@ -67,7 +67,7 @@ def test_a_lost_answer_to_the_secret_is_asked_for_again(
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-@pytest.mark.parametrize("fault", cases({"500": PASSING["500"], "LOSE": Mishap.LOSE, "429": LIMITED}))
+@pytest.mark.parametrize("fault", cases({"500": PASSING["500"], "LOSE": ConnectionFault.LOSE, "429": LIMITED}))
 def test_the_secret_is_sent_no_more_than_the_attempts(
     hasty: HastyOpener, partner: Partner, between: Faults, fault: Fault, attempts: int
 ) -> None:
@@ -137,9 +137,9 @@ def test_everything_may_fail_in_one_call(hasty: HastyOpener, partner: Partner, b
     client, _ = hasty(partner)
     client.unsubscribe("email", ["ann@everything.test"])
     between.forget()
-    between.next(PASSING["500"], REFUSED_TOKEN, Mishap.LOSE, None, when=is_api)
-    between.next(Mishap.LOSE, when=is_refresh)
-    between.next(Mishap.CUT, PASSING["502 in HTML"], when=is_credentials)
+    between.next(PASSING["500"], REFUSED_TOKEN, ConnectionFault.LOSE, None, when=is_api)
+    between.next(ConnectionFault.LOSE, when=is_refresh)
+    between.next(ConnectionFault.CUT, PASSING["502 in HTML"], when=is_credentials)
     assert client.unsubscribe("email", ["bob@everything.test"]).unchanged == 1
     assert grants(between) == ["refresh_token", *["client_credentials"] * 3]
     bodies = posted(between)

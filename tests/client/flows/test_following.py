@@ -9,8 +9,8 @@ import pytest
 from stoplist_client import ConfigurationError, InvalidCursor, Item, NotUnderstood, TransportFailed
 
 from tests.client.partners import Opener, Partner
+from tests.services.fault_kinds import DROP, Alter, Reply, is_api
 from tests.services.faults import faults
-from tests.services.mishaps import DROP, Alter, Reply, is_api
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -158,7 +158,7 @@ def test_a_page_that_leads_to_itself_is_refused(both: Opener, partner: Partner) 
 
         client = both(partner, base_url=between.base_url)
         between.next(Alter(remember), Alter(remember), when=is_api)
-        with pytest.raises(NotUnderstood, match="leads to itself"):
+        with pytest.raises(NotUnderstood, match="leads to the same page"):
             list(client.changes("email", limit=2))
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.client.partners import Partner
 from tests.client.renewing import Process, Rows, processes
 from tests.client.tokens.test_workers_share_tokens import ALL_THE_TIME_S, kind
+from tests.services.fault_kinds import Hold, is_refresh
 from tests.services.faults import Faults, faults
-from tests.services.mishaps import Hold, is_refresh
 
 KILLS = 30
 
@@ -60,7 +60,7 @@ def test_killed_between_sending_a_refresh_and_storing_its_answer(
 @pytest.mark.timeout(300)
 def test_killed_at_any_moment(partner: Partner, tmp_path: Path) -> None:
     """Of four that renew all the time one after the other is killed and replaced; the others notice nothing."""
-    rows, chance = Rows(partner), random.Random()  # noqa: S311 - any moments will do
+    rows, rng = Rows(partner), random.Random()  # noqa: S311 - any moments will do
 
     def new(number: int) -> Process:
         return Process(partner, tmp_path, kind(number), renew_ahead_s=ALL_THE_TIME_S)
@@ -71,7 +71,7 @@ def test_killed_at_any_moment(partner: Partner, tmp_path: Path) -> None:
         for number in range(KILLS):
             victim = workers.pop(0)
             victim.has_called()
-            time.sleep(chance.random() * 0.1)
+            time.sleep(rng.random() * 0.1)
             victim.kill()
             workers.append(new(number))
             workers[-1].go()

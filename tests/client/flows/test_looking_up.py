@@ -11,8 +11,8 @@ from stoplist_client import BadRequest, ConfigurationError, InsufficientScope, I
 from stoplist_client.flows import looking_up
 
 from tests.client.partners import Opener, Partner
+from tests.services.fault_kinds import Reply, is_api
 from tests.services.faults import faults
-from tests.services.mishaps import Reply, is_api
 
 ANN, BOB, CLEO = "ann@example.com", "bob@example.org", "cleo@example.net"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -55,7 +55,7 @@ def test_long_addresses_are_asked_for_in_shorter_requests(
     both: Opener, partner: Partner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No URL grows beyond what a proxy may take, and nobody is left out; one address alone is always asked for."""
-    monkeypatch.setattr(looking_up, "MOST_URL_BYTES", 200)
+    monkeypatch.setattr(looking_up, "MAX_URL_BYTES", 200)
     addresses = [f"{'é' * (number % 30 + 1)}{number}@example.com" for number in range(40)]
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         found = list(both(partner, base_url=between.base_url).look_up("email", iter(addresses)))
@@ -71,7 +71,7 @@ def test_an_answer_about_other_addresses_is_not_believed(both: Opener, partner: 
     page = {"items": [], "next_cursor": None, "has_more": False, "looked_up": looked_up}
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         between.next(Reply(status=200, body=msgspec.json.encode(page)), when=is_api)
-        with pytest.raises(NotUnderstood, match="count"):
+        with pytest.raises(NotUnderstood, match="another number"):
             list(both(partner, base_url=between.base_url).look_up("email", [ANN, BOB]))
 
 

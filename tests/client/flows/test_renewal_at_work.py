@@ -14,8 +14,8 @@ from stoplist_client.tokens.stores import TokenMemory
 
 from tests.client.partners import Opener, Partner
 from tests.client.renewing import Rows
+from tests.services.fault_kinds import LOSE, Hold, Reply, is_api, is_refresh
 from tests.services.faults import Faults, faults
-from tests.services.mishaps import LOSE, Hold, Reply, is_api, is_refresh
 
 ADDRESSES = ["ann@example.com"]
 MANY = 20

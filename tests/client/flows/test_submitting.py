@@ -16,8 +16,8 @@ from stoplist_client import (
 )
 
 from tests.client.partners import Blocking, Opener, Partner
+from tests.services.fault_kinds import DROP, is_api
 from tests.services.faults import faults
-from tests.services.mishaps import DROP, is_api
 
 ANN, BOB, CLEO = "ann@example.com", "bob@example.org", "cleo@example.net"
 MORNING, NOON = datetime(2026, 3, 1, 9, 30, tzinfo=UTC), datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -25,9 +25,9 @@ from stoplist_client import (
 from stoplist_client.mirror import FeedSynced
 
 from tests.client.partners import Partner, Service
+from tests.services.fault_kinds import is_api
 from tests.services.faults import faults
 from tests.services.http_messages import Reply
-from tests.services.mishaps import is_api
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 

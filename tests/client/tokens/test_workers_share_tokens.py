@@ -12,7 +12,7 @@ import pytest
 
 from tests.client.partners import Partner
 from tests.client.renewing import PATIENCE_S, Process, Rows, processes
-from tests.services.keeping import wait_until
+from tests.services.managed_program import wait_until
 
 ROUND_S = float(os.environ.get("TEST_SHARED_TOKENS_S", "60"))
 # An access token has less than this left as soon as it is there: each call renews it, if nobody else just did.

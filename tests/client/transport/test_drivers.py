@@ -15,8 +15,8 @@ from stoplist_client.transport import wire
 
 from tests.client.connect_proxy import ConnectProxy, connect_proxy
 from tests.client.partners import Blocking, Opener, Partner, patience
+from tests.services.fault_kinds import DROP, Hold, Reply, is_any, is_api
 from tests.services.faults import faults
-from tests.services.mishaps import DROP, Hold, Reply, is_any, is_api
 
 ANN = "ann@example.com"
 FORKING = """
@@ -38,11 +38,11 @@ else:
 
 @pytest.fixture
 def proxy() -> Iterator[ConnectProxy]:
-    with connect_proxy() as own:
-        yield own
+    with connect_proxy() as get:
+        yield get
 
 
-class Held:
+class HeldToken:
     """A flow that holds something while it waits, and notes when it lets go."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ def run(client: Any, flow: Flow[Any]) -> Any:
 
 def test_a_flow_that_is_interrupted_lets_go(partner: Partner) -> None:
     """Ctrl-C during a wait comes out, and nothing stays held."""
-    held = Held()
+    held = HeldToken()
     flow = held.flow()  # named, so that nothing but the driver ends it
 
     def interrupt(seconds: float) -> None:
@@ -82,7 +82,7 @@ def test_a_flow_that_is_interrupted_lets_go(partner: Partner) -> None:
 
 def test_a_flow_that_is_cancelled_lets_go(partner: Partner) -> None:
     """A cancelled task ends at once, and nothing stays held."""
-    held = Held()
+    held = HeldToken()
     flow = held.flow()  # named, so that nothing but the driver ends it
 
     async def cancel() -> None:
@@ -111,7 +111,7 @@ def test_a_flow_hears_that_there_was_no_answer(both: Opener, partner: Partner) -
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         client = both(partner, base_url=between.base_url)
         between.next(DROP, when=is_any)
-        assert run(client, flow()) == "the connection broke before the answer was whole"
+        assert run(client, flow()) == "the connection broke before the answer was complete"
         assert run(client, flow()) == "answered"
 
 
@@ -162,11 +162,11 @@ def test_a_service_that_is_not_there_is_told(both: Opener, partner: Partner) -> 
 
 def test_a_body_without_end_is_not_read(both: Opener, partner: Partner, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is larger than any answer of Stoplist fills nobody's memory."""
-    monkeypatch.setattr(wire, "MOST_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 1 << 20)
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         client = both(partner, base_url=between.base_url)
         between.next(Reply(status=200, body=b" " * (1 << 20)), Reply(status=200, body=b" " * (2 << 20)), when=is_api)
-        with pytest.raises(NotUnderstood, match="nothing that Stoplist would say"):
+        with pytest.raises(NotUnderstood, match="not one of Stoplist's"):
             list(client.changes("email"))
         with pytest.raises(NotUnderstood, match="more than 1 MiB"):
             list(client.changes("email"))

@@ -1,4 +1,4 @@
-"""What can go wrong with a request or its answer, and with which requests: what tests tell the proxy of `faults.py`."""
+"""The faults that tests inject through the proxy of `faults.py`, and conditions that select requests."""
 
 import asyncio
 import enum
@@ -8,14 +8,14 @@ from typing import TypeAlias
 
 import msgspec
 
-from tests.services.http_messages import Reply as Reply  # for whoever tells the proxy
+from tests.services.http_messages import Reply as Reply  # for tests that import both
 from tests.services.http_messages import Request
 
 _PATIENCE_S = 60.0
 
 
-class Mishap(enum.Enum):
-    """What becomes of a request, or of its answer."""
+class ConnectionFault(enum.Enum):
+    """A fault of the connection."""
 
     DROP = "the connection is closed, and the server never sees the request"
     RESET = "the same, by TCP RST"
@@ -23,56 +23,56 @@ class Mishap(enum.Enum):
     CUT = "half of the server's answer is passed on, then the connection is closed"
 
 
-DROP, RESET, LOSE, CUT = Mishap.DROP, Mishap.RESET, Mishap.LOSE, Mishap.CUT
+DROP, RESET, LOSE, CUT = ConnectionFault.DROP, ConnectionFault.RESET, ConnectionFault.LOSE, ConnectionFault.CUT
 
 
 class Hold:
-    """The server answers, and its answer waits until `release`."""
+    """Hold back the server's answer until `release`."""
 
     def __init__(self) -> None:
         self._answered, self._released = threading.Event(), threading.Event()
 
     def wait(self) -> None:
-        """Returns when the server has answered. Raises TimeoutError."""
+        """Wait until the server has answered. Raise TimeoutError if it does not."""
         if not self._answered.wait(_PATIENCE_S):
-            raise TimeoutError("no request whose answer could be held")
+            raise TimeoutError("there was no answer to hold back")
 
     def release(self) -> None:
-        """The client gets the answer. May be called before there is one."""
+        """Pass the answer on. May be called before there is one."""
         self._released.set()
 
-    async def pass_by(self) -> None:
+    async def hold_answer(self) -> None:
         self._answered.set()
         while not self._released.is_set():  # noqa: ASYNC110 (it is set from another thread)
             await asyncio.sleep(0.005)
 
 
 class Alter(msgspec.Struct, frozen=True):
-    """The server answers, and the client is told what `change` makes of it."""
+    """Pass on the server's answer as changed by `change`."""
 
     change: Callable[[Reply], Reply]
 
 
-Fault: TypeAlias = Mishap | Reply | Hold | Alter | None
-"""A Reply is given instead of asking the server; None: the request passes."""
+Fault: TypeAlias = ConnectionFault | Reply | Hold | Alter | None
+"""A Reply is returned without asking the server; None passes the request."""
 Which: TypeAlias = Callable[[Request], bool]
 
 
 def is_any(request: Request) -> bool:
-    """Every request."""
+    """Select every request."""
     return True
 
 
 def is_refresh(request: Request) -> bool:
-    """Presents a refresh token."""
+    """Select requests that present a refresh token."""
     return request.grant_type == "refresh_token"
 
 
 def is_credentials(request: Request) -> bool:
-    """Asks for tokens by client_credentials."""
+    """Select token requests by client_credentials."""
     return request.grant_type == "client_credentials"
 
 
 def is_api(request: Request) -> bool:
-    """Goes to the API, not to the token endpoint."""
+    """Select requests to the API, not to the token endpoint."""
     return request.path.startswith("/api/")

@@ -1,7 +1,7 @@
-"""Programs that run beside the tests, each in a folder of its own, and none of which outlives the run.
+"""Programs for the tests, each with its own folder, which end with the test run.
 
-Ended, frozen, killed and started again as a test wishes. When our own process ends, however it ends, the
-program is killed and its folder removed.
+Tests may stop, freeze, kill and restart them. When the test process ends, in whatever way, the program is killed and
+its folder removed.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ import psutil
 _PATIENCE_S = 60
 _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
 
-# The keeper reads which process group runs now, an empty line for none. Its input ends when ours does, also by
-# SIGKILL, and then it clears up. In a session of its own Ctrl-C does not reach it.
-_KEEPER = """
+# The cleanup process reads the id of the current process group, or an empty line for none. Its input ends when the test
+# process does, also after SIGKILL; then it cleans up. In a session of its own, Ctrl-C does not reach it.
+_CLEANUP_SCRIPT = """
 while read -r group; do held=$group; done
 [ -z "$held" ] || kill -s KILL -- "-$held" 2>/dev/null
 rm -rf "$1"
@@ -32,38 +32,38 @@ rm -rf "$1"
 
 
 class Unavailable(Exception):
-    """The program is not to be had here, or does not do what was asked of it; the text says which."""
+    """The program is missing on this machine, or does not start; the text says which."""
 
 
-class Kept:
-    """A program on a port of 127.0.0.1 that stays its own as long as this lives, also while the program is away."""
+class ManagedProgram:
+    """A program on a reserved port of 127.0.0.1, which nothing else can take, also while the program is stopped."""
 
     def __init__(self, name: str, *, user: pwd.struct_passwd | None = None, second_port: int = 0) -> None:
-        """`second_port`: the program needs one more port, which lies so far above its own."""
+        """`second_port`: the program needs one more port, at this offset from its own."""
         self._name, self._user = name, user
         self._process: subprocess.Popen[bytes] | None = None
         self._reserved = reserve_ports(second_port) if second_port else [reserve_port()]
         self.port = int(self._reserved[0].getsockname()[1])
         self.folder = Path(tempfile.mkdtemp(prefix=f"stoplist-{name}-", dir="/tmp"))
         self._hand_over(self.folder)
-        self._keeper = subprocess.Popen(
-            ["/bin/sh", "-c", _KEEPER, "keeper", self.folder], stdin=subprocess.PIPE, start_new_session=True
+        self._cleanup_process = subprocess.Popen(
+            ["/bin/sh", "-c", _CLEANUP_SCRIPT, "cleanup", self.folder], stdin=subprocess.PIPE, start_new_session=True
         )
 
     @property
     def pid(self) -> int:
-        """The program's process. Raises RuntimeError while it does not run."""
+        """Return the program's process id. Raise RuntimeError while it is not running."""
         if self._process is None:
             raise RuntimeError(f"{self._name} does not run")
         return self._process.pid
 
     @property
-    def keeper_pid(self) -> int:
-        """The process that clears up when ours ends."""
-        return self._keeper.pid
+    def cleanup_pid(self) -> int:
+        """Return the id of the process that cleans up when the test process ends."""
+        return self._cleanup_process.pid
 
     def start(self) -> None:
-        """Run the program, on the same port every time, and wait until it serves. Raises Unavailable."""
+        """Run the program, always on the same port, and wait until it serves. Raise Unavailable if it does not."""
         with (self.folder / "output.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(),
@@ -73,7 +73,7 @@ class Kept:
                 start_new_session=True,
                 **self._identity(),
             )
-        self._tell_keeper(str(self._process.pid))
+        self._set_cleanup_group(str(self._process.pid))
         try:
             wait_until(lambda: self._has_ended() or self._serves(), f"{self._name} to serve")
         except TimeoutError as error:
@@ -82,21 +82,21 @@ class Kept:
             raise Unavailable(f"{self._name} does not start: {self._log_tail()}")
 
     def stop(self) -> None:
-        """End the program in its own way; a frozen one is thawed. It may be started again, and this be repeated."""
+        """End the program by SIGTERM, after thawing a frozen one. It may be started again; the call may be repeated."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the program as a crash would. It may be started again."""
+        """Kill the program, as in a crash. It may be started again."""
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Let the program hang: it keeps its connections, accepts new ones, and answers nobody."""
+        """Suspend the program: connections stay open, new ones are accepted, and nothing is answered."""
         os.killpg(self.pid, signal.SIGSTOP)
         process = psutil.Process(self.pid)
-        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, f"{self._name} to stand still")
+        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, f"{self._name} to freeze")
 
     def thaw(self) -> None:
-        """Let a frozen program go on."""
+        """Resume a frozen program."""
         os.killpg(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
@@ -104,8 +104,8 @@ class Kept:
         self.kill()
         for reserved in self._reserved:
             reserved.close()
-        if self._keeper.returncode is None:
-            self._keeper.communicate()
+        if self._cleanup_process.returncode is None:
+            self._cleanup_process.communicate()
 
     def _command(self) -> Sequence[str | Path]:
         raise NotImplementedError
@@ -120,37 +120,37 @@ class Kept:
             return False
         return True
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, signal_number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is None:
             return
         if process.poll() is None:
-            os.killpg(process.pid, how)
+            os.killpg(process.pid, signal_number)
             os.killpg(process.pid, signal.SIGCONT)
         try:
             process.wait(_PATIENCE_S)
         finally:
-            self._tell_keeper("")
-        # A worker of it may be alive for a moment longer, and listen.
+            self._set_cleanup_group("")
+        # One of its worker processes may live and listen a moment longer.
         wait_until(lambda: not self._listens(), f"{self._name} to leave its port")
 
     def _has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
-    def _tell_keeper(self, group: str) -> None:
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.write(f"{group}\n".encode())
-        self._keeper.stdin.flush()
+    def _set_cleanup_group(self, group: str) -> None:
+        assert self._cleanup_process.stdin is not None
+        self._cleanup_process.stdin.write(f"{group}\n".encode())
+        self._cleanup_process.stdin.flush()
 
     def _identity(self) -> dict[str, Any]:
-        """With which arguments the program runs: as whom, where, and in which environment."""
+        """Return the user, folder and environment of the program, as arguments of Popen."""
         identity: dict[str, Any] = {"cwd": self.folder, "env": {"PATH": os.defpath, "LC_ALL": "C"}}
         if self._user is not None:
             identity |= {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
         return identity
 
     def _write(self, name: str, text: str | bytes) -> Path:
-        """A file in the folder that the program alone may read."""
+        """Write a file to the folder that only the program may read."""
         path = self.folder / name
         path.touch(mode=0o600)
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -167,42 +167,42 @@ class Kept:
 
 
 async def end_other_tasks() -> None:
-    """Nothing but the caller runs on this loop any more, and the sockets of what ran are closed."""
-    await asyncio.sleep(0)  # Who was accepted just now is begun with, so that his socket is closed, too.
+    """Cancel all other tasks of this loop, and close their sockets."""
+    await asyncio.sleep(0)  # Start handlers of connections accepted just now, so that their sockets are closed too.
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-    await asyncio.sleep(0)  # The loop closes the sockets in its next round.
+    await asyncio.sleep(0)  # The loop closes the sockets in its next iteration.
 
 
 def wait_until(is_true: Callable[[], bool], what: str, *, seconds: float = _PATIENCE_S) -> None:
-    """Ask every 5 ms until it is so. Raises TimeoutError, which names `what` was waited for."""
+    """Poll every 5 ms until `is_true`. Raise TimeoutError, with `what` in its text, if that takes too long."""
     deadline = time.monotonic() + seconds
     while not is_true():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {seconds:g} s in vain for {what}")
+            raise TimeoutError(f"waited {seconds:g} s for {what}")
         time.sleep(0.005)
 
 
 def reserve_port(port: int = 0) -> socket.socket:
-    """A socket that holds `port` of 127.0.0.1, or any free one, for whoever asks for exactly that one.
+    """Reserve `port` of 127.0.0.1, or any free port, for a server that binds exactly that one.
 
-    Linux gives it to nobody else meanwhile, neither to a listener on any free port nor to an outgoing connection,
-    and lets a server have it that sets SO_REUSEADDR, as they all do. Raises OSError where it is not free.
+    While the socket is open, Linux gives the port to nobody else, neither to a listener on any free port nor to an
+    outgoing connection, but to a server that sets SO_REUSEADDR, as all do. Raise OSError if the port is not free.
     """
-    holder = socket.socket()
+    reserved = socket.socket()
     try:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", port))
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", port))
     except BaseException:
-        holder.close()
+        reserved.close()
         raise
-    return holder
+    return reserved
 
 
 def reserve_ports(offset: int) -> list[socket.socket]:
-    """Two of them, the second so far above the first."""
+    """Reserve two ports, the second at this offset from the first."""
     while True:
         first = reserve_port()
         try:
@@ -212,14 +212,14 @@ def reserve_ports(offset: int) -> list[socket.socket]:
 
 
 def find_programs(name: str) -> list[Path]:
-    """Where a program of that name lies: on the path, and where Debian puts what is not for everybody's path."""
+    """Return the programs of that name on the path and in Debian's folders for system programs."""
     folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *_SYSTEM_FOLDERS]
     found = (shutil.which(name, path=folder) for folder in folders)
     return list(dict.fromkeys(Path(program) for program in found if program))
 
 
 def unprivileged_user(program: str) -> pwd.struct_passwd | None:
-    """Whom a program runs as that refuses to serve root; None where we are not root. Raises Unavailable."""
+    """Return the user for a program that refuses to run as root; None unless we are root. Raise Unavailable."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
