@@ -11,17 +11,17 @@ NOW_S = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 T = TypeVar("T")
 
 
-class StillWorld(Environment):
+class FixedEnvironment(Environment):
     """A clock that stands, and chance as it is set."""
 
-    def __init__(self, chance: float = 0.0) -> None:
-        self._chance = chance
+    def __init__(self, jitter: float = 0.0) -> None:
+        self._jitter = jitter
 
     def now_s(self) -> float:
         return NOW_S
 
-    def chance(self) -> float:
-        return self._chance
+    def jitter(self) -> float:
+        return self._jitter
 
 
 class Ran(Generic[T]):

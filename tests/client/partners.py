@@ -130,7 +130,7 @@ Opener = Callable[..., Any]  # of a Face; Any, so that one text of a test fits b
 def patience(client: Face) -> Iterator[None]:
     """Meanwhile what the client sends may take its time, whatever its `timeout_s`: a busy machine needs more."""
     core: Any = client.client if isinstance(client, Blocking) else client
-    http = core._driver._connections.own()
+    http = core._driver._connections.get()
     told, http.timeout = http.timeout, None
     try:
         yield

@@ -12,7 +12,7 @@ from typing import Any
 
 from stoplist_client.environment import Environment
 from stoplist_client.flows.flow import Flow
-from stoplist_client.flows.renewal import Held, Renewal
+from stoplist_client.flows.renewal import HeldToken, Renewal
 from stoplist_client.tokens.stores import FileStore, TokenFile
 from stoplist_client.transport import wire
 from stoplist_client.transport.driver import Driver
@@ -78,7 +78,7 @@ class SetWorld(Environment):
     def now_s(self) -> float:
         return super().now_s() + self.off_s
 
-    def chance(self) -> float:
+    def jitter(self) -> float:
         return 0.0
 
 
@@ -102,13 +102,13 @@ class Worker:
         self._driver = Driver(wire.options(way, ca_file=partner.service.ca_file, timeout_s=PATIENCE_S))
         self._driver.sleep = self.pauses.append
 
-    def current(self) -> Held:
-        return self.run(self.renewal.current())
+    def current_token(self) -> HeldToken:
+        return self.run(self.renewal.current_token())
 
-    def instead_of(self, refused: str) -> Held:
-        return self.run(self.renewal.instead_of(refused))
+    def replace_refused(self, refused: str) -> HeldToken:
+        return self.run(self.renewal.replace_refused(refused))
 
-    def run(self, flow: Flow[Held]) -> Held:
+    def run(self, flow: Flow[HeldToken]) -> HeldToken:
         return self._driver.run(flow)
 
     def wait_with(self, act: Callable[[float], None]) -> None:

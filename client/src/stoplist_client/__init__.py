@@ -1,4 +1,4 @@
-"""Submit opt-outs to Stoplist, follow what others submitted, and know locally whom you may write to."""
+"""Submit opt-outs to Stoplist, follow the changes of others, and check locally whom you may write to."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -99,7 +99,7 @@ __all__ = [
     "default_folder",
 ]
 
-# What takes long to import (httpx2, anyio, sqlite3, the address rules) is imported by those who use it.
+# These import httpx2, anyio, sqlite3 or the address rules, which takes long, so they are loaded on first use.
 _LAZY = {
     "ANY_GROUP": "mirror",
     "AnyGroup": "mirror",

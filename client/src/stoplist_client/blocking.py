@@ -1,5 +1,5 @@
-"""Marks the client whose methods block, for the mirror, which is used without one and must not import httpx2."""
+"""Marks the blocking client. The mirror checks for it without importing the client, and with it httpx2."""
 
 
 class BlockingClient:
-    """Base class of Client, and not of AsyncClient."""
+    """Base class of Client, but not of AsyncClient."""

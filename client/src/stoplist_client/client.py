@@ -1,4 +1,4 @@
-"""The client for programs with threads, or without."""
+"""The blocking client, for programs without an event loop."""
 
 from collections.abc import Iterable, Iterator
 from types import TracebackType
@@ -6,16 +6,16 @@ from typing import Any, Self
 
 from stoplist_client.blocking import BlockingClient
 from stoplist_client.core import Core, Elements
-from stoplist_client.flows.following import MOST_RECORDS, Following
+from stoplist_client.flows.following import MAX_RECORDS, FeedReader
 from stoplist_client.flows.submitting import Progress
 from stoplist_client.model import Channel, Item, LookedUp, Moment, Page, Record, Submitted
 from stoplist_client.transport.driver import Driver
 
 
 class Client(BlockingClient, Core):
-    """Submits opt-outs, looks addresses up, and follows changes. Any number of threads may share one.
+    """Submits opt-outs, looks up addresses, and follows changes. Any number of threads may share one client.
 
-    Errors are those of stoplist_client.errors. Close it, or use it in a `with`.
+    Raises the errors of stoplist_client.errors. Close the client, or use it in a `with` statement.
     """
 
     def unsubscribe(
@@ -32,17 +32,17 @@ class Client(BlockingClient, Core):
         lenient: bool = False,
         on_progress: Progress | None = None,
     ) -> Submitted:
-        """When this returns all items are stored by the service as opt-outs, and outlive its crash.
+        """Submit opt-outs, and return when the service has stored all of them durably.
 
-        `items` are addresses or Items, any number of them, read as they are sent. What an Item leaves open (when, why
-        and where somebody acted) it takes from the call; without `occurred_at` it is an act of the moment when it was
-        read here. A bad item refuses its batch by InvalidItem, or, if `lenient`, is told in `item_errors` while the
-        others are stored. `on_progress` is called after each batch with the sums so far. The call may be repeated.
-        Source: docs/interface.md section D6.
+        `items` are addresses or Items, any number of them, read as they are sent. An Item takes the fields that it
+        leaves out (when, why and where the person acted) from the call; without `occurred_at`, the time is that at
+        which the item is read. An invalid item refuses its batch with InvalidItem. With `lenient`, it is returned in
+        `item_errors` and the others are stored. `on_progress` is called after each batch with the totals so far.
+        The call may be repeated. Source: docs/interface.md section D6.
         """
-        items = Elements(items)  # a traceback shows what a method was given
+        items = Elements(items)  # rebound, since a traceback may show the arguments of a method
         return self._driver.run(
-            self._submitting(
+            self._submission_flow(
                 "unsubscribed",
                 channel,
                 items,
@@ -70,14 +70,15 @@ class Client(BlockingClient, Core):
         lenient: bool = False,
         on_progress: Progress | None = None,
     ) -> Submitted:
-        """When this returns all items are stored as consents; who opted out later stays out, counted as `outranked`.
+        """Submit consents, and return when the service has stored all of them durably.
 
-        As `unsubscribe`, but each item needs an `occurred_at`, its own or that of the call: the moment of a consent
-        that can be proved. The key needs the permission `resubscribe`.
+        Works like `unsubscribe`, but each item needs an `occurred_at`, its own or that of the call: the time of a
+        consent that you can prove. A later opt-out stays in force, and the item counts as `outranked`. The key needs
+        the permission `resubscribe`.
         """
         items = Elements(items)
         return self._driver.run(
-            self._submitting(
+            self._submission_flow(
                 "resubscribed",
                 channel,
                 items,
@@ -100,15 +101,15 @@ class Client(BlockingClient, Core):
         group_id: str | None = None,
         every_group: bool = False,
     ) -> Iterator[LookedUp]:
-        """What the service knows of each address, in their order; up to 100 are asked for at a time.
+        """Yield the service's records for each address, in order. One request looks up to 100 addresses up.
 
-        With a group (the call's, or else the client's) the records that bear on it; `every_group` gives all of the
-        organization. BadRequest for an address that is none, in `item_errors`. Addresses stand in the query, which
-        proxies may write down: for many of them use a Mirror.
+        With a group (of the call, or else of the client), only records that apply to it are returned; `every_group`
+        returns all records of the organization. Raises BadRequest for an invalid address, with `item_errors`.
+        Addresses are part of the query, which proxies may log: to check many addresses, use a Mirror.
         """
         addresses = Elements(addresses)
-        look_up = self._looking_up(channel, addresses, self._readable(org_slug, group_id, every_group))
-        return (found for some in self._driver.each(look_up.further) for found in some)
+        look_up = self._new_look_up(channel, addresses, self._read_target(org_slug, group_id, every_group))
+        return (looked_up for results in self._driver.each(look_up.next_results) for looked_up in results)
 
     def changes(
         self,
@@ -118,17 +119,17 @@ class Client(BlockingClient, Core):
         org_slug: str | None = None,
         group_id: str | None = None,
         every_group: bool = False,
-        limit: int = MOST_RECORDS,
+        limit: int = MAX_RECORDS,
     ) -> "Changes":
-        """All that changed since `cursor`, or ever if it is None, up to now: see Changes.
+        """Return all changes after `cursor`, or all records if it is None, up to now. See Changes.
 
-        Groups are as in `look_up`.
+        Groups are selected as in `look_up`.
         """
-        target = self._readable(org_slug, group_id, every_group)
-        return Changes(self._driver, self._following(channel, target, cursor, limit))
+        target = self._read_target(org_slug, group_id, every_group)
+        return Changes(self._driver, self._new_feed_reader(channel, target, cursor, limit))
 
     def close(self) -> None:
-        """The connections are closed. May be repeated."""
+        """Close all connections. May be repeated."""
         self._driver.close()
 
     def __enter__(self) -> Self:
@@ -144,29 +145,30 @@ class Client(BlockingClient, Core):
 
 
 class Changes(Iterator[Record]):
-    """Goes through the records that changed, in the order of their last change, or with `pages()` through pages.
+    """Iterates over changed records in the order of their last change, or with `pages()` over pages.
 
-    After an error it may be gone on with: the page that was begun is read once more. After InvalidCursor, read anew
-    without one.
+    After an error, iterate again: the current page is read once more. After InvalidCursor, read everything again
+    without a cursor.
     """
 
-    def __init__(self, driver: Driver, following: Following) -> None:
-        self._driver, self._following = driver, following
+    def __init__(self, driver: Driver, reader: FeedReader) -> None:
+        self._driver, self._reader = driver, reader
         self._records: Iterator[Record] | None = None
 
     @property
     def cursor(self) -> str | None:
-        """What to keep, and to come back with: it is behind all records after which another one was asked for.
+        """The cursor to store and to continue with.
 
-        So it moves once a page was dealt with, up to its last record: whoever keeps it loses nothing in a crash.
+        It advances after the last record of a page, when the next one is requested. If you store it then, a crash
+        loses no record.
         """
-        return self._following.cursor
+        return self._reader.cursor
 
     def pages(self) -> Iterator[Page]:
-        """Page by page; `cursor` moves on when the next one is asked for. A page may be empty, and not the last."""
-        for page in self._driver.each(self._following.further):
+        """Yield pages. `cursor` advances when the next page is requested. An empty page may not be the last one."""
+        for page in self._driver.each(self._reader.next_page):
             yield page
-            self._following.passed(page)
+            self._reader.mark_processed(page)
 
     def __next__(self) -> Record:
         if self._records is None:
@@ -174,5 +176,5 @@ class Changes(Iterator[Record]):
         try:
             return next(self._records)
         except BaseException:
-            self._records = None  # it is spent: whoever asks again goes on at the cursor
+            self._records = None  # exhausted; the next call continues at the cursor
             raise

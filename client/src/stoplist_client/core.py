@@ -1,4 +1,4 @@
-"""What Client and AsyncClient are both: how they are made, and which flow each of their methods runs."""
+"""Base class of Client and AsyncClient: their options, and the flow that each method runs."""
 
 import os
 from abc import ABC, abstractmethod
@@ -9,39 +9,39 @@ from typing import Any
 from stoplist_client.environment import Environment
 from stoplist_client.errors import ConfigurationError
 from stoplist_client.flows.acts import Encoder
-from stoplist_client.flows.batches import MOST_ITEMS
+from stoplist_client.flows.batches import MAX_ITEMS
 from stoplist_client.flows.flow import Flow
-from stoplist_client.flows.following import Following
+from stoplist_client.flows.following import FeedReader
 from stoplist_client.flows.looking_up import LookUp
 from stoplist_client.flows.renewal import Renewal
 from stoplist_client.flows.sending import Session
 from stoplist_client.flows.submitting import Progress, Submission
-from stoplist_client.flows.target import Target, path_of
+from stoplist_client.flows.target import Target, channel_path
 from stoplist_client.model import Channel, Item, Moment, Status, Submitted
 from stoplist_client.secret import Secret
 from stoplist_client.tokens.stores import FileStore
 from stoplist_client.tokens.tokens import KeyedStore, TokenStore
 from stoplist_client.transport import wire
 
-_LIFE_OF_ACCESS_S = 900.0
-_LONGEST_TIMEOUT_S = 86_400.0
+_ACCESS_TOKEN_LIFETIME_S = 900.0
+_MAX_TIMEOUT_S = 86_400.0
 
 
 class Core(ABC):
-    """A key, what it is used for, and where it is used.
+    """A service, a key, and the defaults of its calls.
 
-    base_url:       the address of the service, `https://` and a host
+    base_url:       the address of the service: `https://` and a host
     client_id, client_secret:  the key
-    org_slug, group_id:  what calls are about that name nothing else; by default what the key has as its default
-    store:          where tokens are kept: by default FileStore(), which all processes of this user share
-    ca_file:        the certificate of the authority that signed the service's, if it is one of your own
-    timeout_s:      how long to wait for each part of an answer
-    attempts:       how often a request is sent that fails for a reason which may pass (docs/interface.md section 8)
-    renew_ahead_s:  take new tokens when the old have less left than this; by default when they are refused
-    batch_items:    how many items a request submits at most
+    org_slug, group_id:  the organization and group of calls that name none; by default those of the key
+    store:          keeps the tokens; by default FileStore(), which all processes of this user share
+    ca_file:        the CA certificate of the service, if it has a private CA
+    timeout_s:      the maximum wait for each part of an answer
+    attempts:       how often a request is sent in all if it fails temporarily (docs/interface.md section 8)
+    renew_ahead_s:  renew tokens that expire within this time; by default, tokens are renewed when they are refused
+    batch_items:    the maximum number of items per request
     """
 
-    _base_url = _client_id = ""  # until they are known to be good
+    _base_url = _client_id = ""  # until they have been checked
 
     def __init__(
         self,
@@ -56,21 +56,23 @@ class Core(ABC):
         timeout_s: float = 60.0,
         attempts: int = 3,
         renew_ahead_s: float | None = None,
-        batch_items: int = MOST_ITEMS,
+        batch_items: int = MAX_ITEMS,
     ) -> None:
-        # At once, so that no traceback shows the secret, or a password in an address.
-        client_secret, base_url = Secret(client_secret), wire.spelled_base_url(base_url) or ""
+        # Wrapped first, so that no traceback shows the secret or a password in the address.
+        client_secret, base_url = Secret(client_secret), wire.normalized_base_url(base_url) or ""
         if problem := _problem_of_key(client_id, client_secret):
-            client_id = ""  # it may be the secret
+            client_id = ""  # may be the secret
             raise ConfigurationError(problem)
         self._base_url, self._client_id = wire.checked_base_url(base_url), client_id
-        _check_whole(attempts, "attempts", most=100)
-        _check_whole(batch_items, "batch_items", most=MOST_ITEMS)
-        if not (_is_number(timeout_s) and 0 < timeout_s <= _LONGEST_TIMEOUT_S):
-            raise ConfigurationError("timeout_s must be a number of seconds above 0, and at most a day.")
-        if renew_ahead_s is not None and not (_is_number(renew_ahead_s) and 0 <= renew_ahead_s < _LIFE_OF_ACCESS_S):
+        _require_whole_number(attempts, "attempts", maximum=100)
+        _require_whole_number(batch_items, "batch_items", maximum=MAX_ITEMS)
+        if not (_is_number(timeout_s) and 0 < timeout_s <= _MAX_TIMEOUT_S):
+            raise ConfigurationError("timeout_s must be a number of seconds above 0, and at most 86400 (a day).")
+        if renew_ahead_s is not None and not (
+            _is_number(renew_ahead_s) and 0 <= renew_ahead_s < _ACCESS_TOKEN_LIFETIME_S
+        ):
             raise ConfigurationError(
-                "renew_ahead_s must be from 0 to below 900: so many seconds an access token lives."
+                "renew_ahead_s must be at least 0 and below 900, the lifetime of an access token in seconds."
             )
         environment = Environment()
         self._session = Session(
@@ -93,12 +95,12 @@ class Core(ABC):
 
     @property
     def base_url(self) -> str:
-        """The address of the service, in its one spelling."""
+        """The normalized address of the service."""
         return self._base_url
 
     @property
     def org_slug(self) -> str | None:
-        """The organization that calls are about which name none; None stands for the default one of the key."""
+        """The organization of calls that name none; None stands for the key's default organization."""
         return self._session.target.org_slug
 
     def __repr__(self) -> str:
@@ -106,9 +108,9 @@ class Core(ABC):
 
     @abstractmethod
     def _connect(self, options: dict[str, Any]) -> None:
-        """Make the driver."""
+        """Create the driver."""
 
-    def _submitting(
+    def _submission_flow(
         self,
         status: Status,
         channel: Channel,
@@ -127,38 +129,36 @@ class Core(ABC):
         environment = self._session.environment
         return Submission(
             self._session,
-            path_of(channel),
+            channel_path(channel),
             items,
-            target=self._session.target.of_call(org_slug, group_id, all_groups=all_groups),
+            target=self._session.target.for_call(org_slug, group_id, all_groups=all_groups),
             encoder=Encoder(environment, status=status, occurred_at=occurred_at, reason=reason, source=source),
             untimed=Encoder(environment, status=status, reason=reason, source=source, stamps=False),
             lenient=lenient,
         ).flow(on_progress)
 
-    def _looking_up(self, channel: Channel, addresses: "Elements", target: Target) -> LookUp:
+    def _new_look_up(self, channel: Channel, addresses: "Elements", target: Target) -> LookUp:
         addresses.check("addresses")
         return LookUp(self._session, channel, addresses, target=target)
 
-    def _following(self, channel: Channel, target: Target, cursor: str | None, limit: int) -> Following:
-        return Following(self._session, channel, target=target, cursor=cursor, limit=limit)
+    def _new_feed_reader(self, channel: Channel, target: Target, cursor: str | None, limit: int) -> FeedReader:
+        return FeedReader(self._session, channel, target=target, cursor=cursor, limit=limit)
 
-    def _readable(self, org_slug: str | None, group_id: str | None, every_group: bool) -> Target:
-        target = self._session.target.of_call(org_slug, group_id, all_groups=every_group)
+    def _read_target(self, org_slug: str | None, group_id: str | None, every_group: bool) -> Target:
+        target = self._session.target.for_call(org_slug, group_id, all_groups=every_group)
         return Target(target.org_slug, target.group_id)
 
 
 class Elements:
-    """What the caller gave to be gone through, each time from where the last time ended. Tracebacks show none of it."""
+    """An iterable from the caller. Each iteration continues where the last one ended. Tracebacks do not show it."""
 
     def __init__(self, elements: Any) -> None:
         self._elements = elements
 
     def check(self, name: str) -> None:
-        """ConfigurationError for a single text, whose letters nobody means, and what cannot be gone through."""
-        if isinstance(self._elements, str | bytes | Item) or not self._can_be_gone_through():
-            raise ConfigurationError(
-                f"{name} must be a list or anything else to go through: put a single one into a list."
-            )
+        """Raise ConfigurationError for a str, which would be iterated by character, and for what is not iterable."""
+        if isinstance(self._elements, str | bytes | Item) or not self._is_iterable():
+            raise ConfigurationError(f"{name} must be a list or another iterable: put a single element into a list.")
 
     def __iter__(self) -> Iterator[Any]:
         return self._iterator
@@ -170,12 +170,12 @@ class Elements:
     def _iterator(self) -> Iterator[Any]:
         return iter(self._elements)
 
-    def _can_be_gone_through(self) -> bool:
+    def _is_iterable(self) -> bool:
         return hasattr(self._elements, "__iter__")
 
 
 class AsyncElements(Elements):
-    """The same, for `async for`."""
+    """An asynchronous iterable from the caller."""
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._async_iterator
@@ -184,21 +184,21 @@ class AsyncElements(Elements):
     def _async_iterator(self) -> AsyncIterator[Any]:
         return aiter(self._elements)
 
-    def _can_be_gone_through(self) -> bool:
+    def _is_iterable(self) -> bool:
         return True
 
 
-def gone_through(elements: Any) -> Elements:
-    """Elements of either kind."""
+def as_elements(elements: Any) -> Elements:
+    """Wrap an iterable or asynchronous iterable."""
     return AsyncElements(elements) if hasattr(elements, "__aiter__") else Elements(elements)
 
 
 def _problem_of_key(client_id: str, client_secret: Secret) -> str | None:
     for name, is_good in (("client_id", _is_word(client_id)), ("client_secret", _is_word(client_secret.reveal()))):
         if not is_good:
-            return f"{name} must be the text that you were given, without white space or line ends."
+            return f"{name} must be the text that you were given, without white space or line breaks."
     if client_id.startswith("svc_cs_") or client_secret.reveal().startswith("svc_ci_"):
-        return "client_id and client_secret seem to be interchanged."
+        return "client_id and client_secret seem to be swapped."
     return None
 
 
@@ -210,6 +210,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _check_whole(number: int, name: str, *, most: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
-        raise ConfigurationError(f"{name} must be a whole number from 1 to {most}.")
+def _require_whole_number(number: int, name: str, *, maximum: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= maximum:
+        raise ConfigurationError(f"{name} must be a whole number from 1 to {maximum}.")

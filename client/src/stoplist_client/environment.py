@@ -1,16 +1,16 @@
-"""The only clock and the only chance that the client has, so that tests can set both."""
+"""The clock and the random numbers of the client, in one place so that tests can replace both."""
 
 import random
 import time
 
 
 class Environment:
-    """This host's clock, and its dice."""
+    """The clock of this host, and random numbers."""
 
     def now_s(self) -> float:
-        """Seconds since 1970 UTC by this host's clock, which may be wrong."""
+        """Return the seconds since 1970 UTC by this host's clock, which may be wrong."""
         return time.time()
 
     def jitter(self) -> float:
-        """Any number from 0 up to, but not including, 1."""
-        return random.random()  # noqa: S311 - it spreads workers over time, and keeps nothing secret
+        """Return a random number from 0 up to, but not including, 1."""
+        return random.random()  # noqa: S311 - spreads workers over time; not a secret

@@ -1,6 +1,6 @@
-"""Everything that can go wrong, one class for each; the service's by their code, in one table.
+"""The errors of the client, one class each. BY_CODE maps the codes of the service to classes.
 
-No text, repr or traceback of these holds a secret, a token or an address; `item_errors` holds what the caller gave.
+No message, repr or traceback contains a secret, a token or an address; `item_errors` contains the items as given.
 Sources: docs/interface.md sections 7, D2 and D4.
 """
 
@@ -10,29 +10,29 @@ from stoplist_client.model import ItemError, Submitted
 
 
 class StoplistClientError(Exception):
-    """All of the below. `submitted` says what earlier batches of the same call had stored, if it submits anything."""
+    """Base class of all errors. `submitted` has the result of earlier batches of the same call, if it submits any."""
 
     submitted: Submitted | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickled and copied without __init__, whose named arguments nobody would give.
-        return _made_again, (type(self), self.args), vars(self)
+        # Pickling and copying skip __init__, which has required keyword arguments.
+        return _recreate, (type(self), self.args), vars(self)
 
 
-def _made_again(kind: type[StoplistClientError], args: tuple[Any, ...]) -> StoplistClientError:
+def _recreate(kind: type[StoplistClientError], args: tuple[Any, ...]) -> StoplistClientError:
     return kind.__new__(kind, *args)
 
 
 class ConfigurationError(StoplistClientError, ValueError):
-    """The client was given what cannot be right; the text says what would be."""
+    """An argument or setting cannot be right. The message says what would be right."""
 
 
 class TransportFailed(StoplistClientError):
-    """No answer came, after all attempts. Whether the last request took effect is unknown."""
+    """The service did not answer any attempt. The last request may have taken effect or not."""
 
 
 class NotUnderstood(StoplistClientError):
-    """An answer that Stoplist does not give: is the base address right? `status` and `request_id` are the answer's."""
+    """The answer is not from Stoplist: check the base address. Has the `status` and `request_id` of the answer."""
 
     def __init__(self, text: str, *, status: int, request_id: str | None = None) -> None:
         super().__init__(text)
@@ -40,11 +40,11 @@ class NotUnderstood(StoplistClientError):
 
 
 class TokenStoreError(StoplistClientError):
-    """The place where tokens are kept cannot be read, written or locked."""
+    """The token store cannot be read, written or locked."""
 
 
 class ApiError(StoplistClientError):
-    """The service refused. Program against `code` (or the class): `text` is for people, and may change."""
+    """The service refused the request. Program against `code` or the class; `text` is for people and may change."""
 
     code = ""
 
@@ -73,94 +73,94 @@ class ApiError(StoplistClientError):
 
 
 class BadRequest(ApiError):
-    """The request is wrong in itself; `parameter` names what, where one thing is."""
+    """The request is invalid. `parameter` names the parameter at fault, if it is a single one."""
 
     code = "bad_request"
 
 
 class InvalidItem(ApiError):
-    """Items were not accepted, so nothing of their batch was stored; `item_errors` has each, as it was given."""
+    """Items are invalid, so nothing of their batch was stored. `item_errors` has each item as it was given."""
 
     code = "invalid_item"
 
 
 class InvalidCursor(ApiError):
-    """The cursor is not of this feed, or from before a restore: read anew without one.
+    """The cursor is of another feed, or from before a restore: read everything again without a cursor.
 
-    Until that is done, go on barring whoever was barred; and submit again what you submitted lately.
+    Until that is done, go on barring everybody who was barred. Submit again what you submitted recently.
     """
 
     code = "invalid_cursor"
 
 
 class DefaultGroupNotConfigured(ApiError):
-    """The organization has no default group: name a group, or all groups."""
+    """The organization has no default group: pass `group_id` or `all_groups`."""
 
     code = "default_group_not_configured"
 
 
 class InvalidToken(ApiError):
-    """Tokens that were just given out are refused: the key is being deactivated, or its tokens revoked."""
+    """Tokens that were just issued are refused: the key is being deactivated, or its tokens were revoked."""
 
     code = "invalid_token"
 
 
 class UnauthorizedOrganization(ApiError):
-    """The key is not for this organization or group, or there is none; `org_slug` or `group_id` says which."""
+    """The organization or group does not exist, or the key has no access; `org_slug` or `group_id` says which."""
 
     code = "unauthorized_organization"
 
 
 class InsufficientScope(ApiError):
-    """The key lacks the permission."""
+    """The key does not have the permission that the call needs."""
 
     code = "insufficient_scope"
 
 
 class NotFound(ApiError):
-    """There is nothing at this path: is the base address right?"""
+    """There is nothing at this path: check the base address."""
 
     code = "not_found"
 
 
 class MethodNotAllowed(ApiError):
-    """The path is there, the method is not."""
+    """The path exists, but does not support the method: check the base address."""
 
     code = "method_not_allowed"
 
 
 class RateLimited(ApiError):
-    """The ceiling of the key is reached, and waiting did not help within the attempts; see `retry_after_s`."""
+    """The rate limit of the key is exceeded, also after all attempts; see `retry_after_s`."""
 
     code = "rate_limited"
 
 
 class TemporarilyUnavailable(ApiError):
-    """The service cannot store or read just now; see `retry_after_s`."""
+    """The service cannot read or write at the moment; see `retry_after_s`."""
 
     code = "temporarily_unavailable"
 
 
 class ServerError(ApiError):
-    """A defect of the service; tell its operator the `request_id`."""
+    """A defect of the service. Report the `request_id` to its operator."""
 
     code = "server_error"
 
 
 class InvalidRequest(ApiError):
-    """The token endpoint cannot understand the request."""
+    """The token endpoint did not understand the request."""
 
     code = "invalid_request"
 
 
 class InvalidClient(ApiError):
-    """The key is unknown, its secret wrong, or it was deactivated: ask whoever gave it to you."""
+    """The key is unknown, its secret is wrong, or it was deactivated: ask for a working key."""
 
     code = "invalid_client"
 
 
 class InvalidGrant(ApiError):
-    """The refresh token is spent, expired or revoked. The clients deal with this themselves."""
+    """The refresh token was used, has expired or was revoked. The clients handle this themselves."""
 
     code = "invalid_grant"
 
@@ -195,15 +195,15 @@ BY_CODE: dict[str, type[ApiError]] = {
 
 
 class MirrorError(StoplistClientError):
-    """The local copy cannot answer, or cannot be kept."""
+    """The mirror cannot answer, or cannot be updated."""
 
 
 class NotMirrored(MirrorError):
-    """This organization and channel is not in the mirror, or was never read to its end: nothing is known of it."""
+    """The mirror has no complete copy of this organization and channel, so it cannot answer."""
 
 
 class MirrorTooOld(MirrorError):
-    """The mirror was not brought up to date for longer than the caller allows; `age_s` says for how long."""
+    """The mirror is older than the caller allows; `age_s` is its age."""
 
     def __init__(self, text: str, *, age_s: float) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""What goes in and out of the client: items, records, sums, and what a look-up found."""
+"""The inputs and results of the client: items, records, totals, and looked-up addresses."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -12,17 +12,17 @@ Channel: TypeAlias = Literal["email", "sms", "phone"]
 
 Status: TypeAlias = Literal["unsubscribed", "resubscribed"]
 Moment: TypeAlias = datetime | str
-"""A datetime that knows its offset, or the text of one as RFC 3339 has it (`2026-03-01T09:30:00Z`)."""
+"""A datetime with a UTC offset, or an RFC 3339 text (`2026-03-01T09:30:00Z`)."""
 
 CHANNELS: tuple[Channel, ...] = ("email", "sms", "phone")
 
 
 class Item(Redacted, msgspec.Struct, frozen=True):
-    """One act of one person, to be submitted. What is None takes what the call says for all, else the default.
+    """One act of one person, to be submitted. A field that is None is taken from the call, or else has its default.
 
-    `occurred_at` is when the person acted. `reason` of an opt-out is one of `unsubscribe` (default), `stop_keyword`,
-    `complaint`, `bounce`, `invalid_address`, `manual`, `legal` and `import`; that of a consent is always `consent`.
-    `source` says where it happened, in at most 200 characters. Source: docs/interface.md section D6.
+    `occurred_at` is when the person acted. The `reason` of an opt-out is `unsubscribe` (default), `stop_keyword`,
+    `complaint`, `bounce`, `invalid_address`, `manual`, `legal` or `import`; that of a consent is always `consent`.
+    `source` says where the person acted, in at most 200 characters. Source: docs/interface.md section D6.
     """
 
     address: str
@@ -32,7 +32,7 @@ class Item(Redacted, msgspec.Struct, frozen=True):
 
 
 class Record(Redacted, msgspec.Struct, frozen=True, kw_only=True):
-    """What the service knows of one address and one group. `group_id` None means all groups.
+    """The service's record of one address and one group. `group_id` None means all groups.
 
     Source: docs/interface.md section D6.
     """
@@ -53,9 +53,9 @@ class Record(Redacted, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemError(Redacted, msgspec.Struct, frozen=True):
-    """An item that was not accepted, and why.
+    """An item that was not accepted, and the reason.
 
-    `item_index` counts from 0 over everything that the call was given; `item` is what was given.
+    `item_index` counts from 0 over all items of the call; `item` is the item as it was given.
     """
 
     item_index: int
@@ -67,10 +67,10 @@ class ItemError(Redacted, msgspec.Struct, frozen=True):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the items so far: sums over all batches that were answered 200.
+    """The result of the items so far: totals over all batches that were answered with 200.
 
     `received` = `created` + `updated` + `unchanged` + `outranked` + the number of `item_errors`.
-    `submission_ids` names what was stored, for questions later; a batch that changed nothing has none.
+    `submission_ids` identifies what was stored, for later questions; a batch that changed nothing has no id.
     """
 
     batches: int = 0
@@ -84,7 +84,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookedUp(Redacted, msgspec.Struct, frozen=True, kw_only=True):
-    """What the service knows of one address that was asked for: as it was asked, canonical, and its records."""
+    """The result for one looked-up address: as it was given, its canonical form, and its records."""
 
     address: str
     canonical: str
@@ -95,7 +95,7 @@ class LookedUp(Redacted, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(Redacted, msgspec.Struct, frozen=True, kw_only=True):
-    """One page of changes: process `records`, then keep `next_cursor`; `has_more` says whether to go on at once."""
+    """One page of changes. Process `records`, then store `next_cursor`; if `has_more`, read on at once."""
 
     records: tuple[Record, ...]
     next_cursor: str

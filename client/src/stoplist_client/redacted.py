@@ -1,12 +1,12 @@
-"""What holds addresses, tokens or secrets, and shows none of them."""
+"""Hides addresses, tokens and secrets from repr."""
 
 from typing import Any
 
 
 class Redacted:
-    """Of such a Struct logs and tracebacks show the name alone, or what a `__repr__` of its own picks.
+    """Mixin for a Struct whose repr shows only its class name, or what its own `__repr__` returns.
 
-    Put it before: `class Item(Shape, msgspec.Struct, frozen=True)`.
+    Name it first: `class Item(Redacted, msgspec.Struct, frozen=True)`.
     """
 
     __slots__ = ()
@@ -15,5 +15,5 @@ class Redacted:
         return f"{type(self).__name__}(…)"
 
     def __rich_repr__(self) -> Any:
-        # Every Struct has one that gives each field away, and rich and the like prefer it to repr.
+        # Every Struct has a __rich_repr__ that shows all fields, and rich prefers it to repr.
         return ()

@@ -1,8 +1,8 @@
-"""A text that must not be seen: whoever needs it says so."""
+"""A text that must not be shown by accident."""
 
 
 class Secret:
-    """Holds a secret; repr, str and format show nothing of it, and it can be neither pickled nor copied by accident."""
+    """Holds a secret. repr, str and format do not show it, and it cannot be pickled or copied."""
 
     __slots__ = ("_text",)
 
@@ -10,7 +10,7 @@ class Secret:
         self._text: str = text.reveal() if isinstance(text, Secret) else text
 
     def reveal(self) -> str:
-        """The text itself."""
+        """Return the text."""
         return self._text
 
     def __bool__(self) -> bool:
@@ -26,4 +26,4 @@ class Secret:
         return "Secret(…)"
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("A Secret is not pickled: hand its text over where it is needed.")
+        raise TypeError("A Secret cannot be pickled: pass its text where it is needed.")

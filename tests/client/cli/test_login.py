@@ -349,7 +349,7 @@ def test_profile_readable_by_others_is_refused(cli: RunCommand, partner: Partner
     """The message says how to correct the mode."""
     log_in(partner).chmod(0o644)
     result = cli("look-up", "email", "ann@example.com")
-    result.assert_failed(1, "The profile", "is for its owner alone, and others may read it: chmod 600 it")
+    result.assert_failed(1, "The profile", "contains a secret, but other users may read it: chmod 600 it")
     assert "token" not in result.err_text
     assert "MemoryStore" not in result.err_text
 

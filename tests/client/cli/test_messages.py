@@ -45,7 +45,7 @@ def test_unwritable_folder_is_reported_with_its_variable(
     access = ["--base-url", partner.service.base_url, "--client-id", partner.key.client_id, "--org", partner.org_slug]
     stdin = partner.key.secret.encode()
     result = cli("login", *access, "--ca-file", partner.service.ca_file, "--secret-stdin", stdin=stdin)
-    result.assert_failed(1, "mend that, or name a folder that this user may write to with STOPLISTCLIENT_DIR.")
+    result.assert_failed(1, "correct that, or name a folder that this user may write to with STOPLISTCLIENT_DIR.")
 
 
 @pytest.mark.parametrize(

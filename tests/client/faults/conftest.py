@@ -36,7 +36,7 @@ def hasty(both: Opener, between: Faults) -> HastyOpener:
     def open_client(partner: Partner, **options: Any) -> Hasty:
         client, pauses_s = both(partner, base_url=between.base_url, **options), list[float]()
         core: Any = client.client if isinstance(client, Blocking) else client
-        core._session.environment.chance = lambda: 0.0
+        core._session.environment.jitter = lambda: 0.0
 
         async def pass_by(seconds: float) -> None:
             pauses_s.append(seconds)

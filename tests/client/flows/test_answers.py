@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from stoplist_client import errors
 from stoplist_client.errors import BY_CODE, ApiError, InvalidItem, NotUnderstood
-from stoplist_client.flows.answers import refusal, understood
+from stoplist_client.flows.answers import decode_answer, refusal
 
 from stoplist.errors import ANSWERS
 from tests.client.driving import answer
@@ -86,10 +86,10 @@ def test_a_redirect_is_named_as_such() -> None:
 def test_a_200_of_another_shape_is_not_understood(body: object) -> None:
     """It is an error of the client's kind, without what was in the body."""
     with pytest.raises(NotUnderstood) as caught:
-        understood(answer(200, body), SHAPE)
+        decode_answer(answer(200, body), SHAPE)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
 def test_a_200_with_more_than_is_known_is_fine() -> None:
     """Fields that a later release of the service adds are passed over."""
-    assert understood(answer(200, {"number": 1, "new": {}}), SHAPE).number == 1
+    assert decode_answer(answer(200, {"number": 1, "new": {}}), SHAPE).number == 1

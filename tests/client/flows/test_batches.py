@@ -17,7 +17,7 @@ from stoplist_client.flows.flow import Take
 from stoplist_client.flows.target import Target
 from stoplist_client.model import Item
 
-from tests.client.driving import StillWorld
+from tests.client.driving import FixedEnvironment
 
 STAMP = "2027-01-15T08:00:00.000Z"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -32,14 +32,14 @@ class Text(str):
 
 def cut(items: Iterable[Any], encoder: Encoder | None = None, **options: Any) -> tuple[Batches, list[Batch]]:
     """All batches of these items."""
-    known: dict[str, Any] = {"most_items": 10_000, "target": Target()}
-    made = Batches(iter(items), encoder or Encoder(StillWorld()), **(known | options))
+    known: dict[str, Any] = {"max_items": 10_000, "target": Target()}
+    made = Batches(iter(items), encoder or Encoder(FixedEnvironment()), **(known | options))
     return made, list(driven(made))
 
 
 def driven(made: Batches) -> Iterator[Batch]:
     while True:
-        flow = made.further()
+        flow = made.next_batch()
         try:
             effect = next(flow)
             while True:
@@ -61,26 +61,26 @@ def sent(items: Iterable[Any], encoder: Encoder | None = None) -> list[dict[str,
 
 @given(
     lengths=st.lists(st.integers(0, 60), max_size=60),
-    most_items=st.integers(1, 12),
+    max_items=st.integers(1, 12),
     most_bytes=st.integers(180, 600),
 )
-def test_items_are_cut_by_count_and_by_bytes(lengths: list[int], most_items: int, most_bytes: int) -> None:
+def test_items_are_cut_by_count_and_by_bytes(lengths: list[int], max_items: int, most_bytes: int) -> None:
     """Every item is in one body, in order; no body has too many or too much, and none has room for the next item."""
     items = ["x" * length for length in lengths]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(batches, "MOST_BYTES", most_bytes)
-        patched.setattr(batches, "_AT_ONCE", 7)
-        made, cuts = cut(items, most_items=most_items, target=Target("acme"))
+        patched.setattr(batches, "MAX_BODY_BYTES", most_bytes)
+        patched.setattr(batches, "_ITEMS_PER_SLICE", 7)
+        made, cuts = cut(items, max_items=max_items, target=Target("acme"))
     bodies = [made.body(batch.encoded) for batch in cuts]
     assert [item["address"] for body in bodies for item in json.loads(body)["items"]] == items
     assert [item for batch in cuts for item in batch.items] == items
     assert [index for batch in cuts for index in batch.indexes] == list(range(len(items)))
     for number, batch in enumerate(cuts):
-        assert 1 <= len(batch.items) <= most_items
+        assert 1 <= len(batch.items) <= max_items
         assert len(bodies[number]) <= most_bytes
         if number + 1 < len(cuts):
             next_item = cuts[number + 1].encoded[0]
-            assert len(batch.items) == most_items or len(made.body([*batch.encoded, next_item])) > most_bytes
+            assert len(batch.items) == max_items or len(made.body([*batch.encoded, next_item])) > most_bytes
 
 
 def test_a_body_that_fits_to_the_byte_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_a_body_that_fits_to_the_byte_is_one(monkeypatch: pytest.MonkeyPatch) ->
     size = len(made.body(whole.encoded))
     counts = []
     for most_bytes in (size, size - 1):
-        monkeypatch.setattr(batches, "MOST_BYTES", most_bytes)
+        monkeypatch.setattr(batches, "MAX_BODY_BYTES", most_bytes)
         counts.append([len(batch.items) for batch in cut(items)[1]])
     assert counts == [[3], [2, 1]]
 
@@ -102,15 +102,15 @@ def test_a_body_may_be_as_large_as_the_service_takes_and_no_larger() -> None:
     sizes = [len(made.body(batch.encoded)) for batch in cuts]
     assert [len(batch.items) for batch in cuts][:2] == [10_000, 10_000]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(batches, "MOST_BYTES", max(sizes) - 1)
+        patched.setattr(batches, "MAX_BODY_BYTES", max(sizes) - 1)
         assert max(len(made.body(batch.encoded)) for batch in cut(items)[1]) < max(sizes)
-    assert batches.MOST_BYTES == 8 * 1024 * 1024
+    assert batches.MAX_BODY_BYTES == 8 * 1024 * 1024
 
 
 def test_an_item_too_large_for_any_body_is_named() -> None:
     """It is not sent, and what comes before it is."""
-    items = [ANN, Item(ANN, source="x" * batches.MOST_BYTES)]
-    made = Batches(iter(items), Encoder(StillWorld()), Target(), most_items=10_000)
+    items = [ANN, Item(ANN, source="x" * batches.MAX_BODY_BYTES)]
+    made = Batches(iter(items), Encoder(FixedEnvironment()), Target(), max_items=10_000)
     flow = driven(made)
     assert next(flow).items == [ANN]
     with pytest.raises(ConfigurationError, match="Item 1 alone is larger"):
@@ -120,7 +120,7 @@ def test_an_item_too_large_for_any_body_is_named() -> None:
 def test_no_more_is_read_than_is_sent() -> None:
     """The source is read as batches need it: what waits for the service is one batch."""
     source = iter([f"p{number}@example.com" for number in range(5_000)])
-    made = Batches(source, Encoder(StillWorld()), Target(), most_items=1_500)
+    made = Batches(source, Encoder(FixedEnvironment()), Target(), max_items=1_500)
     assert len(next(driven(made)).items) == 1_500
     assert next(source) == "p1500@example.com"
 
@@ -154,7 +154,7 @@ def test_a_plain_address_is_an_act_of_now() -> None:
 
 def test_what_an_item_says_wins_over_the_call() -> None:
     """Time, reason and source are those of the item; the call's stand in where it has none."""
-    encoder = Encoder(StillWorld(), occurred_at=NOON, reason="import", source="old list")
+    encoder = Encoder(FixedEnvironment(), occurred_at=NOON, reason="import", source="old list")
     own = Item(ANN, "2026-01-01T00:00:00Z", "bounce", "")
     assert sent([ANN, Item(ANN), own], encoder) == [
         {"address": ANN, "occurred_at": "2026-03-01T12:00:00.000Z", "reason": "import", "source": "old list"},
@@ -165,7 +165,7 @@ def test_what_an_item_says_wins_over_the_call() -> None:
 
 def test_each_slice_is_stamped_when_it_is_read() -> None:
     """Items that are read an hour later happened an hour later."""
-    environment = StillWorld()
+    environment = FixedEnvironment()
     encoder = Encoder(environment)
     first = encoder.encoded([ANN], 0)
     environment.now_s = lambda: 1_800_003_600.5  # type: ignore[method-assign]
@@ -176,20 +176,20 @@ def test_each_slice_is_stamped_when_it_is_read() -> None:
 def test_only_what_the_client_stamped_counts_as_stamped() -> None:
     """Not an item that has a time, nor any item of a call that has one, nor a resubscription."""
     timed = Item(ANN, NOON)
-    plain = Encoder(StillWorld())
+    plain = Encoder(FixedEnvironment())
     assert [plain.stamps(item) for item in (ANN, Item(ANN), timed)] == [True, True, False]
-    others = Encoder(StillWorld(), occurred_at=NOON), Encoder(StillWorld(), status="resubscribed")
+    others = Encoder(FixedEnvironment(), occurred_at=NOON), Encoder(FixedEnvironment(), status="resubscribed")
     assert not any(encoder.stamps(item) for encoder in others for item in (ANN, Item(ANN), timed))
 
 
 def test_without_stamps_the_time_is_left_out() -> None:
     """The service then takes the act for one of now."""
-    assert sent([ANN, Item(ANN)], Encoder(StillWorld(), stamps=False)) == [{"address": ANN}] * 2
+    assert sent([ANN, Item(ANN)], Encoder(FixedEnvironment(), stamps=False)) == [{"address": ANN}] * 2
 
 
 def test_a_resubscription_says_so() -> None:
     """Its status and its time stand in each item."""
-    encoder = Encoder(StillWorld(), status="resubscribed", occurred_at=NOON)
+    encoder = Encoder(FixedEnvironment(), status="resubscribed", occurred_at=NOON)
     expected = {"address": ANN, "occurred_at": "2026-03-01T12:00:00.000Z", "status": "resubscribed"}
     assert sent([ANN, Item(ANN)], encoder) == [expected] * 2
 
@@ -197,7 +197,7 @@ def test_a_resubscription_says_so() -> None:
 @pytest.mark.parametrize("bad", [ANN, Item(ANN)])
 def test_a_resubscription_without_a_time_is_refused(bad: Any) -> None:
     """The client does not invent the moment of a consent; the first item that lacks one is named."""
-    encoder = Encoder(StillWorld(), status="resubscribed")
+    encoder = Encoder(FixedEnvironment(), status="resubscribed")
     with pytest.raises(ConfigurationError, match="Item 1 has no occurred_at"):
         sent([Item(ANN, NOON), bad], encoder)
 
@@ -214,8 +214,8 @@ def test_any_text_can_be_sent(text: str) -> None:
 )
 def test_what_is_no_address_is_named_by_its_place(bad: Any) -> None:
     """Counted over the whole call."""
-    with pytest.raises(ConfigurationError, match="Item 1200 is no address"):
-        cut([ANN] * 1200 + [bad], most_items=500)
+    with pytest.raises(ConfigurationError, match="Item 1200 has the wrong type"):
+        cut([ANN] * 1200 + [bad], max_items=500)
 
 
 @pytest.mark.parametrize("bad", [Item(ANN, reason=5), Item(ANN, source=b"x")])  # type: ignore[arg-type]

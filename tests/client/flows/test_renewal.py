@@ -20,8 +20,8 @@ from stoplist_client.tokens.tokens import Tokens, Unlock
 
 from tests.client.partners import Partner
 from tests.client.renewing import Rows, Worker, token_file
+from tests.services.fault_kinds import CUT, DROP, LOSE, RESET, Alter, Fault, Hold, Reply, is_credentials, is_refresh
 from tests.services.faults import Faults, faults
-from tests.services.mishaps import CUT, DROP, LOSE, RESET, Alter, Fault, Hold, Reply, is_credentials, is_refresh
 
 DAY_S = 86_400.0
 
@@ -78,10 +78,10 @@ def test_the_first_worker_asks_with_the_secret_and_all_others_use_what_it_got(
     new_worker: Callable[..., Worker], store: TokenFile, rows: Rows
 ) -> None:
     """Of any number of workers that share a store one asks; its token is kept for all."""
-    first = new_worker().current()
+    first = new_worker().current_token()
     assert first.is_fresh
     assert kept(store).access_token == first.access_token
-    second = new_worker().current()
+    second = new_worker().current_token()
     assert (second.access_token, second.is_fresh) == (first.access_token, False)
     assert rows.given == 1
 
@@ -90,7 +90,7 @@ def test_the_store_says_when_tokens_end(new_worker: Callable[..., Worker], store
     """15 minutes and 30 days from the moment of asking, by this host's clock."""
     worker = new_worker()
     before_s = worker.environment.now_s()
-    worker.current()
+    worker.current_token()
     after_s = worker.environment.now_s()
     assert before_s + 900 <= kept(store).access_ends_s <= after_s + 900
     assert before_s + 30 * DAY_S <= kept(store).refresh_ends_s <= after_s + 30 * DAY_S
@@ -101,9 +101,9 @@ def test_a_refused_token_is_replaced_by_a_refresh(
 ) -> None:
     """Where a refresh token is held it is presented, and what comes back is stored, ready for the next time."""
     worker = new_worker()
-    old = worker.current()
+    old = worker.current_token()
     for _ in range(3):
-        new = worker.instead_of(old.access_token)
+        new = worker.replace_refused(old.access_token)
         assert new.is_fresh
         assert new.access_token != old.access_token
         assert kept(store).access_token == new.access_token
@@ -116,7 +116,7 @@ def test_a_refused_token_is_replaced_by_a_refresh(
 def test_a_refresh_sends_no_secret(new_worker: Callable[..., Worker], between: Faults) -> None:
     """Section 4.1: the client secret is not sent."""
     worker = new_worker()
-    worker.instead_of(worker.current().access_token)
+    worker.replace_refused(worker.current_token().access_token)
     refresh = between.arrived[-1]
     assert refresh.grant_type == "refresh_token"
     assert "authorization" not in refresh.headers
@@ -128,10 +128,10 @@ def test_the_mark_is_stored_and_the_lock_held_before_a_refresh_leaves(
 ) -> None:
     """While the answer is under way the store says that the token was presented, and nobody else can ask."""
     worker = new_worker()
-    old = worker.current().access_token
+    old = worker.current_token().access_token
     held = Hold()
     between.next(held, when=is_refresh)
-    thread = threading.Thread(target=worker.instead_of, args=(old,))
+    thread = threading.Thread(target=worker.replace_refused, args=(old,))
     thread.start()
     held.wait()
     assert kept(store).is_presented
@@ -148,9 +148,9 @@ def test_whoever_finds_the_mark_starts_with_the_secret(
     new_worker: Callable[..., Worker], store: TokenFile, between: Faults
 ) -> None:
     """Whether the one who set it ever sent anything, nobody knows."""
-    old = new_worker().current().access_token
+    old = new_worker().current_token().access_token
     store.write(msgspec.structs.replace(kept(store), is_presented=True))
-    assert new_worker().instead_of(old).is_fresh
+    assert new_worker().replace_refused(old).is_fresh
     assert grants(between) == ["client_credentials", "client_credentials"]
     assert not kept(store).is_presented
 
@@ -160,9 +160,9 @@ def test_a_refresh_token_that_was_revoked_is_followed_by_the_secret(
 ) -> None:
     """`invalid_grant`: the key is asked for a new session."""
     worker = new_worker()
-    old = worker.current().access_token
+    old = worker.current_token().access_token
     rows.revoke()
-    assert worker.instead_of(old).is_fresh
+    assert worker.replace_refused(old).is_fresh
     assert grants(between) == ["client_credentials", "refresh_token", "client_credentials"]
     assert [seen.told for seen in between.seen] == [200, 400, 200]
 
@@ -194,13 +194,13 @@ def test_whatever_becomes_of_a_refresh_its_token_is_never_sent_again(
 ) -> None:
     """No answer, half of one, any status, any content: the next request is made with the secret."""
     worker = new_worker()
-    old = worker.current().access_token
+    old = worker.current_token().access_token
     between.next(mishap, when=is_refresh)
-    new = worker.instead_of(old)
+    new = worker.replace_refused(old)
     assert new.is_fresh
     assert between.planned == 0
     assert grants(between) == ["client_credentials", "refresh_token", "client_credentials"]
-    new_worker().instead_of(new.access_token)
+    new_worker().replace_refused(new.access_token)
     assert grants(between)[3:] == ["refresh_token"]
 
 
@@ -210,9 +210,9 @@ def test_a_refresh_over_the_limit_waits_before_the_secret_is_sent(
     """The budget is one for both grants; nobody waits longer than 60 s."""
     worker = new_worker()
     for told_s, waited_s in (("7", 7.0), ("3600", 60.0)):
-        old = worker.current().access_token
+        old = worker.current_token().access_token
         between.next(Reply(status=429, headers={"retry-after": told_s}), when=is_refresh)
-        worker.instead_of(old)
+        worker.replace_refused(old)
         assert worker.pauses == [waited_s]
         worker.pauses.clear()
 
@@ -222,7 +222,7 @@ def test_a_request_with_the_secret_is_repeated(new_worker: Callable[..., Worker]
     for mishaps in ((LOSE, DROP), (Reply(status=503), CUT), (Reply(status=429, headers={"retry-after": "2"}), RESET)):
         between.next(*mishaps, when=is_credentials)
         worker = new_worker(store=MemoryStore())
-        assert worker.current().is_fresh
+        assert worker.current_token().is_fresh
         assert between.planned == 0
         assert len(worker.pauses) == 2
 
@@ -231,11 +231,11 @@ def test_after_all_attempts_the_last_failure_is_told(new_worker: Callable[..., W
     """As an error of its class; and the lock is free for the next worker."""
     between.next(DROP, LOSE, DROP, when=is_credentials)
     with pytest.raises(TransportFailed):
-        new_worker().current()
+        new_worker().current_token()
     between.next(*[_UNAVAILABLE] * 3, when=is_credentials)
     with pytest.raises(TemporarilyUnavailable):
-        new_worker().current()
-    assert new_worker().current().is_fresh
+        new_worker().current_token()
+    assert new_worker().current_token().is_fresh
 
 
 def test_a_wrong_secret_is_told_at_once(new_worker: Callable[..., Worker], between: Faults) -> None:
@@ -243,7 +243,7 @@ def test_a_wrong_secret_is_told_at_once(new_worker: Callable[..., Worker], betwe
     secret = "svc_cs_WrongWrongWrong"
     worker = new_worker(client_secret=secret)
     with pytest.raises(InvalidClient) as refused:
-        worker.current()
+        worker.current_token()
     assert grants(between) == ["client_credentials"]
     assert secret not in "".join(traceback.format_exception(refused.value))
 
@@ -254,7 +254,7 @@ def test_ids_and_secrets_of_any_characters_are_sent_as_they_are(
     """Each half of Basic is form-encoded (RFC 6749 section 2.3.1), so that the service understands what it refuses."""
     for client_id, secret in (("a:b", "c%d"), ("ä €", "+&=:"), (" ", "\x7f")):
         with pytest.raises(InvalidClient):
-            new_worker(client_id=client_id, client_secret=secret, store=MemoryStore()).current()
+            new_worker(client_id=client_id, client_secret=secret, store=MemoryStore()).current_token()
         scheme, _, coded = between.arrived[-1].headers["authorization"].partition(" ")
         halves = b64decode(coded, validate=True).decode("ascii").split(":")
         assert (scheme, *map(unquote_plus, halves)) == ("Basic", client_id, secret)
@@ -263,27 +263,27 @@ def test_ids_and_secrets_of_any_characters_are_sent_as_they_are(
 def test_a_token_that_somebody_else_has_got_meanwhile_is_used(new_worker: Callable[..., Worker], rows: Rows) -> None:
     """Whoever is refused reads the store before asking, so that of N workers one asks."""
     first, second, third = new_worker(), new_worker(), new_worker()
-    old = {worker.current().access_token for worker in (first, second, third)}
+    old = {worker.current_token().access_token for worker in (first, second, third)}
     assert len(old) == 1
-    new = first.instead_of(old.pop())
+    new = first.replace_refused(old.pop())
     for late in (second, third):
-        held = late.instead_of(kept_before(late))
+        held = late.replace_refused(kept_before(late))
         assert (held.access_token, held.is_fresh) == (new.access_token, False)
-        assert late.current() == held
+        assert late.current_token() == held
     assert rows.given == 2
 
 
 def kept_before(worker: Worker) -> str:
     """The token that this worker still has in memory."""
-    return worker.current().access_token
+    return worker.current_token().access_token
 
 
 def test_a_thread_that_was_refused_late_takes_what_memory_has(new_worker: Callable[..., Worker], rows: Rows) -> None:
     """Without a look at the store: two threads of one client were refused, and one has renewed."""
     worker = new_worker()
-    old = worker.current().access_token
-    new = worker.instead_of(old)
-    late = worker.instead_of(old)
+    old = worker.current_token().access_token
+    new = worker.replace_refused(old)
+    late = worker.replace_refused(old)
     assert (late.access_token, late.is_fresh) == (new.access_token, False)
     assert rows.given == 2
 
@@ -311,7 +311,7 @@ def test_without_a_mark_nothing_is_presented(
 ) -> None:
     """Where the mark cannot be written the refresh token stays where it is, and the secret must do."""
     worker = new_worker(store=Failing(store, lambda tokens: tokens.is_presented))
-    assert worker.instead_of(worker.current().access_token).is_fresh
+    assert worker.replace_refused(worker.current_token().access_token).is_fresh
     assert grants(between) == ["client_credentials", "client_credentials"]
     assert "cannot be marked: No space left" in caplog.text
     assert "svc_" not in caplog.text
@@ -323,10 +323,10 @@ def test_tokens_that_can_not_be_stored_are_used_from_memory(
     """Work goes on, with a warning; a refresh token that is in no store is never presented."""
     failing = Failing(store, lambda tokens: not tokens.is_presented)
     worker = new_worker(store=failing)
-    first = worker.current()
+    first = worker.current_token()
     assert first.is_fresh
-    assert worker.current().access_token == first.access_token
-    second = worker.instead_of(first.access_token)
+    assert worker.current_token().access_token == first.access_token
+    second = worker.replace_refused(first.access_token)
     assert second.is_fresh
     assert grants(between) == ["client_credentials", "client_credentials"]
     assert store.read() is None
@@ -334,12 +334,12 @@ def test_tokens_that_can_not_be_stored_are_used_from_memory(
     assert "svc_" not in caplog.text
     # The disk has room again, fills up between mark and tokens, and has room once more.
     failing.fails = lambda tokens: False
-    third = worker.instead_of(second.access_token)
+    third = worker.replace_refused(second.access_token)
     failing.fails = lambda tokens: not tokens.is_presented
-    fourth = worker.instead_of(third.access_token)
+    fourth = worker.replace_refused(third.access_token)
     failing.fails = lambda tokens: False
-    fifth = worker.instead_of(fourth.access_token)
-    fifth = fifth if fifth.is_fresh else worker.instead_of(fifth.access_token)  # what the store still had
+    fifth = worker.replace_refused(fourth.access_token)
+    fifth = fifth if fifth.is_fresh else worker.replace_refused(fifth.access_token)  # what the store still had
     assert fifth.is_fresh
     assert grants(between)[2:] == ["client_credentials", "refresh_token", "client_credentials"]
 
@@ -356,10 +356,10 @@ def test_tokens_of_another_key_or_service_count_as_nothing(
         Worker(partners[1], shared, base_url_of_way=between.base_url),
         Worker(partners[1], shared, base_url_of_way=between.base_url, **elsewhere),
     ]
-    given = [worker.current() for worker in workers]
+    given = [worker.current_token() for worker in workers]
     assert [held.is_fresh for held in given] == [True] * 3
     # The second finds what the third has written, of its own key, but for another service.
-    assert workers[1].instead_of(given[1].access_token).is_fresh
+    assert workers[1].replace_refused(given[1].access_token).is_fresh
     assert grants(between) == ["client_credentials"] * 4
     for worker in workers:
         worker.close()
@@ -370,8 +370,8 @@ def test_whoever_waits_for_the_lock_looks_again_every_few_hundredths_of_a_second
 ) -> None:
     """And asks for nothing where there is a token before the lock is free."""
     first, waiting = new_worker(), new_worker()
-    old = first.current().access_token
-    waiting.current()
+    old = first.current_token().access_token
+    waiting.current_token()
     tokens = kept(store)
     unlock = store.try_lock()
     assert unlock is not None
@@ -383,7 +383,7 @@ def test_whoever_waits_for_the_lock_looks_again_every_few_hundredths_of_a_second
             store.write(msgspec.structs.replace(tokens, access_token="svc_at_new"))
 
     waiting.wait_with(pass_time)
-    held = waiting.instead_of(old)
+    held = waiting.replace_refused(old)
     assert (held.access_token, held.is_fresh) == ("svc_at_new", False)
     assert len(pauses) == 5
     assert all(0.02 <= pause <= 0.05 for pause in pauses)
@@ -404,7 +404,7 @@ def test_nobody_waits_for_the_lock_longer_than_its_holder_may_take(
     """
     memory = MemoryStore()
     worker = new_worker(store=memory, timeout_s=timeout_s, attempts=attempts)
-    old = worker.current().access_token
+    old = worker.current_token().access_token
     unlock = memory.of(partner.service.base_url, partner.key.client_id).try_lock()
     assert unlock is not None
     pauses: list[float] = []
@@ -415,10 +415,10 @@ def test_nobody_waits_for_the_lock_longer_than_its_holder_may_take(
 
     worker.wait_with(pass_time)
     with pytest.raises(TokenStoreError, match=f" {longest_s} s"):
-        worker.instead_of(old)
+        worker.replace_refused(old)
     assert longest_s <= sum(pauses) < longest_s + 1
     unlock()
-    assert worker.instead_of(old).is_fresh
+    assert worker.replace_refused(old).is_fresh
 
 
 class Keeping:
@@ -441,8 +441,8 @@ def test_an_interruption_at_any_point_lets_go_of_the_lock_and_leaves_the_mark(
     """A flow that is closed or thrown into, wherever it stands, leaves the store to the next worker."""
     worker = new_worker(store=Keeping(store))
     for steps in range(6):
-        old = worker.instead_of(worker.current().access_token).access_token
-        flow = worker.renewal.instead_of(old)
+        old = worker.replace_refused(worker.current_token().access_token).access_token
+        flow = worker.renewal.replace_refused(old)
         effects = [next(flow)]
         for _ in range(steps):
             effects.append(flow.send(None) if isinstance(effects[-1], Pause) else flow.throw(NoAnswer("cut")))
@@ -464,49 +464,49 @@ def test_an_interruption_at_any_point_lets_go_of_the_lock_and_leaves_the_mark(
 def test_a_refresh_token_that_has_expired_is_not_presented(new_worker: Callable[..., Worker], between: Faults) -> None:
     """After 30 days the secret is the shorter way."""
     worker = new_worker()
-    old = worker.current().access_token
+    old = worker.current_token().access_token
     worker.environment.off_s = 31 * DAY_S
-    assert worker.instead_of(old).is_fresh
+    assert worker.replace_refused(old).is_fresh
     assert grants(between) == ["client_credentials", "client_credentials"]
 
 
 def test_without_renewal_ahead_only_a_refusal_renews(new_worker: Callable[..., Worker], rows: Rows) -> None:
     """However old the token is by this host's clock, which may be wrong."""
     worker = new_worker()
-    first = worker.current()
+    first = worker.current_token()
     for off_s in (-DAY_S, 899.0, 901.0, 20 * DAY_S):
         worker.environment.off_s = off_s
-        assert worker.current().access_token == first.access_token
+        assert worker.current_token().access_token == first.access_token
     assert rows.given == 1
 
 
 def test_renewal_ahead_comes_when_less_is_left(new_worker: Callable[..., Worker], rows: Rows) -> None:
     """By a refresh; who comes later takes what it gave."""
     worker = new_worker(renew_ahead_s=60.0)
-    first = worker.current()
+    first = worker.current_token()
     worker.environment.off_s = 830.0
-    assert worker.current().access_token == first.access_token
+    assert worker.current_token().access_token == first.access_token
     worker.environment.off_s = 850.0
-    second = worker.current()
+    second = worker.current_token()
     assert (second.access_token != first.access_token, second.is_fresh) == (True, False)
-    assert worker.current().access_token == second.access_token
+    assert worker.current_token().access_token == second.access_token
     assert (rows.given, rows.refreshed) == (2, 1)
     other = new_worker(renew_ahead_s=60.0)
-    assert other.current().access_token == second.access_token
+    assert other.current_token().access_token == second.access_token
     assert rows.given == 2
 
 
 def test_renewal_ahead_that_fails_leaves_the_token_in_use(new_worker: Callable[..., Worker], between: Faults) -> None:
     """It is still good. Once it has ended the failure is told."""
     worker = new_worker(renew_ahead_s=60.0)
-    first = worker.current()
+    first = worker.current_token()
     worker.environment.off_s = 850.0
     between.otherwise(lambda request: DROP)
-    held = worker.current()
+    held = worker.current_token()
     assert (held.access_token, held.is_fresh) == (first.access_token, False)
     worker.environment.off_s = 901.0
     with pytest.raises(TransportFailed):
-        worker.current()
+        worker.current_token()
 
 
 _UNAVAILABLE = Reply(status=503, body=b'{"error": "temporarily_unavailable", "error_description": "Later."}')
@@ -518,24 +518,24 @@ def test_no_refresh_token_is_sent_twice_whatever_happens(
     new_worker: Callable[..., Worker], rows: Rows, between: Faults, seed: int
 ) -> None:
     """Workers that are refused, die at any step, lose answers, and live by clocks that are years apart."""
-    chance = random.Random(seed)  # noqa: S311 - of a test
-    between.otherwise(lambda request: chance.choice([None] * 6 + _MISHAPS))
-    workers = [new_worker(renew_ahead_s=chance.choice([None, 60.0, 1000.0])) for _ in range(4)]
+    rng = random.Random(seed)  # noqa: S311 - of a test
+    between.otherwise(lambda request: rng.choice([None] * 6 + _MISHAPS))
+    workers = [new_worker(renew_ahead_s=rng.choice([None, 60.0, 1000.0])) for _ in range(4)]
     for _ in range(120):
-        worker = chance.choice(workers)
-        worker.environment.off_s = chance.choice([0.0, 0.0, 800.0, -400 * DAY_S, 29 * DAY_S, 31 * DAY_S, 4000 * DAY_S])
+        worker = rng.choice(workers)
+        worker.environment.off_s = rng.choice([0.0, 0.0, 800.0, -400 * DAY_S, 29 * DAY_S, 31 * DAY_S, 4000 * DAY_S])
         with contextlib.suppress(TransportFailed, TemporarilyUnavailable):
-            refused = worker.current().access_token
-            match chance.randrange(8):
+            refused = worker.current_token().access_token
+            match rng.randrange(8):
                 case 0:
                     rows.revoke()
                 case 1:
-                    flow = worker.renewal.instead_of(refused)
+                    flow = worker.renewal.replace_refused(refused)
                     with contextlib.suppress(StopIteration):
                         next(flow)
                     flow.close()  # it is dead, with what it was about to send
                 case _:
-                    worker.instead_of(refused)
+                    worker.replace_refused(refused)
     assert rows.refreshed > 10
     assert between.presented_twice == []
     assert rows.alarms == 0
@@ -552,15 +552,15 @@ def test_nothing_of_a_renewal_is_to_be_seen(
     """No token and no secret in a repr, in a log line of whatever package, or in the traceback of a failure."""
     caplog.set_level(logging.DEBUG)
     worker = new_worker()
-    old = worker.current()
-    flow = worker.renewal.instead_of(old.access_token)
+    old = worker.current_token()
+    flow = worker.renewal.replace_refused(old.access_token)
     shown = [repr(next(flow)), repr(old), repr(worker.renewal), repr(kept(store)), str(worker.renewal)]
     flow.close()
-    worker.instead_of(old.access_token)
+    worker.replace_refused(old.access_token)
     rows.revoke()
     between.next(*[DROP] * 9)
     with pytest.raises(TransportFailed) as failed:
-        worker.instead_of(worker.current().access_token)
+        worker.replace_refused(worker.current_token().access_token)
     shown += ["".join(traceback.format_exception(failed.value)), caplog.text]
     assert caplog.records
     for hidden in ("svc_at_", "svc_rt_", "svc_cs_", partner.key.secret, "Basic "):

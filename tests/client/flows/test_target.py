@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from stoplist_client.errors import ConfigurationError
-from stoplist_client.flows.target import Target, path_of
+from stoplist_client.flows.target import Target, channel_path
 
 NOTHING, ACME = Target(), Target("acme")
 ACME_NEWS = Target("acme", "grp_news")
@@ -35,7 +35,7 @@ NEWS = Target(None, "grp_news")
 def test_what_the_call_names_wins(client: Target, call: dict[str, Any], expected: dict[str, Any]) -> None:
     """The group of the client goes with its organization, and is never sent together with another one."""
     options = {"org_slug": None, "group_id": None} | call
-    target = client.of_call(options.pop("org_slug"), options.pop("group_id"), **options)
+    target = client.for_call(options.pop("org_slug"), options.pop("group_id"), **options)
     assert target.fields() == expected
 
 
@@ -58,4 +58,4 @@ def test_a_query_is_encoded() -> None:
 def test_a_channel_that_there_is_none_of_is_refused(channel: Any) -> None:
     """The path is made of three known words alone."""
     with pytest.raises(ConfigurationError, match="email, sms, phone"):
-        path_of(channel)
+        channel_path(channel)

@@ -12,7 +12,7 @@ from keyring.errors import PasswordSetError
 from stoplist_client.errors import ConfigurationError, TokenStoreError
 from stoplist_client.tokens import keyring_store
 from stoplist_client.tokens.keyring_store import KeyringStore, TokenKeyring
-from stoplist_client.tokens.stores import packed
+from stoplist_client.tokens.stores import encode_tokens
 
 from tests.client.tokens.test_stores import BASE_URL, CLIENT_ID, locked, tokens
 
@@ -144,7 +144,7 @@ def test_the_entry_fits_where_keyrings_are_small() -> None:
     """Windows takes 2560 bytes of UTF-16; the service's tokens have 56 characters."""
     long = tokens()
     room = 2 * (56 - len(long.access_token) + 56 - len(long.refresh_token))
-    assert 2 * len(packed(long).decode()) + room < 2560
+    assert 2 * len(encode_tokens(long).decode()) + room < 2560
 
 
 def test_without_the_package_the_text_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stoplist_client.errors import TokenStoreError
-from stoplist_client.tokens.stores import FileStore, MemoryStore, TokenFile, TokenMemory, packed, unpacked
-from stoplist_client.tokens.tokens import Tokens, TokenStore, store_of
+from stoplist_client.tokens.stores import FileStore, MemoryStore, TokenFile, TokenMemory, decode_tokens, encode_tokens
+from stoplist_client.tokens.tokens import Tokens, TokenStore, store_for
 
 BASE_URL, CLIENT_ID = "https://localhost:8443", "svc_ci_Example1Example2Exam"
 PATIENCE_S = 60.0
@@ -80,15 +80,15 @@ def test_tokens_are_not_shown(store: TokenFile) -> None:
 def test_each_key_has_tokens_of_its_own(tmp_path: Path) -> None:
     """Neither another key nor the same one at another service finds them."""
     for keyed in (FileStore(folder=tmp_path), MemoryStore()):
-        store_of(keyed, BASE_URL, CLIENT_ID).write(tokens(1))
-        assert store_of(keyed, BASE_URL, CLIENT_ID).read() == tokens(1)
-        assert store_of(keyed, "https://localhost:9443", CLIENT_ID).read() is None
-        assert store_of(keyed, BASE_URL, "svc_ci_another").read() is None
+        store_for(keyed, BASE_URL, CLIENT_ID).write(tokens(1))
+        assert store_for(keyed, BASE_URL, CLIENT_ID).read() == tokens(1)
+        assert store_for(keyed, "https://localhost:9443", CLIENT_ID).read() is None
+        assert store_for(keyed, BASE_URL, "svc_ci_another").read() is None
 
 
 def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
     """FileStore(path) keeps the tokens there, whatever the key."""
-    store_of(FileStore(tmp_path / "mine.json"), BASE_URL, CLIENT_ID).write(tokens())
+    store_for(FileStore(tmp_path / "mine.json"), BASE_URL, CLIENT_ID).write(tokens())
     assert json.loads((tmp_path / "mine.json").read_text())["client_id"] == CLIENT_ID
 
 
@@ -124,7 +124,7 @@ def test_a_store_of_ones_own_is_taken_as_it_is() -> None:
             return None
 
     own = Own()
-    assert store_of(own, BASE_URL, CLIENT_ID) is own
+    assert store_for(own, BASE_URL, CLIENT_ID) is own
 
 
 def test_the_owner_alone_can_read_file_and_folder(store: TokenFile) -> None:
@@ -237,7 +237,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path, act: str) -> N
     """The text names the folder and the way out."""
     (tmp_path / "file").write_text("")
     store = FileStore(folder=tmp_path / "file").of(BASE_URL, CLIENT_ID)
-    with pytest.raises(TokenStoreError, match=r"is no folder.*STOPLISTCLIENT_DIR"):
+    with pytest.raises(TokenStoreError, match=r"is not a folder.*STOPLISTCLIENT_DIR"):
         getattr(store, act)(*([tokens()] if act == "write" else []))
 
 
@@ -341,14 +341,14 @@ def _write_and_die(store: TokenFile, step: str, call: int) -> None:
     [
         b"",
         b"{",
-        packed(tokens())[:-20],
+        encode_tokens(tokens())[:-20],
         b"\xff\xfe\x00",
         b"null",
         b"[]",
         b'{"access_token": "a"}',
-        packed(tokens()).replace(b"svc_at_1", b"svc_at\\n1"),
-        packed(tokens()).replace(b"svc_rt_1", "naïve".encode()),
-        packed(tokens()).replace(b"1001.5", b'"soon"'),
+        encode_tokens(tokens()).replace(b"svc_at_1", b"svc_at\\n1"),
+        encode_tokens(tokens()).replace(b"svc_rt_1", "naïve".encode()),
+        encode_tokens(tokens()).replace(b"1001.5", b'"soon"'),
         b"x" * 1_000_000,
     ],
 )
@@ -364,13 +364,13 @@ def test_content_that_is_no_tokens_counts_as_nothing(store: TokenFile, content: 
 @given(st.binary(max_size=300))
 def test_no_bytes_are_an_error(content: bytes) -> None:
     """Whatever is found is tokens or nothing."""
-    assert unpacked(content) is None
+    assert decode_tokens(content) is None
 
 
-@given(cut=st.integers(0, len(packed(tokens())) - 2))
+@given(cut=st.integers(0, len(encode_tokens(tokens())) - 2))
 def test_no_beginning_of_tokens_is_taken_for_tokens(cut: int) -> None:
     """A file that lost its end is nothing."""
-    assert unpacked(packed(tokens())[:cut]) is None
+    assert decode_tokens(encode_tokens(tokens())[:cut]) is None
 
 
 def test_forgotten_tokens_are_gone(store: TokenFile) -> None:
@@ -490,7 +490,7 @@ def test_a_file_system_without_locks_is_refused(store: TokenFile, monkeypatch: p
 
     monkeypatch.setattr(fcntl, "flock", no_flock)
     for _ in range(2):
-        with pytest.warns(UserWarning, match="flock"), pytest.raises(TokenStoreError, match="does not lock files"):
+        with pytest.warns(UserWarning, match="flock"), pytest.raises(TokenStoreError, match="does not support locks"):
             store.try_lock()
 
 

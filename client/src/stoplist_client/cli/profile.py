@@ -16,7 +16,7 @@ from stoplist_client.errors import TokenStoreError
 from stoplist_client.files.private_file import PrivateFile, default_folder
 from stoplist_client.redacted import Redacted
 from stoplist_client.secret import Secret
-from stoplist_client.tokens.stores import name_of
+from stoplist_client.tokens.stores import key_name
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DEFAULT = "default"
@@ -42,7 +42,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mirror(self) -> Path:
         """Return the default path of this profile's mirror."""
-        return default_folder() / f"mirror-{self.name or name_of(self.base_url, self.client_id)}.db"
+        return default_folder() / f"mirror-{self.name or key_name(self.base_url, self.client_id)}.db"
 
 
 class _StoredProfile(Redacted, msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ def _profile_errors() -> Iterator[None]:
     try:
         yield
     except TokenStoreError as error:
-        text = message_of(error).replace(" holds tokens and others", " is for its owner alone, and others")
+        text = message_of(error).replace(" contains tokens, but", " contains a secret, but")
         raise Failed(f"The profile {text}") from None
 
 

@@ -1,1 +1,1 @@
-"""Files that their owner alone can read, and locks over processes."""
+"""Files that only their owner can read, and locks between processes."""

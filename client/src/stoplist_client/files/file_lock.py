@@ -1,4 +1,4 @@
-"""One try to lock a file by the operating system. Imported by those who lock alone: filelock is slow to import."""
+"""Locks a file with the operating system's lock. Imported only where a lock is needed: filelock is slow to import."""
 
 import contextlib
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from stoplist_client.errors import TokenStoreError
 
 
 def try_lock(path: Path) -> Callable[[], None] | None:
-    """What lets go of the lock; None at once where somebody else holds it. Raises OSError and TokenStoreError.
+    """Return a function that releases the lock, or None at once if it is held. Raises OSError and TokenStoreError.
 
-    The file is opened anew, with a lock object of its own: the system then excludes other threads and tasks of this
-    process as it does other processes. The file stays when the lock is let go: others may be waiting for it.
+    Each call opens the file with its own lock object, so that the system excludes other threads and tasks of this
+    process as it does other processes. The file stays after the release, since others may be waiting for it.
     """
-    # Not by thread: whoever closes a flow that was left lying may be another thread than the one that locked.
+    # Not thread_local: a flow that was abandoned may be closed by another thread than the one that locked.
     lock = cast(BaseFileLock, FileLock(path, timeout=0, mode=0o600, thread_local=False))
     is_held = True
     try:
@@ -25,8 +25,8 @@ def try_lock(path: Path) -> Callable[[], None] | None:
         is_held = False
     except NotImplementedError:
         raise TokenStoreError(_NO_LOCKS) from None
-    # Where the file system has no flock, filelock turns itself into one that only makes a file. That is no lock for us:
-    # a process that is killed leaves the file, and who clears it away may clear away that of the next one.
+    # If the file system has no flock, filelock falls back to a lock that only creates a file. That is not safe here: a
+    # killed process leaves its file, and whoever removes it may remove the file of the next holder.
     if isinstance(lock, SoftFileLock):
         with contextlib.suppress(OSError):
             lock.release()
@@ -35,6 +35,6 @@ def try_lock(path: Path) -> Callable[[], None] | None:
 
 
 _NO_LOCKS = (
-    "The file system of the folder for tokens does not lock files, so that workers would use a refresh token twice: "
+    "The file system of the token folder does not support locks, so workers could use a refresh token twice: "
     "name a folder on a local disk with STOPLISTCLIENT_DIR, or give each process a MemoryStore()."
 )

@@ -1,6 +1,6 @@
-"""A small file that its owner alone can read, replaced as a whole and durably, and locked over all processes.
+"""A small file that only its owner can read, replaced atomically and durably, and locked between processes.
 
-It knows nothing of tokens. What is wrong with the place is a TokenStoreError that says what would be right.
+Errors are TokenStoreError with a message that says what would be right. The content may be anything.
 """
 
 import contextlib
@@ -16,33 +16,33 @@ from stoplist_client.errors import TokenStoreError
 
 FOLDER_VARIABLE = "STOPLISTCLIENT_DIR"
 
-_MOST_BYTES = 1 << 16
+_MAX_BYTES = 1 << 16
 _IS_POSIX = sys.platform != "win32"
 
 
 def default_folder() -> Path:
-    """Where this user's files of the client are: what STOPLISTCLIENT_DIR names, or else as the platform has it."""
+    """Return the folder of this user's client files: STOPLISTCLIENT_DIR, or else that of the platform."""
     if named := os.environ.get(FOLDER_VARIABLE):
         return Path(named)
-    import click  # noqa: PLC0415 - costs as much as all of ours, and few need it
+    import click  # noqa: PLC0415 - slow to import, and rarely needed
 
-    # Not where Windows takes it along to other machines: a refresh token that is in two places is presented twice.
+    # Not a folder that Windows copies to other machines: a refresh token in two places would be presented twice.
     return Path(click.get_app_dir("stoplist-client", roaming=False))
 
 
 class PrivateFile:
-    """One such file. Its folder is made where there is none."""
+    """A private file. Its folder is created if it does not exist."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        # So that no chdir makes another file of it, and a link and what it leads to are one, with one lock: a rename
-        # would replace the link, and leave a refresh token without its mark where it leads to.
+        # Resolved, so that chdir does not change the file, and a link and its target share one file and one lock: a
+        # rename would replace the link, and leave a refresh token without its mark at the target.
         self.path = Path(os.path.realpath(path))
 
     def __repr__(self) -> str:
         return f"PrivateFile({os.fspath(self.path)!r})"
 
     def read(self) -> bytes | None:
-        """What was written last; None where there is nothing. A file that others may read is refused."""
+        """Return the content, or None if there is no file. Raises TokenStoreError if others may read the file."""
         with self._errors("read"):
             try:
                 self._check_folder()
@@ -50,31 +50,31 @@ class PrivateFile:
             except FileNotFoundError:
                 return None
             try:
-                self._check(os.fstat(descriptor))
-                return os.read(descriptor, _MOST_BYTES)
+                self._check_file(os.fstat(descriptor))
+                return os.read(descriptor, _MAX_BYTES)
             finally:
                 os.close(descriptor)
 
     def write(self, content: bytes) -> None:
-        """When this returns the content is on the disk under this name; until then the old content is.
+        """Replace the file atomically, and return when the new content is on disk.
 
-        Only the holder of the lock may write: what writers that were killed left behind is removed.
+        Only the holder of the lock may write. Temporary files of killed writers are removed.
         """
         with self._errors("written"):
             self._make_folder()
             self._remove_leftovers()
-            unfinished = self.path.with_name(f"{self._prefix}{secrets.token_hex(8)}")
+            temporary = self.path.with_name(f"{self._prefix}{secrets.token_hex(8)}")
             try:
-                _write_new(unfinished, content)
-                os.replace(unfinished, self.path)
+                _write_new(temporary, content)
+                os.replace(temporary, self.path)
             except BaseException:
                 with contextlib.suppress(OSError):
-                    unfinished.unlink()
+                    temporary.unlink()
                 raise
             _sync_folder(self.path.parent)
 
     def remove(self) -> bool:
-        """The file is gone; whether there was one. Its lock stays: to remove that too would let two hold it."""
+        """Remove the file, and return whether there was one. The lock file stays, or two holders could lock it."""
         with self._errors("removed"):
             try:
                 self.path.unlink()
@@ -84,11 +84,11 @@ class PrivateFile:
             return True
 
     def try_lock(self) -> Callable[[], None] | None:
-        """What lets go of the lock of this file; None at once where somebody else holds it.
+        """Return a function that releases the lock of this file, or None at once if it is held.
 
-        It excludes threads and tasks of this process as well, and ends with the process that holds it.
+        The lock excludes threads and tasks of this process too, and ends with the process that holds it.
         """
-        from stoplist_client.files import file_lock  # noqa: PLC0415 - filelock is slow to import, and few lock
+        from stoplist_client.files import file_lock  # noqa: PLC0415 - filelock is slow to import, and rarely needed
 
         with self._errors("locked"):
             self._make_folder()
@@ -111,23 +111,23 @@ class PrivateFile:
         for folder in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
-                folder.chmod(0o700)  # whatever the umask has taken away
+                folder.chmod(0o700)  # restores what the umask removed
         self._check_folder()
 
     def _check_folder(self) -> None:
-        """Whoever may rename in it can put old tokens in place of new ones, or take the lock away."""
+        """Raise TokenStoreError if others may write to the folder: they could restore old tokens or remove the lock."""
         folder = self.path.parent
-        found = os.stat(folder)
-        if not _IS_POSIX or not stat.S_ISDIR(found.st_mode):
+        file_stat = os.stat(folder)
+        if not _IS_POSIX or not stat.S_ISDIR(file_stat.st_mode):
             return
-        if found.st_uid not in (os.geteuid(), 0):
+        if file_stat.st_uid not in (os.geteuid(), 0):
             raise TokenStoreError(
                 f"{folder} belongs to another user: run as that user, or name another folder with {FOLDER_VARIABLE}."
             )
-        if found.st_mode & 0o022:
+        if file_stat.st_mode & 0o022:
             raise TokenStoreError(
-                f"{folder} is to hold tokens, and others may write to it: chmod go-w it, or name another folder with "
-                f"{FOLDER_VARIABLE}."
+                f"{folder} is the folder for tokens, but other users may write to it: chmod go-w it, or name another "
+                f"folder with {FOLDER_VARIABLE}."
             )
 
     def _remove_leftovers(self) -> None:
@@ -136,33 +136,33 @@ class PrivateFile:
                 with contextlib.suppress(OSError):
                     os.unlink(self.path.parent / name)
 
-    def _check(self, found: os.stat_result) -> None:
-        if not stat.S_ISREG(found.st_mode):
-            raise TokenStoreError(f"{self.path} is not a file: move it away, or name another place.")
+    def _check_file(self, file_stat: os.stat_result) -> None:
+        if not stat.S_ISREG(file_stat.st_mode):
+            raise TokenStoreError(f"{self.path} is not a file: move it away, or use another path.")
         if not _IS_POSIX:
             return
-        if found.st_uid != os.geteuid():
+        if file_stat.st_uid != os.geteuid():
             raise TokenStoreError(
                 f"{self.path} belongs to another user: run as that user, or name another folder with {FOLDER_VARIABLE}."
             )
-        if found.st_mode & 0o077:
+        if file_stat.st_mode & 0o077:
             raise TokenStoreError(
-                f"{self.path} holds tokens and others may read it: chmod 600 it, or name another folder with "
-                f"{FOLDER_VARIABLE} where the file system does not keep modes."
+                f"{self.path} contains tokens, but other users may read it: chmod 600 it, or name another folder with "
+                f"{FOLDER_VARIABLE} if this file system does not keep modes."
             )
 
     @contextlib.contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    def _errors(self, action: str) -> Iterator[None]:
         try:
             yield
         except (FileExistsError, NotADirectoryError):
             raise TokenStoreError(
-                f"{self.path} cannot be {what}, since {self.path.parent} is no folder: move away what is there, or "
-                f"name another folder with {FOLDER_VARIABLE}."
+                f"{self.path} cannot be {action}, since {self.path.parent} is not a folder: move it away, or name "
+                f"another folder with {FOLDER_VARIABLE}."
             ) from None
         except OSError as failure:
             raise TokenStoreError(
-                f"{self.path} cannot be {what} ({failure.strerror or type(failure).__name__}): mend that, name a "
+                f"{self.path} cannot be {action} ({failure.strerror or type(failure).__name__}): correct that, name a "
                 f"folder that this user may write to with {FOLDER_VARIABLE}, or use MemoryStore()."
             ) from None
 
@@ -176,9 +176,9 @@ def _write_new(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The names in the folder are on the disk; without it a power cut may bring the old file back."""
+    """Write the folder's entries to disk. Otherwise a power cut could restore the old file."""
     if not _IS_POSIX:
-        return  # there is no such call, and the file system sees to it
+        return  # Windows has no such call, and does not need it
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

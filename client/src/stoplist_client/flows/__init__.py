@@ -1,1 +1,1 @@
-"""The operations of both clients as flows: generators that say what they want done, and do no I/O over the network."""
+"""The operations of both clients as flows: generators that yield the effects they need, and do no network I/O."""

@@ -1,4 +1,4 @@
-"""What an answer says: what was asked for, or a refusal as an error of its class, or nothing that Stoplist would say.
+"""Decodes answers: the expected body, a refusal as an error of its class, or an answer that is not Stoplist's.
 
 Sources: docs/interface.md sections 7, D2 (Statuses and headers) and D4.
 """
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class BadItem(msgspec.Struct, frozen=True):
-    """An item that was not accepted, counted from 0 within its batch."""
+    """An item that was not accepted; its index counts from 0 within its batch."""
 
     item_index: int
     item_error: str
 
 
 class _Envelope(Redacted, msgspec.Struct, frozen=True):
-    """Both envelopes in one: that of the API and that of the token endpoint."""
+    """The error body of the API and of the token endpoint."""
 
     error: str
     message: str | None = None
@@ -39,21 +39,21 @@ class _Envelope(Redacted, msgspec.Struct, frozen=True):
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
-def understood(answer: Answer, decoder: msgspec.json.Decoder[T]) -> T:
-    """The body of a 200, which must be of the decoder's shape; else NotUnderstood."""
+def decode_answer(answer: Answer, decoder: msgspec.json.Decoder[T]) -> T:
+    """Return the decoded body of a 200. Raises NotUnderstood if the body has another shape."""
     try:
         return decoder.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        pass  # what is raised here would hold on to the body
+        pass  # raised below, outside the handler: this exception holds the body
     raise not_understood(answer)
 
 
 def refusal(
     answer: Answer, *, items: Sequence[str | Item] = (), indexes: Sequence[int] = ()
 ) -> ApiError | NotUnderstood:
-    """The error of an answer that is none of 200, to be raised.
+    """Return the error for an answer other than 200.
 
-    Of a batch `items` are those that it held, and `indexes` where each stood in the whole call.
+    For a batch, `items` are its items and `indexes` their positions in the whole call.
     """
     try:
         envelope = _ENVELOPE.decode(answer.body)
@@ -73,35 +73,37 @@ def refusal(
     )
 
 
-def item_errors(told: Sequence[BadItem], items: Sequence[str | Item], indexes: Sequence[int]) -> tuple[ItemError, ...]:
-    """What an answer says of single items, with the items themselves, counted over the whole call."""
+def item_errors(
+    errors: Sequence[BadItem], items: Sequence[str | Item], indexes: Sequence[int]
+) -> tuple[ItemError, ...]:
+    """Return the errors of a batch with the items themselves and their positions in the whole call."""
     return tuple(
         ItemError(indexes[bad.item_index], items[bad.item_index], bad.item_error)
-        for bad in told
+        for bad in errors
         if 0 <= bad.item_index < len(items)
     )
 
 
 def not_understood(answer: Answer, reason: str = "") -> NotUnderstood:
-    """The error for an answer that Stoplist does not give. It repeats nothing of the answer but its status."""
-    what = reason or _strangeness(answer)
-    advice = "Check base_url, and what stands between here and the service."
-    return NotUnderstood(f"{what} {advice}", status=answer.status, request_id=request_id(answer))
+    """Return the error for an answer that is not Stoplist's. It repeats only the status of the answer."""
+    problem = reason or _unexpected_answer(answer)
+    advice = "Check base_url, and any proxy between here and the service."
+    return NotUnderstood(f"{problem} {advice}", status=answer.status, request_id=request_id(answer))
 
 
 def request_id(answer: Answer) -> str | None:
-    """The id to tell the operator of the service; None where something else answered."""
+    """Return the request id, for the operator of the service; None if something else answered."""
     return answer.headers.get("x-request-id")
 
 
 def retry_after_s(answer: Answer) -> int | None:
-    """After how many seconds to come back, if the answer says so as a number."""
-    told = answer.headers.get("retry-after", "").strip()
-    return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else None
+    """Return the seconds of the Retry-After header, or None if it is missing or not a number."""
+    text = answer.headers.get("retry-after", "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _strangeness(answer: Answer) -> str:
+def _unexpected_answer(answer: Answer) -> str:
     if 300 <= answer.status < 400:
         return f"The answer is a redirect ({answer.status}), and redirects are not followed."
-    kind = "a page of HTML" if b"<html" in answer.body[:1000].lower() else "nothing that Stoplist would say"
+    kind = "an HTML page" if b"<html" in answer.body[:1000].lower() else "not one of Stoplist's"
     return f"The answer with status {answer.status} is {kind}."

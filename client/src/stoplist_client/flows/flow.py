@@ -1,8 +1,8 @@
-"""What an operation asks of the world, as plain values, so that each is written once for both clients.
+"""The effects that operations need, as plain values, so that each operation is written once for both clients.
 
-An operation is a generator, a *flow*: it yields what it wants done, is sent what came of it, and returns its result. It
-does no I/O over the network and never waits by itself. `Client` performs what is asked with httpx2.Client and
-time.sleep, `AsyncClient` with their asynchronous like. Reasons: docs/decisions/0015-client.md.
+An operation is a generator, a *flow*: it yields an effect, is sent the outcome, and returns its result. It does no
+network I/O and never waits by itself. `Client` performs effects with httpx2.Client and time.sleep, `AsyncClient` with
+their asynchronous counterparts. Reasons: docs/decisions/0015-client.md.
 """
 
 from collections.abc import AsyncIterable, Generator, Iterable, Mapping
@@ -16,9 +16,10 @@ T = TypeVar("T")
 
 
 class Send(Redacted, msgspec.Struct, frozen=True, kw_only=True):
-    """One request, sent once. It is answered by an Answer, or NoAnswer is thrown in.
+    """One request, sent once. The outcome is an Answer, or NoAnswer is thrown into the flow.
 
-    `url` begins with a slash and carries its query, encoded. Headers and content hold tokens and secrets: no repr.
+    `url` begins with a slash and includes the encoded query. The repr omits headers and content, which contain tokens
+    and secrets.
     """
 
     method: str
@@ -31,7 +32,7 @@ class Send(Redacted, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(Redacted, msgspec.Struct, frozen=True, kw_only=True):
-    """What the server said; names of headers are in lower case, the body is unpacked."""
+    """The answer of the server. Header names are in lower case, the body is decompressed."""
 
     status: int
     headers: Mapping[str, str]
@@ -42,22 +43,22 @@ class Answer(Redacted, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoAnswer(Exception):
-    """The request got none, or half of one; whether it took effect is unknown.
+    """The request got no answer or an incomplete one; it may have taken effect or not.
 
-    The text names the kind of failure, without the request. It carries no other exception: those hold requests.
+    The message names the kind of failure. It is chained to no other exception, since those hold the request.
     """
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Let this many seconds pass."""
+    """Wait this many seconds."""
 
     seconds: float
 
 
 class Take(Redacted, msgspec.Struct, frozen=True):
-    """Up to `most` further elements of `source`, as a list; an empty one at its end.
+    """Up to `most` further elements of `source` as a list, which is empty at its end.
 
-    `source` is an iterator, or (for AsyncClient) an asynchronous one; or what gives the same one each time.
+    `source` is an iterator, for AsyncClient also an asynchronous one, or an object that always returns the same one.
     """
 
     source: Any
@@ -70,17 +71,17 @@ Source: TypeAlias = Iterable[T] | AsyncIterable[T]
 
 
 def send(request: Send) -> Flow[Answer]:
-    """The answer; NoAnswer where none came."""
+    """Send a request once, and return the answer. Raises NoAnswer."""
     answer: Answer = yield request
     return answer
 
 
 def pause(seconds: float) -> Flow[None]:
-    """Returns after so many seconds."""
+    """Wait this many seconds."""
     yield Pause(seconds)
 
 
 def take(source: Any, most: int) -> Flow[list[Any]]:
-    """Up to `most` elements."""
+    """Return up to `most` further elements of `source`."""
     elements: list[Any] = yield Take(source, most)
     return elements

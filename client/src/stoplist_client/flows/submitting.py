@@ -1,4 +1,4 @@
-"""Submit opt-outs and resubscriptions, batch by batch. Source: docs/interface.md section D6 (POST)."""
+"""Submits opt-outs and resubscriptions, batch by batch. Source: docs/interface.md section D6 (POST)."""
 
 from collections.abc import Callable, Sequence
 from email.utils import parsedate_to_datetime
@@ -9,7 +9,7 @@ import msgspec
 
 from stoplist_client.errors import ApiError, InvalidItem, NotUnderstood, StoplistClientError
 from stoplist_client.flows.acts import Encoder
-from stoplist_client.flows.answers import BadItem, item_errors, not_understood, refusal, understood
+from stoplist_client.flows.answers import BadItem, decode_answer, item_errors, not_understood, refusal
 from stoplist_client.flows.batches import Batch, Batches
 from stoplist_client.flows.flow import Answer, Flow, Send
 from stoplist_client.flows.sending import Session, call
@@ -17,14 +17,14 @@ from stoplist_client.flows.target import Target
 from stoplist_client.model import ItemError, Submitted
 from stoplist_client.redacted import Redacted
 
-# The service takes opt-outs from five minutes ahead (docs/interface.md section D6); its answer was a moment later.
-_FAST_S = 240.0
+# The service accepts times up to five minutes ahead (docs/interface.md section D6). A margin covers the answer's delay.
+_CLOCK_FAST_S = 240.0
 
 Progress = Callable[[Submitted], object]
 
 
-class _Stored(Redacted, msgspec.Struct, frozen=True):
-    """The answer to a batch."""
+class _BatchResult(Redacted, msgspec.Struct, frozen=True):
+    """The body of the answer to a batch."""
 
     submission_id: str | None
     received: int
@@ -35,11 +35,11 @@ class _Stored(Redacted, msgspec.Struct, frozen=True):
     item_errors: list[BadItem] = []
 
 
-_STORED = msgspec.json.Decoder(_Stored)
+_BATCH_RESULT = msgspec.json.Decoder(_BatchResult)
 
 
 class Submission:
-    """All items of one call on their way."""
+    """Submits the items of one call."""
 
     def __init__(
         self,
@@ -52,57 +52,61 @@ class Submission:
         untimed: Encoder,
         lenient: bool,
     ) -> None:
-        """`untimed` encodes once more, without a time, what `encoder` stamped."""
+        """`untimed` encodes items without a time, to resend those that `encoder` stamped."""
         self._session, self._path = session, path
         self._encoder, self._untimed = encoder, untimed
-        self._batches = Batches(source, encoder, target, most_items=session.batch_items)
+        self._batches = Batches(source, encoder, target, max_items=session.batch_items)
         self._prefer = "handling=lenient, return=minimal" if lenient else "return=minimal"
-        self._sums = _Sums()
-        self._may_be_fast = True
+        self._totals = _Totals()
+        self._clock_may_be_fast = True
 
     def flow(self, on_progress: Progress | None) -> Flow[Submitted]:
-        """What became of all items. An error has in `submitted` what became of those before it."""
+        """Submit all items, and return the totals. The `submitted` of an error has the totals of earlier batches."""
         try:
-            while (batch := (yield from self._batches.further())) is not None:
+            while (batch := (yield from self._batches.next_batch())) is not None:
                 yield from self._submit(batch)
                 if on_progress is not None:
-                    on_progress(self._sums.now())
+                    on_progress(self._totals.snapshot())
         except StoplistClientError as error:
-            error.submitted = self._sums.now()
+            error.submitted = self._totals.snapshot()
             raise
-        return self._sums.now()
+        return self._totals.snapshot()
 
     def _submit(self, batch: Batch) -> Flow[None]:
-        """This host's clock may be fast or slow, and no opt-out must be lost to that: what it stamped, and the service
-        refuses or finds outranked, is sent once more without a time, and so is an act of now.
+        """Submit a batch. Items that this host stamped, and that are refused or outranked, are resent without a time.
+
+        This host's clock may be fast or slow, and no opt-out may be lost because of that. Without a time, the service
+        counts the act as of now.
         """
-        stored = yield from self._accepted(batch)
-        self._sums.add(stored, _errors(stored, batch))
-        bad = {bad.item_index for bad in stored.item_errors}
-        refused = self._stamped(batch, sorted(bad) if self._may_be_fast else [])
-        if refused.items:
-            stored_again = yield from self._stored(refused)
-            self._sums.accept(refused, stored_again, _errors(stored_again, refused))
-        if stored.outranked:
-            again = self._stamped(batch, [number for number in range(len(batch.items)) if number not in bad])
-            if again.items:
-                self._sums.correct(stored, again, (yield from self._stored(again)))
+        result = yield from self._submit_strictly(batch)
+        self._totals.add(result, _errors(result, batch))
+        refused_indexes = {error.item_index for error in result.item_errors}
+        resent = self._resend_batch(batch, sorted(refused_indexes) if self._clock_may_be_fast else [])
+        if resent.items:
+            resent_result = yield from self._post(resent)
+            self._totals.count_resent(resent, resent_result, _errors(resent_result, resent))
+        if result.outranked:
+            resent = self._resend_batch(
+                batch, [number for number in range(len(batch.items)) if number not in refused_indexes]
+            )
+            if resent.items:
+                self._totals.recount_outranked(result, resent, (yield from self._post(resent)))
 
-    def _accepted(self, batch: Batch) -> Flow[_Stored]:
-        """The answer to a batch; if its only fault may be our stamp, that to the batch without it."""
+    def _submit_strictly(self, batch: Batch) -> Flow[_BatchResult]:
+        """Post a batch; if all refused items have our stamp, and the clock may be fast, post it without stamps."""
         try:
-            return (yield from self._stored(batch))
+            return (yield from self._post(batch))
         except InvalidItem as error:
-            bad = error.item_errors
-            if not (self._may_be_fast and bad and all(self._encoder.stamps(one.item) for one in bad)):
+            refused = error.item_errors
+            if not (self._clock_may_be_fast and refused and all(self._encoder.stamps(one.item) for one in refused)):
                 raise
-        return (yield from self._stored(self._without_stamps(batch)))
+        return (yield from self._post(self._without_stamps(batch)))
 
-    def _stamped(self, batch: Batch, numbers: Sequence[int]) -> Batch:
-        """Of these items of the batch those that were stamped, now without a time."""
-        chosen = [number for number in numbers if self._encoder.stamps(batch.items[number])]
-        items = [batch.items[number] for number in chosen]
-        return Batch(items, [batch.indexes[number] for number in chosen], self._untimed.encoded(items, 0))
+    def _resend_batch(self, batch: Batch, numbers: Sequence[int]) -> Batch:
+        """Return a batch of those of these items that were stamped, without a time."""
+        stamped = [number for number in numbers if self._encoder.stamps(batch.items[number])]
+        items = [batch.items[number] for number in stamped]
+        return Batch(items, [batch.indexes[number] for number in stamped], self._untimed.encoded(items, 0))
 
     def _without_stamps(self, batch: Batch) -> Batch:
         untimed = self._untimed.encoded(batch.items, 0)
@@ -111,85 +115,85 @@ class Submission:
             batch.items, batch.indexes, [new if self._encoder.stamps(item) else old for item, old, new in pairs]
         )
 
-    def _stored(self, batch: Batch) -> Flow[_Stored]:
+    def _post(self, batch: Batch) -> Flow[_BatchResult]:
         request = Send(
             method="POST",
             url=self._path,
             headers={"Content-Type": "application/json", "Prefer": self._prefer},
             content=self._batches.body(batch.encoded),
         )
-        answer = yield from call(self._session, request, refused=partial(self._refusal, batch))
-        self._may_be_fast = self._is_fast(answer)
-        stored = understood(answer, _STORED)
-        if stored.received != len(batch.items):
-            raise not_understood(answer, "The answer does not count the items that were sent.")
-        return stored
+        answer = yield from call(self._session, request, make_error=partial(self._refusal, batch))
+        self._clock_may_be_fast = self._is_clock_fast(answer)
+        result = decode_answer(answer, _BATCH_RESULT)
+        if result.received != len(batch.items):
+            raise not_understood(answer, "The answer has another number of items than the request.")
+        return result
 
     def _refusal(self, batch: Batch, answer: Answer) -> ApiError | NotUnderstood:
-        self._may_be_fast = self._is_fast(answer)
+        self._clock_may_be_fast = self._is_clock_fast(answer)
         return refusal(answer, items=batch.items, indexes=batch.indexes)
 
-    def _is_fast(self, answer: Answer) -> bool:
-        """Whether what this host stamps may lie in the future there; it may where the answer does not tell."""
+    def _is_clock_fast(self, answer: Answer) -> bool:
+        """Return whether times of this host may be in the future for the service. True if the answer has no Date."""
         try:
-            there = parsedate_to_datetime(answer.headers["date"]).timestamp()
+            service_s = parsedate_to_datetime(answer.headers["date"]).timestamp()
         except (KeyError, ValueError, OverflowError):
             return True
-        return self._session.environment.now_s() - there > _FAST_S
+        return self._session.environment.now_s() - service_s > _CLOCK_FAST_S
 
 
-def _errors(stored: _Stored, batch: Batch) -> tuple[ItemError, ...]:
-    return item_errors(stored.item_errors, batch.items, batch.indexes)
+def _errors(result: _BatchResult, batch: Batch) -> tuple[ItemError, ...]:
+    return item_errors(result.item_errors, batch.items, batch.indexes)
 
 
-class _Sums:
-    """What became of the items so far, each counted once."""
+class _Totals:
+    """The totals of all batches so far. Each item is counted once, even if it was resent."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(("batches", "received", "created", "updated", "unchanged", "outranked"), 0)
         self._ids: list[str] = []
         self._errors: list[ItemError] = []
-        self._first_error = 0  # of the last batch
+        self._first_error = 0  # index of the first error of the last batch
 
-    def now(self) -> Submitted:
+    def snapshot(self) -> Submitted:
         return Submitted(**self._counts, submission_ids=tuple(self._ids), item_errors=tuple(self._errors))
 
-    def add(self, stored: _Stored, errors: tuple[ItemError, ...]) -> None:
+    def add(self, result: _BatchResult, errors: tuple[ItemError, ...]) -> None:
         self._first_error = len(self._errors)
         self._errors += errors
         self._add(
-            stored,
+            result,
             batches=1,
-            received=stored.received,
-            created=stored.created,
-            updated=stored.updated,
-            unchanged=stored.unchanged,
-            outranked=stored.outranked,
+            received=result.received,
+            created=result.created,
+            updated=result.updated,
+            unchanged=result.unchanged,
+            outranked=result.outranked,
         )
 
-    def accept(self, again: Batch, stored_again: _Stored, errors: tuple[ItemError, ...]) -> None:
-        """Count what became of the refused that were sent `again` in place of their errors; the batch was the last."""
-        were_sent = set(again.indexes)
-        stay = [error for error in self._errors[self._first_error :] if error.item_index not in were_sent]
-        self._errors[self._first_error :] = sorted([*stay, *errors], key=lambda error: error.item_index)
+    def count_resent(self, resent: Batch, resent_result: _BatchResult, errors: tuple[ItemError, ...]) -> None:
+        """Replace the errors of refused items of the last batch that were resent by their new results."""
+        resent_indexes = set(resent.indexes)
+        remaining = [error for error in self._errors[self._first_error :] if error.item_index not in resent_indexes]
+        self._errors[self._first_error :] = sorted([*remaining, *errors], key=lambda error: error.item_index)
         self._add(
-            stored_again,
-            created=stored_again.created,
-            updated=stored_again.updated,
-            unchanged=stored_again.unchanged,
-            outranked=stored_again.outranked,
+            resent_result,
+            created=resent_result.created,
+            updated=resent_result.updated,
+            unchanged=resent_result.unchanged,
+            outranked=resent_result.outranked,
         )
 
-    def correct(self, stored: _Stored, again: Batch, stored_again: _Stored) -> None:
-        """Count anew those of the outranked that took effect when they were sent `again`."""
-        updated = min(stored_again.created + stored_again.updated, stored.outranked)
-        # Where all were sent again, what was outranked and is not updated now is an address that the batch has twice.
-        was_all = len(again.items) == stored.received - len(stored.item_errors)
-        unchanged = stored.outranked - updated - stored_again.outranked if was_all else 0
-        self._add(stored_again, updated=updated, unchanged=unchanged, outranked=-updated - unchanged)
+    def recount_outranked(self, result: _BatchResult, resent: Batch, resent_result: _BatchResult) -> None:
+        """Correct the counts of outranked items that took effect when they were resent."""
+        updated = min(resent_result.created + resent_result.updated, result.outranked)
+        # If all were resent, an outranked item that is not updated now is an address that the batch contains twice.
+        are_all_resent = len(resent.items) == result.received - len(result.item_errors)
+        unchanged = result.outranked - updated - resent_result.outranked if are_all_resent else 0
+        self._add(resent_result, updated=updated, unchanged=unchanged, outranked=-updated - unchanged)
 
-    def _add(self, stored: _Stored, **counts: int) -> None:
-        if stored.submission_id is not None:
-            self._ids.append(stored.submission_id)
+    def _add(self, result: _BatchResult, **counts: int) -> None:
+        if result.submission_id is not None:
+            self._ids.append(result.submission_id)
         for name, count in counts.items():
             self._counts[name] += count

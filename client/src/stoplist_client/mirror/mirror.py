@@ -15,11 +15,11 @@ from stoplist_addresses import RULES, AddressError
 
 from stoplist_client.blocking import BlockingClient
 from stoplist_client.errors import ConfigurationError, MirrorTooOld, NotMirrored, StoplistClientError
-from stoplist_client.flows.following import MOST_RECORDS
+from stoplist_client.flows.following import MAX_RECORDS
 from stoplist_client.mirror import asking, feeds, listing
 from stoplist_client.mirror.file import MirrorFile
 from stoplist_client.mirror.group import Group, checked_group
-from stoplist_client.mirror.mirror_errors import as_mirror_error, bare, shows_nothing
+from stoplist_client.mirror.mirror_errors import as_mirror_error, shows_nothing, without_traceback
 from stoplist_client.mirror.model import Checked, Followed, Synced
 from stoplist_client.mirror.sweeping import sweep
 from stoplist_client.mirror.syncing import Progress, Syncing
@@ -60,14 +60,14 @@ class Mirror:
         client: "Client | None" = None,
         *,
         max_age_s: float = _DAY_S,
-        page_records: int = MOST_RECORDS,
+        page_records: int = MAX_RECORDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._max_age_s = _checked_age(max_age_s)
         if client is not None and not isinstance(client, BlockingClient):
             raise ConfigurationError("A Mirror is synchronised with a Client, also where others are AsyncClients.")
-        if not 1 <= page_records <= MOST_RECORDS:
-            raise ConfigurationError(f"page_records must be from 1 to {MOST_RECORDS}.")
+        if not 1 <= page_records <= MAX_RECORDS:
+            raise ConfigurationError(f"page_records must be from 1 to {MAX_RECORDS}.")
         self._file, self._client, self._page_records, self._now_s = MirrorFile(path), client, page_records, clock
         try:
             self._open()
@@ -162,7 +162,7 @@ class Mirror:
                 file.give_back(connection)
             return self.is_barred(channel, address, org_slug=org_slug, group_id=group_id, max_age_s=max_age_s)
         except (StoplistClientError, AddressError) as error:
-            refusal: Exception = bare(error)
+            refusal: Exception = without_traceback(error)
         except sqlite3.Error as error:
             refusal = as_mirror_error(error, file.path)
         address = canonical = ""

@@ -45,7 +45,7 @@ def as_mirror_error(error: sqlite3.Error, path: Path) -> MirrorError:
     return MirrorError(_TEXTS.get(kind, _OTHER).format(path=path, error=error))
 
 
-def bare(error: Refusal) -> Refusal:
+def without_traceback(error: Refusal) -> Refusal:
     """The same error, without the way that it came: the frames there hold addresses, and some programs log them."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
@@ -59,7 +59,7 @@ def shows_nothing(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **named)
         except StoplistClientError as error:
-            refusal = bare(error)
+            refusal = without_traceback(error)
         del args, named
         raise refusal
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 
 from stoplist_client.errors import StoplistClientError
-from stoplist_client.flows.answers import not_understood, understood
+from stoplist_client.flows.answers import decode_answer, not_understood
 from stoplist_client.flows.flow import Answer, Flow, Send
 from stoplist_client.flows.sending import Session, call
-from stoplist_client.flows.target import encoded, path_of
-from stoplist_client.mirror.mirror_errors import bare
+from stoplist_client.flows.target import channel_path, query_value
+from stoplist_client.mirror.mirror_errors import without_traceback
 from stoplist_client.model import Status
 from stoplist_client.redacted import Redacted
 
@@ -79,7 +79,7 @@ class Fetched(Redacted, msgspec.Struct, frozen=True, kw_only=True):
 
     def changes(self) -> list[Change]:
         """What it holds, by `seq`."""
-        return understood(self.answer, _CHANGES).items
+        return decode_answer(self.answer, _CHANGES).items
 
 
 class Ahead(Generic[T]):
@@ -104,7 +104,7 @@ class Ahead(Generic[T]):
         try:
             self._outcome = self._bring()
         except StoplistClientError as error:
-            self._error = bare(error)
+            self._error = without_traceback(error)
         except BaseException as error:
             self._error = error
         finally:
@@ -119,7 +119,7 @@ def fetch(
     def bring() -> Fetched:
         asked_s = now_s()
         answer = client._driver.run(_answer(client._session, place.channel, place.org_slug, cursor, limit))
-        ends = understood(answer, _ENDS)
+        ends = decode_answer(answer, _ENDS)
         if ends.has_more and ends.next_cursor == cursor:
             raise not_understood(answer, "The answer says that there is more, and leads to itself.")
         return Fetched(answer=answer, next_cursor=ends.next_cursor, has_more=ends.has_more, asked_s=asked_s)
@@ -128,7 +128,7 @@ def fetch(
 
 
 def _answer(session: Session, channel: str, org_slug: str, cursor: str | None, limit: int) -> Flow[Answer]:
-    query = f"org_slug={encoded(org_slug)}&limit={limit}"
+    query = f"org_slug={query_value(org_slug)}&limit={limit}"
     if cursor is not None:
-        query += f"&cursor={encoded(cursor)}"
-    return (yield from call(session, Send(method="GET", url=f"{path_of(channel)}?{query}", headers={})))
+        query += f"&cursor={query_value(cursor)}"
+    return (yield from call(session, Send(method="GET", url=f"{channel_path(channel)}?{query}", headers={})))

@@ -1,1 +1,1 @@
-"""The tokens of a key, and where they are kept."""
+"""The tokens of a key, and the stores that keep them."""

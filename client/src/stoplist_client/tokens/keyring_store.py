@@ -1,4 +1,4 @@
-"""Tokens in the keyring of the operating system. Needs the extra: pip install 'stoplist-client[keyring]'."""
+"""Keeps tokens in the operating system's keyring. Needs the extra: pip install 'stoplist-client[keyring]'."""
 
 import contextlib
 import os
@@ -10,30 +10,30 @@ from typing import Protocol
 
 from stoplist_client.errors import ConfigurationError, TokenStoreError
 from stoplist_client.files.private_file import PrivateFile, default_folder
-from stoplist_client.tokens.stores import name_of, packed, unpacked
+from stoplist_client.tokens.stores import decode_tokens, encode_tokens, key_name
 from stoplist_client.tokens.tokens import Tokens, Unlock
 
 SERVICE = "stoplist-client"
 
 
 class Keyring(Protocol):
-    """What is used of a keyring.backend.KeyringBackend."""
+    """The methods of keyring.backend.KeyringBackend that the store uses."""
 
     def get_password(self, service: str, username: str, /) -> str | None:
-        """The secret of that name, if there is one."""
+        """Return the secret of that name, or None."""
 
     def set_password(self, service: str, username: str, password: str, /) -> None:
-        """It is kept under that name."""
+        """Store a secret under that name."""
 
     def delete_password(self, service: str, username: str, /) -> None:
-        """It is gone."""
+        """Delete the secret of that name."""
 
 
 class KeyringStore:
     """Keeps the tokens of each key in a keyring, by default the one that the package `keyring` finds.
 
-    A keyring has no lock: that is a file in `folder`, by default in `default_folder()`, which holds nothing. Whether
-    what was written survives a power cut is up to the keyring; what it does not give back at once is not written.
+    A keyring has no lock, so the lock is an empty file in `folder`, by default in `default_folder()`. The keyring
+    decides whether tokens survive a power cut; tokens that it does not return at once count as not stored.
     """
 
     def __init__(self, keyring: Keyring | None = None, *, folder: str | os.PathLike[str] | None = None) -> None:
@@ -41,11 +41,11 @@ class KeyringStore:
         self._folder = folder
 
     def of(self, base_url: str, client_id: str) -> "TokenKeyring":
-        """The store of that key."""
+        """Return the store of this key."""
         folder = default_folder() if self._folder is None else Path(self._folder)
-        lock = PrivateFile(folder / f"keyring-{name_of(base_url, client_id)}")
-        # The entry is of one lock: whoever locks another file, or one of that name on another machine that shares the
-        # keyring, must not find the refresh token.
+        lock = PrivateFile(folder / f"keyring-{key_name(base_url, client_id)}")
+        # Each entry belongs to one lock: a worker that locks another file, or the same path on another machine that
+        # shares the keyring, must not find the refresh token.
         return TokenKeyring(self._keyring, f"{client_id} at {base_url} by {lock.path} on {node()}", lock)
 
 
@@ -57,14 +57,14 @@ class TokenKeyring:
 
     def read(self) -> Tokens | None:
         """See TokenStore."""
-        return unpacked(self._get())
+        return decode_tokens(self._get())
 
     def write(self, tokens: Tokens) -> None:
         """See TokenStore."""
-        text = packed(tokens).decode()
+        text = encode_tokens(tokens).decode()
         with _errors("keep"):
             self._keyring.set_password(SERVICE, self._username, text)
-        # Some keyrings take everything and keep nothing; a mark that is not there afterwards protects nobody.
+        # Some keyrings accept everything and keep nothing. A mark that is not kept would not protect the refresh token.
         if self._get() != text:
             raise TokenStoreError(f"The keyring did not keep the tokens. {_REMEDY}")
 
@@ -73,7 +73,7 @@ class TokenKeyring:
         return self._lock.try_lock()
 
     def forget(self) -> bool:
-        """The tokens are gone; whether there were any. Called by the holder of the lock alone."""
+        """Delete the tokens, and return whether there were any. Only the holder of the lock may call this."""
         if self._get() is None:
             return False
         with _errors("forget"):
@@ -85,7 +85,7 @@ class TokenKeyring:
             return self._keyring.get_password(SERVICE, self._username)
 
 
-_REMEDY = "Unlock or set up the keyring of this system (`keyring diagnose` tells more), or use FileStore()."
+_REMEDY = "Unlock or set up the keyring of this system (`keyring diagnose` shows it), or use FileStore()."
 
 
 def _default_keyring() -> Keyring:
@@ -99,9 +99,9 @@ def _default_keyring() -> Keyring:
 
 
 @contextlib.contextmanager
-def _errors(what: str) -> Iterator[None]:
+def _errors(action: str) -> Iterator[None]:
     try:
         yield
-    except Exception as failure:  # an edge: backends raise what the system's services and their bindings raise
-        # Their texts are theirs, and might repeat what they were given.
-        raise TokenStoreError(f"The keyring cannot {what} the tokens ({type(failure).__name__}). {_REMEDY}") from None
+    except Exception as failure:  # keyring backends raise errors of any class
+        # Their messages are not ours, and might repeat the tokens.
+        raise TokenStoreError(f"The keyring cannot {action} the tokens ({type(failure).__name__}). {_REMEDY}") from None

@@ -1,4 +1,4 @@
-"""Where tokens are kept between calls: in one file for each key that all processes of a user share, or in memory."""
+"""Token stores: one file per key, which all processes of a user share, or memory."""
 
 import hashlib
 import os
@@ -12,16 +12,16 @@ import msgspec
 from stoplist_client.files.private_file import PrivateFile, default_folder
 from stoplist_client.tokens.tokens import Tokens, Unlock
 
-__all__ = ["FileStore", "MemoryStore", "default_folder", "name_of", "packed", "unpacked"]
+__all__ = ["FileStore", "MemoryStore", "decode_tokens", "default_folder", "encode_tokens", "key_name"]
 
 
-def packed(tokens: Tokens) -> bytes:
-    """As they are kept: JSON, on one line."""
+def encode_tokens(tokens: Tokens) -> bytes:
+    """Return the tokens as JSON on one line."""
     return msgspec.json.encode(tokens) + b"\n"
 
 
-def unpacked(content: bytes | str | None) -> Tokens | None:
-    """What was packed; None for anything else: from whatever it finds, a worker must be able to go on."""
+def decode_tokens(content: bytes | str | None) -> Tokens | None:
+    """Return the decoded tokens, or None for any other content, so that damaged content never stops a worker."""
     if content is None:
         return None
     try:
@@ -30,18 +30,18 @@ def unpacked(content: bytes | str | None) -> Tokens | None:
         return None
 
 
-def name_of(base_url: str, client_id: str) -> str:
-    """A name for files that no other key has; it says which key it is to whoever has the key, and nobody else."""
+def key_name(base_url: str, client_id: str) -> str:
+    """Return a file name for the tokens of this key. It is a hash, which reveals neither key nor service."""
     return hashlib.sha256(f"{base_url}\n{client_id}".encode()).hexdigest()[:32]
 
 
 class FileStore:
-    """Keeps the tokens of each key in a file of its own, which all processes of this user and host share.
+    """Keeps the tokens of each key in one file, which all processes of this user and host share.
 
-    The files are in `folder`, by default in `default_folder()`; or there is one, `path`, which is for one key alone.
-    The folder is made with mode 0700; the file with 0600, by a file beside it, fsync, rename and fsync of the folder.
-    A file that others may read is refused. The lock is one more file, which is never removed. Each host should have a
-    folder of its own.
+    The files are in `folder`, by default in `default_folder()`. With `path` there is a single file, for a single key.
+    The folder is created with mode 0700. A file is written with mode 0600 beside its path, synced, renamed, and the
+    folder is synced. A file that others may read is refused. The lock is a further file, which is never removed. Use a
+    separate folder on each host.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class FileStore:
         self._path, self._folder = path, folder
 
     def of(self, base_url: str, client_id: str) -> "TokenFile":
-        """The file of that key."""
+        """Return the store of this key."""
         if self._path is not None:
             return TokenFile(self._path)
         folder = default_folder() if self._folder is None else Path(self._folder)
-        return TokenFile(folder / f"tokens-{name_of(base_url, client_id)}.json")
+        return TokenFile(folder / f"tokens-{key_name(base_url, client_id)}.json")
 
 
 class TokenFile:
@@ -66,32 +66,32 @@ class TokenFile:
 
     def read(self) -> Tokens | None:
         """See TokenStore."""
-        return unpacked(self._file.read())
+        return decode_tokens(self._file.read())
 
     def write(self, tokens: Tokens) -> None:
         """See TokenStore."""
-        self._file.write(packed(tokens))
+        self._file.write(encode_tokens(tokens))
 
     def try_lock(self) -> Unlock | None:
         """See TokenStore."""
         return self._file.try_lock()
 
     def forget(self) -> bool:
-        """The tokens are gone; whether there were any. Called by the holder of the lock alone."""
+        """Delete the tokens, and return whether there were any. Only the holder of the lock may call this."""
         return self._file.remove()
 
 
 class MemoryStore:
-    """Keeps tokens in this process, for all clients that are given this one object.
+    """Keeps tokens in this process, for all clients that use this object.
 
-    A process that was forked off begins with nothing: of two that hold the same refresh token each would present it.
+    A forked process starts without tokens: two processes with the same refresh token would both present it.
     """
 
     def __init__(self) -> None:
         self._memories: dict[tuple[str, str], TokenMemory] = {}
 
     def of(self, base_url: str, client_id: str) -> "TokenMemory":
-        """The store of that key."""
+        """Return the store of this key."""
         return self._memories.setdefault((base_url, client_id), TokenMemory())
 
 
@@ -99,41 +99,41 @@ class TokenMemory:
     """The tokens of one key in this process; see MemoryStore."""
 
     def __init__(self) -> None:
-        self._by_process: dict[object, _Kept] = {}
+        self._by_process: dict[object, _MemoryEntry] = {}
 
     def read(self) -> Tokens | None:
         """See TokenStore."""
-        return self._kept.tokens
+        return self._entry.tokens
 
     def write(self, tokens: Tokens) -> None:
-        """See TokenStore. What is kept ends with the process, and so does what one could present twice."""
-        self._kept.tokens = tokens
+        """See TokenStore. Memory ends with the process, and so does the risk of presenting a token twice."""
+        self._entry.tokens = tokens
 
     def try_lock(self) -> Unlock | None:
-        """See TokenStore. The lock is held while its holder is alive, so that nothing can leave it behind."""
-        kept = self._kept
-        with kept.guard:
-            other = kept.holder()
+        """See TokenStore. The lock ends when its holder is garbage-collected, so that it is never left behind."""
+        entry = self._entry
+        with entry.guard:
+            other = entry.holder()
             if other is not None and other.is_holding:
                 return None
             holder = _Holder()
-            kept.holder = weakref.ref(holder)
-        return holder.let_go
+            entry.holder = weakref.ref(holder)
+        return holder.release
 
     @property
-    def _kept(self) -> "_Kept":
-        # setdefault is atomic: threads that come first at once get the same.
-        return self._by_process.setdefault(_process, _Kept())
+    def _entry(self) -> "_MemoryEntry":
+        # setdefault is atomic: concurrent first callers get the same entry.
+        return self._by_process.setdefault(_process, _MemoryEntry())
 
 
 class _Holder:
     is_holding = True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self.is_holding = False
 
 
-class _Kept:
+class _MemoryEntry:
     def __init__(self) -> None:
         self.tokens: Tokens | None = None
         self.guard = threading.Lock()
@@ -143,10 +143,10 @@ class _Kept:
 _process = object()
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     global _process
     _process = object()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,4 +1,4 @@
-"""The tokens of a key, and where they are kept so that all workers of a host share them.
+"""The tokens of a key, and the protocol of stores through which all workers of a host share them.
 
 Source: docs/interface.md section 5, rules 5 to 9.
 """
@@ -13,15 +13,15 @@ from stoplist_client.redacted import Redacted
 Unlock: TypeAlias = Callable[[], None]
 
 Printed: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]+\Z")]
-"""What can stand in a header: a file that was tampered with must not break every request."""
+"""Text that can stand in a header, so that a damaged file does not break every request."""
 
 
 class Tokens(Redacted, msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of the token endpoint, with when it ends; times are seconds since 1970 by this host's clock.
+    """The tokens of one answer of the token endpoint. Times are seconds since 1970 UTC by this host's clock.
 
-    They are of the key `client_id` at the service `base_url`: for any other they count as nothing, so that a store may
-    be given to the wrong client without harm. `is_presented` says that the refresh token was, or may have been, sent:
-    it must never be sent again.
+    They belong to the key `client_id` at the service `base_url` and are ignored for any other, so that a store may be
+    given to the wrong client without harm. `is_presented` means that the refresh token was or may have been sent, and
+    must never be sent again.
     """
 
     base_url: str
@@ -37,38 +37,38 @@ class Tokens(Redacted, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenStore(Protocol):
-    """Where the tokens of one key are kept. A store of your own has these three methods.
+    """Keeps the tokens of one key. Your own store needs these three methods.
 
-    All may be called from any thread. What fails is raised as TokenStoreError.
+    All may be called from any thread. They raise TokenStoreError if they fail.
     """
 
     def read(self) -> Tokens | None:
-        """What was written last, whole; None where nothing was, or what is there can not be of use.
+        """Return the tokens that were written last, or None if there are none or they are damaged.
 
-        Also called without the lock, while somebody else writes.
+        May be called without the lock while another worker writes.
         """
 
     def write(self, tokens: Tokens) -> None:
-        """When this returns the tokens are kept, whatever then happens to process or machine; before, the old ones are.
+        """Replace the tokens atomically, and return when they are stored durably.
 
-        Called by the holder of the lock alone.
+        Only the holder of the lock calls this.
         """
 
     def try_lock(self) -> Unlock | None:
-        """Exclusive over all threads, tasks and processes that share the store, until what is returned is called.
+        """Lock the store, and return a function that unlocks it, or None at once if it is locked.
 
-        None at once where somebody else holds it. A holder that dies lets go of it.
+        The lock excludes all other threads, tasks and processes that share the store. It ends when its holder dies.
         """
 
 
 @runtime_checkable
 class KeyedStore(Protocol):
-    """What keeps the tokens of many keys: FileStore, MemoryStore and KeyringStore do."""
+    """Keeps the tokens of many keys, as FileStore, MemoryStore and KeyringStore do."""
 
     def of(self, base_url: str, client_id: str) -> TokenStore:
-        """The store of that one key."""
+        """Return the store of this key."""
 
 
-def store_of(store: TokenStore | KeyedStore, base_url: str, client_id: str) -> TokenStore:
-    """The store for this key: a KeyedStore is asked for it, a TokenStore is taken as it is."""
+def store_for(store: TokenStore | KeyedStore, base_url: str, client_id: str) -> TokenStore:
+    """Return the store of this key, from a KeyedStore or a TokenStore."""
     return store.of(base_url, client_id) if isinstance(store, KeyedStore) else store

@@ -1,1 +1,1 @@
-"""Performs what flows ask for over HTTP, blocking or on an event loop. Nothing else knows httpx2."""
+"""Performs the effects of flows over HTTP, blocking or on an event loop. Only these modules import httpx2."""

@@ -1,4 +1,4 @@
-"""Performs what flows ask for, on an event loop. Its like for threads is driver.py."""
+"""Performs the effects of flows on an event loop. The blocking counterpart is driver.py."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
@@ -20,87 +20,87 @@ _loop: RunVar[object] = RunVar("stoplist_client.transport.async_driver")
 
 
 class AsyncDriver:
-    """The network and the passing of time. Any number of tasks of one event loop may share it."""
+    """Runs flows with asynchronous requests and sleeps. Any number of tasks of one event loop may share a driver."""
 
-    _own: httpx2.AsyncClient | None = None
-    _own_loop: object = None
+    _http: httpx2.AsyncClient | None = None
+    _http_loop: object = None
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._connections = wire.Connections(httpx2.AsyncClient, options)
         self.sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
     async def run(self, flow: Flow[T]) -> T:
-        """What the flow returns. Whatever ends it early, also a cancellation, it is closed, and so lets go of all."""
+        """Run a flow, and return its result. The flow is always closed, also if cancelled, and releases its locks."""
         try:
             effect = next(flow)
             while True:
-                # The outcome gets no name here: tracebacks show what has one.
+                # The outcome is not assigned to a variable, which a traceback would show.
                 try:
                     effect = flow.send(await self._perform(effect))
                 except (NoAnswer, StoplistClientError) as failure:
-                    effect = flow.throw(failure)  # or, if it was the flow's own last word, raises it again
+                    effect = flow.throw(failure)  # raises the error again if the flow itself raised it
         except StopIteration as end:
             result: T = end.value
             return result
         except StoplistClientError as error:
-            raise wire.bare(error) from None
+            raise wire.without_traceback(error) from None
         finally:
             flow.close()
 
-    async def each(self, further: Callable[[], Flow[Any]]) -> AsyncIterator[Any]:
-        """What flow after flow returns, until one returns None."""
-        while (result := await self.run(further())) is not None:
+    async def each(self, next_flow: Callable[[], Flow[Any]]) -> AsyncIterator[Any]:
+        """Run one flow after another, and yield their results until one is None."""
+        while (result := await self.run(next_flow())) is not None:
             yield result
 
     async def aclose(self) -> None:
-        """All connections are closed, and no request is sent any more. May be repeated."""
-        if self._own is not None:
-            self._check_loop(self._own)
-        if (http := self._connections.given_up()) is not None:
+        """Close all connections. No request can be sent afterwards. May be repeated."""
+        if self._http is not None:
+            self._check_loop(self._http)
+        if (http := self._connections.detach()) is not None:
             await http.aclose()
 
     def _check_loop(self, http: httpx2.AsyncClient) -> None:
-        """Connections are of the event loop in which they were first used; ConfigurationError in any other."""
-        if http is not self._own:  # at first, or in a process that was forked off
-            self._own, self._own_loop = http, _this_loop()
-        elif self._own_loop is not _this_loop():
+        """Raise ConfigurationError if the connections were first used in another event loop."""
+        if http is not self._http:  # on the first use, or in a forked process
+            self._http, self._http_loop = http, _this_loop()
+        elif self._http_loop is not _this_loop():
             raise ConfigurationError(
-                "This AsyncClient was used in another event loop, which its connections are of: use and close it in "
-                "that one, and make another AsyncClient for each further loop."
+                "This AsyncClient was first used in another event loop, to which its connections belong: use and close "
+                "it there, and create another AsyncClient for this loop."
             )
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
             case Send():
-                return await self._sent(effect)
+                return await self._send(effect)
             case Pause():
                 return await self.sleep(effect.seconds)
             case Take():
-                return await _taken(effect)
+                return await _take(effect)
 
-    async def _sent(self, request: Send) -> Answer:
-        http = self._connections.own()
+    async def _send(self, request: Send) -> Answer:
+        http = self._connections.get()
         self._check_loop(http)
         body = bytearray()
         try:
-            response = await http.send(http.build_request(**wire.arguments(request)), stream=True)
+            response = await http.send(http.build_request(**wire.request_arguments(request)), stream=True)
             try:
                 async for part in response.aiter_bytes():
                     body += part
-                    if len(body) > wire.MOST_ANSWER_BYTES:
+                    if len(body) > wire.MAX_ANSWER_BYTES:
                         raise wire.too_large(response)
             finally:
                 await response.aclose()
         except httpx2.RequestError as error:
-            failure = wire.failure(error)
+            failure = wire.to_failure(error)
         else:
-            return wire.answered(response, body)
-        # Outside of the handler: what is thrown must not hold on to the request.
+            return wire.to_answer(response, body)
+        # Outside of the handler, so that the error is not chained to one that holds the request.
         raise failure
 
 
 def _this_loop() -> object:
-    """The same object each time in one event loop, and in no other."""
+    """Return an object that identifies the current event loop."""
     try:
         return _loop.get()
     except LookupError:
@@ -108,18 +108,18 @@ def _this_loop() -> object:
     return _loop.get()
 
 
-class _Taken(Redacted, list[Any]):
-    """Elements that no traceback shows, if the next one cannot be read."""
+class _RedactedList(Redacted, list[Any]):
+    """A list whose elements no traceback shows."""
 
 
-async def _taken(effect: Take) -> list[Any]:
+async def _take(effect: Take) -> list[Any]:
     if not hasattr(effect.source, "__aiter__"):
-        await anyio.lowlevel.checkpoint()  # a million items must not keep others from their turn
+        await anyio.lowlevel.checkpoint()  # lets other tasks run between slices of a million items
         return list(islice(effect.source, effect.most))
-    taken = _Taken()
-    while len(taken) < effect.most:
+    elements = _RedactedList()
+    while len(elements) < effect.most:
         try:
-            taken.append(await anext(aiter(effect.source)))
+            elements.append(await anext(aiter(effect.source)))
         except StopAsyncIteration:
             break
-    return taken
+    return elements

@@ -1,4 +1,4 @@
-"""Performs what flows ask for, in the thread that asks. Its like for event loops is async_driver.py."""
+"""Performs the effects of flows in the calling thread. The asynchronous counterpart is async_driver.py."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,64 +15,64 @@ T = TypeVar("T")
 
 
 class Driver:
-    """The network and the passing of time. Any number of threads may share it."""
+    """Runs flows with blocking requests and sleeps. Any number of threads may share a driver."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._connections = wire.Connections(httpx2.Client, options)
         self.sleep: Callable[[float], None] = time.sleep
 
     def run(self, flow: Flow[T]) -> T:
-        """What the flow returns. Whatever ends it early, it is closed, and so lets go of what it holds."""
+        """Run a flow, and return its result. The flow is always closed, and so releases the locks that it holds."""
         try:
             effect = next(flow)
             while True:
-                # The outcome gets no name here: tracebacks show what has one.
+                # The outcome is not assigned to a variable, which a traceback would show.
                 try:
                     effect = flow.send(self._perform(effect))
                 except (NoAnswer, StoplistClientError) as failure:
-                    effect = flow.throw(failure)  # or, if it was the flow's own last word, raises it again
+                    effect = flow.throw(failure)  # raises the error again if the flow itself raised it
         except StopIteration as end:
             result: T = end.value
             return result
         except StoplistClientError as error:
-            raise wire.bare(error) from None
+            raise wire.without_traceback(error) from None
         finally:
             flow.close()
 
-    def each(self, further: Callable[[], Flow[Any]]) -> Iterator[Any]:
-        """What flow after flow returns, until one returns None."""
-        while (result := self.run(further())) is not None:
+    def each(self, next_flow: Callable[[], Flow[Any]]) -> Iterator[Any]:
+        """Run one flow after another, and yield their results until one is None."""
+        while (result := self.run(next_flow())) is not None:
             yield result
 
     def close(self) -> None:
-        """All connections are closed, and no request is sent any more. May be repeated."""
-        if (http := self._connections.given_up()) is not None:
+        """Close all connections. No request can be sent afterwards. May be repeated."""
+        if (http := self._connections.detach()) is not None:
             http.close()
 
     def _perform(self, effect: Effect) -> Any:
         match effect:
             case Send():
-                return self._sent(effect)
+                return self._send(effect)
             case Pause():
                 return self.sleep(effect.seconds)
             case Take():
                 return list(islice(effect.source, effect.most))
 
-    def _sent(self, request: Send) -> Answer:
-        http = self._connections.own()
+    def _send(self, request: Send) -> Answer:
+        http = self._connections.get()
         body = bytearray()
         try:
-            response = http.send(http.build_request(**wire.arguments(request)), stream=True)
+            response = http.send(http.build_request(**wire.request_arguments(request)), stream=True)
             try:
                 for part in response.iter_bytes():
                     body += part
-                    if len(body) > wire.MOST_ANSWER_BYTES:
+                    if len(body) > wire.MAX_ANSWER_BYTES:
                         raise wire.too_large(response)
             finally:
                 response.close()
         except httpx2.RequestError as error:
-            failure = wire.failure(error)
+            failure = wire.to_failure(error)
         else:
-            return wire.answered(response, body)
-        # Outside of the handler: what is thrown must not hold on to the request.
+            return wire.to_answer(response, body)
+        # Outside of the handler, so that the error is not chained to one that holds the request.
         raise failure

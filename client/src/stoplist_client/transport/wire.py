@@ -1,7 +1,7 @@
-"""How both clients use httpx2: with which options, how a request is put to it, and what its failures mean.
+"""Shared use of httpx2 by both drivers: its options, the form of a request, and the meaning of its failures.
 
-httpx2 logs the URL of each request, and its exceptions hold the request. So queries, which may have addresses in them,
-are no part of that URL, and nothing that httpx2 raises leaves this package.
+httpx2 logs the URL of each request, and its exceptions hold the request. So queries, which may contain addresses, are
+not part of that URL, and no exception of httpx2 leaves this package.
 """
 
 import contextlib
@@ -22,55 +22,55 @@ _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 Http = TypeVar("Http")
 
 CONNECT_TIMEOUT_S = 10.0
-# Ten times a page of the most records.
-MOST_ANSWER_BYTES = 64 * 1024 * 1024
+# Ten times the largest page.
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class Connections(Generic[Http]):
-    """The httpx2 client of this process, of whichever kind; a process that was forked off gets one of its own."""
+    """The httpx2 client of this process, blocking or asynchronous. A forked process gets its own."""
 
     def __init__(self, kind: Callable[..., Http], options: dict[str, Any]) -> None:
         self._kind, self._options = kind, options
         self._http: Http | None = None
-        # What is raised here may hold the password of a proxy.
+        # These exceptions may contain the password of a proxy, so a new one is raised below.
         with contextlib.suppress(OSError, ValueError, ImportError, httpx2.InvalidURL):
             self._http = kind(**options)
         if self._http is None:
             raise ConfigurationError(
                 "The environment names a proxy (HTTPS_PROXY, ALL_PROXY) or certificates (SSL_CERT_FILE, SSL_CERT_DIR) "
-                "that cannot be used: mend or unset what it names."
+                "that cannot be used: correct or unset these variables."
             )
         self._process_id = os.getpid()
-        self._of_parent: list[Http] = []
+        self._parent_clients: list[Http] = []
 
-    def own(self) -> Http:
-        """ConfigurationError once they are closed."""
+    def get(self) -> Http:
+        """Return the httpx2 client. Raises ConfigurationError after `detach`."""
         if self._http is None:
-            raise ConfigurationError("This client is closed: make another one.")
+            raise ConfigurationError("This client is closed: create another one.")
         if os.getpid() != self._process_id:
-            # Two processes on one connection would read each other's answers. The parent's are kept, so that they are
-            # not closed under it.
-            self._of_parent.append(self._http)
+            # Two processes on one connection would read each other's answers. The parent's connections are kept
+            # referenced, so that this process does not close them.
+            self._parent_clients.append(self._http)
             self._http, self._process_id = self._kind(**self._options), os.getpid()
         return self._http
 
-    def given_up(self) -> Http | None:
-        """What is to be closed now, if anything; nothing is sent any more."""
+    def detach(self) -> Http | None:
+        """Return the httpx2 client to be closed, if any. No request can be sent afterwards."""
         http, self._http = self._http, None
         return http
 
 
 def checked_base_url(base_url: str) -> str:
-    """The base address in the one spelling in which tokens are kept by it; ConfigurationError where it is none."""
-    spelled = spelled_base_url(base_url)
-    base_url = ""  # there may be a password in it, and tracebacks show what has a name
-    if spelled is None:
-        raise ConfigurationError("base_url must be https:// and a host, perhaps with a port, and nothing else.")
-    return spelled
+    """Return the normalized base address. Raises ConfigurationError if it is not a base address."""
+    normalized = normalized_base_url(base_url)
+    base_url = ""  # may contain a password, and tracebacks show variables
+    if normalized is None:
+        raise ConfigurationError("base_url must be https:// and a host, optionally with a port, and nothing else.")
+    return normalized
 
 
-def spelled_base_url(base_url: str) -> str | None:
-    """The same, or None where it is none."""
+def normalized_base_url(base_url: str) -> str | None:
+    """Return the normalized base address, under which tokens are stored, or None if it is not a base address."""
     url = _parsed(base_url)
     host = "" if url is None else url.raw_host.decode("ascii").lower()
     is_bare = url is not None and url.path in ("", "/") and not url.userinfo and _HOST.fullmatch(host)
@@ -81,57 +81,57 @@ def spelled_base_url(base_url: str) -> str | None:
 
 
 def options(base_url: str, *, ca_file: str | os.PathLike[str] | None, timeout_s: float) -> dict[str, Any]:
-    """What httpx2.Client and httpx2.AsyncClient are made with.
+    """Return the options of httpx2.Client and httpx2.AsyncClient.
 
-    Proxies and certificate authorities of the environment are heeded (SSL_CERT_FILE only where there is no `ca_file`).
-    A proxy is asked for a tunnel, so it sees neither token nor address. Redirects are not followed.
+    Proxies and CA certificates of the environment are used (SSL_CERT_FILE only without `ca_file`). A proxy is used as
+    a tunnel, so it sees neither tokens nor addresses. Redirects are not followed.
     """
     return {
         "base_url": base_url,
-        "verify": True if ca_file is None else _trusting(ca_file),
-        # Threads and tasks beyond the most connections wait for one: those that have one are held to the other times.
+        "verify": True if ca_file is None else _ssl_context(ca_file),
+        # Threads and tasks wait for a free connection without a timeout: the others bound the time it is in use.
         "timeout": httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s), pool=None),
         "follow_redirects": False,
         "headers": {"User-Agent": f"stoplist-client/{__version__}"},
     }
 
 
-def arguments(request: Send) -> dict[str, Any]:
-    """What `build_request` is called with."""
+def request_arguments(request: Send) -> dict[str, Any]:
+    """Return the arguments of `build_request`."""
     return {
         "method": request.method,
         "url": request.url.partition("?")[0],
         "headers": request.headers,
         "content": request.content,
-        # What goes over the wire in place of the path; httpx2 neither logs it nor shows it.
+        # Sent in place of the path; httpx2 neither logs nor shows it.
         "extensions": {"target": request.url.encode("ascii")},
     }
 
 
-def answered(response: httpx2.Response, body: bytearray) -> Answer:
-    """The answer, of a response whose body was read."""
+def to_answer(response: httpx2.Response, body: bytearray) -> Answer:
+    """Return the Answer of a response whose body was read."""
     return Answer(status=response.status_code, headers=dict(response.headers), body=bytes(body))
 
 
 def too_large(response: httpx2.Response) -> NotUnderstood:
-    """The error for a body beyond what Stoplist ever sends."""
-    text = f"The answer has more than {MOST_ANSWER_BYTES >> 20} MiB, which is nothing that Stoplist would say."
+    """Return the error for a body that is larger than any answer of Stoplist."""
+    text = f"The answer has more than {MAX_ANSWER_BYTES >> 20} MiB, which is more than Stoplist ever sends."
     return NotUnderstood(text, status=response.status_code, request_id=response.headers.get("x-request-id"))
 
 
-def failure(error: Exception) -> NoAnswer | TransportFailed:
-    """What is to be thrown in place of an exception of httpx2; a server that is not trusted is not asked again."""
+def to_failure(error: Exception) -> NoAnswer | TransportFailed:
+    """Return the error that replaces an exception of httpx2. An untrusted certificate is not retried."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return TransportFailed(
                 f"The certificate of the service is not accepted ({cause.verify_message or 'it cannot be verified'}): "
-                "check base_url; if an authority of your own has signed it, name its file with ca_file."
+                "check base_url; if a private CA has signed it, name the CA's certificate file with ca_file."
             )
-    return NoAnswer(_kind(error))
+    return NoAnswer(_failure_text(error))
 
 
-def bare(error: StoplistClientError) -> StoplistClientError:
-    """The same error, without the way that it came: the frames there hold addresses, tokens and the secret."""
+def without_traceback(error: StoplistClientError) -> StoplistClientError:
+    """Return the error without traceback and causes, whose frames hold addresses, tokens and the secret."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
@@ -143,20 +143,20 @@ def _parsed(base_url: str) -> httpx2.URL | None:
         return None
 
 
-def _kind(error: Exception) -> str:
+def _failure_text(error: Exception) -> str:
     match error:
         case httpx2.ConnectTimeout():
-            return "no connection within the time for it"
+            return "no connection within the connect timeout"
         case httpx2.TimeoutException():
             return "no answer within timeout_s"
         case httpx2.ConnectError():
             return f"no connection ({error})"
         case httpx2.ProxyError():
-            return f"the proxy did not let it through ({error})"
+            return f"the proxy refused the connection ({error})"
         case httpx2.DecodingError() | httpx2.LocalProtocolError():
             return "the answer cannot be decoded"
         case _:
-            return "the connection broke before the answer was whole"
+            return "the connection broke before the answer was complete"
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
@@ -167,11 +167,9 @@ def _causes(error: BaseException | None) -> list[BaseException]:
     return causes
 
 
-def _trusting(ca_file: str | os.PathLike[str]) -> ssl.SSLContext:
+def _ssl_context(ca_file: str | os.PathLike[str]) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
-    except (OSError, TypeError) as error:  # of which SSLError is one
+    except (OSError, TypeError) as error:  # SSLError is an OSError
         reason = getattr(error, "strerror", None) or type(error).__name__
-    raise ConfigurationError(
-        f"ca_file cannot be read as certificates in PEM ({reason}): name the file of an authority."
-    )
+    raise ConfigurationError(f"ca_file cannot be read as PEM certificates ({reason}): name a file of CA certificates.")
