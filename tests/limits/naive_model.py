@@ -14,14 +14,14 @@ SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
 
 
-class Asked(NamedTuple):
+class LimitedRequest(NamedTuple):
     """One request: of which kind, who it names, and where it comes from."""
 
     kind: str
     client_id: str
     source: str
 
-    def counts(self, earlier: "Asked") -> bool:
+    def counts(self, earlier: "LimitedRequest") -> bool:
         """Whether `earlier`, if it was accepted, counts against this request.
 
         Section D8: API requests by client; at the token endpoint those that proved the client, from anywhere,
@@ -49,43 +49,49 @@ class NaiveLimits:
     """Section D8 word by word, without a thought for speed."""
 
     def __init__(self) -> None:
-        self.accepted: list[tuple[int, Asked]] = []
+        self.accepted: list[tuple[int, LimitedRequest]] = []
 
-    def counted_ns(self, asked: Asked, now_ns: int) -> list[int]:
-        return [at_ns for at_ns, earlier in self.accepted if now_ns - at_ns < MINUTE_NS and asked.counts(earlier)]
+    def counted_ns(self, limited_request: LimitedRequest, now_ns: int) -> list[int]:
+        return [
+            at_ns for at_ns, earlier in self.accepted if now_ns - at_ns < MINUTE_NS and limited_request.counts(earlier)
+        ]
 
-    def would_accept(self, asked: Asked, limit: int, now_ns: int) -> bool:
-        return len(self.counted_ns(asked, now_ns)) < limit
+    def would_accept(self, limited_request: LimitedRequest, limit: int, now_ns: int) -> bool:
+        return len(self.counted_ns(limited_request, now_ns)) < limit
 
-    def acquire(self, asked: Asked, limit: int, now_ns: int) -> RateDecision:
-        accepted = self.would_accept(asked, limit, now_ns)
+    def acquire(self, limited_request: LimitedRequest, limit: int, now_ns: int) -> RateDecision:
+        accepted = self.would_accept(limited_request, limit, now_ns)
         if accepted:
-            self.accepted.append((now_ns, asked))
-        counted_ns = self.counted_ns(asked, now_ns)
+            self.accepted.append((now_ns, limited_request))
+        counted_ns = self.counted_ns(limited_request, now_ns)
         oldest_ns = min(counted_ns, default=now_ns)
         reset_s = next(s for s in range(1, 61) if now_ns + s * SECOND_NS - oldest_ns >= MINUTE_NS)
         remaining = max(0, limit - len(counted_ns))
         if accepted:
             return RateDecision(True, limit, remaining, reset_s, 0)
         # A ceiling of 0 never accepts; the answer names a minute all the same.
-        retry_s = next((s for s in range(1, 61) if self.would_accept(asked, limit, now_ns + s * SECOND_NS)), 60)
+        retry_s = next(
+            (s for s in range(1, 61) if self.would_accept(limited_request, limit, now_ns + s * SECOND_NS)), 60
+        )
         return RateDecision(False, limit, remaining, reset_s, retry_s)
 
-    def next_accepted_ns(self, asked: Asked, limit: int, now_ns: int) -> int:
+    def next_accepted_ns(self, limited_request: LimitedRequest, limit: int, now_ns: int) -> int:
         """The first moment from now on at which a ceiling above 0 accepts; it changes only when an entry leaves."""
-        leaving_ns = sorted(at_ns + MINUTE_NS for at_ns in self.counted_ns(asked, now_ns))
-        return next(at_ns for at_ns in [now_ns, *leaving_ns] if self.would_accept(asked, limit, at_ns))
+        leaving_ns = sorted(at_ns + MINUTE_NS for at_ns in self.counted_ns(limited_request, now_ns))
+        return next(at_ns for at_ns in [now_ns, *leaving_ns] if self.would_accept(limited_request, limit, at_ns))
 
     def is_taken(self, now_ns: int) -> bool:
         """Whether a request was accepted at this very time."""
         return bool(self.accepted) and self.accepted[-1][0] == now_ns
 
     def logs_in_use(self, now_ns: int) -> int:
-        return len({asked.log() for at_ns, asked in self.accepted if now_ns - at_ns < MINUTE_NS})
+        return len({limited_request.log() for at_ns, limited_request in self.accepted if now_ns - at_ns < MINUTE_NS})
 
 
 sources = st.sampled_from("xy")
-requests = st.builds(Asked, st.sampled_from(["api", "proved", "failed", "unknown"]), st.sampled_from("ab"), sources)
+requests = st.builds(
+    LimitedRequest, st.sampled_from(["api", "proved", "failed", "unknown"]), st.sampled_from("ab"), sources
+)
 ceilings = st.sampled_from([0, 1, 2, 3, 4, 6, 10**9])
 # Short within a rush of requests, so that logs fill; long between rushes, so that they empty.
 gaps_ns = st.one_of(st.sampled_from([0, 1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1]), st.integers(0, 5 * SECOND_NS))
@@ -115,55 +121,55 @@ class LimiterAgainstModel(RuleBasedStateMachine):
         self.counting.clock.advance((-(-at_ns // tick_ns) * tick_ns - self.now_ns) / SECOND_NS)
         assert at_ns <= self.now_ns < at_ns + tick_ns
 
-    def acquire(self, asked: Asked, limit: int) -> RateDecision:
-        limit = asked.ceiling(limit)
+    def acquire(self, limited_request: LimitedRequest, limit: int) -> RateDecision:
+        limit = limited_request.ceiling(limit)
         if (
             self.is_a_time_once
             and self.model.is_taken(self.now_ns)
-            and self.model.would_accept(asked, limit, self.now_ns)
+            and self.model.would_accept(limited_request, limit, self.now_ns)
         ):
             self.go_to(self.now_ns + 1)
-        decision = self.counting.acquire(request(self.counting.limiter, asked, limit))
-        assert decision == self.model.acquire(asked, limit, self.now_ns)
+        decision = self.counting.acquire(request(self.counting.limiter, limited_request, limit))
+        assert decision == self.model.acquire(limited_request, limit, self.now_ns)
         return decision
 
     @rule(step_ns=steps_ns)
     def time_passes(self, step_ns: int) -> None:
         self.go_to(self.now_ns + step_ns)
 
-    @rule(asked=requests, limit=ceilings, gaps_ns=st.lists(gaps_ns, min_size=1, max_size=8))
-    def requests_come(self, asked: Asked, limit: int, gaps_ns: list[int]) -> None:
+    @rule(limited_request=requests, limit=ceilings, gaps_ns=st.lists(gaps_ns, min_size=1, max_size=8))
+    def requests_come(self, limited_request: LimitedRequest, limit: int, gaps_ns: list[int]) -> None:
         for gap_ns in gaps_ns:
             self.go_to(self.now_ns + gap_ns)
-            self.acquire(asked, limit)
+            self.acquire(limited_request, limit)
 
-    @rule(asked=requests, limit=ceilings.filter(bool))
-    def a_client_comes_back_a_tick_early_and_on_time(self, asked: Asked, limit: int) -> None:
-        on_time_ns = self.model.next_accepted_ns(asked, asked.ceiling(limit), self.now_ns)
+    @rule(limited_request=requests, limit=ceilings.filter(bool))
+    def a_client_comes_back_a_tick_early_and_on_time(self, limited_request: LimitedRequest, limit: int) -> None:
+        on_time_ns = self.model.next_accepted_ns(limited_request, limited_request.ceiling(limit), self.now_ns)
         if on_time_ns > self.now_ns:
             self.go_to(on_time_ns - self.counting.tick_ns)
-            assert not self.acquire(asked, limit).accepted
+            assert not self.acquire(limited_request, limit).accepted
             self.go_to(on_time_ns)
-        assert self.acquire(asked, limit).accepted
+        assert self.acquire(limited_request, limit).accepted
 
-    @rule(asked=requests, limit=ceilings.filter(bool))
-    def a_refused_client_waits_as_told(self, asked: Asked, limit: int) -> None:
-        decision = self.acquire(asked, limit)
+    @rule(limited_request=requests, limit=ceilings.filter(bool))
+    def a_refused_client_waits_as_told(self, limited_request: LimitedRequest, limit: int) -> None:
+        decision = self.acquire(limited_request, limit)
         if not decision.accepted:
             self.counting.clock.advance(decision.retry_after_s - 1)
-            assert not self.acquire(asked, limit).accepted
+            assert not self.acquire(limited_request, limit).accepted
             self.counting.clock.advance(1)
-            assert self.acquire(asked, limit).accepted
+            assert self.acquire(limited_request, limit).accepted
 
 
-def request(limiter: Limiter, asked: Asked, limit: int) -> Coroutine[Any, Any, RateDecision]:
+def request(limiter: Limiter, limited_request: LimitedRequest, limit: int) -> Coroutine[Any, Any, RateDecision]:
     """The request that the model knows as `asked`."""
-    match asked.kind:
+    match limited_request.kind:
         case "api":
-            return limiter.api(asked.client_id, limit=limit)
+            return limiter.api(limited_request.client_id, limit=limit)
         case "proved":
-            return limiter.token_authenticated(asked.client_id, asked.source, limit=limit)
+            return limiter.token_authenticated(limited_request.client_id, limited_request.source, limit=limit)
         case "failed":
-            return limiter.token_failed(asked.client_id, asked.source, limit=limit)
+            return limiter.token_failed(limited_request.client_id, limited_request.source, limit=limit)
         case _:
-            return limiter.token_unknown(asked.source)
+            return limiter.token_unknown(limited_request.source)

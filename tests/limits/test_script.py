@@ -13,7 +13,7 @@ from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Log
 from stoplist.limits.store import LimitStore, store_key
 from tests.limits.counting import AtStore, StoreAlone, at_store, own_url, patience
-from tests.limits.naive_model import SECOND_NS, Asked, request
+from tests.limits.naive_model import SECOND_NS, LimitedRequest, request
 from tests.services.valkey import Valkey
 from tests.services.valkey import valkey as throw_away
 
@@ -41,8 +41,8 @@ def api(script: AtStore, limit: int) -> RateDecision:
     return script.acquire(script.limiter.api("a", limit=limit))
 
 
-def all_kinds(source: str) -> list[Asked]:
-    return [Asked(kind, "svc_ci_a", source) for kind in ("api", "proved", "failed", "unknown")]
+def all_kinds(source: str) -> list[LimitedRequest]:
+    return [LimitedRequest(kind, "svc_ci_a", source) for kind in ("api", "proved", "failed", "unknown")]
 
 
 def test_many_requests_within_a_microsecond_are_counted_one_by_one(script: AtStore, client: "redis.Redis") -> None:
@@ -142,7 +142,7 @@ def test_keys_expire_by_themselves_a_second_after_their_newest_entry_leaves(
     script: AtStore, client: "redis.Redis"
 ) -> None:
     """A flood of unknown sources leaves nothing that stays for longer than 61 s."""
-    flood = [Asked("unknown", "", f"2001:db8:{number}::/64") for number in range(300)]
+    flood = [LimitedRequest("unknown", "", f"2001:db8:{number}::/64") for number in range(300)]
     begun_s = time.monotonic()
     for asked in (*all_kinds("192.0.2.1"), *flood):
         assert script.acquire(request(script.limiter, asked, 300)).accepted

@@ -15,11 +15,20 @@ from stoplist.limits.limiter import StoreHealth
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import LimitStore
 from tests.limits.counting import CLOCKED_SCRIPT, StoreClock, own_url, patience
-from tests.limits.naive_model import MINUTE_NS, SECOND_NS, Asked, NaiveLimits, ceilings, gaps_ns, request, requests
+from tests.limits.naive_model import (
+    MINUTE_NS,
+    SECOND_NS,
+    LimitedRequest,
+    NaiveLimits,
+    ceilings,
+    gaps_ns,
+    request,
+    requests,
+)
 from tests.services.proxy import Proxy, proxy
 from tests.services.valkey import Valkey
 
-RUSH, RUSH_LIMIT = Asked("api", "rush", "x"), 3
+RUSH, RUSH_LIMIT = LimitedRequest("api", "rush", "x"), 3
 processes = st.integers(0, 1)
 
 
@@ -104,25 +113,25 @@ class SharedAgainstModel(RuleBasedStateMachine):
     def now_ns(self) -> int:
         return self.deployed.clock.monotonic_ns()
 
-    def expected(self, known: Known, asked: Asked, limit: int) -> RateDecision:
+    def expected(self, known: Known, limited_request: LimitedRequest, limit: int) -> RateDecision:
         if not known.is_lost and not self.is_up:
             known.is_lost = True
             self.losses += 1
         if known.is_lost:
             known.decided_alone += 1
-            return known.accepted.acquire(asked, limit, self.now_ns)
+            return known.accepted.acquire(limited_request, limit, self.now_ns)
         models = (self.store, known.accepted)
-        refusing = [model for model in models if not model.would_accept(asked, limit, self.now_ns)]
-        decisions = [model.acquire(asked, limit, self.now_ns) for model in refusing or models]
+        refusing = [model for model in models if not model.would_accept(limited_request, limit, self.now_ns)]
+        decisions = [model.acquire(limited_request, limit, self.now_ns) for model in refusing or models]
         if refusing:
             return max(decisions, key=lambda it: it.retry_after_s)
         return min(decisions, key=lambda it: it.remaining)
 
-    def acquire(self, process: int, asked: Asked, limit: int) -> None:
+    def acquire(self, process: int, limited_request: LimitedRequest, limit: int) -> None:
         self.deployed.clock.advance(1e-6)  # The store counts each microsecond once.
-        limit, known, limiter = asked.ceiling(limit), self.known[process], self.deployed.limiters[process]
-        decision = self.deployed.run(request(limiter, asked, limit))
-        assert decision == self.expected(known, asked, limit)
+        limit, known, limiter = limited_request.ceiling(limit), self.known[process], self.deployed.limiters[process]
+        decision = self.deployed.run(request(limiter, limited_request, limit))
+        assert decision == self.expected(known, limited_request, limit)
         assert limiter.health() == StoreHealth(is_lost=known.is_lost, decided_alone=known.decided_alone)
         assert self.warnings.count == self.losses
         if any(it.is_lost for it in self.known):
@@ -132,11 +141,13 @@ class SharedAgainstModel(RuleBasedStateMachine):
     def time_passes(self, step_ns: int) -> None:
         self.deployed.clock.advance(step_ns / SECOND_NS)
 
-    @rule(process=processes, asked=requests, limit=ceilings, gaps_ns=st.lists(gaps_ns, min_size=1, max_size=6))
-    def requests_come(self, process: int, asked: Asked, limit: int, gaps_ns: list[int]) -> None:
+    @rule(
+        process=processes, limited_request=requests, limit=ceilings, gaps_ns=st.lists(gaps_ns, min_size=1, max_size=6)
+    )
+    def requests_come(self, process: int, limited_request: LimitedRequest, limit: int, gaps_ns: list[int]) -> None:
         for gap_ns in gaps_ns:
             self.deployed.clock.advance(gap_ns // 1000 / 1_000_000)
-            self.acquire(process, asked, limit)
+            self.acquire(process, limited_request, limit)
 
     @rule(order=st.lists(processes, min_size=4, max_size=8))
     def a_rush_comes(self, order: list[int]) -> None:

@@ -11,12 +11,12 @@ from tests.unsubscribes.partner import Deployment, InLoop, placed
 
 @pytest.fixture(scope="module")
 def deployment(module_database_url: str) -> Iterator[Deployment]:
-    """A deployment and the loop that it lives in; the module's tests run once on each kind of database."""
+    """A deployment and its event loop. The module's tests run once on each kind of database."""
     with in_a_loop(placed(module_database_url)) as (run, place):
         yield Deployment(run, place.database)
 
 
 @pytest.fixture
 def place(deployment: Deployment, clock: FakeClock) -> InLoop:
-    """It at the clock's time; each test makes organizations of its own."""
+    """The deployment at the clock's time. Each test creates organizations of its own."""
     return deployment.place(clock)

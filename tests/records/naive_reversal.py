@@ -1,4 +1,4 @@
-"""Taking a submission back, word by word from docs/interface.md section D11, on top of the rules of section D6."""
+"""The reversal of a submission, word by word from docs/interface.md section D11, on top of the rules of section D6."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from tests.unsubscribes.naive import NEVER, NaiveFeed, NaiveRecord, NaiveState
 
 @dataclass(frozen=True)
 class NaiveLeftOut:
-    """A record that stays as it is, and the last state that the submission made of it."""
+    """A record that is not reversed, and the last state that the submission gave it."""
 
     record: NaiveRecord
     state: NaiveState
@@ -16,7 +16,7 @@ class NaiveLeftOut:
 
 @dataclass
 class NaiveReversal:
-    """What becomes of each record that the submission created or updated."""
+    """The outcome for each record that the submission created or updated."""
 
     restored: list[NaiveRecord] = field(default_factory=list)
     corrected: list[NaiveRecord] = field(default_factory=list)
@@ -24,7 +24,7 @@ class NaiveReversal:
     taken_back: list[NaiveRecord] = field(default_factory=list)
 
     def number(self, why: str) -> int:
-        """How many are left out for this reason."""
+        """Return how many records are left out for this reason."""
         return sum(each.why == why for each in self.left_out)
 
     @property
@@ -34,12 +34,12 @@ class NaiveReversal:
 
 @dataclass
 class ReversibleFeed(NaiveFeed):
-    """The naive feed, whose batches can be taken back. A reversal is a batch too; who reversed what is noted."""
+    """The naive feed with batches that can be reversed. A reversal is a batch too; its target is recorded."""
 
     reversals: list[tuple[int, int]] = field(default_factory=list)
 
     def would_reverse(self, batch: int) -> NaiveReversal:
-        """What a reversal of this batch would do now."""
+        """Return what a reversal of this batch would do now."""
         found = NaiveReversal()
         for record in sorted(self.records, key=lambda each: each.now.seq):
             own = [state for state in record.states if state.batch == batch]
@@ -60,7 +60,7 @@ class ReversibleFeed(NaiveFeed):
         return found
 
     def reverse(self, batch: int, sender: str, now_ms: int) -> NaiveReversal:
-        """The batch is taken back; nothing happens where nothing is left of it."""
+        """Reverse the batch, if anything of it is left."""
         found = self.would_reverse(batch)
         back = sorted(found.restored + found.corrected, key=lambda each: each.now.seq)
         if back:
@@ -85,7 +85,7 @@ class ReversibleFeed(NaiveFeed):
                 recorded_ms=now_ms,
             )
         )
-        # Nobody acted where a correction stands, so there is no latest act: any opt-out still wins.
+        # A correction is nobody's act, so there is no latest act: any opt-out still wins.
         if before is None or before.reason == "correction":
             record.latest_act_ms = NEVER
         elif before.status == "unsubscribed":
@@ -95,6 +95,6 @@ class ReversibleFeed(NaiveFeed):
         record.is_sent_again = False
 
     def _before(self, record: NaiveRecord, batch: int) -> NaiveState | None:
-        """The last state that another batch made, before this one's."""
+        """Return the last state made by another batch before this one."""
         others = [state for state in record.states if state.batch != batch]
         return others[-1] if others else None

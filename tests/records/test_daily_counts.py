@@ -1,4 +1,4 @@
-"""Counts by day, totals and reasons, as the records themselves have them. docs/interface.md sections D6 and D11."""
+"""Counts by day, totals and reasons, compared with the records. docs/interface.md sections D6 and D11."""
 
 import random
 from collections import Counter
@@ -18,7 +18,7 @@ CHANNELS = ("email", "sms", "phone")
 
 
 async def busy(place: InLoop, chance: random.Random, *, days: int = 40) -> Organization:
-    """An organization whose people come and go on every channel for some time."""
+    """Return an organization whose people opt out and come back on every channel for some days."""
     organization = await place.new_organization()
     for _ in range(days):
         place.clock.advance(chance.randrange(24 * 60 * 60))
@@ -33,7 +33,7 @@ async def busy(place: InLoop, chance: random.Random, *, days: int = 40) -> Organ
 
 
 async def states(organizations: list[Organization], table: str) -> list[tuple[str, dict[str, Any]]]:
-    """Each row with its channel."""
+    """Return each row with its channel."""
     return [
         (channel, row)
         for one in organizations
@@ -43,7 +43,7 @@ async def states(organizations: list[Organization], table: str) -> list[tuple[st
 
 
 async def changes(organizations: list[Organization]) -> list[tuple[str, int, str, str]]:
-    """Every change there ever was, one by one: channel, day, status, reason."""
+    """Return every change one by one: channel, day, status, reason."""
     rows = await states(organizations, "unsubscribes") + await states(organizations, "unsubscribe_versions")
     return [(channel, row["recorded_ms"] // DAY_MS, row["status"], row["reason"]) for channel, row in rows]
 
@@ -53,8 +53,8 @@ async def by_day(place: InLoop, actor: Actor, **asked: Any) -> list[DayCount]:
 
 
 @in_loop
-async def test_days_totals_and_reasons_are_what_counting_each_change_gives(place: InLoop) -> None:
-    """Over all organizations that somebody sees, and for one of them."""
+async def test_counts_equal_those_of_all_changes(place: InLoop) -> None:
+    """Over all organizations that the actor sees, and for one of them."""
     chance = random.Random(9)  # noqa: S311 - the same examples every time
     ours, also_ours, theirs = [await busy(place, chance) for _ in range(3)]
     actor = viewer(ours, also_ours)
@@ -89,8 +89,8 @@ async def test_days_totals_and_reasons_are_what_counting_each_change_gives(place
 
 
 @in_loop
-async def test_where_there_is_nothing_there_are_noughts(place: InLoop) -> None:
-    """For somebody with no organization too."""
+async def test_counts_without_records_are_zero(place: InLoop) -> None:
+    """Also for an actor without an organization."""
     organization = await place.new_organization()
     for actor in (viewer(), viewer(organization)):
         assert [(one.unsubscribed, one.resubscribed) for one in await by_day(place, actor)] == [(0, 0)] * 90
@@ -102,7 +102,7 @@ async def test_where_there_is_nothing_there_are_noughts(place: InLoop) -> None:
 
 @in_loop
 async def test_days_end_at_midnight_utc(place: InLoop) -> None:
-    """Today is the last one."""
+    """The last day is today."""
     organization = await place.new_organization()
     place.clock.advance((DAY_MS - place.now_ms % DAY_MS) / 1000)
     place.clock.advance(-0.001)
@@ -118,7 +118,7 @@ async def test_days_end_at_midnight_utc(place: InLoop) -> None:
 async def test_an_administrator_counts_every_organization_in_slices(
     place: InLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None is left out at the seams."""
+    """No organization is lost between slices."""
     before = (await totals(BOSS, place.database))[0].unsubscribed
     organizations = [await place.new_organization() for _ in range(5)]
     for one in organizations:
@@ -132,8 +132,8 @@ async def test_an_administrator_counts_every_organization_in_slices(
 
 
 @in_loop
-async def test_nobody_counts_an_organization_that_they_do_not_see(place: InLoop) -> None:
-    """They are told that there is none."""
+async def test_counts_need_a_visible_organization(place: InLoop) -> None:
+    """The answer is that there is none."""
     ours, theirs = await place.new_organization(), await place.new_organization()
     for asked in (
         recent_changes(viewer(ours), place.database, place.clock, org_slug=theirs.slug),

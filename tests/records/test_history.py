@@ -1,4 +1,4 @@
-"""A record with all that it ever was. docs/interface.md sections D5, D6 and D11."""
+"""A record with its whole history. docs/interface.md sections D5, D6 and D11."""
 
 import itertools
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from tests.unsubscribes.people import viewer
 
 
 async def shown(organization: Organization, seq: int, **asked: Any) -> RecordDetails:
-    """The record of that number, for one of the organization's viewers."""
+    """Return the record of that number as a viewer of the organization sees it."""
     asked.setdefault("org_slug", organization.slug)
     channel = CHANNELS[organization.channel]
     return await show_record(viewer(organization), organization.place.database, channel=channel, seq=seq, **asked)
 
 
 async def coming_and_going(place: InLoop, times: int) -> Organization:
-    """Ann opts out and comes back, so many times in all, one second after the other; others do something in between."""
+    """Let Ann opt out and come back this many times, one second apart; others act in between."""
     organization = await place.new_organization()
     for n in range(times):
         place.clock.advance(1)
@@ -37,8 +37,8 @@ async def coming_and_going(place: InLoop, times: int) -> Organization:
 
 
 @in_loop
-async def test_every_number_that_a_record_ever_had_names_it(place: InLoop) -> None:
-    """The present one and those that were superseded; those of others name others."""
+async def test_every_seq_of_a_record_finds_it(place: InLoop) -> None:
+    """The present number and superseded ones; numbers of others find others."""
     organization = await coming_and_going(place, 5)
     ann = await shown(organization, 9)
     assert (ann.address, ann.seq) == ("ann@x.org", 9)
@@ -49,8 +49,8 @@ async def test_every_number_that_a_record_ever_had_names_it(place: InLoop) -> No
 
 
 @in_loop
-async def test_the_history_has_every_state_newest_first_with_who_sent_it(place: InLoop) -> None:
-    """When it happened, when it arrived, why, where, by which submission, of whom and from where."""
+async def test_history_lists_every_state_with_its_sender(place: InLoop) -> None:
+    """Newest first: the times of act and arrival, reason, source, submission, actor and address."""
     organization = await place.new_organization()
     start_ms = place.now_ms
     web = await make_key(place.database, place.clock, organization.slug, label="Web shop")
@@ -100,8 +100,8 @@ async def test_the_history_has_every_state_newest_first_with_who_sent_it(place: 
 
 
 @in_loop
-async def test_a_key_that_has_left_the_organization_keeps_its_label_for_those_who_see_it(place: InLoop) -> None:
-    """What others call it now, in organizations of their own, is not for the viewers of the one that it left."""
+async def test_a_label_is_shown_only_to_those_who_see_the_key(place: InLoop) -> None:
+    """The new label of a key that has left the organization is not for the organization's viewers."""
     organization, other = await place.new_organization(), await place.new_organization()
     await organization.submit(out("ann@x.org"))
     left = Changes(label="Secret plan", organizations=[other.slug])
@@ -119,8 +119,8 @@ async def test_a_key_that_has_left_the_organization_keeps_its_label_for_those_wh
 
 
 @in_loop
-async def test_states_that_one_batch_both_made_and_superseded_are_in_the_history(place: InLoop) -> None:
-    """A batch may hold several acts of one person; each was a change."""
+async def test_history_has_states_superseded_within_one_batch(place: InLoop) -> None:
+    """A batch may hold several acts of one person; each is a change."""
     organization = await place.new_organization()
     answer = await organization.submit(
         out("ann@x.org", place.ago(30)), back("ann@x.org", place.ago(20)), out("ann@x.org", place.ago(10))
@@ -133,7 +133,7 @@ async def test_states_that_one_batch_both_made_and_superseded_are_in_the_history
 
 @in_loop
 async def test_the_latest_act_and_its_confirmation_are_shown(place: InLoop) -> None:
-    """They can be later than the act that made the present state: she opted out again."""
+    """They can be later than the present state: the person opted out again."""
     organization = await place.new_organization()
     await organization.submit(out("ann@x.org", place.ago(5_000)))
     await organization.submit(out("ann@x.org", place.ago(1_000)), by=await organization.new_partner())
@@ -147,10 +147,8 @@ async def test_the_latest_act_and_its_confirmation_are_shown(place: InLoop) -> N
     list(itertools.product([None, "unsubscribed", "resubscribed"], ["unsubscribed", "resubscribed"])),
 )
 @in_loop
-async def test_what_an_address_bars_is_told_from_all_its_records(
-    place: InLoop, all_groups: str | None, group: str
-) -> None:
-    """Messages of a group are barred by its own record or by that of all groups; others by the latter alone."""
+async def test_all_records_of_an_address_decide_what_it_bars(place: InLoop, all_groups: str | None, group: str) -> None:
+    """Messages of a group are barred by its own record or the all-groups record; other messages by the latter only."""
     organization = await place.new_organization()
     acts = {"unsubscribed": out("ann@x.org", place.ago(0)), "resubscribed": back("ann@x.org", place.ago(0))}
     await organization.submit(out("ben@x.org"), all_groups=True)
@@ -179,8 +177,8 @@ async def test_records_of_retired_groups_are_shown(place: InLoop) -> None:
 
 
 @in_loop
-async def test_a_long_history_is_cut_and_says_so(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest states are shown."""
+async def test_a_long_history_is_cut(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest states are shown, and `is_cut` is true."""
     organization = await coming_and_going(place, 5)
     monkeypatch.setattr(history, "MAX_VERSIONS", 5)
     record = await shown(organization, 1)
@@ -192,8 +190,8 @@ async def test_a_long_history_is_cut_and_says_so(place: InLoop, monkeypatch: pyt
 
 @pytest.mark.parametrize("seq", [0, -1, 11, 2**63 - 1, 2**63, 2**80])
 @in_loop
-async def test_a_number_that_nothing_has_is_missing(place: InLoop, seq: int) -> None:
-    """Be it beyond what the database can hold."""
+async def test_an_unknown_seq_is_missing(place: InLoop, seq: int) -> None:
+    """Also one beyond what the database can hold."""
     organization = await coming_and_going(place, 5)
     with pytest.raises(Missing):
         await shown(organization, seq)
@@ -202,8 +200,8 @@ async def test_a_number_that_nothing_has_is_missing(place: InLoop, seq: int) -> 
 
 
 @in_loop
-async def test_nobody_is_shown_a_record_of_an_organization_that_they_do_not_see(place: InLoop) -> None:
-    """Not even that there is one."""
+async def test_a_record_of_a_hidden_organization_is_missing(place: InLoop) -> None:
+    """The answer does not tell that it exists."""
     ours, theirs = await coming_and_going(place, 1), await coming_and_going(place, 1)
     with pytest.raises(Missing) as refusal:
         await shown(ours, 1, org_slug=theirs.slug)
@@ -213,10 +211,10 @@ async def test_nobody_is_shown_a_record_of_an_organization_that_they_do_not_see(
 
 
 @in_loop
-async def test_a_change_that_comes_in_between_stands_in_the_history_once_or_not_at_all(
+async def test_a_concurrent_change_is_in_the_history_at_most_once(
     place: InLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is shown is the record as it was when it was read, whenever the change comes."""
+    """The record is shown as it was when it was read, whenever the change comes."""
     for statement in range(5):
         organization = await coming_and_going(place, 3)
         place.clock.advance(1)

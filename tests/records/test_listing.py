@@ -1,4 +1,4 @@
-"""Looking through an organization's records, newest first. docs/interface.md sections D5, D6 and D11."""
+"""Browsing an organization's records, newest first. docs/interface.md sections D5, D6 and D11."""
 
 import asyncio
 import itertools
@@ -19,14 +19,14 @@ MINUTE_MS = 60_000
 
 
 async def page(organization: Organization, **asked: Any) -> Listing:
-    """One page, for one of the organization's viewers."""
+    """Return one page as a viewer of the organization sees it."""
     channel = CHANNELS[organization.channel]
     asked.setdefault("org_slug", organization.slug)
     return await list_records(viewer(organization), organization.place.database, channel=channel, **asked)
 
 
 async def pages(organization: Organization, **asked: Any) -> list[Listing]:
-    """All of them, one after the other."""
+    """Return all pages in order."""
     found = [await page(organization, **asked)]
     while found[-1].older is not None:
         found.append(await page(organization, before_seq=found[-1].older, **asked))
@@ -42,7 +42,7 @@ def seqs(found: list[Listing] | Listing) -> list[int]:
 
 
 async def naively(organization: Organization, groups: dict[str | None, int], **wanted: Any) -> list[int]:
-    """The numbers of the records that are wanted, by going through all there are."""
+    """Return the numbers of the matching records by scanning all records."""
     tests: dict[str, Callable[[dict[str, Any], Any], bool]] = {
         "group": lambda row, group: row["group_no"] == groups[group],
         "status": lambda row, status: row["status"] == status,
@@ -58,7 +58,7 @@ async def naively(organization: Organization, groups: dict[str | None, int], **w
 async def busy(
     place: InLoop, chance: random.Random, *, batches: int = 40
 ) -> tuple[Organization, dict[str | None, int]]:
-    """An organization whose people have come and gone for hours, and the numbers of its groups by their filter."""
+    """Return an organization with hours of opt-outs and returns, and the numbers of its groups by filter."""
     organization = await place.new_organization()
     reminders = await organization.new_group("Reminders")
     for _ in range(batches):
@@ -77,10 +77,8 @@ async def busy(
 
 
 @in_loop
-async def test_every_filter_finds_what_going_through_all_records_finds(
-    place: InLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each by itself and all together, page after page, newest first; whatever the sizes of pages and stretches."""
+async def test_every_filter_finds_the_same_as_a_full_scan(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each filter alone and all together, page by page, newest first, for any size of page and scan."""
     chance = random.Random(6)  # noqa: S311 - the same examples every time
     start_ms = place.now_ms
     organization, groups = await busy(place, chance)
@@ -106,8 +104,8 @@ async def test_every_filter_finds_what_going_through_all_records_finds(
 
 
 @in_loop
-async def test_a_listed_record_is_the_record(place: InLoop) -> None:
-    """All its fields, with the name of its group; records of other channels are not among them."""
+async def test_a_listed_record_has_all_fields(place: InLoop) -> None:
+    """With the name of its group; records of other channels are not listed."""
     organization = await place.new_organization()
     await organization.on("sms").submit(out("+442079460018"))
     await organization.submit(out("a@x.org", place.ago(90), source="a form"))
@@ -136,8 +134,8 @@ async def test_a_listed_record_is_the_record(place: InLoop) -> None:
 
 
 @in_loop
-async def test_paging_shows_all_that_stays_and_nothing_twice_while_others_write(place: InLoop) -> None:
-    """A record that changes meanwhile is among the newest: it may be left out, and is never shown twice."""
+async def test_paging_during_writes_shows_no_record_twice(place: InLoop) -> None:
+    """A record that changes meanwhile moves to the newest, so it may be left out; all others are shown."""
     chance = random.Random(7)  # noqa: S311 - the same examples every time
     organization = await place.new_organization()
     for at in range(5):
@@ -169,8 +167,8 @@ async def test_paging_shows_all_that_stays_and_nothing_twice_while_others_write(
 
 
 @in_loop
-async def test_a_page_goes_through_so_many_records_and_says_so(place: InLoop) -> None:
-    """Where that ended it, it shows what it found until then, be it nothing, and goes on below."""
+async def test_a_page_examines_a_bounded_number_and_says_so(place: InLoop) -> None:
+    """A page cut by that bound shows its matches, possibly none, and the next page continues below."""
     organization = await place.new_organization()
     await organization.submit(out("legal@x.org", reason="legal"))
     size = MAX_SCANNED + 1_500
@@ -191,8 +189,8 @@ async def test_a_page_goes_through_so_many_records_and_says_so(place: InLoop) ->
 
 
 @in_loop
-async def test_a_page_that_ends_with_the_records_offers_none_after_it(place: InLoop) -> None:
-    """Be it just full, or empty."""
+async def test_the_last_page_has_no_next_page(place: InLoop) -> None:
+    """Also if it is exactly full, or empty."""
     organization = await place.new_organization()
     assert await pages(organization) == [await page(organization)]
     assert (await page(organization)).records == []
@@ -205,8 +203,8 @@ async def test_a_page_that_ends_with_the_records_offers_none_after_it(place: InL
 
 
 @in_loop
-async def test_dates_are_found_where_clocks_differ_or_are_set_back(place: InLoop) -> None:
-    """Records may be dated some minutes out of the order of their numbers, and are found all the same."""
+async def test_dates_are_found_despite_clocks_that_differ(place: InLoop) -> None:
+    """Records may be dated some minutes out of the order of their numbers."""
     chance = random.Random(8)  # noqa: S311 - the same examples every time
     organization = await place.new_organization()
     start_ms = place.now_ms
@@ -230,8 +228,8 @@ async def test_dates_are_found_where_clocks_differ_or_are_set_back(place: InLoop
 
 
 @in_loop
-async def test_a_date_is_looked_for_and_not_walked_to(place: InLoop) -> None:
-    """What lies above and below it is not gone through, however much that is."""
+async def test_a_date_is_found_by_binary_search(place: InLoop) -> None:
+    """Records above and below it are not examined, however many there are."""
     organization = await place.new_organization()
     for n in range(30):
         await organization.submit(*(out(f"p{n}-{m}@x.org") for m in range(100)), is_minimal=True)
@@ -239,13 +237,13 @@ async def test_a_date_is_looked_for_and_not_walked_to(place: InLoop) -> None:
     day_ms = place.now_ms - 15 * 60 * MINUTE_MS
     found = await pages(organization, recorded_from_ms=day_ms, recorded_until_ms=day_ms + 1, limit=60)
     assert [len(one.records) for one in found] == [60, 40]
-    # Its own hundred, and the last record before them, at which the search ended.
+    # The day's own hundred records, and the last record before them, at which the search ended.
     assert [one.examined for one in found] == [60, 41]
 
 
 @in_loop
-async def test_nobody_looks_through_an_organization_that_they_do_not_see(place: InLoop) -> None:
-    """They are told what they would be told if there were none."""
+async def test_listing_needs_a_visible_organization(place: InLoop) -> None:
+    """The answer is the same as if there were none."""
     ours, theirs = await place.new_organization(), await place.new_organization()
     told = []
     for slug in (theirs.slug, "nobody", "no slug", "\0"):
@@ -257,8 +255,8 @@ async def test_nobody_looks_through_an_organization_that_they_do_not_see(place: 
 
 
 @in_loop
-async def test_a_filter_that_nothing_can_pass_is_refused(place: InLoop) -> None:
-    """A group of another organization among them; the refusal names the filter."""
+async def test_an_impossible_filter_is_refused(place: InLoop) -> None:
+    """Such as a group of another organization; the refusal names the filter."""
     ours, theirs = await place.new_organization(), await place.new_organization()
     for field, text in (
         ("group", theirs.default_group),
@@ -273,8 +271,8 @@ async def test_a_filter_that_nothing_can_pass_is_refused(place: InLoop) -> None:
 
 
 @in_loop
-async def test_numbers_beyond_all_bounds_are_taken(place: InLoop) -> None:
-    """They come from addresses of pages, which people change."""
+async def test_out_of_range_numbers_are_accepted(place: InLoop) -> None:
+    """They come from URLs of pages, which people edit."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org"))
     assert seqs(await page(organization, before_seq=2**80)) == [1]

@@ -1,4 +1,4 @@
-"""Opt-outs and resubscriptions that a person records. docs/interface.md sections D6 and D11."""
+"""Opt-outs and resubscriptions entered by a person. docs/interface.md sections D6 and D11."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.unsubscribes.people import BOSS, admin, person, viewer
 
 
 async def by_hand(organization: Organization, address: str, *, by: Actor | None = None, **asked: Any) -> ManualEntry:
-    """What an admin of the organization records of this address."""
+    """Record this address as an admin of the organization."""
     asked = {"org_slug": organization.slug, "stated_reason": "She told us on the telephone."} | asked
     actor = by or admin(organization)
     channel = CHANNELS[organization.channel]
@@ -25,7 +25,7 @@ async def by_hand(organization: Organization, address: str, *, by: Actor | None 
 
 
 async def refused(organization: Organization, **asked: Any) -> Refused:
-    """It is refused, and nothing is stored anywhere."""
+    """Return the refusal, and assert that nothing was stored."""
     database = organization.place.database
     before = await organization.stored(), await audit_rows(database)
     asked = {"address": "ann@x.org"} | asked
@@ -36,14 +36,14 @@ async def refused(organization: Organization, **asked: Any) -> Refused:
 
 
 async def audited(place: InLoop, organization: Organization) -> list[AuditRow]:
-    """What the audit has of this organization's opt-outs."""
+    """Return the audit entries of this organization's opt-outs."""
     rows = [row for row in await audit_rows(place.database) if row.action.endswith(".by_hand")]
     return [row for row in rows if row.detail["org_slug"] == organization.slug]
 
 
 @in_loop
-async def test_an_opt_out_by_hand_is_an_opt_out_like_any_other(place: InLoop) -> None:
-    """In the canonical form, of now, for the default group, because of `manual`, with the stated reason as source."""
+async def test_a_manual_opt_out_is_like_any_other(place: InLoop) -> None:
+    """Canonical address, present time, default group, reason `manual`, and the stated reason as source."""
     organization = await place.new_organization()
     done = await by_hand(organization, "  Ann@X.org ", stated_reason=" She wrote a letter. ")
     (record,) = (await organization.look_up("Ann@x.org")).items  # type: ignore[misc]
@@ -72,8 +72,8 @@ async def test_an_opt_out_by_hand_is_an_opt_out_like_any_other(place: InLoop) ->
 
 
 @in_loop
-async def test_the_audit_has_who_did_it_and_never_to_whom(place: InLoop) -> None:
-    """One row with the submission, which concerns the organization; none where nothing was stored."""
+async def test_the_audit_names_the_actor_but_not_the_address(place: InLoop) -> None:
+    """One row with the submission and the organization; none if nothing was stored."""
     organization = await place.new_organization("sms")
     first = await by_hand(organization, "+442079460018", stated_reason="Call of 020 7946 0018")
     again = await by_hand(organization, "+442079460018", occurred_at=place.ago(0))
@@ -96,7 +96,7 @@ async def test_the_audit_has_who_did_it_and_never_to_whom(place: InLoop) -> None
 
 
 @in_loop
-async def test_what_cannot_be_audited_is_not_stored(place: InLoop) -> None:
+async def test_an_entry_that_cannot_be_audited_is_not_stored(place: InLoop) -> None:
     """Both are one transaction."""
     organization = await place.new_organization()
     await by_hand(organization, "ann@x.org")
@@ -114,8 +114,8 @@ async def test_what_cannot_be_audited_is_not_stored(place: InLoop) -> None:
 
 
 @in_loop
-async def test_a_resubscription_by_hand_needs_a_time_that_is_later(place: InLoop) -> None:
-    """Else the opt-out stands, and the answer says since when."""
+async def test_a_manual_resubscription_needs_a_later_time(place: InLoop) -> None:
+    """Otherwise the opt-out stands, and the answer has its time."""
     organization = await place.new_organization()
     await organization.submit(out("ann@x.org", place.ago(60_000)))
     await organization.submit(out("ann@x.org", place.ago(20_000)))
@@ -133,7 +133,7 @@ async def test_a_resubscription_by_hand_needs_a_time_that_is_later(place: InLoop
 
 
 @in_loop
-async def test_a_group_or_all_of_them_can_be_meant(place: InLoop) -> None:
+async def test_one_group_or_all_groups_can_be_chosen(place: InLoop) -> None:
     """Each has its own record."""
     organization = await place.new_organization()
     reminders = await organization.new_group("Reminders")
@@ -177,24 +177,22 @@ async def test_a_group_or_all_of_them_can_be_meant(place: InLoop) -> None:
     ],
 )
 @in_loop
-async def test_what_cannot_be_taken_is_refused_with_the_input_at_fault(
-    place: InLoop, field: str, asked: dict[str, Any]
-) -> None:
-    """And never with the address."""
+async def test_a_refusal_names_the_input_at_fault(place: InLoop, field: str, asked: dict[str, Any]) -> None:
+    """It never repeats the address."""
     refusal = await refused(await place.new_organization(), **asked)
     assert (refusal.field, "ann" in refusal.text) == (field, False)
 
 
 @in_loop
-async def test_stated_reasons_of_the_longest_length_are_taken(place: InLoop) -> None:
-    """200 characters, without those around."""
+async def test_a_stated_reason_of_200_characters_is_accepted(place: InLoop) -> None:
+    """Without the white space around it."""
     organization = await place.new_organization()
     assert (await by_hand(organization, "ann@x.org", stated_reason=" " + "é" * 200 + " ")).result == "created"
 
 
 @in_loop
-async def test_groups_that_are_not_its_own_or_retired_are_refused(place: InLoop) -> None:
-    """And so is no group, where there is no default one: never silently something wider."""
+async def test_other_or_retired_groups_are_refused(place: InLoop) -> None:
+    """So is no group without a default group: an entry is never silently wider than asked."""
     ours, theirs = await place.new_organization(), await place.new_organization()
     told = [(await refused(ours, group_id=theirs.default_group)).text]
     await retire_group(ADMINISTRATOR, place.database, place.clock, group_id=ours.default_group)
@@ -208,8 +206,8 @@ async def test_groups_that_are_not_its_own_or_retired_are_refused(place: InLoop)
 
 
 @in_loop
-async def test_a_closed_organization_stays_as_it_is(place: InLoop) -> None:
-    """Even for an administrator."""
+async def test_a_closed_organization_refuses_entries(place: InLoop) -> None:
+    """Even from an administrator."""
     organization = await place.new_organization()
     await close_organization(ADMINISTRATOR, place.database, place.clock, slug=organization.slug)
     for actor in (BOSS, admin(organization)):
@@ -218,8 +216,8 @@ async def test_a_closed_organization_stays_as_it_is(place: InLoop) -> None:
 
 
 @in_loop
-async def test_only_its_admins_and_administrators_record_for_an_organization(place: InLoop) -> None:
-    """A viewer is forbidden to; to others there is no such organization, whatever they send."""
+async def test_only_admins_may_enter_records(place: InLoop) -> None:
+    """A viewer is forbidden; for others the organization does not exist, whatever they send."""
     ours, theirs = await place.new_organization(), await place.new_organization()
     for actor, kind in (
         (viewer(ours), Forbidden),
@@ -240,8 +238,8 @@ async def test_only_its_admins_and_administrators_record_for_an_organization(pla
 
 
 @in_loop
-async def test_what_a_person_records_partners_read(place: InLoop) -> None:
-    """It is a change in the feed like any other, and counted with the others of the day."""
+async def test_partners_read_manual_entries(place: InLoop) -> None:
+    """An entry is a change in the feed like any other, and is included in the daily counts."""
     organization = await place.new_organization()
     await organization.submit(back("ann@x.org", place.ago(50)))
     cursor = (await organization.follow()).next_cursor

@@ -1,4 +1,4 @@
-"""To take a submission back, sentence by sentence of docs/interface.md section D11, and what it costs."""
+"""Reversing a submission, sentence by sentence of docs/interface.md section D11, and what it costs."""
 
 import asyncio
 from typing import Any
@@ -31,13 +31,13 @@ from tests.unsubscribes.partner import (
 from tests.unsubscribes.people import admin, viewer
 from tests.unsubscribes.test_submit import written_meanwhile
 
-# Small ones are committed together with others, heavy ones by themselves; and one of several slices.
+# Small reversals share a commit, large ones do not; the last one is processed in several slices.
 SIZES = [4, 160, 1_200]
 NOTHING = Reversal()
 
 
 async def undone(organization: Organization, submission: Submission | str, **options: Any) -> Reversal:
-    """What a reversal by an administrator did."""
+    """Reverse the submission as an administrator; return the counts."""
     return await reverse(ADMINISTRATOR, organization.place.stores, id_of(submission), **options)
 
 
@@ -65,12 +65,12 @@ async def whys(organization: Organization, submission: Submission, **options: An
     return [(each.address, each.why) for each in found]
 
 
-# What becomes of the records
+# The records
 
 
 @in_loop
-async def test_what_it_updated_returns_to_what_it_was_before(place: InLoop) -> None:
-    """Status, reason, source and the time of the act; recorded now, under the same id, as a new change."""
+async def test_an_updated_record_returns_to_its_former_state(place: InLoop) -> None:
+    """Status, reason, source and the time of the act; recorded now, with the same id, as a new change."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org", place.ago(90), reason="complaint", source="a call"))
     await organization.submit(back("b@x.org", place.ago(80)))
@@ -95,8 +95,8 @@ async def test_what_it_updated_returns_to_what_it_was_before(place: InLoop) -> N
 
 
 @in_loop
-async def test_what_it_created_is_resubscribed_as_a_correction_of_now(place: InLoop) -> None:
-    """Whatever its status was; with no source."""
+async def test_a_created_record_becomes_a_correction(place: InLoop) -> None:
+    """Resubscribed now, whatever its status was, without a source."""
     organization = await place.new_organization()
     mistake = await organization.submit(
         out("a@x.org", place.ago(50), source="a list"), back("b@x.org", place.ago(50), source="a list")
@@ -109,8 +109,8 @@ async def test_what_it_created_is_resubscribed_as_a_correction_of_now(place: InL
 
 
 @in_loop
-async def test_it_goes_back_to_before_the_submission_however_often_that_changed_a_record(place: InLoop) -> None:
-    """Its own earlier states are part of the mistake."""
+async def test_states_of_the_submission_itself_are_skipped(place: InLoop) -> None:
+    """A record that it changed several times returns to its state before the submission."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org", place.ago(90), reason="legal"))
     mistake = await organization.submit(
@@ -129,8 +129,8 @@ async def test_it_goes_back_to_before_the_submission_however_often_that_changed_
 
 
 @in_loop
-async def test_a_record_that_was_changed_since_is_left_out(place: InLoop) -> None:
-    """By the same sender too; it stays as it is, and is listed."""
+async def test_a_record_changed_since_is_left_out(place: InLoop) -> None:
+    """Also if the same sender changed it; it does not change, and is listed."""
     organization = await place.new_organization()
     mistake = await organization.submit(out("a@x.org", place.ago(50)), out("b@x.org", place.ago(50)))
     await organization.submit(back("a@x.org", place.ago(40)))
@@ -140,8 +140,8 @@ async def test_a_record_that_was_changed_since_is_left_out(place: InLoop) -> Non
 
 
 @in_loop
-async def test_a_record_that_was_sent_again_since_is_left_out(place: InLoop) -> None:
-    """By anybody and with any result; not where the same sender repeated it with the same time."""
+async def test_a_record_sent_again_since_is_left_out(place: InLoop) -> None:
+    """By anybody and with any result, except the same sender repeating the same time."""
     organization = await place.new_organization()
     other = await organization.new_partner()
     at = place.ago(50)
@@ -162,8 +162,8 @@ async def test_a_record_that_was_sent_again_since_is_left_out(place: InLoop) -> 
 
 
 @in_loop
-async def test_it_concerns_the_group_of_the_submission_alone(place: InLoop) -> None:
-    """The same address stays opted out of another group, and of all."""
+async def test_a_reversal_affects_only_its_group(place: InLoop) -> None:
+    """The same address stays opted out of another group, and of all groups."""
     organization = await place.new_organization()
     reminders = await organization.new_group("Reminders")
     mistake = await organization.submit(out("a@x.org", place.ago(50)))
@@ -178,11 +178,11 @@ async def test_it_concerns_the_group_of_the_submission_alone(place: InLoop) -> N
     assert counts(await undone(organization, for_all)) == (0, 1, 0, 0)
 
 
-# The mistake no longer counts
+# Later acts
 
 
 @in_loop
-async def test_the_mistake_no_longer_counts(place: InLoop) -> None:
+async def test_a_reversed_act_no_longer_outranks_others(place: InLoop) -> None:
     """An act between the restored one and the mistake takes effect, as it would have without the mistake."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org", place.ago(90)), back("b@x.org", place.ago(90)))
@@ -196,7 +196,7 @@ async def test_the_mistake_no_longer_counts(place: InLoop) -> None:
 
 @in_loop
 async def test_after_a_correction_any_opt_out_wins(place: InLoop) -> None:
-    """However old; and a resubscription, which it may be told of first, is no correction any more."""
+    """However old; and after a first resubscription the record is no correction any more."""
     organization = await place.new_organization()
     mistake = await organization.submit(*(out(f"{name}@x.org", place.ago(20)) for name in "ab"))
     await undone(organization, mistake)
@@ -207,8 +207,8 @@ async def test_after_a_correction_any_opt_out_wins(place: InLoop) -> None:
 
 
 @in_loop
-async def test_after_a_return_to_a_correction_any_opt_out_wins_as_before(place: InLoop) -> None:
-    """Nobody acted where a correction stands, so it outranks nobody: not even a second time."""
+async def test_after_a_second_return_to_a_correction_any_opt_out_wins(place: InLoop) -> None:
+    """A correction is nobody's act, so it outranks nobody."""
     organization = await place.new_organization()
     await undone(organization, await organization.submit(out("a@x.org", place.ago(90))))
     place.clock.advance(60)
@@ -221,8 +221,8 @@ async def test_after_a_return_to_a_correction_any_opt_out_wins_as_before(place: 
 
 
 @in_loop
-async def test_what_was_taken_back_counts_as_not_sent_again(place: InLoop) -> None:
-    """The word of somebody else on the state before is no word on the restored one."""
+async def test_a_restored_record_is_not_confirmed(place: InLoop) -> None:
+    """A confirmation of the former state does not confirm the restored one."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org", place.ago(90)))
     await organization.submit(out("a@x.org", place.ago(80)), by=await organization.new_partner())
@@ -243,12 +243,12 @@ async def test_a_second_opt_out_before_the_mistake_is_not_forgotten(place: InLoo
     assert results(await organization.submit(back("a@x.org", place.ago(40)))) == [("updated", "resubscribed")]
 
 
-# Once, twice, and back
+# Repeated reversals, and reversals of reversals
 
 
 @in_loop
-async def test_a_second_reversal_finds_nothing(place: InLoop) -> None:
-    """It stores nothing, and says how many were taken back before; what was left out is listed as before."""
+async def test_a_second_reversal_changes_nothing(place: InLoop) -> None:
+    """It says how many records were reversed before; those left out are listed as before."""
     organization = await place.new_organization()
     mistake = await organization.submit(*(out(f"{name}@x.org", place.ago(50)) for name in "abc"))
     await organization.submit(back("c@x.org", place.ago(40)))
@@ -265,7 +265,7 @@ async def test_a_second_reversal_finds_nothing(place: InLoop) -> None:
 
 @in_loop
 async def test_a_reversal_can_itself_be_reversed(place: InLoop) -> None:
-    """Like any submission: what it took back is again as the submission had it, but for what was sent since."""
+    """Like any submission: the records are as the submission left them, except those sent since."""
     organization = await place.new_organization()
     await organization.submit(back("a@x.org", place.ago(90)))
     mistake = await organization.submit(*(out(f"{name}@x.org", place.ago(50), source="a list") for name in "abc"))
@@ -285,9 +285,9 @@ async def test_a_reversal_can_itself_be_reversed(place: InLoop) -> None:
             other.occurred_at,
         )
     assert (now["b@x.org"].status, now["b@x.org"].reason) == ("resubscribed", "correction")
-    # The acts are those of the people again: what outranked an older one outranks it again.
+    # The acts are those of people again, so they outrank older acts again.
     assert results(await organization.submit(back("a@x.org", place.ago(60_060)))) == [("outranked", "unsubscribed")]
-    # Taken back once more, by way of the reversal that stands; the first mistake has nothing left.
+    # Reversed once more, through the last reversal; the first mistake has nothing left.
     assert counts(await counted(organization, mistake)) == (0, 0, 0, 0)
     assert counts(await undone(organization, id_of(second))) == (1, 0, 0, 1)
     chain = [await find_submission(ADMINISTRATOR, place.database, id_of(each)) for each in (mistake, first, second)]
@@ -296,8 +296,8 @@ async def test_a_reversal_can_itself_be_reversed(place: InLoop) -> None:
 
 
 @in_loop
-async def test_a_submission_that_changed_nothing_has_nothing_to_take_back(place: InLoop) -> None:
-    """It moved a latest act alone."""
+async def test_a_submission_without_changes_has_nothing_to_reverse(place: InLoop) -> None:
+    """It only moved a latest act."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org", place.ago(50)))
     moved = await organization.submit(out("a@x.org", place.ago(40)))
@@ -306,8 +306,8 @@ async def test_a_submission_that_changed_nothing_has_nothing_to_take_back(place:
 
 
 @in_loop
-async def test_what_was_left_out_comes_page_by_page(place: InLoop) -> None:
-    """By the numbers that the submission gave, both kinds mixed, with what stands there now."""
+async def test_records_left_out_are_listed_page_by_page(place: InLoop) -> None:
+    """Ordered by the submission's numbers, both kinds mixed, with their present state."""
     organization = await place.new_organization()
     mistake = await organization.submit(*(out(f"p{n}@x.org", place.ago(50)) for n in range(30)))
     await organization.submit(*(back(f"p{n}@x.org", place.ago(40)) for n in range(0, 30, 3)))
@@ -332,12 +332,12 @@ async def test_what_was_left_out_comes_page_by_page(place: InLoop) -> None:
     ]
 
 
-# What is kept
+# What is stored
 
 
 @in_loop
-async def test_a_reversal_is_a_submission_of_who_did_it(place: InLoop) -> None:
-    """With its own counts and numbers; nothing is deleted, the days count it, and the tables agree."""
+async def test_a_reversal_is_a_submission_of_its_actor(place: InLoop) -> None:
+    """With its own counts and numbers; nothing is deleted, it is in the daily counts, and the tables agree."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org", place.ago(90)))
     mistake = await organization.submit(back("a@x.org", place.ago(50)), out("b@x.org", place.ago(50)))
@@ -366,8 +366,8 @@ async def test_a_reversal_is_a_submission_of_who_did_it(place: InLoop) -> None:
 
 
 @in_loop
-async def test_it_is_in_the_audit_of_the_organization(place: InLoop) -> None:
-    """What was reversed by what, with the counts; looking at the counts is not."""
+async def test_a_reversal_is_in_the_organizations_audit(place: InLoop) -> None:
+    """With both submissions and the counts; counting alone is not audited."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org", place.ago(90)))
     mistake = await organization.submit(
@@ -396,8 +396,7 @@ async def test_it_is_in_the_audit_of_the_organization(place: InLoop) -> None:
 
 
 @in_loop
-async def test_a_closed_organization_and_a_retired_group_are_no_hindrance(place: InLoop) -> None:
-    """The records are still wrong."""
+async def test_closed_organizations_and_retired_groups_can_be_reversed(place: InLoop) -> None:
     organization = await place.new_organization()
     mistake = await organization.submit(out("a@x.org", place.ago(50)))
     await retire_group(ADMINISTRATOR, place.database, place.clock, group_id=organization.default_group)
@@ -405,12 +404,12 @@ async def test_a_closed_organization_and_a_retired_group_are_no_hindrance(place:
     assert counts(await undone(organization, mistake)) == (0, 1, 0, 0)
 
 
-# Who may
+# Permissions
 
 
 @in_loop
-async def test_only_an_administrator_may(place: InLoop) -> None:
-    """Forbidden to the organization's own people; to others there is no such submission. Nothing changes."""
+async def test_only_an_administrator_may_reverse(place: InLoop) -> None:
+    """The organization's own people are forbidden; for others there is no such submission. Nothing changes."""
     organization, theirs = await place.new_organization(), await place.new_organization()
     mistake = await organization.submit(out("a@x.org", place.ago(50)))
     before = await organization.stored()
@@ -431,12 +430,12 @@ async def test_only_an_administrator_may(place: InLoop) -> None:
     assert (own.actor_kind, own.actor_id) == ("person", "boss@staff.example")
 
 
-# What was confirmed is done, or nothing
+# Concurrent changes
 
 
 @in_loop
-async def test_what_is_not_as_expected_is_not_done(place: InLoop) -> None:
-    """Where the counts differ from those that were confirmed, nothing is changed: the person has to look again."""
+async def test_a_reversal_needs_the_confirmed_counts(place: InLoop) -> None:
+    """If the counts differ from the confirmed ones, nothing is changed."""
     organization = await place.new_organization()
     mistake = await organization.submit(*(out(f"{name}@x.org", place.ago(50)) for name in "ab"))
     seen = await counted(organization, mistake)
@@ -451,10 +450,10 @@ async def test_what_is_not_as_expected_is_not_done(place: InLoop) -> None:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("is_expected", [True, False])
 @in_loop
-async def test_what_is_sent_before_the_lock_is_seen_behind_it(
+async def test_changes_before_the_lock_are_seen_behind_it(
     place: InLoop, monkeypatch: pytest.MonkeyPatch, size: int, is_expected: bool
 ) -> None:
-    """Of a record that somebody changes between the look and the lock nothing is lost."""
+    """A record that changes between the plan and the lock loses nothing."""
     organization = await place.new_organization()
     mistake = await organization.submit(*(out(f"p{n}@x.org", place.ago(50)) for n in range(size)))
     seen = await counted(organization, mistake)
@@ -475,10 +474,8 @@ async def test_what_is_sent_before_the_lock_is_seen_behind_it(
 
 
 @in_loop
-async def test_where_all_was_sent_again_before_the_lock_no_number_is_used_up(
-    place: InLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The head would otherwise promise a page that never comes."""
+async def test_a_reversal_of_nothing_uses_no_numbers(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the head would promise a page that never comes."""
     organization = await place.new_organization()
     mistake = await organization.submit(out("a@x.org", place.ago(50)))
     written_meanwhile(place, monkeypatch, lambda: organization.submit(out("a@x.org", place.ago(40))))
@@ -491,7 +488,7 @@ async def test_where_all_was_sent_again_before_the_lock_no_number_is_used_up(
 @pytest.mark.parametrize("size", [4, 160])
 @in_loop
 async def test_of_two_reversals_at_once_one_wins(place: InLoop, size: int) -> None:
-    """The other is told that all was taken back."""
+    """The other one reports that everything was already reversed."""
     organization = await place.new_organization()
     mistake = await organization.submit(*(out(f"p{n}@x.org", place.ago(50)) for n in range(size)))
     both = await asyncio.gather(undone(organization, mistake), undone(organization, mistake))
@@ -501,13 +498,13 @@ async def test_of_two_reversals_at_once_one_wins(place: InLoop, size: int) -> No
     assert (await organization.rows("feeds", "feed_id"))[0]["head_seq"] == 2 * size
 
 
-# Whole or not at all, and what it costs
+# Atomicity and cost
 
 
 @pytest.mark.parametrize("size", SIZES)
 @in_loop
 async def test_a_reversal_that_fails_half_way_leaves_nothing(place: InLoop, size: int) -> None:
-    """Records and versions are written by then: all of it is undone."""
+    """Records and versions already written are rolled back."""
     organization = await place.new_organization()
     mistake = await organization.submit(*(out(f"p{n}@x.org", place.ago(50)) for n in range(size)))
     before = await organization.stored()
@@ -519,8 +516,8 @@ async def test_a_reversal_that_fails_half_way_leaves_nothing(place: InLoop, size
 
 @pytest.mark.parametrize("size", SIZES)
 @in_loop
-async def test_a_reversal_is_ten_statements_whatever_its_size(place: InLoop, size: int) -> None:
-    """BEGIN and COMMIT included, in one transaction, where some return and some are corrected."""
+async def test_a_reversal_takes_ten_statements_at_any_size(place: InLoop, size: int) -> None:
+    """BEGIN and COMMIT included, in one transaction, with restored and corrected records."""
     organization = await place.new_organization()
     people = [f"p{n}@x.org" for n in range(size)]
     await organization.submit(*(back(person, place.ago(90)) for person in people[::2]))
@@ -533,11 +530,11 @@ async def test_a_reversal_is_ten_statements_whatever_its_size(place: InLoop, siz
 
 
 @in_loop
-async def test_the_greatest_submission_is_taken_back_while_others_submit(
+async def test_the_largest_submission_is_reversed_while_others_submit(
     place: InLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """10 000 records; whoever follows by cursor meanwhile misses nothing, and nobody waits for an error."""
-    # It takes a tenth of the 5 s that others wait for, but on a machine that does much else all of them.
+    """10 000 records; a follower misses nothing, and nobody gets an error."""
+    # It takes a tenth of the 5 s that others wait, but can take all of it on a busy machine.
     monkeypatch.setattr(feed_queues, "SMALL_WAIT_S", 60.0)
     organization = await place.new_organization()
     everybody = [f"p{n}@x.org" for n in range(10_000)]

@@ -1,6 +1,8 @@
-"""A reversal and whoever comes in between, in every order of their statements; what comes of it is one after the other.
+"""A reversal and concurrent submissions, in every order of their statements.
 
-On PostgreSQL, between drivers of their own as two server processes have them. Source: docs/interface.md section D11.
+The outcome is as if one came after the other.
+
+On PostgreSQL, with separate drivers as in two server processes. Source: docs/interface.md section D11.
 """
 
 import functools
@@ -33,12 +35,12 @@ from tests.unsubscribes.test_interleavings import (
     out,
 )
 
-# Hundreds of orders each, which on a machine that does much else take their time.
+# Hundreds of orders each, which take long on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 MISTAKE = batch(out("a", -60), back("b", -60), out("c", -60), out("d", -60))
 BEFORE = batch(back("a", -100), out("b", -100))
-# What is sent while the mistake is taken back. SEEDER is the one who sent it.
+# What is sent while the mistake is reversed. SEEDER sent the mistake.
 MEANWHILE = {
     "others change two of its records": (ONE, batch(back("a", -50), back("c", -40), out("x", -50))),
     "others send one of its records again": (ONE, batch(out("c", -60))),
@@ -55,7 +57,7 @@ MEANWHILE = {
 
 
 class ReversalScenario(Scenario):
-    """A theatre in which the mistake is taken back."""
+    """A scenario in which the mistake is reversed."""
 
     mistake = ""
 
@@ -64,7 +66,7 @@ class ReversalScenario(Scenario):
         await execute(self.organization.place.database, "DELETE FROM reversals WHERE feed_id > :none", none=0)
 
     async def with_mistake(self) -> ReversibleFeed:
-        """What was before, and the mistake upon it: the second batch."""
+        """Store the earlier state, and then the mistake as the second batch."""
         model = ReversibleFeed()
         for number, seed in enumerate((BEFORE, MISTAKE)):
             made = await self._submit(self.organization, (OTHER, SEEDER)[number], seed)
@@ -73,11 +75,11 @@ class ReversalScenario(Scenario):
         return model
 
     async def expected(self) -> Reversal:
-        """What an administrator is shown."""
+        """Return the counts that an administrator is shown."""
         return await count_reversal(ADMINISTRATOR, self.organization.place.stores, self.mistake)
 
     def reverses(self, *, expected: Reversal | None = None) -> Work:
-        """A participant that takes the mistake back, as far as it is still as expected."""
+        """Return a participant that reverses the mistake, if it is still as expected."""
 
         async def work(database: Postgresql) -> Reversal | Refused:
             stores = Place(database, self.organization.place.clock).stores
@@ -89,7 +91,7 @@ class ReversalScenario(Scenario):
         return work
 
     async def assert_stored(self, model: NaiveFeed) -> None:
-        """As the model has it, and where no act is known there is none."""
+        """Assert that the store matches the model, also where no act is known."""
         for record in model.records:
             record.latest_act_ms = None if record.latest_act_ms == NEVER else record.latest_act_ms  # type: ignore[assignment]
         await super().assert_stored(model)
@@ -143,7 +145,7 @@ async def run(
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 @in_every_order(open_scenario, at_least=7)
 async def test_a_reversal_against_a_submission(scenario: ReversalScenario, order: Order, meanwhile: str) -> None:
-    """Each is done as if the other had come first or last; what was sent again before the lock is left out."""
+    """Each outcome is as if the other came first or last; records sent again before the lock are left out."""
     who, sent = MEANWHILE[meanwhile]
     model = await scenario.with_mistake()
     run_result = await run(scenario, order, who, sent, expected=None)
@@ -162,7 +164,7 @@ async def test_a_reversal_against_a_submission(scenario: ReversalScenario, order
 async def test_a_reversal_does_what_was_confirmed_or_nothing(
     scenario: ReversalScenario, order: Order, meanwhile: str
 ) -> None:
-    """Where a submission that came first changed the counts, the reversal is refused and leaves no trace."""
+    """If a submission that came first changed the counts, the reversal is refused without a trace."""
     who, sent = MEANWHILE[meanwhile]
     model = await scenario.with_mistake()
     expected = await scenario.expected()

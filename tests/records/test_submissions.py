@@ -1,4 +1,4 @@
-"""A submission as people look at it: who, when, from where, its counts, and every state that it made."""
+"""A submission as people see it: sender, time, source, counts, and every state that it made."""
 
 import pytest
 from msgspec.structs import asdict
@@ -13,15 +13,15 @@ from tests.unsubscribes.people import admin, viewer
 
 
 async def submitted(organization: Organization, *items: Sent, **options: bool) -> str:
-    """The id of a submission of these items."""
+    """Submit these items; return the submission's id."""
     answer = await organization.submit(*items, **options)  # type: ignore[arg-type]
     assert answer.submission_id is not None
     return answer.submission_id
 
 
 @in_loop
-async def test_it_tells_who_sent_it_when_from_where_and_what_it_did(place: InLoop) -> None:
-    """To everybody who sees the organization, whatever its channel."""
+async def test_a_submission_shows_its_sender_time_and_counts(place: InLoop) -> None:
+    """To everyone who sees the organization, on every channel."""
     organization = (await place.new_organization()).on("sms")
     await organization.submit(out("+12025550123", place.ago(50)))
     place.clock.advance(1)
@@ -58,7 +58,7 @@ async def test_it_tells_who_sent_it_when_from_where_and_what_it_did(place: InLoo
 
 
 @in_loop
-async def test_one_for_all_groups_has_no_group(place: InLoop) -> None:
+async def test_a_submission_for_all_groups_has_no_group(place: InLoop) -> None:
     """Neither an id nor a name."""
     organization = await place.new_organization()
     submission_id = await submitted(organization, out("a@x.org"), all_groups=True)
@@ -69,8 +69,8 @@ async def test_one_for_all_groups_has_no_group(place: InLoop) -> None:
 
 
 @in_loop
-async def test_each_is_found_among_the_feeds_of_all_organizations(place: InLoop) -> None:
-    """The id alone says which: of its own organization and channel, and no other's."""
+async def test_the_id_alone_finds_a_submission(place: InLoop) -> None:
+    """Of its own organization and channel, and no other's."""
     made = []
     for organization in [await place.new_organization() for _ in range(3)]:
         made.append((organization, await submitted(organization, out("a@x.org"))))
@@ -96,8 +96,8 @@ async def test_each_is_found_among_the_feeds_of_all_organizations(place: InLoop)
     ],
 )
 @in_loop
-async def test_what_is_no_submission_is_missing(place: InLoop, submission_id: str) -> None:
-    """Whatever was typed: it never reaches the database where it cannot be an id."""
+async def test_an_unknown_submission_is_missing(place: InLoop, submission_id: str) -> None:
+    """A text that cannot be an id never reaches the database."""
     with pytest.raises(Missing):
         await find_submission(ADMINISTRATOR, place.database, submission_id)
     with pytest.raises(Missing):
@@ -105,8 +105,8 @@ async def test_what_is_no_submission_is_missing(place: InLoop, submission_id: st
 
 
 @in_loop
-async def test_another_organizations_submission_is_answered_as_one_that_does_not_exist(place: InLoop) -> None:
-    """To the letter; and so for a partner's key, and for whoever has no role."""
+async def test_a_hidden_submission_looks_like_an_unknown_one(place: InLoop) -> None:
+    """To the letter; also for a partner's key, and for a person without a role."""
     ours, theirs = await place.new_organization(), await place.new_organization()
     submission_id = await submitted(theirs, out("a@x.org"))
     with pytest.raises(Missing) as of_nothing:
@@ -119,8 +119,7 @@ async def test_another_organizations_submission_is_answered_as_one_that_does_not
 
 
 @in_loop
-async def test_a_closed_organization_and_a_retired_group_are_still_told_of(place: InLoop) -> None:
-    """What was recorded stays."""
+async def test_closed_organizations_and_retired_groups_are_shown(place: InLoop) -> None:
     organization = await place.new_organization()
     submission_id = await submitted(organization, out("a@x.org"))
     await retire_group(ADMINISTRATOR, place.database, place.clock, group_id=organization.default_group)
@@ -130,8 +129,8 @@ async def test_a_closed_organization_and_a_retired_group_are_still_told_of(place
 
 
 @in_loop
-async def test_its_records_are_the_states_that_it_made(place: InLoop) -> None:
-    """Standing, superseded by itself or by others, and sent again since; with what each of them did."""
+async def test_the_records_of_a_submission_are_its_states(place: InLoop) -> None:
+    """Current, superseded by itself or others, and sent again since; each with its result."""
     organization = await place.new_organization()
     await organization.submit(back("a@x.org", place.ago(90)))
     submission_id = await submitted(
@@ -158,8 +157,8 @@ async def test_its_records_are_the_states_that_it_made(place: InLoop) -> None:
 
 
 @in_loop
-async def test_its_records_come_page_by_page(place: InLoop) -> None:
-    """By their numbers, whichever of them stand; a number from elsewhere only ever leaves some out."""
+async def test_the_records_of_a_submission_are_paged(place: InLoop) -> None:
+    """Ordered by number, current or not; `after_seq` of another feed only leaves some out."""
     organization = await place.new_organization()
     await organization.submit(out("somebody@x.org"))
     submission_id = await submitted(organization, *(out(f"p{n}@x.org", place.ago(9)) for n in range(25)))
@@ -179,8 +178,8 @@ async def test_its_records_come_page_by_page(place: InLoop) -> None:
 
 
 @in_loop
-async def test_one_that_changed_nothing_has_no_records(place: InLoop) -> None:
-    """It moved a latest act alone."""
+async def test_a_submission_without_changes_has_no_records(place: InLoop) -> None:
+    """It only moved a latest act."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org", place.ago(50)))
     submission_id = await submitted(organization, out("a@x.org", place.ago(40)))

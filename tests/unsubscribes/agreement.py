@@ -1,4 +1,4 @@
-"""Whether the tables of the feeds agree with one another, whatever happened to those who wrote them."""
+"""Checks that the tables of the feeds agree with one another."""
 
 from stoplist.db import Database, Row, Transaction
 from tests.builders import sql
@@ -9,7 +9,7 @@ _CHANGES = """changes AS (
     SELECT feed_id, address, group_no, seq, status, reason, recorded_ms, submission_id, 0 FROM unsubscribe_versions
 )"""
 
-# What each finds is wrong.
+# Each query finds rows that are wrong.
 _WRONG = {
     "a number given to two changes": "SELECT feed_id, seq FROM changes GROUP BY feed_id, seq HAVING COUNT(*) > 1",
     "a number that the feed has not given": """
@@ -31,7 +31,7 @@ _WRONG = {
         SELECT v.feed_id, v.seq FROM unsubscribe_versions v LEFT JOIN unsubscribes u
         ON u.feed_id = v.feed_id AND u.address = v.address AND u.group_no = v.group_no AND u.seq > v.seq
         WHERE u.seq IS NULL""",
-    # But for reversals: what a record returns to may have the status of what is taken back.
+    # Except for reversals, whose new state may have the status of the reversed one.
     "a change that changed nothing": """
         SELECT feed_id, seq FROM (
             SELECT feed_id, seq, status, submission_id,
@@ -51,7 +51,7 @@ _WRONG = {
         SELECT feed_id, status, reason, SUM(stands) AS number FROM changes GROUP BY feed_id, status, reason
         EXCEPT SELECT feed_id, status, reason, SUM(standing) FROM feed_days GROUP BY feed_id, status, reason""",
 }
-# Without statistics PostgreSQL may go through 10 000 records for each of 10 000 versions, and none of this needs that.
+# Without statistics PostgreSQL may scan 10 000 records for each of 10 000 versions, which no query here needs.
 _WITHOUT_LOOPS = sql("""
 SET LOCAL enable_nestloop = off  -- only: postgresql
 SELECT 1  -- only: sqlite
@@ -60,10 +60,10 @@ _QUERIES = {name: sql(f"WITH {_CHANGES} {text} LIMIT 5") for name, text in _WRON
 
 
 async def disagreements(database: Database) -> dict[str, list[tuple[object, ...]]]:
-    """What is wrong in the tables, with some examples; nobody may be writing. Empty where all of it agrees.
+    """Return what is wrong in the tables, with examples; empty if all tables agree. Nobody may be writing.
 
-    Records, earlier versions, submissions, daily counts and the heads of the feeds tell the same story: every
-    submission is whole, and every number was given once.
+    Records, earlier versions, submissions, daily counts and the heads of the feeds must agree: every submission is
+    complete, and every number was assigned once.
     """
 
     async def look(transaction: Transaction) -> dict[str, list[Row]]:

@@ -1,6 +1,6 @@
-"""The rules of the six operations once more, word by word from docs/interface.md sections D6 and D11.
+"""The rules of the six operations, written again word by word from docs/interface.md sections D6 and D11.
 
-Without a thought for speed: a record keeps all the states it ever had, and every question goes through all of them.
+Slow on purpose: a record keeps every state it ever had, and every question scans all of them.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ NEVER = -(10**15)
 
 @dataclass(frozen=True)
 class NaiveItem:
-    """One act, as it was sent; `occurred_ms` is None where no time was."""
+    """One act as it was sent; `occurred_ms` is None if no time was sent."""
 
     address: str
     status: str = "unsubscribed"
@@ -24,13 +24,13 @@ class NaiveItem:
 
     @property
     def kept_reason(self) -> str:
-        """The default, where none was sent."""
+        """Return the reason, or the default if none was sent."""
         return self.reason or ("consent" if self.status == "resubscribed" else "unsubscribe")
 
 
 @dataclass(frozen=True)
 class NaiveState:
-    """What a record shows, or showed."""
+    """A present or former state of a record."""
 
     seq: int
     batch: int
@@ -46,7 +46,7 @@ class NaiveState:
 
 @dataclass
 class NaiveRecord:
-    """An address and a group (None: all groups), with every state in order. The last one is what it shows."""
+    """The record of an address and a group (None: all groups), with every state in order, the present one last."""
 
     address: str
     group: str | None
@@ -61,7 +61,7 @@ class NaiveRecord:
         return self.states[-1]
 
     def follow(self, state: NaiveState) -> None:
-        """This state follows the present one."""
+        """Append this state to the present one."""
         is_of_one_batch = state.batch == self.now.batch
         latest_act_ms = self.latest_act_ms if is_of_one_batch else self.latest_before_ms
         self.states[-1] = replace(self.now, latest_act_ms=latest_act_ms)
@@ -70,7 +70,7 @@ class NaiveRecord:
 
 @dataclass(frozen=True)
 class NaiveResult:
-    """What became of an item; `latest_act_ms` where a later act stands against it."""
+    """The result of an item; `latest_act_ms` is the later act that outranks it, if any."""
 
     address: str
     result: str
@@ -80,7 +80,7 @@ class NaiveResult:
 
 @dataclass
 class NaiveFeed:
-    """An organization's records on one channel. Batches are numbered from 1, those that stored nothing too."""
+    """An organization's records on one channel. Batches are numbered from 1, including those that stored nothing."""
 
     records: list[NaiveRecord] = field(default_factory=list)
     seq: int = 0
@@ -95,34 +95,33 @@ class NaiveFeed:
     def submit(
         self, sender: str, group: str | None, items: list[NaiveItem], now_ms: int
     ) -> tuple[list[NaiveResult], bool]:
-        """What becomes of each item, and whether anything had to be stored."""
+        """Return the result of each item, and whether anything had to be stored."""
         self.begin_batch()
         before = deepcopy(self.records)
         results = [self._take(sender, group, item, now_ms) for item in items]
         return results, self.records != before
 
     def begin_batch(self) -> None:
-        """Another batch has begun."""
         self.batches += 1
         for record in self.records:
             record.latest_before_ms = record.latest_act_ms
 
     def in_order(self) -> list[NaiveRecord]:
-        """By their latest change."""
+        """Return the records ordered by their latest change."""
         return sorted(self.records, key=lambda record: record.now.seq)
 
     def superseded(self) -> list[tuple[NaiveRecord, NaiveState]]:
-        """Every state that another has followed, each once, in the order in which they came about."""
+        """Return every superseded state once, in the order of their creation."""
         pairs = [(record, state) for record in self.records for state in record.states[:-1]]
         return sorted(pairs, key=lambda pair: pair[1].seq)
 
     def changes(self) -> Counter[tuple[int, str, str]]:
-        """How often on each day records took a status for a reason."""
+        """Count by day, status and reason how often records took that status."""
         states = [state for record in self.records for state in record.states]
         return Counter((state.recorded_ms // DAY_MS, state.status, state.reason) for state in states)
 
     def standing(self) -> Counter[tuple[str, str]]:
-        """How many records show a status for a reason."""
+        """Count by status and reason how many records show them."""
         return Counter((record.now.status, record.now.reason) for record in self.records)
 
     def _take(self, sender: str, group: str | None, item: NaiveItem, now_ms: int) -> NaiveResult:
@@ -146,13 +145,13 @@ class NaiveFeed:
         return NaiveResult(item.address, "outranked", record.now.status, record.latest_act_ms)
 
     def _occurred(self, record: NaiveRecord, item: NaiveItem, now_ms: int) -> int:
-        """Default now, for an opt-out at least the latest act known, so that it always takes effect."""
+        """Return the item's time; by default now, for an opt-out at least the latest known act."""
         if item.occurred_ms is not None:
             return item.occurred_ms
         return max(now_ms, record.latest_act_ms)
 
     def _flips(self, record: NaiveRecord, item: NaiveItem, occurred_ms: int) -> bool:
-        """Only if later than the latest act known; on a tie the opt-out wins."""
+        """Return whether the act is later than the latest known act; on a tie the opt-out wins."""
         if item.status == record.now.status:
             return False
         if occurred_ms == record.latest_act_ms:
@@ -160,7 +159,7 @@ class NaiveFeed:
         return occurred_ms > record.latest_act_ms
 
     def _is_repetition(self, record: NaiveRecord, sender: str, item: NaiveItem, occurred_ms: int) -> bool:
-        """What does not count as sending the record again: the same act of the same sender, or of the same batch."""
+        """Return whether this does not count as sending again: the same act by the same sender, or the same batch."""
         if record.now.batch == self.batches:
             return True
         return (sender, item.status, occurred_ms) == (record.now.sender, record.now.status, record.now.occurred_ms)

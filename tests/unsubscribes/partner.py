@@ -1,4 +1,4 @@
-"""What partners and operators do, one call an act, and what is then stored: the words of the tests of opt-outs."""
+"""What partners and operators do, one call per act, and what is stored afterwards: the fixtures for opt-outs."""
 
 import asyncio
 import itertools
@@ -35,11 +35,11 @@ _NUMBERS = itertools.count(1)
 
 
 class Statements(list[str]):
-    """What reached the database, in this order."""
+    """The statements that reached the database, in order."""
 
     @property
     def in_transaction(self) -> list[str]:
-        """From BEGIN to COMMIT, without the savepoints that set the units of one commit apart."""
+        """Return those from BEGIN to COMMIT, without the savepoints that separate the units of one commit."""
         begins = [at for at, text in enumerate(self) if text.startswith("BEGIN")]
         ends = [at for at, text in enumerate(self) if text.startswith("COMMIT")]
         (begin,), (end,) = begins, ends
@@ -47,7 +47,7 @@ class Statements(list[str]):
 
 
 class Organization(NamedTuple):
-    """An organization with a default group and a partner who may do all, on one channel."""
+    """An organization with a default group and a partner with all permissions, on one channel."""
 
     place: "Place"
     slug: str
@@ -61,17 +61,17 @@ class Organization(NamedTuple):
         return feed_id(self.organization_id, CHANNELS[self.channel])
 
     def on(self, channel: str) -> "Organization":
-        """The same on another channel."""
+        """Return the same organization on another channel."""
         return self._replace(channel=channel)
 
     async def new_group(self, name: str) -> str:
-        """The id of another group."""
+        """Create another group; return its id."""
         place = self.place
         group = await create_group(ADMINISTRATOR, place.database, place.clock, org_slug=self.slug, name=name)
         return group.group_id
 
     async def new_partner(self, *permissions: str) -> Actor:
-        """Another one, who may do this much; without a word, all."""
+        """Create another partner with these permissions, by default all."""
         return await self.place.new_partner(self.slug, permissions=permissions or ALL_PERMISSIONS)
 
     async def submit(
@@ -83,7 +83,7 @@ class Organization(NamedTuple):
         is_lenient: bool = False,
         is_minimal: bool = False,
     ) -> Submission:
-        """The answer to a batch of these items."""
+        """Submit a batch of these items; return the answer."""
         return await submit(
             by or self.partner,
             self.place.stores,
@@ -102,7 +102,7 @@ class Organization(NamedTuple):
         group_id: str | None = None,
         secret_keys: tuple[str, ...] = (SECRET_KEY,),
     ) -> Page:
-        """One page."""
+        """Return one page."""
         stores = msgspec.structs.replace(self.place.stores, secret_keys=secret_keys)
         named = RequestedTarget(org_slug=self.slug, group_id=group_id)
         return await follow(self.partner, stores, CHANNELS[self.channel], named, limit=limit, cursor=cursor)
@@ -110,7 +110,7 @@ class Organization(NamedTuple):
     async def pages(
         self, cursor: str | None = None, *, limit: int = 1_000, group_id: str | None = None
     ) -> AsyncIterator[Page]:
-        """Page after page, until there is no more."""
+        """Yield pages until there is no more."""
         has_more = True
         while has_more:
             page = await self.follow(cursor, limit=limit, group_id=group_id)
@@ -118,21 +118,21 @@ class Organization(NamedTuple):
             cursor, has_more = page.next_cursor, page.has_more
 
     async def feed(self, cursor: str | None = None, *, limit: int = 1_000, group_id: str | None = None) -> list[Record]:
-        """All records from the cursor on, page by page."""
+        """Return all records after the cursor, page by page."""
         return [record async for page in self.pages(cursor, limit=limit, group_id=group_id) for record in records(page)]
 
     async def look_up(self, *addresses: str, group_id: str | None = None) -> Page:
-        """What is known of these addresses."""
+        """Return the records of these addresses."""
         named = RequestedTarget(org_slug=self.slug, group_id=group_id)
         return await look_up(self.partner, self.place.stores, CHANNELS[self.channel], named, addresses=list(addresses))
 
     async def rows(self, table: str, order: str) -> list[dict[str, Any]]:
-        """What the store holds of this feed."""
+        """Return the stored rows of this feed."""
         query = sql(f"SELECT * FROM {table} WHERE feed_id = :feed_id ORDER BY {order}")  # noqa: S608
         return [dict(row) for row in await self.place.database.all(query, feed_id=self.feed_id)]
 
     async def stored(self) -> dict[str, list[dict[str, Any]]]:
-        """All that the store holds of this feed, to be compared with what it holds later."""
+        """Return everything stored of this feed, for comparison with a later moment."""
         orders = {
             "feeds": "feed_id",
             "unsubscribes": "seq",
@@ -158,11 +158,11 @@ class Place:
         return self.clock.now_ms()
 
     def ago(self, milliseconds: int) -> str:
-        """The time so long ago, as partners write it."""
+        """Return the time this long ago, as partners write it."""
         return written(self.now_ms - milliseconds)
 
     async def new_organization(self, channel: str = "email") -> Organization:
-        """One that nobody else uses."""
+        """Create an organization that no other test uses."""
         slug = f"org-{next(_NUMBERS)}"
         made = await make_organization(self.database, self.clock, slug, default_group="Newsletter")
         default = await value(self.database, "SELECT default_group_id FROM organizations WHERE slug = :slug", slug=slug)
@@ -170,7 +170,7 @@ class Place:
         return Organization(self, slug, made.organization_id, default, partner, channel)
 
     async def new_partner(self, *slugs: str, permissions: Iterable[str] = ALL_PERMISSIONS, **options: Any) -> Actor:
-        """Somebody with a key for these organizations, as the edge makes one."""
+        """Return a partner with a key for these organizations."""
         made = await make_key(self.database, self.clock, *slugs, permissions=frozenset(permissions), **options)
         return Actor(
             kind="client",
@@ -182,7 +182,7 @@ class Place:
 
 
 class InLoop(Place):
-    """A deployment and the loop that it lives in: `run` runs the loop until a coroutine has finished."""
+    """A deployment and its event loop: `run` runs the loop until a coroutine has finished."""
 
     def __init__(self, database: Database, clock: FakeClock, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         super().__init__(database, clock)
@@ -190,13 +190,13 @@ class InLoop(Place):
 
 
 class Deployment(NamedTuple):
-    """A database that stays while several tests, or the examples of one, have their turn."""
+    """A database that serves several tests, or the examples of one, in turn."""
 
     run: Callable[[Coroutine[Any, Any, Any]], Any]
     database: Database
 
     def place(self, clock: FakeClock | None = None) -> InLoop:
-        """It at a moment of its own."""
+        """Return the deployment at a moment of its own."""
         return InLoop(self.database, clock or FakeClock(), self.run)
 
 
@@ -205,40 +205,40 @@ in_loop = in_the_loop_of("place")
 
 @asynccontextmanager
 async def placed(database_url: str, clock: FakeClock | None = None) -> AsyncIterator[Place]:
-    """A deployment on an empty database, with one connection for what reads and one for what is submitted."""
+    """Yield a deployment on an empty database, with one connection for reads and one for submissions."""
     async with migrated(database_url, pool_size=2) as database:
         yield Place(database, clock or FakeClock())
 
 
 def records(page: Page) -> list[Record]:
-    """The records of a page."""
+    """Return the records of a page."""
     assert isinstance(page.items, list)
     return page.items
 
 
 def addresses(found: Page | Iterable[Record]) -> list[str]:
-    """Whose records these are, in this order."""
+    """Return the addresses of these records, in order."""
     return [record.address for record in (records(found) if isinstance(found, Page) else found)]
 
 
 def results(answer: Submission) -> list[tuple[str, str]]:
-    """What became of each item: its result, and its record's status after it."""
+    """Return for each item its result and its record's status afterwards."""
     assert isinstance(answer.items, list)
     return [(item.result, item.status) for item in answer.items]
 
 
 def written(at_ms: int) -> str:
-    """A time as a partner writes it."""
+    """Return a time as a partner writes it."""
     return (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds")
 
 
 def shown(at_ms: int) -> str:
-    """A time as it is answered."""
+    """Return a time as it is answered."""
     return written(at_ms).replace("+00:00", "Z")
 
 
 def as_shown(record: NaiveRecord, *, record_id: str, org_slug: str, group_id: str | None) -> dict[str, Any]:
-    """A record of the naive model as it is answered."""
+    """Return a record of the naive model as it is answered."""
     return {
         "id": record_id,
         "org_slug": org_slug,
@@ -254,21 +254,24 @@ def as_shown(record: NaiveRecord, *, record_id: str, org_slug: str, group_id: st
 
 
 def out(address: str, occurred_at: str | None = None, **more: Any) -> Sent:
-    """An opt-out."""
+    """Return an opt-out."""
     return {"address": address, **({} if occurred_at is None else {"occurred_at": occurred_at}), **more}
 
 
 def back(address: str, occurred_at: str, **more: Any) -> Sent:
-    """A resubscription."""
+    """Return a resubscription."""
     return {"address": address, "status": "resubscribed", "occurred_at": occurred_at, **more}
 
 
 @contextmanager
 def listening(database: Database) -> Iterator[Statements]:
-    """What reaches the database meanwhile, as its own driver sees it: of SQLite's connections, the writing one."""
+    """Yield the statements that reach the database, as its own driver sees them.
+
+    For SQLite these are the statements of the writing connection.
+    """
     heard = Statements()
     if isinstance(database, Sqlite):
-        # A checkpoint after what was written before may still be under way in the writer's thread.
+        # A checkpoint after earlier writes may still be running in the writer's thread.
         database._write_thread.submit(int).result()
         database._writer.set_trace_callback(lambda text: heard.append(text.strip()))
         try:
@@ -293,5 +296,5 @@ def listening(database: Database) -> Iterator[Statements]:
 
 
 async def heard_all() -> None:
-    """Those who listen to PostgreSQL's driver have been told everything."""
+    """Wait until the listeners of PostgreSQL's driver have received every statement."""
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The people who look opt-outs up: what each of them may do is in the actor, as the edge makes it."""
+"""People who look at opt-outs; the actor holds what each may do."""
 
 from stoplist.actor import ADMIN, VIEWER, Actor, Role
 from tests.builders import ADMINISTRATOR
@@ -9,15 +9,15 @@ BOSS = ADMINISTRATOR
 
 
 def person(email: str = "ann@staff.example", **roles: Role) -> Actor:
-    """Somebody with these roles."""
+    """Return a person with these roles."""
     return Actor(kind="person", id=email, roles=roles, source_ip="192.0.2.7", request_id="00" * 12)
 
 
 def viewer(*organizations: Organization) -> Actor:
-    """Somebody who may look at these organizations, and do nothing."""
+    """Return a viewer of these organizations."""
     return person("viewer@staff.example", **{one.slug: VIEWER for one in organizations})
 
 
 def admin(*organizations: Organization) -> Actor:
-    """An admin of these organizations."""
+    """Return an admin of these organizations."""
     return person("admin@staff.example", **{one.slug: ADMIN for one in organizations})

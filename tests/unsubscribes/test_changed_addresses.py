@@ -1,4 +1,4 @@
-"""Stored addresses that the rules of this release would write otherwise (docs/interface.md sections D7 and D9)."""
+"""Stored addresses that the rules of this release would write differently (docs/interface.md sections D7 and D9)."""
 
 import asyncio
 from contextlib import aclosing
@@ -16,22 +16,20 @@ from tests.unsubscribes.partner import Organization, Place, out
 
 
 async def rewrite(database: Database, address: str, stored: str) -> None:
-    """From now on this address is stored as another release wrote it."""
+    """Store this address as another release wrote it."""
     text = "UPDATE unsubscribes SET address = :stored WHERE address = :address"
     assert await execute(database, text, stored=stored, address=address)
 
 
 async def found(database: Database) -> tuple[int, list[ChangedAddress]]:
-    """How many addresses are looked at, and all that would change."""
+    """Return the number of examined addresses, and all that would change."""
     parts = [part async for part in find_changed_addresses(ADMINISTRATOR, database)]
     return sum(part.addresses for part in parts), [one for part in parts for one in part.changed]
 
 
 @on_each_database
-async def test_where_every_address_is_as_the_rules_write_it_none_is_listed(
-    database: Database, clock: FakeClock
-) -> None:
-    """Also those beyond ASCII, which the order of the key must not lose."""
+async def test_canonical_addresses_are_not_listed(database: Database, clock: FakeClock) -> None:
+    """Includes addresses beyond ASCII, which the order of the key must not lose."""
     assert await found(database) == (0, [])
     acme = await Place(database, clock).new_organization()
     await acme.submit(*map(out, ("Zoë@Example.com", "a@bücher.example", "z@example.com", "\U0001f600@example.com")))
@@ -40,9 +38,7 @@ async def test_where_every_address_is_as_the_rules_write_it_none_is_listed(
 
 
 @on_each_database
-async def test_what_would_be_written_otherwise_is_listed_with_what_it_becomes(
-    database: Database, clock: FakeClock
-) -> None:
+async def test_changed_addresses_are_listed_with_their_new_form(database: Database, clock: FakeClock) -> None:
     """By feed and address: the organization, the channel, the stored address, and the new form or the error."""
     place = Place(database, clock)
     acme, beta = await place.new_organization(), await place.new_organization()
@@ -62,7 +58,7 @@ async def test_what_would_be_written_otherwise_is_listed_with_what_it_becomes(
 
 
 async def _fill(acme: Organization) -> list[str]:
-    """Seven addresses, three of them in several groups, all of them with a capital; in the order of the key."""
+    """Store seven addresses, three of them in several groups, each with a capital, in the order of the key."""
     others = [await acme.new_group("Reminders"), await acme.new_group("Offers")]
     addresses = [f"{name}@example.com" for name in "abcdefg"]
     await acme.submit(*map(out, addresses))
@@ -74,10 +70,10 @@ async def _fill(acme: Organization) -> list[str]:
 
 
 @pytest.mark.parametrize("page_rows", [1, 2, 3, 4, 5, 14, 15])
-def test_every_address_is_looked_at_once_wherever_a_page_ends(
+def test_every_address_is_examined_once_wherever_a_page_ends(
     database_url: str, clock: FakeClock, page_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the records of one address, a group each, lie on two pages."""
+    """Also if the records of one address (one per group) are on two pages."""
     monkeypatch.setattr(module, "_PAGE_ROWS", page_rows)
 
     async def look() -> None:
@@ -90,8 +86,8 @@ def test_every_address_is_looked_at_once_wherever_a_page_ends(
 
 
 @pytest.mark.parametrize("count", [199, 200, 201, 450])
-def test_every_address_is_looked_at_once_wherever_a_slice_ends(database_url: str, clock: FakeClock, count: int) -> None:
-    """A page comes in slices, and the records of one address may lie in two of them."""
+def test_every_address_is_examined_once_wherever_a_slice_ends(database_url: str, clock: FakeClock, count: int) -> None:
+    """A page comes in slices, and the records of one address may be in two of them."""
 
     async def look() -> None:
         async with migrated(database_url) as database:
@@ -107,7 +103,7 @@ def test_every_address_is_looked_at_once_wherever_a_slice_ends(database_url: str
 
 @on_each_database
 async def test_no_snapshot_lasts_longer_than_a_page(database: Database, clock: FakeClock) -> None:
-    """Held for hours, it would keep PostgreSQL from clearing up, and SQLite's log from starting anew."""
+    """A snapshot held for hours would keep PostgreSQL from vacuuming and SQLite from checkpointing its log."""
     acme = await Place(database, clock).new_organization()
     await acme.submit(out("a@example.com"), out("b@example.com"))
     with pytest.MonkeyPatch.context() as patch:
@@ -120,7 +116,6 @@ async def test_no_snapshot_lasts_longer_than_a_page(database: Database, clock: F
 
 
 @on_each_database
-async def test_it_is_for_administrators(database: Database) -> None:
-    """Addresses of all organizations are nobody else's."""
+async def test_only_administrators_may_examine_addresses(database: Database) -> None:
     with pytest.raises(Refused, match="administrator"):
         await anext(aiter(find_changed_addresses(STRANGER, database)))

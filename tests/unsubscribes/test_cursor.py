@@ -1,4 +1,4 @@
-"""Cursors: opaque, authenticated, bound to what they were made for, good for ever (docs/interface.md section D6)."""
+"""Cursors: opaque, authenticated, bound to their request, and never expiring (docs/interface.md section D6)."""
 
 import base64
 import re
@@ -21,8 +21,8 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 @given(st.integers(0, 2**63 - 1), st.sampled_from([None, "grp_1"]))
-def test_a_cursor_says_where_its_reader_stands(seq: int, group_id: str | None) -> None:
-    """To whoever made it, and only in characters that no query string changes."""
+def test_a_cursor_holds_the_readers_position(seq: int, group_id: str | None) -> None:
+    """It uses only characters that no query string changes."""
     bound = {**BOUND, "group_id": group_id}
     cursor = make_cursor([SECRET_KEY], **bound, seq=seq)
     assert re.fullmatch("[A-Za-z0-9_-]{32}", cursor)
@@ -33,13 +33,13 @@ def test_a_cursor_says_where_its_reader_stands(seq: int, group_id: str | None) -
     "other", [{"feed_id": 18}, {"feed_id": 1}, {"generation": "another"}, {"generation": ""}, {"group_id": "grp_1"}]
 )
 def test_a_cursor_is_bound_to_feed_generation_and_group(other: dict[str, Any]) -> None:
-    """Each by itself."""
+    """Each separately."""
     with pytest.raises(InvalidCursor):
         read_cursor([SECRET_KEY], CURSOR, **{**BOUND, **other})
 
 
-def test_a_cursor_of_a_group_is_not_one_of_another_group_or_of_none() -> None:
-    """In either direction."""
+def test_a_cursor_is_valid_for_one_group_only() -> None:
+    """Nor with a group instead of none, or the other way round."""
     of_group = make_cursor([SECRET_KEY], **{**BOUND, "group_id": "grp_1"}, seq=7)
     for group_id in (None, "grp_2", "grp_1|"):
         with pytest.raises(InvalidCursor):
@@ -49,7 +49,6 @@ def test_a_cursor_of_a_group_is_not_one_of_another_group_or_of_none() -> None:
 @pytest.mark.parametrize("place", range(32))
 @pytest.mark.parametrize("step", [1, 2, 32])
 def test_a_cursor_altered_anywhere_is_refused(place: int, step: int) -> None:
-    """Every character of it counts."""
     altered = ALPHABET[(ALPHABET.index(CURSOR[place]) + step) % 64]
     with pytest.raises(InvalidCursor):
         read_cursor([SECRET_KEY], CURSOR[:place] + altered + CURSOR[place + 1 :], **BOUND)
@@ -60,7 +59,7 @@ def test_a_cursor_altered_anywhere_is_refused(place: int, step: int) -> None:
     ["", " ", CURSOR[:-1], CURSOR + "A", CURSOR + "=", " " + CURSOR[1:], CURSOR[:-1] + "=", CURSOR[:-1] + "+",
      CURSOR[:-1] + "ä", "\0" * 32, "٣" * 32, "A" * 32, "-" * 32, CURSOR * 2, "AAAA" + CURSOR[:28], "=" * 32],
 )  # fmt: skip
-def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+def test_malformed_cursors_are_refused(cursor: str) -> None:
     """Too short, too long, of other characters, or all zeros."""
     with pytest.raises(InvalidCursor) as refusal:
         read_cursor([SECRET_KEY], cursor, **BOUND)
@@ -68,15 +67,14 @@ def test_what_is_no_cursor_is_refused(cursor: str) -> None:
 
 
 @given(st.text() | st.binary(min_size=24, max_size=24).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
-def test_nobody_makes_a_cursor_by_chance(cursor: str) -> None:
-    """Any text is refused, and none is an error of ours."""
+def test_any_other_text_is_refused_without_a_server_error(cursor: str) -> None:
     assume(cursor != CURSOR)
     with pytest.raises(InvalidCursor):
         read_cursor([SECRET_KEY], cursor, **BOUND)
 
 
 def test_the_first_key_signs_and_all_verify() -> None:
-    """So keys are changed without a reader noticing: first added behind, then put in front, then dropped."""
+    """So keys can be changed unnoticed: a new key is added last, then moved first, then the old one is removed."""
     assert read_cursor([OTHER_KEY, SECRET_KEY], CURSOR, **BOUND) == 7
     renewed = make_cursor([OTHER_KEY, SECRET_KEY], **BOUND, seq=7)
     assert renewed != CURSOR
@@ -86,7 +84,7 @@ def test_the_first_key_signs_and_all_verify() -> None:
             read_cursor(keys, cursor, **BOUND)
 
 
-# As they are given out
+# As the operations issue them
 
 
 async def refused(organization: Organization, cursor: str | None, **asked: Any) -> None:
@@ -95,8 +93,8 @@ async def refused(organization: Organization, cursor: str | None, **asked: Any) 
 
 
 @in_loop
-async def test_a_cursor_is_for_what_it_was_made_for(place: InLoop) -> None:
-    """Refused with another organization, channel or group, from or to none, and with another secret key."""
+async def test_a_cursor_is_refused_for_another_request(place: InLoop) -> None:
+    """With another organization, channel or group, from or to no group, and with another secret key."""
     organization = await place.new_organization()
     other_group = await organization.new_group("Reminders")
     await organization.submit(out("a@x.org"))
@@ -115,8 +113,8 @@ async def test_a_cursor_is_for_what_it_was_made_for(place: InLoop) -> None:
 
 
 @in_loop
-async def test_another_partner_of_the_organization_may_go_on_with_a_cursor(place: InLoop) -> None:
-    """It is bound to what is read, not to who reads."""
+async def test_another_partner_of_the_organization_may_use_a_cursor(place: InLoop) -> None:
+    """A cursor is bound to what is read, not to the reader."""
     organization = await place.new_organization()
     cursor = (await organization.follow()).next_cursor
     colleague = organization._replace(partner=await organization.new_partner())
@@ -135,7 +133,7 @@ async def test_a_cursor_never_expires(place: InLoop) -> None:
 
 @in_loop
 async def test_after_a_restore_every_cursor_is_refused(place: InLoop) -> None:
-    """Those from before read anew without one, and the new ones are good."""
+    """Readers start again without a cursor, and the new cursors are valid."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org"))
     cursors = [(await organization.on(channel).follow()).next_cursor for channel in ("email", "sms", "phone")]
@@ -149,7 +147,7 @@ async def test_after_a_restore_every_cursor_is_refused(place: InLoop) -> None:
 
 @in_loop
 async def test_two_feeds_never_share_a_generation(place: InLoop) -> None:
-    """Nor does a feed that is made anew with the same number: whoever stood in the old one reads anew."""
+    """Nor does a feed that is created again with the same number: a reader of the old one must start again."""
     organization = await place.new_organization()
     cursor = (await organization.follow()).next_cursor
     await organization.on("sms").follow()
@@ -161,8 +159,8 @@ async def test_two_feeds_never_share_a_generation(place: InLoop) -> None:
 
 
 @in_loop
-async def test_where_nobody_told_of_a_restore_a_cursor_beyond_the_feed_is_refused(place: InLoop) -> None:
-    """The database went back in time: what is written anew under numbers that a reader has seen would be skipped."""
+async def test_a_cursor_beyond_the_head_is_refused(place: InLoop) -> None:
+    """After a restore without new generations, its reader would skip changes with numbers already seen."""
     organization = await place.new_organization()
     await organization.submit(*(out(f"p{n}@x.org") for n in range(3)))
     cursor = (await organization.follow()).next_cursor
@@ -173,7 +171,7 @@ async def test_where_nobody_told_of_a_restore_a_cursor_beyond_the_feed_is_refuse
 
 
 def test_a_cursor_has_one_spelling() -> None:
-    """What another alphabet of base 64 has in the place of `-` and `_` is no other way to write it."""
+    """The other base64 alphabet's characters for `-` and `_` are refused."""
     seqs = (seq for seq in range(1_000))
     cursor = next(c for seq in seqs if {"-", "_"} <= set(c := make_cursor([SECRET_KEY], **BOUND, seq=seq)))
     for altered in (cursor.replace("-", "+"), cursor.replace("_", "/"), cursor + "=", cursor[:-1], f"{cursor}\n"):

@@ -1,4 +1,4 @@
-"""Following a feed page by page, and looking addresses up (docs/interface.md section D6)."""
+"""Following a feed page by page, and looking up addresses (docs/interface.md section D6)."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ EXAMPLES = {"sqlite": 60, "postgresql": 20}
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql", "pooled"])
 def module_database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database; the tests run on PostgreSQL through a pooler too."""
+    """An empty database; the tests also run on PostgreSQL through PgBouncer."""
     url: str = request.getfixturevalue(f"module_{request.param}_url")
     return url
 
 
 async def filled(place: InLoop, count: int) -> Organization:
-    """An organization with so many records, p0 first."""
+    """Return an organization with this many records, p0 first."""
     organization = await place.new_organization()
     await organization.submit(*(out(f"p{n}@x.org", place.ago(50)) for n in range(count)))
     return organization
@@ -40,7 +40,7 @@ def numbered(numbers: range | list[int]) -> list[str]:
 
 @in_loop
 async def test_an_empty_feed_has_a_cursor_too(place: InLoop) -> None:
-    """Kept and presented later it returns what has come since."""
+    """Presented later, it returns what was added since."""
     organization = await place.new_organization()
     page = await organization.follow()
     assert (records(page), page.has_more) == ([], False)
@@ -53,7 +53,7 @@ async def test_an_empty_feed_has_a_cursor_too(place: InLoop) -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7, 1_000])
 @in_loop
 async def test_pages_hold_every_record_once_in_the_order_of_seq(place: InLoop, limit: int) -> None:
-    """Each page is full while there is more; a page that ends where the feed does says that there is none."""
+    """Every page but the last is full; a page that ends with the feed says that there is no more."""
     organization = await filled(place, 6)
     pages = [page async for page in organization.pages(limit=limit)]
     assert [record.address for page in pages for record in records(page)] == numbered(range(6))
@@ -65,7 +65,7 @@ async def test_pages_hold_every_record_once_in_the_order_of_seq(place: InLoop, l
 
 @in_loop
 async def test_a_cursor_returns_exactly_what_changed_since(place: InLoop) -> None:
-    """Removals included, each record once, at its latest change; what did not change does not come again."""
+    """Each changed record once, at its latest change; unchanged records do not come again."""
     organization = await filled(place, 5)
     cursor = (await organization.follow()).next_cursor
     await organization.submit(back("p3@x.org", place.ago(40)), back("p1@x.org", place.ago(40)))
@@ -81,8 +81,8 @@ async def test_a_cursor_returns_exactly_what_changed_since(place: InLoop) -> Non
 
 
 @in_loop
-async def test_a_record_that_changes_between_two_pages_is_read_at_its_end(place: InLoop) -> None:
-    """Whatever is written meanwhile, a reader ends with the records as they are."""
+async def test_a_record_that_changes_between_pages_is_read_last(place: InLoop) -> None:
+    """A reader ends with the records as they are, whatever is written meanwhile."""
     organization = await filled(place, 6)
     first = await organization.follow(limit=3)
     await organization.submit(back("p0@x.org", place.ago(40)), back("p4@x.org", place.ago(40)), out("p6@x.org"))
@@ -90,8 +90,8 @@ async def test_a_record_that_changes_between_two_pages_is_read_at_its_end(place:
 
 
 @in_loop
-async def test_a_page_of_the_greatest_size(place: InLoop) -> None:
-    """10 000 records, built in slices, and one more on the next page."""
+async def test_a_page_can_hold_10_000_records(place: InLoop) -> None:
+    """Built in slices; one more record is on the next page."""
     organization = await filled(place, 10_000)
     await organization.submit(out("p10000@x.org"))
     pages = [page async for page in organization.pages(limit=10_000)]
@@ -101,7 +101,7 @@ async def test_a_page_of_the_greatest_size(place: InLoop) -> None:
 
 @in_loop
 async def test_a_record_shows_what_was_sent(place: InLoop) -> None:
-    """Times in UTC with milliseconds, whatever the offset they came with."""
+    """Times are in UTC with milliseconds, whatever their offset was."""
     organization = await place.new_organization()
     await organization.submit(
         out("Ann@X.org", "2026-03-01T10:30:00.2509+01:00", reason="complaint", source="Büro №1 \U0001f4e8"),
@@ -119,8 +119,8 @@ async def test_a_record_shows_what_was_sent(place: InLoop) -> None:
 
 
 @in_loop
-async def test_a_group_sees_what_bears_on_it(place: InLoop) -> None:
-    """Its own records and the all-groups ones, whatever their status; those of other groups never."""
+async def test_a_group_reads_its_own_and_all_groups_records(place: InLoop) -> None:
+    """Whatever their status; never those of other groups."""
     organization = await place.new_organization()
     other = await organization.new_group("Reminders")
     await organization.submit(out("own@x.org", place.ago(9)))
@@ -147,7 +147,10 @@ async def test_records_of_a_retired_group_stay(place: InLoop) -> None:
 
 
 async def groups_in_turn(place: InLoop, pattern: str) -> tuple[Organization, str]:
-    """Records of the default group (d), of another one (o) and of all (a), in this order; and the other one's id."""
+    """Store records of the default group (d), another one (o) and all groups (a) in this order.
+
+    Return the other group's id too.
+    """
     organization = await place.new_organization()
     other = await organization.new_group("Reminders")
     for number, group in enumerate(pattern):
@@ -157,10 +160,8 @@ async def groups_in_turn(place: InLoop, pattern: str) -> tuple[Organization, str
 
 
 @in_loop
-async def test_a_page_of_a_group_goes_through_so_many_records_and_no_more(
-    place: InLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may hold none while there is more; its cursor stands at the last record examined."""
+async def test_a_page_of_a_group_examines_a_bounded_number(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be empty while there is more; its cursor is at the last record examined."""
     monkeypatch.setattr(module, "MAX_EXAMINED", 6)
     monkeypatch.setattr(module, "_EXAMINED_AT_ONCE", 2)
     organization, other = await groups_in_turn(place, "ddddddd" + "ddddado" + "ddd")
@@ -175,8 +176,8 @@ async def test_a_page_of_a_group_goes_through_so_many_records_and_no_more(
     assert addresses(await organization.follow(pages[-1].next_cursor, group_id=other)) == ["q@x.org"]
 
 
-def test_the_bound_is_fifty_thousand_in_whole_parts() -> None:
-    """A page goes through so many, and through no more for being read in parts."""
+def test_a_page_of_a_group_examines_at_most_50_000_records() -> None:
+    """Reading in slices does not exceed the bound."""
     assert MAX_EXAMINED == 50_000
     assert MAX_EXAMINED % module._EXAMINED_AT_ONCE == 0
 
@@ -184,7 +185,7 @@ def test_the_bound_is_fifty_thousand_in_whole_parts() -> None:
 PATTERNS = st.text("dddoa", max_size=12)
 
 
-def test_whatever_the_bounds_a_group_reads_all_that_bears_on_it(
+def test_a_group_reads_every_record_whatever_the_bounds(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any order of groups, any page size, any bound: each record once, in order, none skipped."""
@@ -202,7 +203,7 @@ def test_whatever_the_bounds_a_group_reads_all_that_bears_on_it(
             found = [record.address for page in pages for record in records(page)]
             assert found == numbered([n for n, group in enumerate(pattern) if group in "oa"])
             assert all(len(records(page)) <= limit for page in pages)
-            # At most so many are gone through a page: this few pages cannot have gone through them all.
+            # A page examines at most this many records, so fewer pages cannot have examined all of them.
             assert len(pages) >= len(pattern) / (at_once * parts)
 
         place.run(read())
@@ -212,10 +213,10 @@ def test_whatever_the_bounds_a_group_reads_all_that_bears_on_it(
 
 @pytest.mark.parametrize("is_in_group", [False, True])
 @in_loop
-async def test_what_is_written_while_a_page_is_read_is_for_the_next(
+async def test_writes_during_a_page_belong_to_the_next_page(
     place: InLoop, monkeypatch: pytest.MonkeyPatch, is_in_group: bool
 ) -> None:
-    """Between the head and the records, and between two parts of a page: nothing is skipped or comes out of order."""
+    """Between the head and the records, and between two slices: nothing is skipped or out of order."""
     monkeypatch.setattr(module, "_EXAMINED_AT_ONCE", 2)
     organization = await filled(place, 5)
     all_rows = place.database.all
@@ -243,10 +244,8 @@ async def test_what_is_written_while_a_page_is_read_is_for_the_next(
 
 
 @in_loop
-async def test_a_cursor_that_has_passed_the_head_does_not_go_back_to_it(
-    place: InLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was written after the head was read may be on the page already; it comes once."""
+async def test_a_cursor_past_the_head_does_not_go_back(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record written after the head was read may already be on the page; it comes only once."""
     monkeypatch.setattr(module, "_EXAMINED_AT_ONCE", 2)
     organization = await filled(place, 2)
     one = place.database.one
@@ -268,7 +267,7 @@ async def test_a_cursor_that_has_passed_the_head_does_not_go_back_to_it(
 
 @in_loop
 async def test_a_look_up_answers_for_exactly_these_addresses(place: InLoop) -> None:
-    """By `seq`, in one page; `looked_up` has every address in the order asked, in its canonical form."""
+    """Ordered by `seq`, in one page; `looked_up` has the canonical form of every address in the order asked."""
     organization = await filled(place, 5)
     asked = ["p3@x.org", " P1@X.ORG", "nobody@x.org", "p3@x.org"]
     page = await organization.look_up(*asked)
@@ -279,7 +278,7 @@ async def test_a_look_up_answers_for_exactly_these_addresses(place: InLoop) -> N
 
 @in_loop
 async def test_a_look_up_finds_the_records_of_every_group(place: InLoop) -> None:
-    """And on its own channel alone."""
+    """On its own channel only."""
     organization, _ = await groups_in_turn(place, "doa")
     await organization.submit(out("p0@x.org"), all_groups=True)
     assert len(records(await organization.look_up("p0@x.org"))) == 2
@@ -298,10 +297,10 @@ async def test_a_look_up_finds_the_records_of_every_group(place: InLoop) -> None
     ("sms", "+1202555012x", False),
 ])  # fmt: skip
 @in_loop
-async def test_an_unacceptable_address_is_named_but_not_repeated(
+async def test_a_bad_address_is_reported_without_repeating_it(
     place: InLoop, channel: str, address: str, names_plus: bool
 ) -> None:
-    """Where a phone number begins with a space the text says that + is sent as %2B."""
+    """If a phone number begins with a space, the text says to send + as %2B."""
     organization = await place.new_organization(channel)
     with pytest.raises(BadRequest) as refusal:
         await organization.look_up("+12025550123" if channel != "email" else "a@x.org", address)
@@ -312,7 +311,7 @@ async def test_an_unacceptable_address_is_named_but_not_repeated(
 
 @in_loop
 async def test_reading_writes_nothing(place: InLoop) -> None:
-    """But the row of a feed that nobody has asked for before."""
+    """Except the row of a feed that nobody has followed before."""
     organization = await filled(place, 3)
     before, commits = await organization.stored(), place.database.counts.commits
     await organization.feed(limit=2)

@@ -1,8 +1,8 @@
-"""Whoever comes in between: submissions and followers of one feed in every order of their statements.
+"""Concurrent submissions and followers of one feed, in every order of their statements.
 
-On PostgreSQL every order is driven, between drivers of their own as two server processes have them; SQLite has a single
-writer. What comes of it is held against the naive model: two submissions are answered and stored as one after the
-other, in the order in which they locked the feed, and whoever follows misses nothing at any moment.
+On PostgreSQL every order is run, with separate drivers as in two server processes; SQLite has a single writer. The
+outcome is compared with the naive model: two submissions are answered and stored as one after the other, in the order
+in which they locked the feed, and a follower misses nothing at any moment.
 Source: docs/interface.md section D6.
 """
 
@@ -26,7 +26,7 @@ from tests.interleaving import Order, RunResult, Scheduler, Step, Work, in_every
 from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
 from tests.unsubscribes.partner import Organization, Place, Sent, addresses, placed, records, written
 
-# Hundreds of orders each, which on a machine that does much else take their time.
+# Hundreds of orders each, which take long on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FORGET = """DO $$ BEGIN
@@ -34,20 +34,20 @@ FORGET = """DO $$ BEGIN
     DELETE FROM feeds;
 END $$"""
 
-# Whose place cannot matter: BEGIN takes no snapshot yet, and nobody here changes organizations or groups.
+# Steps whose order cannot matter: BEGIN takes no snapshot yet, and nobody here changes organizations or groups.
 STILL = {"BEGIN", "target_by_slug", "group_numbers"}
 WRITTEN_UNDER_THE_LOCK = {"keep_versions", "put_records", "touch_records", "record_submission", "count_changes"}
 SEEDER, ONE, OTHER = "seeder", "one", "other"
 
 
 class Batch(NamedTuple):
-    """Acts on one group, None standing for all groups; times are relative to now."""
+    """Acts on one group (None: all groups); times are relative to now."""
 
     acts: tuple[NaiveItem, ...]
     group: str | None = "default"
 
     def at(self, now_ms: int) -> list[NaiveItem]:
-        """The acts at the times they happened at."""
+        """Return the acts with their absolute times."""
         return [
             NaiveItem(act.address, act.status, None if act.occurred_ms is None else now_ms + act.occurred_ms)
             for act in self.acts
@@ -67,7 +67,7 @@ def batch(*acts: NaiveItem, group: str | None = "default") -> Batch:
 
 
 SEED = batch(out("a", -100), back("b", -100), out("c", -100), back("d", -100), out("e", -100))
-# Of each two: what was there, what the one submits, what the other submits.
+# For each pair: what is stored before, what one participant submits, what the other submits.
 FLIPS = (
     SEED,
     batch(back("a", -50), out("b", -50), back("c", -20), out("x", -50)),
@@ -95,7 +95,7 @@ PAIRS = {
 
 
 class Scenario:
-    """A stage, and the organization whose feed is played about, with two partners."""
+    """A scheduler, and an organization with two partners whose feed is used."""
 
     def __init__(
         self, scheduler: Scheduler, organization: Organization, partners: dict[str, Actor], other_group: str
@@ -106,11 +106,11 @@ class Scenario:
         self._partners = partners
 
     async def reset(self) -> None:
-        """There is not even a feed."""
+        """Delete everything, including the feed."""
         await execute(self.organization.place.database, FORGET)
 
     async def given(self, *seeds: Batch) -> NaiveFeed:
-        """These batches have been stored; the same in the naive model."""
+        """Store these batches; return the same in the naive model."""
         model = NaiveFeed()
         for seed in seeds:
             await self._submit(self.organization, SEEDER, seed)
@@ -118,12 +118,12 @@ class Scenario:
         return model
 
     def submitted(self, model: NaiveFeed, who: str, submitted: Batch) -> tuple[list[NaiveResult], bool]:
-        """What the model says becomes of a batch."""
+        """Return the model's results of a batch."""
         now_ms = self.organization.place.now_ms
         return model.submit(who, submitted.group, submitted.at(now_ms), now_ms)
 
     def submits(self, who: str, submitted: Batch) -> Work:
-        """A participant that submits."""
+        """Return a participant that submits."""
 
         async def work(database: Postgresql) -> Submission:
             return await self._submit(self._at(database), who, submitted)
@@ -131,7 +131,7 @@ class Scenario:
         return work
 
     def follows(self, *, limit: int, group: str | None = None) -> Work:
-        """A participant that follows from the start, page by page, until there is no more."""
+        """Return a participant that follows from the start, page by page, until there is no more."""
 
         async def work(database: Postgresql) -> list[Page]:
             return [page async for page in self._at(database).pages(limit=limit, group_id=self.groups[group])]
@@ -139,7 +139,7 @@ class Scenario:
         return work
 
     async def assert_stored(self, model: NaiveFeed) -> None:
-        """Every state that a record has or had, in the order in which they came about, and what is counted of them."""
+        """Assert that every present and former state, in order, and all counts match the model."""
         stored = await self.organization.stored()
         latest = {
             row["seq"]: (row["address"], row["group_no"] == 0, row["latest_act_ms"], row["is_confirmed"])
@@ -181,7 +181,7 @@ class Scenario:
 
 
 class Follower:
-    """Somebody who asks for what has changed since the last time; nothing may come twice, nor too late."""
+    """Follows all changes; asserts that no change comes twice or out of order."""
 
     def __init__(self, organization: Organization, *, group_id: str | None = None) -> None:
         self._organization, self._group_id = organization, group_id
@@ -190,7 +190,7 @@ class Follower:
         self.known: dict[str, Record] = {}
 
     async def ask(self) -> None:
-        """Until there is no more."""
+        """Read until there is no more."""
         async for page in self._organization.pages(self._cursor, group_id=self._group_id):
             self.take(page)
 
@@ -202,7 +202,7 @@ class Follower:
         self._cursor = page.next_cursor
 
     async def assert_knows_all(self) -> None:
-        """What it has put together is what anybody reads who begins now."""
+        """Assert that the collected records equal those of a reader who starts now."""
         assert sorted(self.known.values(), key=lambda record: record.seq) == await self._organization.feed(
             group_id=self._group_id
         )
@@ -213,7 +213,7 @@ def at_every_statement(step: Step) -> bool:
 
 
 def at_reads_locks_and_commits(step: Step) -> bool:
-    """Nobody sees what is written under the lock before it is committed."""
+    """Writes behind the lock are invisible to others before the commit."""
     return step.what not in STILL | WRITTEN_UNDER_THE_LOCK
 
 
@@ -233,7 +233,7 @@ def at_locks_and_commits_and_every_read_of_a_follower(step: Step) -> bool:
 async def open_scenario(
     database_url: str, is_paused: Callable[[Step], bool] = at_every_statement
 ) -> AsyncIterator[Scenario]:
-    """A theatre on an empty database."""
+    """Yield a scenario on an empty database."""
     async with (
         placed(database_url) as place,
         open_scheduler(database_url, ONE, OTHER, "follower", is_paused=is_paused) as scheduler,
@@ -249,19 +249,19 @@ def scenario_pausing_at(is_paused: Callable[[Step], bool]) -> Callable[[str], Ab
 
 @in_every_order(open_scenario, at_least=300)
 async def test_two_submissions_in_every_order_of_their_statements(scenario: Scenario, order: Order) -> None:
-    """They are answered and stored as one after the other; whoever follows meanwhile sees the one, then both."""
-    await play_two_submissions(scenario, order, *FLIPS)
+    """They are answered and stored as one after the other; a follower sees the first, then both."""
+    await run_two_submissions(scenario, order, *FLIPS)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 @in_every_order(scenario_pausing_at(at_reads_locks_and_commits), at_least=14)
 async def test_two_submissions_of_every_kind(scenario: Scenario, order: Order, pair: str) -> None:
-    """The same for what else two submissions may be to one another."""
-    await play_two_submissions(scenario, order, *PAIRS[pair])
+    """The same for other combinations of two submissions."""
+    await run_two_submissions(scenario, order, *PAIRS[pair])
 
 
-async def play_two_submissions(scenario: Scenario, order: Order, seed: Batch, one: Batch, other: Batch) -> None:
-    """One order, and what has to come of it."""
+async def run_two_submissions(scenario: Scenario, order: Order, seed: Batch, one: Batch, other: Batch) -> None:
+    """Run one order and check its outcome."""
     model = await scenario.given(seed)
     follower = Follower(scenario.organization)
     batches = {ONE: one, OTHER: other}
@@ -281,7 +281,10 @@ async def play_two_submissions(scenario: Scenario, order: Order, seed: Batch, on
 
 
 def in_turn(run_result: RunResult) -> list[str]:
-    """Who came first: who committed first; whoever had nothing to store, if it read before the other's commit."""
+    """Return the participants in the order of their commits.
+
+    A participant with nothing to store comes first if it read before the other's commit.
+    """
     committed = [step.who for step in reversed(run_result.steps) if step.what == "COMMIT"]
     stored = list(reversed(dict.fromkeys(committed)))
     if len(stored) == 2:
@@ -292,14 +295,14 @@ def in_turn(run_result: RunResult) -> list[str]:
 
 
 def answered(answer: Submission) -> tuple[list[tuple[Any, ...]], bool]:
-    """What became of the items, and whether something had to be stored."""
+    """Return the results of the items, and whether something had to be stored."""
     assert isinstance(answer.items, list)
     items = [(item.address, item.result, item.status, item.latest_act_at) for item in answer.items]
     return items, answer.submission_id is not None
 
 
 def naively(results: list[NaiveResult], is_stored: bool) -> tuple[list[tuple[Any, ...]], bool]:
-    """The same as the model has it."""
+    """Return the same in the model's form."""
     items = [
         (
             result.address,
@@ -314,7 +317,7 @@ def naively(results: list[NaiveResult], is_stored: bool) -> tuple[list[tuple[Any
 
 @in_every_order(scenario_pausing_at(at_the_opening_and_commits), at_least=100)
 async def test_two_submissions_that_open_a_feed(scenario: Scenario, order: Order) -> None:
-    """Of two that find no feed both are stored, in one; its generation is that of whoever opened it."""
+    """Both are stored in one feed, with the generation of the one that opened it."""
     one, other = batch(out("a"), out("b")), batch(out("b"), out("c"))
     model = NaiveFeed()
     run_result = await scenario.scheduler.run(
@@ -328,7 +331,7 @@ async def test_two_submissions_that_open_a_feed(scenario: Scenario, order: Order
 
 @in_every_order(scenario_pausing_at(at_every_write_and_every_read_of_a_follower), at_least=300)
 async def test_a_submission_against_a_follower(scenario: Scenario, order: Order) -> None:
-    """Each page is what the feed held at the moment of its statement; what came later is in the next."""
+    """Each page is the feed at the moment of its statement; later changes are on the next page."""
     seed, changes = SEED, batch(back("a", -50), out("b", -50), out("c", -50), out("x", -50))
     before = await scenario.given(seed)
     after = deepcopy(before)
@@ -348,7 +351,7 @@ async def test_a_submission_against_a_follower(scenario: Scenario, order: Order)
 
 
 def reads_of(run_result: RunResult) -> list[int]:
-    """When the follower read a page."""
+    """Return the steps at which the follower read a page."""
     return [at for at, step in enumerate(run_result.steps) if step == Step("follower", "records_after")]
 
 
@@ -357,7 +360,7 @@ def committed_before(run_result: RunResult, at: int) -> bool:
 
 
 def of(found: list[NaiveRecord], *, after: int) -> list[str]:
-    """Whose records come after this number."""
+    """Return the addresses of the records after this number."""
     return [record.address for record in found if record.now.seq > after]
 
 
@@ -366,7 +369,7 @@ def of(found: list[NaiveRecord], *, after: int) -> list[str]:
 async def test_a_submission_against_a_follower_of_a_group(
     scenario: Scenario, order: Order, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pages that go through the feed in several stretches lose nothing that leaves one of them meanwhile."""
+    """Pages that scan the feed in several slices lose no record that moves out of one meanwhile."""
     monkeypatch.setattr(follow, "_EXAMINED_AT_ONCE", 2)
     monkeypatch.setattr(follow, "MAX_EXAMINED", 4)
     await scenario.given(SEED, batch(out("a", -100), group="other"), batch(out("g", -90), group=None))
@@ -384,7 +387,7 @@ async def test_a_submission_against_a_follower_of_a_group(
 
 @in_every_order(scenario_pausing_at(at_locks_and_commits_and_every_read_of_a_follower), at_least=75)
 async def test_two_submissions_against_a_follower(scenario: Scenario, order: Order) -> None:
-    """Numbers are given in the order of the commits: who has seen one has seen every smaller one."""
+    """Numbers are assigned in commit order: a follower that has seen one has seen every smaller one."""
     seed, one, other = FLIPS
     await scenario.given(seed)
     run_result = await scenario.scheduler.run(

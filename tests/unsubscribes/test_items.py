@@ -1,4 +1,4 @@
-"""What an item may hold: the rules of docs/interface.md section D6, each by items that keep it and that break it."""
+"""The rules for items in docs/interface.md section D6, each with items that follow it and items that break it."""
 
 from typing import Any, get_args
 
@@ -56,10 +56,8 @@ BAD: dict[str, tuple[Sent, str]] = {
 
 @pytest.mark.parametrize(("item", "kept"), GOOD.values(), ids=GOOD)
 @in_loop
-async def test_an_item_that_keeps_the_rules_is_stored_with_its_defaults(
-    place: InLoop, item: Sent, kept: dict[str, Any]
-) -> None:
-    """What was not sent has its default, what was is kept as it is; times are cut to the millisecond."""
+async def test_a_valid_item_is_stored_with_its_defaults(place: InLoop, item: Sent, kept: dict[str, Any]) -> None:
+    """Missing fields have their defaults, others are kept as sent; times are cut to the millisecond."""
     organization = await place.new_organization()
     await organization.submit(item)
     (row,) = await organization.rows("unsubscribes", "seq")
@@ -68,8 +66,8 @@ async def test_an_item_that_keeps_the_rules_is_stored_with_its_defaults(
 
 @pytest.mark.parametrize(("item", "text"), BAD.values(), ids=BAD)
 @in_loop
-async def test_an_item_that_breaks_a_rule_is_told_which(place: InLoop, item: Sent, text: str) -> None:
-    """In a text for people that does not repeat what was sent; what stands beside it is named by its place."""
+async def test_an_invalid_item_gets_an_error_that_names_the_rule(place: InLoop, item: Sent, text: str) -> None:
+    """The text does not repeat what was sent; errors of other items are named by their index."""
     organization = await place.new_organization()
     with pytest.raises(InvalidItem) as refusal:
         await organization.submit(out("good@x.org"), item, out("good2@x.org"))
@@ -83,7 +81,7 @@ async def test_an_item_that_breaks_a_rule_is_told_which(place: InLoop, item: Sen
 
 @in_loop
 async def test_the_address_rule_is_that_of_the_channel(place: InLoop) -> None:
-    """A phone number is no e-mail address, and the other way round."""
+    """A phone number is not an e-mail address, and the other way round."""
     for channel, good, bad in (("email", ANN, "+12025550123"), ("sms", "+1 (202) 555-0123", ANN)):
         organization = (await place.new_organization()).on(channel)
         answer = await organization.submit(out(good), out(bad), is_lenient=True)
@@ -91,8 +89,8 @@ async def test_the_address_rule_is_that_of_the_channel(place: InLoop) -> None:
 
 
 @in_loop
-async def test_the_future_begins_with_the_clock_of_the_server(place: InLoop) -> None:
-    """What lay ahead is accepted when its time has come."""
+async def test_the_servers_clock_decides_what_is_in_the_future(place: InLoop) -> None:
+    """A time in the future is accepted once it has come."""
     organization = await place.new_organization()
     ahead = back(ANN, written(place.now_ms + 10))
     with pytest.raises(InvalidItem):
@@ -102,5 +100,5 @@ async def test_the_future_begins_with_the_clock_of_the_server(place: InLoop) -> 
 
 
 def test_the_reasons_are_those_of_the_table() -> None:
-    """`correction` is not among them: no item may send it."""
+    """No item may send `correction`."""
     assert set(get_args(SentReason)) == REASONS

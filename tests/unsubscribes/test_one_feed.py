@@ -1,7 +1,7 @@
-"""No transaction is about two feeds, and none that a request waits for touches a table outside the feeds as well.
+"""No transaction touches two feeds, and no transaction of a request touches a feed and another table.
 
-So one node can do it by itself when the feeds are distributed. Every operation on opt-outs is run through a driver that
-writes down what each unit of work asks. Source: docs/interface.md section D1, Sharding.
+So a single shard can run it when the feeds are distributed. Every operation on opt-outs runs through a driver that
+records what each unit of work asks. Source: docs/interface.md section D1, Sharding.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _TABLE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE)\s+([a-z_]+)")
 
 
-class Asked(NamedTuple):
+class RecordedUnit(NamedTuple):
     """What one unit of work asked: its queue, the feeds that it named, and the tables."""
 
     queue_key: int | None
@@ -37,11 +37,11 @@ class Asked(NamedTuple):
 
 
 class Recorder:
-    """A database that writes down what each unit of work asks; all else goes to the real one."""
+    """A database that records what each unit of work asks, and passes everything else to the real one."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.units: list[Asked] = []
+        self.units: list[RecordedUnit] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)
@@ -63,7 +63,7 @@ class Recorder:
     def _note(self, queue_key: int | None, heard: list[tuple[Query, dict[str, Any]]]) -> None:
         feeds = frozenset(values["feed_id"] for _, values in heard if "feed_id" in values)
         tables = frozenset(table for query, _ in heard for table in _TABLE.findall(query.postgresql))
-        self.units.append(Asked(queue_key, feeds, tables, tuple(query.name for query, _ in heard)))
+        self.units.append(RecordedUnit(queue_key, feeds, tables, tuple(query.name for query, _ in heard)))
 
 
 class _Listening:
@@ -95,7 +95,10 @@ async def recorded(database_url: str) -> AsyncIterator[tuple[Place, Recorder]]:
 
 
 async def work(one: Organization) -> None:
-    """Everything that a partner can do to opt-outs, on two channels; also two at once, of whom one must decide anew."""
+    """Do everything that a partner can do to opt-outs, on two channels.
+
+    Also submit twice at once, so that one submission must decide again.
+    """
     place = one.place
     ago = place.ago
     for each in (one, one.on("sms")):
@@ -118,10 +121,10 @@ def _address(channel: str, n: int) -> str:
     return f"+4930901{n:05}" if channel == "sms" else f"many{n}@example.org"
 
 
-def test_no_transaction_is_about_two_feeds(database_url: str) -> None:
-    """Nor about a feed and another table. Those that share a commit share the queue, whose key is the feed."""
+def test_no_transaction_touches_two_feeds(database_url: str) -> None:
+    """Nor a feed and another table. Units that share a commit share the queue, whose key is the feed."""
 
-    async def body() -> list[Asked]:
+    async def body() -> list[RecordedUnit]:
         async with recorded(database_url) as (place, recorder):
             organizations = [await place.new_organization(), await place.new_organization()]
             recorder.units.clear()
@@ -145,13 +148,13 @@ def test_no_transaction_is_about_two_feeds(database_url: str) -> None:
 _FUNCTIONS = {"json_array_elements_text", "jsonb_each", "json_each"}
 
 
-def test_only_what_follows_a_restore_is_about_all_feeds(database_url: str) -> None:
-    """One transaction for all feeds and keys, while no server runs: it holds for all of them or for none.
+def test_only_the_transaction_after_a_restore_touches_all_feeds(database_url: str) -> None:
+    """One transaction for all feeds and keys, while no server runs, so that it applies to all of them or none.
 
     Citus commits it on all nodes or on none.
     """
 
-    async def body() -> list[Asked]:
+    async def body() -> list[RecordedUnit]:
         async with recorded(database_url) as (place, recorder):
             for _ in range(2):
                 await work(await place.new_organization())

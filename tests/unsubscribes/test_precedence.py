@@ -1,6 +1,6 @@
 """Which act wins, what is answered, and what is stored: any batches, on the product and on a naive model.
 
-docs/interface.md sections D6 and, for what makes a record count as sent again, D11.
+docs/interface.md section D6; when a record counts as sent again: section D11.
 """
 
 import re
@@ -43,8 +43,8 @@ GROUPS = ("default", "other", None)
 EXAMPLES = {"sqlite": 120, "postgresql": 30}
 
 
-class Asked(NamedTuple):
-    """One batch: who sends it, to which group, and how much later than the one before."""
+class SentBatch(NamedTuple):
+    """One batch: its sender, its group, and how much later than the previous one it is sent."""
 
     sender: int
     group: str | None
@@ -66,7 +66,7 @@ def _items(draw: st.DrawFn) -> tuple[str, str, int | None, str | None, str | Non
 
 BATCHES = st.lists(
     st.builds(
-        Asked,
+        SentBatch,
         sender=st.integers(0, 1),
         group=st.sampled_from(GROUPS),
         is_lenient=st.booleans(),
@@ -78,8 +78,8 @@ BATCHES = st.lists(
 )
 
 
-class World:
-    """An organization and its naive counterpart, with two partners who send the same things to both."""
+class ComparedOrganization:
+    """An organization and its naive counterpart; two partners send the same batches to both."""
 
     def __init__(self, organization: Organization, senders: list[Actor], other: str) -> None:
         self.organization, self.senders = organization, senders
@@ -92,13 +92,13 @@ class World:
         self.rejected: dict[int, int] = {}
 
     @classmethod
-    async def made(cls, place: InLoop) -> "World":
+    async def made(cls, place: InLoop) -> "ComparedOrganization":
         organization = await place.new_organization()
         senders = [organization.partner, await organization.new_partner()]
         return cls(organization, senders, await organization.new_group("Reminders"))
 
-    async def submit(self, asked: Asked) -> None:
-        """One batch to both; their answers are the same."""
+    async def submit(self, asked: SentBatch) -> None:
+        """Submit one batch to both and assert that the answers match."""
         place = self.organization.place
         place.clock.advance(asked.pause_ms / 1000)
         bad = [index for index, item in enumerate(asked.items) if item[0] == BAD_ADDRESS]
@@ -121,7 +121,7 @@ class World:
             self.submission_ids[self.model.batches] = answer.submission_id
             self.rejected[self.model.batches] = len(bad)
 
-    async def refused(self, asked: Asked, bad: list[int]) -> None:
+    async def refused(self, asked: SentBatch, bad: list[int]) -> None:
         before = await self.organization.stored()
         with pytest.raises(InvalidItem) as refusal:
             await self.sent(asked)
@@ -131,7 +131,7 @@ class World:
         after = await self.organization.stored()
         assert {**after, "feeds": None} == {**before, "feeds": None}
 
-    async def sent(self, asked: Asked) -> Submission:
+    async def sent(self, asked: SentBatch) -> Submission:
         is_named = asked.group == "other"
         return await self.organization.submit(
             *(self.item(*item) for item in asked.items),
@@ -155,7 +155,9 @@ class World:
         spelling, status, when, reason, source = item
         return NaiveItem(SPELLINGS[spelling], status, None if when is None else self.first_ms + when, reason, source)
 
-    def check_answer(self, answer: Submission, asked: Asked, indexes: list[int], expected: list[NaiveResult]) -> None:
+    def check_answer(
+        self, answer: Submission, asked: SentBatch, indexes: list[int], expected: list[NaiveResult]
+    ) -> None:
         assert isinstance(answer.items, list)
         assert (answer.org_slug, answer.group_id) == (self.organization.slug, self.group_ids[asked.group])
         assert [item.item_index for item in answer.items] == indexes
@@ -180,7 +182,7 @@ class World:
         assert self.ids.setdefault((expected.address, group), item.id) == item.id
 
     async def check_reading(self) -> None:
-        """What followers and those who look up are told: each record once, at its latest change."""
+        """Assert that followers and look-ups return each record once, at its latest change."""
         everything = [self.as_shown(record) for record in self.model.in_order()]
         assert [as_dict(record) for record in await self.organization.feed(limit=3)] == everything
         looked_up = await self.organization.look_up(*SPELLINGS)
@@ -197,7 +199,7 @@ class World:
         return as_shown(record, record_id=record_id, org_slug=self.organization.slug, group_id=group_id)
 
     async def check_store(self) -> None:
-        """What is kept besides: the reckoning, every superseded state, who sent what, and the counts a day."""
+        """Assert the rest of the store: the latest acts, every superseded state, the senders, and the daily counts."""
         stored = await self.organization.stored()
         assert [
             (row["latest_act_ms"], bool(row["is_confirmed"]), row["submission_id"]) for row in stored["unsubscribes"]
@@ -241,17 +243,17 @@ def as_dict(record: Any) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__struct_fields__}
 
 
-def test_no_batches_depart_from_the_rules(deployment: Deployment) -> None:
-    """Answers, records, versions, counts and the reckoning are those of the naive model."""
+def test_any_batches_agree_with_the_naive_model(deployment: Deployment) -> None:
+    """Answers, records, versions, counts and latest acts."""
 
     @settings(max_examples=EXAMPLES[deployment.database.kind])
     @given(BATCHES)
-    @example([Asked(0, "default", False, 0, [("ann@example.org", "unsubscribed", -3, None, None)] * 2)])
-    def any_batches(batches: list[Asked]) -> None:
+    @example([SentBatch(0, "default", False, 0, [("ann@example.org", "unsubscribed", -3, None, None)] * 2)])
+    def any_batches(batches: list[SentBatch]) -> None:
         place = deployment.place()
 
         async def both() -> None:
-            world = await World.made(place)
+            world = await ComparedOrganization.made(place)
             for asked in batches:
                 await world.submit(asked)
             await world.check_reading()
@@ -265,8 +267,8 @@ def test_no_batches_depart_from_the_rules(deployment: Deployment) -> None:
 ACTS = st.lists(st.tuples(st.sampled_from(["unsubscribed", "resubscribed"]), st.integers(1, 4)), min_size=1, max_size=6)
 
 
-def test_any_order_of_the_same_acts_ends_in_the_same_status(deployment: Deployment) -> None:
-    """The last act of the person's holds, an opt-out where two happened at once; and so do later answers."""
+def test_the_order_of_the_same_acts_does_not_matter(deployment: Deployment) -> None:
+    """The person's last act wins, an opt-out on a tie; later answers are the same too."""
 
     @settings(max_examples=EXAMPLES[deployment.database.kind])
     @given(ACTS, st.data())
@@ -293,7 +295,10 @@ def test_any_order_of_the_same_acts_ends_in_the_same_status(deployment: Deployme
 async def self_told(
     place: InLoop, batches: list[list[tuple[str, int]]]
 ) -> tuple[str, list[tuple[str, str]], list[tuple[str, str]], object]:
-    """What a new organization knows after these batches: the status, and its answers to acts of the last one's time."""
+    """Return the status of a new organization's record after these batches, and later answers.
+
+    The answers are those to acts of the last act's time.
+    """
     organization = await place.new_organization()
     began_ms = place.now_ms - 1000
     last = max(when for batch in batches for _, when in batch)
@@ -332,13 +337,13 @@ async def self_told(
 def test_the_later_act_wins(
     status: str, latest_act_ms: int | None, offered: str, offered_ms: int, *, wins: bool
 ) -> None:
-    """On a tie the opt-out; where no act is known, any opt-out."""
+    """On a tie the opt-out wins; if no act is known, any opt-out does."""
     assert later_act_wins(status, latest_act_ms, offered, offered_ms) is wins
 
 
 @in_loop
 async def test_an_opt_out_without_a_time_always_takes_effect(place: InLoop) -> None:
-    """Default now, for an opt-out at least the latest act known: also where that lies ahead of our clock."""
+    """Its time is now, or the latest known act if that lies ahead of our clock."""
     organization = await place.new_organization()
     await organization.submit(back("ann@x.org", place.ago(0)))
     place.clock.jump(-60)
@@ -349,8 +354,8 @@ async def test_an_opt_out_without_a_time_always_takes_effect(place: InLoop) -> N
 
 
 @in_loop
-async def test_an_unchanged_item_moves_the_latest_act_alone(place: InLoop) -> None:
-    """The record keeps its time, reason, source and seq; yet a resubscription between the two acts is outranked."""
+async def test_an_unchanged_item_moves_only_the_latest_act(place: InLoop) -> None:
+    """The record keeps its time, reason, source and seq, but a resubscription between the two acts is outranked."""
     organization = await place.new_organization()
     await organization.submit(out("ann@x.org", place.ago(10), reason="complaint", source="first"))
     before = await organization.feed()
@@ -373,8 +378,8 @@ async def test_a_resubscription_of_an_unknown_address_is_recorded(place: InLoop)
 
 
 @in_loop
-async def test_groups_channels_and_organizations_do_not_touch_one_another(place: InLoop) -> None:
-    """The all-groups record and those of groups stand side by side; so do the channels, the organizations too."""
+async def test_groups_channels_and_organizations_are_independent(place: InLoop) -> None:
+    """The all-groups record and those of groups are separate too."""
     organization = await place.new_organization("sms")
     other = await organization.new_group("Reminders")
     number = "+12025550123"
@@ -397,8 +402,8 @@ async def test_groups_channels_and_organizations_do_not_touch_one_another(place:
 
 @pytest.mark.parametrize("has_time", [True, False])
 @in_loop
-async def test_a_repeated_batch_changes_nothing_that_can_be_seen(place: InLoop, has_time: bool) -> None:
-    """Each item is `unchanged` or `outranked`; with times there is nothing to store, and so no submission."""
+async def test_a_repeated_batch_has_no_visible_effect(place: InLoop, has_time: bool) -> None:
+    """Each item is `unchanged` or `outranked`; with times nothing is stored, so there is no submission."""
     organization = await place.new_organization()
     when = place.ago(5) if has_time else None
     batch = [out("ann@x.org", when), back("bob@x.org", place.ago(3)), out("bob@x.org", place.ago(4))]
@@ -417,5 +422,5 @@ async def test_a_repeated_batch_changes_nothing_that_can_be_seen(place: InLoop, 
 
 
 def _known(latest_act_ms: int | None) -> int | None:
-    """As the store has it: nothing, where no act is known."""
+    """Return what the store holds as the latest act: nothing if no act is known."""
     return None if latest_act_ms == NEVER else latest_act_ms

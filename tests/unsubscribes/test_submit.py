@@ -1,6 +1,6 @@
-"""Submitting a batch: what is kept of it, what it costs, and what happens when somebody writes in between.
+"""Submitting a batch: what is stored, what it costs, and what happens when others write in between.
 
-docs/interface.md section D6. Which act wins is tested in test_precedence.py.
+docs/interface.md section D6. test_precedence.py tests which act wins.
 """
 
 from collections import Counter
@@ -27,14 +27,14 @@ from tests.unsubscribes.partner import (
     results,
 )
 
-MOST_STATEMENTS = 8
-# Small ones are committed together with others, heavy ones by themselves; and one of several slices.
+MAX_STATEMENTS = 8
+# Small batches share a commit, large ones do not; the last one is processed in several slices.
 SIZES = [4, 160, 1_200]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql", "pooled"])
 def module_database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database; the tests run on PostgreSQL through a pooler too."""
+    """An empty database; the tests also run on PostgreSQL through PgBouncer."""
     url: str = request.getfixturevalue(f"module_{request.param}_url")
     return url
 
@@ -44,7 +44,7 @@ def counts(answer: Submission) -> tuple[int, int, int, int]:
 
 
 async def mixed(organization: Organization, size: int) -> list[Sent]:
-    """A batch of which each quarter creates, updates, leaves unchanged with a later act, and is outranked."""
+    """Return a batch of which each quarter creates, updates, leaves unchanged with a later act, or is outranked."""
     ago = organization.place.ago
     people = [f"p{n}@x.org" for n in range(size)]
     known = [out(people[n], ago(50)) for n in range(size) if n % 4]
@@ -60,7 +60,7 @@ async def mixed(organization: Organization, size: int) -> list[Sent]:
 
 
 def written_meanwhile(place: InLoop, monkeypatch: pytest.MonkeyPatch, other: Callable[[], Awaitable[Any]]) -> None:
-    """Before the next unit of work begins, `other` is done."""
+    """Run `other` before the next unit of work begins."""
     write = place.database.write
 
     async def late(unit: Unit[Any], **options: Any) -> Any:
@@ -75,7 +75,7 @@ def written_meanwhile(place: InLoop, monkeypatch: pytest.MonkeyPatch, other: Cal
 
 
 @in_loop
-async def test_a_submission_keeps_who_sent_what_from_where(place: InLoop) -> None:
+async def test_a_submission_records_its_sender_and_changes(place: InLoop) -> None:
     """One row: the actor, its request and source, the time, the counts, and the changes it made."""
     organization = await place.new_organization()
     await organization.submit(*(out(f"{name}@x.org", place.ago(50)) for name in "abc"))
@@ -114,8 +114,8 @@ async def test_a_submission_keeps_who_sent_what_from_where(place: InLoop) -> Non
 
 
 @in_loop
-async def test_a_submission_that_moved_the_latest_act_alone_is_kept_without_changes(place: InLoop) -> None:
-    """It has an id, for something was stored; yet followers have nothing to read, and no day counts it."""
+async def test_a_submission_that_moved_only_latest_acts_has_no_changes(place: InLoop) -> None:
+    """It has an id, because something was stored; but followers read nothing, and no day counts it."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org", place.ago(50)))
     before = await organization.stored()
@@ -129,12 +129,12 @@ async def test_a_submission_that_moved_the_latest_act_alone_is_kept_without_chan
 
 
 @in_loop
-async def test_what_another_sent_again_counts_as_confirmed(place: InLoop) -> None:
-    """Reversing leaves such records alone. Neither the sender's repetition nor the same batch counts; all else does."""
+async def test_a_record_sent_again_by_another_is_confirmed(place: InLoop) -> None:
+    """A reversal leaves such records alone. Neither the sender's own repetition nor the same batch counts."""
     at = place.ago(50)
 
     async def is_confirmed(*batches: tuple[str, list[Sent]]) -> bool:
-        """After these batches, by whom each; the first of them makes the one record."""
+        """Return the flag after these batches of these senders; the first batch creates the record."""
         organization = await place.new_organization()
         other = await organization.new_partner()
         for by, items in batches:
@@ -157,8 +157,8 @@ async def test_what_another_sent_again_counts_as_confirmed(place: InLoop) -> Non
 
 
 @in_loop
-async def test_where_no_act_is_known_any_opt_out_wins(place: InLoop) -> None:
-    """As a reversal leaves a record that was none before; a resubscription is then the first act that is known."""
+async def test_any_opt_out_wins_if_no_act_is_known(place: InLoop) -> None:
+    """As after the reversal of a new record; a resubscription is then the first known act."""
     organization = await place.new_organization()
     people = ("a@x.org", "b@x.org", "c@x.org")
     await organization.submit(*(back(who, place.ago(50)) for who in people))
@@ -172,8 +172,8 @@ async def test_where_no_act_is_known_any_opt_out_wins(place: InLoop) -> None:
 
 
 @in_loop
-async def test_counts_a_day_sum_up_to_what_stands(place: InLoop) -> None:
-    """A change of another day takes its record out of the count of the earlier one."""
+async def test_daily_counts_sum_up_to_the_current_records(place: InLoop) -> None:
+    """A change on another day removes its record from the count of the earlier day."""
     organization = await place.new_organization()
     await organization.submit(out("a@x.org", place.ago(9), reason="bounce"), out("b@x.org", place.ago(9)))
     place.clock.advance(86_400)
@@ -197,7 +197,7 @@ async def test_counts_a_day_sum_up_to_what_stands(place: InLoop) -> None:
 
 @in_loop
 async def test_a_minimal_answer_is_the_same_without_its_items(place: InLoop) -> None:
-    """And as much is stored."""
+    """The same is stored."""
     organization = await place.new_organization()
     a, b = out("a@x.org", place.ago(9)), out("b@x.org", place.ago(9))
     answer = await organization.submit(a, BadItem("is no item"), b, is_lenient=True, is_minimal=True)
@@ -209,7 +209,7 @@ async def test_a_minimal_answer_is_the_same_without_its_items(place: InLoop) -> 
 
 @in_loop
 async def test_every_bad_item_is_listed_and_nothing_stored(place: InLoop) -> None:
-    """All or nothing, also across the parts in which a big batch is gone through."""
+    """All or nothing, also across the parts in which a large batch is read."""
     organization = await place.new_organization()
     await organization.follow()  # which opens the feed
     before = await organization.stored()
@@ -225,7 +225,7 @@ async def test_every_bad_item_is_listed_and_nothing_stored(place: InLoop) -> Non
 
 @in_loop
 async def test_a_lenient_batch_without_a_good_item_stores_nothing(place: InLoop) -> None:
-    """A 200 all the same."""
+    """Still answered with 200."""
     organization = await place.new_organization()
     await organization.follow()
     before = await organization.stored()
@@ -236,8 +236,8 @@ async def test_a_lenient_batch_without_a_good_item_stores_nothing(place: InLoop)
 
 
 @in_loop
-async def test_a_batch_of_the_greatest_size_is_stored_whole(place: InLoop) -> None:
-    """10 000 items, with the numbers in the order of the items, and each address once."""
+async def test_a_batch_of_10_000_items_is_stored_whole(place: InLoop) -> None:
+    """Numbers are in the order of the items, and each address has one record."""
     organization = await place.new_organization()
     answer = await organization.submit(*(out(f"p{n % 9_999}@x.org", place.ago(n % 7)) for n in range(10_000)))
     assert counts(answer) == (9_999, 0, 1, 0)
@@ -252,21 +252,21 @@ async def test_a_batch_of_the_greatest_size_is_stored_whole(place: InLoop) -> No
 
 @pytest.mark.parametrize("size", SIZES)
 @in_loop
-async def test_a_submission_is_eight_statements_whatever_its_size(place: InLoop, size: int) -> None:
-    """BEGIN and COMMIT included, where it creates, updates, leaves unchanged and is outranked at once."""
+async def test_a_submission_takes_eight_statements_at_any_size(place: InLoop, size: int) -> None:
+    """BEGIN and COMMIT included, with items that create, update, leave unchanged and are outranked."""
     organization = await place.new_organization()
     batch = await mixed(organization, size)
     with listening(place.database) as heard:
         answer = await organization.submit(*batch)
         await heard_all()
     assert set(counts(answer)) == {size // 4}
-    assert len(heard.in_transaction) == MOST_STATEMENTS, heard.in_transaction
+    assert len(heard.in_transaction) == MAX_STATEMENTS, heard.in_transaction
     assert Counter(text for text in heard if text.startswith("COMMIT")).total() == 1
 
 
 @pytest.mark.parametrize("size", SIZES)
 @in_loop
-async def test_it_is_one_more_where_somebody_wrote_in_between(
+async def test_a_submission_takes_nine_statements_after_a_concurrent_write(
     place: InLoop, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """The records are read again behind the lock, all at once."""
@@ -283,13 +283,13 @@ async def test_it_is_one_more_where_somebody_wrote_in_between(
         answer = await organization.submit(*batch)
         await heard_all()
     assert set(counts(answer)) == {size // 4}
-    assert len(heard.in_transaction) == MOST_STATEMENTS + 1, heard.in_transaction
+    assert len(heard.in_transaction) == MAX_STATEMENTS + 1, heard.in_transaction
 
 
 @pytest.mark.parametrize("size", SIZES)
 @in_loop
-async def test_new_records_alone_are_fewer_statements(place: InLoop, size: int) -> None:
-    """The lock, the records, the submission, the counts; there is nothing to supersede or to touch."""
+async def test_new_records_take_fewer_statements(place: InLoop, size: int) -> None:
+    """The lock, the records, the submission and the counts; there is nothing to supersede or touch."""
     organization = await place.new_organization()
     await organization.submit(out("somebody@x.org", place.ago(9)))
     with listening(place.database) as heard:
@@ -300,8 +300,8 @@ async def test_new_records_alone_are_fewer_statements(place: InLoop, size: int) 
 
 @pytest.mark.parametrize("size", SIZES)
 @in_loop
-async def test_where_nothing_is_to_be_stored_nothing_is_locked_or_committed(place: InLoop, size: int) -> None:
-    """The same batch again, and one that is too old to matter and known to be."""
+async def test_a_batch_that_changes_nothing_takes_no_lock(place: InLoop, size: int) -> None:
+    """The same batch again, and a batch too old to matter."""
     organization = await place.new_organization()
     batch = [out(f"p{n}@x.org", place.ago(9)) for n in range(size)]
     await organization.submit(*batch)
@@ -319,12 +319,12 @@ async def test_where_nothing_is_to_be_stored_nothing_is_locked_or_committed(plac
     assert await organization.stored() == before
 
 
-# What happens when somebody writes in between
+# Concurrent writes
 
 
 @pytest.mark.parametrize("padding", [0, 200])
 @in_loop
-async def test_what_was_decided_is_decided_again_behind_the_lock(
+async def test_a_batch_is_decided_again_after_a_concurrent_write(
     place: InLoop, monkeypatch: pytest.MonkeyPatch, padding: int
 ) -> None:
     """The answer, the records and the versions are those of one batch after the other."""
@@ -364,10 +364,10 @@ async def test_what_was_decided_is_decided_again_behind_the_lock(
 
 
 @in_loop
-async def test_where_nothing_is_left_to_be_stored_behind_the_lock_there_is_no_submission(
+async def test_nothing_is_stored_if_another_request_stored_the_same(
     place: InLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same batch was stored by another request in between; the numbers that were taken are missed by nobody."""
+    """The numbers reserved under the lock are given back."""
     organization = await place.new_organization()
     batch = [out("a@x.org", place.ago(9)), out("b@x.org", place.ago(9))]
 
@@ -387,8 +387,8 @@ async def test_where_nothing_is_left_to_be_stored_behind_the_lock_there_is_no_su
 
 
 @in_loop
-async def test_two_who_open_a_feed_at_once_both_succeed(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One row is made; the other finds it."""
+async def test_two_requests_can_open_a_feed_at_once(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One inserts the row, the other finds it."""
     organization = await place.new_organization()
     one = place.database.one
 
