@@ -6,11 +6,10 @@ hold a password, and a password is easily pasted under the wrong name.
 Source: docs/interface.md section D1.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,22 @@ import msgspec
 from dotenv.parser import parse_stream
 
 from stoplist.errors import SettingsError
+from stoplist.setting_values import (
+    _SECRET_KEY_MIN_CHARS,
+    _UNPRINTABLE,
+    POSTGRESQL_SCHEME,
+    SQLITE_SCHEME,
+    HintError,
+    parse_base_url,
+    parse_database_url,
+    parse_host,
+    parse_limits_url,
+    parse_listen,
+    parse_networks,
+    parse_number,
+    parse_path,
+    parse_secret_keys,
+)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +78,7 @@ def load(environ: Mapping[str, str], *, env_file: Path, flags: Mapping[str, str 
     if values["BASE_URL"] is None:
         values["BASE_URL"] = f"https://localhost:{values['PORT']}".removesuffix(":443")
     if values["DATABASE_URL"] is None:
-        values["DATABASE_URL"] = f"{_SQLITE}{values['DATA_DIR'] / 'stoplist.db'}"
+        values["DATABASE_URL"] = f"{SQLITE_SCHEME}{values['DATA_DIR'] / 'stoplist.db'}"
     return Settings(**{_FIELDS.get(name, name.lower()): value for name, value in values.items()})
 
 
@@ -78,7 +93,7 @@ def parse(name: str, text: str, *, label: str | None = None) -> Any:
         raise SettingsError(f"{requirement}; it holds a control character or is not in UTF-8")
     try:
         return setting.parse(text)
-    except _HintError as hint:
+    except HintError as hint:
         raise SettingsError(f"{requirement}; {hint}") from None
     except (ValueError, LookupError):
         raise SettingsError(requirement) from None
@@ -129,26 +144,8 @@ def variables_set(environ: Mapping[str, str], *, env_file: Path) -> dict[str, st
 
 
 _PREFIX = "STOPLIST_"
-_SQLITE = "sqlite:///"
-_POSTGRESQL = "postgresql://"
-_SECRET_KEY_MIN_CHARS = 32
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-_DIGITS = re.compile(r"[0-9]{1,9}")
-# A name whose last label begins with a digit is a mistyped address.
-_HOST_NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
-_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::([0-9]+))?")
-_CIDR = re.compile(r"[0-9A-Fa-f:.]+(?:/[0-9]{1,3})?")
-_DATABASE_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^/?#@:,\[\]]*)(?::[0-9]{1,5})?"
-_POSTGRESQL_URL = re.compile(
-    rf"{_POSTGRESQL}(?=.)(?:[^/?#]*@)?{_DATABASE_HOST}(?:,{_DATABASE_HOST})*(?:/[^?#@]*)?(?:\?[^#]*)?"
-)
-_SHARED_LIMITS_URL = re.compile(r"(?:rediss?|unix)://.+")
 _SWITCH = {"on": True, "true": True, "off": False, "false": False}
-
-
-class _HintError(ValueError):
-    """Says what is wrong with this particular value, without repeating a secret."""
 
 
 class _Setting(msgspec.Struct, frozen=True):
@@ -165,131 +162,31 @@ def _one_of(*words: str) -> _Setting:
 
 
 def _whole_number(low: int, high: int, *, default: int) -> _Setting:
-    return _Setting(partial(_number, low, high), f"a whole number from {low} to {high}", default)
-
-
-def _number(low: int, high: int, text: str) -> int:
-    # int() alone would also accept signs, spaces, underscores and the digits of other alphabets.
-    if not _DIGITS.fullmatch(text) or not low <= int(text) <= high:
-        raise ValueError
-    return int(text)
-
-
-def _path(text: str) -> Path:
-    if not text:
-        raise ValueError
-    return Path(text)
-
-
-def _host(text: str) -> str:
-    """Return an address in its canonical form, or a host name in lower case."""
-    try:
-        return str(ip_address(text))
-    except ValueError:
-        if len(text) > 253 or not _HOST_NAME.fullmatch(text.lower()):
-            raise
-        return text.lower()
-
-
-def _authority(text: str) -> tuple[str, int | None]:
-    """Return host and port of `host[:port]`, without the brackets of an IPv6 address."""
-    match = _AUTHORITY.fullmatch(text)
-    if match is None:
-        raise ValueError
-    bracketed, bare, port = match.groups()
-    host = str(IPv6Address(bracketed)) if bracketed else _host(bare)
-    return host, None if port is None else _number(1, 65535, port)
-
-
-def _base_url(text: str) -> str:
-    """Return `https://host[:port]` in lower case, without a trailing slash."""
-    scheme, _, rest = text.partition("://")
-    if scheme.lower() != "https":
-        raise ValueError
-    host, port = _authority(rest.removesuffix("/"))
-    return f"https://{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
-
-
-def _listen(text: str) -> tuple[str, int]:
-    host, port = _authority(text)
-    if port is None:
-        raise ValueError
-    return host, port
-
-
-def _database_url(text: str) -> str:
-    if text.startswith(_SQLITE):
-        return _sqlite_url(text)
-    if text.startswith("postgres://"):
-        raise _HintError("write postgresql:// instead of postgres://")
-    if not text.startswith(_POSTGRESQL):
-        raise ValueError
-    # A driver that misreads a URL quotes the supposed port in its error: a part of the password.
-    if not _POSTGRESQL_URL.fullmatch(text):
-        raise _HintError("/ ? # and brackets in a user name or password must be percent-encoded")
-    return text
-
-
-def _sqlite_url(text: str) -> str:
-    path = text.removeprefix(_SQLITE)
-    if not path or path.endswith("/") or "?" in path or "#" in path:
-        raise _HintError("PATH is the path of a file, without ? and #; an absolute path makes four slashes")
-    if path == ":memory:":
-        raise _HintError("a database in memory would lose its records when the server stops")
-    return text
-
-
-def _limits_url(text: str) -> str:
-    if text != "memory:" and not _SHARED_LIMITS_URL.fullmatch(text):
-        raise ValueError
-    return text
-
-
-def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    return tuple(_network(item.strip()) for item in text.split(","))
-
-
-def _network(text: str) -> IPv4Network | IPv6Network:
-    # The standard library would also accept netmasks, which look like addresses.
-    if not _CIDR.fullmatch(text):
-        raise ValueError
-    interface = ip_interface(text)
-    if interface.ip != interface.network.network_address:
-        raise _HintError(f"{interface} is an address within a network; the network is {interface.network}")
-    if interface.network.prefixlen == 0:
-        raise _HintError("a network of all addresses would let every client forge its address")
-    return interface.network
-
-
-def _secret_keys(text: str) -> tuple[str, ...]:
-    keys = tuple(key.strip() for key in text.split(","))
-    if min(map(len, keys)) < _SECRET_KEY_MIN_CHARS:
-        raise ValueError
-    return keys
+    return _Setting(partial(parse_number, low, high), f"a whole number from {low} to {high}", default)
 
 
 _SETTINGS: dict[str, _Setting] = {
     "ENVIRONMENT": _one_of("development", "production"),
-    "BASE_URL": _Setting(_base_url, "https://host or https://host:port and nothing after it"),
-    "HOST": _Setting(_host, "an IP address (IPv6 without brackets) or a host name", "127.0.0.1"),
+    "BASE_URL": _Setting(parse_base_url, "https://host or https://host:port and nothing after it"),
+    "HOST": _Setting(parse_host, "an IP address (IPv6 without brackets) or a host name", "127.0.0.1"),
     "PORT": _whole_number(1, 65535, default=8443),
-    "DATA_DIR": _Setting(_path, "the path of a folder", Path("data")),
-    "DATABASE_URL": _Setting(_database_url, "sqlite:///PATH or postgresql://…", may_be_in_file=True),
+    "DATA_DIR": _Setting(parse_path, "the path of a folder", Path("data")),
+    "DATABASE_URL": _Setting(parse_database_url, "sqlite:///PATH or postgresql://…", may_be_in_file=True),
     "DATABASE_POOL": _whole_number(2, 1000, default=20),
     "DATABASE_PREPARED": _Setting(_SWITCH.__getitem__, "on or off", default=True),
-    "LIMITS_URL": _Setting(_limits_url, "memory: or redis://…, rediss://… or unix://…", may_be_in_file=True),
-    "TLS_CERT": _Setting(_path, "the path of a certificate chain in PEM"),
-    "TLS_KEY": _Setting(_path, "the path of a private key in PEM"),
-    "TRUSTED_PROXIES": _Setting(_networks, "networks like 10.0.0.0/8 or addresses, with commas between", ()),
+    "LIMITS_URL": _Setting(parse_limits_url, "memory: or redis://…, rediss://… or unix://…", may_be_in_file=True),
+    "TLS_CERT": _Setting(parse_path, "the path of a certificate chain in PEM"),
+    "TLS_KEY": _Setting(parse_path, "the path of a private key in PEM"),
+    "TRUSTED_PROXIES": _Setting(parse_networks, "networks like 10.0.0.0/8 or addresses, with commas between", ()),
     "SECRET_KEY": _Setting(
-        _secret_keys,
+        parse_secret_keys,
         f"keys of at least {_SECRET_KEY_MIN_CHARS} characters each, with commas between",
         default=(),
         may_be_in_file=True,
     ),
     "WORKERS": _whole_number(1, 1000, default=1),
     "DRAIN_S": _whole_number(0, 3600, default=10),
-    "METRICS_LISTEN": _Setting(_listen, "HOST:PORT (an IPv6 address in brackets)"),
+    "METRICS_LISTEN": _Setting(parse_listen, "HOST:PORT (an IPv6 address in brackets)"),
     "LOG_FORMAT": _one_of("console", "json"),
 }
 _FIELDS = {"SECRET_KEY": "secret_keys"}
@@ -338,7 +235,7 @@ _SERVE_REFUSALS: tuple[tuple[Callable[[Settings], bool], str], ...] = (
 
 
 def _is_on_postgresql(settings: Settings) -> bool:
-    return settings.database_url.startswith(_POSTGRESQL)
+    return settings.database_url.startswith(POSTGRESQL_SCHEME)
 
 
 def _group_by_setting(texts: Mapping[str, str]) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from stoplist.actor import Actor
 from stoplist.audit import reading
 from stoplist.audit.reading import AuditEntry
 from stoplist.db import Database
-from stoplist.oauth import credentials, events, key_alerts, usage
+from stoplist.oauth import ceilings, credentials, events, key_alerts, usage
 from stoplist.oauth.credentials import Changes
 from stoplist.organizations import groups, target
 from stoplist.organizations import organizations as companies
@@ -121,8 +121,8 @@ OPERATIONS = {
         lambda actor, env: credentials.replace_credential(actor, env.database, env.clock, client_id=env.client_id),
         ("key.replace", "key.create"),
     ),
-    "credentials.set_ceilings": Operation(
-        lambda actor, env: credentials.set_ceilings(
+    "ceilings.set_ceilings": Operation(
+        lambda actor, env: ceilings.set_ceilings(
             actor,
             env.database,
             env.clock,

@@ -46,7 +46,7 @@ MAY = {
     "credentials.rotate_secret": _CHANGE_OF_A_KEY,
     "credentials.replace_credential": _CHANGE_OF_A_KEY,
     "credentials.update_credential": _CHANGE_OF_A_KEY,
-    "credentials.set_ceilings": _ADMINISTRATORS,
+    "ceilings.set_ceilings": _ADMINISTRATORS,
     "usage.use_by_day": _LOOK,
     "usage.last_refusals": _LOOK,
     "events.events_of": _LOOK,

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from stoplist.db import feed_queues, host_selection, pools, postgresql, sqlite
+from stoplist.db import feed_queues, host_selection, pools, postgresql, sqlite, sqlite_connection
 from tests.conftest import leave_out
 from tests.db import hosts
 from tests.db.failing_databases import MAX_WAITING
@@ -51,6 +51,7 @@ _LONG: Timeouts = {
     (feed_queues, "SMALL_WAIT_S"): 60.0,
     (feed_queues, "HEAVY_WAIT_S"): 60.0,
     (sqlite, "LOCK_WAIT_S"): 60.0,
+    (sqlite_connection, "LOCK_WAIT_S"): 60.0,
 }
 _SHORT: Timeouts = {
     (pools, "ACQUIRE_TIMEOUT_S"): 0.5,

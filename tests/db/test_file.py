@@ -13,7 +13,7 @@ import pytest
 
 from stoplist.db import Database
 from stoplist.db.opening import single_server_lock
-from stoplist.db.sqlite import connect
+from stoplist.db.sqlite_connection import connect
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, migrated, opened, sql, value
 
@@ -102,7 +102,7 @@ def test_concurrent_creation_of_a_file_waits(tmp_path: Path, monkeypatch: pytest
             if other.in_transaction:
                 other.execute("COMMIT")
 
-        monkeypatch.setattr("stoplist.db.sqlite.time.sleep", wait)
+        monkeypatch.setattr("stoplist.db.sqlite_connection.time.sleep", wait)
         with closing(connect(path, cache_kib=100)) as connection:
             assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     assert waits == [0.01]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stoplist.db import Database, Transaction, sqlite
+from stoplist.db import Database, Transaction, sqlite, sqlite_connection
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, on_sqlite, sql
 from tests.db.full_disk import driver_of, full_log, two_free_pages
@@ -41,7 +41,7 @@ class BlockingFunction:
 @pytest.fixture
 def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingFunction]:
     """Register the function as `hold()` on every connection opened from now on."""
-    function, connect = BlockingFunction(), sqlite.connect
+    function, connect = BlockingFunction(), sqlite_connection.connect
 
     def with_function(*values: Any, **named: Any) -> sqlite3.Connection:
         connection = connect(*values, **named)

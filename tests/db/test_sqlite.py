@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from stoplist.db import Database, Transaction, sqlite
+from stoplist.db import Database, Transaction, sqlite, sqlite_connection
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, migrated, on_sqlite, opened, sql, value
@@ -300,7 +300,7 @@ async def test_another_writing_process_blocks_no_reader_and_no_timer(database: D
         assert not done
         other.execute("COMMIT")
         await writing
-    assert time.monotonic() - began_s < sqlite.LOCK_WAIT_S / 2
+    assert time.monotonic() - began_s < sqlite_connection.LOCK_WAIT_S / 2
     assert await numbers(database) == [1]
 
 

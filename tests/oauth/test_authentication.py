@@ -1,4 +1,4 @@
-"""Which client a request presents: the header's bytes, the body's parameters, and what they prove."""
+"""The client that a request presents: the header's bytes, the body's parameters, and what they prove."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stoplist import ids
 from stoplist.db import Database
 from stoplist.errors import BadRequest
-from stoplist.oauth import credentials
+from stoplist.oauth import ceilings, credentials
 from stoplist.oauth.authentication import (
     PresentedCredentials,
     find_client,
@@ -30,12 +30,12 @@ OTHER_ID = "svc_ci_aaaaaaaaaaaaaaaaaaaaaa"
 
 
 def basic(pair: str | bytes, scheme: bytes = b"Basic ") -> bytes:
-    """The header value for `id:secret`, form-encoded already where that matters."""
+    """Return the header value for `id:secret`, which is already form-encoded where that matters."""
     return scheme + base64.b64encode(pair if isinstance(pair, bytes) else pair.encode())
 
 
 def form_encoded(text: str) -> str:
-    """`application/x-www-form-urlencoded`, as RFC 6749 appendix B has it, written out byte by byte."""
+    """Return `application/x-www-form-urlencoded` as in RFC 6749 appendix B, byte by byte."""
     plain = string.ascii_letters + string.digits + "-._*"
     pieces = []
     for byte in text.encode():
@@ -110,8 +110,8 @@ def test_a_basic_header_is_read(header: bytes, pair: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("header", MALFORMED.values(), ids=MALFORMED)
-def test_a_header_that_cannot_be_read_is_malformed(header: bytes) -> None:
-    """Section D2: strict base64; no error here but a failed authentication, which keeps what the body named."""
+def test_an_unreadable_header_is_malformed(header: bytes) -> None:
+    """Section D2: strict base64; not an error but a failed authentication, which keeps the client named in the body."""
     assert parse_basic(header) is None
     presented = read_presented(header, client_id=ID, client_secret=None)
     assert presented == PresentedCredentials(client_id=ID, is_malformed=True)
@@ -121,15 +121,15 @@ def test_a_header_that_cannot_be_read_is_malformed(header: bytes) -> None:
 @given(st.binary())
 @example(b"Basic ====")
 @example(b"Basic \xc3\xa9")
-def test_no_bytes_do_harm(header: bytes) -> None:
-    """Section 5, and no 500: whatever stands in the header."""
+def test_any_header_bytes_are_handled(header: bytes) -> None:
+    """Section 5: never a 500, whatever the header holds."""
     pair = parse_basic(header)
     assert pair is None or all("\0" not in half for half in pair)
 
 
 @given(st.binary(), st.sampled_from([b"Basic ", b"basic  "]))
-def test_no_content_does_harm(content: bytes, scheme: bytes) -> None:
-    """Whatever is well encoded: read as an independent reader does, or malformed."""
+def test_any_encoded_content_is_handled(content: bytes, scheme: bytes) -> None:
+    """Well-encoded content is read as an independent reader reads it, or is malformed."""
     client_id, colon, secret = content.partition(b":")
     try:
         expected = _decoded(client_id), _decoded(secret)
@@ -145,7 +145,7 @@ def test_no_content_does_harm(content: bytes, scheme: bytes) -> None:
 @example("YTpiYg==")
 @example("YTpiYh==")
 def test_base64_is_strict(encoded: str) -> None:
-    """RFC 4648: of the texts that some decoder understands, only the one that an encoder writes is read."""
+    """RFC 4648: of all texts that some decoder accepts, only the one that an encoder writes is read."""
     body = encoded.rstrip("=")
     bits = "".join(f"{BASE64.find(character):06b}" for character in body if character != "=")
     is_whole = len(encoded) % 4 == 0 and len(encoded) - len(body) <= 2 and "=" not in body
@@ -155,15 +155,15 @@ def test_base64_is_strict(encoded: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), st.data())
-def test_what_a_careful_client_sends_is_what_is_read(client_id: str, data: Any) -> None:
-    """RFC 6749 section 2.3.1: both halves form-encoded, so that any text arrives."""
+def test_form_encoded_credentials_are_read_as_sent(client_id: str, data: Any) -> None:
+    """RFC 6749 section 2.3.1: both halves are form-encoded, so that any text arrives."""
     secret = data.draw(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
     assert parse_basic(basic(f"{form_encoded(client_id)}:{form_encoded(secret)}")) == (client_id, secret)
 
 
 @given(st.text(ids._ALPHABET + "_"), st.text(ids._ALPHABET + "_"))
 def test_our_own_ids_and_secrets_need_no_encoding(client_id: str, secret: str) -> None:
-    """Section D2, Format: only letters, digits and `_`, so that a client that forgets to encode is understood."""
+    """Section D2, Format: only letters, digits and `_`, so a client that forgets to encode is understood."""
     assert parse_basic(basic(f"{client_id}:{secret}")) == (client_id, secret)
     assert form_encoded(ids.new_id(ids.CLIENT_ID).replace("_", "")).isalnum()
 
@@ -190,23 +190,23 @@ def test_without_a_header_the_body_counts() -> None:
     ]
 
 
-def test_the_same_client_id_beside_basic_is_fine() -> None:
+def test_the_same_client_id_in_header_and_body_is_accepted() -> None:
     """Section D2: many libraries send it."""
     assert (
         both(basic(GOOD)) == both(basic(GOOD), client_id=ID) == PresentedCredentials(client_id=ID, client_secret=SECRET)
     )
 
 
-def test_another_client_id_beside_basic_is_a_contradiction() -> None:
-    """Section D2: `400 invalid_request`; an empty one is another one."""
+def test_different_client_ids_in_header_and_body_are_refused() -> None:
+    """Section D2: `400 invalid_request`; an empty one differs too."""
     for other in (OTHER_ID, ""):
         with pytest.raises(BadRequest, match="client_id"):
             both(basic(GOOD), client_id=other)
 
 
 @pytest.mark.parametrize("header", [basic(GOOD), basic("no-colon"), b"", b"Bearer x"])
-def test_two_secrets_are_a_contradiction(header: bytes) -> None:
-    """Section D2: never both, also when the header is malformed; and the text repeats neither."""
+def test_two_secrets_are_refused(header: bytes) -> None:
+    """Section D2: never both, even if the header is malformed; the text repeats neither."""
     with pytest.raises(BadRequest, match="not in both") as refused:
         both(header, client_id=ID, client_secret=SECRET)
     assert SECRET not in refused.value.text
@@ -219,7 +219,7 @@ def test_an_empty_secret_in_the_header_is_a_secret() -> None:
     assert presented.client_secret == ""
 
 
-# Proof
+# Authentication
 
 
 def client(client_secret: str, *, is_active: bool = True) -> Client:
@@ -250,15 +250,15 @@ def test_the_right_secret_of_an_active_client_proves_it() -> None:
 @example("é")
 @example(SECRET + " ")
 @example(SECRET.swapcase())
-def test_no_other_text_proves_it(text: str) -> None:
-    """Nor does any do harm: what is compared are hashes, of whatever was sent."""
+def test_no_other_text_authenticates(text: str) -> None:
+    """Nor causes an error: hashes are compared, whatever was sent."""
     assert is_authenticated(client(SECRET), PresentedCredentials(client_id=ID, client_secret=text)) == (text == SECRET)
     assert not is_authenticated(None, PresentedCredentials(client_id=ID, client_secret=text))
 
 
 @on_each_database
-async def test_a_client_is_found_as_it_is_now(database: Database, clock: FakeClock) -> None:
-    """Active or not: whoever is inactive still has a log to be counted in."""
+async def test_inactive_clients_are_found_too(database: Database, clock: FakeClock) -> None:
+    """An inactive client still has a log to be counted in."""
     await make_organization(database, clock)
     key = await make_key(database, clock)
     client_id = key.credential.client_id
@@ -271,7 +271,7 @@ async def test_a_client_is_found_as_it_is_now(database: Database, clock: FakeClo
         token_per_minute=10,
     )
     await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=client_id)
-    await credentials.set_ceilings(
+    await ceilings.set_ceilings(
         ADMINISTRATOR, database, clock, client_id=client_id, token_per_minute=3, api_per_minute=None
     )
     found = await find_client(database, client_id)
@@ -280,8 +280,8 @@ async def test_a_client_is_found_as_it_is_now(database: Database, clock: FakeClo
 
 
 @on_each_database
-async def test_what_cannot_be_a_client_id_is_unknown(database: Database, clock: FakeClock) -> None:
-    """Also what a database would refuse, such as NUL or half a surrogate pair; the case of letters counts."""
+async def test_a_malformed_client_id_is_unknown(database: Database, clock: FakeClock) -> None:
+    """Including what a database would refuse, such as NUL or half a surrogate pair; letter case counts."""
     await make_organization(database, clock)
     client_id = (await make_key(database, clock)).credential.client_id
     for unknown in (
@@ -301,7 +301,7 @@ async def test_what_cannot_be_a_client_id_is_unknown(database: Database, clock: 
 
 
 def _decoded(half: bytes) -> str:
-    """Form-decoding by hand, byte by byte."""
+    """Form-decode by hand, byte by byte."""
     out = bytearray()
     position = 0
     while position < len(half):

@@ -1,4 +1,4 @@
-"""API credentials: what they are when new, and what each change leaves behind."""
+"""API credentials: their first state, and the effect of each change."""
 
 import asyncio
 import re
@@ -12,6 +12,7 @@ from stoplist.errors import Refused
 from stoplist.oauth import credentials
 from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
 from stoplist.oauth.bearer import find_bearer
+from stoplist.oauth.ceilings import set_ceilings
 from stoplist.oauth.credentials import Changes, NewCredential, list_credentials, show_credential
 from stoplist.oauth.model import MAX_PER_MINUTE, Credential, TokenPair
 from stoplist.oauth.tokens import rotate_pair
@@ -36,7 +37,7 @@ ALL = frozenset(("read", "unsubscribe", "resubscribe"))
 
 
 async def key_with_token(database: Database, clock: FakeClock) -> tuple[NewCredential, TokenPair]:
-    """The organization `acme`, a key for it, and a living pair."""
+    """Create the organization `acme`, a key for it, and a valid pair."""
     await make_organization(database, clock)
     key = await make_key(database, clock)
     return key, await make_token(database, clock, key)
@@ -51,21 +52,21 @@ async def change(database: Database, clock: FakeClock, client_id: str, **changes
 async def ceilings(
     database: Database, clock: FakeClock, client_id: str, token: int | str | None = None, api: int | str | None = None
 ) -> tuple[int, int]:
-    """What is in force after `key limits` with these."""
-    credential = await credentials.set_ceilings(
+    """Return the ceilings in force after `key limits` with these values."""
+    credential = await set_ceilings(
         ADMINISTRATOR, database, clock, client_id=client_id, token_per_minute=token, api_per_minute=api
     )
     return credential.token_per_minute, credential.api_per_minute
 
 
 async def proves(database: Database, client_id: str, client_secret: str) -> bool:
-    """Whether a token request with this secret authenticates."""
+    """Return whether a token request with this secret authenticates."""
     presented = PresentedCredentials(client_id=client_id, client_secret=client_secret)
     return is_authenticated(await find_client(database, client_id), presented)
 
 
 async def lives(database: Database, clock: FakeClock, pair: TokenPair) -> tuple[bool, bool]:
-    """Whether its access token is answered and its refresh token rotated."""
+    """Return whether its access token is accepted and its refresh token rotated."""
     is_answered = await find_bearer(database, clock, pair.access_token) is not None
     return is_answered, await rotate_pair(database, clock, pair.refresh_token) is not None
 
@@ -82,7 +83,7 @@ def ids_of(key: NewCredential) -> str:
 
 
 @on_each_database
-async def test_a_new_key_is_as_it_was_asked_for(database: Database, clock: FakeClock) -> None:
+async def test_a_new_key_has_the_documented_properties(database: Database, clock: FakeClock) -> None:
     """Sections 2.1, D2 and D3: formats, the visible prefix, default permissions and ceilings, and it is active."""
     await make_organization(database, clock)
     key = await make_key(database, clock, label=" Shop ")
@@ -106,8 +107,8 @@ async def test_a_new_key_is_as_it_was_asked_for(database: Database, clock: FakeC
 
 
 @on_each_database
-async def test_nothing_but_the_hash_of_a_secret_is_kept(database: Database, clock: FakeClock) -> None:
-    """Section D2, At rest: shown this once; the database holds SHA-256 and the prefix."""
+async def test_only_the_hash_of_a_secret_is_stored(database: Database, clock: FakeClock) -> None:
+    """Section D2, At rest: shown only once; the database holds SHA-256 and the prefix."""
     key, pair = await key_with_token(database, clock)
     tables = ("clients", "client_organizations", "token_pairs", "audit")
     everything = repr(await contents(database, *tables))
@@ -117,8 +118,8 @@ async def test_nothing_but_the_hash_of_a_secret_is_kept(database: Database, cloc
 
 
 @on_each_database
-async def test_of_one_organization_that_one_is_the_default(database: Database, clock: FakeClock) -> None:
-    """Section D9: several need one to be named, and it must be one of them."""
+async def test_a_single_organization_is_the_default(database: Database, clock: FakeClock) -> None:
+    """Section D9: with several, one of them must be named."""
     for slug in ("acme", "bolt", "cord"):
         await make_organization(database, clock, slug)
     key = await make_key(database, clock, "bolt", "acme", default_organization="bolt")
@@ -130,8 +131,8 @@ async def test_of_one_organization_that_one_is_the_default(database: Database, c
 
 
 @on_each_database
-async def test_a_key_is_for_open_organizations_that_exist(database: Database, clock: FakeClock) -> None:
-    """One that is wrong among several: no key is made."""
+async def test_a_key_needs_open_existing_organizations(database: Database, clock: FakeClock) -> None:
+    """One wrong organization among several: no key is created."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug)
     await close_organization(ADMINISTRATOR, database, clock, slug="bolt")
@@ -143,8 +144,8 @@ async def test_a_key_is_for_open_organizations_that_exist(database: Database, cl
 
 
 @on_each_database
-async def test_permissions_are_those_that_exist(database: Database, clock: FakeClock) -> None:
-    """Section D3: any of three, at least one; shown in one order."""
+async def test_permissions_are_validated(database: Database, clock: FakeClock) -> None:
+    """Section D3: any of three, at least one; shown in a fixed order."""
     await make_organization(database, clock)
     key = await make_key(database, clock, permissions=frozenset(("resubscribe", "read")))
     assert key.credential.permissions == ["read", "resubscribe"]
@@ -155,7 +156,7 @@ async def test_permissions_are_those_that_exist(database: Database, clock: FakeC
 
 @on_each_database
 async def test_a_label_is_one_line(database: Database, clock: FakeClock) -> None:
-    """Of a new key and of one that is changed; two keys may have the same."""
+    """For new and changed keys; two keys may have the same label."""
     await make_organization(database, clock)
     key = await make_key(database, clock, label="shop")
     await make_key(database, clock, label="shop")
@@ -166,7 +167,7 @@ async def test_a_label_is_one_line(database: Database, clock: FakeClock) -> None
 
 @on_each_database
 async def test_keys_are_listed_oldest_first(database: Database, clock: FakeClock) -> None:
-    """Each with its own organizations, inactive ones included."""
+    """Each with its own organizations, including inactive keys."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug)
     made = []
@@ -179,8 +180,8 @@ async def test_keys_are_listed_oldest_first(database: Database, clock: FakeClock
 
 
 @on_each_database
-async def test_an_unknown_key_is_refused_with_the_way_to_see_them(database: Database, clock: FakeClock) -> None:
-    """Whatever is asked of it, also what cannot be a `client_id` at all."""
+async def test_an_unknown_key_is_refused_with_a_hint(database: Database, clock: FakeClock) -> None:
+    """By every operation, also for a text that cannot be a `client_id`."""
     await make_organization(database, clock)
     for client_id in ("svc_ci_0000000000000000000000", "nobody", "", "x" * 1_000, "svc_ci_\0", "svc_ci_\ud800"):
         for operation in (
@@ -199,8 +200,8 @@ async def test_an_unknown_key_is_refused_with_the_way_to_see_them(database: Data
 
 
 @on_each_database
-async def test_an_inactive_key_and_its_tokens_are_dead_at_once(database: Database, clock: FakeClock) -> None:
-    """Section 2.1; activating resurrects nothing, though the secret is good again (section D2)."""
+async def test_deactivation_takes_effect_at_once(database: Database, clock: FakeClock) -> None:
+    """Section 2.1; activation restores no tokens, though the secret is valid again (section D2)."""
     key, pair = await key_with_token(database, clock)
     off = await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert not off.is_active
@@ -215,8 +216,8 @@ async def test_an_inactive_key_and_its_tokens_are_dead_at_once(database: Databas
 
 
 @on_each_database
-async def test_switching_to_what_it_is_already_is_no_change(database: Database, clock: FakeClock) -> None:
-    """No row of audit, and activating an active key revokes nothing."""
+async def test_switching_to_the_present_state_changes_nothing(database: Database, clock: FakeClock) -> None:
+    """No audit row, and activating an active key revokes nothing."""
     key, pair = await key_with_token(database, clock)
     before = await audit_rows(database)
     on = await credentials.activate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
@@ -230,8 +231,8 @@ async def test_switching_to_what_it_is_already_is_no_change(database: Database, 
 
 
 @on_each_database
-async def test_revoking_tokens_leaves_the_secret(database: Database, clock: FakeClock) -> None:
-    """Every token issued so far is dead; the key gets new ones. Other keys feel nothing."""
+async def test_revoking_tokens_keeps_the_secret(database: Database, clock: FakeClock) -> None:
+    """Every token issued so far is invalid; the key gets new ones. Other keys are not affected."""
     key, pair = await key_with_token(database, clock)
     other = await make_key(database, clock)
     others_pair = await make_token(database, clock, other)
@@ -243,8 +244,8 @@ async def test_revoking_tokens_leaves_the_secret(database: Database, clock: Fake
 
 
 @on_each_database
-async def test_a_new_secret_ends_the_old_one_and_every_token(database: Database, clock: FakeClock) -> None:
-    """Section 3.1: rotating the secret revokes all; the rest of the key stays as it was."""
+async def test_rotating_the_secret_revokes_every_token(database: Database, clock: FakeClock) -> None:
+    """Section 3.1; the rest of the key does not change."""
     key, pair = await key_with_token(database, clock)
     new = await credentials.rotate_secret(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert ids.is_well_formed(new.client_secret, ids.CLIENT_SECRET)
@@ -260,8 +261,7 @@ async def test_a_new_secret_ends_the_old_one_and_every_token(database: Database,
 
 
 @on_each_database
-async def test_a_new_secret_does_not_activate(database: Database, clock: FakeClock) -> None:
-    """An inactive key stays inactive, whatever its secret."""
+async def test_rotating_the_secret_does_not_activate_the_key(database: Database, clock: FakeClock) -> None:
     key, _ = await key_with_token(database, clock)
     await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     new = await credentials.rotate_secret(ADMINISTRATOR, database, clock, client_id=ids_of(key))
@@ -273,8 +273,8 @@ async def test_a_new_secret_does_not_activate(database: Database, clock: FakeClo
 
 
 @on_each_database
-async def test_ceilings_are_raised_lowered_and_put_back(database: Database, clock: FakeClock) -> None:
-    """Section D8: each by itself; what is not given stays. Tokens live on, and authentication sees it at once."""
+async def test_ceilings_can_be_raised_lowered_and_reset(database: Database, clock: FakeClock) -> None:
+    """Section D8: each separately. Tokens stay valid, and authentication sees the change at once."""
     key, pair = await key_with_token(database, clock)
     client_id = ids_of(key)
     assert await ceilings(database, clock, client_id) == (10, 60)
@@ -290,8 +290,8 @@ async def test_ceilings_are_raised_lowered_and_put_back(database: Database, cloc
 
 
 @on_each_database
-async def test_ceilings_as_they_are_is_no_change(database: Database, clock: FakeClock) -> None:
-    """No row of audit; setting the number that is the default is one, for the default may change."""
+async def test_setting_the_present_ceilings_changes_nothing(database: Database, clock: FakeClock) -> None:
+    """No audit row, unless the default is set as a number, because the default may change."""
     key, _ = await key_with_token(database, clock)
     await ceilings(database, clock, ids_of(key), 7)
     before = await audit_rows(database)
@@ -308,7 +308,7 @@ async def test_ceilings_as_they_are_is_no_change(database: Database, clock: Fake
 
 @on_each_database
 async def test_a_ceiling_is_a_number_from_one(database: Database, clock: FakeClock) -> None:
-    """None of the two is set when one of them is wrong."""
+    """If one of the two is wrong, neither is set."""
     key, _ = await key_with_token(database, clock)
     for wrong in (0, -1, MAX_PER_MINUTE + 1, 2**70):
         await refused(database, ceilings(database, clock, ids_of(key), wrong, 5), "from 1 to")
@@ -320,8 +320,8 @@ async def test_a_ceiling_is_a_number_from_one(database: Database, clock: FakeClo
 
 
 @on_each_database
-async def test_each_given_change_replaces_what_was(database: Database, clock: FakeClock) -> None:
-    """Section D9, key update; what is not given stays, and living tokens follow at once."""
+async def test_each_given_change_replaces_the_old_value(database: Database, clock: FakeClock) -> None:
+    """Section D9, key update; other values stay, and active tokens follow at once."""
     key, pair = await key_with_token(database, clock)
     client_id = ids_of(key)
     await make_organization(database, clock, "bolt")
@@ -346,8 +346,8 @@ async def test_each_given_change_replaces_what_was(database: Database, clock: Fa
 
 
 @on_each_database
-async def test_the_default_stays_among_the_organizations(database: Database, clock: FakeClock) -> None:
-    """The one named; else the old one where it still is among them; else the only one; else it must be named."""
+async def test_the_default_is_always_a_covered_organization(database: Database, clock: FakeClock) -> None:
+    """The one named; else the old one if still covered; else the only one; else it must be named."""
     for slug in ("acme", "bolt", "cord"):
         await make_organization(database, clock, slug)
     client_id = ids_of(await make_key(database, clock))
@@ -365,8 +365,8 @@ async def test_the_default_stays_among_the_organizations(database: Database, clo
 
 
 @on_each_database
-async def test_a_key_is_not_given_to_closed_organizations(database: Database, clock: FakeClock) -> None:
-    """Nor made theirs by default; nothing of such a change is stored. Other changes are still made."""
+async def test_a_key_cannot_be_extended_to_closed_organizations(database: Database, clock: FakeClock) -> None:
+    """Nor can one become its default. Nothing of such a change is stored; other changes still work."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug)
     key = await make_key(database, clock, "acme", "bolt", default_organization="acme")
@@ -380,8 +380,8 @@ async def test_a_key_is_not_given_to_closed_organizations(database: Database, cl
 
 
 @on_each_database
-async def test_changing_to_what_it_is_already_is_no_change(database: Database, clock: FakeClock) -> None:
-    """No row of audit."""
+async def test_an_update_without_a_difference_changes_nothing(database: Database, clock: FakeClock) -> None:
+    """No audit row."""
     key, _ = await key_with_token(database, clock)
     before = await audit_rows(database)
     same = {"label": " partner ", "organizations": ["acme"], "permissions": frozenset(("unsubscribe", "read"))}
@@ -390,11 +390,11 @@ async def test_changing_to_what_it_is_already_is_no_change(database: Database, c
     assert await audit_rows(database) == before
 
 
-# At once
+# Concurrent changes
 
 
-def test_changes_at_once_go_one_after_the_other(database_url: str, clock: FakeClock) -> None:
-    """Two processes: the key is as the last change left it, never a mixture, and each change has its row."""
+def test_concurrent_changes_are_serialised(database_url: str, clock: FakeClock) -> None:
+    """Two processes: the key is as the last change left it, never a mixture, and each change has its audit row."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
@@ -430,8 +430,8 @@ def test_changes_at_once_go_one_after_the_other(database_url: str, clock: FakeCl
     asyncio.run(body())
 
 
-def test_of_many_that_deactivate_at_once_one_does(database_url: str, clock: FakeClock) -> None:
-    """One row of audit and one bump of the epoch; the others find it done."""
+def test_concurrent_deactivations_take_effect_once(database_url: str, clock: FakeClock) -> None:
+    """One audit row and one increment of the epoch; the others find it done."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
@@ -448,10 +448,8 @@ def test_of_many_that_deactivate_at_once_one_does(database_url: str, clock: Fake
     asyncio.run(body())
 
 
-def test_a_key_for_an_organization_that_is_being_closed_is_made_before_or_refused(
-    database_url: str, clock: FakeClock
-) -> None:
-    """Never afterwards: the audit shows the key first, or no key."""
+def test_no_key_is_created_after_its_organization_closed(database_url: str, clock: FakeClock) -> None:
+    """The audit shows the key first, or no key."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
@@ -471,7 +469,7 @@ def test_a_key_for_an_organization_that_is_being_closed_is_made_before_or_refuse
 
 @on_each_database
 async def test_last_used_is_the_latest_of_all_days(database: Database, clock: FakeClock) -> None:
-    """Section 2.1: shown and listed with the key; of a key that was never used, nothing."""
+    """Section 2.1: shown and listed with the key; None for a key that was never used."""
     await make_organization(database, clock)
     key, unused = await make_key(database, clock), await make_key(database, clock)
     usage = Usage()
@@ -486,7 +484,7 @@ async def test_last_used_is_the_latest_of_all_days(database: Database, clock: Fa
 
 
 def test_a_key_is_never_shown_with_its_secret() -> None:
-    """The struct that lists and shows hand out has no field for it."""
+    """The struct that is shown and listed has no field for it."""
     assert not {"client_secret", "secret_hash"} & set(Credential.__struct_fields__)
     with pytest.raises(TypeError):
         Credential(client_secret="x")  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""A form that is sent twice makes one key, and rotates one secret; a replacement has the rights of what it replaces."""
+"""A form sent twice creates one key, or rotates one secret; a replacement has the rights of the replaced key."""
 
 import asyncio
 from typing import Any
@@ -12,6 +12,7 @@ from stoplist.errors import AlreadyMade, Forbidden, Refused
 from stoplist.oauth import credentials
 from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
 from stoplist.oauth.bearer import find_bearer
+from stoplist.oauth.ceilings import set_ceilings
 from stoplist.oauth.credentials import NewCredential, list_credentials, show_credential
 from stoplist.organizations.organizations import close_organization
 from tests.builders import (
@@ -38,17 +39,17 @@ async def replace(
 
 
 async def proves(database: Database, key: NewCredential) -> bool:
-    """Whether a token request with this secret authenticates."""
+    """Return whether a token request with this secret authenticates."""
     presented = PresentedCredentials(client_id=key.credential.client_id, client_secret=key.client_secret)
     return is_authenticated(await find_client(database, key.credential.client_id), presented)
 
 
-# Made once
+# Created once
 
 
 @on_each_database
-async def test_a_form_that_is_sent_twice_makes_one_key(database: Database, clock: FakeClock) -> None:
-    """It names the key that it makes; the second time nothing is made, and the first one's secret stays good."""
+async def test_a_form_that_is_sent_twice_creates_one_key(database: Database, clock: FakeClock) -> None:
+    """The form names the new key; the second time nothing is created, and the first secret stays valid."""
     await make_organization(database, clock)
     key = await make_key(database, clock, client_id=MADE_ID)
     assert key.credential.client_id == MADE_ID
@@ -60,8 +61,8 @@ async def test_a_form_that_is_sent_twice_makes_one_key(database: Database, clock
     assert await proves(database, key)
 
 
-def test_of_many_forms_at_once_one_makes_the_key(database_url: str, clock: FakeClock) -> None:
-    """Two processes, ten forms: one key and one row of audit; the others are told."""
+def test_concurrent_forms_create_one_key(database_url: str, clock: FakeClock) -> None:
+    """Two processes, ten forms: one key and one audit row; the others are refused."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
@@ -77,18 +78,21 @@ def test_of_many_forms_at_once_one_makes_the_key(database_url: str, clock: FakeC
 
 
 @on_each_database
-async def test_what_could_be_no_id_of_a_key_makes_none(database: Database, clock: FakeClock) -> None:
-    """Whoever changes the form chooses no other kind of id."""
+async def test_a_malformed_id_in_the_form_is_refused(database: Database, clock: FakeClock) -> None:
+    """A person who edits the form cannot choose another kind of id."""
     await make_organization(database, clock)
     key = await make_key(database, clock)
     for odd in ("", "x", "svc_ci_", MADE_ID + "0", MADE_ID + "\n", MADE_ID[:-1] + "\0", f"svc_ci_{'é' * 22}"):
         await refused(database, make_key(database, clock, client_id=odd), "Open the page again")
-        await refused(database, replace(database, clock, key.credential.client_id, new_client_id=odd), "Open the page again")
+        copy = replace(database, clock, key.credential.client_id, new_client_id=odd)
+        await refused(database, copy, "Open the page again")
+            database, replace(database, clock, key.credential.client_id, new_client_id=odd), "Open the page again"
+        )
 
 
 @on_each_database
 async def test_a_form_that_is_sent_twice_rotates_once(database: Database, clock: FakeClock) -> None:
-    """It names the secret that it replaces by its visible beginning."""
+    """It names the replaced secret by its visible prefix."""
     await make_organization(database, clock)
     key = await make_key(database, clock)
     asked = {"client_id": key.credential.client_id, "expected_prefix": key.credential.secret_prefix}
@@ -103,8 +107,8 @@ async def test_a_form_that_is_sent_twice_rotates_once(database: Database, clock:
 
 
 @on_each_database
-async def test_a_new_key_may_be_given_ceilings_by_an_administrator(database: Database, clock: FakeClock) -> None:
-    """`default` is what it would have without; an organization's admin gives none, not even that one."""
+async def test_only_an_administrator_sets_ceilings_of_a_new_key(database: Database, clock: FakeClock) -> None:
+    """`default` is the default value; an organization's admin may not even set that."""
     await make_organization(database, clock)
     made = (await make_key(database, clock, token_per_minute=100, api_per_minute="default")).credential
     assert (made.token_per_minute, made.api_per_minute) == (100, 60)
@@ -115,9 +119,7 @@ async def test_a_new_key_may_be_given_ceilings_by_an_administrator(database: Dat
             await credentials.create_credential(ZOE, database, clock, label="x", organizations=["acme"], **given)
         assert refusal.value.field == next(iter(ceilings))
     with pytest.raises(Forbidden):
-        await credentials.set_ceilings(
-            ZOE, database, clock, client_id=made.client_id, token_per_minute=None, api_per_minute=None
-        )
+        await set_ceilings(ZOE, database, clock, client_id=made.client_id, token_per_minute=None, api_per_minute=None)
     for wrong in (0, -1, "many", 2**70):
         await refused(database, make_key(database, clock, api_per_minute=wrong), "from 1 to")
 
@@ -126,8 +128,8 @@ async def test_a_new_key_may_be_given_ceilings_by_an_administrator(database: Dat
 
 
 @on_each_database
-async def test_a_replacement_has_the_same_rights_beside_the_old_key(database: Database, clock: FakeClock) -> None:
-    """Section 2.1, rotation: both are good until the old one is deactivated; its tokens live on."""
+async def test_a_replacement_has_the_rights_of_the_old_key(database: Database, clock: FakeClock) -> None:
+    """Section 2.1, rotation: both are valid until the old one is deactivated; its tokens stay valid."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug)
     old = await make_key(
@@ -154,8 +156,8 @@ async def test_a_replacement_has_the_same_rights_beside_the_old_key(database: Da
 
 
 @on_each_database
-async def test_both_keys_tell_of_the_replacement(database: Database, clock: FakeClock) -> None:
-    """Each names the other, so the audit tells the story from either end."""
+async def test_the_audit_of_both_keys_shows_the_replacement(database: Database, clock: FakeClock) -> None:
+    """Each row names the other key."""
     await make_organization(database, clock)
     old = (await make_key(database, clock, api_per_minute=600)).credential.client_id
     new = (await replace(database, clock, old, new_client_id=MADE_ID)).credential.client_id
@@ -166,8 +168,8 @@ async def test_both_keys_tell_of_the_replacement(database: Database, clock: Fake
 
 
 @on_each_database
-async def test_an_admin_replaces_a_key_with_the_ceilings_it_was_given(database: Database, clock: FakeClock) -> None:
-    """They are the same rights; only other ceilings are an administrator's to give."""
+async def test_an_admin_may_replace_a_key_with_other_ceilings(database: Database, clock: FakeClock) -> None:
+    """They are the same rights; only new ceilings need an administrator."""
     await make_organization(database, clock)
     old = await make_key(database, clock, token_per_minute=50, api_per_minute=600)
     new = await replace(database, clock, old.credential.client_id, actor=ZOE)
@@ -175,8 +177,8 @@ async def test_an_admin_replaces_a_key_with_the_ceilings_it_was_given(database: 
 
 
 @on_each_database
-async def test_whatever_state_a_key_is_in_it_can_be_replaced(database: Database, clock: FakeClock) -> None:
-    """An inactive one by an active one; a closed organization stays among those that it covers."""
+async def test_a_key_in_any_state_can_be_replaced(database: Database, clock: FakeClock) -> None:
+    """The replacement of an inactive key is active; a closed organization stays covered."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug)
     key = await make_key(database, clock, "acme", "bolt", default_organization="acme")
@@ -201,8 +203,8 @@ LABELS = {
 
 
 @on_each_database
-async def test_the_label_of_a_replacement_says_what_it_is(database: Database, clock: FakeClock) -> None:
-    """It counts on where that is said already, and is a label like any other: never longer than one may be."""
+async def test_a_replacements_label_says_so(database: Database, clock: FakeClock) -> None:
+    """It counts on from an earlier replacement, and is never longer than a label may be."""
     await make_organization(database, clock)
     for label, replacement in LABELS.items():
         key = await make_key(database, clock, label=label)
@@ -211,10 +213,8 @@ async def test_the_label_of_a_replacement_says_what_it_is(database: Database, cl
 
 
 @on_each_database
-async def test_a_key_keeps_an_organization_that_was_closed_while_others_change(
-    database: Database, clock: FakeClock
-) -> None:
-    """A form sends all that the key covers: what is as it was is no change, and is not looked into."""
+async def test_a_closed_organization_stays_covered_by_an_update(database: Database, clock: FakeClock) -> None:
+    """A form sends every covered organization; unchanged ones are not checked."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug)
     key = await make_key(database, clock, "acme", "bolt", default_organization="acme")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoplist import ids
-from stoplist.oauth import credentials
+from stoplist.oauth import ceilings, credentials
 from stoplist.organizations import organizations
 from tests.builders import make_organization
 from tests.fakes import FakeClock
@@ -267,7 +267,7 @@ def test_requests_without_a_token_count_against_no_limit(app: Application, token
 
 def test_a_changed_ceiling_holds_at_once(app: Application, key: Key, token: str) -> None:
     """The ceiling that an administrator set is enforced and named."""
-    app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=None, api_per_minute=2)
+    app.administer(ceilings.set_ceilings, client_id=key.client_id, token_per_minute=None, api_per_minute=2)
     answers = [app.call(token) for _ in range(3)]
     assert [answer.status for answer in answers] == [200, 200, 429]
     assert answers[0].header("ratelimit-policy") == '"api";q=2;w=60'

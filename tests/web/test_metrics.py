@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stoplist.oauth import credentials
+from stoplist.oauth import ceilings
 from tests.web.application import Application, Key, basic
 
 CC = {"grant_type": "client_credentials"}
@@ -91,7 +91,7 @@ def test_requests_tokens_refreshes_alarms_and_refusals_are_counted(app: Applicat
 
 def test_a_reuse_refused_by_the_limit_counts_as_an_alarm(app: Application, key: Key) -> None:
     """One alarm, one refusal by the limit."""
-    app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=2, api_per_minute=None)
+    app.administer(ceilings.set_ceilings, client_id=key.client_id, token_per_minute=2, api_per_minute=None)
     token = app.pair(key)["refresh_token"]
     app.refresh(token)
     assert app.refresh(token).status == 429

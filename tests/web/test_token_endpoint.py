@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoplist import ids
-from stoplist.oauth import credentials
+from stoplist.oauth import ceilings, credentials
 from tests.builders import contents, sql
 from tests.fakes import FakeClock
 from tests.web.application import (
@@ -536,16 +536,16 @@ def test_authenticated_and_failed_requests_share_the_ten(app: Application, key: 
 
 def test_a_changed_ceiling_holds_at_once(app: Application, key: Key) -> None:
     """The ceiling that an administrator set is enforced and named."""
-    app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=2, api_per_minute=None)
+    app.administer(ceilings.set_ceilings, client_id=key.client_id, token_per_minute=2, api_per_minute=None)
     assert app.issue(key).header("ratelimit-policy") == '"token";q=2;w=60'
     assert [app.issue(key).status, app.issue(key).status] == [200, 429]
-    app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute="default", api_per_minute=None)
+    app.administer(ceilings.set_ceilings, client_id=key.client_id, token_per_minute="default", api_per_minute=None)
     assert app.issue(key).header("ratelimit") == '"token";r=7;t=60'
 
 
 def test_a_reuse_refused_by_the_limit_raises_the_alarm(app: Application, key: Key) -> None:
     """The limit decides between 429 and 400, never whether a theft is detected."""
-    app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=2, api_per_minute=None)
+    app.administer(ceilings.set_ceilings, client_id=key.client_id, token_per_minute=2, api_per_minute=None)
     first = app.pair(key)
     second = check_issued(app.refresh(first["refresh_token"]))
     check_refused(app.refresh(first["refresh_token"]), 429, "rate_limited")

@@ -11,7 +11,7 @@ from stoplist.cli.context import CommandContext, data_dir_option, run
 from stoplist.cli.parameters import CEILING, NAME
 from stoplist.cli.printing import json_option, print_line, print_record, print_records, require_open_stdout, rfc3339
 from stoplist.clock import DAY_MS
-from stoplist.oauth import credentials, usage
+from stoplist.oauth import ceilings, credentials, usage
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS, PERMISSIONS, Credential
 
 _DAYS_SHOWN = 30
@@ -183,7 +183,7 @@ def limits(
     """Set the rate ceilings of a key. Without an option, show them."""
     changed = run(
         data_dir,
-        lambda context: credentials.set_ceilings(
+        lambda context: ceilings.set_ceilings(
             context.actor,
             context.database,
             context.clock,

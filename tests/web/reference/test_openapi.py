@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 
 from stoplist import errors
 from stoplist.errors import StoreUnavailable
-from stoplist.oauth import credentials
+from stoplist.oauth import ceilings
 from stoplist.oauth.model import PERMISSIONS
 from stoplist.organizations.organizations import create_organization
 from stoplist.web.app import Parts, build_app
@@ -61,7 +61,7 @@ def described(app: Application) -> Description:
 def partner(app: Application) -> Key:
     """A key with all permissions and high limits."""
     key = app.new_key(permissions=ALL)
-    app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=100_000, api_per_minute=100_000)
+    app.administer(ceilings.set_ceilings, client_id=key.client_id, token_per_minute=100_000, api_per_minute=100_000)
     return key
 
 
@@ -273,7 +273,7 @@ def answers_of_the_api(app: Application, channel: str) -> Iterator[tuple[str, An
     yield "GET", get(app, token, path, "group_id=nothing")
     yield "GET", get(app, unsubscriber, path)
     yield "GET", get(app, "svc_at_x", path)
-    app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=None, api_per_minute=1)
+    app.administer(ceilings.set_ceilings, client_id=key.client_id, token_per_minute=None, api_per_minute=1)
     yield "GET", get(app, token, path)
     yield "POST", post(app, token, path, {"items": [item]})
     for failing in failing_applications(app):
@@ -292,7 +292,7 @@ def answers_of_the_token_endpoint(app: Application) -> Iterator[tuple[str, Answe
     yield "POST", app.ask_token({"grant_type": "client_credentials"})
     for failing in failing_applications(app):
         yield "POST", failing.issue(key)
-    app.administer(credentials.set_ceilings, client_id=key.client_id, token_per_minute=1, api_per_minute=None)
+    app.administer(ceilings.set_ceilings, client_id=key.client_id, token_per_minute=1, api_per_minute=None)
     yield "POST", app.issue(key)
 
 

@@ -1,0 +1,73 @@
+"""What a key may be: its permissions, its default organization, its ceilings, the label of its replacement. No I/O."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from stoplist.actor import Actor
+from stoplist.errors import Forbidden, Refused
+from stoplist.oauth.model import (
+    API_PER_MINUTE,
+    MAX_PER_MINUTE,
+    PERMISSIONS,
+    TOKEN_PER_MINUTE,
+    Credential,
+)
+from stoplist.organizations.model import MAX_NAME_CHARS
+
+DEFAULT_CEILING = "default"
+
+
+_REPLACEMENT = re.compile(r"^(?P<name>.*?) \(replacement(?: (?P<number>[1-9][0-9]{0,5}))?\)$")
+
+
+def other_ceilings(credential: Credential) -> dict[str, Any]:
+    ceilings = {"token_per_minute": credential.token_per_minute, "api_per_minute": credential.api_per_minute}
+    ordinary = {"token_per_minute": TOKEN_PER_MINUTE, "api_per_minute": API_PER_MINUTE}
+    return {} if ceilings == ordinary else ceilings
+
+
+def replacement_label(label: str) -> str:
+    """Return `Shop (replacement)` for `Shop`, then `Shop (replacement 2)`; a name that is too long is shortened."""
+    match = _REPLACEMENT.match(label)
+    name, number = (match["name"], int(match["number"] or 1) + 1) if match else (label, 1)
+    ending = " (replacement)" if number == 1 else f" (replacement {number})"
+    return name[: MAX_NAME_CHARS - len(ending)].rstrip() + ending
+
+
+def resolve_default(organizations: Sequence[str], default: str | None) -> str:
+    if not organizations:
+        raise Refused("A key needs at least one organization.", field="organizations")
+    if default is None and len(set(organizations)) > 1:
+        raise Refused(
+            "A key for several organizations needs one of them as its default organization.",
+            field="default_organization",
+        )
+    if default is not None and default not in organizations:
+        raise Refused(
+            "The default organization must be one of the organizations of the key.", field="default_organization"
+        )
+    return default or organizations[0]
+
+
+def check_permissions(permissions: frozenset[str]) -> None:
+    if not permissions or not permissions <= set(PERMISSIONS):
+        raise Refused(f"The permissions of a key are one or more of: {', '.join(PERMISSIONS)}.", field="permissions")
+
+
+def check_ceilings(actor: Actor, token_per_minute: int | str | None, api_per_minute: int | str | None) -> None:
+    for field, ceiling in (("token_per_minute", token_per_minute), ("api_per_minute", api_per_minute)):
+        if ceiling is not None and not actor.is_administrator:
+            raise Forbidden("Only an administrator can set other ceilings: ask one.", field=field)
+        if ceiling in (None, DEFAULT_CEILING):
+            continue
+        if not isinstance(ceiling, int) or not 1 <= ceiling <= MAX_PER_MINUTE:
+            raise Refused(
+                f"A ceiling is a whole number of requests from 1 to {MAX_PER_MINUTE}, or `default`.", field=field
+            )
+
+
+def changed_ceiling(ceiling: int | str | None, stored: int | None) -> int | None:
+    if ceiling is None:
+        return stored
+    return None if ceiling == DEFAULT_CEILING else int(ceiling)

@@ -1,0 +1,126 @@
+"""Parsers of setting values: each returns the value of a text, or raises ValueError that says what would be right."""
+
+import re
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface
+from pathlib import Path
+
+SQLITE_SCHEME = "sqlite:///"
+POSTGRESQL_SCHEME = "postgresql://"
+_SECRET_KEY_MIN_CHARS = 32
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_DIGITS = re.compile(r"[0-9]{1,9}")
+
+
+# A name whose last label begins with a digit is a mistyped address.
+_HOST_NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::([0-9]+))?")
+_CIDR = re.compile(r"[0-9A-Fa-f:.]+(?:/[0-9]{1,3})?")
+_DATABASE_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^/?#@:,\[\]]*)(?::[0-9]{1,5})?"
+_POSTGRESQL_URL = re.compile(
+    rf"{POSTGRESQL_SCHEME}(?=.)(?:[^/?#]*@)?{_DATABASE_HOST}(?:,{_DATABASE_HOST})*(?:/[^?#@]*)?(?:\?[^#]*)?"
+)
+_SHARED_LIMITS_URL = re.compile(r"(?:rediss?|unix)://.+")
+
+
+class HintError(ValueError):
+    """Says what is wrong with this particular value, without repeating a secret."""
+
+
+def parse_number(low: int, high: int, text: str) -> int:
+    # int() alone would also accept signs, spaces, underscores and the digits of other alphabets.
+    if not _DIGITS.fullmatch(text) or not low <= int(text) <= high:
+        raise ValueError
+    return int(text)
+
+
+def parse_path(text: str) -> Path:
+    if not text:
+        raise ValueError
+    return Path(text)
+
+
+def parse_host(text: str) -> str:
+    """Return an address in its canonical form, or a host name in lower case."""
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        if len(text) > 253 or not _HOST_NAME.fullmatch(text.lower()):
+            raise
+        return text.lower()
+
+
+def parse_authority(text: str) -> tuple[str, int | None]:
+    """Return host and port of `host[:port]`, without the brackets of an IPv6 address."""
+    match = _AUTHORITY.fullmatch(text)
+    if match is None:
+        raise ValueError
+    bracketed, bare, port = match.groups()
+    host = str(IPv6Address(bracketed)) if bracketed else parse_host(bare)
+    return host, None if port is None else parse_number(1, 65535, port)
+
+
+def parse_base_url(text: str) -> str:
+    """Return `https://host[:port]` in lower case, without a trailing slash."""
+    scheme, _, rest = text.partition("://")
+    if scheme.lower() != "https":
+        raise ValueError
+    host, port = parse_authority(rest.removesuffix("/"))
+    return f"https://{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    host, port = parse_authority(text)
+    if port is None:
+        raise ValueError
+    return host, port
+
+
+def parse_database_url(text: str) -> str:
+    if text.startswith(SQLITE_SCHEME):
+        return parse_sqlite_url(text)
+    if text.startswith("postgres://"):
+        raise HintError("write postgresql:// instead of postgres://")
+    if not text.startswith(POSTGRESQL_SCHEME):
+        raise ValueError
+    # A driver that misreads a URL quotes the supposed port in its error: a part of the password.
+    if not _POSTGRESQL_URL.fullmatch(text):
+        raise HintError("/ ? # and brackets in a user name or password must be percent-encoded")
+    return text
+
+
+def parse_sqlite_url(text: str) -> str:
+    path = text.removeprefix(SQLITE_SCHEME)
+    if not path or path.endswith("/") or "?" in path or "#" in path:
+        raise HintError("PATH is the path of a file, without ? and #; an absolute path makes four slashes")
+    if path == ":memory:":
+        raise HintError("a database in memory would lose its records when the server stops")
+    return text
+
+
+def parse_limits_url(text: str) -> str:
+    if text != "memory:" and not _SHARED_LIMITS_URL.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    return tuple(parse_network(item.strip()) for item in text.split(","))
+
+
+def parse_network(text: str) -> IPv4Network | IPv6Network:
+    # The standard library would also accept netmasks, which look like addresses.
+    if not _CIDR.fullmatch(text):
+        raise ValueError
+    interface = ip_interface(text)
+    if interface.ip != interface.network.network_address:
+        raise HintError(f"{interface} is an address within a network; the network is {interface.network}")
+    if interface.network.prefixlen == 0:
+        raise HintError("a network of all addresses would let every client forge its address")
+    return interface.network
+
+
+def parse_secret_keys(text: str) -> tuple[str, ...]:
+    keys = tuple(key.strip() for key in text.split(","))
+    if min(map(len, keys)) < _SECRET_KEY_MIN_CHARS:
+        raise ValueError
+    return keys

@@ -1,0 +1,255 @@
+"""`stoplist serve` as a real process, other commands, and a client that trusts the server's certificate."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import httpx
+
+import stoplist
+from stoplist.clock import Clock
+from stoplist.oauth import ceilings, credentials
+from stoplist.oauth.model import NEW_KEY_PERMISSIONS
+from stoplist.organizations.organizations import create_organization, list_organizations
+from tests.builders import ADMINISTRATOR, opened
+from tests.services.managed_program import reserve_port
+
+# The console script of the installation.
+STOPLIST = Path(sys.executable).with_name("stoplist")
+# More than any answer takes, even on a busy machine.
+PATIENCE_S = 60.0
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV")
+
+
+class CompletedCommand(NamedTuple):
+    """The result of a command."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Key(NamedTuple):
+    """A key with its secret."""
+
+    client_id: str
+    secret: str
+
+
+class Place:
+    """A folder to run commands in, with the variables and the data folder of one deployment."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self.folder, self.data_dir = folder, folder / "data"
+        self.variables = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        # The code under test, even if it is not installed; and its warnings are errors.
+        self.variables |= {"PYTHONPATH": str(Path(stoplist.__file__).parents[1]), "PYTHONWARNINGS": "error"}
+        self.variables |= _prefixed(variables)
+
+    def run(self, *arguments: str, **variables: str) -> CompletedCommand:
+        """Run `stoplist` with these arguments; variables are given without prefix."""
+        done = subprocess.run(
+            [STOPLIST, *arguments],
+            cwd=self.folder,
+            env=self.variables | _prefixed(variables),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return CompletedCommand(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *arguments: str) -> str:
+        """Run a command that must succeed, and return its output."""
+        done = self.run(*arguments)
+        assert done.status == 0, done
+        return done.out
+
+    def json(self, *arguments: str) -> Any:
+        """Run a command that must succeed, and return its JSON output."""
+        return json.loads(self.ok(*arguments, "--json"))
+
+    def refused(self, *arguments: str, **variables: str) -> str:
+        """Run a command that must fail with status 1 and one line, and return that line."""
+        done = self.run(*arguments, **variables)
+        assert (done.status, done.out) == (1, ""), done
+        assert done.err.startswith("stoplist: ")
+        assert done.err.count("\n") == 1
+        return done.err
+
+    @property
+    def database_url(self) -> str:
+        return self.variables.get("STOPLIST_DATABASE_URL", f"sqlite:///{self.data_dir / 'stoplist.db'}")
+
+    def new_key(
+        self,
+        *,
+        per_minute: int | None = None,
+        may: frozenset[str] = NEW_KEY_PERMISSIONS,
+        organization: str = "acme",
+    ) -> Key:
+        """Create a key of the organization, and the organization if it is missing; `per_minute` sets both limits.
+
+        Runs in this process, by the operations behind the commands, which is ten times quicker.
+        """
+        return asyncio.run(_new_key(self.database_url, per_minute, may, organization))
+
+    @contextlib.contextmanager
+    def serving(self, *flags: str, **variables: str) -> Iterator["Server"]:
+        """Run a server and wait until it accepts connections; kill it at the end if it still runs."""
+        server = Server(self, flags, variables)
+        try:
+            if not server.log.wait_for_line(lambda line: line["message"] == "Serving"):
+                raise AssertionError(f"the server did not start: {server.log.text}")
+            yield server
+        finally:
+            server.kill()
+
+
+class Server:
+    """A `stoplist serve` process with its workers. Its port stays reserved until it is killed."""
+
+    def __init__(self, place: Place, flags: tuple[str, ...], variables: dict[str, str]) -> None:
+        self._reserved = reserve_port(int(variables.get("PORT", "0")))
+        self.port = int(self._reserved.getsockname()[1])
+        self.base_url = f"https://localhost:{self.port}"
+        self.ca = place.data_dir / "ca.pem"
+        environment = {"LOG_FORMAT": "json"} | variables | {"PORT": str(self.port)}
+        self.process = subprocess.Popen(
+            [STOPLIST, "serve", *flags],
+            cwd=place.folder,
+            env=place.variables | _prefixed(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # so that its workers can be killed too
+        )
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.out, self.log = ProcessOutput(self.process.stdout), Log(self.process.stderr)
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """Return a TLS context that trusts only the authority in the data folder."""
+        return ssl.create_default_context(cafile=self.ca)
+
+    @contextlib.contextmanager
+    def client(self, **options: Any) -> Iterator[httpx.Client]:
+        """Return an ordinary client of this server."""
+        defaults: dict[str, Any] = {"base_url": self.base_url, "timeout": PATIENCE_S, "trust_env": False}
+        with httpx.Client(**(defaults | {"verify": self.tls} | options)) as client:
+            yield client
+
+    def terminate(self) -> int:
+        """Send SIGTERM and return the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait_for_exit()
+
+    def kill(self) -> None:
+        """Kill the server and its workers by SIGKILL, and wait. May be repeated."""
+        self.kill_processes()
+        self.wait_for_exit()
+        self._reserved.close()
+
+    def kill_processes(self) -> None:
+        """Send SIGKILL to all processes of the server."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def wait_for_exit(self) -> int:
+        """Wait for the end, read all output, and return the exit status."""
+        status = self.process.wait(PATIENCE_S)
+        self.out.finish()
+        self.log.finish()
+        return status
+
+
+class ProcessOutput:
+    """The output of a process, read continuously so that no pipe fills up."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    @property
+    def text(self) -> str:
+        with self._changed:
+            return "".join(self._lines)
+
+    def wait_for(self, text: str) -> bool:
+        """Wait for this text, and return whether it came before the end of the output or the timeout."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or text in "".join(self._lines), PATIENCE_S)
+        return text in self.text
+
+    def finish(self) -> None:
+        self._thread.join(PATIENCE_S)
+        self._stream.close()
+
+    def _read(self) -> None:
+        for line in self._stream:
+            with self._changed:
+                self._lines.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+
+class Log(ProcessOutput):
+    """A log in JSON."""
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.text.splitlines() if line.startswith("{")]
+
+    def wait_for_line(self, is_wanted: Callable[[dict[str, Any]], bool]) -> bool:
+        """Wait for such a line, and return whether it came before the end of the output or the timeout."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_over or any(map(is_wanted, self.lines)), PATIENCE_S) and any(
+                map(is_wanted, self.lines)
+            )
+
+
+async def _new_key(database_url: str, per_minute: int | None, may: frozenset[str], organization: str) -> Key:
+    clock = Clock()
+    async with opened(database_url) as database:
+        if organization not in {known.slug for known in await list_organizations(ADMINISTRATOR, database)}:
+            await create_organization(ADMINISTRATOR, database, clock, slug=organization, name=organization.title())
+        created = await credentials.create_credential(
+            ADMINISTRATOR, database, clock, label="partner", organizations=[organization], permissions=may
+        )
+        key = Key(created.credential.client_id, created.client_secret)
+        await ceilings.set_ceilings(
+            ADMINISTRATOR,
+            database,
+            clock,
+            client_id=key.client_id,
+            token_per_minute=per_minute,
+            api_per_minute=per_minute,
+        )
+    return key
+
+
+@contextlib.contextmanager
+def reserved_address() -> Iterator[str]:
+    """Reserve an address for the metrics of a server."""
+    with reserve_port() as reserved:
+        yield f"127.0.0.1:{reserved.getsockname()[1]}"
+
+
+def _prefixed(variables: dict[str, str]) -> dict[str, str]:
+    return {f"STOPLIST_{name}": value for name, value in variables.items()}
