@@ -1,4 +1,4 @@
-"""Tokens, secrets and identifiers against an encoder and a checksum written a second time, digit by digit."""
+"""Tokens, secrets and identifiers, compared with a second encoder and checksum that work digit by digit."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ def naive_base62(number: int, width: int) -> str:
 
 
 def naive_crc32(octets: bytes) -> int:
-    """The CRC-32 of IEEE 802.3, a bit at a time."""
+    """Return the CRC-32 of IEEE 802.3, bit by bit."""
     register = 0xFFFFFFFF
     for octet in octets:
         register ^= octet
@@ -41,8 +41,8 @@ def with_checksum(body: str) -> str:
     return body + naive_base62(naive_crc32(body.encode("utf-8", "surrogatepass")), 6)
 
 
-class Chance:
-    """Stands for the operating system's randomness: gives these octets, and remembers how many were asked for."""
+class FakeRandomness:
+    """A fake of the system's randomness: returns these octets, and remembers how many were requested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, octets: bytes) -> None:
         self.octets = octets
@@ -71,9 +71,9 @@ def test_the_prefixes_are_those_of_the_interface() -> None:
 @example(prefix="svc_rt_", octets=bytes(20) + b"\xff" * 12)
 @example(prefix="svc_cs_", octets=b"\xff" * 32)
 def test_a_secret_is_prefix_256_bits_and_checksum(prefix: str, octets: bytes) -> None:
-    """Section D2: 43 characters of the operating system's 32 octets, zero-padded, and 6 of the CRC-32 before them."""
+    """Section D2: 43 characters of the system's 32 octets, zero-padded, and 6 of the CRC-32 of everything before."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        chance = Chance(monkeypatch, octets)
+        chance = FakeRandomness(monkeypatch, octets)
         secret = ids.new_secret(prefix)
     assert chance.asked == [32]
     assert secret == with_checksum(prefix + naive_base62(int.from_bytes(octets, "big"), 43))
@@ -85,17 +85,17 @@ def test_a_secret_is_prefix_256_bits_and_checksum(prefix: str, octets: bytes) ->
 @example(prefix="svc_ci_", octets=bytes(15) + b"\x3e")
 @example(prefix="grp_", octets=b"\xff" * 16)
 def test_an_id_is_prefix_and_22_characters(prefix: str, octets: bytes) -> None:
-    """Sections D2 and D5: the operating system's 16 octets in base 62, zero-padded, nothing after them."""
+    """Sections D2 and D5: the system's 16 octets in base 62, zero-padded, nothing after them."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        chance = Chance(monkeypatch, octets)
+        chance = FakeRandomness(monkeypatch, octets)
         new_id = ids.new_id(prefix)
     assert chance.asked == [16]
     assert new_id == prefix + naive_base62(int.from_bytes(octets, "big"), 22)
 
 
-def test_a_secret_of_nothing_but_zeros_is_padded_to_its_full_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_of_zeros_is_padded_to_its_full_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section D2: most significant digit first, zero-padded; the whole text written out by hand."""
-    Chance(monkeypatch, bytes(32))
+    FakeRandomness(monkeypatch, bytes(32))
     secret = ids.new_secret("svc_at_")
     assert secret[:50] == "svc_at_0000000000000000000000000000000000000000000"
     assert len(secret) == 56
@@ -103,7 +103,7 @@ def test_a_secret_of_nothing_but_zeros_is_padded_to_its_full_length(monkeypatch:
 
 
 def test_a_checksum_with_a_leading_zero_is_padded_too() -> None:
-    """One in about fourteen begins with one: dropping it would make a good token short."""
+    """One in about fourteen begins with a zero; without it a valid token would be too short."""
     bodies = ("svc_at_" + naive_base62(number, 43) for number in range(1_000))
     padded = [secret for secret in map(with_checksum, bodies) if secret[-6] == "0"]
     assert padded
@@ -112,7 +112,7 @@ def test_a_checksum_with_a_leading_zero_is_padded_too() -> None:
 
 @pytest.mark.parametrize("prefix", SECRET_PREFIXES)
 def test_secrets_have_one_length_and_one_alphabet(prefix: str) -> None:
-    """Section D2: only `[A-Za-z0-9_]` anywhere, so percent-encoding in HTTP Basic changes nothing."""
+    """Section D2: only `[A-Za-z0-9_]`, so percent-encoding in HTTP Basic changes nothing."""
     for _ in range(500):
         secret = ids.new_secret(prefix)
         assert secret.startswith(prefix)
@@ -121,20 +121,20 @@ def test_secrets_have_one_length_and_one_alphabet(prefix: str) -> None:
 
 
 def test_every_character_of_the_alphabet_occurs_everywhere() -> None:
-    """Behind the first character, which 256 bits do not fill, no place is poorer than another."""
+    """After the first character, which 256 bits do not fill, every position has the whole alphabet."""
     secrets = [ids.new_secret("svc_at_") for _ in range(3_000)]
     for place in range(8, 50):
         assert {secret[place] for secret in secrets} == set(BASE62)
 
 
 def test_no_two_secrets_or_ids_are_the_same() -> None:
-    """Twenty thousand of each, and the kinds are not made from one another."""
+    """Twenty thousand of each, and no kind is derived from another."""
     made = [ids.new_secret("svc_at_") for _ in range(20_000)] + [ids.new_id("svc_ci_") for _ in range(20_000)]
     assert len({text[7:29] for text in made}) == 40_000
 
 
 def test_a_request_id_is_24_hexadecimal_characters() -> None:
-    """Each once; no secret, so they may be counted."""
+    """Each is unique; they are not secret, so a counter is enough."""
     request_ids = [ids.new_request_id() for _ in range(10_000)]
     assert len(set(request_ids)) == 10_000
     assert all(re.fullmatch("[0-9a-f]{24}", request_id) for request_id in request_ids)
@@ -142,7 +142,7 @@ def test_a_request_id_is_24_hexadecimal_characters() -> None:
 
 @pytest.mark.parametrize("prefix", SECRET_PREFIXES)
 def test_no_single_changed_character_passes_the_checksum(prefix: str) -> None:
-    """A CRC-32 finds every burst of up to 32 bits, so one character, wherever it is and whatever it becomes."""
+    """A CRC-32 detects every burst of up to 32 bits, so any change of one character."""
     for _ in range(10):
         secret = ids.new_secret(prefix)
         for place, right in enumerate(secret):
@@ -151,7 +151,7 @@ def test_no_single_changed_character_passes_the_checksum(prefix: str) -> None:
 
 
 def test_a_secret_cut_short_or_lengthened_is_not_well_formed() -> None:
-    """Not even with the right checksum for its length; white space around it is part of the text."""
+    """Not even with the right checksum for its length; white space around it counts."""
     secret = ids.new_secret("svc_rt_")
     for size in range(len(secret)):
         assert not ids.is_well_formed(secret[:size], "svc_rt_")
@@ -163,36 +163,36 @@ def test_a_secret_cut_short_or_lengthened_is_not_well_formed() -> None:
 
 @pytest.mark.parametrize("prefix", SECRET_PREFIXES)
 @pytest.mark.parametrize("other", SECRET_PREFIXES)
-def test_a_good_secret_is_well_formed_as_its_own_kind_only(prefix: str, other: str) -> None:
+def test_a_secret_is_well_formed_as_its_own_kind_only(prefix: str, other: str) -> None:
     """A refresh token is no access token, though its checksum is right."""
     assert ids.is_well_formed(ids.new_secret(prefix), other) == (prefix == other)
 
 
 @given(any_text, st.sampled_from(SECRET_PREFIXES))
-def test_any_text_is_judged_without_an_error(text: str, prefix: str) -> None:
-    """What a client sends may be anything, lone surrogates included; the answer is no."""
+def test_any_text_is_not_well_formed(text: str, prefix: str) -> None:
+    """Clients send anything, including lone surrogates."""
     assert ids.is_well_formed(text, prefix) is False
     assert ids.is_well_formed(prefix + text, prefix) is False
 
 
 @given(st.text(st.characters(), min_size=49, max_size=49), st.sampled_from(SECRET_PREFIXES))
-def test_any_text_of_the_right_length_and_prefix_is_judged_without_an_error(text: str, prefix: str) -> None:
-    """Only the checksum is left to say no to it."""
+def test_text_with_only_a_wrong_checksum_is_not_well_formed(text: str, prefix: str) -> None:
+    """Of the right length and with the right prefix."""
     assert ids.is_well_formed(prefix + text, prefix) is (with_checksum(prefix + text[:43]) == prefix + text)
 
 
 @given(st.text(st.characters(min_codepoint=128), min_size=1, max_size=43))
 @example("\udc80")
 @example("é" * 43)
-def test_characters_beyond_ascii_are_refused_even_with_the_right_checksum(text: str) -> None:
-    """Section D2: only `[A-Za-z0-9_]` anywhere."""
+def test_non_ascii_is_refused_even_with_the_right_checksum(text: str) -> None:
+    """Section D2: only `[A-Za-z0-9_]`."""
     body = "svc_at_" + text.ljust(43, "0")
     assert not ids.is_well_formed(with_checksum(body), "svc_at_")
 
 
 @given(st.binary(max_size=60))
-def test_any_octets_of_a_header_are_judged_without_an_error(octets: bytes) -> None:
-    """However an edge turns them into text."""
+def test_any_header_octets_are_not_well_formed(octets: bytes) -> None:
+    """However a server decodes them."""
     for text in (octets.decode("latin-1"), octets.decode("utf-8", "surrogateescape")):
         assert not ids.is_well_formed(text, "svc_at_")
         assert len(ids.hash_secret(text)) == 32
@@ -201,30 +201,30 @@ def test_any_octets_of_a_header_are_judged_without_an_error(octets: bytes) -> No
 @given(any_text)
 @example("\ud800")
 def test_a_hash_is_the_sha_256_of_the_whole_text(text: str) -> None:
-    """Section D2, at rest: of the whole string, prefix and checksum included; any text has one."""
+    """Section D2, at rest: prefix and checksum included; any text has a hash."""
     assert ids.hash_secret(text) == hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def test_the_secret_prefix_is_the_kind_and_four_characters() -> None:
-    """Section D2: what stays visible of a client secret."""
+    """Section D2: the visible part of a client secret."""
     secret = ids.new_secret("svc_cs_")
     assert ids.secret_prefix(secret) == secret[:11]
     assert ids.secret_prefix("svc_cs_AbC9defghijk") == "svc_cs_AbC9"
 
 
-# Many at once
+# Many identifiers at once
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 500, 10_000])
-def test_many_identifiers_at_once_are_each_its_own(count: int) -> None:
-    """As many as were asked for, each in the form of the others: prefix and 22 base62 characters."""
+def test_new_ids_are_distinct(count: int) -> None:
+    """As many as requested, each in the usual form: prefix and 22 base62 characters."""
     made = ids.new_ids("uns_", count)
     assert len(set(made)) == len(made) == count
     assert all(re.fullmatch("uns_[0-9A-Za-z]{22}", one) for one in made)
 
 
-def test_every_digit_of_many_identifiers_has_the_same_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all octets, each in turn, 248 make four times each digit, and the other eight make none."""
+def test_every_digit_of_new_ids_is_equally_likely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all octets, 248 give each digit four times, and the other eight none."""
     octets = bytes(range(256)) * 11
     asked: list[int] = []
 
@@ -239,8 +239,8 @@ def test_every_digit_of_many_identifiers_has_the_same_chance(monkeypatch: pytest
     assert sum(asked) >= len(digits) * 256 / 248
 
 
-def test_many_identifiers_are_made_though_chance_gives_nothing_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Octets without a digit are left out, and others asked for."""
+def test_unusable_random_octets_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Octets without a digit are discarded, and others are requested."""
     given_out = iter([b"\xff" * 2_000, b"\xf8" * 2_000])
     urandom = os.urandom
     monkeypatch.setattr(os, "urandom", lambda size: next(given_out, None) or urandom(size))
@@ -248,8 +248,8 @@ def test_many_identifiers_are_made_though_chance_gives_nothing_at_first(monkeypa
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_a_submission_tells_its_sender_by_how_it_begins(sender: str, other: str) -> None:
-    """Every one of the same sender's begins alike, those of another do not; none is another's twin."""
+def test_a_submission_id_begins_with_its_senders_mark(sender: str, other: str) -> None:
+    """All ids of a sender begin alike, those of another do not; all are distinct."""
     first, second = ids.new_submission_id(sender), ids.new_submission_id(sender)
     assert re.fullmatch("sub_[0-9A-Za-z]{22}", first)
     assert first != second

@@ -1,4 +1,4 @@
-"""What gets into the log, what never does, and that no line is lost, torn or forged."""
+"""What is logged, what never is, and that no line is lost, torn or forged."""
 
 import asyncio
 import errno
@@ -35,7 +35,7 @@ LOGGER = logging.getLogger("stoplist.test")
 
 @contextmanager
 def configured(log_format: str, stream: Any) -> Iterator[None]:
-    """The log goes to `stream` in here; afterwards the loggers are as they were."""
+    """Log to `stream` within the block; restore the loggers afterwards."""
     names = ["", "stoplist", "uvicorn", "uvicorn.error", "uvicorn.asgi", "uvicorn.access", "asyncio"]
     loggers = [logging.getLogger(name) for name in names]
     before = [(it.handlers[:], it.level, it.propagate) for it in loggers]
@@ -69,7 +69,7 @@ def written(stream: io.BytesIO) -> list[dict[str, Any]]:
 
 
 def one_event(log_format: str, message: object, *values: object, name: str = "stoplist.test", **rest: Any) -> str:
-    """What one event at level error writes."""
+    """Return what one event of level error writes."""
     stream = io.BytesIO()
     with configured(log_format, stream):
         logging.getLogger(name).error(message, *values, **rest)
@@ -97,8 +97,8 @@ def test_a_request_is_one_line_of_json() -> None:
     assert written(stream)[1]["client_id"] is None
 
 
-def test_a_request_is_one_line_for_people() -> None:
-    """The same values, in the order in which one reads them."""
+def test_a_request_is_one_line_on_the_console() -> None:
+    """The same values, in reading order."""
     stream = io.BytesIO()
     with configured("console", stream):
         request()
@@ -111,7 +111,7 @@ def test_a_request_is_one_line_for_people() -> None:
 
 
 def test_an_event_has_its_fields_beside_its_message() -> None:
-    """Fields cannot take the place of what every line has."""
+    """Fields cannot replace the standard ones."""
     line = json.loads(one_event("json", "copied %d rows", 3, extra={"fields": {"file": Path("a b"), "time": 1}}))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line == {
@@ -126,7 +126,7 @@ def test_an_event_has_its_fields_beside_its_message() -> None:
 
 
 def test_times_are_in_utc_with_milliseconds() -> None:
-    """Also when time goes back: the second is remembered, never assumed."""
+    """Also when time goes back: the cached second is compared."""
     assert [format_ms(at_ms) for at_ms in (0, AT_MS, AT_MS + 993, AT_MS)] == [
         "1970-01-01T00:00:00.000Z",
         "2026-03-01T09:30:00.007Z",
@@ -154,13 +154,13 @@ def test_times_are_in_utc_with_milliseconds() -> None:
     ],
 )
 def test_a_path_shows_only_plain_words(path: str, shown: str) -> None:
-    """A client may put an address or a token into a path, by mistake or not."""
+    """A client may put an address or a token into a path."""
     assert log.safe_path(path) == shown
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_what_a_client_put_in_the_wrong_place_is_not_logged(log_format: str) -> None:
-    """A secret or an address sent as client id, as method or in the path."""
+def test_misplaced_secrets_and_addresses_are_not_logged(log_format: str) -> None:
+    """Sent as client id, as method or in the path."""
     secret = new_secret(CLIENT_SECRET)
     stream = io.BytesIO()
     with configured(log_format, stream):
@@ -216,7 +216,7 @@ ANY_VALUE = st.recursive(
 
 @given(message=ANY_TEXT, fields=st.dictionaries(ANY_TEXT, ANY_VALUE, max_size=4))
 def test_any_event_is_exactly_one_line_that_reads_back(message: str, fields: dict[str, Any]) -> None:
-    """As above, for messages and fields; a number that JSON does not know becomes a text."""
+    """The same for messages and fields; a number that JSON does not have becomes text."""
 
     def constant(text: str) -> None:
         raise AssertionError(text)
@@ -231,8 +231,8 @@ def test_any_event_is_exactly_one_line_that_reads_back(message: str, fields: dic
     assert shown[:-1].isprintable()
 
 
-def test_an_exception_is_its_class_its_code_and_where_it_was_raised() -> None:
-    """A database's text quotes the row; the code and the stack are enough to find the cause."""
+def test_an_exception_is_logged_as_class_code_and_frames() -> None:
+    """A database's text quotes the row; the code and the frames are enough to find the cause."""
     database = sqlite3.connect(":memory:")
     database.execute("CREATE TABLE t (address TEXT CHECK (length(address) < 3))")
     stream, shown = io.BytesIO(), io.BytesIO()
@@ -251,7 +251,7 @@ def test_an_exception_is_its_class_its_code_and_where_it_was_raised() -> None:
     assert (first["name"], first["code"]) == ("LookupError", None)
     assert (cause["name"], cause["code"]) == ("sqlite3.IntegrityError", "SQLITE_CONSTRAINT_CHECK")
     assert first["frames"][-1].startswith(here)
-    assert first["frames"][-1].endswith(" test_an_exception_is_its_class_its_code_and_where_it_was_raised")
+    assert first["frames"][-1].endswith(" test_an_exception_is_logged_as_class_code_and_frames")
     lines = shown.getvalue().decode().splitlines()
     assert lines[1] == "    LookupError"
     assert lines[2].startswith(f"      {here}")
@@ -259,8 +259,8 @@ def test_an_exception_is_its_class_its_code_and_where_it_was_raised() -> None:
     assert SECRET.encode() not in stream.getvalue() + shown.getvalue()
 
 
-def test_all_exceptions_of_a_group_and_no_endless_chain_are_told() -> None:
-    """A task group's failure is its members; a chain may be a ring, a stack a thousand deep."""
+def test_exception_groups_and_endless_chains_are_logged() -> None:
+    """A group is logged with its members; a chain may be a ring, a stack a thousand deep."""
 
     def endless() -> None:
         endless()
@@ -290,17 +290,17 @@ def test_all_exceptions_of_a_group_and_no_endless_chain_are_told() -> None:
         ("failed", (), {"error": ValueError(SECRET), "errors": [ValueError(SECRET)]}),
     ],
 )
-def test_an_exception_is_its_class_wherever_it_is_put(message: object, values: Any, fields: dict[str, Any]) -> None:
-    """As message, as argument of one, as a field."""
+def test_an_exception_as_a_value_is_its_class(message: object, values: Any, fields: dict[str, Any]) -> None:
+    """As message, as an argument, or as a field."""
     line = one_event("json", message, *values, extra={"fields": fields})
     assert SECRET not in line
     assert "ValueError" in line
 
 
-def test_a_line_that_cannot_be_formatted_is_told_without_its_values(
+def test_a_formatting_error_is_logged_without_values(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Neither does it fail the work that logs it; logging's own way would print the values."""
+    """It does not fail the caller; logging's own error handler would print the values."""
     stream = io.BytesIO()
     with configured("json", stream):
         LOGGER.info("%d rows", SECRET)
@@ -327,14 +327,14 @@ def test_uvicorn_and_asyncio_log_the_same_way() -> None:
     ]
 
 
-def test_a_startup_failure_told_as_a_traceback_shows_no_values() -> None:
-    """Starlette hands uvicorn a formatted traceback, texts of exceptions and all, as the message."""
+def test_a_startup_traceback_shows_no_values() -> None:
+    """Starlette passes uvicorn a formatted traceback, with texts of exceptions, as the message."""
     line = one_event("json", f"Traceback (most recent call last):\n  …\nValueError: {SECRET}\n", name="uvicorn.error")
     assert SECRET not in line
 
 
-def test_asyncio_tells_what_failed_without_what_it_held() -> None:
-    """Its message goes on with tasks and callbacks as Python shows them: exceptions, arguments and all."""
+def test_asyncio_errors_are_logged_without_values() -> None:
+    """Its message continues with the representations of tasks and callbacks."""
 
     async def fail() -> None:
         raise ValueError(SECRET)
@@ -363,8 +363,8 @@ def test_asyncio_tells_what_failed_without_what_it_held() -> None:
     assert written(stream)[0]["exceptions"][0]["name"] == "ValueError"
 
 
-def test_request_lines_are_gathered_and_an_event_writes_them_out_first() -> None:
-    """The order of the log is the order of what happened."""
+def test_an_event_writes_the_buffered_request_lines_first() -> None:
+    """The log is in the order of events."""
     stream = io.BytesIO()
 
     async def main() -> None:
@@ -382,8 +382,8 @@ def test_request_lines_are_gathered_and_an_event_writes_them_out_first() -> None
         asyncio.run(main())
 
 
-class Telling(io.BytesIO):
-    """Says when it has been written to."""
+class ObservedStream(io.BytesIO):
+    """Signals when it has been written to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -394,13 +394,13 @@ class Telling(io.BytesIO):
         return super().write(content)
 
 
-def test_gathered_lines_are_written_by_themselves_soon_after() -> None:
-    """Within 50 ms of a running loop, each time anew; also by the loop after one that left lines behind."""
+def test_buffered_lines_are_written_within_50_ms() -> None:
+    """Of a running loop, each time again; also by the loop after one that left lines behind."""
 
     async def leave_a_line() -> None:
         request(status=201)
 
-    async def wait_for_lines(stream: Telling) -> None:
+    async def wait_for_lines(stream: ObservedStream) -> None:
         for status in (202, 203):
             stream.written.clear()
             start_s = asyncio.get_running_loop().time()
@@ -408,7 +408,7 @@ def test_gathered_lines_are_written_by_themselves_soon_after() -> None:
             await asyncio.wait_for(stream.written.wait(), 60)
             assert asyncio.get_running_loop().time() - start_s >= 0.04
 
-    stream = Telling()
+    stream = ObservedStream()
     with configured("json", stream):
         asyncio.run(leave_a_line())
         assert stream.getvalue() == b""
@@ -416,8 +416,8 @@ def test_gathered_lines_are_written_by_themselves_soon_after() -> None:
     assert [line["status"] for line in written(stream)] == [201, 202, 203]
 
 
-def test_gathered_lines_are_written_when_they_are_many() -> None:
-    """At 64 KiB, also while the loop has no time for its timers."""
+def test_buffered_lines_are_written_at_64_kib() -> None:
+    """Also while the loop has no time for its timers."""
     stream = io.BytesIO()
 
     async def main() -> None:
@@ -431,8 +431,8 @@ def test_gathered_lines_are_written_when_they_are_many() -> None:
     assert [line["status"] for line in written(stream)] == list(range(100, 400))
 
 
-def test_without_a_loop_a_line_is_written_at_once_and_before_configure_not_at_all() -> None:
-    """Nothing would write it later; and tests of other things are quiet."""
+def test_without_a_loop_lines_are_written_at_once() -> None:
+    """Nothing would write them later. Before `configure` nothing is written, so other tests are quiet."""
     request()
     log.flush()
     stream = io.BytesIO()
@@ -441,8 +441,8 @@ def test_without_a_loop_a_line_is_written_at_once_and_before_configure_not_at_al
         assert [line["status"] for line in written(stream)] == [204]
 
 
-def test_no_line_is_lost_or_told_twice_when_threads_log_too() -> None:
-    """Commits and checkpoints run in threads, and flush what the loop is gathering."""
+def test_threads_lose_or_repeat_no_line() -> None:
+    """Commits and checkpoints run in threads, and flush what the loop has buffered."""
     stream = io.BytesIO()
 
     def events(thread: int) -> None:
@@ -461,7 +461,7 @@ def test_no_line_is_lost_or_told_twice_when_threads_log_too() -> None:
     asked: list[int] = []
     switch_interval_s = sys.getswitchinterval()
     with configured("json", stream):
-        # Between any two steps of the interpreter, or the gaps in question would hardly ever be hit.
+        # Switch threads between any two steps of the interpreter; otherwise the gaps would rarely be hit.
         sys.setswitchinterval(1e-6)
         try:
             asyncio.run(main())
@@ -475,8 +475,8 @@ def test_no_line_is_lost_or_told_twice_when_threads_log_too() -> None:
         assert of_thread == [f"{thread}.{number}" for number in range(300)]
 
 
-class Slow(io.BytesIO):
-    """Says when it is being written to, and takes nothing before it is told to go on."""
+class BlockingStream(io.BytesIO):
+    """Signals when it is being written to, and accepts nothing before it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -488,9 +488,9 @@ class Slow(io.BytesIO):
         return super().write(content)
 
 
-def test_a_thread_that_waits_for_the_stream_does_not_stop_the_requests() -> None:
-    """Nor are the lines lost that the loop gathers meanwhile, nor told before what the thread had to say."""
-    stream = Slow()
+def test_a_blocked_thread_does_not_stop_requests() -> None:
+    """Lines that the loop buffers meanwhile are neither lost nor written before the thread's."""
+    stream = BlockingStream()
 
     async def main() -> None:
         request(status=201)
@@ -506,8 +506,8 @@ def test_a_thread_that_waits_for_the_stream_does_not_stop_the_requests() -> None
     assert [line.get("status") for line in written(stream)] == [201, None, 202]
 
 
-class Narrow(io.RawIOBase):
-    """Takes as many bytes at a time as its plan says: None is a full pipe, an exception a failure."""
+class PartialStream(io.RawIOBase):
+    """Accepts as many bytes at a time as its plan says: None is a full pipe, an exception a failure."""
 
     def __init__(self, *plan: int | OSError | None) -> None:
         self.plan = list(plan)
@@ -525,17 +525,17 @@ class Narrow(io.RawIOBase):
 
 
 @pytest.mark.parametrize("plan", [(1, 2, 3, 50), (None, 7, None, None, 9), (0, 5)])
-def test_a_stream_that_takes_little_at_a_time_gets_whole_lines_in_order(plan: tuple[int | None, ...]) -> None:
-    """write(2) may take a part; a pipe that nobody waits for may take nothing."""
-    stream = Narrow(*plan)
+def test_partial_writes_keep_whole_lines_in_order(plan: tuple[int | None, ...]) -> None:
+    """write(2) may accept a part; a full non-blocking pipe accepts nothing."""
+    stream = PartialStream(*plan)
     with configured("json", stream):
         for number in range(8):
             LOGGER.info("event %d", number)
     assert [json.loads(line)["message"] for line in stream.taken.splitlines()] == [f"event {n}" for n in range(8)]
 
 
-def test_a_pipe_that_is_full_loses_whole_lines_once_too_many_wait() -> None:
-    """The server neither waits for the log's reader nor lets lines pile up without end."""
+def test_a_full_pipe_loses_whole_lines() -> None:
+    """The server neither waits for the log's reader nor buffers lines without end."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     os.set_blocking(reader, False)
@@ -554,9 +554,9 @@ def test_a_pipe_that_is_full_loses_whole_lines_once_too_many_wait() -> None:
     assert 1024 * 1024 <= len(content) < 2 * 1024 * 1024
 
 
-def test_a_line_broken_off_by_a_failure_does_not_spoil_the_next() -> None:
-    """A disk that was full for a while leaves one torn line, and no failure of the work that logs."""
-    stream = Narrow(10, OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full"))
+def test_a_torn_line_does_not_spoil_the_next() -> None:
+    """A disk that was full for a while leaves one torn line, and no failure of the caller."""
+    stream = PartialStream(10, OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full"))
     with configured("json", stream):
         LOGGER.info("torn")
         LOGGER.info("lost")
@@ -567,7 +567,7 @@ def test_a_line_broken_off_by_a_failure_does_not_spoil_the_next() -> None:
 
 
 def test_a_closed_pipe_or_stream_is_no_failure() -> None:
-    """Whoever read the log has gone; the server has not."""
+    """The reader of the log is gone; the server continues."""
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as stream, configured("json", stream):
@@ -590,8 +590,8 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-def test_what_was_gathered_at_the_end_of_the_process_is_written(is_read: bool) -> None:
-    """Standard error is the default stream; that it is closed spoils neither the end nor its status."""
+def test_buffered_lines_are_written_at_exit(is_read: bool) -> None:
+    """To standard error, the default stream; if that is closed, the exit status is still right."""
     reader, writer = os.pipe()
     with open(reader, "rb") as stream:
         if not is_read:
@@ -604,8 +604,8 @@ def test_what_was_gathered_at_the_end_of_the_process_is_written(is_read: bool) -
             assert json.loads(stream.read())["request_id"] == "r"
 
 
-def test_real_request_ids_are_written_as_they_are() -> None:
-    """Nobody searches the log for an id in quotes."""
+def test_request_ids_are_written_without_quotes() -> None:
+    """So that they can be searched for."""
     stream, request_id = io.BytesIO(), new_request_id()
     with configured("console", stream):
         request(request_id=request_id)
@@ -629,7 +629,7 @@ asyncio.run(main())
 """
 
 
-def test_a_line_that_is_longer_than_a_pipe_takes_in_one_piece_goes_alone() -> None:
+def test_a_line_longer_than_pipe_buf_is_written_alone() -> None:
     """One write for it, and none for a part of it."""
 
     pieces: list[bytes] = []
@@ -651,8 +651,8 @@ async def _logged_at_once(*request_ids: str) -> None:
     log.flush()
 
 
-def test_lines_of_several_processes_do_not_mix_in_one_pipe() -> None:
-    """The workers of a server share one; each hands over many lines at once, more than the pipe holds."""
+def test_processes_do_not_mix_lines_in_one_pipe() -> None:
+    """The workers of a server share one; each writes many lines at once, more than the pipe holds."""
     reading, writing = os.pipe()
     if sys.platform == "linux":
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)

@@ -1,4 +1,4 @@
-"""Times as text: RFC 3339 `date-time` in, UTC with milliseconds out (docs/interface.md section D6)."""
+"""Times as text: read RFC 3339 `date-time`, write UTC with milliseconds (docs/interface.md section D6)."""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -20,24 +20,24 @@ TIMES = st.datetimes(
 
 
 @given(TIMES, st.sampled_from("Tt"), st.sampled_from(["auto", "seconds", "milliseconds", "microseconds"]))
-def test_any_time_of_the_standard_library_is_read_as_it_means(at: datetime, between: str, timespec: str) -> None:
-    """Whatever its offset and however many digits; cut, not rounded, to the millisecond."""
+def test_any_time_of_the_standard_library_is_read(at: datetime, between: str, timespec: str) -> None:
+    """Whatever its offset and its number of digits; truncated to the millisecond."""
     text = at.isoformat(between, timespec)
     meant = datetime.fromisoformat(text.upper())
     assert parse_ms(text) == (meant - EPOCH) // timedelta(milliseconds=1)
 
 
 @given(TIMES.map(lambda at: at.astimezone(UTC)), st.sampled_from("Zz"), st.text("0123456789", max_size=20))
-def test_any_number_of_digits_and_either_case_of_z(at: datetime, z: str, digits: str) -> None:
-    """RFC 3339 section 5.6: one digit or more; what lies below a millisecond is cut off."""
+def test_any_number_of_digits_is_accepted(at: datetime, z: str, digits: str) -> None:
+    """RFC 3339 section 5.6, with Z in either case; anything below a millisecond is cut off."""
     whole = at.replace(microsecond=0)
     text = whole.replace(tzinfo=None).isoformat() + (f".{digits}" if digits else "") + z
     assert parse_ms(text) == (whole - EPOCH) // timedelta(milliseconds=1) + int(digits[:3].ljust(3, "0"))
 
 
 @given(st.integers(FIRST_MS, LAST_MS))
-def test_what_is_written_is_read_again(at_ms: int) -> None:
-    """In the one form of section D6, for every millisecond that there is."""
+def test_formatted_times_are_parsed_back(at_ms: int) -> None:
+    """In the one form of section D6, for every millisecond."""
     text = format_ms(at_ms)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", text)
     assert text == (EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -45,7 +45,7 @@ def test_what_is_written_is_read_again(at_ms: int) -> None:
 
 
 @given(st.lists(st.integers(FIRST_MS, LAST_MS), min_size=2, max_size=2))
-def test_texts_sort_as_times_do(pair: list[int]) -> None:
+def test_texts_sort_like_times(pair: list[int]) -> None:
     """So a partner may compare them as text."""
     assert sorted(map(format_ms, pair)) == list(map(format_ms, sorted(pair)))
 
@@ -67,7 +67,7 @@ def test_texts_sort_as_times_do(pair: list[int]) -> None:
         ("9999-12-31T00:00:59-23:59", LAST_MS - 999),
     ],
 )
-def test_times_at_the_edges(text: str, at_ms: int) -> None:
+def test_times_at_the_limits(text: str, at_ms: int) -> None:
     """Each as its instant in UTC."""
     assert parse_ms(text) == at_ms
 
@@ -84,13 +84,13 @@ def test_times_at_the_edges(text: str, at_ms: int) -> None:
      "2026-03-01T09:30:00Z\0", "20260301T093000Z", "2026-W09-7T09:30:00Z", "2026-060T09:30:00Z",
      "\u0662026-03-01T09:30:00Z", "2026-03-01T09:30:00\u2212 01:00", "now", "1772357400"],
 )  # fmt: skip
-def test_anything_else_is_no_time(text: str) -> None:
-    """Neither a leap second nor the year 0000, in no offset; none of ISO 8601's other forms."""
+def test_other_forms_are_refused(text: str) -> None:
+    """No leap second, no year 0000 in any offset, and none of ISO 8601's other forms."""
     assert parse_ms(text) is None
 
 
 @given(st.text() | st.from_regex(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[Z+-].{0,6}\Z"))
 def test_any_text_is_a_time_or_none(text: str) -> None:
-    """It never fails, and what it takes can be written."""
+    """Parsing never fails, and its result can be formatted."""
     at_ms = parse_ms(text)
     assert at_ms is None or parse_ms(format_ms(at_ms)) == at_ms

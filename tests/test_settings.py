@@ -1,4 +1,4 @@
-"""What variables, files and flags tell a deployment, and what is refused (docs/interface.md section D1)."""
+"""Settings from variables, files and flags, and what is refused (docs/interface.md section D1)."""
 
 import string
 from ipaddress import ip_network
@@ -21,7 +21,7 @@ POSTGRESQL = {
 
 
 def settings(**variables: str) -> Settings:
-    """The settings that these variables make, their names without prefix."""
+    """Return the settings from these variables, named without prefix."""
     return load({f"STOPLIST_{name}": text for name, text in variables.items()}, env_file=NO_FILE)
 
 
@@ -43,8 +43,8 @@ def env_file(folder: Path, text: str) -> Path:
     return path
 
 
-def test_nothing_set_gives_the_documented_defaults() -> None:
-    """Section D1: the defaults of the row Settings, and that they are enough to serve."""
+def test_defaults_are_those_of_the_interface() -> None:
+    """Section D1: the defaults of the row Settings, which are enough to serve."""
     found = load({"PATH": "/bin", "stoplist_port": "1", "NOT_STOPLIST_PORT": "1"}, env_file=NO_FILE)
     assert found == Settings(
         environment="development",
@@ -103,7 +103,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize(("name", "text", "value"), RIGHT)
-def test_a_right_text_is_read_as_its_value(name: str, text: str, value: object) -> None:
+def test_valid_texts_are_parsed(name: str, text: str, value: object) -> None:
     """Section D1: every form that the settings allow."""
     assert getattr(settings(**{name: text}), name.lower()) == value
 
@@ -120,8 +120,8 @@ def test_a_right_text_is_read_as_its_value(name: str, text: str, value: object) 
         "postgresql://localhost",
     ],
 )
-def test_a_postgresql_address_is_taken_as_it_is(url: str) -> None:
-    """The driver reads it; the settings only keep out what it would misread."""
+def test_a_postgresql_url_is_kept_as_it_is(url: str) -> None:
+    """The driver parses it; the settings only refuse what it would misread."""
     assert settings(DATABASE_URL=url).database_url == url
 
 
@@ -187,8 +187,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "text", "said"), [(n, text, said) for n, texts, said in WRONG for text in texts])
-def test_a_malformed_variable_is_refused_by_name_with_what_would_be_right(name: str, text: str, said: str) -> None:
-    """Section D1: a malformed variable stops the start with a message that names it."""
+def test_a_malformed_variable_is_refused_with_its_name(name: str, text: str, said: str) -> None:
+    """Section D1: a malformed variable stops the start with a message that names it and what would be right."""
     message = refusal({f"STOPLIST_{name}": text})
     assert message.startswith(f"STOPLIST_{name} must be ")
     assert said in message
@@ -196,18 +196,18 @@ def test_a_malformed_variable_is_refused_by_name_with_what_would_be_right(name: 
 
 @pytest.mark.parametrize("variable", VARIABLE_NAMES)
 def test_an_empty_variable_counts_as_unset(variable: str) -> None:
-    """Section D1, for every variable there is; in `.env` too, and with no `=` at all."""
+    """Section D1, for every variable; in `.env` too, and without `=`."""
     assert load({variable: ""}, env_file=NO_FILE) == settings()
 
 
 @pytest.mark.parametrize("name", SETTING_NAMES)
 def test_a_flag_wins_but_excuses_no_malformed_variable(name: str) -> None:
-    """Section D1: a malformed variable is refused also when a flag overrides it."""
+    """Section D1: a malformed variable is refused even if a flag overrides it."""
     assert f"STOPLIST_{name} must be" in refusal({f"STOPLIST_{name}": "\x01"}, flags={"PORT": "9", name: "9"})
 
 
-def test_flags_win_over_variables_and_those_over_the_env_file(tmp_path: Path) -> None:
-    """Section D1: the order of the three; a flag not given says nothing, an empty variable neither."""
+def test_flags_override_variables_and_variables_the_env_file(tmp_path: Path) -> None:
+    """Section D1: the order of the three; an absent flag and an empty variable do not count."""
     path = env_file(tmp_path, "STOPLIST_PORT=1\nSTOPLIST_HOST=::1\nexport STOPLIST_WORKERS='3'\nSTOPLIST_DRAIN_S=4\n")
     variables = {"STOPLIST_PORT": "2", "STOPLIST_HOST": "::2", "STOPLIST_DRAIN_S": ""}
     found = load(variables, env_file=path, flags={"PORT": "3", "HOST": None})
@@ -222,8 +222,8 @@ def test_a_malformed_flag_is_refused_by_its_own_name() -> None:
         parse("HOST", "", label="the thing")
 
 
-def test_the_base_address_and_the_file_follow_port_and_folder() -> None:
-    """Section D1: `https://localhost` and the port, but 443 need not be said; `stoplist.db` in the folder."""
+def test_base_url_and_database_follow_port_and_folder() -> None:
+    """Section D1: `https://localhost` and the port, except 443; `stoplist.db` in the folder."""
     found = load({}, env_file=NO_FILE, flags={"PORT": "443", "DATA_DIR": "/srv/x"})
     assert found.base_url == "https://localhost"
     assert found.database_url == "sqlite:////srv/x/stoplist.db"
@@ -241,40 +241,40 @@ def test_the_base_address_and_the_file_follow_port_and_folder() -> None:
     ],
 )
 @pytest.mark.parametrize("text", ["", "x"])
-def test_an_unknown_variable_is_refused_with_the_nearest_name(variable: str, nearest: str, text: str) -> None:
+def test_an_unknown_variable_is_refused_with_the_closest_name(variable: str, nearest: str, text: str) -> None:
     """Section D1: an unknown variable stops the start, even an empty one."""
     assert refusal({variable: text}) == f"{variable} is not a setting; the closest name is {nearest}"
 
 
-def test_an_unknown_name_cannot_write_its_own_lines() -> None:
-    """A variable's name is text from outside like any other."""
+def test_an_unknown_name_cannot_forge_a_line() -> None:
+    """A variable's name is external text like any other."""
     message = refusal({"STOPLIST_\u2028\udcff" + "X" * 5000: ""})
     assert message.isascii()
     assert len(message) < 200
 
 
-def test_the_env_file_is_held_to_the_same_rules(tmp_path: Path) -> None:
-    """Section D1: unknown and malformed names are refused there too, also under a variable that wins."""
+def test_the_same_rules_apply_to_the_env_file(tmp_path: Path) -> None:
+    """Section D1: unknown and malformed names are refused there too, even if a variable takes precedence."""
     path = env_file(tmp_path, "STOPLIST_PORT=abc\n")
     assert refusal({"STOPLIST_PORT": "1"}, path).startswith("STOPLIST_PORT in .env must be a whole number")
     path = env_file(tmp_path, "STOPLIST_PROT\n")
     assert refusal({}, path) == "STOPLIST_PROT in .env is not a setting; the closest name is STOPLIST_PORT"
 
 
-def test_the_env_file_may_hold_what_is_not_ours(tmp_path: Path) -> None:
-    """Other programs read the same file; its values are taken as written, without substitution."""
+def test_the_env_file_may_hold_other_variables(tmp_path: Path) -> None:
+    """Other programs read the same file; values are taken as written, without substitution."""
     text = f"# a comment\n\nOTHER=1\nNAME\nSTOPLIST_HOST=\nSTOPLIST_PORT\nSTOPLIST_SECRET_KEY='{KEY}${{HOME}}'\n"
     assert load({}, env_file=env_file(tmp_path, "\ufeff" + text)).secret_keys == (KEY + "${HOME}",)
 
 
-def test_a_line_of_the_env_file_that_says_nothing_is_refused(tmp_path: Path) -> None:
-    """A forgotten quote must not turn a key that was set into a key that was not."""
+def test_a_malformed_line_of_the_env_file_is_refused(tmp_path: Path) -> None:
+    """A missing quote must not unset a key."""
     path = env_file(tmp_path, f"OTHER=1\nSTOPLIST_SECRET_KEY='{KEY}\n")
     assert refusal({}, path) == ".env line 2 must be NAME=value or a comment"
 
 
-def test_an_env_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """Only its absence means that nothing is set there."""
+def test_an_unreadable_env_file_is_refused(tmp_path: Path) -> None:
+    """Only an absent file sets nothing."""
     (tmp_path / "folder").mkdir()
     assert refusal({}, tmp_path / "folder") == "folder cannot be read: Is a directory"
     (tmp_path / ".env").write_bytes(b"STOPLIST_HOST=\xff")
@@ -296,7 +296,7 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path, content: str, keys: tuple
     assert settings(SECRET_KEY_FILE=str(tmp_path / "key")).secret_keys == keys
 
 
-def test_the_addresses_with_passwords_may_come_from_files(tmp_path: Path) -> None:
+def test_urls_with_passwords_may_come_from_files(tmp_path: Path) -> None:
     """Section D1: DATABASE_URL and LIMITS_URL too, and only these three."""
     (tmp_path / "db").write_text("postgresql://h/d\n")
     (tmp_path / "limits").write_text("memory:\n")
@@ -310,15 +310,15 @@ def test_the_addresses_with_passwords_may_come_from_files(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", ["", "\n", f"{KEY}\n\n", f"{KEY}\n{KEY}\n", "short"])
-def test_a_file_with_a_wrong_secret_is_refused_by_the_variable_that_names_it(tmp_path: Path, content: str) -> None:
-    """One newline is dropped, not two; a file that was named and is empty was not meant as unset."""
+def test_a_bad_secret_file_is_refused_with_its_variable(tmp_path: Path, content: str) -> None:
+    """Only one newline is dropped; an empty file does not count as unset."""
     (tmp_path / "key").write_text(content)
     message = refusal({"STOPLIST_SECRET_KEY_FILE": str(tmp_path / "key")})
     assert message.startswith("STOPLIST_SECRET_KEY_FILE must be keys of at least 32 characters each")
 
 
-def test_a_secret_file_that_cannot_be_read_is_refused_without_its_path(tmp_path: Path) -> None:
-    """The key itself may have been put where the path belongs."""
+def test_an_unreadable_secret_file_is_refused_without_its_path(tmp_path: Path) -> None:
+    """The path may be the key itself."""
     assert refusal({"STOPLIST_SECRET_KEY_FILE": KEY}) == (
         "STOPLIST_SECRET_KEY_FILE must name a readable file: No such file or directory"
     )
@@ -327,7 +327,7 @@ def test_a_secret_file_that_cannot_be_read_is_refused_without_its_path(tmp_path:
 
 
 def test_both_forms_of_a_secret_at_once_are_refused(tmp_path: Path) -> None:
-    """Section D1. Variables still win over `.env`, whichever form each of them takes."""
+    """Section D1. Variables still override `.env`, in either form."""
     (tmp_path / "key").write_text(KEY)
     both = {"STOPLIST_SECRET_KEY": KEY, "STOPLIST_SECRET_KEY_FILE": str(tmp_path / "key")}
     assert refusal(both) == "STOPLIST_SECRET_KEY and STOPLIST_SECRET_KEY_FILE are both set: set one of them"
@@ -356,7 +356,7 @@ def test_both_forms_of_a_secret_at_once_are_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_no_server_can_run_with_is_refused_with_the_remedy(environ: dict[str, str], said: str) -> None:
+def test_settings_that_cannot_serve_are_refused_with_the_remedy(environ: dict[str, str], said: str) -> None:
     """Section D1, Scale-out, Settings and HTTPS; other commands load the same settings."""
     assert said in serve_refusal(environ)
 
@@ -369,13 +369,13 @@ def test_what_no_server_can_run_with_is_refused_with_the_remedy(environ: dict[st
         {"STOPLIST_ENVIRONMENT": "production", "STOPLIST_TRUSTED_PROXIES": "10.0.0.1"},
     ],
 )
-def test_what_a_server_can_run_with_is_let_through(environ: dict[str, str]) -> None:
-    """One process on either database; production behind proxies that end TLS."""
+def test_settings_that_can_serve_are_accepted(environ: dict[str, str]) -> None:
+    """One process on either database; production behind proxies that terminate TLS."""
     check_serve(load(environ, env_file=NO_FILE))
 
 
-def test_production_runs_with_a_certificate_that_can_be_read(tmp_path: Path) -> None:
-    """Section D1, HTTPS; a key that is named and cannot be read is found at start."""
+def test_production_needs_a_readable_certificate(tmp_path: Path) -> None:
+    """Section D1, HTTPS; an unreadable key is found at the start."""
     environ = {"STOPLIST_ENVIRONMENT": "production"}
     for name in ("TLS_CERT", "TLS_KEY"):
         (tmp_path / name).write_text("-----BEGIN")
@@ -385,7 +385,7 @@ def test_production_runs_with_a_certificate_that_can_be_read(tmp_path: Path) -> 
     assert serve_refusal(environ).startswith("STOPLIST_TLS_KEY must name a readable file")
 
 
-def test_settings_do_not_show_their_secrets() -> None:
+def test_repr_shows_no_secrets() -> None:
     """A failing assertion or a debugger prints what it compares."""
     shown = repr(load(POSTGRESQL, env_file=NO_FILE))
     assert shown == "Settings(environment='development', data_dir='data', ...)"
@@ -398,8 +398,8 @@ SECRETS = ("SECRET_KEY", "DATABASE_URL", "LIMITS_URL")
 
 
 @given(environ=st.dictionaries(NAMES, st.text() | st.sampled_from(FRAGMENTS), max_size=4), at=st.integers(0, 40))
-def test_any_variables_load_or_are_refused_by_name_without_a_secret(environ: dict[str, str], at: int) -> None:
-    """Section D1: no text is a crash, and no refusal shows a key, a password or an address with one."""
+def test_any_variables_load_or_are_refused_without_secrets(environ: dict[str, str], at: int) -> None:
+    """Section D1: no text crashes the start, and no error shows a key, a password or a URL with one."""
     for name in environ:
         if any(secret in name for secret in SECRETS):
             environ[name] = environ[name][:at] + MARK + environ[name][at:]

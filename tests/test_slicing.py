@@ -1,4 +1,4 @@
-"""Long work on the loop, in slices between which others run."""
+"""Long work on the loop, in slices with other work in between."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ from stoplist import slicing
 
 
 async def sliced(items: list[int]) -> tuple[list[int], int]:
-    """What comes out, and how often others were let run."""
+    """Return the items, and the number of pauses."""
     pauses = 0
 
     async def pause() -> None:
@@ -33,7 +33,7 @@ def test_every_item_comes_once_and_in_order(count: int) -> None:
 
 
 def test_there_is_a_pause_after_each_millisecond_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that is told what the work takes: here 0.3 ms a part, so after every fourth."""
+    """By a fake clock: here 0.3 ms per part, so after every fourth."""
     monkeypatch.setattr(time, "monotonic_ns", itertools.count(0, 300_000).__next__)
     found, pauses = asyncio.run(sliced(list(range(16 * 40))))
     assert len(found) == 16 * 40
@@ -41,13 +41,13 @@ def test_there_is_a_pause_after_each_millisecond_of_work(monkeypatch: pytest.Mon
 
 
 def test_little_work_has_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most requests are small, and must not queue behind one another for nothing."""
+    """Most requests are small and must not queue for nothing."""
     monkeypatch.setattr(time, "monotonic_ns", itertools.count(0, 10**9).__next__)
     assert asyncio.run(sliced(list(range(16)))) == (list(range(16)), 0)
 
 
-def test_others_run_in_between() -> None:
-    """Whatever waits for the loop has its turn at each pause."""
+def test_other_tasks_run_in_between() -> None:
+    """At each pause."""
 
     async def both() -> list[str]:
         log: list[str] = []
@@ -65,8 +65,8 @@ def test_others_run_in_between() -> None:
     assert asyncio.run(both()) == ["before", "other", "after"]
 
 
-def test_of_several_at_long_work_one_goes_on_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short request waits for one slice of theirs, not for one of each."""
+def test_one_long_task_resumes_per_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short request waits for one slice, not for one of each."""
     monkeypatch.setattr(time, "monotonic_ns", itertools.count(0, 2 * slicing.SLICE_NS).__next__)
 
     async def watched() -> list[int]:
@@ -91,8 +91,8 @@ def test_of_several_at_long_work_one_goes_on_a_round(monkeypatch: pytest.MonkeyP
     assert max(later - earlier for earlier, later in itertools.pairwise(rest)) == 1
 
 
-def test_who_gives_up_waiting_holds_nobody_up() -> None:
-    """A request that ends while its turn has not come: the others go on."""
+def test_a_cancelled_waiter_does_not_block_others() -> None:
+    """A request that ends before its turn."""
 
     async def three() -> list[int]:
         went_on: list[int] = []

@@ -1,4 +1,4 @@
-"""What a source is counted under."""
+"""The key under which a source is counted."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How the tests ask a limiter that counts in this process."""
+"""Calls a limiter that counts in this process."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -9,7 +9,7 @@ from stoplist.limits.decision import RateDecision
 
 
 def at_once(asked: Coroutine[Any, Any, RateDecision]) -> RateDecision:
-    """The decision, which must be there without giving way to any other request."""
+    """Return the decision, which must not yield to any other request."""
     with pytest.raises(StopIteration) as stop:
         asked.send(None)
     decision = stop.value.value

@@ -1,4 +1,4 @@
-"""A store that may be slow."""
+"""Fixtures for a store that may be slow."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,6 @@ from tests.limits.counting import patience
 
 @pytest.fixture
 def patient() -> Iterator[None]:
-    """What is decided, or what the store says, is at stake, not how soon."""
+    """Raise the timeout: these tests are about decisions, not about speed."""
     with patience():
         yield

@@ -19,19 +19,19 @@ from tests.fakes import FakeClock
 from tests.limits.at_once import at_once
 from tests.services.valkey import Valkey
 
-# Where the other tests of the session's server do not look, so that these may empty it.
+# Not used by other tests of the session's server, so that these tests may empty it.
 OWN_DATABASE = 9
 CLOCKED_SCRIPT = SCRIPT.replace("redis.call('TIME')", "redis.call('MGET', 'clock:s', 'clock:us')")
 assert CLOCKED_SCRIPT != SCRIPT
 
 
 def own_url(server: Valkey) -> str:
-    """A database of the server that holds nothing but what these tests write."""
+    """Return a database of the server that holds only what these tests write."""
     return urlsplit(server.url)._replace(path=f"/{OWN_DATABASE}").geturl()
 
 
 class StoreClock(FakeClock):
-    """Its wall time is also the clock of the store, in whole microseconds."""
+    """A fake clock that is also the clock of the store, in whole microseconds."""
 
     def __init__(self, client: "redis.Redis") -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class StoreClock(FakeClock):
         self._show()
 
     def empty_store(self) -> None:
-        """All logs are gone, as after a restart."""
+        """Delete all logs, as a restart does."""
         self._client.flushdb()
         self._show()
 
@@ -56,8 +56,8 @@ class StoreClock(FakeClock):
         self._client.mset({"clock:s": seconds, "clock:us": rest_ns // 1000})
 
 
-class StoreAlone(Limiter):
-    """What the script decides, without what a process knows itself."""
+class ScriptLimiter(Limiter):
+    """A limiter that only runs the script, without a process's own records."""
 
     def __init__(self, store: LimitStore) -> None:
         self._store = store
@@ -66,14 +66,14 @@ class StoreAlone(Limiter):
         return await self._store.acquire(own, other, limit=limit)
 
     async def sweep(self) -> None:
-        """The store forgets by itself."""
+        """Do nothing: keys of the store expire."""
 
     async def close(self) -> None:
         await self._store.close()
 
 
 class Counting(Protocol):
-    """A limiter, its clock, the least that two of its times differ by, and how to ask it."""
+    """A limiter, its clock, the smallest difference between two of its times, and how to call it."""
 
     @property
     def clock(self) -> FakeClock: ...
@@ -88,7 +88,7 @@ class Counting(Protocol):
 
 
 class InProcess:
-    """Counting in memory, by nanoseconds; a decision gives way to nobody."""
+    """Counts in memory, in nanoseconds; a decision never yields."""
 
     tick_ns = 1
 
@@ -101,7 +101,7 @@ class InProcess:
 
 
 class AtStore:
-    """Counting at a store, by microseconds: as a server does, or by the script alone."""
+    """Counts at a store, in microseconds: as a server does, or with the script alone."""
 
     tick_ns = 1000
 
@@ -110,7 +110,7 @@ class AtStore:
         self._client = redis.Redis.from_url(url)
         self.clock = StoreClock(self._client)
         store = LimitStore(redis.asyncio.Redis.from_url(url, socket_timeout=None), script=CLOCKED_SCRIPT)
-        self.limiter: Limiter = StoreAlone(store) if is_alone else SharedLimiter(store, self.clock)
+        self.limiter: Limiter = ScriptLimiter(store) if is_alone else SharedLimiter(store, self.clock)
 
     def acquire(self, asked: Coroutine[Any, Any, RateDecision]) -> RateDecision:
         return self._runner.run(asked)
@@ -122,7 +122,7 @@ class AtStore:
 
 @contextmanager
 def patience(answer_within_s: float = 30.0) -> Iterator[None]:
-    """The store may take its time: a machine that is busy is no trouble of the store."""
+    """Let the store take its time: a busy machine is no fault of the store."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(limit_store, "ANSWER_TIMEOUT_S", answer_within_s)
         yield
@@ -130,7 +130,7 @@ def patience(answer_within_s: float = 30.0) -> Iterator[None]:
 
 @contextmanager
 def at_store(server: Valkey, *, is_alone: bool = False) -> Iterator[AtStore]:
-    """A limiter at an empty database of this server."""
+    """Yield a limiter at an empty database of this server."""
     with asyncio.Runner() as runner, patience():
         counting = AtStore(own_url(server), runner, is_alone=is_alone)
         try:

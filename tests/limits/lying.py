@@ -1,4 +1,4 @@
-"""A server that greets as a store does, and answers each decision with whatever a test wants to be said."""
+"""A server that greets like a store, and answers each decision with whatever a test wants."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,14 +7,17 @@ from contextlib import asynccontextmanager, suppress
 
 @asynccontextmanager
 async def lying_store(answer: bytes) -> AsyncIterator[str]:
-    """The URL of a server that answers each EVALSHA so, and closes the connection if `answer` is no whole line."""
+    """Yield the URL of a server that answers each EVALSHA with `answer`.
+
+    It closes the connection if `answer` is not a complete line.
+    """
     writers: list[asyncio.StreamWriter] = []
     served: list[asyncio.Task[None] | None] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
         served.append(asyncio.current_task())
-        # Whoever gave up before an answer came breaks the connection.
+        # A client that gave up before the answer breaks the connection.
         with suppress(ConnectionError):
             while piece := await reader.read(1 << 16):
                 writer.write(b"+OK\r\n" * piece.count(b"SETINFO"))

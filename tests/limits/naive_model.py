@@ -1,4 +1,4 @@
-"""Section D8 too simply to be wrong, and any limiter against it: all that was accepted, scanned again each time."""
+"""Section D8 in the simplest form, and any limiter against it: scans everything that was accepted each time."""
 
 from collections.abc import Coroutine
 from typing import Any, NamedTuple
@@ -15,17 +15,17 @@ MINUTE_NS = 60 * SECOND_NS
 
 
 class LimitedRequest(NamedTuple):
-    """One request: of which kind, who it names, and where it comes from."""
+    """A request: its kind, the client that it names, and its source."""
 
     kind: str
     client_id: str
     source: str
 
     def counts(self, earlier: "LimitedRequest") -> bool:
-        """Whether `earlier`, if it was accepted, counts against this request.
+        """Return whether `earlier`, if it was accepted, counts against this request.
 
-        Section D8: API requests by client; at the token endpoint those that proved the client, from anywhere,
-        and those that failed to, from this source; without a known client by source.
+        Section D8: API requests by client; at the token endpoint those that proved the client, from anywhere, and those
+        that failed to, from this source; without a known client by source.
         """
         if self.kind == "api":
             return earlier.kind == "api" and earlier.client_id == self.client_id
@@ -36,17 +36,17 @@ class LimitedRequest(NamedTuple):
         return earlier.kind == "proved" or (earlier.kind == "failed" and earlier.source == self.source)
 
     def ceiling(self, of_client: int) -> int:
-        """An administrator's ceiling is a client's; an unknown one has 300 a minute."""
+        """Return the limit: a client's own, or 300 a minute for an unknown client."""
         return 300 if self.kind == "unknown" else of_client
 
     def log(self) -> tuple[str, ...]:
-        """The log that it is recorded in."""
+        """Return the name of the log that records it."""
         parts = {"api": self[:2], "proved": self[:2], "failed": self, "unknown": (self.kind, self.source)}
         return parts[self.kind]
 
 
 class NaiveLimits:
-    """Section D8 word by word, without a thought for speed."""
+    """Section D8 word by word, without regard to speed."""
 
     def __init__(self) -> None:
         self.accepted: list[tuple[int, LimitedRequest]] = []
@@ -69,19 +69,19 @@ class NaiveLimits:
         remaining = max(0, limit - len(counted_ns))
         if accepted:
             return RateDecision(True, limit, remaining, reset_s, 0)
-        # A ceiling of 0 never accepts; the answer names a minute all the same.
+        # A limit of 0 never accepts; the answer still names a minute.
         retry_s = next(
             (s for s in range(1, 61) if self.would_accept(limited_request, limit, now_ns + s * SECOND_NS)), 60
         )
         return RateDecision(False, limit, remaining, reset_s, retry_s)
 
     def next_accepted_ns(self, limited_request: LimitedRequest, limit: int, now_ns: int) -> int:
-        """The first moment from now on at which a ceiling above 0 accepts; it changes only when an entry leaves."""
+        """Return the first moment from now on at which a limit above 0 accepts: it changes only with an expiry."""
         leaving_ns = sorted(at_ns + MINUTE_NS for at_ns in self.counted_ns(limited_request, now_ns))
         return next(at_ns for at_ns in [now_ns, *leaving_ns] if self.would_accept(limited_request, limit, at_ns))
 
     def is_taken(self, now_ns: int) -> bool:
-        """Whether a request was accepted at this very time."""
+        """Return whether a request was accepted at exactly this time."""
         return bool(self.accepted) and self.accepted[-1][0] == now_ns
 
     def logs_in_use(self, now_ns: int) -> int:
@@ -93,7 +93,7 @@ requests = st.builds(
     LimitedRequest, st.sampled_from(["api", "proved", "failed", "unknown"]), st.sampled_from("ab"), sources
 )
 ceilings = st.sampled_from([0, 1, 2, 3, 4, 6, 10**9])
-# Short within a rush of requests, so that logs fill; long between rushes, so that they empty.
+# Short within a burst of requests, so that logs fill; long between bursts, so that they empty.
 gaps_ns = st.one_of(st.sampled_from([0, 1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1]), st.integers(0, 5 * SECOND_NS))
 steps_ns = st.one_of(
     st.sampled_from([MINUTE_NS - 1000, MINUTE_NS - 1, MINUTE_NS, MINUTE_NS + 1]), st.integers(0, 70 * SECOND_NS)
@@ -101,9 +101,9 @@ steps_ns = st.one_of(
 
 
 class LimiterAgainstModel(RuleBasedStateMachine):
-    """Any interleaving of clients, sources, kinds, rising and falling ceilings, and time.
+    """Any interleaving of clients, sources, kinds, rising and falling limits, and time.
 
-    Two accepted requests are at least one tick of the limiter apart, where it counts each time once.
+    Two accepted requests are at least one tick of the limiter apart if the limiter counts each time only once.
     """
 
     def __init__(self, counting: Counting, *, is_a_time_once: bool) -> None:
@@ -163,7 +163,7 @@ class LimiterAgainstModel(RuleBasedStateMachine):
 
 
 def request(limiter: Limiter, limited_request: LimitedRequest, limit: int) -> Coroutine[Any, Any, RateDecision]:
-    """The request that the model knows as `asked`."""
+    """Return the call of the limiter for this request."""
     match limited_request.kind:
         case "api":
             return limiter.api(limited_request.client_id, limit=limit)

@@ -1,4 +1,4 @@
-"""Each limiter against one too simple to be wrong."""
+"""Each limiter against a naive model."""
 
 import asyncio
 
@@ -9,12 +9,12 @@ from tests.limits.counting import AtStore, InProcess, at_store
 from tests.limits.naive_model import LimiterAgainstModel
 from tests.services.valkey import Valkey
 
-# Without `explain`: a failure must be told before the time of one test is up.
+# Without `explain`: a failure must be reported before the test times out.
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
 
 
 class MemoryAgainstModel(LimiterAgainstModel):
-    """In this process, where sweeps come as well."""
+    """In this process, with sweeps."""
 
     counting: InProcess
 
@@ -28,7 +28,7 @@ class MemoryAgainstModel(LimiterAgainstModel):
 
 
 class ScriptAgainstModel(LimiterAgainstModel):
-    """The script at a real store, by a clock in a key."""
+    """The script at a real store, with a clock in a key."""
 
     def __init__(self, counting: AtStore) -> None:
         counting.clock.empty_store()
@@ -39,8 +39,8 @@ TestMemoryAgainstModel = MemoryAgainstModel.TestCase
 TestMemoryAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, phases=PHASES)
 
 
-def test_the_script_decides_as_the_naive_model(valkey: Valkey) -> None:
-    """Section D8 at the store: both logs, any ceiling, Retry-After to the second."""
+def test_the_script_decides_like_the_naive_model(valkey: Valkey) -> None:
+    """Section D8 at the store: both logs, any limit, Retry-After to the second."""
     with at_store(valkey, is_alone=True) as counting:
         run_state_machine_as_test(
             lambda: ScriptAgainstModel(counting),  # type: ignore[arg-type] # whatever makes one will do

@@ -1,4 +1,4 @@
-"""One decision over two logs, at times given by hand."""
+"""One decision over two logs, at given times."""
 
 from stoplist.limits.decision import RateDecision, decide
 from stoplist.limits.sliding_log import EMPTY_LOG, WINDOW_NS, SlidingLog
@@ -8,7 +8,7 @@ START_NS = 1_000 * SECOND_NS
 
 
 def log_of(*times_s: float) -> SlidingLog:
-    """A log with entries this many seconds after the start."""
+    """Return a log with entries this many seconds after the start."""
     log = SlidingLog()
     for time_s in times_s:
         log.append(START_NS + round(time_s * SECOND_NS))
@@ -20,12 +20,12 @@ def at(time_s: float, own: SlidingLog, other: SlidingLog = EMPTY_LOG, *, limit: 
 
 
 def test_the_first_request_leaves_one_less_and_a_full_minute() -> None:
-    """Section D8 shows it: `r=59;t=60`."""
+    """The example of section D8: `r=59;t=60`."""
     assert at(0, EMPTY_LOG, limit=60) == RateDecision(True, 60, 59, 60, 0)
 
 
-def test_reset_is_the_time_until_the_oldest_counted_request_leaves() -> None:
-    """`t` looks at both logs, whichever holds the oldest, and is rounded up."""
+def test_reset_is_the_time_until_the_oldest_entry_expires() -> None:
+    """`t` covers both logs, whichever holds the oldest entry, and is rounded up."""
     assert at(20.5, log_of(10), log_of(5, 15), limit=10).reset_s == 45
     assert at(20.5, log_of(5), log_of(10, 15), limit=10).reset_s == 45
     assert at(20.5, EMPTY_LOG, log_of(5.5), limit=10).reset_s == 45
@@ -33,22 +33,22 @@ def test_reset_is_the_time_until_the_oldest_counted_request_leaves() -> None:
 
 
 def test_both_logs_together_fill_the_ceiling() -> None:
-    """A request is refused if its two logs together hold N, whichever of them it would be recorded in."""
+    """A request is refused if its two logs together hold N, whichever log would record it."""
     one, two = log_of(1), log_of(2, 3)
     assert at(10, one, two, limit=4) == RateDecision(True, 4, 0, 51, 0)
     assert at(10, one, two, limit=3) == RateDecision(False, 3, 0, 51, 51)
     assert at(10, two, one, limit=3) == RateDecision(False, 3, 0, 51, 51)
 
 
-def test_nothing_is_recorded_by_deciding() -> None:
-    """Asking twice gives the same answer: the caller records what is accepted, and nobody the rest."""
+def test_a_decision_records_nothing() -> None:
+    """Deciding twice gives the same answer; the caller records accepted requests."""
     log = log_of(1)
     assert at(2, log, limit=2) == at(2, log, limit=2)
     assert EMPTY_LOG.count(START_NS) == 0
 
 
 def test_retry_after_is_rounded_up_and_at_least_one_second() -> None:
-    """After that many whole seconds the next request is accepted; a second earlier it was not."""
+    """After that many whole seconds the next request is accepted; one second earlier it is not."""
     assert at(0.0, log_of(0), limit=1).retry_after_s == 60
     assert at(0.4, log_of(0), limit=1).retry_after_s == 60
     assert at(1.0, log_of(0), limit=1).retry_after_s == 59
@@ -56,8 +56,8 @@ def test_retry_after_is_rounded_up_and_at_least_one_second() -> None:
     assert decide(log_of(0), EMPTY_LOG, limit=1, now_ns=START_NS + WINDOW_NS).accepted
 
 
-def test_after_a_lowered_ceiling_several_must_leave_before_the_next_is_accepted() -> None:
-    """Three counted and a ceiling of two: the second oldest must leave too, from whichever log it is in."""
+def test_after_a_lowered_ceiling_several_entries_must_expire() -> None:
+    """Three counted and a limit of two: the second oldest must expire too, whichever log it is in."""
     assert at(30, log_of(1, 5, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
     assert at(30, log_of(1, 9), log_of(5), limit=2) == RateDecision(False, 2, 0, 31, 35)
     assert at(30, log_of(5), log_of(1, 9), limit=2) == RateDecision(False, 2, 0, 31, 35)
@@ -67,16 +67,16 @@ def test_after_a_lowered_ceiling_several_must_leave_before_the_next_is_accepted(
 
 
 def test_remaining_is_never_negative() -> None:
-    """A ceiling lowered below what is counted leaves nothing, not less than nothing."""
+    """A limit below the present count leaves 0."""
     assert at(30, log_of(1, 5, 9), log_of(2), limit=2).remaining == 0
 
 
 def test_a_ceiling_of_zero_accepts_nothing_and_names_a_minute() -> None:
-    """There is no time after which it would; the answer is a refusal all the same, never an error."""
+    """No time would help, but the answer is a refusal, not an error."""
     assert at(0, EMPTY_LOG, limit=0) == RateDecision(False, 0, 0, 60, 60)
     assert at(30, log_of(1, 5), limit=0) == RateDecision(False, 0, 0, 31, 60)
 
 
-def test_a_huge_ceiling_is_a_number_like_another() -> None:
-    """An administrator may give a credential any ceiling."""
+def test_a_huge_ceiling_works() -> None:
+    """An administrator may set any limit."""
     assert at(0, log_of(0), limit=10**9) == RateDecision(True, 10**9, 10**9 - 2, 60, 0)

@@ -1,4 +1,4 @@
-"""The logs by key: which are held, and for how long."""
+"""The logs by key: which logs are kept, and for how long."""
 
 import sys
 
@@ -10,15 +10,15 @@ def record(logs: LogTable[str], key: str, now_ns: int) -> None:
     logs.record(key, logs.get(key, EMPTY_LOG), now_ns)
 
 
-def test_looking_makes_no_log() -> None:
-    """A refused request leaves nothing in memory."""
+def test_a_lookup_creates_no_log() -> None:
+    """So a refused request leaves nothing in memory."""
     logs = LogTable[str]()
     assert logs.get("a", EMPTY_LOG).count(0) == 0
     assert len(logs) == 0
 
 
 def test_each_key_has_its_own_log() -> None:
-    """What is recorded for one key is not counted for another, nor in the log that stands for none."""
+    """Nothing recorded for one key counts for another, or in the log that stands for a missing one."""
     logs = LogTable[str]()
     record(logs, "a", 1)
     record(logs, "a", 2)
@@ -26,7 +26,7 @@ def test_each_key_has_its_own_log() -> None:
     assert [logs.get(key, EMPTY_LOG).count(3) for key in ("a", "b", "c")] == [2, 1, 0]
 
 
-def test_a_log_is_dropped_when_its_newest_entry_has_left() -> None:
+def test_a_log_is_dropped_once_its_newest_entry_has_expired() -> None:
     """Not when its oldest has, and not one nanosecond early."""
     logs = LogTable[str]()
     record(logs, "a", 0)
@@ -40,8 +40,8 @@ def test_a_log_is_dropped_when_its_newest_entry_has_left() -> None:
     assert set(logs) == set()
 
 
-def test_a_log_that_was_found_empty_is_dropped_too() -> None:
-    """One that was only looked at, and whose entries have left, holds nothing but memory."""
+def test_an_empty_log_is_dropped_too() -> None:
+    """A log that was only read, and whose entries have expired, only takes memory."""
     logs = LogTable[str]()
     record(logs, "a", 0)
     assert logs["a"].count(WINDOW_NS) == 0
@@ -49,8 +49,8 @@ def test_a_log_that_was_found_empty_is_dropped_too() -> None:
     assert set(logs) == set()
 
 
-def test_no_more_are_dropped_at_once_than_asked_for() -> None:
-    """So that one call is short; the answer says whether another may find more."""
+def test_a_call_drops_a_bounded_number_of_logs() -> None:
+    """So that one call is short; the result says whether another may find more."""
     logs = LogTable[str]()
     for key in "abcde":
         record(logs, key, 0)
@@ -60,8 +60,8 @@ def test_no_more_are_dropped_at_once_than_asked_for() -> None:
     assert set(logs) == set()
 
 
-def test_the_room_of_many_dropped_logs_is_given_back() -> None:
-    """A minute of many keys must not cost memory for ever; what is left is still there."""
+def test_memory_of_dropped_logs_is_released() -> None:
+    """A minute with many keys must not take memory for ever; the remaining logs are kept."""
     logs = LogTable[str]()
     for number in range(10_000):
         record(logs, str(number), 0)

@@ -1,4 +1,4 @@
-"""What is particular to the limiter of one process; what it decides is told in test_stories.py."""
+"""The in-process limiter's own properties; test_stories.py tests its decisions."""
 
 import asyncio
 from itertools import pairwise
@@ -14,13 +14,13 @@ SECOND_NS = 1_000_000_000
 
 
 def are_sixty_seconds_apart(times_ns: list[int], limit: int) -> bool:
-    """Whether no 60 s hold more than `limit`: each time is that far from the one `limit` places before."""
+    """Return whether no 60 s hold more than `limit`: each time is 60 s after the one `limit` places before."""
     return all(later - earlier >= 60 * SECOND_NS for earlier, later in zip(times_ns, times_ns[limit:], strict=False))
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 30 * SECOND_NS), max_size=60))
-def test_no_sixty_seconds_hold_more_than_n_accepted_api_requests(limit: int, gaps_ns: list[int]) -> None:
-    """Section D8: exact. Of the accepted ones, each is at least 60 s after the one N places before."""
+def test_no_60_s_hold_more_than_n_api_requests(limit: int, gaps_ns: list[int]) -> None:
+    """Section D8, exact: each accepted request is at least 60 s after the one N places before."""
     clock = FakeClock()
     limiter = MemoryLimiter(clock)
     accepted_ns = []
@@ -35,10 +35,8 @@ def test_no_sixty_seconds_hold_more_than_n_accepted_api_requests(limit: int, gap
     st.integers(1, 4),
     st.lists(st.tuples(st.integers(0, 25 * SECOND_NS), st.booleans(), st.sampled_from("xy")), max_size=60),
 )
-def test_no_sixty_seconds_hold_more_than_n_accepted_token_requests(
-    limit: int, asked: list[tuple[int, bool, str]]
-) -> None:
-    """Section D8: not in the proved log, not in that of any source, and from one source alone not in both."""
+def test_no_60_s_hold_more_than_n_token_requests(limit: int, asked: list[tuple[int, bool, str]]) -> None:
+    """Section D8: not in the proved log, not in that of any source, and for one source not in both together."""
     clock = FakeClock()
     limiter = MemoryLimiter(clock)
     logs_ns: dict[str, list[int]] = {}
@@ -52,7 +50,7 @@ def test_no_sixty_seconds_hold_more_than_n_accepted_token_requests(
     assert all(are_sixty_seconds_apart(log_ns, limit) for log_ns in logs_ns.values())
 
 
-def test_a_sweep_leaves_only_the_logs_in_which_something_counts(clock: FakeClock) -> None:
+def test_a_sweep_keeps_only_logs_with_counted_entries(clock: FakeClock) -> None:
     """Memory is bounded by the traffic of the last 60 seconds; all four kinds of log are swept."""
     limiter = MemoryLimiter(clock)
 
@@ -76,8 +74,8 @@ def test_a_sweep_leaves_only_the_logs_in_which_something_counts(clock: FakeClock
     assert limiter.log_count == 1
 
 
-def test_a_sweep_gives_way_after_every_few_hundred_logs(clock: FakeClock) -> None:
-    """Requests are answered in between, and a log that one of them used in the meantime is not dropped."""
+def test_a_sweep_yields_every_few_hundred_logs(clock: FakeClock) -> None:
+    """Requests are answered in between, and a log used meanwhile is not dropped."""
     limiter = MemoryLimiter(clock)
     for number in range(5_000):
         at_once(limiter.token_unknown(str(number)))
@@ -97,8 +95,8 @@ def test_a_sweep_gives_way_after_every_few_hundred_logs(clock: FakeClock) -> Non
     assert max(before - after for before, after in pairwise(held)) <= 500
 
 
-def test_refused_requests_make_no_log(clock: FakeClock) -> None:
-    """A flood of refusals from ever new sources leaves nothing in memory."""
+def test_refused_requests_create_no_log(clock: FakeClock) -> None:
+    """A flood of refusals from ever new sources takes no memory."""
     limiter = MemoryLimiter(clock)
     assert all(at_once(limiter.token_authenticated("a", "s", limit=2)).accepted for _ in range(2))
     for number in range(100):

@@ -1,4 +1,4 @@
-"""What a server finds at its start: no store, one that refuses, one that is not who it should be, a wrong address."""
+"""The store at the start of a server: absent, refusing, with a wrong certificate, or at a wrong address."""
 
 import asyncio
 import gc
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.usefixtures("patient")
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 PASSWORD = "not-to-be-repeated"
-# All that the remedy names, and nothing else.
+# The rights that the error text names, and no others.
 RIGHTS = ["+evalsha", "+script|load", "+time", "+zadd", "+zcard", "+zrange", "+zremrangebyscore", "+del", "+pexpire"]
 
 
 async def opened(url: str) -> StoreHealth:
-    """How a limiter at this address stands after it has decided once; it is closed, and nothing of it is left over."""
+    """Return the limiter's health after one decision at this address; it is closed without leaving anything open."""
     limiter = await open_limiter(url, Clock())
     try:
         assert (await limiter.api("opened", limit=10**9)).accepted
@@ -41,10 +41,10 @@ async def opened(url: str) -> StoreHealth:
 
 
 def refused(run: Run, url: str) -> str:
-    """The text of the refusal, which repeats nothing of the address."""
+    """Return the text of the refusal, which repeats nothing of the address."""
     with pytest.raises(SettingsError) as refusal:
         run(opened(url))
-    gc.collect()  # an open connection would warn, which is an error
+    gc.collect()  # an open connection would warn, and warnings are errors
     text = refusal.value.text
     assert "STOPLIST_LIMITS_URL" in text
     assert PASSWORD not in text
@@ -54,7 +54,7 @@ def refused(run: Run, url: str) -> str:
 
 @pytest.fixture
 def user(valkey: Valkey) -> Iterator[str]:
-    """A user of the session's server who may do what the remedy says."""
+    """A user of the session's server with the rights that the error text names."""
     valkey.execute("ACL", "SETUSER", "narrow", "reset", "on", f">{PASSWORD}", "~stoplist:*", *RIGHTS)
     yield f"redis://narrow:{PASSWORD}@127.0.0.1:{valkey.port}/0"
     valkey.execute("ACL", "DELUSER", "narrow")
@@ -62,36 +62,32 @@ def user(valkey: Valkey) -> Iterator[str]:
 
 @pytest.mark.parametrize("url", [None, "memory:"])
 def test_without_a_store_each_process_counts(run: Run, url: str | None) -> None:
-    """Section D1: in process by default, and where `memory:` says so."""
+    """Section D1: in process by default, and with `memory:`."""
     assert isinstance(run(open_limiter(url, Clock())), MemoryLimiter)
 
 
-def test_over_tcp_and_over_a_unix_socket_the_store_counts(run: Run, valkey: Valkey) -> None:
+def test_the_store_counts_over_tcp_and_unix_sockets(run: Run, valkey: Valkey) -> None:
     """Both lead to the same counts, and nothing is left open."""
     for url in (valkey.url, valkey.unix_url):
         assert run(opened(url)) == StoreHealth(is_lost=False, decided_alone=0)
     gc.collect()
 
 
-def test_the_rights_that_the_remedy_names_are_enough(run: Run, user: str) -> None:
-    """A user who may do that and nothing else."""
+def test_the_rights_in_the_error_text_are_enough(run: Run, user: str) -> None:
+    """For a user with these rights and no others."""
     assert run(opened(user)) == StoreHealth(is_lost=False, decided_alone=0)
 
 
 @pytest.mark.parametrize("right", ["+evalsha", "+script|load", "+time", "+zrange", "+zadd", "+pexpire", "~stoplist:*"])
-def test_without_a_right_that_the_remedy_names_the_start_is_refused(
-    run: Run, valkey: Valkey, user: str, right: str
-) -> None:
-    """Each that a first request needs; the other three are needed for the later ones."""
+def test_a_missing_right_stops_the_start(run: Run, valkey: Valkey, user: str, right: str) -> None:
+    """Each right that a first request needs; the other three are for later requests."""
     without = ["resetkeys"] if right.startswith("~") else [f"-{right[1:].partition('|')[0]}"]
     valkey.execute("SCRIPT", "FLUSH")
     valkey.execute("ACL", "SETUSER", "narrow", *without)
     assert "may run scripts" in refused(run, user)
 
 
-def test_a_store_that_is_away_does_not_stop_the_start(
-    run: Run, caplog: pytest.LogCaptureFixture, tmp_path: Any
-) -> None:
+def test_an_absent_store_does_not_stop_the_start(run: Run, caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
     """Nobody listens: the server starts, counts alone, and warns once."""
     with reserve_port() as closed:
         port = closed.getsockname()[1]
@@ -103,8 +99,8 @@ def test_a_store_that_is_away_does_not_stop_the_start(
     gc.collect()
 
 
-def test_a_store_that_does_not_answer_does_not_stop_the_start(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    """It accepts, and says nothing: a frozen server, or a firewall."""
+def test_a_silent_store_does_not_stop_the_start(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """It accepts the connection and sends nothing: a frozen server, or a firewall."""
     with socket.create_server(("127.0.0.1", 0)) as mute, patience(0.25):
         assert run(opened(f"redis://127.0.0.1:{mute.getsockname()[1]}/0")) == StoreHealth(is_lost=True, decided_alone=1)
     (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -113,7 +109,7 @@ def test_a_store_that_does_not_answer_does_not_stop_the_start(run: Run, caplog: 
 
 
 def test_a_store_that_refuses_stops_the_start(run: Run, valkey: Valkey) -> None:
-    """A wrong password, none at all, an unknown user, a database that it does not have: the text names the remedy."""
+    """A wrong or missing password, an unknown user or database: the text names the remedy."""
     at = f"127.0.0.1:{valkey.port}"
     for url in (f"redis://:{PASSWORD}@{at}/0", f"redis://{at}/0", f"redis://nobody:{PASSWORD}@{at}/0"):
         assert "check user, password and database" in refused(run, url)
@@ -121,8 +117,8 @@ def test_a_store_that_refuses_stops_the_start(run: Run, valkey: Valkey) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"-MOVED 1 127.0.0.1:7001\r\n", b"-ERR unknown command 'EVALSHA'\r\n"])
-def test_what_is_no_primary_with_scripts_stops_the_start(run: Run, answer: bytes) -> None:
-    """One node of several, or a server without scripts: neither will ever decide."""
+def test_a_store_that_can_never_decide_stops_the_start(run: Run, answer: bytes) -> None:
+    """One node of a cluster, or a server without scripts."""
 
     async def main() -> None:
         async with lying_store(answer) as url:
@@ -134,7 +130,7 @@ def test_what_is_no_primary_with_scripts_stops_the_start(run: Run, answer: bytes
 
 @pytest.fixture(scope="module")
 def tls(pytestconfig: pytest.Config) -> Iterator[Valkey]:
-    """A server that speaks TLS alone, where the machine's own does."""
+    """A server that speaks only TLS, if the machine's own server supports it."""
     try:
         with services.valkey(tls=True) as own:
             yield own
@@ -142,24 +138,24 @@ def tls(pytestconfig: pytest.Config) -> Iterator[Valkey]:
         leave_out(pytestconfig, "on a limit store over TLS", str(error))
 
 
-def test_over_tls_the_store_counts(run: Run, tls: Valkey) -> None:
-    """With the authority that the address names."""
+def test_the_store_counts_over_tls(run: Run, tls: Valkey) -> None:
+    """With the authority that the URL names."""
     assert run(opened(tls.url)) == StoreHealth(is_lost=False, decided_alone=0)
     gc.collect()
 
 
-def test_a_store_that_does_not_prove_who_it_is_stops_the_start(run: Run, tls: Valkey) -> None:
-    """An authority that nobody trusts, the certificate of another host: that does not pass by itself."""
+def test_an_untrusted_certificate_stops_the_start(run: Run, tls: Valkey) -> None:
+    """An unknown authority, or the certificate of another host: neither is transient."""
     untrusted = tls.url.partition("?")[0]
-    for_another_host = tls.url.replace("127.0.0.1", "127.1")  # the same place by a name of its own
+    for_another_host = tls.url.replace("127.0.0.1", "127.1")  # the same server under another name
     for url in (untrusted, for_another_host):
         assert "ssl_ca_certs=PATH" in refused(run, url), url
 
 
-def test_a_certificate_that_ceases_to_be_trusted_loses_the_store(
+def test_a_certificate_that_is_no_longer_trusted_loses_the_store(
     run: Run, tls: Valkey, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """While it serves, a server goes on alone; the warning names the reason."""
+    """A running server continues alone; the warning names the reason."""
 
     async def main() -> None:
         store = LimitStore.at(tls.url.partition("?")[0])
@@ -194,8 +190,8 @@ def test_a_malformed_address_stops_the_start(run: Run, rest: str) -> None:
     assert text.startswith("STOPLIST_LIMITS_URL is malformed: write redis://")
 
 
-def test_closing_answers_those_who_wait(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    """Both whoever is under way and whoever waits behind hear of it at once."""
+def test_closing_ends_all_waiting_calls(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Calls that are sent and calls that are queued end at once."""
 
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as mute:

@@ -1,4 +1,4 @@
-"""What the script at the store does besides deciding: ties, its clock set anew, its keys."""
+"""The script at the store, besides its decisions: ties, clock changes, keys."""
 
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Log
 from stoplist.limits.store import LimitStore, store_key
-from tests.limits.counting import AtStore, StoreAlone, at_store, own_url, patience
+from tests.limits.counting import AtStore, ScriptLimiter, at_store, own_url, patience
 from tests.limits.naive_model import SECOND_NS, LimitedRequest, request
 from tests.services.valkey import Valkey
 from tests.services.valkey import valkey as throw_away
@@ -32,7 +32,7 @@ def script(valkey: Valkey) -> Iterator[AtStore]:
 
 @pytest.fixture
 def client(valkey: Valkey) -> Iterator["redis.Redis"]:
-    """A look into that store."""
+    """A client that reads that store."""
     with redis.Redis.from_url(own_url(valkey), decode_responses=True) as own:
         yield own
 
@@ -45,8 +45,8 @@ def all_kinds(source: str) -> list[LimitedRequest]:
     return [LimitedRequest(kind, "svc_ci_a", source) for kind in ("api", "proved", "failed", "unknown")]
 
 
-def test_many_requests_within_a_microsecond_are_counted_one_by_one(script: AtStore, client: "redis.Redis") -> None:
-    """Each is an entry of its own, and a minute later they leave one by one: never more than N in any 60 s."""
+def test_requests_within_a_microsecond_count_separately(script: AtStore, client: "redis.Redis") -> None:
+    """A minute later they expire one by one: never more than N in any 60 s."""
     assert [api(script, 60).remaining for _ in range(60)] == list(range(59, -1, -1))
     assert not any(api(script, 60).accepted for _ in range(60))
     assert client.zcard(store_key(("api", "a"))) == 60
@@ -60,7 +60,7 @@ def test_many_requests_within_a_microsecond_are_counted_one_by_one(script: AtSto
 
 
 def test_a_lowered_ceiling_after_a_tie_names_the_second(script: AtStore) -> None:
-    """Two requests of one microsecond leave within the same second."""
+    """Two requests of one microsecond expire within the same second."""
     assert api(script, 2).accepted
     assert api(script, 2).accepted
     script.clock.advance(30.5)
@@ -72,10 +72,10 @@ ages_us = st.sets(st.integers(0, MINUTE_US - 1), max_size=9)
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ages_us, ages_us)
-def test_under_every_lowered_ceiling_the_right_entry_of_both_logs_must_leave(
+def test_a_lowered_ceiling_waits_for_the_right_entry(
     script: AtStore, client: "redis.Redis", proved: set[int], failed: set[int]
 ) -> None:
-    """However the entries of the two logs lie between each other."""
+    """However the entries of the two logs are interleaved."""
     script.clock.empty_store()
     now_us = script.clock.now_ms() * 1000
     for log, ages in ((("proved", "a"), proved), (("failed", "a", "s"), failed)):
@@ -88,8 +88,8 @@ def test_under_every_lowered_ceiling_the_right_entry_of_both_logs_must_leave(
             assert script.acquire(acquire("a", "s", limit=limit)).retry_after_s == waits_s
 
 
-def test_a_clock_that_is_set_back_locks_nobody_out_for_longer_than_a_minute(script: AtStore) -> None:
-    """What was counted before is counted for a minute from then on, in both logs, and no more is let through."""
+def test_a_clock_set_back_locks_out_for_a_minute_at_most(script: AtStore) -> None:
+    """Earlier requests count for a minute from then on, in both logs, and no more are accepted."""
     assert all(script.acquire(script.limiter.token_failed("a", "x", limit=4)).accepted for _ in range(2))
     script.clock.advance(10)
     assert all(script.acquire(script.limiter.token_authenticated("a", "x", limit=4)).accepted for _ in range(2))
@@ -102,8 +102,8 @@ def test_a_clock_that_is_set_back_locks_nobody_out_for_longer_than_a_minute(scri
     assert script.acquire(script.limiter.token_authenticated("a", "x", limit=4)) == RateDecision(True, 4, 3, 60, 0)
 
 
-def test_a_clock_that_goes_forward_lets_the_logs_go(script: AtStore) -> None:
-    """Nothing stays from a time that is over, and nothing from one that never was, when it is set right again."""
+def test_a_clock_set_forward_expires_the_logs(script: AtStore) -> None:
+    """Nothing remains from a past time, nor from a future one once the clock is right again."""
     assert all(api(script, 3).accepted for _ in range(3))
     script.clock.jump(HOUR_S)
     assert api(script, 3) == RateDecision(True, 3, 2, 60, 0)
@@ -113,16 +113,14 @@ def test_a_clock_that_goes_forward_lets_the_logs_go(script: AtStore) -> None:
     assert api(script, 3).remaining == 2
 
 
-# Set back by up to a second counts as not set back at all; by more, everything is counted anew.
+# A clock set back by up to a second counts as not set back; by more, every entry is counted from now on.
 setbacks_s = st.one_of(st.just(0.0), st.sampled_from([0.5, 1.0, 1.001, 30.0, 61.0, 3600.0]))
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 3), st.lists(st.tuples(st.integers(0, 30_000), setbacks_s), max_size=25))
-def test_however_often_the_clock_is_set_back_no_sixty_seconds_hold_more_than_n(
-    script: AtStore, limit: int, steps: list[tuple[int, float]]
-) -> None:
-    """By real time; and whoever was refused never waits for more than a minute and the second that is let pass."""
+def test_setting_the_clock_back_exceeds_no_limit(script: AtStore, limit: int, steps: list[tuple[int, float]]) -> None:
+    """By real time; a refused client waits at most a minute and the tolerated second."""
     script.clock.empty_store()
     accepted_ns = []
     for gap_ms, setback_s in steps:
@@ -138,10 +136,8 @@ def test_however_often_the_clock_is_set_back_no_sixty_seconds_hold_more_than_n(
     assert api(script, limit).accepted
 
 
-def test_keys_expire_by_themselves_a_second_after_their_newest_entry_leaves(
-    script: AtStore, client: "redis.Redis"
-) -> None:
-    """A flood of unknown sources leaves nothing that stays for longer than 61 s."""
+def test_keys_expire_a_second_after_their_newest_entry(script: AtStore, client: "redis.Redis") -> None:
+    """A flood of unknown sources leaves nothing for longer than 61 s."""
     flood = [LimitedRequest("unknown", "", f"2001:db8:{number}::/64") for number in range(300)]
     begun_s = time.monotonic()
     for asked in (*all_kinds("192.0.2.1"), *flood):
@@ -153,8 +149,8 @@ def test_keys_expire_by_themselves_a_second_after_their_newest_entry_leaves(
     assert all(60_999 - passed_ms <= left <= 61_000 for left in left_ms)
 
 
-def test_nothing_is_written_for_a_refused_request(script: AtStore, client: "redis.Redis") -> None:
-    """A flood of refusals from ever new sources makes no key, and none lives on by it."""
+def test_a_refused_request_writes_nothing(script: AtStore, client: "redis.Redis") -> None:
+    """A flood of refusals from ever new sources creates no key and extends none."""
     assert script.acquire(script.limiter.token_authenticated("a", "s", limit=1)).accepted
     (key,) = client.keys("stoplist:*")
     client.pexpire(key, 30_000)
@@ -171,7 +167,7 @@ def test_nothing_is_written_for_a_refused_request(script: AtStore, client: "redi
 
 
 def hash_tag(key: str) -> str:
-    """What a cluster decides by where a key lies (Redis Cluster specification, hash tags)."""
+    """Return what a cluster places a key by (Redis Cluster specification, hash tags)."""
     _, opened, rest = key.partition("{")
     tag, closed, _ = rest.partition("}")
     return tag if opened and closed and tag else key
@@ -185,23 +181,23 @@ logs: st.SearchStrategy[Log] = st.one_of(
 
 
 @given(st.sets(logs))
-def test_no_two_logs_have_one_key_however_odd_a_source_looks(some: set[Log]) -> None:
-    """A source is text from outside; none can be made to count for another, or for a client."""
+def test_different_logs_have_different_keys(some: set[Log]) -> None:
+    """A source is external text; none can count for another source, or for a client."""
     assert len({store_key(log) for log in some}) == len(some)
 
 
 @given(st.sampled_from(["a", "svc_ci_0"]), st.one_of(st.sampled_from(ODD), st.text()))
 def test_both_logs_of_a_client_have_its_name_as_their_hash_tag(client_id: str, source: str) -> None:
-    """So a cluster keeps them on one machine, whatever the source."""
+    """So a cluster keeps both on one machine, whatever the source."""
     assert hash_tag(store_key(("proved", client_id))) == hash_tag(store_key(("failed", client_id, source))) == client_id
     assert store_key(("failed", client_id, source)).startswith("stoplist:")
 
 
 def test_a_cluster_accepts_every_kind(run: Run) -> None:
-    """In cluster mode a script whose keys lie in different slots is refused; ours never is."""
+    """A cluster refuses a script whose keys lie in different slots."""
 
     async def ask_all(url: str) -> list[RateDecision]:
-        limiter = StoreAlone(LimitStore.at(url))
+        limiter = ScriptLimiter(LimitStore.at(url))
         try:
             return [await request(limiter, asked, 10**9) for source in ODD for asked in all_kinds(source)]
         finally:

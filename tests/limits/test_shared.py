@@ -1,4 +1,4 @@
-"""How a process and the store talk: round trips, those who hang up, several processes at once; in real time."""
+"""How processes and the store communicate, in real time: round trips, cancelled requests, several processes."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @pytest.fixture
 def url(valkey: Valkey) -> str:
-    """An empty database of our own."""
+    """An empty database for these tests."""
     with redis.Redis.from_url(own_url(valkey)) as client:
         client.flushdb()
     return own_url(valkey)
@@ -37,14 +37,14 @@ def url(valkey: Valkey) -> str:
 
 @pytest.fixture
 def between(url: str) -> Iterator[Proxy]:
-    """The way to that database."""
+    """A proxy before that database."""
     with proxy(url) as own:
         yield own
 
 
 @asynccontextmanager
 async def store_at(url: str) -> AsyncIterator[LimitStore]:
-    """A store, closed in the end."""
+    """Yield a store that is closed in the end."""
     store = LimitStore.at(url)
     try:
         yield store
@@ -54,7 +54,7 @@ async def store_at(url: str) -> AsyncIterator[LimitStore]:
 
 @asynccontextmanager
 async def limiter_at(url: str) -> AsyncIterator[SharedLimiter]:
-    """A process that counts there."""
+    """Yield the limiter of one process that counts there."""
     async with store_at(url) as store:
         limiter = SharedLimiter(store, Clock())
         await limiter.open()
@@ -62,7 +62,7 @@ async def limiter_at(url: str) -> AsyncIterator[SharedLimiter]:
 
 
 async def until(is_true: Callable[[], bool], what: str) -> None:
-    """Give way until it is so."""
+    """Yield to the loop until `is_true`."""
     async with asyncio.timeout(60):
         while not is_true():  # noqa: ASYNC110 - what is waited for happens in another thread
             await asyncio.sleep(0.001)
@@ -70,7 +70,7 @@ async def until(is_true: Callable[[], bool], what: str) -> None:
 
 
 class Requests:
-    """What goes by on its way to the store, piece by piece."""
+    """The data sent to the store, piece by piece."""
 
     def __init__(self, between: Proxy) -> None:
         self.pieces: list[bytes] = []
@@ -85,8 +85,8 @@ class Requests:
         return sum(piece.count(b"EVALSHA") for piece in self.pieces)
 
 
-def test_a_request_is_one_round_trip_and_many_at_once_share_it(run: Run, url: str, between: Proxy) -> None:
-    """Nothing but the script is sent; a hundred that are asked at once go together."""
+def test_concurrent_requests_share_one_round_trip(run: Run, url: str, between: Proxy) -> None:
+    """Only the script is sent; a hundred concurrent requests go together."""
 
     async def main() -> None:
         async with limiter_at(between.url(url)) as limiter:
@@ -104,8 +104,8 @@ def test_a_request_is_one_round_trip_and_many_at_once_share_it(run: Run, url: st
     run(main())
 
 
-def test_the_store_runs_nothing_for_a_request_but_one_script(run: Run, url: str) -> None:
-    """Counted at the server: one EVALSHA, and no command beside it that the script did not give."""
+def test_the_store_runs_only_one_script_per_request(run: Run, url: str) -> None:
+    """Counted at the server: one EVALSHA, and only the commands of the script."""
 
     async def main() -> None:
         async with limiter_at(url) as limiter:
@@ -120,8 +120,8 @@ def test_the_store_runs_nothing_for_a_request_but_one_script(run: Run, url: str)
     run(main())
 
 
-def test_more_than_fit_into_one_round_trip_are_decided_in_the_next(run: Run, url: str) -> None:
-    """However many wait, each has its own decision."""
+def test_requests_beyond_one_round_trip_go_into_the_next(run: Run, url: str) -> None:
+    """However many wait, each gets its own decision."""
 
     async def main() -> None:
         async with store_at(url) as store:
@@ -133,8 +133,8 @@ def test_more_than_fit_into_one_round_trip_are_decided_in_the_next(run: Run, url
     run(main())
 
 
-def test_who_hangs_up_harms_no_other(run: Run, url: str, between: Proxy) -> None:
-    """Half of those under way and half of those who wait are cancelled; every other gets its own answer."""
+def test_cancelled_requests_affect_no_others(run: Run, url: str, between: Proxy) -> None:
+    """Half of the sent and half of the queued requests are cancelled; every other gets its own answer."""
 
     async def main() -> None:
         async with store_at(between.url(url)) as store:
@@ -156,7 +156,7 @@ def test_who_hangs_up_harms_no_other(run: Run, url: str, between: Proxy) -> None
             assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::2])
             decided = [answer for answer in answers if isinstance(answer, RateDecision)]
             assert [decision.remaining for decision in decided] == list(range(1, 20, 2))
-            # Whoever had not been asked about yet does not count; whoever had, does.
+            # Cancelled requests count only if they were already sent.
             again = await asyncio.gather(*(acquire(number) for number in range(1, 20)))
             assert [answer.remaining for answer in again[1:9:2]] == [1, 3, 5, 7]
             assert [answer.remaining for answer in again[9::2]] == [10, 12, 14, 16, 18]
@@ -164,8 +164,8 @@ def test_who_hangs_up_harms_no_other(run: Run, url: str, between: Proxy) -> None
     run(main())
 
 
-def test_who_hangs_up_does_not_count_in_the_process(run: Run, url: str, between: Proxy) -> None:
-    """Nothing was let through; the store alone may have counted it."""
+def test_a_cancelled_request_does_not_count_locally(run: Run, url: str, between: Proxy) -> None:
+    """It was not let through; only the store may have counted it."""
 
     async def main() -> None:
         async with limiter_at(between.url(url)) as limiter:
@@ -182,17 +182,15 @@ def test_who_hangs_up_does_not_count_in_the_process(run: Run, url: str, between:
     run(main())
 
 
-def test_an_answer_that_comes_too_late_is_nobody_elses(run: Run, url: str, between: Proxy) -> None:
-    """The connection that it comes on is given up; the next requests have answers of their own."""
+def test_a_late_answer_is_never_another_requests(run: Run, url: str, between: Proxy) -> None:
+    """Its connection is closed; the next requests get their own answers."""
 
     async def main() -> None:
         async with store_at(between.url(url)) as store:
-            assert (
-                await store.acquire(("api", "late"), None, limit=2)
-            ).accepted  # so that its next answer is like no other
+            assert (await store.acquire(("api", "late"), None, limit=2)).accepted  # so that its next answer is unique
             seen = Requests(between)
             between.hold(ANSWERS)
-            # Long enough for the request to be sent, whatever else the machine does.
+            # Long enough for the request to be sent, even on a busy machine.
             with patience(2.0), pytest.raises(StoreLost, match="no answer within 250 ms"):
                 await store.acquire(("api", "late"), None, limit=2)
             await until(lambda: seen.decisions == 1, "the late one to be under way")
@@ -207,8 +205,8 @@ def test_an_answer_that_comes_too_late_is_nobody_elses(run: Run, url: str, betwe
     run(main())
 
 
-def test_a_forgotten_script_is_sent_within_the_same_request(run: Run, url: str) -> None:
-    """Also for many at once, each of which is counted once."""
+def test_an_unknown_script_is_sent_with_the_same_request(run: Run, url: str) -> None:
+    """Also for many concurrent requests, each of which counts once."""
 
     async def main() -> None:
         async with store_at(url) as store:
@@ -221,14 +219,14 @@ def test_a_forgotten_script_is_sent_within_the_same_request(run: Run, url: str) 
     run(main())
 
 
-def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(run: Run, url: str) -> None:
+def test_a_connection_closed_by_the_server_is_reopened(run: Run, url: str) -> None:
     """An idle connection that ends, by a restart or the server's `timeout`, is no lost store."""
 
     async def main() -> None:
         async with store_at(url) as store:
             assert (await store.acquire(("api", "a"), None, limit=60)).remaining == 59
             async with redis.asyncio.Redis.from_url(url) as other:
-                # It answers after it has closed ours, so that the end of ours is here before the answer.
+                # The server answers after closing our connection, so the end of ours arrives before the answer.
                 assert await other.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]
                 await other.ping()
             assert (await store.acquire(("api", "a"), None, limit=60)).remaining == 58
@@ -237,7 +235,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(run: Run,
 
 
 def test_two_processes_together_let_exactly_n_through(run: Run, url: str) -> None:
-    """Under load, by real time, at the token endpoint with both its logs."""
+    """Under load, in real time, at the token endpoint with both its logs."""
 
     async def main() -> None:
         async with limiter_at(url) as one, limiter_at(url) as other:
@@ -254,8 +252,8 @@ def test_two_processes_together_let_exactly_n_through(run: Run, url: str) -> Non
     run(main())
 
 
-def test_a_refusal_tells_what_the_store_says_and_not_what_is_yet_to_be_decided(run: Run, url: str) -> None:
-    """Of two at once for one last place, filled elsewhere, both are told when that place is free."""
+def test_a_refusal_waits_for_pending_decisions(run: Run, url: str) -> None:
+    """Of two concurrent requests for the last place, filled elsewhere, both learn when that place is free."""
 
     async def main() -> None:
         clock = FakeClock()
@@ -264,7 +262,7 @@ def test_a_refusal_tells_what_the_store_says_and_not_what_is_yet_to_be_decided(r
             begun_s = time.monotonic()
             assert (await other.api("a", limit=1)).accepted
             with redis.Redis.from_url(url) as direct:
-                # As if the other had asked 50 s ago.
+                # As if the other request had been sent 50 s ago.
                 ((member, score),) = direct.zrange("stoplist:api:{a}", 0, -1, withscores=True)
                 direct.zrem("stoplist:api:{a}", member)
                 direct.zadd("stoplist:api:{a}", {str(int(score) - 50_000_000): int(score) - 50_000_000})
@@ -275,11 +273,11 @@ def test_a_refusal_tells_what_the_store_says_and_not_what_is_yet_to_be_decided(r
     run(main())
 
 
-def test_room_that_a_refusal_gives_back_is_there_for_the_next(run: Run, url: str) -> None:
-    """The store refuses the first, whose place the second found taken; by then there is room for it everywhere."""
+def test_capacity_undone_by_a_refusal_is_usable(run: Run, url: str) -> None:
+    """The store refuses the first request, which took the second's place; by then the second fits everywhere."""
 
     class Freed(LimitStore):
-        """A place is given free after the first has been refused, and before the second is looked at."""
+        """Frees a place after the first request was refused, before the second is checked."""
 
         async def acquire(self, own: Log, other: Log | None, *, limit: int, is_recorded: bool = True) -> RateDecision:
             if not is_recorded:
@@ -306,10 +304,8 @@ jumps_s = st.sampled_from([0.0, 0.0, -3600.0, -30.0, -0.5, 30.0, 61.0, 3600.0])
 
 @settings(max_examples=25)
 @given(st.integers(1, 3), st.lists(st.tuples(st.integers(0, 30_000), jumps_s), max_size=20))
-def test_however_the_clock_of_the_store_jumps_no_process_exceeds_n_in_sixty_seconds(
-    valkey: Valkey, limit: int, steps: list[tuple[int, float]]
-) -> None:
-    """What the store forgets too early, each process still knows itself; and nobody is locked out."""
+def test_clock_jumps_of_the_store_exceed_no_limit(valkey: Valkey, limit: int, steps: list[tuple[int, float]]) -> None:
+    """Each process remembers what the store forgets too early; and nobody is locked out."""
     with at_store(valkey) as counting:
         accepted_ns = []
         for gap_ms, jump_s in steps:

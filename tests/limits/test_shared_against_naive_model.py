@@ -1,4 +1,4 @@
-"""Two processes at a store that goes, forgets and returns, against what section D8 says of each moment."""
+"""Two processes at a store that fails, forgets and returns, compared with section D8 at each moment."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ processes = st.integers(0, 1)
 
 
 class Warnings(logging.Handler):
-    """How often somebody was warned."""
+    """Counts warnings."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -72,7 +72,7 @@ class Deployment:
 @contextmanager
 def deployment(server: Valkey) -> Iterator[Deployment]:
     url = own_url(server)
-    # A store that is away refuses at once: only one that is there may take its time.
+    # An absent store refuses at once; only a present one may take its time.
     with proxy(url) as between, asyncio.Runner() as runner, patience():
         own = Deployment(url, between, runner)
         try:
@@ -82,7 +82,7 @@ def deployment(server: Valkey) -> Iterator[Deployment]:
             own.direct.close()
 
 
-class Known:
+class KnownToProcess:
     """What one process has accepted itself, and whether it knows that the store is lost."""
 
     def __init__(self) -> None:
@@ -92,10 +92,10 @@ class Known:
 
 
 class SharedAgainstModel(RuleBasedStateMachine):
-    """A request counts in the process that accepted it, and, unless that counts alone, at the store.
+    """A request counts in the process that accepted it, and at the store unless that process counts alone.
 
-    It is accepted where every log that the process can ask has room for it. A lost store is asked again only by
-    `look_for_store`; it may have forgotten everything.
+    It is accepted if every log that the process can reach has room for it. Only `reconnect` tries a lost store again;
+    the store may have forgotten everything.
     """
 
     def __init__(self, deployed: Deployment, warnings: Warnings) -> None:
@@ -103,7 +103,7 @@ class SharedAgainstModel(RuleBasedStateMachine):
         self.deployed, self.warnings = deployed, warnings
         deployed.begin()
         warnings.count = 0
-        self.known = [Known(), Known()]
+        self.known = [KnownToProcess(), KnownToProcess()]
         self.store = NaiveLimits()
         self.is_up = True
         self.losses = 0
@@ -113,7 +113,7 @@ class SharedAgainstModel(RuleBasedStateMachine):
     def now_ns(self) -> int:
         return self.deployed.clock.monotonic_ns()
 
-    def expected(self, known: Known, limited_request: LimitedRequest, limit: int) -> RateDecision:
+    def expected(self, known: KnownToProcess, limited_request: LimitedRequest, limit: int) -> RateDecision:
         if not known.is_lost and not self.is_up:
             known.is_lost = True
             self.losses += 1
@@ -151,7 +151,7 @@ class SharedAgainstModel(RuleBasedStateMachine):
 
     @rule(order=st.lists(processes, min_size=4, max_size=8))
     def a_rush_comes(self, order: list[int]) -> None:
-        """The same ceiling every time, so that what was promised can be counted without a model of it."""
+        """Send a burst with a constant limit, so that the promise can be checked without a model."""
         for process in order:
             self.acquire(process, RUSH, RUSH_LIMIT)
         counted = [len(it.accepted.counted_ns(RUSH, self.now_ns)) for it in self.known]
@@ -184,7 +184,7 @@ class SharedAgainstModel(RuleBasedStateMachine):
 
 
 def test_every_transition_keeps_to_the_limits(valkey: Valkey) -> None:
-    """Section D8: shared while the store answers; else alone, from what was seen; never more than N a process."""
+    """Section D8: shared while the store answers, else from local records; never more than N a process."""
     warnings, log = Warnings(), logging.getLogger("stoplist.limits.shared")
     log.addHandler(warnings)
     try:

@@ -1,4 +1,4 @@
-"""The log itself: what it counts, when an entry leaves, what it costs."""
+"""The log itself: what it counts, when an entry expires, what it costs."""
 
 from itertools import accumulate
 
@@ -22,15 +22,15 @@ def log_of(times: list[int]) -> SlidingLog:
 
 
 def test_an_entry_counts_until_it_is_sixty_seconds_old() -> None:
-    """Section D8: any 60 seconds. At exactly 60 s the entry has left, one nanosecond before it has not."""
+    """Section D8: at exactly 60 s the entry has expired, one nanosecond before it has not."""
     log = log_of([5])
     assert log.count(5) == 1
     assert log.count(5 + WINDOW_NS - 1) == 1
     assert log.count(5 + WINDOW_NS) == 0
 
 
-def test_a_log_is_over_when_its_newest_entry_has_left() -> None:
-    """Whether or not somebody has counted since; a log without entries is over too."""
+def test_a_log_is_over_once_its_newest_entry_has_expired() -> None:
+    """Even if nobody has counted since; a log without entries is over too."""
     log = log_of([5, 7])
     assert not log.is_over(7 + WINDOW_NS - 1)
     assert log.is_over(7 + WINDOW_NS)
@@ -40,13 +40,12 @@ def test_a_log_is_over_when_its_newest_entry_has_left() -> None:
 
 
 def test_an_empty_log_counts_nothing() -> None:
-    """No entry, no error."""
     assert SlidingLog().count(0) == 0
 
 
 @given(times_ns)
-def test_the_count_is_that_of_the_entries_younger_than_sixty_seconds(times: list[int]) -> None:
-    """However entries come and leave, `count` and `time_ns` answer as a scan of all of them would."""
+def test_the_count_equals_that_of_a_full_scan(times: list[int]) -> None:
+    """`count` and `time_ns` answer as a scan of all entries would, whenever entries come and expire."""
     log = SlidingLog()
     for seen, now_ns in enumerate(times, start=1):
         log.append(now_ns)
@@ -56,8 +55,8 @@ def test_the_count_is_that_of_the_entries_younger_than_sixty_seconds(times: list
 
 
 @given(times_ns)
-def test_what_has_left_takes_at_most_a_quarter_of_the_room(times: list[int]) -> None:
-    """Memory is bounded by the last 60 seconds: 8 bytes an entry that counts, and a third on top at worst."""
+def test_expired_entries_take_at_most_a_quarter_of_the_memory(times: list[int]) -> None:
+    """8 bytes per counted entry, and at most a third more."""
     log = SlidingLog()
     for now_ns in times:
         log.append(now_ns)
@@ -65,8 +64,8 @@ def test_what_has_left_takes_at_most_a_quarter_of_the_room(times: list[int]) -> 
         assert 3 * log.nbytes() <= 4 * 8 * count
 
 
-def test_a_million_entries_cost_eight_bytes_each_and_leave_at_once() -> None:
-    """A ceiling may be huge; the entries are machine words, and nothing is left of them a minute later."""
+def test_a_million_entries_take_eight_bytes_each() -> None:
+    """A minute later none of that memory is left."""
     log = log_of(list(range(1_000_000)))
     assert log.count(999_999) == 1_000_000
     assert log.nbytes() == 8_000_000

@@ -1,4 +1,4 @@
-"""The store is lost in every way a store can be, and comes back: real servers, in real time."""
+"""The store is lost in every possible way and comes back: real servers, in real time."""
 
 import asyncio
 import logging
@@ -23,8 +23,8 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 N = 5
 
 
-class Place:
-    """A store of our own, the way to it, and a user of it whose rights a test may take."""
+class StoreUnderTest:
+    """A store of our own, a proxy before it, and a user whose rights a test may revoke."""
 
     def __init__(self, server: Valkey, between: Proxy) -> None:
         self.server, self.between = server, between
@@ -35,7 +35,7 @@ class Place:
         self.server.execute("ACL", "SETUSER", "partner", "reset", "on", ">right", "~*", "+@all")
 
     def change_user(self, *how: str) -> None:
-        """And its connections end, as they do at a restart."""
+        """Change the user and end its connections, as a restart does."""
         self.server.execute("ACL", "SETUSER", "partner", *how)
         self.server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
@@ -45,15 +45,15 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(valkey: Valkey) -> Iterator[Place]:
-    """Not the session's server, which others need as it is; where there is none, this is left out as well."""
+def store_under_test(valkey: Valkey) -> Iterator[StoreUnderTest]:
+    """Not the session's server, which other tests need unchanged; skipped if there is none."""
     with throw_away(valkey.program) as own, proxy(own.url) as between:
-        yield Place(own, between)
+        yield StoreUnderTest(own, between)
 
 
-Step = Callable[[Place], object]
-# How the store is lost, and what ends that.
-TROUBLES: dict[str, tuple[Step, Step]] = {
+Step = Callable[[StoreUnderTest], object]
+# How the store is lost, and how it comes back.
+OUTAGES: dict[str, tuple[Step, Step]] = {
     "cut": (lambda it: it.between.cut(), lambda it: it.between.mend()),
     "killed": (lambda it: it.server.kill(), lambda it: it.start()),
     "frozen": (lambda it: it.server.freeze(), lambda it: it.server.thaw()),
@@ -79,14 +79,14 @@ TROUBLES: dict[str, tuple[Step, Step]] = {
 
 
 @contextmanager
-def trouble(place: Place, name: str) -> Iterator[None]:
-    """The store is lost in this way until the block ends."""
-    begin, end = TROUBLES[name]
-    begin(place)
+def outage(store_under_test: StoreUnderTest, name: str) -> Iterator[None]:
+    """Lose the store in this way until the block ends."""
+    begin, end = OUTAGES[name]
+    begin(store_under_test)
     try:
         yield
     finally:
-        end(place)
+        end(store_under_test)
 
 
 @asynccontextmanager
@@ -101,7 +101,7 @@ async def limiter_at(url: str) -> AsyncIterator[SharedLimiter]:
 
 
 async def returned(limiter: SharedLimiter) -> None:
-    """What the chore of every second does, until the store is back."""
+    """Reconnect every second, as the chore does, until the store is back."""
     async with asyncio.timeout(60):
         while limiter.health().is_lost:
             await limiter.reconnect()
@@ -116,25 +116,25 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@pytest.mark.parametrize("name", TROUBLES)
-def test_a_lost_store_leaves_n_a_process_and_comes_back(
-    run: Run, place: Place, caplog: pytest.LogCaptureFixture, name: str
+@pytest.mark.parametrize("name", OUTAGES)
+def test_a_lost_store_leaves_n_per_process(
+    run: Run, store_under_test: StoreUnderTest, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    """Section D8: no error, no freedom, one warning; from what it saw itself in the last minute; back by itself."""
+    """Section D8: no error, one warning, counts from the process's last minute, and an automatic return."""
     one, other, fresh = f"{name} one", f"{name} other", f"{name} fresh"
 
     async def main() -> None:
-        async with limiter_at(place.url) as limiter:
+        async with limiter_at(store_under_test.url) as limiter:
             with patience():
                 assert await accepted_at_once(limiter, one, 2) == 2
             assert limiter.health() == StoreHealth(is_lost=False, decided_alone=0)
-            with trouble(place, name):
+            with outage(store_under_test, name):
                 assert await accepted_at_once(limiter, one, 20) == N - 2
                 assert limiter.health().is_lost
                 assert await accepted_at_once(limiter, other, 20) == N
                 await limiter.reconnect()
                 assert limiter.health().is_lost
-                # A store that only refuses to write still tells those how long they wait who are refused here.
+                # A store that only refuses writes still reports the wait of requests that are refused locally.
                 alone = limiter.health().decided_alone
                 assert N - 2 + N <= alone <= 40
                 assert len(warnings_in(caplog)) == 1
@@ -148,31 +148,33 @@ def test_a_lost_store_leaves_n_a_process_and_comes_back(
     run(main())
 
 
-def test_many_who_wait_behind_a_stuck_round_trip_wait_no_longer_than_the_first(run: Run, place: Place) -> None:
-    """Several round trips' worth of them, by the loop's own clock; the bound leaves room for a slow machine."""
+def test_queued_calls_wait_no_longer_than_the_first(run: Run, store_under_test: StoreUnderTest) -> None:
+    """Several round trips' worth behind a stuck one, by the loop's clock; the bound allows for a slow machine."""
 
     async def main() -> None:
-        async with limiter_at(place.url) as limiter:
-            with trouble(place, "frozen"), patience(2.0):
+        async with limiter_at(store_under_test.url) as limiter:
+            with outage(store_under_test, "frozen"), patience(2.0):
                 begun_s = asyncio.get_running_loop().time()
                 tasks = [asyncio.create_task(limiter.api("stuck", limit=N))]
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 tasks += [asyncio.create_task(limiter.api("stuck", limit=N)) for _ in range(2000)]
                 decisions = await asyncio.gather(*tasks)
-                # Eight round trips one after the other would take 16 s.
+                # Eight consecutive round trips would take 16 s.
                 assert asyncio.get_running_loop().time() - begun_s < 12
             assert sum(decision.accepted for decision in decisions) == N
 
     run(main())
 
 
-def test_the_warning_says_why_and_not_where(run: Run, place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_names_the_reason_but_not_the_address(
+    run: Run, store_under_test: StoreUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
     """No address, no user, no password."""
 
     async def main() -> None:
-        async with limiter_at(place.url) as limiter:
-            with trouble(place, "cut"), patience():
+        async with limiter_at(store_under_test.url) as limiter:
+            with outage(store_under_test, "cut"), patience():
                 await limiter.api("said", limit=N)
 
     run(main())
@@ -180,8 +182,8 @@ def test_the_warning_says_why_and_not_where(run: Run, place: Place, caplog: pyte
     assert record.__dict__["fields"] == {"why": "ConnectionError"}
 
 
-# As servers say it, or as something says it that is no such store.
-PASSING = [
+# As servers send it, or as something that is not a limit store sends it.
+TRANSIENT = [
     b"-LOADING Redis is loading the dataset in memory\r\n",
     b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n",
     b"-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.\r\n",
@@ -200,9 +202,9 @@ PASSING = [
 ]
 
 
-@pytest.mark.parametrize("answer", PASSING)
-def test_whatever_the_store_says_there_is_a_decision(run: Run, answer: bytes) -> None:
-    """What passes by itself refuses no start, and no answer is an error for those who ask."""
+@pytest.mark.parametrize("answer", TRANSIENT)
+def test_any_answer_of_the_store_leads_to_a_decision(run: Run, answer: bytes) -> None:
+    """A transient error stops no start, and no answer is an error for a request."""
 
     async def main() -> None:
         async with lying_store(answer) as url:

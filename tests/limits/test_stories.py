@@ -1,4 +1,4 @@
-"""The limits told as stories, wherever they are counted; the proof against a naive model is in its own file."""
+"""Examples of the limits, for every limiter; the comparison with a naive model is in a file of its own."""
 
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -24,16 +24,16 @@ def accepted_of(counting: Counting, number: int, acquire: Callable[[], Coroutine
     return sum(counting.acquire(acquire()).accepted for _ in range(number))
 
 
-def test_sixty_api_requests_in_a_minute_are_accepted_and_the_next_refused(counting: Counting) -> None:
-    """Interface section 8: 60 requests per minute per `client_id`, and no client feels another."""
+def test_60_api_requests_a_minute_are_accepted(counting: Counting) -> None:
+    """Interface section 8: 60 requests per minute per `client_id`, and no client affects another."""
     limiter = counting.limiter
     assert [counting.acquire(limiter.api("a", limit=60)).remaining for _ in range(60)] == list(range(59, -1, -1))
     assert counting.acquire(limiter.api("a", limit=60)) == RateDecision(False, 60, 0, 60, 60)
     assert counting.acquire(limiter.api("b", limit=60)) == RateDecision(True, 60, 59, 60, 0)
 
 
-def test_the_two_budgets_are_independent(counting: Counting) -> None:
-    """Section 8 rule 1: a client without API requests left may still ask for tokens."""
+def test_api_and_token_limits_are_independent(counting: Counting) -> None:
+    """Section 8 rule 1: a client without API requests left may still request tokens."""
     limiter = counting.limiter
     assert accepted_of(counting, 5, lambda: limiter.api("a", limit=2)) == 2
     assert accepted_of(counting, 5, lambda: limiter.token_authenticated("a", "s", limit=2)) == 2
@@ -41,7 +41,7 @@ def test_the_two_budgets_are_independent(counting: Counting) -> None:
 
 
 def test_refused_requests_do_not_count(counting: Counting) -> None:
-    """A client that hammers through the minute is accepted the moment its oldest request leaves."""
+    """A client that keeps sending is accepted the moment its oldest request expires."""
     limiter = counting.limiter
     assert counting.acquire(limiter.api("a", limit=1)).accepted
     for second in range(1, 60):
@@ -52,15 +52,15 @@ def test_refused_requests_do_not_count(counting: Counting) -> None:
 
 
 @pytest.mark.parametrize("proving", [range(0), range(30), range(0, 30, 2), range(7), range(5, 30)])
-def test_one_source_sees_exactly_ten_a_minute_whatever_it_proves(counting: Counting, proving: range) -> None:
+def test_one_source_gets_ten_token_requests_a_minute(counting: Counting, proving: range) -> None:
     """Section D8: the two logs together hold N for one source, in any mixture and order."""
     limiter = counting.limiter
     asks = [limiter.token_authenticated if number in proving else limiter.token_failed for number in range(30)]
     assert [counting.acquire(acquire("a", "s", limit=10)).accepted for acquire in asks] == [True] * 10 + [False] * 20
 
 
-def test_a_stranger_who_knows_the_client_id_cannot_lock_its_owner_out(counting: Counting) -> None:
-    """Section D8: failures count for the source that they came from, not for the client everywhere."""
+def test_a_stranger_cannot_lock_the_owner_out(counting: Counting) -> None:
+    """Section D8: failures count for their source, not for the client everywhere."""
     limiter = counting.limiter
     failures = [counting.acquire(limiter.token_failed("a", f"s{number % 3}", limit=10)) for number in range(300)]
     assert sum(failure.accepted for failure in failures) == 3 * 10
@@ -68,14 +68,14 @@ def test_a_stranger_who_knows_the_client_id_cannot_lock_its_owner_out(counting: 
 
 
 def test_proved_requests_count_from_every_source_together(counting: Counting) -> None:
-    """Interface section 8: 10 per minute per `client_id`, from however many machines its owner asks."""
+    """Interface section 8: 10 per minute per `client_id`, from however many machines."""
     limiter = counting.limiter
     assert sum(counting.acquire(limiter.token_authenticated("a", f"s{n}", limit=10)).accepted for n in range(30)) == 10
     assert not counting.acquire(limiter.token_failed("a", "elsewhere", limit=10)).accepted
 
 
-def test_after_failures_from_two_sources_retry_after_counts_all_that_must_leave(counting: Counting) -> None:
-    """The proved log filled from elsewhere while this source's failed log held some: both must thin out."""
+def test_retry_after_counts_entries_of_both_logs(counting: Counting) -> None:
+    """The proved log was filled from elsewhere while this source's failed log held some: both must shrink."""
     limiter = counting.limiter
     assert accepted_of(counting, 2, lambda: limiter.token_failed("a", "x", limit=3)) == 2
     counting.clock.advance(10)
@@ -85,22 +85,22 @@ def test_after_failures_from_two_sources_retry_after_counts_all_that_must_leave(
     assert counting.acquire(limiter.token_authenticated("a", "y", limit=3)) == RateDecision(False, 3, 0, 55, 55)
 
 
-def test_three_hundred_attempts_without_a_known_client_are_accepted_from_each_source(
+def test_300_attempts_without_a_known_client_are_accepted(
     counting: Counting,
 ) -> None:
-    """Section D8: held to 300 per minute per source address."""
+    """Section D8: 300 per minute per source address."""
     limiter = counting.limiter
     assert accepted_of(counting, 301, lambda: limiter.token_unknown("s")) == 300
     assert counting.acquire(limiter.token_unknown("s")) == RateDecision(False, 300, 0, 60, 60)
     assert counting.acquire(limiter.token_unknown("t")).remaining == 299
     counting.clock.advance(59.999)
     assert counting.acquire(limiter.token_unknown("s")) == RateDecision(False, 300, 0, 1, 1)
-    counting.clock.advance(0.002)  # A store counts those of one microsecond one microsecond after the other.
+    counting.clock.advance(0.002)  # A store counts requests of one microsecond one microsecond apart.
     assert accepted_of(counting, 301, lambda: limiter.token_unknown("s")) == 300
 
 
-def test_a_changed_ceiling_holds_for_the_next_request(counting: Counting) -> None:
-    """Section 8 rule 4: an administrator raises and lowers it; what was accepted before still counts."""
+def test_a_changed_ceiling_applies_to_the_next_request(counting: Counting) -> None:
+    """Section 8 rule 4: raised and lowered by an administrator; earlier requests still count."""
     limiter = counting.limiter
     assert accepted_of(counting, 4, lambda: limiter.api("a", limit=3)) == 3
     assert counting.acquire(limiter.api("a", limit=5)) == RateDecision(True, 5, 1, 60, 0)

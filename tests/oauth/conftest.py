@@ -11,12 +11,12 @@ from tests.oauth.partner import Deployment, InLoop, deployed
 
 @pytest.fixture(scope="module")
 def deployment(module_database_url: str) -> Iterator[Deployment]:
-    """A service and the loop that it lives in; the module's tests run once on each kind of database."""
+    """A service and its event loop. The module's tests run once on each kind of database."""
     with in_a_loop(deployed(module_database_url, FakeClock())) as (run, service):
         yield Deployment(run, service.database)
 
 
 @pytest.fixture
 def service(deployment: Deployment, clock: FakeClock) -> InLoop:
-    """A service without a token, whose limits have counted nothing yet; the time is the clock's."""
+    """A service without tokens, whose limits have counted nothing yet, at the clock's time."""
     return deployment.service(clock)

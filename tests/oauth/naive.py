@@ -1,6 +1,6 @@
-"""The token rules once more, word by word from docs/interface.md sections 3 and D2, without a thought for speed.
+"""The token rules, written again word by word from docs/interface.md sections 3 and D2, without regard to speed.
 
-There are no epochs here and no hashes: to revoke all is to go through the whole list.
+No epochs and no hashes: revoking everything means going through the whole list.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ DAY_MS = 24 * 60 * MINUTE_MS
 
 @dataclass
 class NaiveClient:
-    """A credential. `secret` is the one that is right now."""
+    """A credential. `secret` is the valid one."""
 
     client_id: str
     secret: str
@@ -21,7 +21,7 @@ class NaiveClient:
 
 @dataclass
 class NaiveGrant:
-    """What one success of the token endpoint gave out."""
+    """The tokens of one success of the token endpoint."""
 
     client: NaiveClient
     access_token: str
@@ -31,30 +31,30 @@ class NaiveGrant:
     is_revoked: bool = False
 
     def has_expired(self, now_ms: int) -> bool:
-        """Whether 30 days have passed since the issue of the refresh token."""
+        """Return whether 30 days have passed since the refresh token was issued."""
         return now_ms - self.issued_ms >= 30 * DAY_MS
 
 
 @dataclass
 class NaiveTokens:
-    """Every credential and every token there is."""
+    """All credentials and tokens."""
 
     clients: list[NaiveClient] = field(default_factory=list)
     grants: list[NaiveGrant] = field(default_factory=list)
 
     def client(self, client_id: str | None, secret: str | None) -> NaiveClient | None:
-        """The active credential that this id and secret prove."""
+        """Return the active credential that this id and secret prove."""
         for client in self.clients:
             if client.client_id == client_id and client.secret == secret and client.is_active:
                 return client
         return None
 
     def issue(self, client_id: str | None, secret: str | None) -> str:
-        """What `client_credentials` answers: the pair is told by `given`."""
+        """Return the answer of `client_credentials`; `given` records the pair."""
         return "pair" if self.client(client_id, secret) else "InvalidClient"
 
     def refresh(self, token: str, client_id: str | None, secret: str | None, now_ms: int) -> tuple[str, bool]:
-        """What `refresh_token` answers, and whether it raises the alarm; a pair is told by `given`."""
+        """Return the answer of `refresh_token`, and whether it raises the alarm; `given` records the pair."""
         if secret is not None and self.client(client_id, secret) is None:
             return "InvalidClient", False
         for grant in self.grants:
@@ -63,12 +63,12 @@ class NaiveTokens:
         return "unknown", False
 
     def given(self, client_id: str, access_token: str, refresh_token: str, now_ms: int) -> None:
-        """A success gave out these tokens."""
+        """Record the tokens of a success."""
         (client,) = (client for client in self.clients if client.client_id == client_id)
         self.grants.append(NaiveGrant(client, access_token, refresh_token, now_ms))
 
     def is_alive(self, access_token: str, now_ms: int) -> bool:
-        """Whether the API answers a request with this token."""
+        """Return whether the API accepts this token."""
         return any(
             grant.access_token == access_token
             and not grant.is_revoked
@@ -78,7 +78,7 @@ class NaiveTokens:
         )
 
     def revoke(self, client: NaiveClient) -> None:
-        """Every token of this client is revoked, the rotated ones included."""
+        """Revoke every token of this client, including the rotated ones."""
         for grant in self.grants:
             if grant.client is client:
                 grant.is_revoked = True
@@ -95,7 +95,7 @@ class NaiveTokens:
         self.revoke(client)
 
     def delete_expired(self, now_ms: int) -> int:
-        """What has expired is not known any more; returns how many grants that were."""
+        """Forget what has expired; return the number of grants."""
         kept = [grant for grant in self.grants if not grant.has_expired(now_ms)]
         gone = len(self.grants) - len(kept)
         self.grants = kept

@@ -1,9 +1,10 @@
-"""The audit says of a key's rights and ceilings what they are and what they were (docs/interface.md section D9)."""
+"""The audit records a key's rights and ceilings before and after each change (docs/interface.md section D9)."""
 
 from typing import Any
 
 from stoplist.db import Database
-from stoplist.oauth.credentials import Changes, set_ceilings, update_credential
+from stoplist.oauth.ceilings import set_ceilings
+from stoplist.oauth.credentials import Changes, update_credential
 from tests.builders import ADMINISTRATOR, audit_rows, make_key, make_organization, on_each_database
 from tests.fakes import FakeClock
 
@@ -16,15 +17,15 @@ FIRST = {
 
 
 async def last_detail(database: Database, action: str) -> dict[str, Any]:
-    """What the last row of the audit holds, which is of this action."""
+    """Return the details of the last audit row, which must be of this action."""
     row = (await audit_rows(database))[-1]
     assert row.action == action
     return row.detail
 
 
 @on_each_database
-async def test_a_change_of_rights_is_kept_with_what_was(database: Database, clock: FakeClock) -> None:
-    """Each change with what the one before left: the whole history can be told from the rows."""
+async def test_a_change_of_rights_is_recorded_with_the_old_ones(database: Database, clock: FakeClock) -> None:
+    """The rows alone tell the whole history."""
     await make_organization(database, clock)
     await make_organization(database, clock, "bolt")
     client_id = (await make_key(database, clock)).credential.client_id
@@ -39,7 +40,7 @@ async def test_a_change_of_rights_is_kept_with_what_was(database: Database, cloc
 
 
 @on_each_database
-async def test_a_change_of_ceilings_is_kept_with_what_was(database: Database, clock: FakeClock) -> None:
+async def test_a_change_of_ceilings_is_recorded_with_the_old_ones(database: Database, clock: FakeClock) -> None:
     """None stands for the default, which may differ from one release to the next."""
     await make_organization(database, clock)
     client_id = (await make_key(database, clock)).credential.client_id

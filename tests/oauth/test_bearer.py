@@ -1,4 +1,4 @@
-"""Which access tokens are valid, and whom they speak for: docs/interface.md sections 3.2 and D3."""
+"""Which access tokens are valid, and which client each stands for: docs/interface.md sections 3.2 and D3."""
 
 import pytest
 from hypothesis import example, given
@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from stoplist import ids
 from stoplist.oauth.bearer import find_bearer
-from stoplist.oauth.credentials import Changes, set_ceilings, update_credential
+from stoplist.oauth.ceilings import set_ceilings
+from stoplist.oauth.credentials import Changes, update_credential
 from stoplist.oauth.model import ACCESS_TTL_S, API_PER_MINUTE
 from tests.builders import ADMINISTRATOR, sql
 from tests.oauth.partner import Deployment, InLoop, Service, in_loop, pair_of
@@ -14,7 +15,7 @@ from tests.oauth.partner import Deployment, InLoop, Service, in_loop, pair_of
 
 @in_loop
 async def test_a_token_speaks_for_its_client(service: InLoop) -> None:
-    """With the permissions of a new key and the ceiling of section 8."""
+    """With the permissions of a new key and the limit of section 8."""
     key = await service.new_key()
     pair = await service.new_pair(key)
     bearer = await find_bearer(service.database, service.clock, pair.access_token)
@@ -24,8 +25,8 @@ async def test_a_token_speaks_for_its_client(service: InLoop) -> None:
 
 
 @in_loop
-async def test_a_token_dies_at_the_millisecond_of_its_expiry(service: InLoop) -> None:
-    """900 seconds after its issue it is invalid, a millisecond before it is not."""
+async def test_a_token_expires_at_the_exact_millisecond(service: InLoop) -> None:
+    """900 seconds after its issue it is invalid, one millisecond earlier it is valid."""
     pair = await service.new_pair(await service.new_key())
     for seconds, is_alive in ((0, True), (ACCESS_TTL_S - 0.001, True), (0.001, False), (1, False)):
         service.clock.advance(seconds)
@@ -33,8 +34,8 @@ async def test_a_token_dies_at_the_millisecond_of_its_expiry(service: InLoop) ->
 
 
 @in_loop
-async def test_time_is_asked_anew_each_time(service: InLoop) -> None:
-    """The rule has no memory: a clock that is set back finds the token as it was then."""
+async def test_expiry_is_checked_at_each_request(service: InLoop) -> None:
+    """If the clock is set back, the token is valid again."""
     pair = await service.new_pair(await service.new_key())
     service.clock.jump(ACCESS_TTL_S)
     assert not await service.is_alive(pair.access_token)
@@ -43,8 +44,8 @@ async def test_time_is_asked_anew_each_time(service: InLoop) -> None:
 
 
 @in_loop
-async def test_a_token_of_an_old_epoch_is_dead(service: InLoop) -> None:
-    """Also where its credential is active and its time has not come."""
+async def test_a_token_of_an_old_epoch_is_invalid(service: InLoop) -> None:
+    """Even if its credential is active and it has not expired."""
     key = await service.new_key()
     old = await service.new_pair(key)
     await service.revoke(key)
@@ -53,8 +54,8 @@ async def test_a_token_of_an_old_epoch_is_dead(service: InLoop) -> None:
 
 
 @in_loop
-async def test_a_token_of_an_inactive_credential_is_dead(service: InLoop) -> None:
-    """Even if it had the right epoch: each of the three conditions is looked at by itself."""
+async def test_a_token_of_an_inactive_credential_is_invalid(service: InLoop) -> None:
+    """Even with the right epoch: each of the three conditions is checked separately."""
     key = await service.new_key()
     pair = await service.new_pair(key)
     inactive = sql("UPDATE clients SET is_active = :is_active WHERE client_id = :client_id")
@@ -64,8 +65,7 @@ async def test_a_token_of_an_inactive_credential_is_dead(service: InLoop) -> Non
 
 
 @in_loop
-async def test_a_successor_is_as_good_as_the_first(service: InLoop) -> None:
-    """A refresh gives an access token of the same client."""
+async def test_a_refreshed_token_is_valid_for_the_same_client(service: InLoop) -> None:
     key = await service.new_key()
     pair = pair_of(await service.refresh((await service.new_pair(key)).refresh_token))
     bearer = await find_bearer(service.database, service.clock, pair.access_token)
@@ -74,8 +74,8 @@ async def test_a_successor_is_as_good_as_the_first(service: InLoop) -> None:
 
 
 @in_loop
-async def test_what_an_administrator_changes_holds_for_living_tokens(service: InLoop) -> None:
-    """Permissions and ceilings belong to the credential, and are read with each request."""
+async def test_changes_of_a_credential_apply_to_its_tokens(service: InLoop) -> None:
+    """Permissions and ceilings belong to the credential and are read with each request."""
     key = await service.new_key()
     token = (await service.new_pair(key)).access_token
     changes = Changes(permissions=frozenset(("resubscribe",)))
@@ -98,8 +98,8 @@ async def test_what_an_administrator_changes_holds_for_living_tokens(service: In
     "what", ["refresh token", "client secret", "client id", "unknown", "cut", "longer", "mistyped", "spaced", "empty"]
 )
 @in_loop
-async def test_nothing_but_an_access_token_is_one(service: InLoop, what: str) -> None:
-    """Another kind of token, an unknown one, and anything that is not one to the letter."""
+async def test_only_an_exact_access_token_is_valid(service: InLoop, what: str) -> None:
+    """Not another kind of token, an unknown one, or one with any difference."""
     key = await service.new_key()
     pair = await service.new_pair(key)
     offered = {
@@ -126,6 +126,5 @@ async def offer(service: Service, text: str) -> None:
 @example(text="svc_at_" + "\0" * 49)
 @example(text="svc_at_" + "é" * 49)
 @example(text="svc_at_" + "\u0661" * 49)
-def test_any_text_may_be_offered(deployment: Deployment, text: str) -> None:
-    """It is no token, and no fault of the server either."""
+def test_any_text_is_refused_without_a_server_error(deployment: Deployment, text: str) -> None:
     deployment.run(offer(deployment.service(), text))

@@ -1,4 +1,4 @@
-"""What is told of a key to those who see it, and what is withheld: docs/interface.md section D11."""
+"""What people see of a key, and what is hidden from them: docs/interface.md section D11."""
 
 from stoplist.actor import ADMIN, VIEWER, Actor, Role
 from stoplist.audit import trail
@@ -13,19 +13,19 @@ from tests.oauth.partner import InLoop, in_loop
 
 
 def person(**roles: Role) -> Actor:
-    """Somebody who signed in, with a role in these organizations."""
+    """Return a signed-in person with a role in these organizations."""
     return Actor(kind="person", id="zoe@example.org", roles=dict(roles))
 
 
 async def key_of_two(database: Database, clock: FakeClock) -> str:
-    """A key of `acme` and `bolt`, the default."""
+    """Create a key of `acme` and of `bolt`, its default."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug)
     return (await make_key(database, clock, "acme", "bolt", default_organization="bolt")).credential.client_id
 
 
 async def alarm(database: Database, client_id: str, *, at_ms: int) -> None:
-    """What the token endpoint leaves when a refresh token is used twice."""
+    """Record what the token endpoint records when a refresh token is used twice."""
     partner = Actor(kind="client", id=client_id, source_ip="198.51.100.7", request_id="1" * 24)
 
     async def unit(transaction: Transaction) -> None:
@@ -35,8 +35,8 @@ async def alarm(database: Database, client_id: str, *, at_ms: int) -> None:
 
 
 @on_each_database
-async def test_organizations_that_one_may_not_see_are_counted_alone(database: Database, clock: FakeClock) -> None:
-    """Neither their names nor that one of them is the default; in the list as by itself."""
+async def test_hidden_organizations_are_only_counted(database: Database, clock: FakeClock) -> None:
+    """Neither their names are shown nor that one of them is the default, in the list as for one key."""
     client_id = await key_of_two(database, clock)
     for actor, organizations, hidden, default in (
         (ADMINISTRATOR, ["acme", "bolt"], 0, "bolt"),
@@ -51,8 +51,8 @@ async def test_organizations_that_one_may_not_see_are_counted_alone(database: Da
 
 
 @on_each_database
-async def test_may_change_says_what_an_operation_would_say(database: Database, clock: FakeClock) -> None:
-    """For pages, which show no button that would be refused."""
+async def test_may_change_agrees_with_the_operations(database: Database, clock: FakeClock) -> None:
+    """For pages, which must not show a button that would be refused."""
     client_id = await key_of_two(database, clock)
     for actor, may in (
         (ADMINISTRATOR, True),
@@ -65,8 +65,8 @@ async def test_may_change_says_what_an_operation_would_say(database: Database, c
 
 
 @on_each_database
-async def test_events_are_told_newest_first(database: Database, clock: FakeClock) -> None:
-    """As many as asked for; those of other keys are not among them."""
+async def test_events_are_listed_newest_first(database: Database, clock: FakeClock) -> None:
+    """As many as requested, without those of other keys."""
     client_id = await key_of_two(database, clock)
     await make_key(database, clock)
     for change in (credentials.revoke_tokens, credentials.deactivate_credential, credentials.activate_credential):
@@ -82,10 +82,8 @@ async def test_events_are_told_newest_first(database: Database, clock: FakeClock
 
 
 @on_each_database
-async def test_of_an_event_only_an_outline_is_told_to_who_may_not_read_the_audit(
-    database: Database, clock: FakeClock
-) -> None:
-    """Who did what and when; not where from, nor details, which name organizations that one may not see."""
+async def test_events_are_reduced_for_those_who_may_not_read_the_audit(database: Database, clock: FakeClock) -> None:
+    """Actor, action and time; not the source or the details, which name hidden organizations."""
     client_id = await key_of_two(database, clock)
     for actor in (person(acme=ADMIN), person(acme=VIEWER), person(acme=ADMIN, bolt=VIEWER)):
         [event] = await events_of(actor, database, client_id)
@@ -97,8 +95,8 @@ async def test_of_an_event_only_an_outline_is_told_to_who_may_not_read_the_audit
 
 
 @on_each_database
-async def test_what_a_key_once_covered_stays_hidden(database: Database, clock: FakeClock) -> None:
-    """The row of a change concerns the organizations of before and of afterwards."""
+async def test_formerly_covered_organizations_stay_hidden(database: Database, clock: FakeClock) -> None:
+    """The row of a change concerns the organizations before and after it."""
     client_id = await key_of_two(database, clock)
     away = Changes(organizations=["acme"])
     await credentials.update_credential(ADMINISTRATOR, database, clock, client_id=client_id, changes=away)
@@ -111,8 +109,8 @@ async def test_what_a_key_once_covered_stays_hidden(database: Database, clock: F
 
 
 @on_each_database
-async def test_the_last_alarm_of_each_key_is_told(database: Database, clock: FakeClock) -> None:
-    """Of the keys that one may see, latest first, none older than asked for."""
+async def test_the_last_alarm_of_each_key_is_listed(database: Database, clock: FakeClock) -> None:
+    """Of visible keys, latest first, none older than requested."""
     both = await key_of_two(database, clock)
     of_acme = (await make_key(database, clock, "acme")).credential.client_id
     of_bolt = (await make_key(database, clock, "bolt")).credential.client_id
@@ -131,7 +129,7 @@ async def test_the_last_alarm_of_each_key_is_told(database: Database, clock: Fak
 
 @in_loop
 async def test_a_reuse_alarm_concerns_every_organization_of_its_key(service: InLoop) -> None:
-    """So their admin reads of it in the audit, with where it came from."""
+    """So their admins read it in the audit, with its source."""
     key = await service.new_key()
     pair = await service.new_pair(key)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What has expired is deleted, in small bites, oldest first; what has not is not."""
+"""Expired tokens are deleted in small batches, oldest first; others are not."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ ISSUE = sql("""
 
 
 async def fill(database: Database, first: int, last: int) -> None:
-    """Pairs whose refresh tokens expire at the milliseconds `first` to `last`, issued in that order."""
+    """Store pairs whose refresh tokens expire at the milliseconds `first` to `last`, issued in that order."""
     await database.write(lambda transaction: transaction.run(ISSUE, first=first, last=last))
 
 
@@ -58,15 +58,17 @@ async def rotated(database: Database, clock: FakeClock, pair: TokenPair) -> Toke
         (True, True, True, State.EXPIRED),
     ],
 )
-def test_what_facts_amount_to_which_state(is_rotated: bool, is_revoked: bool, has_expired: bool, state: State) -> None:
+def test_state_follows_from_expiry_revocation_and_rotation(
+    is_rotated: bool, is_revoked: bool, has_expired: bool, state: State
+) -> None:
     """Section D2, Reuse: neither an expired token nor a revoked one raises the alarm, rotated or not."""
     now_ms = 1_000 if has_expired else 999
     assert state_of(is_rotated=is_rotated, is_revoked=is_revoked, expires_ms=1_000, now_ms=now_ms) is state
 
 
 @on_each_database
-async def test_a_bite_is_small(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No delete holds up other writes for long; it says how many went, and none at the end."""
+async def test_a_batch_is_small(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No delete delays other writes for long; it returns its number, and 0 at the end."""
     monkeypatch.setattr(tokens, "EXPIRED_BATCH_ROWS", 10)
     await fill(database, 1, 25)
     went = [await delete_expired(database, 1_000) for _ in range(4)]
@@ -74,8 +76,8 @@ async def test_a_bite_is_small(database: Database, monkeypatch: pytest.MonkeyPat
 
 
 @on_each_database
-async def test_the_oldest_go_first_and_what_lives_stays(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Expired is what expires now or has before."""
+async def test_the_oldest_expired_tokens_are_deleted_first(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that expires now counts as expired."""
     monkeypatch.setattr(tokens, "EXPIRED_BATCH_ROWS", 10)
     await fill(database, 1, 25)
     assert await delete_expired(database, 4) == 4
@@ -86,7 +88,7 @@ async def test_the_oldest_go_first_and_what_lives_stays(database: Database, monk
 
 
 @on_each_database
-async def test_a_usual_bite_is_five_hundred(database: Database) -> None:
+async def test_a_batch_is_500_rows(database: Database) -> None:
     """Some milliseconds of work."""
     await fill(database, 1, 1_203)
     assert [await delete_expired(database, 10_000) for _ in range(4)] == [500, 500, 203, 0]
@@ -94,7 +96,7 @@ async def test_a_usual_bite_is_five_hundred(database: Database) -> None:
 
 @on_each_database
 async def test_a_rotated_token_is_known_until_it_expires(database: Database, clock: FakeClock) -> None:
-    """Section D2, Reuse: until then it must raise the alarm; its successors outlive it, and live on without it."""
+    """Section D2, Reuse: until then it must raise the alarm; its successors outlive it."""
     await make_organization(database, clock)
     first = await make_token(database, clock, await make_key(database, clock))
     clock.advance(60)
@@ -115,8 +117,8 @@ async def test_a_rotated_token_is_known_until_it_expires(database: Database, clo
 
 
 @on_each_database
-async def test_a_number_that_is_free_again_is_no_proof_of_use(database: Database, clock: FakeClock) -> None:
-    """SQLite gives the number of a deleted last row anew: a new pair must not look rotated."""
+async def test_a_reused_row_number_is_no_proof_of_use(database: Database, clock: FakeClock) -> None:
+    """SQLite reuses the number of a deleted last row: a new pair must not look rotated."""
     await make_organization(database, clock)
     key = await make_key(database, clock)
     await rotated(database, clock, await make_token(database, clock, key))
@@ -130,8 +132,8 @@ async def test_a_number_that_is_free_again_is_no_proof_of_use(database: Database
         await rotated(database, clock, pair)
 
 
-def test_servers_that_delete_at_once_delete_each_row_once(database_url: str) -> None:
-    """Two processes: together they say how many went, and neither fails."""
+def test_concurrent_servers_delete_each_row_once(database_url: str) -> None:
+    """Two processes: the sum of their counts is right, and neither fails."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
@@ -144,8 +146,8 @@ def test_servers_that_delete_at_once_delete_each_row_once(database_url: str) -> 
     asyncio.run(body())
 
 
-def test_one_process_at_a_time_deletes(postgresql_url: str) -> None:
-    """Another one leaves it alone meanwhile, without waiting; when the first is done, or dead, it is its turn."""
+def test_only_one_process_deletes_at_a_time(postgresql_url: str) -> None:
+    """Another process skips it without waiting, and takes over when the first is done or dead."""
 
     async def body() -> None:
         async with migrated(postgresql_url) as one, opened(postgresql_url) as other:
@@ -169,8 +171,8 @@ def test_one_process_at_a_time_deletes(postgresql_url: str) -> None:
 
 
 @on_each_database
-async def test_tokens_are_deleted_whatever_became_of_their_client(database: Database, clock: FakeClock) -> None:
-    """Also of one that is not there: nothing but the time counts."""
+async def test_tokens_of_any_client_are_deleted(database: Database, clock: FakeClock) -> None:
+    """Even of a client that no longer exists: only the time counts."""
     await fill(database, 1, 3)
     await execute(database, "UPDATE token_pairs SET client_id = 'nobody'")
     assert await delete_expired(database, clock.now_ms()) == 3

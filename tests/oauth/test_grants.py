@@ -1,4 +1,7 @@
-"""What the two grants answer, whose budget that counts against, and what dies: docs/interface.md sections 3, D2, D8."""
+"""The answers of the two grants, the logs that they count in, and what they revoke.
+
+Source: docs/interface.md sections 3, D2 and D8.
+"""
 
 import contextlib
 import itertools
@@ -17,7 +20,7 @@ from stoplist.oauth.model import ACCESS_TTL_S, REFRESH_TTL_S
 from tests.builders import sql
 from tests.oauth.partner import (
     ELSEWHERE,
-    NOTHING,
+    NO_CREDENTIALS,
     PROGRAM,
     Deployment,
     InLoop,
@@ -28,12 +31,12 @@ from tests.oauth.partner import (
     pair_of,
 )
 
-# RFC 6749 section 5.2: what an error_description may hold.
+# RFC 6749 section 5.2: the characters of an error_description.
 DESCRIPTION = re.compile(r"[\x20-\x21\x23-\x5B\x5D-\x7E]+")
 
-# What is sent beside the token, by column what the token is, and what comes of it: the answer, `!` where it raises
-# the alarm, and the log that the request counts in. "other" is another client; where no name stands before "proved"
-# or "failed" it is the log of the token's own client; "source" is the log of those who name no known client.
+# Rows: what is sent with the token. Columns: the state of the token. Cells: the answer, `!` if the alarm is raised, and
+# the log that the request counts in. "other" is another client; "proved" and "failed" without a name are logs of the
+# token's own client; "source" is the log of requests without a known client.
 REFRESHES = """
 sent              | active                | rotated                | revoked               | expired               | unknown
 nothing           | pair, proved          | used!, proved          | revoked, failed       | expired, failed       | unknown, source
@@ -49,7 +52,7 @@ malformed         | InvalidClient, source | InvalidClient, source  | InvalidClie
 malformed, own id | InvalidClient, failed | InvalidClient, failed  | InvalidClient, failed | InvalidClient, failed | InvalidClient, failed
 """  # noqa: E501
 
-# The ways to come to be what a column of the table says.
+# The ways to get a token in the state of a column.
 TOKENS = {
     "active": ["active", "successor"],
     "rotated": ["rotated", "rotated twice"],
@@ -61,13 +64,13 @@ TOKENS = {
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql", "pooled"])
 def module_database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database; the tests run on PostgreSQL through a pooler too."""
+    """An empty database; the tests also run on PostgreSQL through PgBouncer."""
     url: str = request.getfixturevalue(f"module_{request.param}_url")
     return url
 
 
 def cells() -> dict[tuple[str, str], tuple[str, str, bool]]:
-    """The table by what was sent and what the token is: answer, log, alarm."""
+    """Return the table by what was sent and the token's state: answer, log, alarm."""
     head, *rows = ([cell.strip() for cell in row.split("|")] for row in REFRESHES.strip().splitlines())
     return {
         (row[0], column): (answer.rstrip("!"), log, answer.endswith("!"))
@@ -82,10 +85,10 @@ PRESENTATIONS = list(dict.fromkeys(sent for sent, _ in CELLS))
 
 
 def presented(sent: str, own: Key, other: Key) -> PresentedCredentials:
-    """What a row of the table sends beside the token."""
+    """Return what a row of the table sends with the token."""
     unknown_id = ids.new_id(ids.CLIENT_ID)
     return {
-        "nothing": NOTHING,
+        "nothing": NO_CREDENTIALS,
         "own id": own.named,
         "own key": own.shown,
         "other id": other.named,
@@ -100,7 +103,7 @@ def presented(sent: str, own: Key, other: Key) -> PresentedCredentials:
 
 
 async def token_that_is(what: str, service: Service, own: Key) -> str:
-    """A token of this client, or something like one, to which has happened what `what` says."""
+    """Return a token of this client, or a text like one, in the state that `what` names."""
     pair = await service.new_pair(own)
     if what.startswith(("rotated", "successor")):
         successor = pair_of(await service.refresh(pair.refresh_token))
@@ -121,7 +124,7 @@ async def token_that_is(what: str, service: Service, own: Key) -> str:
 
 
 async def prepared(service: Service, what: str) -> tuple[Key, Key, str]:
-    """A client, another one, and the first one's token; the limits have counted nothing of it."""
+    """Return a client, another one, and the first one's token; the limits have counted nothing."""
     own, other = await service.new_key(), await service.new_key()
     token = await token_that_is(what, service, own)
     if what == "of an old secret":
@@ -131,7 +134,7 @@ async def prepared(service: Service, what: str) -> tuple[Key, Key, str]:
 
 
 async def logs(service: Service, own: Key, other: Key) -> list[str]:
-    """The logs that hold a request, as the table names them; one as often as it holds some."""
+    """Return the logs that hold a request, as the table names them, each as often as it holds one."""
     of_own = await service.counted(own.client_id)
     of_other = await service.counted(other.client_id)
     found = {
@@ -147,10 +150,8 @@ async def logs(service: Service, own: Key, other: Key) -> list[str]:
 @pytest.mark.parametrize("sent", PRESENTATIONS)
 @pytest.mark.parametrize(("column", "what"), [(column, what) for column, several in TOKENS.items() for what in several])
 @in_loop
-async def test_a_refresh_answers_counts_and_alarms_as_decided(
-    service: InLoop, column: str, what: str, sent: str
-) -> None:
-    """Each cell of the table above. What is not answered with a pair stores none and consumes nothing."""
+async def test_refresh_follows_the_table(service: InLoop, column: str, what: str, sent: str) -> None:
+    """Each cell of the table above. Without a pair in the answer, nothing is stored or consumed."""
     answer, log, is_alarm = CELLS[sent, column]
     own, other, token = await prepared(service, what)
     others = await service.new_pair(other)
@@ -176,8 +177,8 @@ async def test_a_refresh_answers_counts_and_alarms_as_decided(
 @pytest.mark.parametrize("sent", ["nothing", "own id", "own key", "other id", "unknown id", "other key"])
 @pytest.mark.parametrize("what", ["active", "rotated", "rotated, then revoked", "rotated, then expired"])
 @in_loop
-async def test_the_limit_decides_the_answer_and_never_the_alarm(service: InLoop, what: str, sent: str) -> None:
-    """A refused refresh is 429, raises the alarm all the same, and neither consumes its token nor counts."""
+async def test_a_limit_never_prevents_the_alarm(service: InLoop, what: str, sent: str) -> None:
+    """A refused refresh is 429 and raises the alarm, but neither consumes its token nor counts."""
     own, other, token = await prepared(service, what)
     for key in (own, other):
         await service.set_ceiling(key, 1)
@@ -217,8 +218,8 @@ ISSUES = {
 
 @pytest.mark.parametrize("sent", ISSUES)
 @in_loop
-async def test_client_credentials_answer_and_count_as_decided(service: InLoop, sent: str) -> None:
-    """The right secret of an active credential gets a pair; all else is `invalid_client` and stores nothing."""
+async def test_client_credentials_follow_the_table(service: InLoop, sent: str) -> None:
+    """The right secret of an active credential gets a pair; anything else is `invalid_client` and stores nothing."""
     answer, log = ISSUES[sent]
     own, other = await service.new_key(), await service.new_key()
     offered = {
@@ -243,8 +244,8 @@ async def test_client_credentials_answer_and_count_as_decided(service: InLoop, s
 
 
 @in_loop
-async def test_a_stranger_cannot_tell_why_authentication_failed(service: InLoop) -> None:
-    """An unknown id, a wrong secret and an inactive credential get one text, with both grants."""
+async def test_all_failed_authentications_get_the_same_text(service: InLoop) -> None:
+    """An unknown id, a wrong secret and an inactive credential, with both grants."""
     own, other = await service.new_key(), await service.new_key()
     await service.deactivate(other)
     wrong = presented("wrong secret", own, other)
@@ -259,8 +260,8 @@ async def test_a_stranger_cannot_tell_why_authentication_failed(service: InLoop)
 @pytest.mark.parametrize("what", ["active", "expired", "unknown", "rotated", "revoked"])
 @pytest.mark.parametrize("sent", ["nothing", "other id", "wrong secret"])
 @in_loop
-async def test_a_refusal_says_what_helps_and_repeats_nothing(service: InLoop, what: str, sent: str) -> None:
-    """Its text has the characters that RFC 6749 section 5.2 allows, and nothing of what was sent or is kept."""
+async def test_a_refusal_names_the_remedy_and_repeats_nothing(service: InLoop, what: str, sent: str) -> None:
+    """Its text has only the characters of RFC 6749 section 5.2, and nothing that was sent or is stored."""
     own, other, token = await prepared(service, what)
     shown = presented(sent, own, other)
     outcome = await service.refresh(token, shown)
@@ -274,8 +275,8 @@ async def test_a_refusal_says_what_helps_and_repeats_nothing(service: InLoop, wh
 
 
 @in_loop
-async def test_after_a_reuse_the_holder_learns_what_it_cost(service: InLoop) -> None:
-    """Already used: every token of the client was revoked, and `client_credentials` is the way on."""
+async def test_the_error_after_a_reuse_explains_it(service: InLoop) -> None:
+    """Every token of the client was revoked, and `client_credentials` is the way on."""
     own, _, token = await prepared(service, "rotated")
     outcome = await service.refresh(token)
     assert outcome.error is not None
@@ -286,7 +287,7 @@ async def test_after_a_reuse_the_holder_learns_what_it_cost(service: InLoop) -> 
 
 @in_loop
 async def test_a_pair_has_the_five_fields(service: InLoop) -> None:
-    """Section 2.2, with either grant; no token is ever given twice."""
+    """Section 2.2, with either grant; no token is ever issued twice."""
     key = await service.new_key()
     first = await service.new_pair(key)
     second = pair_of(await service.refresh(first.refresh_token))
@@ -299,8 +300,8 @@ async def test_a_pair_has_the_five_fields(service: InLoop) -> None:
 
 
 @in_loop
-async def test_only_hashes_are_kept(service: InLoop) -> None:
-    """At rest there is the SHA-256 of the whole token, with either grant."""
+async def test_only_hashes_are_stored(service: InLoop) -> None:
+    """The SHA-256 of the whole token, with either grant."""
     key = await service.new_key()
     first = await service.new_pair(key)
     second = pair_of(await service.refresh(first.refresh_token))
@@ -311,8 +312,8 @@ async def test_only_hashes_are_kept(service: InLoop) -> None:
 
 
 @in_loop
-async def test_a_refresh_leaves_the_earlier_access_token_alone(service: InLoop) -> None:
-    """It lives until its own expiry, and the new one until its own."""
+async def test_a_refresh_keeps_the_earlier_access_token(service: InLoop) -> None:
+    """Both access tokens are valid until their own expiry."""
     first = await service.new_pair(await service.new_key())
     service.clock.advance(ACCESS_TTL_S - 1)
     second = pair_of(await service.refresh(first.refresh_token))
@@ -324,8 +325,8 @@ async def test_a_refresh_leaves_the_earlier_access_token_alone(service: InLoop) 
 
 
 @in_loop
-async def test_a_new_grant_leaves_earlier_tokens_alone(service: InLoop) -> None:
-    """`client_credentials` never revokes: each worker of a partner may have a pair of its own."""
+async def test_a_new_grant_keeps_earlier_tokens(service: InLoop) -> None:
+    """`client_credentials` never revokes: each worker of a partner may have its own pair."""
     key = await service.new_key()
     pairs = [await service.new_pair(key) for _ in range(3)]
     assert await service.are_alive(*pairs) == [True, True, True]
@@ -334,8 +335,8 @@ async def test_a_new_grant_leaves_earlier_tokens_alone(service: InLoop) -> None:
 
 
 @in_loop
-async def test_a_refresh_token_expires_at_the_millisecond(service: InLoop) -> None:
-    """It is good for 30 days and not a millisecond longer; its successor has 30 days of its own."""
+async def test_a_refresh_token_expires_at_the_exact_millisecond(service: InLoop) -> None:
+    """It is valid for exactly 30 days; its successor has 30 days of its own."""
     key = await service.new_key()
     first, late = await service.new_pair(key), await service.new_pair(key)
     service.clock.advance(REFRESH_TTL_S - 0.001)
@@ -366,8 +367,8 @@ REVOCATIONS: dict[str, Revocation] = {
 
 @pytest.mark.parametrize("how", REVOCATIONS)
 @in_loop
-async def test_a_revocation_kills_every_token_of_the_client_alone(service: InLoop, how: str) -> None:
-    """Access and refresh tokens, of whatever grant and age, for the very next request; no other client's."""
+async def test_a_revocation_covers_every_token_of_one_client(service: InLoop, how: str) -> None:
+    """Access and refresh tokens, of any grant and age, from the next request on; no other client's."""
     key, other = await service.new_key(), await service.new_key()
     first, others = await service.new_pair(key), await service.new_pair(other)
     successor = pair_of(await service.refresh(first.refresh_token))
@@ -384,8 +385,8 @@ async def test_a_revocation_kills_every_token_of_the_client_alone(service: InLoo
 
 @pytest.mark.parametrize("how", REVOCATIONS)
 @in_loop
-async def test_nothing_brings_a_revoked_token_back(service: InLoop, how: str) -> None:
-    """Neither activation nor whatever else an administrator can do to the key, however often."""
+async def test_nothing_restores_a_revoked_token(service: InLoop, how: str) -> None:
+    """Neither activation nor anything else an administrator can do to the key."""
     key = await service.new_key()
     pair = await service.new_pair(key)
     await REVOCATIONS[how](service, key)
@@ -409,8 +410,8 @@ async def test_an_inactive_key_gets_nothing_until_it_is_active_again(service: In
 
 
 @in_loop
-async def test_a_refresh_token_of_an_inactive_key_is_dead_by_that_alone(service: InLoop) -> None:
-    """Even if it had the right epoch: it is neither consumed nor a reuse, and good again with its key."""
+async def test_refresh_tokens_of_an_inactive_key_are_invalid(service: InLoop) -> None:
+    """Even with the right epoch: not consumed, not a reuse, and valid again with its key."""
     key = await service.new_key()
     used, active = await service.new_pair(key), await service.new_pair(key)
     await service.refresh(used.refresh_token)
@@ -425,7 +426,7 @@ async def test_a_refresh_token_of_an_inactive_key_is_dead_by_that_alone(service:
 
 @in_loop
 async def test_a_rotated_secret_replaces_the_old_one(service: InLoop) -> None:
-    """The old secret is dead and the new one good, from the very next request on; an inactive key stays so."""
+    """From the next request on; an inactive key stays inactive."""
     old = await service.new_key()
     new = await service.rotate_secret(old)
     assert answer_of(await service.issue(old.shown)) == "InvalidClient"
@@ -436,8 +437,8 @@ async def test_a_rotated_secret_replaces_the_old_one(service: InLoop) -> None:
 
 
 @in_loop
-async def test_revoking_tokens_leaves_the_secret_good(service: InLoop) -> None:
-    """The partner's program signs in anew by itself."""
+async def test_revoking_tokens_keeps_the_secret_valid(service: InLoop) -> None:
+    """So the partner's program gets new tokens by itself."""
     key = await service.new_key()
     await service.revoke(key)
     assert await service.is_alive((await service.new_pair(key)).access_token)
@@ -445,7 +446,7 @@ async def test_revoking_tokens_leaves_the_secret_good(service: InLoop) -> None:
 
 @in_loop
 async def test_an_alarm_is_raised_once(service: InLoop) -> None:
-    """The first reuse moves the epoch by one; the token is then of an old one, and merely revoked."""
+    """The first reuse increments the epoch; the token is then of an old one, and merely revoked."""
     key = await service.new_key()
     pair = await service.new_pair(key)
     await service.refresh(pair.refresh_token)
@@ -459,7 +460,7 @@ async def test_an_alarm_is_raised_once(service: InLoop) -> None:
 
 @in_loop
 async def test_any_ancestor_raises_the_alarm(service: InLoop) -> None:
-    """However long ago in the chain: whoever holds it, holds what was used."""
+    """However long ago in the chain it was used."""
     pairs = [await service.new_pair(await service.new_key())]
     for _ in range(5):
         service.clock.advance(86_400)
@@ -471,8 +472,8 @@ async def test_any_ancestor_raises_the_alarm(service: InLoop) -> None:
 
 @pytest.mark.parametrize("how", [how for how in REVOCATIONS if how != "rotate secret"])
 @in_loop
-async def test_a_reuse_under_an_old_epoch_spares_what_was_issued_since(service: InLoop, how: str) -> None:
-    """A token from before the revocation is `invalid_grant` and no more, whoever presents it."""
+async def test_a_reuse_of_an_old_epoch_revokes_nothing(service: InLoop, how: str) -> None:
+    """A token from before the revocation is `invalid_grant`, whoever presents it."""
     key, other = await service.new_key(), await service.new_key()
     old = await service.new_pair(key)
     await service.refresh(old.refresh_token)
@@ -480,7 +481,7 @@ async def test_a_reuse_under_an_old_epoch_spares_what_was_issued_since(service: 
     await service.activate(key)
     since = await service.new_pair(key)
     epoch, alarms = await service.epoch(key), len(await service.alarms(key))
-    for shown in (NOTHING, key.named, key.shown, other.named, other.shown):
+    for shown in (NO_CREDENTIALS, key.named, key.shown, other.named, other.shown):
         outcome = await service.refresh(old.refresh_token, shown)
         assert answer_of(outcome) in ("revoked", "another")
         assert not outcome.raised_alarm
@@ -492,7 +493,7 @@ async def test_a_reuse_under_an_old_epoch_spares_what_was_issued_since(service: 
 @pytest.mark.parametrize("sent", ["nothing", "own key", "other key"])
 @in_loop
 async def test_an_alarm_is_audited(service: InLoop, sent: str) -> None:
-    """Whose tokens died, when, and from where the reuse came with which request."""
+    """With the client, the time, and the source and request of the reuse."""
     own, other, token = await prepared(service, "rotated")
     service.clock.advance(5)
     await service.refresh(token, presented(sent, own, other))
@@ -505,7 +506,7 @@ async def test_an_alarm_is_audited(service: InLoop, sent: str) -> None:
 
 @in_loop
 async def test_rotated_tokens_are_kept_until_they_expire(service: InLoop) -> None:
-    """Until then a reuse is noticed, whatever has been cleared away; afterwards the token is unknown."""
+    """Until then a reuse is noticed, whatever was deleted; afterwards the token is unknown."""
     key = await service.new_key()
     noticed, forgotten = await service.new_pair(key), await service.new_pair(key)
     for pair in (noticed, forgotten):
@@ -519,8 +520,8 @@ async def test_rotated_tokens_are_kept_until_they_expire(service: InLoop) -> Non
 
 
 @in_loop
-async def test_a_clock_set_back_never_makes_a_used_token_good_again(service: InLoop) -> None:
-    """A successor that expires before its predecessor is kept with it: it is what shows that that one was used."""
+async def test_a_clock_set_back_never_revives_a_used_token(service: InLoop) -> None:
+    """A successor that expires before its predecessor is kept with it, because it proves the use."""
     key = await service.new_key()
     first = await service.new_pair(key)
     service.clock.jump(-60)
@@ -536,8 +537,8 @@ async def test_a_clock_set_back_never_makes_a_used_token_good_again(service: InL
 
 
 @in_loop
-async def test_one_source_sees_one_ceiling_and_a_stranger_locks_nobody_out(service: InLoop) -> None:
-    """What a source proved and what it failed count together for it; failures from elsewhere do not count here."""
+async def test_one_source_has_one_limit_and_locks_out_no_other(service: InLoop) -> None:
+    """Proved and failed requests of a source count together; failures from elsewhere do not count here."""
     key = await service.new_key(per_minute=10)
     wrong = PresentedCredentials(client_id=key.client_id, client_secret="wrong")
     answers = [answer_of(await service.issue(wrong, source=ELSEWHERE)) for _ in range(11)]
@@ -549,8 +550,8 @@ async def test_one_source_sees_one_ceiling_and_a_stranger_locks_nobody_out(servi
 
 
 @in_loop
-async def test_who_names_no_known_client_is_held_to_300_a_minute(service: InLoop) -> None:
-    """By source, with both grants together; a known client from the same source is not held up."""
+async def test_unknown_clients_are_limited_to_300_a_minute(service: InLoop) -> None:
+    """By source, both grants together; a known client from the same source is not affected."""
     key = await service.new_key()
     stranger = PresentedCredentials(client_id=ids.new_id(ids.CLIENT_ID), client_secret=key.client_secret)
     unknown = ids.new_secret(ids.REFRESH_TOKEN)
@@ -563,7 +564,7 @@ async def test_who_names_no_known_client_is_held_to_300_a_minute(service: InLoop
     assert answer_of(await service.issue(key.shown)) == "pair"
 
 
-# The database refuses every new pair, as a full disk would, until the last of these.
+# The database refuses every new pair, as a full disk would, until ROOM_AGAIN.
 NO_ROOM = [
     sql("""
     CREATE TRIGGER no_room BEFORE INSERT ON token_pairs BEGIN SELECT RAISE(ABORT, 'no room'); END  -- only: sqlite
@@ -582,8 +583,8 @@ ROOM_AGAIN = sql("""
 
 
 @in_loop
-async def test_a_token_stays_good_when_its_successors_cannot_be_stored(service: InLoop) -> None:
-    """Consuming and storing are one step: a failure in between leaves the client what it had."""
+async def test_a_token_stays_valid_if_its_successors_cannot_be_stored(service: InLoop) -> None:
+    """Consuming and storing are one step, so a failure in between leaves the client its token."""
     pair = await service.new_pair(await service.new_key())
     for statement in NO_ROOM:
         await service.database.write_one(statement)
@@ -605,10 +606,10 @@ anything = st.none() | st.text() | st.text().map("svc_ci_".__add__) | st.text().
 @example(token="\ud800", shown=PresentedCredentials(client_id="\ud800", client_secret="\ud800"))
 @example(token="\0", shown=PresentedCredentials(client_id="\0", client_secret="\0"))
 @example(token="svc_rt_" + "é" * 49, shown=PresentedCredentials(client_id="svc_ci_" + "é" * 22, client_secret="é"))
-def test_no_text_whatever_gets_a_token_or_an_error_of_ours(
+def test_any_text_is_refused_without_a_server_error(
     deployment: Deployment, token: str | None, shown: PresentedCredentials
 ) -> None:
-    """Anything may stand where ids, secrets and tokens do: it is refused, and never a fault of the server."""
+    """In place of ids, secrets and tokens."""
     service = deployment.service()
 
     async def acquire() -> None:

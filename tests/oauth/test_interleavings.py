@@ -1,7 +1,7 @@
-"""Whoever comes in between: the token rules of docs/interface.md sections 3.1 and D2 in every order of statements.
+"""Concurrent operations on tokens, in every order of statements: docs/interface.md sections 3.1 and D2.
 
-Two operations at once must leave what they would leave one after the other, in an order that agrees with what each
-of them answered. On PostgreSQL every order of their statements is driven; SQLite has a single writer.
+Two concurrent operations must have the effect of running one after the other, in an order that agrees with their
+answers. On PostgreSQL every order of their statements is run; SQLite has a single writer.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from tests import interleaving
 from tests.builders import execute, value
 from tests.fakes import FakeClock
 from tests.interleaving import Order, Scheduler, Step, Work, open_scheduler
-from tests.oauth.partner import NOTHING, Key, Service, answer_of, deployed, pair_of
+from tests.oauth.partner import NO_CREDENTIALS, Key, Service, answer_of, deployed, pair_of
 
-# Hundreds of orders each, which on a machine that does much else take their time.
+# Hundreds of orders each, which take long on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROUNDS = 20
@@ -43,7 +43,7 @@ REVOCATIONS: dict[str, Act] = {
 
 
 class Scenario:
-    """A stage, a service to look at what was played with, and the key that it is played about."""
+    """A scheduler, a service to inspect the outcome, and the key that is used."""
 
     def __init__(self, service: Service, scheduler: Scheduler, key: Key, stranger: Key) -> None:
         self.service = service
@@ -53,7 +53,7 @@ class Scenario:
         self.pair: TokenPair
 
     async def reset(self) -> None:
-        """One active key, and one pair of it that was refreshed never."""
+        """Create one active key with one pair that was never refreshed."""
         await self.service.forget_tokens()
         await execute(
             self.service.database,
@@ -68,10 +68,10 @@ class Scenario:
         self,
         pair: TokenPair | None = None,
         *,
-        presented: PresentedCredentials = NOTHING,
+        presented: PresentedCredentials = NO_CREDENTIALS,
         limiter: MemoryLimiter | None = None,
     ) -> Work:
-        """Present the refresh token of a pair, of the scene's own if no other is given."""
+        """Return a participant that presents a refresh token, by default that of the scenario's pair."""
         refresh_token = (pair or self.pair).refresh_token
 
         async def work(database: Postgresql) -> Outcome:
@@ -80,7 +80,7 @@ class Scenario:
         return work
 
     def issue(self) -> Work:
-        """Present the secret of the key."""
+        """Return a participant that presents the secret of the key."""
 
         async def work(database: Postgresql) -> Outcome:
             return await self._at(database).issue(self.key.shown)
@@ -88,7 +88,7 @@ class Scenario:
         return work
 
     def administer(self, act: Act) -> Work:
-        """One of `Service.deactivate`, `Service.revoke`, `Service.rotate_secret`."""
+        """Return a participant that calls `Service.deactivate`, `Service.revoke` or `Service.rotate_secret`."""
 
         async def work(database: Postgresql) -> Any:
             return await act(self._at(database), self.key)
@@ -96,17 +96,17 @@ class Scenario:
         return work
 
     async def living(self, *pairs: TokenPair) -> list[str]:
-        """Which of these tokens still do something: access tokens first, for refreshing may revoke them."""
+        """Return the tokens that still work: access tokens first, because refreshing may revoke them."""
         accepted = [pair.access_token for pair in pairs if await self.service.is_alive(pair.access_token)]
         refreshed = [await self.service.refresh(pair.refresh_token) for pair in pairs]
         return accepted + [pair.refresh_token for pair, outcome in zip(pairs, refreshed, strict=True) if outcome.pair]
 
     async def assert_alive_together(self, pair: TokenPair) -> None:
-        """Both tokens of the pair are alive, or neither is."""
+        """Assert that both tokens of the pair are valid, or neither."""
         assert len(await self.living(pair)) in (0, 2)
 
     async def assert_stored(self, *, pairs: int, epoch: int, audit: list[str]) -> None:
-        """There are so many pairs, this epoch, and an audit of these actions: nothing half done, nothing twice."""
+        """Assert the number of pairs, the epoch and the audited actions: nothing half done, nothing twice."""
         actions = await value(
             self.service.database, "SELECT COALESCE(string_agg(action, ' ' ORDER BY action), '') FROM audit"
         )
@@ -121,7 +121,7 @@ class Scenario:
 
 
 class FullLimiter(MemoryLimiter):
-    """A limiter under which every ceiling has been reached."""
+    """A limiter with every limit reached."""
 
     async def token_authenticated(self, client_id: str, source: str, *, limit: int) -> RateDecision:
         return await super().token_authenticated(client_id, source, limit=0)
@@ -129,7 +129,7 @@ class FullLimiter(MemoryLimiter):
 
 @asynccontextmanager
 async def open_scenario(database_url: str) -> AsyncIterator[Scenario]:
-    """A theatre on an empty database, for the participants `one` and `other`."""
+    """Yield a scenario on an empty database, for the participants `one` and `other`."""
     async with (
         deployed(database_url, FakeClock()) as service,
         open_scheduler(database_url, "one", "other") as scheduler,
@@ -142,7 +142,7 @@ in_every_order = functools.partial(interleaving.in_every_order, open_scenario)
 
 @in_every_order(at_least=50)
 async def test_a_refresh_against_a_refresh(scenario: Scenario, order: Order) -> None:
-    """Of two presentations exactly one is answered 200; the other is a reuse, and nothing is alive afterwards."""
+    """Exactly one gets a pair; the other is a reuse, and no token is valid afterwards."""
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(), other=scenario.refresh())
     loser, winner = sorted(run_result.results.values(), key=lambda outcome: outcome.pair is not None)
     assert (answer_of(loser), loser.raised_alarm) == ("used", True)
@@ -154,7 +154,7 @@ async def test_a_refresh_against_a_refresh(scenario: Scenario, order: Order) -> 
 @pytest.mark.parametrize("action", ["key.revoke_tokens", "key.deactivate"])
 @in_every_order(at_least=330)
 async def test_a_refresh_against_a_revocation(scenario: Scenario, order: Order, action: str) -> None:
-    """The refresh wins a pair or is refused; afterwards neither its own nor any other token is alive."""
+    """The refresh gets a pair or is refused; afterwards no token is valid."""
     run_result = await scenario.scheduler.run(
         order, one=scenario.refresh(), other=scenario.administer(REVOCATIONS[action])
     )
@@ -173,7 +173,7 @@ async def test_a_refresh_against_a_revocation(scenario: Scenario, order: Order, 
 @pytest.mark.parametrize("action", ["key.deactivate", "key.rotate_secret"])
 @in_every_order(at_least=330)
 async def test_an_issue_against_the_end_of_its_secret(scenario: Scenario, order: Order, action: str) -> None:
-    """No token that the old secret got is alive once the credential is inactive or has another secret."""
+    """No token from the old secret is valid once the credential is inactive or has another secret."""
     run_result = await scenario.scheduler.run(
         order, one=scenario.issue(), other=scenario.administer(REVOCATIONS[action])
     )
@@ -193,7 +193,7 @@ async def test_an_issue_against_the_end_of_its_secret(scenario: Scenario, order:
 
 @in_every_order(at_least=330)
 async def test_an_issue_against_a_revocation(scenario: Scenario, order: Order) -> None:
-    """The secret stays good, so the issue always gets a pair: one from before the revocation, or a living one."""
+    """The secret stays valid, so the issue always gets a pair: one from before the revocation, or a valid one."""
     run_result = await scenario.scheduler.run(order, one=scenario.issue(), other=scenario.administer(Service.revoke))
     pair = pair_of(run_result.results["one"])
     await scenario.assert_stored(pairs=2, epoch=2, audit=["key.revoke_tokens"])
@@ -207,7 +207,7 @@ async def test_an_issue_against_a_revocation(scenario: Scenario, order: Order) -
 
 @in_every_order(at_least=120)
 async def test_an_issue_against_a_reuse(scenario: Scenario, order: Order) -> None:
-    """The alarm is raised, and whoever signs in meanwhile gets a pair: one that it revokes, or a living one."""
+    """The alarm is raised; the issue gets a pair that the alarm revokes, or a valid one."""
     used = scenario.pair
     successor = pair_of(await scenario.service.refresh(used.refresh_token))
     run_result = await scenario.scheduler.run(order, one=scenario.issue(), other=scenario.refresh(used))
@@ -224,7 +224,7 @@ async def test_an_issue_against_a_reuse(scenario: Scenario, order: Order) -> Non
 
 @in_every_order(at_least=90)
 async def test_a_reuse_against_a_reuse(scenario: Scenario, order: Order) -> None:
-    """However many present a used token at once, the alarm is raised once."""
+    """The alarm is raised once."""
     used = scenario.pair
     successor = pair_of(await scenario.service.refresh(used.refresh_token))
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(used), other=scenario.refresh(used))
@@ -236,7 +236,7 @@ async def test_a_reuse_against_a_reuse(scenario: Scenario, order: Order) -> None
 
 @in_every_order(at_least=130)
 async def test_a_reuse_against_a_revocation(scenario: Scenario, order: Order) -> None:
-    """Whichever comes first revokes everything; an alarm that comes too late is none."""
+    """Whichever comes first revokes everything; an alarm that comes second is none."""
     used = scenario.pair
     successor = pair_of(await scenario.service.refresh(used.refresh_token))
     run_result = await scenario.scheduler.run(
@@ -255,7 +255,7 @@ async def test_a_reuse_against_a_revocation(scenario: Scenario, order: Order) ->
 
 @in_every_order(at_least=120)
 async def test_a_reuse_against_a_refresh_of_the_successor(scenario: Scenario, order: Order) -> None:
-    """The thief with the old token and the owner with the new one: whatever either was given is dead."""
+    """The thief with the old token and the owner with the new one: neither has a valid token afterwards."""
     used = scenario.pair
     successor = pair_of(await scenario.service.refresh(used.refresh_token))
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(used), other=scenario.refresh(successor))
@@ -270,13 +270,13 @@ async def test_a_reuse_against_a_refresh_of_the_successor(scenario: Scenario, or
 
 @in_every_order(at_least=50)
 async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scenario: Scenario, order: Order) -> None:
-    """The refused one is 429 and consumes nothing; it raises the alarm unless it came before the other one."""
+    """The refused one is 429 and consumes nothing; it raises the alarm unless it came first."""
     refused_work = scenario.refresh(limiter=FullLimiter(scenario.service.clock))
     run_result = await scenario.scheduler.run(order, one=refused_work, other=scenario.refresh())
     refused, winner = run_result.results["one"], run_result.results["other"]
     assert answer_of(refused) == "RateLimited"
     pair = pair_of(winner)
-    # The last that the refused one asked the database about the token, before it gave up or raised the alarm.
+    # The refused one's last query about the token, before it gave up or raised the alarm.
     last_look = Step("one", "rotate_pair" if Step("one", "rotate_pair") in run_result.steps else "find_refresh_token")
     assert refused.raised_alarm == run_result.is_before(Step("other", "rotate_pair"), last_look)
     alarm = [ALARM] if refused.raised_alarm else []
@@ -289,7 +289,7 @@ async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scenario: Scen
 
 @in_every_order(at_least=15)
 async def test_a_refresh_by_another_client_against_a_refresh(scenario: Scenario, order: Order) -> None:
-    """Another client's presentation never consumes the token; it raises the alarm if it finds it used."""
+    """Another client's presentation never consumes the token; it raises the alarm if the token was used."""
     foreign = PresentedCredentials(client_id=scenario.stranger.client_id)
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(presented=foreign), other=scenario.refresh())
     refused, pair = run_result.results["one"], pair_of(run_result.results["other"])
@@ -308,15 +308,15 @@ async def test_a_refresh_by_another_client_against_a_refresh(scenario: Scenario,
 
 @in_every_order(at_least=70)
 async def test_a_refresh_against_an_issue(scenario: Scenario, order: Order) -> None:
-    """Neither comes in the other's way: both pairs live."""
+    """Neither affects the other: both pairs are valid."""
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(), other=scenario.issue())
     pairs = [pair_of(outcome) for outcome in run_result.results.values()]
     await scenario.assert_stored(pairs=3, epoch=1, audit=[])
     assert len(await scenario.living(*pairs)) == 4
 
 
-def test_of_many_refreshes_at_once_one_wins_and_nothing_lives(database_url: str) -> None:
-    """32 presentations of one token within one process, in 20 rounds: one 200, one alarm, and nothing alive."""
+def test_concurrent_refreshes_yield_one_pair_and_one_alarm(database_url: str) -> None:
+    """32 presentations of one token within one process, in 20 rounds; no token is valid afterwards."""
 
     async def main() -> None:
         async with deployed(database_url, FakeClock()) as service:
@@ -327,7 +327,7 @@ def test_of_many_refreshes_at_once_one_wins_and_nothing_lives(database_url: str)
 
 
 async def all_at_once(service: Service, key: Key) -> None:
-    """One round: everybody presents the same token."""
+    """Run one round: all present the same token."""
     pair = await service.new_pair(key)
     outcomes = await asyncio.gather(*(service.refresh(pair.refresh_token) for _ in range(AT_ONCE)))
     answers = sorted(answer_of(outcome) for outcome in outcomes)

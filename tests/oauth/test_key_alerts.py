@@ -1,4 +1,4 @@
-"""Which keys somebody should look at: docs/interface.md sections 3.1, 8 and D11."""
+"""Keys that need attention: docs/interface.md sections 3.1, 8 and D11."""
 
 import pytest
 
@@ -17,7 +17,7 @@ VIEWER_OF_BOLT = Actor(kind="person", id="zoe@example.org", roles={"bolt": VIEWE
 
 
 async def keys(database: Database, clock: FakeClock, *organizations: str, count: int = 1) -> list[str]:
-    """The client_ids of new keys of these organizations, which are made too."""
+    """Create these organizations and new keys of them; return the client_ids."""
     for slug in organizations:
         await make_organization(database, clock, slug)
     default = {"default_organization": organizations[0]}
@@ -25,7 +25,7 @@ async def keys(database: Database, clock: FakeClock, *organizations: str, count:
 
 
 async def used(database: Database, clock: FakeClock, client_id: str, **errors: int) -> None:
-    """So many requests of the key were refused now, by code; and one was answered."""
+    """Record this many refusals of the key now, by code, and one success."""
     usage = Usage()
     codes = [None, *(code for code, count in errors.items() for _ in range(count))]
     for number, code in enumerate(codes):
@@ -34,7 +34,7 @@ async def used(database: Database, clock: FakeClock, client_id: str, **errors: i
 
 
 async def alarm(database: Database, clock: FakeClock, client_id: str) -> None:
-    """What the token endpoint leaves when a refresh token is used twice."""
+    """Record what the token endpoint records when a refresh token is used twice."""
 
     async def unit(transaction: Transaction) -> None:
         partner = Actor(kind="client", id=client_id)
@@ -44,10 +44,8 @@ async def alarm(database: Database, clock: FakeClock, client_id: str) -> None:
 
 
 @on_each_database
-async def test_the_worst_keys_come_first_and_those_with_an_alarm_before_them(
-    database: Database, clock: FakeClock
-) -> None:
-    """Refusals by a limit and failed authentications together; any other error is the partner's affair."""
+async def test_keys_with_alarms_come_first_then_the_most_refusals(database: Database, clock: FakeClock) -> None:
+    """Refusals by a limit and failed authentications together; other errors are the partner's concern."""
     few, many, fine, alarmed = await keys(database, clock, "acme", count=4)
     await used(database, clock, few, rate_limited=1, invalid_client=1)
     await used(database, clock, many, rate_limited=5)
@@ -64,7 +62,7 @@ async def test_the_worst_keys_come_first_and_those_with_an_alarm_before_them(
 
 
 @on_each_database
-async def test_what_is_older_than_the_days_asked_for_is_over(database: Database, clock: FakeClock) -> None:
+async def test_older_incidents_are_not_listed(database: Database, clock: FakeClock) -> None:
     """The last 7 days, today included; alarms too."""
     (key,) = await keys(database, clock, "acme")
     await used(database, clock, key, rate_limited=3)
@@ -82,8 +80,8 @@ async def test_what_is_older_than_the_days_asked_for_is_over(database: Database,
 
 
 @on_each_database
-async def test_somebody_sees_the_keys_of_his_organizations_alone(database: Database, clock: FakeClock) -> None:
-    """Be it one key of several organizations; what he does not see is as if it were not there."""
+async def test_people_see_alerts_of_their_organizations_only(database: Database, clock: FakeClock) -> None:
+    """Also for a key of several organizations; other keys seem not to exist."""
     (shared,) = await keys(database, clock, "acme", "bolt")
     (hidden,) = await keys(database, clock, "zinc")
     for key in (shared, hidden):
@@ -99,7 +97,7 @@ async def test_somebody_sees_the_keys_of_his_organizations_alone(database: Datab
 
 
 @on_each_database
-async def test_one_organization_has_the_keys_that_cover_it(database: Database, clock: FakeClock) -> None:
+async def test_alerts_can_be_limited_to_one_organization(database: Database, clock: FakeClock) -> None:
     """For an administrator, who sees all."""
     (acme,) = await keys(database, clock, "acme")
     (bolt,) = await keys(database, clock, "bolt")
@@ -111,8 +109,8 @@ async def test_one_organization_has_the_keys_that_cover_it(database: Database, c
 
 
 @on_each_database
-async def test_no_more_keys_are_shown_than_somebody_can_look_at(database: Database, clock: FakeClock) -> None:
-    """The worst of them."""
+async def test_the_number_of_alerts_is_bounded(database: Database, clock: FakeClock) -> None:
+    """The worst ones are listed."""
     made = await keys(database, clock, "acme", count=MAX_ALERTS + 2)
     for number, key in enumerate(made, 1):
         await used(database, clock, key, rate_limited=number)
@@ -121,8 +119,8 @@ async def test_no_more_keys_are_shown_than_somebody_can_look_at(database: Databa
 
 
 @on_each_database
-async def test_a_key_that_is_inactive_is_said_to_be(database: Database, clock: FakeClock) -> None:
-    """Its program may go on knocking."""
+async def test_an_alert_tells_an_inactive_key(database: Database, clock: FakeClock) -> None:
+    """Its program may keep trying."""
     (key,) = await keys(database, clock, "acme")
     await deactivate_credential(ADMINISTRATOR, database, clock, client_id=key)
     await used(database, clock, key, invalid_client=1)

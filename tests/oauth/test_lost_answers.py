@@ -1,4 +1,4 @@
-"""A refresh whose answer from PostgreSQL is lost on its way (docs/interface.md section D2, Rotation and reuse)."""
+"""A refresh whose answer from PostgreSQL is lost (docs/interface.md section D2, Rotation and reuse)."""
 
 import asyncio
 import contextlib
@@ -22,11 +22,11 @@ from tests.oauth.partner import Key, Service, deployed, pair_of
 
 PATIENCE_S = 60.0
 ROUNDS = 10
-ARRIVES, STORED, UNDER_WAY = "before it arrives", "when it is stored", "while it is under way"
+ARRIVES, STORED, RUNNING = "before it arrives", "when it is stored", "while it is under way"
 
 
 class Relay:
-    """Stands between Stoplist and PostgreSQL; cuts the connection that carries the next rotation."""
+    """A proxy between Stoplist and PostgreSQL that cuts the connection of the next rotation."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -39,7 +39,7 @@ class Relay:
         self.rotations: list[bytes] = []
 
     async def listen(self) -> int:
-        """The port at which it stands in for the server."""
+        """Start to listen; return the port."""
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -85,7 +85,7 @@ class Relay:
                 self._cut(client)
                 return
             server.write(message)
-            if kind == b"S" and rotates.is_set() and self.cuts_when == UNDER_WAY:  # Sync: nothing more is to come
+            if kind == b"S" and rotates.is_set() and self.cuts_when == RUNNING:  # Sync: nothing more follows
                 self._cut(client)
                 return
         server.close()
@@ -114,7 +114,7 @@ async def _first_message(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[tuple[bytes, bytes]]:
-    """Each message of PostgreSQL's protocol with its kind, until the connection ends."""
+    """Yield each message of PostgreSQL's protocol with its kind, until the connection ends."""
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             head = await reader.readexactly(5)
@@ -123,7 +123,7 @@ async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[tuple[bytes, 
 
 @contextlib.asynccontextmanager
 async def relayed(url: str) -> AsyncIterator[tuple[Relay, str]]:
-    """A relay before the server of this address, and the address by way of it."""
+    """Yield a relay before this server, and its URL."""
     parts = urlsplit(url)
     relay = Relay(parts.hostname or "127.0.0.1", parts.port or 5432)
     port = await relay.listen()
@@ -135,7 +135,7 @@ async def relayed(url: str) -> AsyncIterator[tuple[Relay, str]]:
 
 
 async def assert_rotated_once(service: Service, key: Key, *, alive: str) -> None:
-    """One successor, which is good, and nobody was taken for a thief."""
+    """Assert one valid successor and no alarm."""
     stored = await service.stored_pairs(key)
     assert [row["rotated_from"] for row in stored] == [None, stored[0]["pair_id"]]
     assert await service.alarms(key) == []
@@ -144,10 +144,8 @@ async def assert_rotated_once(service: Service, key: Key, *, alive: str) -> None
 
 
 @pytest.mark.parametrize("moment", [ARRIVES, STORED])
-def test_a_refresh_whose_answer_is_lost_is_answered_with_what_is_stored(
-    postgresql_url: str, clock: FakeClock, moment: str
-) -> None:
-    """Once rotated, no alarm: the statement is sent again, and tells whether the first one had arrived."""
+def test_a_lost_answer_is_replaced_by_what_is_stored(postgresql_url: str, clock: FakeClock, moment: str) -> None:
+    """One rotation, no alarm: the statement is sent again, and shows whether the first one arrived."""
 
     async def body() -> None:
         async with relayed(postgresql_url) as (relay, url), deployed(url, clock) as service:
@@ -156,7 +154,7 @@ def test_a_refresh_whose_answer_is_lost_is_answered_with_what_is_stored(
             relay.cuts_when = moment
             second = pair_of(await service.refresh(first.refresh_token))
             assert relay.was_cut.is_set()
-            # Each has hashes of its own: two of the same that meet would be a duplicate to the database.
+            # Each has hashes of its own: the same hashes twice would violate a unique index.
             hash_ = ids.hash_secret(second.refresh_token)
             assert [hash_ in rotation for rotation in relay.rotations] == [moment == STORED, moment == ARRIVES]
             await assert_rotated_once(service, key, alive=second.access_token)
@@ -165,8 +163,8 @@ def test_a_refresh_whose_answer_is_lost_is_answered_with_what_is_stored(
     asyncio.run(body())
 
 
-def test_a_refresh_that_is_still_under_way_is_waited_for(postgresql_url: str, clock: FakeClock) -> None:
-    """The server knows nothing of the cut and goes on: the two sendings meet, and one of them stores its pair."""
+def test_a_running_refresh_is_waited_for(postgresql_url: str, clock: FakeClock) -> None:
+    """The server does not notice the cut and continues: both attempts meet, and one of them stores its pair."""
 
     async def body() -> None:
         async with relayed(postgresql_url) as (relay, url), deployed(url, clock) as service:
@@ -176,7 +174,7 @@ def test_a_refresh_that_is_still_under_way_is_waited_for(postgresql_url: str, cl
                     key = await service.new_key()
                     first = await service.new_pair(key)
                     async with held_up(other, await service.stored_pairs(key)):
-                        relay.cuts_when = UNDER_WAY
+                        relay.cuts_when = RUNNING
                         refresh = asyncio.create_task(service.refresh(first.refresh_token))
                         await until_two_wait(other)
                     second = pair_of(await refresh)
@@ -189,7 +187,7 @@ def test_a_refresh_that_is_still_under_way_is_waited_for(postgresql_url: str, cl
 
 @contextlib.asynccontextmanager
 async def held_up(other: "asyncpg.Connection[asyncpg.Record]", pairs: list[Any]) -> AsyncIterator[None]:
-    """Every rotation of this pair waits for another one, which comes to nothing in the end."""
+    """Let every rotation of this pair wait for another one, which is rolled back in the end."""
     transaction = other.transaction()
     await transaction.start()
     await other.execute(
@@ -205,17 +203,17 @@ async def held_up(other: "asyncpg.Connection[asyncpg.Record]", pairs: list[Any])
 
 
 async def until_two_wait(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    """Until two backends wait for a lock. Inside a transaction pg_stat_activity would stay as it was."""
+    """Wait until two backends wait for a lock. Inside a transaction pg_stat_activity would not change."""
     async with asyncio.timeout(PATIENCE_S):
         while await connection.fetchval("SELECT COUNT(DISTINCT pid) FROM pg_locks WHERE NOT granted") < 2:
             pass
 
 
 @pytest.mark.parametrize("moment", [ARRIVES, STORED])
-def test_a_refresh_that_nobody_knows_of_says_not_to_send_the_token_again(
+def test_an_unknown_outcome_says_not_to_send_the_token_again(
     postgresql_url: str, clock: FakeClock, moment: str
 ) -> None:
-    """The database stays away: whoever sent the token again might set off the alarm. Nothing is promised, nor lost."""
+    """The database stays away: a second presentation might raise the alarm. Nothing is promised, nothing lost."""
 
     async def body() -> None:
         async with relayed(postgresql_url) as (relay, url), deployed(url, clock) as service:
@@ -235,10 +233,10 @@ def test_a_refresh_that_nobody_knows_of_says_not_to_send_the_token_again(
     asyncio.run(body())
 
 
-def test_on_sqlite_a_refresh_that_failed_stored_nothing(
+def test_a_failed_refresh_on_sqlite_stores_nothing(
     sqlite_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused as it failed, with the advice to try again, and the token is good for that."""
+    """It is refused with the advice to try again, and the token is still valid."""
     monkeypatch.setattr(sqlite, "LOCK_WAIT_S", 0.01)
 
     async def body() -> None:

@@ -86,8 +86,6 @@ async def test_a_malformed_id_in_the_form_is_refused(database: Database, clock: 
         await refused(database, make_key(database, clock, client_id=odd), "Open the page again")
         copy = replace(database, clock, key.credential.client_id, new_client_id=odd)
         await refused(database, copy, "Open the page again")
-            database, replace(database, clock, key.credential.client_id, new_client_id=odd), "Open the page again"
-        )
 
 
 @on_each_database

@@ -1,6 +1,6 @@
-"""What a person may do to a key is decided by what it covers when it is done, not by what a form said before.
+"""What a key covers when it is changed decides whether a person may change it, not what a form said before.
 
-On PostgreSQL every order of the statements of two changes is driven; SQLite has a single writer.
+On PostgreSQL every order of the statements of two changes is run; SQLite has a single writer.
 """
 
 import functools
@@ -25,7 +25,7 @@ from tests.interleaving import Order, Scheduler, Step, Work, open_scheduler
 pytestmark = pytest.mark.slow
 
 ZOE = Actor(kind="person", id="zoe@example.org", roles={"acme": ADMIN})
-HELD = ("BEGIN", "lock_client", "credential", "organizations_of_client", "COMMIT", "ROLLBACK")
+PAUSED_AT = ("BEGIN", "lock_client", "credential", "organizations_of_client", "COMMIT", "ROLLBACK")
 
 Change = Callable[[Actor, Database, Clock, str], Awaitable[Any]]
 CHANGES: dict[str, Change] = {
@@ -45,18 +45,18 @@ CHANGES: dict[str, Change] = {
 
 
 class Scenario:
-    """A stage, and the key that it is played about."""
+    """A scheduler, and the key that is changed."""
 
     def __init__(self, database: Database, clock: FakeClock, scheduler: Scheduler) -> None:
         self.database, self.clock, self.scheduler = database, clock, scheduler
         self.client_id = ""
 
     async def reset(self) -> None:
-        """A key that covers `acme` alone."""
+        """Create a key that covers only `acme`."""
         self.client_id = (await make_key(self.database, self.clock)).credential.client_id
 
     def changes(self, change: Change) -> Work:
-        """An admin of `acme` changes the key, and says whether they were let."""
+        """Return a participant: an admin of `acme` changes the key, and returns whether this was allowed."""
 
         async def work(database: Postgresql) -> bool:
             try:
@@ -68,7 +68,7 @@ class Scenario:
         return work
 
     async def widens(self, database: Postgresql) -> None:
-        """An administrator makes it a key of `bolt` too."""
+        """Extend the key to `bolt`, as an administrator."""
         wider = Changes(organizations=["acme", "bolt"])
         await credentials.update_credential(
             ADMINISTRATOR, database, self.clock, client_id=self.client_id, changes=wider
@@ -77,11 +77,11 @@ class Scenario:
 
 @asynccontextmanager
 async def open_scenario(database_url: str) -> AsyncIterator[Scenario]:
-    """A theatre on an empty database, for the participants `zoe` and `other`."""
+    """Yield a scenario on an empty database, for the participants `zoe` and `other`."""
     clock = FakeClock()
     async with (
         migrated(database_url) as database,
-        open_scheduler(database_url, "zoe", "other", is_paused=lambda step: step.what in HELD) as scheduler,
+        open_scheduler(database_url, "zoe", "other", is_paused=lambda step: step.what in PAUSED_AT) as scheduler,
     ):
         for slug in ("acme", "bolt"):
             await make_organization(database, clock, slug)
@@ -94,7 +94,7 @@ in_every_order = functools.partial(interleaving.in_every_order, open_scenario)
 @pytest.mark.parametrize("change", CHANGES)
 @in_every_order(at_least=8)
 async def test_an_admin_changes_a_key_only_while_it_is_theirs(scenario: Scenario, order: Order, change: str) -> None:
-    """Let if it was committed before the other organization came, else Forbidden and without a mark."""
+    """Allowed if committed before the other organization was added, else Forbidden without a trace."""
     run_result = await scenario.scheduler.run(order, zoe=scenario.changes(CHANGES[change]), other=scenario.widens)
     came_before = run_result.is_before(Step("zoe", "COMMIT"), Step("other", "COMMIT"))
     assert run_result.results["zoe"] is came_before

@@ -27,21 +27,21 @@ CLIENTS = st.sampled_from([0, 1])
 
 OWN_OR_OTHER = st.sampled_from([0, 0, 0, 1])
 
-# What is sent with a client's id: nothing, its latest secret, the first that it had, or one that was never right.
+# What is sent with a client's id: nothing, its latest secret, its first one, or one that was never right.
 SECRETS = st.sampled_from(["none", "latest", "latest", "latest", "first", "wrong"])
 
-# Most of the time nothing much passes; else most of a lifetime, or one to the millisecond, of either kind of token.
+# Mostly short; else most of a lifetime of either kind of token, or one to the millisecond.
 PAUSES_MS = st.one_of(
     st.integers(1, 60_000),
     st.sampled_from([899_999, 900_000, 86_400_000, 15 * 86_400_000, 30 * 86_400_000 - 1, 30 * 86_400_000]),
 )
 
-# An administrator's acts; activating twice as often as each other, or most keys would be inactive.
+# An administrator's acts; activation twice as often as each other, or most keys would be inactive.
 ACTS = st.sampled_from(["activate", "activate", "deactivate", "revoke", "rotate secret"])
 
 
 class TokenMachine(RuleBasedStateMachine):
-    """Two clients, their administrator, whoever finds a token of theirs, and time."""
+    """Two clients, their administrator, a finder of their tokens, and time."""
 
     tokens: Bundle[tuple[str, int]] = Bundle("tokens")
     """Refresh tokens that were given out, each with the number of its client."""
@@ -56,7 +56,7 @@ class TokenMachine(RuleBasedStateMachine):
 
     @initialize(target=tokens)
     def begin(self) -> Any:
-        """Two active keys, each with a pair."""
+        """Create two active keys, each with a pair."""
         pairs = []
         for client in range(2):
             key = self.run(self.service.new_key())
@@ -119,7 +119,7 @@ class TokenMachine(RuleBasedStateMachine):
 
     @invariant()
     def exactly_the_right_tokens_are_alive(self) -> None:
-        """After each act: of every access token ever given out."""
+        """Check every access token ever issued, after each act."""
         now_ms = self.clock.now_ms()
         alive = self.run(self.service.are_alive(*self.pairs))
         assert alive == [self.model.is_alive(pair.access_token, now_ms) for pair in self.pairs]
@@ -136,7 +136,7 @@ class TokenMachine(RuleBasedStateMachine):
         return self.given(outcome) if outcome.pair else multiple()
 
     def given(self, outcome: Outcome) -> tuple[str, int]:
-        """Tell the model what was given out; the refresh token is for the acts to come."""
+        """Record the issued pair in the model; the refresh token is used by later acts."""
         pair = pair_of(outcome)
         assert outcome.client_id is not None
         self.model.given(outcome.client_id, pair.access_token, pair.refresh_token, self.clock.now_ms())
@@ -159,13 +159,13 @@ class TokenMachine(RuleBasedStateMachine):
         return self.service.run(work)
 
 
-# The rules are the same statements on both; PostgreSQL is asked fewer examples for the time they take.
+# Both run the same statements; PostgreSQL gets fewer examples because they take longer.
 EXAMPLES = {"sqlite": 100, "postgresql": 30}
 
 
-@pytest.mark.timeout(300)  # thousands of acts, on a machine that may do much else
-def test_no_sequence_of_acts_departs_from_the_rules(deployment: Deployment) -> None:
-    """Answers, alarms, and which tokens are alive after each act, are those of the naive model."""
+@pytest.mark.timeout(300)  # thousands of acts, possibly on a busy machine
+def test_any_acts_agree_with_the_naive_model(deployment: Deployment) -> None:
+    """Answers, alarms, and which tokens are valid after each act."""
     run_state_machine_as_test(
         lambda: TokenMachine(deployment),  # type: ignore[arg-type]  # documented: any factory will do
         settings=settings(max_examples=EXAMPLES[deployment.database.kind], stateful_step_count=40),

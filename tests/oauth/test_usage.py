@@ -1,4 +1,4 @@
-"""Use of keys: gathered in memory, written in few units, lost by no failure and counted once."""
+"""Use of keys: collected in memory, written in few units, not lost by any failure and counted once."""
 
 import asyncio
 import itertools
@@ -36,7 +36,7 @@ _request_numbers = itertools.count()
 
 
 def note(usage: Usage, at_ms: int = NOON_MS, error: str | None = None, **changes: Any) -> str:
-    """One request; returns its id. One that was not refused had been authenticated, unless told otherwise."""
+    """Record one request; return its id. It was authenticated if it was not refused, unless stated otherwise."""
     request_id = f"{next(_request_numbers):024x}"
     given: dict[str, Any] = {"client_id": KEY, "is_authenticated": error is None} | changes
     usage.note(now_ms=at_ms, error=error, request_id=request_id, **given)
@@ -44,23 +44,23 @@ def note(usage: Usage, at_ms: int = NOON_MS, error: str | None = None, **changes
 
 
 async def days(database: Database, client_id: str = KEY, *, since_day: int = 0) -> dict[int, tuple[int, int, int]]:
-    """Requests, refusals by a limit, and failed authentications of each day."""
+    """Return requests, refusals by a limit, and failed authentications of each day."""
     found = await stored_days(database, client_id, since_day=since_day)
     return {day.day: (day.requests, day.limit_refusals, day.failed_authentications) for day in found}
 
 
 async def stored_days(database: Database, client_id: str = KEY, *, since_day: int = 0) -> list[DayOfUse]:
-    await make_known(database, client_id)
+    await create_key(database, client_id)
     return await use_by_day(ADMINISTRATOR, database, client_id, since_day=since_day)
 
 
 async def stored_refusals(database: Database, client_id: str = KEY) -> list[RefusedRequest]:
-    await make_known(database, client_id)
+    await create_key(database, client_id)
     return await last_refusals(ADMINISTRATOR, database, client_id)
 
 
-async def make_known(database: Database, client_id: str) -> None:
-    """There is a key of this id: nobody is told of the use of one that there is not."""
+async def create_key(database: Database, client_id: str) -> None:
+    """Create a key of this id, without which its use cannot be read."""
     clock = FakeClock()
     if await value(database, "SELECT client_id FROM clients WHERE client_id = :client_id", client_id=client_id):
         return
@@ -92,7 +92,7 @@ async def test_requests_are_counted_by_key_and_by_day(database: Database) -> Non
 
 @on_each_database
 async def test_refusals_are_counted_by_their_kind(database: Database) -> None:
-    """Those by a limit and those of a wrong secret by themselves, all of them as requests."""
+    """By a limit and by a wrong secret separately, and all as requests."""
     usage = Usage()
     for error in (None, "rate_limited", "rate_limited", "invalid_client", "invalid_grant", "not_found"):
         note(usage, error=error)
@@ -103,8 +103,8 @@ async def test_refusals_are_counted_by_their_kind(database: Database) -> None:
 
 
 @on_each_database
-async def test_what_a_later_flush_brings_is_added(database: Database) -> None:
-    """And a flush with nothing to write adds nothing."""
+async def test_a_later_flush_adds_to_the_counts(database: Database) -> None:
+    """A flush with nothing to write adds nothing."""
     usage = Usage()
     for _ in range(3):
         note(usage, error="rate_limited")
@@ -115,8 +115,7 @@ async def test_what_a_later_flush_brings_is_added(database: Database) -> None:
 
 
 @on_each_database
-async def test_nothing_noted_costs_no_write(database: Database) -> None:
-    """An idle server is idle."""
+async def test_an_idle_server_writes_nothing(database: Database) -> None:
     usage = Usage()
     note(usage)
     await usage.flush(database)
@@ -127,7 +126,7 @@ async def test_nothing_noted_costs_no_write(database: Database) -> None:
 
 @on_each_database
 async def test_last_used_is_the_last_request_that_authenticated(database: Database) -> None:
-    """Section D9: exact, also where it was refused by a limit; a failed authentication is no use of the key."""
+    """Section D9: exact, also if a limit refused it; a failed authentication is no use of the key."""
     usage = Usage()
     note(usage, NOON_MS, "invalid_client")
     await usage.flush(database)
@@ -144,7 +143,7 @@ async def test_last_used_is_the_last_request_that_authenticated(database: Databa
 
 @on_each_database
 async def test_last_used_never_goes_back(database: Database) -> None:
-    """A server that could not write for a while brings what is older than what another one wrote since."""
+    """A server that could not write for a while brings older times than another has written since."""
     late, early = Usage(), Usage()
     note(late, NOON_MS + 60_000)
     note(early, NOON_MS)
@@ -155,8 +154,8 @@ async def test_last_used_never_goes_back(database: Database) -> None:
 
 
 @on_each_database
-async def test_the_last_fifty_refusals_of_a_key_are_kept(database: Database) -> None:
-    """Newest first: when, which request, which code. Other keys' are not touched."""
+async def test_the_last_50_refusals_of_a_key_are_kept(database: Database) -> None:
+    """Newest first: time, request, code. Those of other keys are not affected."""
     usage = Usage()
     of_other = note(usage, NOON_MS, "not_found", client_id=OTHER)
     noted = []
@@ -175,8 +174,8 @@ async def test_the_last_fifty_refusals_of_a_key_are_kept(database: Database) -> 
 
 
 @on_each_database
-async def test_more_than_fifty_refusals_between_two_flushes_keep_the_last(database: Database) -> None:
-    """Memory holds no more than will be kept; the counts hold them all. Several may fall on one millisecond."""
+async def test_memory_holds_at_most_50_refusals_of_a_key(database: Database) -> None:
+    """The counts include all of them. Several may have the same millisecond."""
     usage = Usage()
     noted = [note(usage, error="rate_limited") for _ in range(80)]
     await usage.flush(database)
@@ -185,8 +184,8 @@ async def test_more_than_fifty_refusals_between_two_flushes_keep_the_last(databa
 
 
 @on_each_database
-async def test_what_cannot_be_written_is_kept_for_the_next_time(database: Database) -> None:
-    """Counts and refusals, together with what came since; nothing of the failed try is stored."""
+async def test_use_that_cannot_be_written_is_kept(database: Database) -> None:
+    """Counts and refusals, together with newer ones; nothing of the failed attempt is stored."""
     usage = Usage()
     first = [note(usage, NOON_MS + number, "rate_limited") for number in range(3)]
     note(usage, NOON_MS + 10)
@@ -203,8 +202,8 @@ async def test_what_cannot_be_written_is_kept_for_the_next_time(database: Databa
 
 
 @on_each_database
-async def test_what_came_since_is_later_than_what_could_not_be_written(database: Database) -> None:
-    """Last used is the later one, and the last fifty are those that came last."""
+async def test_newer_use_follows_use_that_could_not_be_written(database: Database) -> None:
+    """Last used is the later one, and the last fifty are the latest ones."""
     usage = Usage()
     for number in range(60):
         note(usage, NOON_MS + number, "rate_limited", is_authenticated=True)
@@ -224,8 +223,8 @@ async def test_what_came_since_is_later_than_what_could_not_be_written(database:
 
 
 @on_each_database
-async def test_what_comes_while_a_try_fails_is_later_than_what_it_tried(database: Database) -> None:
-    """The same when the requests went on during the try itself."""
+async def test_use_during_a_failed_write_follows_it(database: Database) -> None:
+    """The same if requests went on during the attempt."""
     usage = Usage()
     first = note(usage, NOON_MS, "rate_limited", is_authenticated=True)
     await _break(database)
@@ -242,10 +241,8 @@ async def test_what_comes_while_a_try_fails_is_later_than_what_it_tried(database
 
 
 @on_each_database
-async def test_of_many_keys_only_those_that_were_written_are_gone(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They go in units of a few keys, so that none holds up other writes; each key is counted once in the end."""
+async def test_only_written_keys_are_removed_from_memory(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are written in small units, so that none delays other writes; each is counted once in the end."""
     monkeypatch.setattr(usage_module, "CLIENTS_PER_UNIT", 2)
     usage = Usage()
     clients = KEYS[:7]
@@ -264,8 +261,8 @@ async def test_of_many_keys_only_those_that_were_written_are_gone(
 
 
 @on_each_database
-async def test_what_is_noted_while_it_is_written_is_counted_once(database: Database) -> None:
-    """Also by two that flush at the same time, as a chore and the shutdown may."""
+async def test_use_noted_during_a_write_is_counted_once(database: Database) -> None:
+    """Also by two concurrent flushes, as of a chore and the shutdown."""
     usage = Usage()
     for _ in range(5):
         note(usage)
@@ -278,8 +275,8 @@ async def test_what_is_noted_while_it_is_written_is_counted_once(database: Datab
     assert await days(database) == {TODAY: (15, 0, 0)}
 
 
-def test_two_servers_add_up(database_url: str) -> None:
-    """Each brings its own share of the same keys; at once, and in whatever order."""
+def test_the_use_of_two_servers_adds_up(database_url: str) -> None:
+    """Each writes its own share of the same keys, at the same time and in any order."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
@@ -295,10 +292,10 @@ def test_two_servers_add_up(database_url: str) -> None:
     asyncio.run(body())
 
 
-def test_two_servers_do_not_wait_for_one_another_in_a_circle(postgresql: Server, postgresql_url: str) -> None:
-    """They write keys in one order, so there is no deadlock: here it would not be noticed until patience ends.
+def test_two_servers_never_deadlock(postgresql: Server, postgresql_url: str) -> None:
+    """They write keys in one order. A deadlock would be noticed only when a lock times out.
 
-    That for a lock is 5 s, and whoever has waited so long is refused.
+    That takes 5 s, after which the write is refused.
     """
     name = urlsplit(postgresql_url).path[1:]
     postgresql.execute(f'ALTER DATABASE "{name}" SET deadlock_timeout = 60000')
@@ -319,8 +316,8 @@ def test_two_servers_do_not_wait_for_one_another_in_a_circle(postgresql: Server,
 
 
 @on_each_database
-async def test_no_more_than_this_is_stored_of_a_request(database: Database) -> None:
-    """Never what was sent: key, day, counts, time, request id and code."""
+async def test_nothing_that_was_sent_is_stored(database: Database) -> None:
+    """Only key, day, counts, time, request id and code."""
     usage = Usage()
     request_id = note(usage, error="invalid_client")
     await usage.flush(database)
@@ -331,8 +328,8 @@ async def test_no_more_than_this_is_stored_of_a_request(database: Database) -> N
     }
 
 
-def test_a_database_that_is_closed_loses_nothing(database_url: str) -> None:
-    """What a server cannot write at its end is still there, and its end learns of it."""
+def test_a_closed_database_loses_no_use(database_url: str) -> None:
+    """What a server cannot write at its end is still in memory, and the failure is raised."""
 
     async def body() -> None:
         usage = Usage()
@@ -349,7 +346,7 @@ def test_a_database_that_is_closed_loses_nothing(database_url: str) -> None:
 
 
 async def _break(database: Database, where: str = "1 = 1") -> None:
-    """From now on no use can be stored of the keys `where`."""
+    """Refuse to store use of the keys `where`."""
     await execute(
         database,
         f"""
