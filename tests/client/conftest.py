@@ -9,7 +9,7 @@ import pytest
 from stoplist_client import Client
 
 from tests.client.partners import Blocking, Opener, Partner, Service
-from tests.e2e.running import Place
+from tests.e2e.server_process import Place
 
 _numbers = itertools.count(1)
 # A developer's proxy or certificate authority must not reach the tests.

@@ -15,7 +15,7 @@ from stoplist.oauth.credentials import create_credential
 from stoplist.organizations.groups import create_group
 from stoplist.organizations.organizations import create_organization
 from tests.builders import ADMINISTRATOR, opened
-from tests.e2e.running import Key, Place, Server
+from tests.e2e.server_process import Key, Place, Server
 
 T = TypeVar("T")
 

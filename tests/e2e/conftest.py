@@ -1,4 +1,4 @@
-"""Deployments on either kind of database, and servers that run for all the tests of a module."""
+"""Deployments on either kind of database, and servers shared by the tests of a module."""
 
 import itertools
 import os
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 import redis
 
-from tests.e2e.running import Place, Server
+from tests.e2e.server_process import Place, Server
 from tests.empty_databases import *  # noqa: F403 - fixtures
 from tests.services import postgresql as services
 from tests.services.valkey import Valkey
@@ -17,8 +17,8 @@ from tests.services.valkey import Valkey
 SECRET_KEY = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-# A busy machine is no trouble of the limit store: a server that counts alone would accept more.
-_PATIENT = """
+# A busy machine must not count as a failing limit store: a server that counts alone would accept more.
+_LONG_TIMEOUT = """
 import sys
 
 if {"serve", "--multiprocessing-fork"} & set(sys.orig_argv):
@@ -27,12 +27,12 @@ if {"serve", "--multiprocessing-fork"} & set(sys.orig_argv):
     store.ANSWER_WITHIN_S = 30.0
 """
 
-# Each deployment has a database of the limit store to itself: attempts without a known client count by source alone.
+# Each deployment has its own database of the limit store, because attempts of unknown clients count by source alone.
 _limit_databases = itertools.cycle(range(1, 16))
 
 
 class Deployment(NamedTuple):
-    """A place and the servers that run there: a process on SQLite; on PostgreSQL and Valkey one of two workers."""
+    """A place and its servers: one process on SQLite, or one of two workers on PostgreSQL and Valkey."""
 
     place: Place
     servers: list[Server]
@@ -40,23 +40,23 @@ class Deployment(NamedTuple):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A place for SQLite where there is nothing yet."""
+    """Return an empty place for SQLite."""
     return Place(tmp_path)
 
 
 def postgresql_place(folder: Path, url: str, **variables: str) -> Place:
-    """A place whose database is an empty one of PostgreSQL; a server of one process, if nothing else is said."""
-    known = {"DATABASE_URL": url, "LIMITS_URL": "memory:", "SECRET_KEY": SECRET_KEY, "DATABASE_POOL": "5"}
-    return Place(folder, **(known | variables))
+    """Return a place on an empty PostgreSQL database, by default with a server of one process."""
+    defaults = {"DATABASE_URL": url, "LIMITS_URL": "memory:", "SECRET_KEY": SECRET_KEY, "DATABASE_POOL": "5"}
+    return Place(folder, **(defaults | variables))
 
 
 def scaled_place(folder: Path, url: str, valkey: Valkey) -> Place:
-    """A place on PostgreSQL and Valkey, where a server has two workers, which wait for Valkey however long it takes."""
-    return doing_first(_PATIENT, postgresql_place(folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2"))
+    """Return a place on PostgreSQL and Valkey with two workers per server, which wait long for Valkey."""
+    return run_first(_LONG_TIMEOUT, postgresql_place(folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2"))
 
 
-def doing_first(program: str, place: Place) -> Place:
-    """The place, where each process of `stoplist` runs this program before anything else."""
+def run_first(program: str, place: Place) -> Place:
+    """Make every `stoplist` process of the place run this program first."""
     start = place.folder / "start"
     start.mkdir(exist_ok=True)
     (start / "sitecustomize.py").write_text(program)
@@ -65,7 +65,7 @@ def doing_first(program: str, place: Place) -> Place:
 
 
 def own_limits_url(valkey: Valkey) -> str:
-    """The address of a database of the limit store that holds nothing, and that no other test uses now."""
+    """Return the URL of an empty database of the limit store that no other test uses now."""
     number = next(_limit_databases)
     url = valkey.url.removesuffix("/0") + f"/{number}"
     with redis.Redis.from_url(url) as client:
@@ -75,7 +75,7 @@ def own_limits_url(valkey: Valkey) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def migrated(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A place with a database of each kind, and no server."""
+    """Return a place with a database of each kind, and no server."""
     if request.param == "sqlite":
         place = Place(tmp_path)
     else:
@@ -87,7 +87,7 @@ def migrated(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 @pytest.fixture(scope="module")
 def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """One server on SQLite."""
+    """Run a server on SQLite."""
     place = Place(tmp_path_factory.mktemp("sqlite"))
     with place.serving() as server:
         yield Deployment(place, [server])
@@ -100,7 +100,7 @@ def scaled(
     valkey: Valkey,
     request: pytest.FixtureRequest,
 ) -> Iterator[Place]:
-    """A place on PostgreSQL and Valkey for all the tests of a module, where a server has two workers."""
+    """Return a place on PostgreSQL and Valkey with two workers per server, for the tests of a module."""
     url = postgresql.fresh_database(request.node.name)
     place = scaled_place(tmp_path_factory.mktemp("scaled"), url, valkey)
     place.ok("migrate")
@@ -110,13 +110,13 @@ def scaled(
 
 @pytest.fixture(scope="module")
 def on_postgresql(scaled: Place) -> Iterator[Deployment]:
-    """A server of two workers on PostgreSQL and Valkey."""
+    """Run a server of two workers on PostgreSQL and Valkey."""
     with scaled.serving() as server:
         yield Deployment(scaled, [server])
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def deployment(request: pytest.FixtureRequest) -> Deployment:
-    """Each of the two."""
+    """Run each kind of deployment."""
     running: Deployment = request.getfixturevalue(f"on_{request.param}")
     return running

@@ -1,4 +1,4 @@
-"""Many requests at once over TLS, from one process: bytes written before any answer is read."""
+"""Raw requests over TLS: bytes are written before any answer is read, so that many are in progress at once."""
 
 import asyncio
 import base64
@@ -9,40 +9,40 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.e2e.running import PATIENCE_S, Key, Server
+from tests.e2e.server_process import PATIENCE_S, Key, Server
 from tests.server.serving import Answer, Connection
 
 
 @asynccontextmanager
 async def connections(servers: list[Server], count: int) -> AsyncIterator[list[Connection]]:
-    """Kept-open connections, shared out evenly among the servers."""
-    lines = await asyncio.gather(*(_connected(servers[n % len(servers)]) for n in range(count)))
+    """Open kept-alive connections, distributed evenly over the servers."""
+    lines = await asyncio.gather(*(_connect(servers[n % len(servers)]) for n in range(count)))
     try:
         yield lines
     finally:
-        await asyncio.gather(*map(_hung_up, lines))
+        await asyncio.gather(*map(_hang_up, lines))
 
 
 @asynccontextmanager
 async def connection(server: Server) -> AsyncIterator[Connection]:
-    """One of them."""
+    """Open one connection."""
     async with connections([server], 1) as (line,):
         yield line
 
 
 @asynccontextmanager
 async def in_flight(server: Server, key: Key) -> AsyncIterator[tuple[Connection, bytes]]:
-    """A connection whose token request is in the application's hands, and the body that it waits for."""
+    """Open a connection whose token request the application is handling; yield it and the missing body."""
     head, _, body = issue(key).partition(b"\r\n\r\n")
     async with connection(server) as line:
         await line.send(head + b"\r\nExpect: 100-continue\r\n\r\n")
-        # The application asks for the body.
+        # The application waits for the body.
         assert await line.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         yield line, body
 
 
-async def refuses_connections(server: Server) -> None:
-    """Its door is closed, before patience is at its end."""
+async def wait_until_refused(server: Server) -> None:
+    """Wait until the server refuses new connections."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
@@ -55,29 +55,29 @@ async def refuses_connections(server: Server) -> None:
 
 
 async def acquire(line: Connection, request: bytes) -> Answer:
-    """The answer to one request."""
+    """Send a request and return its answer."""
     await line.send(request)
     return await line.answer()
 
 
 def issue(key: Key) -> bytes:
-    """A request for a new pair."""
+    """Return a request for a new pair."""
     credentials = base64.b64encode(f"{key.client_id}:{key.secret}".encode()).decode()
     return _post({"grant_type": "client_credentials"}, f"Authorization: Basic {credentials}\r\n")
 
 
 def refresh(refresh_token: str) -> bytes:
-    """A request for a token's successors."""
+    """Return a request to refresh a token."""
     return _post({"grant_type": "refresh_token", "refresh_token": refresh_token}, "")
 
 
 def call(access_token: str) -> bytes:
-    """A request below the API where nothing is: 404 is the answer to who may enter."""
+    """Return a request to an unknown path of the API, answered 404 if the token is valid."""
     return f"GET /api/v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {access_token}\r\n\r\n".encode()
 
 
 def submit(access_token: str, channel: str, items: list[dict[str, Any]]) -> bytes:
-    """A request to store these items, for all groups."""
+    """Return a request to store these items, for all groups."""
     body = json.dumps({"all_groups": True, "items": items}).encode()
     return (
         f"POST /api/v1/unsubscribe/{channel} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {access_token}\r\n"
@@ -86,12 +86,12 @@ def submit(access_token: str, channel: str, items: list[dict[str, Any]]) -> byte
 
 
 def follow(access_token: str, channel: str, *, limit: int, cursor: str | None) -> bytes:
-    """A request for the next page."""
+    """Return a request for the next page."""
     return _get(access_token, channel, {"limit": limit} | ({} if cursor is None else {"cursor": cursor}))
 
 
 def look_up(access_token: str, channel: str, address: str) -> bytes:
-    """A request for the records of one address."""
+    """Return a request for the records of one address."""
     return _get(access_token, channel, {"address": address})
 
 
@@ -110,11 +110,11 @@ def _post(form: dict[str, str], headers: str) -> bytes:
     ).encode()
 
 
-async def _connected(server: Server) -> Connection:
+async def _connect(server: Server) -> Connection:
     return Connection(*await asyncio.open_connection("localhost", server.port, ssl=server.tls))
 
 
-async def _hung_up(line: Connection) -> None:
+async def _hang_up(line: Connection) -> None:
     line.writer.transport.abort()
     with contextlib.suppress(OSError):
         await line.writer.wait_closed()

@@ -14,7 +14,7 @@ import httpx
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page, StorageState, expect
 
-from tests.e2e.running import PATIENCE_S, Place, Server
+from tests.e2e.server_process import PATIENCE_S, Place, Server
 from tests.services.browser import launched
 
 PICTURES = Path(__file__).parents[2] / "build" / "pages"
@@ -93,7 +93,7 @@ def opened_site(chromium: Path, place: Place, *flags: str) -> Iterator[Site]:
     """Start a server in this place and sign an administrator in."""
     with place.serving(*flags) as server, asyncio.Runner() as runner:
         if "--demo" in flags:
-            assert server.out.holds("Ctrl+C")
+            assert server.out.wait_for("Ctrl+C")
         link = link_of(place, server, ADMINISTRATOR, "--administrator")
         stack = AsyncExitStack()
         browser = runner.run(stack.enter_async_context(launched(chromium)))

@@ -1,4 +1,4 @@
-"""Partners at work over TLS: what a follower has seen so far, what a writer sent, how long ago somebody acted."""
+"""State of partners over TLS: the records a follower has read, and the batches a writer has sent."""
 
 import itertools
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ Record = dict[str, Any]
 
 
 class Follower:
-    """Reads a feed on from where it stood, page by page, and keeps the newest of each record."""
+    """Reads a feed page by page and keeps the newest version of each record."""
 
     def __init__(self, channel: str, limit: int) -> None:
         self.channel, self._limit = channel, limit
@@ -20,8 +20,8 @@ class Follower:
         self.records: dict[str, Record] = {}
         self.pages_with_news = 0
 
-    async def read_on(self, line: Connection, access_token: str) -> bool:
-        """One page; whether another one waits. No number in it was seen before or comes too late."""
+    async def read_page(self, line: Connection, access_token: str) -> bool:
+        """Read the next page and return whether more follow. Every number must be higher than all before."""
         request = load.follow(access_token, self.channel, limit=self._limit, cursor=self._cursor)
         answer = await load.acquire(line, request)
         assert answer.status == 200, answer.body
@@ -35,27 +35,27 @@ class Follower:
         has_more: bool = page["has_more"]
         return has_more
 
-    async def read_to_the_end(self, line: Connection, access_token: str) -> None:
-        """All pages that there are."""
-        while await self.read_on(line, access_token):
+    async def read_all(self, line: Connection, access_token: str) -> None:
+        """Read all remaining pages."""
+        while await self.read_page(line, access_token):
             pass
 
 
 class Acts:
-    """Times of acts, each later than all before it, and none in the future."""
+    """Times of acts, each later than all before, and none in the future."""
 
     def __init__(self) -> None:
         self._first = datetime.now(UTC) - timedelta(days=1)
         self._milliseconds = itertools.count()
 
     def next(self) -> str:
-        """The time of the next act, as partners write it."""
+        """Return the time of the next act, as partners write it."""
         at = self._first + timedelta(milliseconds=next(self._milliseconds))
         return at.isoformat(timespec="milliseconds")
 
 
 async def new_token(line: Connection, request: bytes) -> str:
-    """An access token that was just given out."""
+    """Request a token and return it."""
     answer = await load.acquire(line, request)
     assert answer.status == 200, answer.body
     token: str = answer.json()["access_token"]
@@ -63,7 +63,7 @@ async def new_token(line: Connection, request: bytes) -> str:
 
 
 class Writer:
-    """Makes batches in which every item changes a record, one after the other; what is unanswered is repeated."""
+    """Makes consecutive batches in which every item changes a record, and repeats unanswered ones."""
 
     def __init__(self, number: int, size: int, acts: Acts) -> None:
         self._number, self._size, self._acts = number, size, acts
@@ -72,26 +72,26 @@ class Writer:
         self._batches = itertools.count()
         self._last: list[str] = []
         self.answered: dict[str, int] = {}
-        """By their source, how many items each batch had."""
+        """The number of items of each answered batch, by source."""
         self.absent = self.whole = 0
-        """How many batches were not there when they were repeated, and how many were."""
+        """How many repeated batches had not been stored before, and how many had."""
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether a batch was sent to which no answer came that settles it."""
+        """Return whether the last batch has no conclusive answer yet."""
         return bool(self._unanswered)
 
     @property
-    def known(self) -> str | None:
-        """Somebody who opted out in the last batch that was answered."""
+    def opted_out(self) -> str | None:
+        """Return an address opted out in the last batch, if that was answered."""
         return None if self._unanswered or not self._last else self._last[0]
 
-    def begin(self) -> None:
-        """What is unanswered is repeated from here on."""
+    def repeat_unanswered(self) -> None:
+        """Mark the unanswered batch as a repetition."""
         self._is_repetition = self.is_unanswered
 
     def batch(self) -> list[dict[str, Any]]:
-        """People who opt out; those of the batch before come back. The same as before, if that was not answered."""
+        """Return the next batch (new people opt out, those of the last batch opt in), or the unanswered one again."""
         if not self._unanswered:
             source = f"{self._number}-{next(self._batches)}"
             back, self._last = self._last, [f"p{source}-{person}@example.org" for person in range(self._size)]
@@ -102,8 +102,8 @@ class Writer:
             ]
         return self._unanswered
 
-    def take(self, answer: Answer) -> None:
-        """The batch is stored: all of it by this request or, if it was repeated, perhaps all of it before."""
+    def accept_answer(self, answer: Answer) -> None:
+        """Check the answer: the batch was stored by this request or, if it is a repetition, possibly before."""
         assert answer.status == 200, answer.body
         batch, counts = self._unanswered, answer.json()
         new = [counts["created"], counts["updated"], counts["unchanged"]]

@@ -14,7 +14,7 @@ from typing import Any
 from stoplist.oauth.model import PERMISSIONS
 from tests.e2e import load
 from tests.e2e.partners import Follower, new_token
-from tests.e2e.running import STOPLIST, Key, Place, Server
+from tests.e2e.server_process import STOPLIST, Key, Place, Server
 from tests.server.serving import Connection
 
 MANY = 1_000_000
@@ -23,7 +23,7 @@ BATCHES_BEFORE = 20
 
 
 class _Writer:
-    """Sends small batches without end; `answered` are the addresses of those that came back with 200."""
+    """Sends small batches endlessly; `answered` are the addresses answered 200."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -41,7 +41,7 @@ class _Writer:
 
 
 def test_a_backup_under_load_is_restored(place: Place) -> None:
-    """What was answered before it began is in it; cursors and tokens of before the restore are refused, keys work."""
+    """Writes confirmed before it began are in it; cursors and tokens from before the restore are refused, keys work."""
     place.ok("migrate")
     key = place.new_key(per_minute=MANY, may=frozenset(PERMISSIONS))
     backup = place.folder / "backup.db"
@@ -56,7 +56,7 @@ def test_a_backup_under_load_is_restored(place: Place) -> None:
     assert set(before) <= set(kept)
     assert len(kept) < len(after), "somebody wrote on after the backup"
 
-    _put_back(place, backup)
+    _restore(place, backup)
     assert json.loads(place.ok("after-restore", "--json")) == {"feeds": 1, "credentials": 1}
     with place.serving() as server, server.client() as client:
         path = "/api/v1/unsubscribe/email"
@@ -74,12 +74,12 @@ def test_a_backup_under_load_is_restored(place: Place) -> None:
 async def _back_up_under_load(
     place: Place, server: Server, key: Key, backup: Path
 ) -> tuple[list[str], list[str], str, str]:
-    """Addresses answered before the backup began, and in all; a cursor and a token of then."""
+    """Return the addresses answered before the backup began, and in all; and a cursor and a token of that time."""
     writers = [_Writer(number) for number in range(WRITERS)]
     async with load.connections([server], WRITERS + 1) as lines:
         token = await new_token(lines[-1], load.issue(key))
         work = [asyncio.create_task(one.work(line, token)) for one, line in zip(writers, lines, strict=False)]
-        await _until(work, lambda: all(len(one.answered) >= 5 * BATCHES_BEFORE for one in writers))
+        await _run_until(work, lambda: all(len(one.answered) >= 5 * BATCHES_BEFORE for one in writers))
         answer = await load.acquire(lines[-1], load.follow(token, "email", limit=1, cursor=None))
         before = [address for one in writers for address in one.answered]
         process = await asyncio.create_subprocess_exec(
@@ -90,7 +90,7 @@ async def _back_up_under_load(
         assert process.returncode == 0
         assert json.loads(out)["path"] == str(backup)
         counts = [len(one.answered) for one in writers]
-        await _until(work, lambda: all(len(one.answered) > n for one, n in zip(writers, counts, strict=True)))
+        await _run_until(work, lambda: all(len(one.answered) > n for one, n in zip(writers, counts, strict=True)))
         for task in work:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -98,9 +98,9 @@ async def _back_up_under_load(
     return before, [address for one in writers for address in one.answered], answer.json()["next_cursor"], token
 
 
-async def _until(work: list["asyncio.Task[None]"], is_so: Any) -> None:
-    """The writers go on until it is so; one that fails fails the test."""
-    while not is_so():
+async def _run_until(work: list["asyncio.Task[None]"], is_done: Any) -> None:
+    """Run the writers until `is_done`; one that fails fails the test."""
+    while not is_done():
         done, _ = await asyncio.wait(work, timeout=0.01, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -109,12 +109,12 @@ async def _until(work: list["asyncio.Task[None]"], is_so: Any) -> None:
 async def _read_all(server: Server, token: str) -> list[str]:
     follower = Follower("email", 10_000)
     async with load.connection(server) as line:
-        await follower.read_to_the_end(line, token)
+        await follower.read_all(line, token)
     return [record["address"] for record in follower.records.values()]
 
 
-def _put_back(place: Place, backup: Path) -> None:
-    """As docs/operate.md says: the database and what lies beside it away, the backup in its place."""
+def _restore(place: Place, backup: Path) -> None:
+    """Replace the database and its side files by the backup, as docs/operate.md says."""
     for name in ("stoplist.db", "stoplist.db-wal", "stoplist.db-shm"):
         (place.data_dir / name).unlink(missing_ok=True)
     (place.data_dir / "stoplist.db").write_bytes(backup.read_bytes())

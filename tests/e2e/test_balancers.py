@@ -1,4 +1,4 @@
-"""Two hosts' worth of servers behind a balancer, with the configurations that operators are given.
+"""Two hosts' worth of servers behind a balancer, with the configurations given to operators.
 
 Source: docs/interface.md section D1 (HTTPS, Scale-out, DRAIN_S); docs/operate.md.
 """
@@ -19,7 +19,7 @@ from stoplist.server import development_ca
 from tests.e2e import load
 from tests.e2e.conftest import own_limits_url, postgresql_place
 from tests.e2e.partners import new_token
-from tests.e2e.running import PATIENCE_S, Key, Place, Server
+from tests.e2e.server_process import PATIENCE_S, Key, Place, Server
 from tests.server.serving import Answer, Connection
 from tests.services import haproxy as balancers
 from tests.services.valkey import Valkey
@@ -29,19 +29,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 DEPLOY = Path(__file__).parents[2] / "deploy"
 MANY = 1_000_000
 CALLERS = 6
-# Half of it is the notice: a balancer that asks every second needs two of them, on a busy machine more.
+# Half of it is the notice period: a balancer that checks every second needs two checks, on a busy machine more.
 DRAIN_S = 12
 
 
-class Behind:
-    """A balancer, and the servers behind it: they answer at the balancer's address alone."""
+class BalancedServers:
+    """A balancer and the servers behind it, which are reached only through the balancer."""
 
     def __init__(self, balancer: balancers.Balancer) -> None:
         self.port, self.folder = balancer.port, balancer.folder
         self.tls = ssl.create_default_context(cafile=balancer.folder / "ca.pem")
 
 
-def test_servers_are_replaced_behind_a_balancer_under_load_and_no_request_fails(
+def test_servers_behind_a_balancer_are_replaced_without_failures(
     balancer_name: balancers.Name, postgresql_url: str, valkey: Valkey, tmp_path: Path
 ) -> None:
     """Each of two servers with two workers is stopped and started while partners go on; all that was answered is there.
@@ -60,7 +60,7 @@ def test_servers_are_replaced_behind_a_balancer_under_load_and_no_request_fails(
     key = place.new_key(per_minute=MANY)
     with contextlib.ExitStack() as running:
         servers = [running.enter_context(place.serving()) for _ in range(2)]
-        behind = running.enter_context(_balanced(balancer_name, servers))
+        behind = running.enter_context(_start_balancer(balancer_name, servers))
         stored = asyncio.run(_replace_each(place, running, servers, behind, key))
         asyncio.run(_all_there(behind, key, stored))
         log = _log_of(balancer_name, behind)
@@ -71,26 +71,26 @@ def test_servers_are_replaced_behind_a_balancer_under_load_and_no_request_fails(
 
 
 async def _replace_each(
-    place: Place, running: contextlib.ExitStack, servers: list[Server], behind: Behind, key: Key
+    place: Place, running: contextlib.ExitStack, servers: list[Server], behind: BalancedServers, key: Key
 ) -> set[str]:
-    """What was stored by callers who never paused while one server after the other was replaced."""
+    """Replace one server after the other, and return what callers stored meanwhile without a pause."""
     callers = [_Caller(number) for number in range(CALLERS)]
     is_over = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for caller in callers:
             group.create_task(caller.go_on(behind, key, is_over))
         for server in servers:
-            await _until_each_had(callers, 5)
+            await _wait_for_answers(callers, 5)
             assert await asyncio.to_thread(server.terminate) == 0
-            await _until_each_had(callers, 5)
+            await _wait_for_answers(callers, 5)
             again = await asyncio.to_thread(running.enter_context, place.serving(PORT=str(server.port)))
-            assert await asyncio.to_thread(again.log.seen, lambda line: line.get("path") == "/oauth/token")
+            assert await asyncio.to_thread(again.log.wait_for_line, lambda line: line.get("path") == "/oauth/token")
         is_over.set()
     return set().union(*(caller.stored for caller in callers))
 
 
-async def _until_each_had(callers: "list[_Caller]", answers: int) -> None:
-    """Every caller has had so many answers more."""
+async def _wait_for_answers(callers: "list[_Caller]", answers: int) -> None:
+    """Wait until every caller has so many more answers."""
     goal = [caller.answers + answers for caller in callers]
     async with asyncio.timeout(PATIENCE_S):
         while any(caller.answers < least for caller, least in zip(callers, goal, strict=True)):  # noqa: ASYNC110
@@ -98,14 +98,14 @@ async def _until_each_had(callers: "list[_Caller]", answers: int) -> None:
 
 
 class _Caller:
-    """A partner's program that asks for tokens, submits and looks up, each time on a connection of its own."""
+    """A partner's program that requests tokens, submits and looks up, each time on a new connection."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self.answers = 0
         self.stored: set[str] = set()
 
-    async def go_on(self, behind: Behind, key: Key, is_over: asyncio.Event) -> None:
+    async def go_on(self, behind: BalancedServers, key: Key, is_over: asyncio.Event) -> None:
         for nth in itertools.count():
             if is_over.is_set():
                 return
@@ -116,7 +116,7 @@ class _Caller:
             found = await self._ask(behind, load.look_up(token, "email", address))
             assert [record["address"] for record in json.loads(found.body)["items"]] == [address]
 
-    async def _ask(self, behind: Behind, request: bytes) -> Answer:
+    async def _ask(self, behind: BalancedServers, request: bytes) -> Answer:
         async with _connected(behind) as line:
             answer = await load.acquire(line, request)
         assert answer.status == 200, answer
@@ -124,7 +124,7 @@ class _Caller:
         return answer
 
 
-async def _all_there(behind: Behind, key: Key, stored: set[str]) -> None:
+async def _all_there(behind: BalancedServers, key: Key, stored: set[str]) -> None:
     async with _connected(behind) as line:
         token = await new_token(line, load.issue(key))
     async with _connected(behind) as line:
@@ -133,7 +133,7 @@ async def _all_there(behind: Behind, key: Key, stored: set[str]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _connected(behind: Behind) -> AsyncIterator[Connection]:
+async def _connected(behind: BalancedServers) -> AsyncIterator[Connection]:
     line = Connection(*await asyncio.open_connection("localhost", behind.port, ssl=behind.tls))
     try:
         yield line
@@ -144,8 +144,8 @@ async def _connected(behind: Behind) -> AsyncIterator[Connection]:
 
 
 @contextlib.contextmanager
-def _balanced(name: balancers.Name, servers: list[Server]) -> Iterator[Behind]:
-    """The balancer with the configuration of `deploy/`, its addresses, files and logs where the test has them."""
+def _start_balancer(name: balancers.Name, servers: list[Server]) -> Iterator[BalancedServers]:
+    """Start the balancer with the configuration of `deploy/`, but with addresses, files and logs of the test."""
     file = DEPLOY / ("haproxy.cfg" if name == "haproxy" else "nginx.conf")
     text = file.read_text()
     for number, server in enumerate(servers, 11):
@@ -160,13 +160,13 @@ def _balanced(name: balancers.Name, servers: list[Server]) -> Iterator[Behind]:
         "ca.pem": issued.authority.certificate,
     }
     with balancers.balancer(name, lambda port: _listening_on(port, name, text), files=files) as balancer:
-        yield Behind(balancer)
+        yield BalancedServers(balancer)
 
 
 def _listening_on(port: int, name: balancers.Name, text: str) -> str:
     if name == "haproxy":
         text = _replaced(text, "bind :443 ", f"bind 127.0.0.1:{port} ")
-        # Relative names are looked for where the configuration lies.
+        # Relative names are resolved in the folder of the configuration.
         return _replaced(text, "\nglobal\n", "\nglobal\n    default-path config\n")
     return "user root;\npid nginx.pid;\n" * (os.geteuid() == 0) + _replaced(
         text, "listen 443 ssl", f"listen 127.0.0.1:{port} ssl"
@@ -178,5 +178,5 @@ def _replaced(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def _log_of(name: balancers.Name, behind: Behind) -> str:
+def _log_of(name: balancers.Name, behind: BalancedServers) -> str:
     return (behind.folder / ("output.log" if name == "haproxy" else "stoplist.log")).read_text()

@@ -1,4 +1,4 @@
-"""What a command changes holds for the very next request on every server (docs/interface.md sections D2 and D9)."""
+"""Changes by commands apply to the very next request on every server. Source: docs/interface.md sections D2 and D9."""
 
 import asyncio
 import itertools
@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e import load
 from tests.e2e.conftest import Deployment
-from tests.e2e.running import Key, Server
+from tests.e2e.server_process import Key, Server
 from tests.server.serving import Connection
 
 MANY = 1_000_000
@@ -17,7 +17,7 @@ CC = {"grant_type": "client_credentials"}
 
 
 def pair(server: Server, key: Key) -> dict[str, Any]:
-    """A new pair."""
+    """Request a new pair."""
     with server.client() as client:
         answer = client.post("/oauth/token", data=CC, auth=key)
     assert answer.status_code == 200, answer.text
@@ -26,7 +26,7 @@ def pair(server: Server, key: Key) -> dict[str, Any]:
 
 
 def statuses(servers: list[Server], key: Key, tokens: dict[str, Any]) -> list[tuple[int, int]]:
-    """What each server answers to the key, and to the access token."""
+    """Return what each server answers to the key, and to the access token."""
     found = []
     for server in servers:
         with server.client() as client:
@@ -35,8 +35,8 @@ def statuses(servers: list[Server], key: Key, tokens: dict[str, Any]) -> list[tu
     return found
 
 
-def test_a_key_works_as_soon_as_it_is_made(deployment: Deployment) -> None:
-    """On every server, and so does each token on all of them."""
+def test_a_key_works_as_soon_as_it_is_created(deployment: Deployment) -> None:
+    """On every server, and each token on all of them."""
     place, servers = deployment
     if "acme" not in [organization["slug"] for organization in place.json("org", "list")]:
         place.ok("org", "create", "acme", "--name", "Acme")
@@ -46,8 +46,8 @@ def test_a_key_works_as_soon_as_it_is_made(deployment: Deployment) -> None:
     assert set(statuses(servers, key, tokens)) == {(200, 404)}
 
 
-def test_every_revocation_holds_at_once(deployment: Deployment) -> None:
-    """`revoke-tokens`, `rotate-secret`, `deactivate`; and `activate` brings no token back."""
+def test_every_revocation_applies_at_once(deployment: Deployment) -> None:
+    """`revoke-tokens`, `rotate-secret`, `deactivate`; and `activate` revives no token."""
     place, servers = deployment
     key = place.new_key()
     tokens = pair(servers[0], key)
@@ -63,7 +63,7 @@ def test_every_revocation_holds_at_once(deployment: Deployment) -> None:
     assert set(statuses(servers, rotated, tokens)) == {(200, 401)}
 
 
-def test_a_ceiling_holds_at_once(deployment: Deployment) -> None:
+def test_a_changed_limit_applies_at_once(deployment: Deployment) -> None:
     """Without a restart."""
     place, servers = deployment
     key = place.new_key()
@@ -83,10 +83,12 @@ def test_under_load_no_request_begun_after_a_revocation_succeeds(deployment: Dep
     place, servers = deployment
     key = place.new_key(per_minute=MANY)
     stays_good = {"issue"} if command == "revoke-tokens" else set()
-    asyncio.run(_hammered(servers, key, lambda: place.ok("key", command, key.client_id), stays_good))
+    asyncio.run(_hammer_until_revoked(servers, key, lambda: place.ok("key", command, key.client_id), stays_good))
 
 
-async def _hammered(servers: list[Server], key: Key, revoke: Callable[[], object], stays_good: set[str]) -> None:
+async def _hammer_until_revoked(
+    servers: list[Server], key: Key, revoke: Callable[[], object], stays_good: set[str]
+) -> None:
     loop = asyncio.get_running_loop()
     ended_s = float("inf")
     succeeded = itertools.count(1)
@@ -94,7 +96,7 @@ async def _hammered(servers: list[Server], key: Key, revoke: Callable[[], object
     late: list[int] = []
 
     async def hammer(line: Connection, kind: str, pair: dict[str, Any]) -> dict[str, Any]:
-        """Ask on and on, until 20 requests have begun after the end of the command; the last pair."""
+        """Send requests until 20 have begun after the end of the command; return the last pair."""
         late_left = 20
         while late_left:
             begun_s = loop.time()

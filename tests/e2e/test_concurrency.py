@@ -1,4 +1,4 @@
-"""A refresh token presented many times at once (docs/interface.md section D2, Rotation and reuse)."""
+"""A refresh token presented many times at once. Source: docs/interface.md section D2 (Rotation and reuse)."""
 
 import asyncio
 
@@ -7,25 +7,25 @@ import pytest
 from tests.builders import opened, value
 from tests.e2e import load
 from tests.e2e.conftest import Deployment
-from tests.e2e.running import Key
+from tests.e2e.server_process import Key
 from tests.server.serving import Connection
 
-AT_ONCE = 32
+CONCURRENT = 32
 MANY = 1_000_000
 
 
 @pytest.mark.parametrize("rounds", [10, pytest.param(200, marks=pytest.mark.slow)])
-def test_of_simultaneous_refreshes_one_wins_and_nothing_stays_alive(deployment: Deployment, rounds: int) -> None:
-    """32 requests over TLS, on PostgreSQL through two processes: one 200, then every token dead, in each round.
+def test_one_of_simultaneous_refreshes_wins_then_all_tokens_die(deployment: Deployment, rounds: int) -> None:
+    """32 requests over TLS, on PostgreSQL through two processes: one 200, then every token invalid, in each round.
 
-    The alarm is raised once a round, however many lose.
+    The alarm is raised once per round, however many lose.
     """
     key = deployment.place.new_key(per_minute=MANY)
     asyncio.run(_rounds(deployment, key, rounds))
 
 
 async def _rounds(deployment: Deployment, key: Key, rounds: int) -> None:
-    async with load.connections(deployment.servers, AT_ONCE) as lines:
+    async with load.connections(deployment.servers, CONCURRENT) as lines:
         for _ in range(rounds):
             await _round(lines, key)
     async with opened(deployment.place.database_url) as database:
@@ -41,7 +41,7 @@ async def _rounds(deployment: Deployment, key: Key, rounds: int) -> None:
 async def _round(lines: list[Connection], key: Key) -> None:
     first = (await load.acquire(lines[0], load.issue(key))).json()
     answers = await asyncio.gather(*(load.acquire(line, load.refresh(first["refresh_token"])) for line in lines))
-    assert sorted(answer.status for answer in answers) == [200] + [400] * (AT_ONCE - 1)
+    assert sorted(answer.status for answer in answers) == [200] + [400] * (CONCURRENT - 1)
     (second,) = (answer.json() for answer in answers if answer.status == 200)
     after = [
         *(load.call(pair["access_token"]) for pair in (first, second)),

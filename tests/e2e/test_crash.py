@@ -1,11 +1,11 @@
-"""What was answered is there after a crash (docs/interface.md sections D1 and D2)."""
+"""Confirmed tokens survive a crash. Source: docs/interface.md sections D1 and D2."""
 
 import asyncio
 import contextlib
 from typing import Any
 
 from tests.e2e import load
-from tests.e2e.running import Key, Place, Server
+from tests.e2e.server_process import Key, Place, Server
 from tests.server.serving import Connection
 
 MANY = 1_000_000
@@ -15,8 +15,8 @@ ROUNDS = 3
 Pair = dict[str, Any]
 
 
-def test_every_pair_answered_before_a_kill_works_after_the_start(migrated: Place) -> None:
-    """kill -9 in the middle of many token requests: no answer was given too early, and none is forgotten."""
+def test_answered_pairs_work_after_a_kill_and_restart(migrated: Place) -> None:
+    """kill -9 in the middle of many token requests: no answer was given too early, and none is lost."""
     issuing, refreshing = migrated.new_key(per_minute=MANY), migrated.new_key(per_minute=MANY)
     with contextlib.ExitStack() as running:
         server = running.enter_context(migrated.serving())
@@ -24,15 +24,15 @@ def test_every_pair_answered_before_a_kill_works_after_the_start(migrated: Place
             issued, refreshed = asyncio.run(_pairs_until_killed(server, issuing, refreshing))
             server.kill()
             server = running.enter_context(migrated.serving())
-            asyncio.run(_check_alive(server, issued, refreshed))
+            asyncio.run(_assert_valid(server, issued, refreshed))
 
 
 async def _pairs_until_killed(server: Server, issuing: Key, refreshing: Key) -> tuple[list[Pair], list[Pair]]:
-    """The pairs of each kind that the server answered with; it is killed when there are enough of both."""
+    """Return the answered pairs of each kind; the server is killed when there are enough of both."""
     issued: list[Pair] = []
     refreshed: list[Pair] = []
 
-    async def ask_on(line: Connection, key: Key, *, is_refreshing: bool) -> None:
+    async def request_repeatedly(line: Connection, key: Key, *, is_refreshing: bool) -> None:
         request = load.issue(key)
         while True:
             try:
@@ -45,27 +45,27 @@ async def _pairs_until_killed(server: Server, issuing: Key, refreshing: Key) -> 
             if is_refreshing:
                 request = load.refresh(pair["refresh_token"])
             if min(len(issued), len(refreshed)) == ENOUGH:
-                server.kill_at_once()
+                server.kill_processes()
 
     async with load.connections([server], 16) as lines:
         await asyncio.gather(
-            *(ask_on(line, issuing, is_refreshing=False) for line in lines[::2]),
-            *(ask_on(line, refreshing, is_refreshing=True) for line in lines[1::2]),
+            *(request_repeatedly(line, issuing, is_refreshing=False) for line in lines[::2]),
+            *(request_repeatedly(line, refreshing, is_refreshing=True) for line in lines[1::2]),
         )
     return issued, refreshed
 
 
-async def _check_alive(server: Server, issued: list[Pair], refreshed: list[Pair]) -> None:
-    """All access tokens enter, and all refresh tokens are good that were not under way when the server died."""
+async def _assert_valid(server: Server, issued: list[Pair], refreshed: list[Pair]) -> None:
+    """Assert that all access tokens are valid, and all refresh tokens not in use when the server died."""
     calls = [load.call(pair["access_token"]) for pair in (*issued, *refreshed)]
     assert await _statuses(server, calls) == {404}
     assert await _statuses(server, [load.refresh(pair["refresh_token"]) for pair in issued]) == {200}
 
 
 async def _statuses(server: Server, requests: list[bytes]) -> set[int]:
-    async def ask_all(line: Connection, share: list[bytes]) -> list[int]:
+    async def request_all(line: Connection, share: list[bytes]) -> list[int]:
         return [(await load.acquire(line, request)).status for request in share]
 
     async with load.connections([server], 8) as lines:
-        shares = [ask_all(line, requests[n :: len(lines)]) for n, line in enumerate(lines)]
+        shares = [request_all(line, requests[n :: len(lines)]) for n, line in enumerate(lines)]
         return {status for statuses in await asyncio.gather(*shares) for status in statuses}

@@ -1,4 +1,4 @@
-"""A batch is stored whole or not at all, and for good once it is answered, whenever the server dies.
+"""A batch is stored completely or not at all, and permanently once answered, whenever the server dies.
 
 Source: docs/interface.md sections D1 and D6.
 """
@@ -15,22 +15,22 @@ import pytest
 from stoplist.oauth.model import PERMISSIONS
 from tests.builders import opened
 from tests.e2e import load
+from tests.e2e.invariants import check_records
 from tests.e2e.partners import Acts, Follower, Writer, new_token
-from tests.e2e.running import Key, Place, Server
-from tests.e2e.stored import check_stored
+from tests.e2e.server_process import Key, Place, Server
 from tests.server.serving import Connection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 MANY = 1_000_000
 ROUNDS = 20
-# How many people opt out in each batch of a writer: some are stored together with others, some alone.
+# People who opt out per batch of a writer: small batches are stored in groups, big ones alone.
 SIZES = (1, 3, 9, 50, 400, 1_000)
-# How much was sent or answered when the server is killed: another number in each round.
+# The number of messages sent or answered before the kill: another one in each round.
 FIRST_KILL, NEXT_KILL, KILLS = 4, 11, 31
 
 
-def test_every_batch_is_whole_or_absent_after_each_of_many_kills(migrated: Place) -> None:
+def test_every_batch_is_whole_or_absent_after_each_kill(migrated: Place) -> None:
     """kill -9 in the middle of batches: what was answered is there, and what was not is there as a whole or not at all.
 
     After each start every writer repeats what it got no answer to, as partners do.
@@ -43,7 +43,7 @@ def test_every_batch_is_whole_or_absent_after_each_of_many_kills(migrated: Place
         with migrated.serving() as server:
             kill_at = FIRST_KILL + nth * NEXT_KILL % KILLS
             asyncio.run(_work_until_killed(server, key, writers, follower, kill_at))
-            assert server.ended() == -signal.SIGKILL
+            assert server.wait_for_exit() == -signal.SIGKILL
     with migrated.serving() as server:
         asyncio.run(_finish(server, key, writers, follower))
     assert sum(writer.absent for writer in writers) > 0, "batches were under way"
@@ -51,55 +51,58 @@ def test_every_batch_is_whole_or_absent_after_each_of_many_kills(migrated: Place
 
 
 async def _work_until_killed(server: Server, key: Key, writers: list[Writer], follower: Follower, kill_at: int) -> None:
-    """Everybody writes until the server is gone, which is killed when so much was sent or answered."""
+    """Run all writers and the follower until the server is killed, after so many messages were sent or answered."""
     seen = itertools.count(1)
 
-    def see() -> None:
+    def count() -> None:
         if next(seen) == kill_at:
-            server.kill_at_once()
+            server.kill_processes()
 
     async with load.connections([server], len(writers) + 1) as lines:
         token = await new_token(lines[0], load.issue(key))
         await asyncio.gather(
-            _until_gone(_follow(follower, lines[-1], token)),
-            *(_until_gone(_write(writer, line, token, see)) for writer, line in zip(writers, lines, strict=False)),
+            _run_until_gone(_follow(follower, lines[-1], token)),
+            *(
+                _run_until_gone(_write(writer, line, token, count))
+                for writer, line in zip(writers, lines, strict=False)
+            ),
         )
 
 
-async def _until_gone(work: Coroutine[Any, Any, None]) -> None:
+async def _run_until_gone(work: Coroutine[Any, Any, None]) -> None:
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
         await work
 
 
-async def _write(writer: Writer, line: Connection, access_token: str, see: Callable[[], None]) -> None:
-    """Batch after batch; `see` is told of each that was sent or answered."""
-    writer.begin()
+async def _write(writer: Writer, line: Connection, access_token: str, count: Callable[[], None]) -> None:
+    """Send batch after batch; `count` is called for each sent or answered one."""
+    writer.repeat_unanswered()
     while True:
         await line.send(load.submit(access_token, "email", writer.batch()))
-        see()
-        writer.take(await line.answer())
-        see()
+        count()
+        writer.accept_answer(await line.answer())
+        count()
 
 
 async def _follow(follower: Follower, line: Connection, access_token: str) -> None:
     while True:
-        await follower.read_on(line, access_token)
+        await follower.read_page(line, access_token)
 
 
 async def _finish(server: Server, key: Key, writers: list[Writer], follower: Follower) -> None:
-    """Nothing is left unanswered; who followed through all of it has what the feed holds, and nothing else."""
+    """Settle every unanswered batch; the follower then has exactly the records of the feed."""
     feed = Follower("email", 10_000)
     async with load.connection(server) as line:
         token = await new_token(line, load.issue(key))
         for writer in writers:
-            writer.begin()
+            writer.repeat_unanswered()
             if writer.is_unanswered:
-                writer.take(await load.acquire(line, load.submit(token, "email", writer.batch())))
+                writer.accept_answer(await load.acquire(line, load.submit(token, "email", writer.batch())))
         for one in (follower, feed):
-            await one.read_to_the_end(line, token)
+            await one.read_all(line, token)
     assert follower.records == feed.records
 
 
 async def _check(place: Place, writers: list[Writer]) -> None:
     async with opened(place.database_url) as database:
-        await check_stored(database, writers, organization="acme")
+        await check_records(database, writers, organization="acme")

@@ -1,4 +1,4 @@
-"""`stoplist serve --demo`: what a new user sees, and that the lines it prints do what it says (section D9)."""
+"""`stoplist serve --demo`: what a new user sees, and that the printed commands work (section D9)."""
 
 import json
 import os
@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from tests.e2e.running import PATIENCE_S, Place, Server
+from tests.e2e.server_process import PATIENCE_S, Place, Server
 
-# In CI a curl that is missing fails the tests.
+# In CI a missing curl fails the tests.
 needs_curl = pytest.mark.skipif(
     shutil.which("curl") is None and not os.environ.get("CI"),
     reason="curl, which the printed lines call, is not installed",
@@ -18,27 +18,27 @@ needs_curl = pytest.mark.skipif(
 LAST_LINE = "Stop with Ctrl+C."
 
 
-def shown(server: Server) -> str:
-    """What it prints for people, whole."""
-    assert server.out.holds(LAST_LINE)
+def printed_text(server: Server) -> str:
+    """Return everything it prints for people."""
+    assert server.out.wait_for(LAST_LINE)
     return server.out.text
 
 
 def commands(text: str) -> list[str]:
-    """The lines to be pasted."""
+    """Return the commands to paste."""
     return [
         line.strip() for line in text.splitlines() if re.match(r"  \S*(curl|TOKEN=|key create)|  \S+ key create", line)
     ]
 
 
 def sign_in_link(server: Server) -> str:
-    """The one link that it prints."""
-    (link,) = re.findall(r"https://\S+/settings/sign-in/link\?token=\S+", shown(server))
+    """Return the only link that it prints."""
+    (link,) = re.findall(r"https://\S+/settings/sign-in/link\?token=\S+", printed_text(server))
     return str(link)
 
 
-def pasted(place: Place, lines: list[str]) -> str:
-    """What a shell prints for these lines, in the folder where the server was started."""
+def run_pasted(place: Place, lines: list[str]) -> str:
+    """Run these lines in a shell, in the folder of the server, and return what it prints."""
     done = subprocess.run(
         ["bash", "-e"],
         input="\n".join(lines),
@@ -55,12 +55,12 @@ def pasted(place: Place, lines: list[str]) -> str:
 
 @needs_curl
 @pytest.mark.parametrize("folder", ["data", "a folder with 'quotes'"])
-def test_the_lines_of_a_first_start_work_when_pasted(place: Place, folder: str) -> None:
-    """A token in a variable, two opt-outs, everyone who opted out; `--cacert` leads to the authority."""
+def test_the_printed_commands_of_a_first_start_work(place: Place, folder: str) -> None:
+    """A token in a variable, two opt-outs, a list of everyone who opted out; `--cacert` names the authority."""
     with place.serving("--demo", "--data-dir", folder) as server:
-        lines = commands(shown(server))
+        lines = commands(printed_text(server))
         assert len(lines) == 3
-        submitted, listed = pasted(place, lines).split("}{", 1)
+        submitted, listed = run_pasted(place, lines).split("}{", 1)
         assert json.loads(submitted + "}")["created"] == 2
         addresses = [record["address"] for record in json.loads("{" + listed)["items"]]
         assert addresses[-2:] == ["ann@example.com", "bob@example.com"]
@@ -68,33 +68,33 @@ def test_the_lines_of_a_first_start_work_when_pasted(place: Place, folder: str) 
 
 
 @needs_curl
-def test_a_later_start_says_what_exists_and_the_key_still_works(place: Place) -> None:
-    """The secret is not shown again; the line for another key works, and so does that key."""
+def test_a_later_start_lists_what_exists(place: Place) -> None:
+    """The secret is not shown again; the command for another key works, and so does that key."""
     with place.serving("--demo") as server:
-        text = shown(server)
+        text = printed_text(server)
         secret = re.search(r"svc_cs_\w{49}", text)
         client_id = re.search(r"svc_ci_\w{22}", text)
         assert secret
         assert client_id
         assert server.terminate() == 0
     with place.serving("--demo") as server:
-        text = shown(server)
+        text = printed_text(server)
         assert secret[0] not in text
         assert client_id[0] in text
         assert "demo" in text
         another, get_token = commands(text)
         assert "key create" in another
-        made = json.loads(pasted(place, [f"{another} --json 2>&-"]))
+        made = json.loads(run_pasted(place, [f"{another} --json 2>&-"]))
         for key in (f"{client_id[0]}:{secret[0]}", f"{made['client_id']}:{made['client_secret']}"):
             line = get_token.replace("CLIENT_ID:CLIENT_SECRET", key)
-            assert json.loads(pasted(place, [line]))["expires_in"] == 900
+            assert json.loads(run_pasted(place, [line]))["expires_in"] == 900
 
 
-def test_a_demo_has_an_organization_to_try_and_one_with_a_past(place: Place) -> None:
-    """`demo` with a default group and one key; the other with two months of opt-outs. Starting again makes no more."""
+def test_a_demo_has_an_empty_and_a_filled_organization(place: Place) -> None:
+    """`demo` with a default group and one key; the other with two months of opt-outs. A restart creates no more."""
     for _ in range(2):
         with place.serving("--demo") as server:
-            shown(server)
+            printed_text(server)
     demo, lantern = place.json("org", "list")
     (group,) = place.json("group", "list", "--org", "demo")
     (key,) = [key for key in place.json("key", "list") if key["label"] == "Demo"]
@@ -105,7 +105,7 @@ def test_a_demo_has_an_organization_to_try_and_one_with_a_past(place: Place) -> 
 
 
 def test_an_administrator_signs_in_by_the_printed_link(place: Place) -> None:
-    """A new link at each start until it was used; from then on the place to sign in, and no link."""
+    """A new link at each start until one is used; afterwards the address of the sign-in page, and no link."""
     links = []
     for _ in range(2):
         with place.serving("--demo") as server:
@@ -127,17 +127,17 @@ def test_an_administrator_signs_in_by_the_printed_link(place: Place) -> None:
         assert "admin@demo.example" in overview.text
         assert server.terminate() == 0
     with place.serving("--demo") as server:
-        text = shown(server)
+        text = printed_text(server)
         assert f"{server.base_url}/settings/sign-in\n" in text
         assert "token=" not in text
 
 
-def test_a_demo_touches_nothing_in_a_database_that_is_in_use(place: Place) -> None:
-    """It shows what is there."""
+def test_a_demo_changes_nothing_in_a_database_in_use(place: Place) -> None:
+    """It shows what exists."""
     place.ok("migrate")
     key = place.new_key()
     with place.serving("--demo") as server:
-        text = shown(server)
+        text = printed_text(server)
         assert key.client_id in text
         assert "user create" in text, "nobody can sign in yet"
         assert "token=" not in text
@@ -146,6 +146,6 @@ def test_a_demo_touches_nothing_in_a_database_that_is_in_use(place: Place) -> No
 
 
 def test_a_demo_in_production_is_refused(place: Place) -> None:
-    """Before anything is made."""
+    """Before anything is created."""
     assert "--demo" in place.refused("serve", "--demo", ENVIRONMENT="production", TRUSTED_PROXIES="10.0.0.0/8")
     assert not place.data_dir.exists()

@@ -1,4 +1,4 @@
-"""The whole description against a real server: requests made up from it, and the lines that it gives to be copied."""
+"""The OpenAPI description against a real server: requests generated from it, and its code samples."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from stoplist.oauth.model import PERMISSIONS
-from tests.e2e.running import PATIENCE_S, Key, Place, Server
+from tests.e2e.server_process import PATIENCE_S, Key, Place, Server
 from tests.e2e.test_demo import needs_curl
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ CHECKS: list[Any] = [
 
 
 class Partner(NamedTuple):
-    """A server, its description, and a key that may do all as often as it likes."""
+    """A server, its description, and a key with all permissions and high limits."""
 
     place: Place
     server: Server
@@ -56,7 +56,7 @@ class Partner(NamedTuple):
     document: Json
 
     def new_pair(self) -> Json:
-        """A new pair of tokens."""
+        """Request a new pair of tokens."""
         with self.server.client(auth=self.key) as client:
             answer = client.post(TOKEN, data={"grant_type": "client_credentials"})
         pair: Json = answer.raise_for_status().json()
@@ -78,29 +78,29 @@ def partner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Partner]:
 
 @pytest.fixture(scope="module")
 def session(partner: Partner) -> Iterator[requests.Session]:
-    """A client that keeps its connection."""
+    """Return a client that keeps its connection."""
     with requests.Session() as session:
         session.trust_env = False
         yield session
 
 
-# Requests made up from the description
+# Requests generated from the description
 
 
 @pytest.fixture(scope="module")
 def operations(partner: Partner) -> dict[str, AnyOperation]:
-    """All of them, by method and path."""
+    """Return all operations by method and path."""
     found: list[Any] = list(schemathesis.openapi.from_dict(partner.document).get_all_operations())
     return {one.ok().label: one.ok() for one in found}
 
 
-def test_there_are_seven(operations: dict[str, AnyOperation]) -> None:
+def test_there_are_seven_operations(operations: dict[str, AnyOperation]) -> None:
     """So that none is left out below."""
     assert sorted(operations) == sorted(SEVEN)
 
 
 @pytest.mark.parametrize("label", SEVEN)
-def test_what_is_made_up_from_the_description_is_answered_as_described(
+def test_generated_requests_are_answered_as_described(
     partner: Partner, session: requests.Session, operations: dict[str, AnyOperation], label: str
 ) -> None:
     """Never with 5xx: what fits the description, what nearly does, and what names only what is there, which succeeds.
@@ -125,9 +125,9 @@ def test_what_is_made_up_from_the_description_is_answered_as_described(
         case.validate_response(response, checks=CHECKS)
         return response
 
-    def ask_for_what_is_there(case: AnyCase) -> None:
+    def acquire_existing(case: AnyCase) -> None:
         nonlocal successes, accepted_items
-        mend(case, partner)
+        use_real_values(case, partner)
         response = acquire(case)
         assert response.status_code == 200, response.text
         successes += 1
@@ -136,13 +136,13 @@ def test_what_is_made_up_from_the_description_is_answered_as_described(
 
     for_each(operations[label], GenerationMode.POSITIVE, acquire)
     for_each(operations[label], GenerationMode.NEGATIVE, acquire)
-    for_each(operations[label], GenerationMode.POSITIVE, ask_for_what_is_there)
+    for_each(operations[label], GenerationMode.POSITIVE, acquire_existing)
     assert successes >= EXAMPLES
     assert (accepted_items >= EXAMPLES) is label.startswith("POST /api")
 
 
 def for_each(operation: AnyOperation, mode: GenerationMode, acquire: Callable[[AnyCase], Any]) -> None:
-    """Asks for each of the same examples every time, in which nothing is sought by luck."""
+    """Run the same examples each time, without a random search."""
 
     @seed(4)
     @settings(
@@ -153,14 +153,14 @@ def for_each(operation: AnyOperation, mode: GenerationMode, acquire: Callable[[A
         suppress_health_check=list(HealthCheck),
     )
     @given(case=operation.as_strategy(generation_mode=mode))
-    def asked(case: AnyCase) -> None:
+    def run_case(case: AnyCase) -> None:
         acquire(case)
 
-    asked()
+    run_case()
 
 
-def mend(case: AnyCase, partner: Partner) -> None:
-    """What chance cannot know becomes real: credentials, the organization and group, addresses, a cursor."""
+def use_real_values(case: AnyCase, partner: Partner) -> None:
+    """Replace generated values by real ones: credentials, the organization and group, addresses, a cursor."""
     body: Any = case.body
     if case.path == TOKEN:
         case.body = {name: body[name] for name in ("grant_type", "refresh_token") if name in body}
@@ -180,12 +180,12 @@ def mend(case: AnyCase, partner: Partner) -> None:
         named.pop("limit", None)
 
 
-# The lines to be copied
+# The code samples
 
 
 @pytest.fixture(scope="module")
 def variables(partner: Partner) -> dict[str, str]:
-    """What the page says that they need."""
+    """Return the variables that the page says the samples need."""
     pair = partner.new_pair()
     return partner.place.variables | {
         "SSL_CERT_FILE": str(partner.server.ca),
@@ -196,14 +196,14 @@ def variables(partner: Partner) -> dict[str, str]:
 
 
 def samples(partner: Partner, label: str, language: str) -> list[str]:
-    """The sources of an operation's samples in a language."""
+    """Return the sources of an operation's samples in a language."""
     method, path = label.split(" ")
     all_ = partner.document["paths"][path][method.lower()]["x-codeSamples"]
     return [sample["source"] for sample in all_ if sample["lang"] == language]
 
 
-def printed(command: list[str], source: str, variables: dict[str, str], folder: Path) -> str:
-    """What comes of it when it is pasted."""
+def run_sample(command: list[str], source: str, variables: dict[str, str], folder: Path) -> str:
+    """Run the sample and return what it prints."""
     done = subprocess.run(
         command,
         input=source,
@@ -220,38 +220,36 @@ def printed(command: list[str], source: str, variables: dict[str, str], folder: 
 
 @needs_curl
 @pytest.mark.parametrize("label", SEVEN)
-def test_the_lines_for_a_shell_work_when_pasted(
-    partner: Partner, variables: dict[str, str], label: str, tmp_path: Path
-) -> None:
+def test_the_shell_samples_work(partner: Partner, variables: dict[str, str], label: str, tmp_path: Path) -> None:
     """Each is answered with success."""
     sources = samples(partner, label, "Shell")
     assert sources
     for source in sources:
         if "REFRESH_TOKEN" in source:
             variables = variables | {"REFRESH_TOKEN": partner.new_pair()["refresh_token"]}
-        assert "error" not in json.loads(printed(["bash", "-e"], source, variables, tmp_path))
+        assert "error" not in json.loads(run_sample(["bash", "-e"], source, variables, tmp_path))
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_the_python_lines_work_one_after_the_other(
+def test_the_python_samples_work_in_order(
     partner: Partner, variables: dict[str, str], channel: str, tmp_path: Path
 ) -> None:
-    """A token, two opt-outs, all records; and when the last lines run again, only what came since: nothing."""
+    """A token, two opt-outs, all records; and a second run of the last sample finds nothing new."""
     python = [sys.executable, "-I", "-"]
     path = f"/api/v1/unsubscribe/{channel}"
     (get_token,) = samples(partner, f"POST {TOKEN}", "Python")
     (submit,) = samples(partner, f"POST {path}", "Python")
     (follow,) = samples(partner, f"GET {path}", "Python")
-    token = printed(python, get_token, variables, tmp_path).strip()
+    token = run_sample(python, get_token, variables, tmp_path).strip()
     variables = variables | {"TOKEN": token}
-    assert "'received': 2" in printed(python, submit, variables, tmp_path)
-    assert printed(python, follow, variables, tmp_path).count("unsubscribed") >= 2
+    assert "'received': 2" in run_sample(python, submit, variables, tmp_path)
+    assert run_sample(python, follow, variables, tmp_path).count("unsubscribed") >= 2
     assert os.listdir(tmp_path) == [f"{channel}.cursor"]
-    assert printed(python, follow, variables, tmp_path) == ""
+    assert run_sample(python, follow, variables, tmp_path) == ""
 
 
-def test_the_python_lines_say_what_to_correct(partner: Partner, variables: dict[str, str], tmp_path: Path) -> None:
-    """Who changes the batch into a bad one is shown the refusal."""
+def test_the_python_samples_print_refusals(partner: Partner, variables: dict[str, str], tmp_path: Path) -> None:
+    """For a bad batch."""
     (submit,) = samples(partner, "POST /api/v1/unsubscribe/email", "Python")
     done = subprocess.run(
         [sys.executable, "-I", "-"],

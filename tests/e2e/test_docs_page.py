@@ -11,15 +11,15 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.pages_browser import record_changes, wait_for_changes
-from tests.e2e.running import PATIENCE_S, Place, Server
+from tests.e2e.server_process import PATIENCE_S, Place, Server
 from tests.services.browser import launched
 
 DOCS = "/docs"
 WIDE, PHONE, SMALLEST = 1400, 390, 320
 # WCAG 2.1 success criterion 1.4.3.
-LEAST_CONTRAST = 4.5
+MIN_CONTRAST = 4.5
 
-TOO_PALE = """
+LOW_CONTRAST = """
 (least) => {
   const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
   const light = (colour) => {
@@ -49,8 +49,8 @@ TOO_PALE = """
   return { seen: seen.size, pale, ground: light(ground(document.body)) };
 }
 """
-OPEN_ALL = "() => { for (const one of document.querySelectorAll('details')) one.open = true; }"
-WIDER_THAN_ITS_PLACE = """
+UNFOLD_ALL = "() => { for (const one of document.querySelectorAll('details')) one.open = true; }"
+OVERFLOWING = """
 () => {
   const width = document.documentElement.clientWidth;
   const wide = [...document.querySelectorAll("body *")].filter((one) =>
@@ -60,8 +60,8 @@ WIDER_THAN_ITS_PLACE = """
 """
 
 
-class Shown(NamedTuple):
-    """A page in a window, what the browser complained about, and what it asked for from where."""
+class OpenedPage(NamedTuple):
+    """A page in a window, the browser's complaints, and the requests it made."""
 
     page: Page
     complaints: list[str]
@@ -69,28 +69,28 @@ class Shown(NamedTuple):
 
 
 class Window:
-    """A browser before a server; each call opens a window of its own."""
+    """A browser before a server; each call opens a new window."""
 
     def __init__(self, runner: asyncio.Runner, browser: Browser, server: Server) -> None:
         self._runner, self._browser, self.server = runner, browser, server
 
-    def look(
-        self, watch: Callable[[Shown], Awaitable[None]], *, at: str = DOCS, init: str = "", **options: Any
+    def open(
+        self, watch: Callable[[OpenedPage], Awaitable[None]], *, at: str = DOCS, init: str = "", **options: Any
     ) -> None:
-        """Opens the page and hands it over; nothing may be complained about."""
+        """Open the page and pass it to `watch`. Any complaint of the browser fails the test."""
 
         async def looked() -> None:
-            async with self._opened(init, options) as shown:
-                answer = await shown.page.goto(self.server.base_url + at)
+            async with self._opened(init, options) as opened:
+                answer = await opened.page.goto(self.server.base_url + at)
                 assert answer is not None
                 assert answer.status == 200
-                await watch(shown)
+                await watch(opened)
 
         self._runner.run(looked())
 
     @asynccontextmanager
-    async def _opened(self, init: str, options: dict[str, Any]) -> AsyncIterator[Shown]:
-        # The authority of a development server is in its data folder, not in the browser.
+    async def _opened(self, init: str, options: dict[str, Any]) -> AsyncIterator[OpenedPage]:
+        # A development server's authority is in its data folder; the browser does not know it.
         known: dict[str, Any] = {"ignore_https_errors": True, "viewport": {"width": WIDE, "height": 900}}
         context = await self._browser.new_context(**(known | options))
         context.set_default_timeout(PATIENCE_S * 1000)
@@ -98,11 +98,11 @@ class Window:
             if init:
                 await context.add_init_script(init)
             page = await context.new_page()
-            shown = Shown(page, [], [])
-            page.on("console", lambda message: shown.complaints.append(message.text))
-            page.on("pageerror", lambda error: shown.complaints.append(str(error)))
-            page.on("request", lambda request: shown.asked_for.append(request.url))
-            yield shown
+            opened = OpenedPage(page, [], [])
+            page.on("console", lambda message: opened.complaints.append(message.text))
+            page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+            page.on("request", lambda request: opened.asked_for.append(request.url))
+            yield opened
         finally:
             await context.close()
 
@@ -121,24 +121,24 @@ def sized(width: int) -> dict[str, int]:
     return {"width": width, "height": 844}
 
 
-def test_it_loads_in_peace_and_from_one_place(window: Window) -> None:
+def test_it_loads_without_complaint_in_one_request(window: Window) -> None:
     """No complaint of the browser, its policy included, and one single request: the page itself."""
 
-    async def watch(shown: Shown) -> None:
-        await shown.page.wait_for_load_state("networkidle")
-        assert shown.complaints == []
-        assert [url for url in shown.asked_for if not url.startswith("data:")] == [window.server.base_url + DOCS]
-        assert await shown.page.title() == "Stoplist API"
-        assert await shown.page.evaluate("getComputedStyle(document.querySelector('.top')).position") == "sticky"
+    async def watch(opened: OpenedPage) -> None:
+        await opened.page.wait_for_load_state("networkidle")
+        assert opened.complaints == []
+        assert [url for url in opened.asked_for if not url.startswith("data:")] == [window.server.base_url + DOCS]
+        assert await opened.page.title() == "Stoplist API"
+        assert await opened.page.evaluate("getComputedStyle(document.querySelector('.top')).position") == "sticky"
 
-    window.look(watch)
+    window.open(watch)
 
 
-def test_the_policy_keeps_everything_else_out(window: Window) -> None:
-    """A script, a style or a picture that got into the page does nothing, and calls nobody."""
+def test_the_policy_blocks_injected_content(window: Window) -> None:
+    """An injected script, style or picture does nothing and requests nothing."""
 
-    async def watch(shown: Shown) -> None:
-        kept_out = await shown.page.evaluate(
+    async def watch(opened: OpenedPage) -> None:
+        kept_out = await opened.page.evaluate(
             """async () => {
               const kept = [];
               document.addEventListener("securitypolicyviolation", (event) => kept.push(event.effectiveDirective));
@@ -161,19 +161,19 @@ def test_the_policy_keeps_everything_else_out(window: Window) -> None:
         assert directives == ["connect-src", "img-src", "script-src-attr", "script-src-elem", "style-src-elem"]
         assert (got_in, display) == (False, "block")
 
-    window.look(watch)
+    window.open(watch)
 
 
 # Copying
 
 
-def test_a_button_copies_what_stands_beside_it(window: Window) -> None:
-    """Each program and each answer, letter by letter; and says so, to the eye and to the ear."""
+def test_a_button_copies_the_text_beside_it(window: Window) -> None:
+    """Each program and each answer, exactly; and the button confirms it, to eye and ear."""
     with httpx.Client(verify=window.server.tls, base_url=window.server.base_url, trust_env=False) as client:
         document = client.get("/openapi.json").json()
 
-    async def watch(shown: Shown) -> None:
-        page = shown.page
+    async def watch(opened: OpenedPage) -> None:
+        page = opened.page
         await record_changes(page)
         assert await page.locator(".code").count() == await page.get_by_role("button", name="Copy: ").count() + (
             await page.locator("details:not([open]) .code").count()
@@ -186,21 +186,21 @@ def test_a_button_copies_what_stands_beside_it(window: Window) -> None:
                     await button.click()
                     await wait_for_changes(page, "button: Copied", "p: Copied")
                     assert await page.evaluate("navigator.clipboard.readText()") == sample["source"].rstrip()
-        assert shown.complaints == []
+        assert opened.complaints == []
 
-    window.look(watch, permissions=["clipboard-read", "clipboard-write"])
+    window.open(watch, permissions=["clipboard-read", "clipboard-write"])
 
 
-def test_where_nothing_may_be_copied_it_is_selected(window: Window) -> None:
+def test_text_is_selected_if_copying_is_not_allowed(window: Window) -> None:
     """So that the reader's own keys can copy it."""
 
-    async def watch(shown: Shown) -> None:
-        await record_changes(shown.page)
-        await shown.page.get_by_role("button", name="Copy: Base address").click()
-        await wait_for_changes(shown.page, "button: Selected", "p: Selected")
-        assert await shown.page.evaluate("getSelection().toString().trim()") == window.server.base_url
+    async def watch(opened: OpenedPage) -> None:
+        await record_changes(opened.page)
+        await opened.page.get_by_role("button", name="Copy: Base address").click()
+        await wait_for_changes(opened.page, "button: Selected", "p: Selected")
+        assert await opened.page.evaluate("getSelection().toString().trim()") == window.server.base_url
 
-    window.look(watch, init="navigator.clipboard.writeText = () => Promise.reject(new Error('no'));")
+    window.open(watch, init="navigator.clipboard.writeText = () => Promise.reject(new Error('no'));")
 
 
 # Sizes and colours
@@ -208,53 +208,53 @@ def test_where_nothing_may_be_copied_it_is_selected(window: Window) -> None:
 
 @pytest.mark.parametrize("width", [SMALLEST, PHONE, 768, 1024, WIDE])
 def test_nothing_is_wider_than_the_screen(window: Window, width: int) -> None:
-    """Code scrolls in its own place; the page itself never sideways, with everything unfolded."""
+    """Code scrolls in its own box; the page itself never scrolls sideways, even with everything unfolded."""
 
-    async def watch(shown: Shown) -> None:
-        await shown.page.evaluate(OPEN_ALL)
-        assert await shown.page.evaluate(WIDER_THAN_ITS_PLACE) == [0, []]
+    async def watch(opened: OpenedPage) -> None:
+        await opened.page.evaluate(UNFOLD_ALL)
+        assert await opened.page.evaluate(OVERFLOWING) == [0, []]
 
-    window.look(watch, viewport=sized(width))
+    window.open(watch, viewport=sized(width))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_stands_out_from_its_ground(window: Window, scheme: str) -> None:
-    """Each colour on each ground, with everything unfolded and a heading linked to, in the reader's own scheme."""
+def test_every_text_has_enough_contrast(window: Window, scheme: str) -> None:
+    """Each colour on each background, with everything unfolded and a heading linked to, in the reader's own scheme."""
 
-    async def watch(shown: Shown) -> None:
-        await shown.page.evaluate(OPEN_ALL)
-        found = await shown.page.evaluate(TOO_PALE, LEAST_CONTRAST)
+    async def watch(opened: OpenedPage) -> None:
+        await opened.page.evaluate(UNFOLD_ALL)
+        found = await opened.page.evaluate(LOW_CONTRAST, MIN_CONTRAST)
         assert found["pale"] == []
         assert found["seen"] > 10
         assert found["ground"] > 0.9 if scheme == "light" else found["ground"] < 0.02
 
-    window.look(watch, at=f"{DOCS}#getTokens", color_scheme=scheme)
+    window.open(watch, at=f"{DOCS}#getTokens", color_scheme=scheme)
 
 
-# Finding one's way
+# Navigation
 
 
 def test_a_link_to_a_heading_shows_it(window: Window) -> None:
-    """Below the bar at the top, not under it; the contents tell where the reader is."""
+    """Below the bar at the top, not under it; the contents show where the reader is."""
 
-    async def watch(shown: Shown) -> None:
-        heading = shown.page.locator("#submitSmsUnsubscribes")
+    async def watch(opened: OpenedPage) -> None:
+        heading = opened.page.locator("#submitSmsUnsubscribes")
         await expect(heading).to_be_in_viewport()
         box = await heading.bounding_box()
-        bar = await shown.page.locator(".top").bounding_box()
+        bar = await opened.page.locator(".top").bounding_box()
         assert box is not None
         assert bar is not None
         assert bar["height"] <= box["y"] < 300
-        await expect(shown.page.locator("nav [aria-current]")).to_have_text("POST Submit SMS opt-outs")
+        await expect(opened.page.locator("nav [aria-current]")).to_have_text("POST Submit SMS opt-outs")
 
-    window.look(watch, at=f"{DOCS}#submitSmsUnsubscribes")
+    window.open(watch, at=f"{DOCS}#submitSmsUnsubscribes")
 
 
 def test_a_keyboard_reaches_everything(window: Window) -> None:
-    """First a way past the contents; every link and button has a name, and shows that it is meant."""
+    """First a link that skips the contents; every link and button has a name, and shows its focus."""
 
-    async def watch(shown: Shown) -> None:
-        page = shown.page
+    async def watch(opened: OpenedPage) -> None:
+        page = opened.page
         await page.keyboard.press("Tab")
         skip = page.get_by_role("link", name="Skip to the content")
         await expect(skip).to_be_focused()
@@ -263,21 +263,21 @@ def test_a_keyboard_reaches_everything(window: Window) -> None:
         await page.keyboard.press("Enter")
         await page.keyboard.press("Tab")
         assert await page.evaluate("document.activeElement.closest('main') !== null")
-        await page.evaluate(OPEN_ALL)
+        await page.evaluate(UNFOLD_ALL)
         names = await page.locator("a, button").evaluate_all(
             "(all) => all.map((one) => one.getAttribute('aria-label') || one.textContent.trim())"
         )
         assert len(names) > 100
         assert all(names)
 
-    window.look(watch)
+    window.open(watch)
 
 
-def test_who_hears_the_page_finds_its_parts(window: Window) -> None:
+def test_a_screen_reader_finds_the_parts_of_the_page(window: Window) -> None:
     """Its language, one banner, one main part, named contents, and an article for each of the seven operations."""
 
-    async def watch(shown: Shown) -> None:
-        page = shown.page
+    async def watch(opened: OpenedPage) -> None:
+        page = opened.page
         assert await page.evaluate("document.documentElement.lang") == "en"
         await expect(page.get_by_role("banner")).to_have_count(1)
         await expect(page.get_by_role("main")).to_have_count(1)
@@ -287,14 +287,14 @@ def test_who_hears_the_page_finds_its_parts(window: Window) -> None:
         for heading in await page.get_by_role("heading", level=3).all():
             assert await heading.get_attribute("id")
 
-    window.look(watch)
+    window.open(watch)
 
 
 def test_on_a_phone_the_contents_are_folded(window: Window) -> None:
-    """One touch shows them, another leads on and folds them again."""
+    """One touch shows them, another follows a link and folds them again."""
 
-    async def watch(shown: Shown) -> None:
-        page = shown.page
+    async def watch(opened: OpenedPage) -> None:
+        page = opened.page
         link = page.get_by_role("navigation").get_by_role("link", name="Submit phone opt-outs")
         await expect(link).to_be_hidden()
         await page.get_by_text("Contents", exact=True).tap()
@@ -302,16 +302,16 @@ def test_on_a_phone_the_contents_are_folded(window: Window) -> None:
         await expect(link).to_be_hidden()
         await expect(page.locator("#submitPhoneUnsubscribes")).to_be_in_viewport()
 
-    window.look(watch, viewport=sized(PHONE), has_touch=True, is_mobile=True)
+    window.open(watch, viewport=sized(PHONE), has_touch=True, is_mobile=True)
 
 
-def test_it_can_be_read_without_its_script(window: Window) -> None:
-    """All text is there, the contents too; only the buttons are not."""
+def test_it_is_readable_without_its_script(window: Window) -> None:
+    """All text is visible, the contents too; only the buttons are missing."""
 
-    async def watch(shown: Shown) -> None:
-        page = shown.page
+    async def watch(opened: OpenedPage) -> None:
+        page = opened.page
         await expect(page.get_by_role("navigation").get_by_role("link", name="Get tokens")).to_be_visible()
         await expect(page.get_by_role("article")).to_have_count(7)
         await expect(page.get_by_role("button")).to_have_count(0)
 
-    window.look(watch, java_script_enabled=False, viewport=sized(PHONE))
+    window.open(watch, java_script_enabled=False, viewport=sized(PHONE))

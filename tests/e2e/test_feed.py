@@ -1,4 +1,4 @@
-"""Whoever follows a feed misses nothing, whatever is written meanwhile (docs/interface.md section D6)."""
+"""A follower of a feed misses nothing, whatever is written meanwhile. Source: docs/interface.md section D6."""
 
 import asyncio
 import itertools
@@ -8,23 +8,23 @@ from stoplist.oauth.model import PERMISSIONS
 from tests.e2e import load
 from tests.e2e.conftest import Deployment
 from tests.e2e.partners import Acts, Follower, new_token
-from tests.e2e.running import Key, Server
+from tests.e2e.server_process import Key, Server
 from tests.server.serving import Connection
 
 MANY = 1_000_000
 WRITERS = 8
 BATCHES = 15
-# How many people opt out in a batch: the small ones are stored together with others, the big ones alone.
+# People who opt out per batch: small batches are stored in groups, big ones alone.
 SIZES = (1, 700, 3, 40, 1_500)
-# Every so many batches one goes to another feed.
-ELSEWHERE = 4
-MOST = 10_000
-PAGES = (MOST, 1_000, 60)
+# One in so many batches goes to another feed.
+OTHER_FEED_EVERY = 4
+MAX_PAGE = 10_000
+PAGES = (MAX_PAGE, 1_000, 60)
 SHARED = 200
-SHARED_IN_A_BATCH = 10
+SHARED_PER_BATCH = 10
 
 
-def test_followers_see_every_record_once_and_in_order_while_it_is_written(deployment: Deployment) -> None:
+def test_followers_see_every_record_once_and_in_order(deployment: Deployment) -> None:
     """8 writers and 3 followers over TLS, on PostgreSQL through two processes, so that no line within one orders them.
 
     Every follower asks the servers by turns, and ends with exactly the records that the feed holds.
@@ -49,8 +49,8 @@ async def _followed(deployment: Deployment, key: Key) -> None:
             is_written.set()
         assert min(pages_meanwhile) > WRITERS, "they read while it was written"
         for channel in ("email", "sms"):
-            feed = Follower(channel, MOST)
-            await feed.read_to_the_end(lines[0], token)
+            feed = Follower(channel, MAX_PAGE)
+            await feed.read_all(lines[0], token)
             sent = set().union(*(writer.sent[channel] for writer in writers))
             assert sorted(record["address"] for record in feed.records.values()) == sorted(sent)
             for follower in followers:
@@ -58,16 +58,16 @@ async def _followed(deployment: Deployment, key: Key) -> None:
 
 
 async def _follow(follower: Follower, servers: list[Server], access_token: str, is_written: asyncio.Event) -> None:
-    """Page after page, until one that was asked for after the last batch is the last one."""
+    """Read page after page, until a page requested after the last batch is the last one."""
     async with load.connections(servers, len(servers)) as lines:
         for line in itertools.cycle(lines):
             is_last = is_written.is_set()
-            if not await follower.read_on(line, access_token) and is_last:
+            if not await follower.read_page(line, access_token) and is_last:
                 return
 
 
 class _Writer:
-    """Sends its batches one after the other: addresses of its own, and some that others change as well."""
+    """Sends its batches one after the other: some addresses of its own, and some that others change as well."""
 
     def __init__(self, number: int, acts: Acts) -> None:
         self._number, self._acts = number, acts
@@ -75,27 +75,29 @@ class _Writer:
         self.sent: dict[str, set[str]] = {"email": set(), "sms": set()}
 
     async def write(self, line: Connection, access_token: str, followers: list[Follower]) -> None:
-        """The first writer gives the followers time to read something between any two batches."""
+        """Send all batches; the first writer waits until the followers have read something between two batches."""
         for turn in range(BATCHES):
             at = self._number + turn
-            channel = "email" if at % ELSEWHERE else "sms"
+            channel = "email" if at % OTHER_FEED_EVERY else "sms"
             size = SIZES[at % len(SIZES)]
             items = [self._own(channel) for _ in range(size)]
-            items += [self._shared(channel, at * size + nth) for nth in range(min(size, SHARED_IN_A_BATCH))]
+            items += [self._shared(channel, at * size + number) for number in range(min(size, SHARED_PER_BATCH))]
             seen = [follower.pages_with_news for follower in followers]
             answer = await load.acquire(line, load.submit(access_token, channel, items))
             assert answer.status == 200, answer.body
             self.sent[channel].update(item["address"] for item in items)
             if self._number == 0 and channel == "email":
-                # What they read they count themselves.
+                # The followers count what they read.
                 while any(one.pages_with_news == had for one, had in zip(followers, seen, strict=True)):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
     def _own(self, channel: str) -> dict[str, Any]:
         return self._item(channel, self._number * 1_000_000 + next(self._people), "unsubscribed")
 
-    def _shared(self, channel: str, nth: int) -> dict[str, Any]:
-        return self._item(channel, WRITERS * 1_000_000 + nth % SHARED, ("unsubscribed", "resubscribed")[nth % 7 % 2])
+    def _shared(self, channel: str, number: int) -> dict[str, Any]:
+        return self._item(
+            channel, WRITERS * 1_000_000 + number % SHARED, ("unsubscribed", "resubscribed")[number % 7 % 2]
+        )
 
     def _item(self, channel: str, person: int, status: str) -> dict[str, Any]:
         address = f"p{person}@example.org" if channel == "email" else f"+49151{person:08}"

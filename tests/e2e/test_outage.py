@@ -1,4 +1,4 @@
-"""A database that goes away and comes back under a running server."""
+"""A database that stops and comes back under a running server."""
 
 import contextlib
 import time
@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import leave_out
 from tests.e2e.conftest import postgresql_place
-from tests.e2e.running import PATIENCE_S
+from tests.e2e.server_process import PATIENCE_S
 from tests.services import postgresql as services
 
 CC = {"grant_type": "client_credentials"}
@@ -19,7 +19,7 @@ CC = {"grant_type": "client_credentials"}
 
 @pytest.fixture
 def own_cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
-    """A PostgreSQL that may be stopped: other tests do not use it."""
+    """Start a PostgreSQL that may be stopped, because other tests do not use it."""
     with contextlib.ExitStack() as running:
         try:
             cluster = running.enter_context(services.cluster(settings={"fsync": "off"}))
@@ -28,9 +28,7 @@ def own_cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
         yield cluster
 
 
-def test_without_its_database_a_server_says_503_and_heals_by_itself(
-    own_cluster: services.Cluster, tmp_path: Path
-) -> None:
+def test_a_server_without_its_database_answers_503_and_recovers(own_cluster: services.Cluster, tmp_path: Path) -> None:
     """Not ready, tokens and API `temporarily_unavailable` with `Retry-After`; never 401, and no restart is needed."""
     place = postgresql_place(tmp_path, own_cluster.fresh_database())
     place.ok("migrate")
@@ -43,7 +41,7 @@ def test_without_its_database_a_server_says_503_and_heals_by_itself(
         own_cluster.stop(keep=True)
         refresh = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
         for answer in (
-            _when_not_ready(client),
+            _wait_until_not_ready(client),
             client.post("/oauth/token", data=CC, auth=key),
             client.post("/oauth/token", data=refresh),
             client.get("/api/v1/x", headers=bearer),
@@ -64,8 +62,8 @@ def test_without_its_database_a_server_says_503_and_heals_by_itself(
     assert not any("Traceback" in line for line in server.log.text.splitlines())
 
 
-def _when_not_ready(client: httpx.Client) -> httpx.Response:
-    """That the database answered is good for a second."""
+def _wait_until_not_ready(client: httpx.Client) -> httpx.Response:
+    """Wait until the server is not ready; a database check is cached for a second."""
     until_s = time.monotonic() + PATIENCE_S
     while (answer := client.get("/readyz")).status_code == 200:
         assert time.monotonic() < until_s

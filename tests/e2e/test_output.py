@@ -1,4 +1,4 @@
-"""Commands whose output goes nowhere: a secret is shown once, so nobody may lose one unawares (section D9)."""
+"""Commands whose output cannot be written: a secret is shown once, so nobody may lose one unawares (section D9)."""
 
 import asyncio
 import subprocess
@@ -8,22 +8,22 @@ import pytest
 
 from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
 from tests.builders import audit_rows, opened
-from tests.e2e.running import PATIENCE_S, STOPLIST, Done, Key, Place
+from tests.e2e.server_process import PATIENCE_S, STOPLIST, CompletedCommand, Key, Place
 
 FULL = Path("/dev/full")
 
 
 @pytest.fixture
 def filled(place: Place) -> Place:
-    """A place with the organization `acme`."""
+    """Return a place with the organization `acme`."""
     place.ok("migrate")
     place.ok("org", "create", "acme", "--name", "Acme")
     return place
 
 
-def redirected(place: Place, redirection: str, *arguments: str) -> Done:
-    """`stoplist` with these arguments, started by a shell that redirects its output so."""
-    done = subprocess.run(
+def run_redirected(place: Place, redirection: str, *arguments: str) -> CompletedCommand:
+    """Run `stoplist` with these arguments in a shell that redirects its output."""
+    result = subprocess.run(
         ["/bin/sh", "-c", f'"$0" "$@" {redirection}', STOPLIST, *arguments],
         cwd=place.folder,
         env=place.variables,
@@ -32,18 +32,18 @@ def redirected(place: Place, redirection: str, *arguments: str) -> Done:
         timeout=PATIENCE_S,
         check=False,
     )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return CompletedCommand(result.returncode, result.stdout, result.stderr)
 
 
-def assert_is_refused(done: Done, text: str) -> None:
-    """Exit status 1, and one line that says what is wrong."""
-    assert (done.status, done.out) == (1, ""), done
-    assert done.err.startswith("stoplist: ")
-    assert text in done.err
-    assert done.err.count("\n") == 1, done.err
+def assert_is_refused(result: CompletedCommand, text: str) -> None:
+    """Assert exit status 1, and one line with the error."""
+    assert (result.status, result.out) == (1, ""), result
+    assert result.err.startswith("stoplist: ")
+    assert text in result.err
+    assert result.err.count("\n") == 1, result.err
 
 
-def audited(place: Place) -> list[str]:
+def audit_actions(place: Place) -> list[str]:
     async def actions() -> list[str]:
         async with opened(place.database_url) as database:
             return [row.action for row in await audit_rows(database)]
@@ -51,8 +51,8 @@ def audited(place: Place) -> list[str]:
     return asyncio.run(actions())
 
 
-def proves(place: Place, key: Key) -> bool:
-    """Whether the secret is that of the key."""
+def is_secret_of(place: Place, key: Key) -> bool:
+    """Return whether the key's secret is valid."""
 
     async def look() -> bool:
         async with opened(place.database_url) as database:
@@ -67,40 +67,40 @@ CREATE = ("key", "create", "--label", "x", "--org", "acme")
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("json", [(), ("--json",)])
-def test_a_secret_that_could_not_be_written_is_replaced_by_another(filled: Place, json: tuple[str, ...]) -> None:
-    """The key is there; the message names the command with which its owner gets a secret after all."""
-    assert_is_refused(redirected(filled, "> /dev/full", *CREATE, *json), "`stoplist key rotate-secret`")
+def test_a_lost_secret_can_be_replaced(filled: Place, json: tuple[str, ...]) -> None:
+    """The key exists; the message names the command that gives its owner a new secret."""
+    assert_is_refused(run_redirected(filled, "> /dev/full", *CREATE, *json), "`stoplist key rotate-secret`")
     [key] = filled.json("key", "list")
     assert_is_refused(
-        redirected(filled, "> /dev/full", "key", "rotate-secret", key["client_id"], *json), "rotate-secret"
+        run_redirected(filled, "> /dev/full", "key", "rotate-secret", key["client_id"], *json), "rotate-secret"
     )
     rotated = filled.json("key", "rotate-secret", key["client_id"])
-    assert proves(filled, Key(key["client_id"], rotated["client_secret"]))
+    assert is_secret_of(filled, Key(key["client_id"], rotated["client_secret"]))
 
 
 @pytest.mark.parametrize("json", [(), ("--json",)])
-def test_without_an_output_no_secret_is_made(filled: Place, json: tuple[str, ...]) -> None:
-    """Nobody would see it: nothing is changed, and the old secret is good."""
+def test_without_an_output_no_secret_is_created(filled: Place, json: tuple[str, ...]) -> None:
+    """Nobody would see it: nothing is changed, and the old secret is valid."""
     key = filled.new_key()
-    before = audited(filled)
+    before = audit_actions(filled)
     for arguments in (CREATE, ("key", "rotate-secret", key.client_id)):
-        assert_is_refused(redirected(filled, ">&-", *arguments, *json), "output is closed")
-    assert audited(filled) == before
-    assert proves(filled, key)
+        assert_is_refused(run_redirected(filled, ">&-", *arguments, *json), "output is closed")
+    assert audit_actions(filled) == before
+    assert is_secret_of(filled, key)
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize(
     "command", ["migrate", "migrate --json", "org list", "key list --json", "group list --org acme"]
 )
-def test_any_output_that_cannot_be_written_is_said(filled: Place, command: str) -> None:
+def test_any_output_that_cannot_be_written_is_reported(filled: Place, command: str) -> None:
     """One line on stderr, no traceback."""
-    assert_is_refused(redirected(filled, "> /dev/full", *command.split()), "could not be written")
+    assert_is_refused(run_redirected(filled, "> /dev/full", *command.split()), "could not be written")
 
 
-def test_a_reader_that_goes_away_is_no_defect(filled: Place) -> None:
+def test_a_closed_pipe_is_no_error(filled: Place) -> None:
     """`stoplist key list | head -0`."""
-    done = redirected(filled, "| true", "org", "list")
-    assert done.status == 0
-    assert "Traceback" not in done.err
-    assert "Exception ignored" not in done.err
+    result = run_redirected(filled, "| true", "org", "list")
+    assert result.status == 0
+    assert "Traceback" not in result.err
+    assert "Exception ignored" not in result.err

@@ -1,4 +1,4 @@
-"""Answers that are made below the application, by the real process: their envelope, and their line in the log."""
+"""Answers made below the application, by the real process: their envelope, and their line in the log."""
 
 import re
 import socket
@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import Deployment
-from tests.e2e.running import PATIENCE_S, Server
+from tests.e2e.server_process import PATIENCE_S, Server
 
 MALFORMED_CHUNK = b"Host: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n"
 
@@ -19,7 +19,7 @@ def server(on_sqlite: Deployment) -> Server:
 
 
 def answer_to(server: Server, request: bytes) -> httpx.Response:
-    """What the server says before it ends the connection."""
+    """Return the server's answer before it ends the connection."""
     with (
         socket.create_connection(("localhost", server.port), PATIENCE_S) as raw,
         server.tls.wrap_socket(raw, server_hostname="localhost") as tls,
@@ -50,11 +50,11 @@ def test_the_envelope_is_that_of_the_endpoint(server: Server, path: str, error: 
 
 
 @pytest.mark.parametrize("request_", [b"svc_cs_no_http\r\n\r\n", b"POST /oauth/token HTTP/1.1\r\n" + MALFORMED_CHUNK])
-def test_the_log_has_a_line_of_it(server: Server, request_: bytes) -> None:
-    """By the request id that the client was told; nothing of what it sent stands there."""
+def test_the_log_has_a_line_of_the_request(server: Server, request_: bytes) -> None:
+    """By the request id that the client was given; nothing that the client sent is in it."""
     request_id = answer_to(server, request_).headers["x-request-id"]
     assert re.fullmatch("[0-9a-f]{24}", request_id)
-    assert server.log.seen(lambda line: line.get("request_id") == request_id)
+    assert server.log.wait_for_line(lambda line: line.get("request_id") == request_id)
     [line] = [line for line in server.log.lines if line.get("request_id") == request_id]
     assert line["status"] == 400
     assert "svc_cs_no_http" not in server.log.text

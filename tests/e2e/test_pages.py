@@ -21,7 +21,7 @@ from tests.e2e.pages_browser import (
     opened_site,
     sign_in,
 )
-from tests.e2e.running import Place
+from tests.e2e.server_process import Place
 
 # The result does not depend on the interpreter.
 pytestmark = pytest.mark.slow

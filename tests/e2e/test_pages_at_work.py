@@ -26,7 +26,7 @@ from tests.e2e.pages_browser import (
     sign_in,
     wait_for_changes,
 )
-from tests.e2e.running import Key, Place
+from tests.e2e.server_process import Key, Place
 from tests.e2e.test_workers import worker_of
 from tests.server.serving import Connection
 

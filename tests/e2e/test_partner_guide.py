@@ -1,4 +1,4 @@
-"""Everything that docs/partner-guide.md tells a partner to type or believe is done here, from top to bottom."""
+"""Runs every command of docs/partner-guide.md, and checks its claims, from top to bottom."""
 
 import os
 import re
@@ -12,24 +12,24 @@ import pytest
 
 from stoplist import errors
 from tests.e2e.reader import Reader, Shell
-from tests.e2e.running import Place
+from tests.e2e.server_process import Place
 
 GUIDE = Path(__file__).parents[2] / "docs" / "partner-guide.md"
-# What the guide's commands call; in CI one that is missing fails the tests.
+# Programs used by the guide's commands; in CI a missing one fails the tests.
 PROGRAMS = ("bash", "curl", "gzip", "python3")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
 needs_programs = pytest.mark.skipif(bool(MISSING) and not os.environ.get("CI"), reason=f"not installed: {MISSING}")
 
 
 @needs_programs
-def test_every_command_of_the_guide_does_and_prints_what_the_guide_says(place: Place) -> None:
-    """A partner's engineer who types all of it, in order, meets nothing else. (This is the test of every command.)"""
+def test_every_command_of_the_guide_prints_what_the_guide_says(place: Place) -> None:
+    """A partner's engineer who runs them all, in order, sees nothing else. (This is the test of every command.)"""
     with place.serving() as server, closing(Shell(place)) as shell:
         Reader(place, server, shell).follow(GUIDE)
 
 
 class Row(NamedTuple):
-    """A line of the worked example."""
+    """A row of the worked example."""
 
     number: str
     status: str
@@ -40,14 +40,14 @@ class Row(NamedTuple):
 
 
 def worked_example() -> list[Row]:
-    """The acts of the table on precedence."""
+    """Return the acts in the table on precedence."""
     line = re.compile(
         r"^\| (\d+) \| `(\w+)` \| (none|\d\d:\d\d) \| `(\w+)` \| `(\w+)` since (now|\d\d:\d\d) \|", re.MULTILINE
     )
     return [Row(*match.groups()) for match in line.finditer(GUIDE.read_text())]
 
 
-def test_the_worked_example_of_precedence_is_what_happens(place: Place) -> None:
+def test_the_worked_example_of_precedence_is_correct(place: Place) -> None:
     """Act by act: the result, and the record afterwards."""
     rows = worked_example()
     assert [row.number for row in rows] == [str(number) for number in range(1, 10)]
@@ -68,7 +68,7 @@ def test_the_worked_example_of_precedence_is_what_happens(place: Place) -> None:
 
 
 def authorize(place: Place, client: httpx.Client) -> None:
-    """The client speaks for a key that may do all."""
+    """Authorize the client by a key with all permissions."""
     place.ok("org", "create", "acme", "--name", "Acme", "--default-group", "Newsletter")
     permissions = [f"--permission={name}" for name in ("read", "unsubscribe", "resubscribe")]
     key = place.json("key", "create", "--label=x", "--org=acme", *permissions)
@@ -78,13 +78,13 @@ def authorize(place: Place, client: httpx.Client) -> None:
 
 
 def errors_of(heading: str) -> dict[str, set[int]]:
-    """The statuses by code in the table of errors that follows this line."""
+    """Return the statuses by code in the table of errors that follows this line."""
     table = GUIDE.read_text().split(heading, 1)[1].split("\n\n", 2)[1]
     line = re.compile(r"^\| `(\w+)` \| (\d{3}(?:, \d{3})*) \|", re.MULTILINE)
     return {code: set(map(int, statuses.split(", "))) for code, statuses in line.findall(table)}
 
 
-def test_the_tables_of_errors_have_every_error_that_a_partner_can_get_and_no_other() -> None:
+def test_the_tables_have_exactly_the_errors_of_partners() -> None:
     """Code and status, at the API and at the token endpoint."""
     of_tokens = (errors.InvalidClient, errors.InvalidGrant, errors.UnsupportedGrantType)
     of_both = (errors.BadRequest, errors.RateLimited, errors.StoreUnavailable, errors.ServerFault)

@@ -1,4 +1,4 @@
-"""How a server starts, and what keeps it from starting (docs/interface.md section D1)."""
+"""How a server starts, and what prevents it. Source: docs/interface.md section D1."""
 
 import stat
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import SECRET_KEY, postgresql_place
-from tests.e2e.running import Place
+from tests.e2e.server_process import Place
 
 POSTGRESQL = {"LIMITS_URL": "memory:", "SECRET_KEY": SECRET_KEY}
 CC = {"grant_type": "client_credentials"}
 
 
-def test_a_first_start_makes_what_it_needs_and_a_later_one_keeps_it(place: Place) -> None:
-    """Database, secret key and certificates, those that are secret for the owner alone; what was stored stays."""
+def test_a_first_start_creates_files_and_later_ones_keep_them(place: Place) -> None:
+    """Database, secret key and certificates, secrets readable by the owner only; stored data stays."""
     with place.serving() as server:
         key = place.new_key()
         assert server.terminate() == 0
@@ -29,7 +29,7 @@ def test_a_first_start_makes_what_it_needs_and_a_later_one_keeps_it(place: Place
 
 
 def test_a_second_server_on_the_same_folder_is_refused(place: Place) -> None:
-    """Whatever port it has, and however the file is named; the first one serves on, and after its end another may."""
+    """Whatever its port, and however it names the file. After the first one ends, another may start."""
     with place.serving() as server:
         (place.folder / "link.db").symlink_to(place.data_dir / "stoplist.db")
         assert "Another server uses" in place.refused("serve", "--port", "1")
@@ -43,14 +43,14 @@ def test_a_second_server_on_the_same_folder_is_refused(place: Place) -> None:
 
 
 def test_the_other_environment_is_refused(place: Place) -> None:
-    """The database remembers its own."""
+    """The database records its environment."""
     place.ok("migrate")
     text = place.refused("serve", ENVIRONMENT="production", TRUSTED_PROXIES="10.0.0.0/8")
     assert "belongs to the development environment" in text
 
 
 def test_a_production_server_is_not_a_development_server(place: Place) -> None:
-    """The same the other way round; and no certificate is made for it."""
+    """The reverse; and no certificate is created for it."""
     production = {"ENVIRONMENT": "production", "TRUSTED_PROXIES": "10.0.0.0/8"}
     with place.serving(**production) as server:
         assert server.terminate() == 0
@@ -59,7 +59,7 @@ def test_a_production_server_is_not_a_development_server(place: Place) -> None:
 
 
 def test_settings_come_from_flags_then_variables_then_a_file(place: Place) -> None:
-    """A flag wins over a variable, a variable over `.env`."""
+    """A flag overrides a variable, a variable overrides `.env`."""
     (place.folder / ".env").write_text("STOPLIST_DATA_DIR=from-file\nSTOPLIST_PORT=1\nSTOPLIST_DRAIN_S=1\nOTHER=x\n")
     with place.serving("--data-dir", "data", DATA_DIR="from-variable") as server, server.client() as client:
         assert client.get("/healthz").status_code == 200
@@ -69,7 +69,7 @@ def test_settings_come_from_flags_then_variables_then_a_file(place: Place) -> No
 
 @pytest.mark.parametrize("where", ["variable", "file"])
 def test_an_unknown_setting_is_refused(place: Place, where: str) -> None:
-    """It is named, and nothing is made."""
+    """It is named, and nothing is created."""
     if where == "file":
         (place.folder / ".env").write_text("STOPLIST_UNKNOWN=\n")
         text = place.refused("serve")
@@ -79,8 +79,8 @@ def test_an_unknown_setting_is_refused(place: Place, where: str) -> None:
     assert not place.data_dir.exists()
 
 
-def test_a_port_that_is_taken_is_named(place: Place, tmp_path: Path) -> None:
-    """Exit status 1, in words, from either address."""
+def test_a_port_in_use_is_named(place: Place, tmp_path: Path) -> None:
+    """Exit status 1 and a text, for either address."""
     with place.serving() as server:
         other = Place(tmp_path / "other")
         other.folder.mkdir()
@@ -89,14 +89,14 @@ def test_a_port_that_is_taken_is_named(place: Place, tmp_path: Path) -> None:
         assert "STOPLIST_METRICS_LISTEN" in metrics
 
 
-def test_a_folder_that_cannot_be_made_is_named(place: Place) -> None:
+def test_a_folder_that_cannot_be_created_is_named(place: Place) -> None:
     """Exit status 1."""
     place.data_dir.write_text("a file")
     assert "data" in place.refused("serve")
 
 
-def test_postgresql_must_be_there_and_migrated(tmp_path: Path, postgresql_url: str) -> None:
-    """A server points to `migrate`; an address that leads nowhere is named, and its password is not repeated."""
+def test_postgresql_must_be_reachable_and_migrated(tmp_path: Path, postgresql_url: str) -> None:
+    """The error names `migrate`, or the unreachable URL without its password."""
     place = postgresql_place(tmp_path, postgresql_url)
     assert "`stoplist migrate`" in place.refused("serve")
     text = place.refused("serve", DATABASE_URL="postgresql://stoplist:hush@127.0.0.1:1/none")

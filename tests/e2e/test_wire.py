@@ -1,4 +1,4 @@
-"""A server as strangers on the network see it, and what it writes down of them."""
+"""A server as strangers on the network see it, and what it logs of them."""
 
 import re
 import socket
@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import Deployment
-from tests.e2e.running import PATIENCE_S, Place, Server, reserved_address
+from tests.e2e.server_process import PATIENCE_S, Place, Server, reserved_address
 from tests.web.test_metrics import samples
 
 CC = {"grant_type": "client_credentials"}
@@ -21,7 +21,7 @@ def server(on_sqlite: Deployment) -> Server:
 
 
 def handshake(server: Server, version: ssl.TLSVersion) -> str | None:
-    """The protocol that a client gets that speaks this version and no other."""
+    """Return the protocol for a client that speaks only this version."""
     context = ssl.create_default_context(cafile=server.ca)
     context.set_ciphers("ALL:@SECLEVEL=0")
     with warnings.catch_warnings():
@@ -35,7 +35,7 @@ def handshake(server: Server, version: ssl.TLSVersion) -> str | None:
 
 
 def test_tls_is_1_2_or_newer(server: Server) -> None:
-    """It is the server that hangs up on what is older: this client would."""
+    """The server refuses older versions, not this client."""
     assert handshake(server, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
     assert handshake(server, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
     for version in (ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1):
@@ -44,14 +44,14 @@ def test_tls_is_1_2_or_newer(server: Server) -> None:
 
 
 def test_plain_http_gets_no_data(server: Server) -> None:
-    """Not one byte, no redirect either."""
+    """Not one byte, and no redirect."""
     with socket.create_connection(("localhost", server.port), PATIENCE_S) as plain:
         plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert plain.recv(1000) == b""
 
 
-def test_a_client_that_does_not_know_the_authority_is_not_served(server: Server) -> None:
-    """The certificate is no accident: it is vouched for by the data folder's authority alone."""
+def test_a_client_without_the_authority_is_not_served(server: Server) -> None:
+    """Only the authority in the data folder signs the certificate."""
     with server.client(verify=True) as client, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
         client.get("/healthz")
 
@@ -63,8 +63,8 @@ def test_the_certificate_names_this_machine(server: Server) -> None:
             assert client.get(f"https://{host}:{server.port}/healthz").status_code == 200
 
 
-def test_all_answers_over_one_connection_are_as_promised(on_sqlite: Deployment, server: Server) -> None:
-    """An id each, no name of the software, no token in a cache; the connection stays open."""
+def test_all_answers_over_one_connection_keep_their_promises(on_sqlite: Deployment, server: Server) -> None:
+    """An id each, no software name, no token in a cache; the connection stays open."""
     key = on_sqlite.place.new_key()
     with server.client() as client:
         token = client.post("/oauth/token", data=CC, auth=key)
@@ -87,8 +87,8 @@ def test_all_answers_over_one_connection_are_as_promised(on_sqlite: Deployment, 
     assert answers[0].headers["cache-control"] == "no-store"
 
 
-def test_proxies_that_end_tls_are_spoken_to_in_plain_http(place: Place) -> None:
-    """Where STOPLIST_TRUSTED_PROXIES stands in for a certificate: what came to the proxy without HTTPS is refused."""
+def test_proxies_that_terminate_tls_use_plain_http(place: Place) -> None:
+    """With STOPLIST_TRUSTED_PROXIES instead of a certificate; what reached the proxy without HTTPS is refused."""
     with place.serving(TRUSTED_PROXIES="127.0.0.0/8") as server:
         key = place.new_key()
         with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as proxy:
@@ -105,8 +105,8 @@ def test_proxies_that_end_tls_are_spoken_to_in_plain_http(place: Place) -> None:
     assert not (place.data_dir / "ca.pem").exists()
 
 
-def test_the_log_holds_nothing_entrusted(place: Place) -> None:
-    """One line a request, with the id that the client was told; no token, secret, address or query in any line."""
+def test_the_log_holds_no_secrets_or_addresses(place: Place) -> None:
+    """One line per request, with the id given to the client; no token, secret, address or query in any line."""
     with place.serving() as server:
         key = place.new_key()
         with server.client() as client:
@@ -132,7 +132,7 @@ def test_the_log_holds_nothing_entrusted(place: Place) -> None:
     assert not any("127.0.0.1" in str(line) for line in requests)
 
 
-def test_the_metrics_address_tells_no_data_of_clients(place: Place) -> None:
+def test_the_metrics_address_reveals_no_client_data(place: Place) -> None:
     """Plain HTTP on its own port, which serves nothing else; the main port serves no metrics."""
     with reserved_address() as listen, place.serving(METRICS_LISTEN=listen) as server:
         key = place.new_key()

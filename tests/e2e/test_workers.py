@@ -1,4 +1,4 @@
-"""Several processes as one server (docs/interface.md section D1: WORKERS, DRAIN_S, METRICS_LISTEN)."""
+"""Several processes as one server. Source: docs/interface.md section D1 (WORKERS, DRAIN_S, METRICS_LISTEN)."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stoplist.server.http_server import listen
 from tests.e2e import load
-from tests.e2e.conftest import SECRET_KEY, doing_first, own_limits_url, postgresql_place, scaled_place
-from tests.e2e.running import PATIENCE_S, Key, Place, Server, reserved_address
+from tests.e2e.conftest import SECRET_KEY, own_limits_url, postgresql_place, run_first, scaled_place
+from tests.e2e.server_process import PATIENCE_S, Key, Place, Server, reserved_address
 from tests.server.serving import Answer, Connection
 from tests.services.managed_program import reserve_port, wait_until
 from tests.services.proxy import Proxy, proxy
@@ -28,7 +28,7 @@ from tests.services.valkey import Valkey
 MANY = 1_000_000
 READYZ = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-_BEFORE_THE_GATE = """
+_WAIT_FOR_GATE = """
 import pathlib, sys, time
 
 while "--multiprocessing-fork" in sys.orig_argv and not pathlib.Path({gate!r}).exists():
@@ -38,41 +38,45 @@ _BROKEN = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
 
 
 @pytest.fixture(scope="module")
-def through(scaled: Place, valkey: Valkey) -> Iterator[tuple[Place, Proxy]]:
-    """The same database by way of a proxy."""
+def proxied(scaled: Place, valkey: Valkey) -> Iterator[tuple[Place, Proxy]]:
+    """Return a place on the same database through a proxy."""
     with proxy(scaled.database_url) as between:
         url = between.url(scaled.database_url)
         yield postgresql_place(scaled.folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2"), between
 
 
-# What the tests see of a server
+# Observing a server
 
 
 def processes(server: Server) -> list[psutil.Process]:
-    """Every process that belongs to the server, the parent first."""
+    """Return every process of the server, the parent first."""
     parent = psutil.Process(server.process.pid)
     return [parent, *parent.children(recursive=True)]
 
 
 def workers(server: Server) -> list[psutil.Process]:
-    return [it for it in processes(server)[1:] if "spawn_main" in " ".join(_command_line(it))]
+    return [process for process in processes(server)[1:] if "spawn_main" in " ".join(_command_line(process))]
 
 
 def worker_of(server: Server, line: Connection) -> psutil.Process:
-    """Who serves this connection."""
+    """Return the worker that serves this connection."""
     port = line.writer.get_extra_info("sockname")[1]
 
-    def found() -> list[psutil.Process]:
-        return [it for it in workers(server) if any(c.raddr and c.raddr.port == port for c in it.net_connections())]
+    def serving_workers() -> list[psutil.Process]:
+        return [
+            process
+            for process in workers(server)
+            if any(c.raddr and c.raddr.port == port for c in process.net_connections())
+        ]
 
-    wait_until(lambda: bool(found()), "a worker to accept the connection")
-    return found()[0]
+    wait_until(lambda: bool(serving_workers()), "a worker to accept the connection")
+    return serving_workers()[0]
 
 
-def assert_is_over(server: Server, were: list[psutil.Process]) -> None:
-    """No process of it is left, and each line that one wrote was whole and meant for the log."""
-    gone, left = psutil.wait_procs(were, timeout=PATIENCE_S)
-    assert (len(gone), left) == (len(were), [])
+def assert_ended(server: Server, earlier: list[psutil.Process]) -> None:
+    """Assert that no process is left, and that every line of the log is complete and JSON."""
+    gone, left = psutil.wait_procs(earlier, timeout=PATIENCE_S)
+    assert (len(gone), left) == (len(earlier), [])
     for line in server.log.text.splitlines():
         json.loads(line)  # a warning, a traceback, half a line
 
@@ -82,7 +86,7 @@ def messages(server: Server) -> list[str]:
 
 
 def counts(address: str) -> dict[str, float]:
-    """Every sample of the metrics page, by name and labels."""
+    """Return every sample of the metrics page, by name and labels."""
     text = httpx.get(f"http://{address}/metrics", timeout=PATIENCE_S, trust_env=False).text
     return {
         " ".join((sample.name.removeprefix("stoplist_"), *sample.labels.values())): sample.value
@@ -91,13 +95,13 @@ def counts(address: str) -> dict[str, float]:
     }
 
 
-def counted(address: str, name: str, count: float) -> dict[str, float]:
-    """The metrics page that says so: one whom a busy machine keeps from answering stands there as it last was."""
+def wait_for_count(address: str, name: str, count: float) -> dict[str, float]:
+    """Wait for this count on the metrics page: a worker that is too busy to answer appears with its last values."""
     wait_until(lambda: counts(address).get(name) == count, f"{name} to be {count:g}")
     return counts(address)
 
 
-def assert_none_went_back(before: dict[str, float], after: dict[str, float]) -> None:
+def assert_no_count_decreased(before: dict[str, float], after: dict[str, float]) -> None:
     counters = {name for name in before if name.split(" ")[0].endswith(("_total", "_count", "_bucket", "_sum"))}
     assert counters
     assert {name: after.get(name) for name in counters if after.get(name, -1.0) < before[name]} == {}
@@ -111,7 +115,7 @@ def _command_line(process: psutil.Process) -> list[str]:
 
 @contextlib.contextmanager
 def starting(place: Place, *flags: str, **variables: str) -> Iterator[Server]:
-    """A server whose first worker process has just been made."""
+    """Start a server and wait until its first worker process exists."""
     server = Server(place, flags, variables)
     try:
         wait_until(lambda: bool(workers(server)), "a worker process")
@@ -121,64 +125,64 @@ def starting(place: Place, *flags: str, **variables: str) -> Iterator[Server]:
 
 
 def gated(place: Place, folder: Path) -> tuple[Place, Path]:
-    """The same deployment, where no worker process does anything before this file is there."""
+    """Return the deployment with worker processes that do nothing until a file exists, and that file."""
     gate, held = folder / "gate", Place(folder)
     held.variables = dict(place.variables)
-    return doing_first(_BEFORE_THE_GATE.format(gate=str(gate)), held), gate
+    return run_first(_WAIT_FOR_GATE.format(gate=str(gate)), held), gate
 
 
 # Serving
 
 
-def test_they_serve_one_port_count_together_and_show_one_page_of_metrics(scaled: Place) -> None:
-    """Of 60 requests at once, over connections to each, as many are accepted as the limit says; all are counted."""
+def test_workers_share_port_limits_and_metrics(scaled: Place) -> None:
+    """Of 60 concurrent requests, over connections to each, as many are accepted as the limit says; all are counted."""
     key = scaled.new_key(per_minute=30)
 
     async def ask_all(server: Server) -> tuple[list[Answer], set[int]]:
-        async with _lines_to_both(server) as of, load.connections([server], 10) as more:
+        async with _connections_to_both(server) as of, load.connections([server], 10) as more:
             serving, lines = set(of), [*of.values(), *more]
             asked = [[load.acquire(line, load.issue(key)) for line in lines] for _ in range(5)]
             return [answer for some in asked for answer in await asyncio.gather(*some)], serving
 
     with reserved_address() as metrics, scaled.serving(METRICS_LISTEN=metrics) as server:
-        were = processes(server)
+        earlier = processes(server)
         answers, serving = asyncio.run(ask_all(server))
-        assert serving == {it.pid for it in workers(server)}
+        assert serving == {process.pid for process in workers(server)}
         statuses = [answer.status for answer in answers]
         assert (statuses.count(200), statuses.count(429)) == (30, 30)
-        found = counted(metrics, "request_seconds_count /oauth/token", 60)
-        assert found["requests_total /oauth/token 200"] == found["tokens_issued_total"] == 30
-        assert (found["workers"], found["workers_replaced_total"]) == (2, 0)
-        assert_nothing_is_given_away(were)
+        serving_workers = wait_for_count(metrics, "request_seconds_count /oauth/token", 60)
+        assert serving_workers["requests_total /oauth/token 200"] == serving_workers["tokens_issued_total"] == 30
+        assert (serving_workers["workers"], serving_workers["workers_replaced_total"]) == (2, 0)
+        assert_no_secret_is_visible(earlier)
         assert server.terminate() == 0
-        assert_is_over(server, were)
+        assert_ended(server, earlier)
         assert messages(server)[-1] == "Stopped"
 
 
-def assert_nothing_is_given_away(were: list[psutil.Process]) -> None:
-    """No secret stands in a command line, and nobody can attach to what the processes say to each other."""
-    for it in were:
-        assert SECRET_KEY not in " ".join(it.cmdline())
-        assert "postgresql://" not in " ".join(it.cmdline())
-        assert [pair.laddr for pair in it.net_connections(kind="unix") if pair.laddr] == []
+def assert_no_secret_is_visible(earlier: list[psutil.Process]) -> None:
+    """Assert that no command line has a secret, and that nobody can attach to the processes' communication."""
+    for process in earlier:
+        assert SECRET_KEY not in " ".join(process.cmdline())
+        assert "postgresql://" not in " ".join(process.cmdline())
+        assert [pair.laddr for pair in process.net_connections(kind="unix") if pair.laddr] == []
 
 
-# One of them dies
+# A worker dies
 
 
-def test_one_that_dies_under_load_loses_only_what_it_had_in_hand(scaled: Place) -> None:
-    """Whatever was answered 200 is there, it is replaced, no metric goes back, and the parent keeps no trace of it."""
+def test_a_killed_worker_loses_only_its_current_requests(scaled: Place) -> None:
+    """Every 200 answer is stored, the worker is replaced, no metric decreases, and the parent keeps nothing of it."""
     key = scaled.new_key(per_minute=MANY)
     with reserved_address() as metrics, scaled.serving(METRICS_LISTEN=metrics) as server:
         parent, known = processes(server)[0], workers(server)
         asyncio.run(_statuses(server, [READYZ] * 10))
-        before, held = counted(metrics, "requests_total /readyz 200", 10), parent.num_fds()
-        tokens, broken, in_hand = asyncio.run(_under_load(server, key, known[0]))
+        before, held = wait_for_count(metrics, "requests_total /readyz 200", 10), parent.num_fds()
+        tokens, broken, in_hand = asyncio.run(_load_until_killed(server, key, known[0]))
         assert broken <= in_hand
         for replaced in (1, 2):
-            wait_until(partial(_have_served, server, 2 + replaced), "the next worker")
+            wait_until(partial(_wait_until_serving, server, 2 + replaced), "the next worker")
             after = counts(metrics)
-            assert_none_went_back(before, after)
+            assert_no_count_decreased(before, after)
             assert (after["workers"], after["workers_replaced_total"]) == (2, replaced)
             before = after
             if replaced == 1:
@@ -189,8 +193,8 @@ def test_one_that_dies_under_load_loses_only_what_it_had_in_hand(scaled: Place) 
         assert SECRET_KEY not in server.log.text
 
 
-async def _under_load(server: Server, key: Key, victim: psutil.Process) -> tuple[list[str], int, int]:
-    """The tokens answered, how many requests broke, and how many connections the victim had when it was killed."""
+async def _load_until_killed(server: Server, key: Key, victim: psutil.Process) -> tuple[list[str], int, int]:
+    """Return the answered tokens, the number of broken requests, and the victim's connections when it was killed."""
     tokens: list[str] = []
     broken = in_hand = 0
     enough = asyncio.Event()
@@ -214,7 +218,7 @@ async def _under_load(server: Server, key: Key, victim: psutil.Process) -> tuple
     async def kill() -> None:
         nonlocal in_hand
         await enough.wait()
-        in_hand = sum(it.status == psutil.CONN_ESTABLISHED for it in victim.net_connections(kind="tcp"))
+        in_hand = sum(process.status == psutil.CONN_ESTABLISHED for process in victim.net_connections(kind="tcp"))
         victim.kill()
 
     async with load.connections([server], 8) as lines:
@@ -227,13 +231,13 @@ async def _statuses(server: Server, requests: list[bytes]) -> set[int]:
         return {(await load.acquire(line, request)).status for request in requests}
 
 
-def _have_served(server: Server, number: int) -> bool:
+def _wait_until_serving(server: Server, number: int) -> bool:
     return messages(server).count("A worker serves") == number
 
 
-def test_while_the_database_is_away_a_worker_is_tried_again_until_it_is_back(through: tuple[Place, Proxy]) -> None:
-    """The error is said without an address, and nobody need lend a hand."""
-    place, between = through
+def test_a_worker_is_restarted_until_the_database_is_back(proxied: tuple[Place, Proxy]) -> None:
+    """The error is logged without an address, and nobody needs to intervene."""
+    place, between = proxied
     with place.serving(DRAIN_S="1") as server:
         known = workers(server)
         between.cut()
@@ -243,7 +247,7 @@ def test_while_the_database_is_away_a_worker_is_tried_again_until_it_is_back(thr
             assert processes(server)[0].is_running()
         finally:
             between.mend()
-        wait_until(lambda: _have_served(server, 3), "the worker to be there")
+        wait_until(lambda: _wait_until_serving(server, 3), "the worker to be there")
         with server.client() as client:
             assert client.get("/readyz").status_code == 200
         replaced = [line for line in server.log.lines if line["message"] == "A worker has ended and is replaced"]
@@ -251,24 +255,24 @@ def test_while_the_database_is_away_a_worker_is_tried_again_until_it_is_back(thr
         assert whys[0] == "exit status -9"
         assert "STOPLIST_DATABASE_URL" in whys[1]
         assert place.database_url.rpartition("@")[0].rpartition(":")[2] not in server.log.text
-        were = processes(server)
+        earlier = processes(server)
         assert server.terminate() == 0
-        assert_is_over(server, were)
+        assert_ended(server, earlier)
 
 
-def test_when_the_parent_dies_the_workers_finish_and_end(scaled: Place) -> None:
+def test_workers_finish_and_end_when_the_parent_dies(scaled: Place) -> None:
     """A request in flight is answered; then the port is free, and a new server starts on it."""
     key = scaled.new_key()
     with scaled.serving(DRAIN_S="60") as server:
-        were = processes(server)
+        earlier = processes(server)
         answer = asyncio.run(_answer_across(server, key, server.process.kill))
         assert answer.status == 200
-        assert_is_over(server, were)
+        assert_ended(server, earlier)
         with scaled.serving(PORT=str(server.port)) as next_one:
             assert asyncio.run(_statuses(next_one, [READYZ])) == {200}
 
 
-# The stop
+# Stopping
 
 
 def _group(number: signal.Signals) -> Callable[[Server], None]:
@@ -283,15 +287,15 @@ STOPS: dict[str, Callable[[Server], None]] = {
 
 
 @pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS)
-def test_all_finish_what_is_in_flight(scaled: Place, stop: Callable[[Server], None]) -> None:
-    """Nothing else is accepted; the exit status is 0 and the last word "Stopped"."""
+def test_all_workers_finish_requests_in_flight(scaled: Place, stop: Callable[[Server], None]) -> None:
+    """Nothing else is accepted; the exit status is 0 and the last message "Stopped"."""
     key = scaled.new_key()
     with scaled.serving(DRAIN_S="60") as server:
-        were = processes(server)
+        earlier = processes(server)
         answer = asyncio.run(_answer_across(server, key, lambda: stop(server)))
         assert (answer.status, answer.headers["connection"]) == (200, "close")
-        assert server.ended() == 0
-        assert_is_over(server, were)
+        assert server.wait_for_exit() == 0
+        assert_ended(server, earlier)
         assert messages(server)[-1] == "Stopped"
         assert messages(server).count("A worker has stopped") == 2
 
@@ -299,57 +303,57 @@ def test_all_finish_what_is_in_flight(scaled: Place, stop: Callable[[Server], No
 async def _answer_across(server: Server, key: Key, stop: Callable[[], Any]) -> Answer:
     async with load.in_flight(server, key) as (line, body):
         stop()
-        await load.refuses_connections(server)
+        await load.wait_until_refused(server)
         await line.send(body)
         return await line.answer()
 
 
-def test_whoever_asks_for_readiness_hears_of_the_stop_before_connections_are_refused(scaled: Place) -> None:
-    """Asked of one worker, said by both: 503 to new connections and on old ones, each of which that ends."""
+def test_readiness_announces_a_stop_before_connections_are_refused(scaled: Place) -> None:
+    """Asked of one worker, answered by both: 503 on new and on old connections, each of which is then closed."""
 
-    async def said(server: Server, metrics: str) -> list[Answer]:
-        async with _lines_to_both(server) as kept:
+    async def announcement(server: Server, metrics: str) -> list[Answer]:
+        async with _connections_to_both(server) as kept:
             first, second = kept.values()
             assert (await load.acquire(first, READYZ)).status == 200
-            # When the parent has said what the other counts, it has passed on before that this one was asked.
-            await asyncio.to_thread(counted, metrics, "requests_total /readyz 200", 1)
+            # Once the parent has reported the other worker's counts, it has passed on before that this one was asked.
+            await asyncio.to_thread(wait_for_count, metrics, "requests_total /readyz 200", 1)
             assert (await load.acquire(second, HEALTHZ)).status == 200
-            await asyncio.to_thread(counted, metrics, "requests_total /healthz 200", 1)
+            await asyncio.to_thread(wait_for_count, metrics, "requests_total /healthz 200", 1)
             server.process.send_signal(signal.SIGTERM)
-            told = await _told_by_each(server, set(kept))
+            told = await _wait_for_not_ready(server, set(kept))
             told += [await load.acquire(line, READYZ) for line in (second, first)]
-        # Nobody waits for the rest of the notice.
+        # The rest of the notice period need not pass.
         server.process.send_signal(signal.SIGINT)
-        await load.refuses_connections(server)
+        await load.wait_until_refused(server)
         return told
 
-    # Half of it is the notice: enough for a busy machine to be heard.
+    # Half of it is the notice period: enough on a busy machine.
     with reserved_address() as metrics, scaled.serving(DRAIN_S="120", METRICS_LISTEN=metrics) as server:
-        told = asyncio.run(said(server, metrics))
-        assert server.ended() == 0
+        told = asyncio.run(announcement(server, metrics))
+        assert server.wait_for_exit() == 0
     assert {(answer.status, answer.headers["connection"]) for answer in told} == {(503, "close")}
 
 
 @contextlib.asynccontextmanager
-async def _lines_to_both(server: Server) -> AsyncIterator[dict[int, Connection]]:
-    """A connection to each of two workers, by process id."""
-    found: dict[int, Connection] = {}
+async def _connections_to_both(server: Server) -> AsyncIterator[dict[int, Connection]]:
+    """Open a connection to each of two workers, by process id."""
+    serving_workers: dict[int, Connection] = {}
     async with contextlib.AsyncExitStack() as lines:
-        while len(found) < 2:
+        while len(serving_workers) < 2:
             line = await lines.enter_async_context(load.connection(server))
-            found.setdefault(worker_of(server, line).pid, line)
-        yield found
+            serving_workers.setdefault(worker_of(server, line).pid, line)
+        yield serving_workers
 
 
-async def _told_by_each(server: Server, pids: set[int]) -> list[Answer]:
-    """Each of these workers has answered a new connection that it is not ready: all such answers."""
+async def _wait_for_not_ready(server: Server, pids: set[int]) -> list[Answer]:
+    """Wait until each worker has answered on a new connection that it is not ready, and return these answers."""
     told: list[Answer] = []
     async with asyncio.timeout(PATIENCE_S):
         while pids:
             async with load.connection(server) as line:
                 pid = worker_of(server, line).pid
                 answer = await load.acquire(line, READYZ)
-            # Until it has heard of the stop it is as ready as ever.
+            # Until the stop reaches this worker, it is ready.
             assert answer.status in (200, 503)
             if answer.status == 503:
                 told.append(answer)
@@ -357,116 +361,114 @@ async def _told_by_each(server: Server, pids: set[int]) -> list[Answer]:
     return told
 
 
-def test_ctrl_c_once_more_does_not_wait(scaled: Place) -> None:
-    """What is in flight is cut off."""
+def test_a_second_ctrl_c_does_not_wait(scaled: Place) -> None:
+    """Requests in flight are cut off."""
     key = scaled.new_key()
 
-    async def hurried(server: Server) -> bool:
+    async def stopped_at_once(server: Server) -> bool:
         async with load.in_flight(server, key) as (line, _):
             _group(signal.SIGINT)(server)
-            await load.refuses_connections(server)
+            await load.wait_until_refused(server)
             _group(signal.SIGINT)(server)
             return await line.is_closed()
 
     with scaled.serving(DRAIN_S="600") as server:
-        were = processes(server)
-        assert asyncio.run(hurried(server))
-        assert server.ended() == 0
-        assert_is_over(server, were)
+        earlier = processes(server)
+        assert asyncio.run(stopped_at_once(server))
+        assert server.wait_for_exit() == 0
+        assert_ended(server, earlier)
         assert messages(server)[-1] == "Stopped"
         assert messages(server).count("A worker has stopped") == 2
 
 
 def test_a_worker_leaves_ctrl_c_to_its_parent(scaled: Place) -> None:
-    """A terminal tells them all: neither one that starts nor one that serves takes it for a word to itself."""
+    """A terminal sends it to all processes: neither a starting nor a serving worker reacts to it."""
     with starting(scaled) as server:
         for _ in range(2):
-            for it in workers(server):
-                it.send_signal(signal.SIGINT)
-            assert server.log.seen(lambda line: line["message"] == "Serving")
+            for process in workers(server):
+                process.send_signal(signal.SIGINT)
+            assert server.log.wait_for_line(lambda line: line["message"] == "Serving")
         assert asyncio.run(_statuses(server, [READYZ])) == {200}
-        # The line of the request comes when it comes.
+        # The log line of the request may come later.
         assert set(messages(server)) - {"request"} == {"A worker serves", "Serving"}
 
 
-def test_one_that_hangs_holds_up_neither_the_metrics_nor_the_stop(scaled: Place) -> None:
-    """What it had counted is on the page; a few seconds after the others it is ended, and the status is 0."""
+def test_a_frozen_worker_delays_neither_metrics_nor_stop(scaled: Place) -> None:
+    """Its counts stay on the page; it is killed a few seconds after the others end, and the status is 0."""
     with reserved_address() as metrics, scaled.serving(METRICS_LISTEN=metrics, DRAIN_S="0") as server:
-        were = processes(server)
+        earlier = processes(server)
         asyncio.run(_statuses(server, [READYZ] * 5))
         before = counts(metrics)
         hanging = workers(server)[0]
         hanging.suspend()
         after = counts(metrics)
-        assert_none_went_back(before, after)
+        assert_no_count_decreased(before, after)
         assert after["workers"] == 2
         assert server.terminate() == 0
-        assert_is_over(server, were)
+        assert_ended(server, earlier)
         assert messages(server)[-2:] == ["Workers that do not stop are killed", "Stopped"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_before_all_have_started_is_quiet(scaled: Place, number: signal.Signals) -> None:
-    """To the whole group, while they are being made: no traceback, status 0."""
+def test_a_stop_while_workers_start_is_quiet(scaled: Place, number: signal.Signals) -> None:
+    """Sent to the whole process group: no traceback, status 0."""
     with starting(scaled, WORKERS="2") as server:
-        were = processes(server)
+        earlier = processes(server)
         _group(number)(server)
-        assert server.ended() == 0
-        assert_is_over(server, were)
+        assert server.wait_for_exit() == 0
+        assert_ended(server, earlier)
         assert messages(server)[-1] == "Stopped"
 
 
-def test_a_stop_while_a_worker_is_being_replaced_is_a_stop(scaled: Place) -> None:
-    """No other is made after it."""
+def test_a_stop_while_a_worker_is_replaced_stops(scaled: Place) -> None:
+    """No other worker is started."""
     with scaled.serving() as server:
-        were = processes(server)
+        earlier = processes(server)
         workers(server)[0].kill()
         wait_until(lambda: "A worker has ended and is replaced" in messages(server), "the end to be seen")
         assert server.terminate() == 0
-        assert_is_over(server, were)
+        assert_ended(server, earlier)
         assert messages(server).count("A worker serves") == 2
 
 
-# What cannot start
+# Failed starts
 
 
-def test_a_worker_that_cannot_start_ends_the_others_and_the_server(scaled: Place, tmp_path: Path) -> None:
-    """It dies while it starts: one error, exit status 1, no process left."""
+def test_a_worker_that_cannot_start_ends_the_server(scaled: Place, tmp_path: Path) -> None:
+    """It dies while starting: one error, exit status 1, no process left."""
     place, _ = gated(scaled, tmp_path)
     with starting(place, WORKERS="3") as server:
-        were = processes(server)
+        earlier = processes(server)
         workers(server)[0].kill()
-        assert server.ended() == 1
+        assert server.wait_for_exit() == 1
         assert "stoplist: A server process could not start: exit status -9\n" in server.log.text
         assert server.log.text.count("stoplist: ") == 1
-        _, left = psutil.wait_procs(were, timeout=PATIENCE_S)
+        _, left = psutil.wait_procs(earlier, timeout=PATIENCE_S)
         assert left == []
 
 
-def test_a_database_that_goes_away_amid_the_start_is_one_clear_error(
-    through: tuple[Place, Proxy], tmp_path: Path
-) -> None:
-    """After the parent has looked at it and before the workers do."""
-    place, between = through
+def test_a_database_lost_during_the_start_is_one_error(proxied: tuple[Place, Proxy], tmp_path: Path) -> None:
+    """After the parent checked it and before the workers do."""
+    place, between = proxied
     held, gate = gated(place, tmp_path)
     try:
         with starting(held) as server:
-            were = processes(server)
+            earlier = processes(server)
             between.cut()
             gate.touch()
-            assert server.ended() == 1
+            assert server.wait_for_exit() == 1
             lines = [line for line in server.log.text.splitlines() if not line.startswith("{")]
             (line,) = lines
             assert line.startswith("stoplist: A server process could not start: ")
             assert "STOPLIST_DATABASE_URL" in line
-            _, left = psutil.wait_procs(were, timeout=PATIENCE_S)
+            _, left = psutil.wait_procs(earlier, timeout=PATIENCE_S)
             assert left == []
     finally:
         between.mend()
 
 
-def test_a_port_that_is_taken_is_one_clear_error(scaled: Place) -> None:
-    """The server's, or that of its metrics; nobody is started."""
+def test_a_port_in_use_is_one_error(scaled: Place) -> None:
+    """The port of the server, or of its metrics; no worker is started."""
     [taken] = listen("127.0.0.1", 0)
     with taken:
         port = str(taken.getsockname()[1])
@@ -477,33 +479,33 @@ def test_a_port_that_is_taken_is_one_clear_error(scaled: Place) -> None:
         assert "STOPLIST_METRICS_LISTEN" in metrics
 
 
-def test_an_empty_database_is_one_clear_error(tmp_path: Path, postgresql_url: str, valkey: Valkey) -> None:
-    """Said by the parent, once for all."""
+def test_an_empty_database_is_one_error(tmp_path: Path, postgresql_url: str, valkey: Valkey) -> None:
+    """Reported by the parent, once for all workers."""
     assert "`stoplist migrate`" in scaled_place(tmp_path, postgresql_url, valkey).refused("serve")
 
 
-# What only one of them does
+# Done by one process only
 
 
-def test_a_demo_is_shown_once_and_a_certificate_made_once(scaled: Place, tmp_path: Path, valkey: Valkey) -> None:
-    """On the first start in a folder, with two workers; both of them serve that certificate."""
+def test_the_demo_and_the_certificate_are_created_once(scaled: Place, tmp_path: Path, valkey: Valkey) -> None:
+    """On the first start in a folder, with two workers; both serve that certificate."""
     place = scaled_place(tmp_path, scaled.database_url, valkey)
 
     async def both_answer(server: Server) -> None:
-        async with _lines_to_both(server):
+        async with _connections_to_both(server):
             pass
 
     with place.serving("--demo", "--workers", "2", WORKERS="1") as server:
-        assert server.out.holds("Stop with Ctrl+C.")
+        assert server.out.wait_for("Stop with Ctrl+C.")
         asyncio.run(both_answer(server))
-        were = processes(server)
+        earlier = processes(server)
         assert server.terminate() == 0
-        assert_is_over(server, were)
+        assert_ended(server, earlier)
         assert server.out.text.count("Stop with Ctrl+C.") == 1
 
 
-def test_a_server_of_one_process_loads_nothing_of_this(place: Place) -> None:
-    """Its start takes no longer: neither what starts processes nor the client of the limit store is loaded."""
+def test_a_single_process_does_not_load_worker_code(place: Place) -> None:
+    """Neither the supervisor nor the client of the limit store is loaded, so its start takes no longer."""
     place.variables["PYTHONPROFILEIMPORTTIME"] = "1"
     with place.serving() as server:
         imported = {line.rpartition("|")[2].strip() for line in server.log.text.splitlines() if "|" in line}

@@ -1,4 +1,4 @@
-"""A deployment under load, and what must be so after something broke in it.
+"""A deployment under load, and the checks after something broke in it.
 
 Source: docs/interface.md sections D1, D2, D6 and D8.
 """
@@ -16,33 +16,33 @@ from prometheus_client.parser import text_string_to_metric_families
 from stoplist.oauth.model import PERMISSIONS
 from tests.builders import opened
 from tests.e2e import load
-from tests.e2e.at_work import Partners
 from tests.e2e.conftest import postgresql_place
+from tests.e2e.invariants import check_records, check_tokens
+from tests.e2e.partner_programs import Partners
 from tests.e2e.partners import Follower
-from tests.e2e.running import PATIENCE_S, Key, Place, Server, reserved_address
-from tests.e2e.stored import check_stored, check_tokens
+from tests.e2e.server_process import PATIENCE_S, Key, Place, Server, reserved_address
 from tests.server.serving import Connection
 
 MANY = 1_000_000
 FEW = 8
-"""The ceiling of the program that asks too often."""
+"""The limit of the hasty program."""
 WORKERS = 2
 POOL = 5
-# So often every program must have what it asks for: before something breaks, and after it is whole again.
+# Successes of every program before something breaks and after the recovery.
 TURNS = 5
 
 _organizations = (f"acme-{number}" for number in itertools.count(1))
 
 
 class Deployment(NamedTuple):
-    """A running server, and its database without what stands between."""
+    """A running server, and direct access to its database."""
 
     server: Server
     direct: Place
     metrics: str
 
     def metric(self, name: str) -> float:
-        """One number of all workers together."""
+        """Return a metric, summed over all workers."""
         text = httpx.get(f"http://{self.metrics}/metrics", timeout=PATIENCE_S, trust_env=False).text
         samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
         return next(sample.value for sample in samples if sample.name == f"stoplist_{name}")
@@ -50,7 +50,7 @@ class Deployment(NamedTuple):
 
 @contextlib.contextmanager
 def deployed(folder: Path, direct_url: str, url: str, limits_url: str, **variables: str) -> Iterator[Deployment]:
-    """A server of two workers that reaches its stores at these addresses."""
+    """Run a server of two workers with its stores at these URLs."""
     direct = postgresql_place(folder, direct_url)
     direct.ok("migrate")
     place = postgresql_place(folder, url, LIMITS_URL=limits_url, WORKERS=str(WORKERS), DATABASE_POOL=str(POOL))
@@ -60,7 +60,7 @@ def deployed(folder: Path, direct_url: str, url: str, limits_url: str, **variabl
 
 @contextlib.asynccontextmanager
 async def under_load(deployment: Deployment) -> AsyncIterator[Partners]:
-    """Partners are at work while something breaks in the block; afterwards all is as it must be."""
+    """Run partners while something breaks within this context, and check everything afterwards."""
     organization = next(_organizations)
     key, hasty = await asyncio.to_thread(
         lambda: (
@@ -68,28 +68,28 @@ async def under_load(deployment: Deployment) -> AsyncIterator[Partners]:
             deployment.direct.new_key(per_minute=FEW, organization=organization),
         )
     )
-    alone_before = await asyncio.to_thread(deployment.metric, "limits_decided_alone_total")
+    decided_alone_before = await asyncio.to_thread(deployment.metric, "limits_decided_alone_total")
     partners = Partners(deployment.server, workers=WORKERS, key=key, hasty=hasty)
-    async with partners.at_work():
-        await partners.each_had(TURNS)
+    async with partners.run_programs():
+        await partners.wait_for_successes(TURNS)
         yield partners
-        await partners.each_had(TURNS)
-    await _all_is_answered(partners)
-    await _follower_has_all(partners)
-    # Each worker counts alone also where a busy machine lets the limit store answer too late for once.
-    alone = await asyncio.to_thread(deployment.metric, "limits_decided_alone_total") - alone_before
-    partners.assert_within(WORKERS * FEW if alone else FEW)
+        await partners.wait_for_successes(TURNS)
+    await _assert_all_answered(partners)
+    await _assert_follower_has_all(partners)
+    # A worker also counts alone if the limit store answers late once on a busy machine.
+    decided_alone = await asyncio.to_thread(deployment.metric, "limits_decided_alone_total") - decided_alone_before
+    partners.assert_limit_kept(WORKERS * FEW if decided_alone else FEW)
     async with opened(deployment.direct.database_url, pool_size=2) as database:
-        await check_stored(database, partners.writers, organization=organization)
+        await check_records(database, partners.writers, organization=organization)
         await check_tokens(database, key.client_id, issued=partners.issued, rotations=partners.rotations)
     assert await asyncio.to_thread(deployment.metric, "reuse_alarms_total") == 0
 
 
-async def _all_is_answered(partners: Partners) -> None:
-    """By whichever worker, at the first attempt."""
+async def _assert_all_answered(partners: Partners) -> None:
+    """Assert that every worker answers at the first attempt."""
     async with load.connections([partners.server], 4 * WORKERS) as lines:
         for line in lines:
-            pair = await _issued(line, partners.key)
+            pair = await _issue_pair(line, partners.key)
             partners.issued.append(pair)
             answer = await load.acquire(line, load.refresh(pair["refresh_token"]))
             assert answer.status == 200, answer
@@ -98,8 +98,8 @@ async def _all_is_answered(partners: Partners) -> None:
                 assert (await load.acquire(line, load.call(token))).status == 404
 
 
-async def _issued(line: Connection, key: Key) -> dict[str, Any]:
-    """A pair; a connection that was made while nobody could write finds out by its first write that it must go."""
+async def _issue_pair(line: Connection, key: Key) -> dict[str, Any]:
+    """Request a pair. A connection from a read-only period may fail once before it is replaced."""
     answer = await load.acquire(line, load.issue(key))
     if answer.status == 503:
         answer = await load.acquire(line, load.issue(key))
@@ -108,11 +108,11 @@ async def _issued(line: Connection, key: Key) -> dict[str, Any]:
     return pair
 
 
-async def _follower_has_all(partners: Partners) -> None:
-    """Whoever followed through all of it has what the feed holds, and nothing else."""
+async def _assert_follower_has_all(partners: Partners) -> None:
+    """Assert that the partners' follower has exactly the records of the feed."""
     everything = Follower("email", 10_000)
     async with load.connection(partners.server) as line:
         token = partners.issued[-1]["access_token"]
         for follower in (partners.follower, everything):
-            await follower.read_to_the_end(line, token)
+            await follower.read_all(line, token)
     assert partners.follower.records == everything.records

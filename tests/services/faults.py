@@ -5,7 +5,7 @@ It runs on an event loop and a thread of its own; tests control it from theirs:
     from tests.services.faults import faults
     from tests.services.fault_kinds import DROP, LOSE, Hold, Reply, is_api, is_refresh
 
-    with faults(server.base_url, server.ca.parent) as between:      # server: tests.e2e.running.Server
+    with faults(server.base_url, server.ca.parent) as between:      # server: tests.e2e.server_process.Server
         client = Client(between.base_url, ca_file=between.ca, …)    # ca, certificate and key are the server's
         between.next(LOSE, when=is_refresh)                         # the answer to the next refresh is lost
         between.next(Reply(status=503), None, DROP, when=is_api)    # the first and third request of the API from now on

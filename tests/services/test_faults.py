@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.running import Key, Place, Server
+from tests.e2e.server_process import Key, Place, Server
 from tests.services.fault_kinds import (
     CUT,
     DROP,

@@ -27,7 +27,7 @@ from tests.client.cli.command_runner import (
 )
 from tests.client.mirror.restoring import Restorable
 from tests.client.partners import Partner, Service
-from tests.e2e.running import Lines, Place
+from tests.e2e.server_process import Place, ProcessOutput
 from tests.services.managed_program import reserve_port
 
 NewPartner = Callable[..., Partner]
@@ -229,7 +229,7 @@ def test_forget_missing_gives_up_lost_opt_outs(
     assert cli("sync").status == 0
     path = client_folder / "mirror-default.db"
     unfollow = ("sync", "--unfollow", "--org", partner.org_slug)
-    cli(*unfollow).assert_failed(1, "counts 1", "--submit-missing", "--forget-missing")
+    cli(*unfollow).assert_failed(1, "1 in all", "--submit-missing", "--forget-missing")
     assert _feeds(path) == {(partner.org_slug, "email")}
     assert cli(*unfollow, "--forget-missing").status == 0
     assert _feeds(path) == set()
@@ -254,7 +254,7 @@ def test_unfollow_needs_a_followed_feed(cli: RunCommand, partner: Partner, log_i
 
 
 @contextmanager
-def _watch(*more: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], Lines, Lines]]:
+def _watch(*more: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], ProcessOutput, ProcessOutput]]:
     """Run `sync --watch` as a process, with its output; the process is killed if the test has not ended it."""
     process = subprocess.Popen(
         [COMMAND, "sync", "--watch", *more],
@@ -265,7 +265,7 @@ def _watch(*more: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str]
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    out, err = Lines(process.stdout), Lines(process.stderr)
+    out, err = ProcessOutput(process.stdout), ProcessOutput(process.stderr)
     try:
         yield process, out, err
     finally:
@@ -280,10 +280,10 @@ def test_watch_runs_until_a_signal(cli: RunCommand, partner: Partner, log_in: Lo
     """It reads new submissions; SIGTERM and SIGINT end it with 0, and nothing is printed."""
     log_in(partner)
     with _watch("--every", "1") as (process, out, err):
-        assert out.holds(f"{partner.org_slug} phone: 0 changes")
+        assert out.wait_for(f"{partner.org_slug} phone: 0 changes")
         with partner.client() as client:
             client.unsubscribe("email", ["ann@example.com"])
-        assert out.holds(f"{partner.org_slug} email: 1 change\n")
+        assert out.wait_for(f"{partner.org_slug} email: 1 change\n")
         process.send_signal(ending)
         assert process.wait(PATIENCE_S) == 0
         err.finish()
@@ -297,7 +297,7 @@ def test_watch_survives_an_unavailable_service(partner: Partner) -> None:
         port = closed.getsockname()[1]
         variables = variables_of(partner) | {"STOPLISTCLIENT_BASE_URL": f"https://localhost:{port}"}
         with _watch("--every", "1h", **variables) as (process, out, err):
-            assert err.holds("Trying again in")
+            assert err.wait_for("Trying again in")
             assert re.search(r"No answer from the service.*Trying again in [5-8] s\.\n", err.text)
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_S) == 0
@@ -318,11 +318,11 @@ def test_watch_goes_on_without_an_unreadable_organization(partner: Partner, log_
         mirror.follow("email", org_slug="nobody")
         mirror.follow("email", org_slug=partner.org_slug)
     with _watch("--every", "1") as (process, out, err):
-        assert out.holds(f"{partner.org_slug} email: 0 changes")
-        assert err.holds("--unfollow --org nobody")
+        assert out.wait_for(f"{partner.org_slug} email: 0 changes")
+        assert err.wait_for("--unfollow --org nobody")
         with partner.client() as client:
             client.unsubscribe("email", ["ann@example.com"])
-        assert out.holds(f"{partner.org_slug} email: 1 change\n")
+        assert out.wait_for(f"{partner.org_slug} email: 1 change\n")
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
         err.finish()
@@ -332,7 +332,7 @@ def test_watch_goes_on_without_an_unreadable_organization(partner: Partner, log_
 def test_watch_prints_one_json_object_per_line(partner: Partner, log_in: LogIn) -> None:
     log_in(partner)
     with _watch("--every", "1", "--json") as (process, out, _):
-        assert out.holds("}\n{")
+        assert out.wait_for("}\n{")
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
         out.finish()

@@ -22,7 +22,7 @@ import pytest
 import stoplist_client
 
 from tests.client.partners import Partner
-from tests.e2e.running import PATIENCE_S, Lines
+from tests.e2e.server_process import PATIENCE_S, ProcessOutput
 from tests.services.fault_kinds import RESET, Hold, Reply, is_api
 from tests.services.faults import Faults, faults
 from tests.services.managed_program import reserve_port
@@ -239,8 +239,8 @@ def test_a_nightly_import_that_fails_says_so_in_a_line(variables: dict[str, str]
 def receiver(folder: Path, variables: dict[str, str], stderr: int = subprocess.PIPE) -> Iterator[Callable[..., int]]:
     """A receiver that listens; what is yielded posts a webhook to it and tells the status of its answer."""
     with program("webhook_receiver.py", "0", folder=folder, variables=variables, stderr=stderr) as process:
-        output = Lines(process.stdout)
-        assert output.holds("Listening on port ")
+        output = ProcessOutput(process.stdout)
+        assert output.wait_for("Listening on port ")
         url = f"http://127.0.0.1:{output.text.split()[-1]}"
 
         def post(path: str, message: Any, *, secret: str = WEBHOOK_SECRET) -> int:

@@ -15,7 +15,7 @@ from stoplist_client.cli.main import COMMANDS
 from stoplist_client.errors import BY_CODE, ApiError, StoplistClientError
 
 from tests.e2e.reader import Reader, Shell
-from tests.e2e.running import Place, Server
+from tests.e2e.server_process import Place, Server
 
 ROOT = Path(__file__).parents[3]
 QUICK_START, GUIDE = ROOT / "client" / "README.md", ROOT / "docs" / "client.md"
@@ -33,7 +33,7 @@ _EXAMPLE = {
 
 def demo_key(server: Server) -> dict[str, str]:
     """The key that `make serve` prints, by what stands for it in the documents."""
-    assert server.out.holds("Stop with Ctrl+C.")
+    assert server.out.wait_for("Stop with Ctrl+C.")
     return {example: re.findall(rf"{name} +(svc_\w+)", server.out.text)[0] for name, example in _EXAMPLE.items()}
 
 

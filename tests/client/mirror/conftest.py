@@ -9,7 +9,7 @@ from stoplist_client import Client, MemoryStore, Mirror
 
 from tests.client.mirror.restoring import Restorable
 from tests.client.partners import Partner, Service
-from tests.e2e.running import Place
+from tests.e2e.server_process import Place
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What must hold of the tables whatever happened while partners were at work.
+"""Invariants of the tables, which hold whatever happened while partners were at work.
 
 Source: docs/interface.md sections 3.1, D2 (Rotation, Reuse) and D6.
 """
@@ -23,7 +23,7 @@ _VERSIONS = _RECORDS.replace("unsubscribes", "unsubscribe_versions")
 _SUBMISSIONS = """
     SELECT submission_id, received, created + updated AS changes, first_seq, last_seq FROM submissions
     WHERE feed_id = :feed_id"""
-_CHANGED_ON = "SELECT day, status, reason, changes FROM feed_days WHERE feed_id = :feed_id AND changes > 0"
+_DAILY_CHANGES = "SELECT day, status, reason, changes FROM feed_days WHERE feed_id = :feed_id AND changes > 0"
 _STANDING = """
     SELECT status, reason, CAST(SUM(standing) AS BIGINT) AS standing FROM feed_days WHERE feed_id = :feed_id
     GROUP BY status, reason"""
@@ -38,7 +38,7 @@ Pair = dict[str, str]
 
 
 class Change(NamedTuple):
-    """A record as it is or was."""
+    """A current or superseded version of a record."""
 
     seq: int
     status: str
@@ -48,10 +48,10 @@ class Change(NamedTuple):
     submission_id: str
 
 
-async def check_stored(database: Database, writers: Iterable[Writer], *, organization: str) -> None:
-    """Each batch as a whole, the changes numbered without a gap, and counts that agree with them.
+async def check_records(database: Database, writers: Iterable[Writer], *, organization: str) -> None:
+    """Assert that batches are complete, changes numbered without a gap, and counts consistent.
 
-    Nobody but `writers` has written, to one feed of the organization, and all that they sent was answered.
+    Only `writers` wrote, to one feed of the organization, and all their batches were answered.
     """
     feed_id = await value(database, _FEED, slug=organization)
 
@@ -70,7 +70,7 @@ async def check_stored(database: Database, writers: Iterable[Writer], *, organiz
     assert sorted(await rows(_SUBMISSIONS)) == sorted(
         (id_, len(of), len(of), min(of), max(of)) for id_, of in seqs.items()
     )
-    assert {(day, status, reason): count for day, status, reason, count in await rows(_CHANGED_ON)} == Counter(
+    assert {(day, status, reason): count for day, status, reason, count in await rows(_DAILY_CHANGES)} == Counter(
         (change.recorded_ms // DAY_MS, change.status, change.reason) for change in changes
     )
     assert {(status, reason): count for status, reason, count in await rows(_STANDING)} == Counter(
@@ -81,10 +81,10 @@ async def check_stored(database: Database, writers: Iterable[Writer], *, organiz
 async def check_tokens(
     database: Database, client_id: str, *, issued: Iterable[Pair], rotations: Mapping[str, Pair | None]
 ) -> None:
-    """Every pair that was answered is there and good; a token is rotated where its successors were answered.
+    """Assert that every answered pair is stored and valid, and that a token is rotated if its successors were answered.
 
-    `rotations` has these by the token presented, and None where the server said that nobody knows. Nobody was taken
-    for a thief.
+    `rotations` has the successors by presented token, and None if the server said that the outcome is unknown. No reuse
+    alarm was raised.
     """
     rows = await database.all(sql(_PAIRS), client_id=client_id)
     stored = {bytes(row["refresh_hash"]): row for row in rows}
