@@ -69,6 +69,7 @@ def test_contract_is_kept(contract_id: str, graph: grimp.ImportGraph) -> None:
         ("edges", "stoplist.oauth.tokens", "starlette"),
         ("edges", "stoplist.errors", "click"),
         ("reference", "stoplist.web.reference.page", "stoplist.web.admin.rendering"),
+        ("reference", "stoplist.web.admin.rendering", "stoplist.web.reference.prose"),
         ("drivers", "stoplist.audit.trail", "asyncpg"),
         ("drivers", "stoplist.web.health", "sqlite3"),
         ("drivers", "stoplist.maintenance.after_restore", "sqlite3"),

@@ -1,4 +1,4 @@
-"""The channels: a name, a number that never changes, and a rule for addresses. Source: docs/interface.md section D7."""
+"""The channels: a number that never changes, a rule for addresses, and words. Source: docs/interface.md section D7."""
 
 from collections.abc import Callable
 
@@ -7,15 +7,26 @@ from stoplist_addresses import RULES
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """A way to reach people. `canonical` raises AddressError, whose text is for the sender of the address."""
+    """A way to reach people. `canonical` raises AddressError, whose text is for the sender of the address.
+
+    `title` is its name as a heading, `in_sentence` within a sentence; `description` says what its records mean.
+    """
 
     name: str
     number: int
     canonical: Callable[[str], str]
+    title: str
+    in_sentence: str
+    description: str
 
 
 # The number is part of every feed_id: it must never change, and never be reused for another channel.
-CHANNELS = {name: Channel(name, number, RULES[name]) for name, number in (("email", 1), ("sms", 2), ("phone", 3))}
+_CHANNELS = (
+    Channel("email", 1, RULES["email"], "E-mail", "e-mail", "People who want no e-mail."),
+    Channel("sms", 2, RULES["sms"], "SMS", "SMS", "People who want no text messages."),
+    Channel("phone", 3, RULES["phone"], "Phone", "phone", "People who want no calls."),
+)
+CHANNELS = {channel.name: channel for channel in _CHANNELS}
 _MAX_CHANNELS = 16
 
 

@@ -40,7 +40,7 @@ def document(base_url: str) -> Json:
         "servers": [{"url": base_url}],
         "tags": [
             {"name": _TOKENS, "description": "Access to the API."},
-            *({"name": words.tag, "description": words.description} for words in prose.CHANNELS.values()),
+            *({"name": channel.title, "description": channel.description} for channel in CHANNELS.values()),
         ],
         "paths": {
             TOKEN_PATH: {"post": _get_tokens(base_url)},
@@ -86,13 +86,12 @@ def _get_tokens(base_url: str) -> Json:
 
 
 def _list(base_url: str, channel: Channel) -> Json:
-    words = prose.CHANNELS[channel.name]
     pages = examples.pages(channel)
     refusals = (examples.BAD_QUERY, *examples.API_ERRORS)
     return {
         "operationId": f"list{channel.name.title()}Unsubscribes",
-        "tags": [words.tag],
-        "summary": f"List, look up and follow {words.in_sentence} opt-outs",
+        "tags": [channel.title],
+        "summary": f"List, look up and follow {channel.in_sentence} opt-outs",
         "description": prose.list_unsubscribes(channel),
         "security": [{"oauth2": []}],
         "parameters": _query_parameters(channel),
@@ -105,13 +104,12 @@ def _list(base_url: str, channel: Channel) -> Json:
 
 
 def _submit(base_url: str, channel: Channel) -> Json:
-    words = prose.CHANNELS[channel.name]
     batches = answers.named(examples.batches(channel))
     refusals = (examples.BAD_BATCH, examples.invalid_item(channel), *examples.API_ERRORS)
     return {
         "operationId": f"submit{channel.name.title()}Unsubscribes",
-        "tags": [words.tag],
-        "summary": f"Submit {words.in_sentence} opt-outs",
+        "tags": [channel.title],
+        "summary": f"Submit {channel.in_sentence} opt-outs",
         "description": prose.submit_unsubscribes(channel),
         "security": [{"oauth2": []}],
         "parameters": [_PREFER],

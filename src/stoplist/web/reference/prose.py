@@ -3,8 +3,6 @@
 Numbers come from the constants of the code. Source: docs/interface.md sections 5, 8 and D2 to D8.
 """
 
-from typing import NamedTuple
-
 from stoplist.clock import DAY_S
 from stoplist.limits.sliding_log import WINDOW_S
 from stoplist.oauth.model import ACCESS_TTL_S, API_PER_MINUTE, PERMISSIONS, REFRESH_TTL_S, TOKEN_PER_MINUTE
@@ -18,21 +16,6 @@ from stoplist.unsubscribes.model import (
     MAX_LIMIT,
     MAX_LOOK_UPS,
 )
-
-
-class ChannelWords(NamedTuple):
-    """The name of a channel as a heading and within a sentence, and a description of its records."""
-
-    tag: str
-    in_sentence: str
-    description: str
-
-
-CHANNELS = {
-    "email": ChannelWords("E-mail", "e-mail", "People who want no e-mail."),
-    "sms": ChannelWords("SMS", "SMS", "People who want no text messages."),
-    "phone": ChannelWords("Phone", "phone", "People who want no calls."),
-}
 
 
 def introduction() -> str:

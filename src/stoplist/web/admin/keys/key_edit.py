@@ -1,13 +1,9 @@
 """Change the settings of a key. Source: docs/interface.md sections 2.1 and D11."""
 
 from stoplist.errors import Forbidden
-from stoplist.oauth.credentials import (
-    DEFAULT_CEILING,
-    Changes,
-    set_ceilings,
-    show_credential,
-    update_credential,
-)
+from stoplist.oauth.ceilings import set_ceilings
+from stoplist.oauth.credentials import Changes, show_credential, update_credential
+from stoplist.oauth.key_rules import DEFAULT_CEILING
 from stoplist.oauth.store import may_change
 from stoplist.organizations.organizations import list_organizations
 from stoplist.web.admin.keys.fields import PERMISSION_TEXTS, read_rate_limit

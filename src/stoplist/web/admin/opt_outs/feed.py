@@ -16,7 +16,6 @@ from stoplist.unsubscribes.model import Reason, Status
 from stoplist.web.admin.opt_outs.paths import channel_of, feed_path, read_change
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.admin.times import read_day_ms
-from stoplist.web.reference import prose
 
 _FILTERS = ("group", "status", "reason", "from", "until")
 
@@ -40,7 +39,7 @@ async def show(request: PageRequest) -> HtmlPage:
             "organization": organization,
             "channel": channel.name,
             "channels": CHANNELS,
-            "words": prose.CHANNELS,
+            "words": CHANNELS,
             "groups": await list_groups(request.actor, request.database, org_slug=org_slug),
             "every_group": ALL_GROUPS_FILTER,
             "statuses": get_args(Status),

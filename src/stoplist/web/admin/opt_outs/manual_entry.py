@@ -12,7 +12,6 @@ from stoplist.web.admin.opt_outs.paths import channel_of, feed_path
 from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, redirect_to_record
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.admin.times import read_moment
-from stoplist.web.reference import prose
 
 _PATH = "/unsubscribes/{org_slug}/{channel}/add"
 _EVERY_GROUP = "all"
@@ -31,7 +30,7 @@ async def form(request: PageRequest) -> HtmlPage:
             "every_group": _EVERY_GROUP,
             "reasons": OPT_OUT_REASONS,
             "channel": channel.name,
-            "words": prose.CHANNELS[channel.name],
+            "words": channel,
             "feed": feed_path(org_slug, channel),
             "most_chars": MAX_SOURCE_CHARS,
         },

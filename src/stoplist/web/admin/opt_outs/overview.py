@@ -19,7 +19,6 @@ from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.web.admin.key_use import flush_usage
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
 from stoplist.web.admin.rendering import day
-from stoplist.web.reference import prose
 
 _SLOW_MS = 100.0
 
@@ -50,8 +49,8 @@ async def show(request: PageRequest) -> HtmlPage:
     daily = await recent_changes(request.actor, request.database, request.clock, org_slug=org_slug)
     values |= {
         "totals": sums,
-        "words": prose.CHANNELS,
-        "series": [prose.CHANNELS[name].tag for name in CHANNELS],
+        "words": CHANNELS,
+        "series": [CHANNELS[name].title for name in CHANNELS],
         "by_day": _stacked(daily.days),
         "reasons": daily.reasons,
         "key_alerts": await list_key_alerts(request.actor, request.database, request.clock, org_slug=org_slug),

@@ -7,7 +7,6 @@ from stoplist.organizations.groups import list_groups
 from stoplist.records.history import RecordDetails, show_record
 from stoplist.web.admin.opt_outs.paths import change_of, channel_of, feed_path
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
-from stoplist.web.reference import prose
 
 
 async def show(request: PageRequest) -> HtmlPage:
@@ -20,7 +19,7 @@ async def show(request: PageRequest) -> HtmlPage:
         "opt_outs/record.html",
         {
             "record": record,
-            "words": prose.CHANNELS[channel.name],
+            "words": channel,
             "here": f"{feed_path(org_slug, channel)}/{record.seq}",
             "feed": feed_path(org_slug, channel),
             "now_ms": request.clock.now_ms(),

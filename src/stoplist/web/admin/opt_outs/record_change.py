@@ -13,7 +13,6 @@ from stoplist.web.admin.opt_outs.paths import change_of, channel_of, feed_path
 from stoplist.web.admin.opt_outs.recording import OPT_OUT_REASONS, redirect_to_record
 from stoplist.web.admin.page_request import Handler, HtmlPage, PageRequest, PageRoute, Redirect, get, post
 from stoplist.web.admin.times import read_moment
-from stoplist.web.reference import prose
 
 
 class _Change(NamedTuple):
@@ -42,7 +41,7 @@ def _form(change: _Change) -> Handler:
                 "record": record,
                 "change": change,
                 "reasons": OPT_OUT_REASONS,
-                "words": prose.CHANNELS[channel.name],
+                "words": channel,
                 "here": f"{feed_path(record.org_slug, channel)}/{record.seq}",
                 "feed": feed_path(record.org_slug, channel),
                 "most_chars": MAX_SOURCE_CHARS,

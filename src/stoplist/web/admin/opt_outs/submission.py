@@ -9,7 +9,6 @@ from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.web.admin.opt_outs.paths import after_of, feed_path
 from stoplist.web.admin.opt_outs.senders import label_of_sender
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
-from stoplist.web.reference import prose
 
 _PAGE_SIZE = 50
 
@@ -30,7 +29,7 @@ async def show(request: PageRequest) -> HtmlPage:
             "records": records[:_PAGE_SIZE],
             "next_after": records[_PAGE_SIZE - 1].seq if len(records) > _PAGE_SIZE else None,
             "is_first": not request.query.text("after"),
-            "words": prose.CHANNELS[submission.channel],
+            "words": CHANNELS[submission.channel],
             "feed": feed_path(submission.org_slug, CHANNELS[submission.channel]),
         },
     )

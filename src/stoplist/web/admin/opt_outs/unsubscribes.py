@@ -12,7 +12,6 @@ from stoplist.records.search import SearchResult, search
 from stoplist.records.submissions import find_submission
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
-from stoplist.web.reference import prose
 
 _PATH = "/unsubscribes"
 _MAX_SHOWN = 50
@@ -53,7 +52,7 @@ async def _page(request: PageRequest, found: SearchResult | None) -> HtmlPage:
             "has_any": bool(visible),
             "may_add": any(not one.is_closed and request.actor.administers([one.slug]) for one in visible),
             "channels": CHANNELS,
-            "words": prose.CHANNELS,
+            "words": CHANNELS,
         },
     )
 

@@ -6,7 +6,6 @@ from stoplist.organizations.organizations import show_organization
 from stoplist.staff.people import people_of
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
-from stoplist.web.reference import prose
 
 
 async def show(request: PageRequest) -> HtmlPage:
@@ -25,7 +24,7 @@ async def show(request: PageRequest) -> HtmlPage:
             "people": await people_of(request.actor, request.database, org_slug=slug) if is_admin else [],
             "keys": keys,
             "channels": CHANNELS,
-            "words": prose.CHANNELS,
+            "words": CHANNELS,
         },
     )
 
