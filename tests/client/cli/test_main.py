@@ -14,6 +14,8 @@ from tests.client.cli.command_runner import COMMAND, PATIENCE_S, LogIn, RunComma
 from tests.client.partners import Partner
 from tests.services.managed_program import reserve_port
 
+pytestmark = pytest.mark.interpreter
+
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(cli: RunCommand, name: str) -> None:

@@ -10,7 +10,7 @@ from stoplist_client.mirror import copies
 from stoplist_client.mirror.copies import Groups
 from stoplist_client.mirror.feeds import Feed, all_feeds
 from stoplist_client.mirror.file import transaction
-from stoplist_client.mirror.reading import Change, Place
+from stoplist_client.mirror.reading import Change, Position
 
 from tests.client.partners import Partner
 
@@ -18,7 +18,7 @@ from tests.client.partners import Partner
 @pytest.fixture
 def connection(mirror: Mirror) -> Iterator[sqlite3.Connection]:
     """A connection to the mirror's file."""
-    with mirror._file.opened() as connection:
+    with mirror._file.own_connection() as connection:
         yield connection
 
 
@@ -38,10 +38,10 @@ def _change(partner: Partner, *, seq: int, status: str, number: int = 1) -> Chan
     return msgspec.convert(given, Change)
 
 
-def _apply(connection: sqlite3.Connection, place: Place, changes: list[Change], *, is_last: bool) -> bool:
+def _apply(connection: sqlite3.Connection, position: Position, changes: list[Change], *, is_last: bool) -> bool:
     with transaction(connection):
         return copies.apply(
-            connection, Groups(connection), place, changes, next_cursor="next", synced_s=1e10 if is_last else None
+            connection, Groups(connection), position, changes, next_cursor="next", synced_s=1e10 if is_last else None
         )
 
 
@@ -49,9 +49,9 @@ def test_of_two_pages_after_one_cursor_the_first_is_applied(
     partner: Partner, mirror: Mirror, connection: sqlite3.Connection, feed: Feed
 ) -> None:
     """The second one does nothing, and its reader looks where the mirror stands now."""
-    place = copies.place_of(connection, feed)
-    assert _apply(connection, place, [_change(partner, seq=1, status="unsubscribed")], is_last=False)
-    assert not _apply(connection, place, [_change(partner, seq=2, status="unsubscribed", number=2)], is_last=True)
+    position = copies.position_of(connection, feed)
+    assert _apply(connection, position, [_change(partner, seq=1, status="unsubscribed")], is_last=False)
+    assert not _apply(connection, position, [_change(partner, seq=2, status="unsubscribed", number=2)], is_last=True)
     assert [followed.records for followed in mirror.feeds()] == [1]
 
 
@@ -59,8 +59,8 @@ def test_a_copy_that_another_process_completed_is_not_built_on(
     partner: Partner, mirror: Mirror, connection: sqlite3.Connection, feed: Feed
 ) -> None:
     """Even at the same cursor: its rows would be in the list, and bar nobody."""
-    assert _apply(connection, copies.place_of(connection, feed), [], is_last=True)
-    now = copies.place_of(connection, feed)
+    assert _apply(connection, copies.position_of(connection, feed), [], is_last=True)
+    now = copies.position_of(connection, feed)
     late = msgspec.structs.replace(now, is_building=True)
     assert not _apply(connection, late, [_change(partner, seq=1, status="unsubscribed")], is_last=False)
     assert _apply(connection, now, [_change(partner, seq=1, status="unsubscribed")], is_last=False)
@@ -71,11 +71,11 @@ def test_a_copy_that_was_thrown_away_takes_nothing(
     partner: Partner, mirror: Mirror, connection: sqlite3.Connection, feed: Feed
 ) -> None:
     """Its reader finds out, and goes on with the one that is built instead."""
-    place = copies.place_of(connection, feed)
-    copies.begin_anew(connection, feed, place)
-    copies.begin_anew(connection, feed, place)
-    assert copies.place_of(connection, feed).copy_no == place.copy_no + 1, "begun anew once, by whoever was first"
-    assert not _apply(connection, place, [_change(partner, seq=1, status="unsubscribed")], is_last=True)
+    position = copies.position_of(connection, feed)
+    copies.restart(connection, feed, position)
+    copies.restart(connection, feed, position)
+    assert copies.position_of(connection, feed).copy_no == position.copy_no + 1, "begun anew once, by whoever was first"
+    assert not _apply(connection, position, [_change(partner, seq=1, status="unsubscribed")], is_last=True)
 
 
 def test_a_page_that_overlaps_changes_nothing(
@@ -87,7 +87,7 @@ def test_a_page_that_overlaps_changes_nothing(
         [_change(partner, seq=3, status="resubscribed"), _change(partner, seq=4, status="unsubscribed", number=3)],
     ]
     for page in (pages[0], pages[1], pages[0], pages[1], pages[0]):
-        assert _apply(connection, copies.place_of(connection, feed), page, is_last=True)
+        assert _apply(connection, copies.position_of(connection, feed), page, is_last=True)
     assert [record.seq for record in mirror.records("email")] == [2, 3, 4]
     assert [followed.records for followed in mirror.feeds()] == [3]
     barred = [

@@ -143,7 +143,7 @@ def _syncer(path: Path, partner: Partner) -> Iterator["subprocess.Popen[str]"]:
 
 def _check_sound(path: Path) -> None:
     """In each moment between two kills everything in the file fits together."""
-    with Mirror(path) as mirror, mirror._file.opened() as connection:
+    with Mirror(path) as mirror, mirror._file.own_connection() as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         answering = "SELECT copy_no FROM feeds WHERE copy_no IS NOT NULL"
         for torn in (

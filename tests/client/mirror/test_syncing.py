@@ -251,7 +251,7 @@ def test_a_page_that_leads_to_itself_ends_the_synchronisation(
         with partner.client(org_slug=partner.org_slug, **options) as cached:
             mirror = new_mirror(cached)
             mirror.follow("email")
-            with pytest.raises(NotUnderstood, match="leads to itself"):
+            with pytest.raises(NotUnderstood, match="leads to the same page"):
                 mirror.sync()
 
 

@@ -38,8 +38,8 @@ _REPLACEMENTS = (
     (re.compile(r"KeyringStore needs"), "--keyring needs"),
     (re.compile(r"or use FileStore\(\)"), "or log in without --keyring"),
     (
-        re.compile(r"This was about (\w+) of ([a-z0-9-]+); Mirror\.unfollow stops following it"),
-        r"This was about \1 of \2; `stoplist-client sync --unfollow --org \2 --channel \1` stops following it",
+        re.compile(r"The refused feed is (\w+) of ([a-z0-9-]+); Mirror\.unfollow removes it"),
+        r"The refused feed is \1 of \2; `stoplist-client sync --unfollow --org \2 --channel \1` removes it",
     ),
     (
         re.compile(r"submit them again \(Mirror\.missing\) or settle them \(Mirror\.settle\) before you unfollow"),

@@ -1,6 +1,6 @@
-"""A copy of the list on this host: whom may I write to, answered in microseconds and without the network.
+"""A local copy of the list, which answers in microseconds and without the network whom you may write to.
 
-Imported by its users alone: sqlite3 and the address rules cost more than the rest of the package.
+Imported only when it is used: sqlite3 and the address rules take longer to import than the rest of the package.
 """
 
 from stoplist_client.mirror.group import ANY_GROUP, AnyGroup

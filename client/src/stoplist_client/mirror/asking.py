@@ -1,7 +1,6 @@
-"""The question before a message: is this address barred? One SELECT answers, from one moment of the mirror.
+"""Answers whether an address is barred. A single SELECT reads feed, group and address from one snapshot.
 
-Feed, group and address are looked at in the same snapshot, since another process may put a new copy in the place of
-the old one at any time. Source: docs/interface.md section D5.
+Another process may replace the copy of the feed at any time. Source: docs/interface.md section D5.
 """
 
 import math
@@ -11,15 +10,15 @@ from typing import Any
 import msgspec
 
 from stoplist_client.errors import ConfigurationError, MirrorTooOld, NotMirrored
-from stoplist_client.mirror.feeds import find, several
-from stoplist_client.mirror.file import Opened
+from stoplist_client.mirror.feeds import find_feed, several_organizations_error
+from stoplist_client.mirror.file import MirrorConnection
 from stoplist_client.mirror.group import AnyGroup, Group
 
-# A host's clock is put right by steps now and then. What lies further ahead was written by a clock that was wrong.
-_AHEAD_S = 60.0
+# Clocks are corrected in small steps now and then. A time that is further ahead was written by a wrong clock.
+_MAX_AHEAD_S = 60.0
 
-# The row of the feed; then whether one address is barred, or which of a list are, by their place in it: twice where two
-# records bar it. By the primary keys of `feeds` and `states`; a join is a tenth quicker than EXISTS for each of a list.
+# The row of the feed, and whether one address is barred, or the indexes of the barred ones of a list (twice if two
+# records bar an address). Uses the primary keys of `feeds` and `states`. For a list, a join is 10% faster than EXISTS.
 _ONE = """
 SELECT feeds.synced_s, feeds.copy_no, feeds.is_only, EXISTS (SELECT 1 FROM states
   WHERE states.copy_no = feeds.copy_no AND states.address = ? AND {group} AND states.is_barred)
@@ -31,18 +30,18 @@ SELECT feeds.synced_s, feeds.copy_no, feeds.is_only, (SELECT json_group_array(gi
   WHERE states.copy_no = feeds.copy_no AND states.address = given.value AND {group} AND states.is_barred)
 FROM feeds WHERE feeds.feed_no = ?
 """
-# Each takes one value. A group that has no number yet may get one, and a record, before the question is answered.
-# The + keeps SQLite from looking the address up once for each side of the OR, which takes a third longer.
-_KNOWN = "(+states.group_no = 0 OR +states.group_no = ?)"
-_UNKNOWN = "(+states.group_no = 0 OR +states.group_no = (SELECT group_no FROM groups WHERE group_id = ?))"
-_ANY = "states.group_no >= ?"
+# Each takes one parameter. A group without a number may get one, and a record, before the query runs.
+# The + keeps SQLite from looking up the address once for each side of the OR, which takes a third longer.
+_KNOWN_GROUP = "(+states.group_no = 0 OR +states.group_no = ?)"
+_UNKNOWN_GROUP = "(+states.group_no = 0 OR +states.group_no = (SELECT group_no FROM groups WHERE group_id = ?))"
+_EVERY_GROUP = "states.group_no >= ?"
 _NO_GROUP_NO = -1
 
-_PLACES = msgspec.json.Decoder(set[int])
+_INDEXES = msgspec.json.Decoder(set[int])
 
 
 class Statements(msgspec.Struct, frozen=True):
-    """Those for one address and for many of a feed and group, and what they take beside the addresses."""
+    """The statements of a feed and group for one address and for many, with their other parameters."""
 
     one: str
     many: str
@@ -52,14 +51,14 @@ class Statements(msgspec.Struct, frozen=True):
     names_organization: bool
 
 
-def prepared(connection: Opened, channel: str, org_slug: str | None, group_id: Group) -> Statements:
-    """What to ask this connection with. Refused is a group that is known as another organization's."""
+def statements_for(connection: MirrorConnection, channel: str, org_slug: str | None, group_id: Group) -> Statements:
+    """Return the statements of a query, cached. Raises ConfigurationError for a group of another organization."""
     key = (channel, org_slug, group_id)
-    known: Statements | None = connection.prepared.get(key)
-    if known is not None:
-        return known
-    feed = find(connection, channel, org_slug)
-    text, group, is_lasting = _condition(connection, feed.org_slug, group_id)
+    cached: Statements | None = connection.statements.get(key)
+    if cached is not None:
+        return cached
+    feed = find_feed(connection, channel, org_slug)
+    text, group, is_lasting = _group_condition(connection, feed.org_slug, group_id)
     statements = Statements(
         one=_ONE.format(group=text),
         many=_MANY.format(group=text),
@@ -69,70 +68,77 @@ def prepared(connection: Opened, channel: str, org_slug: str | None, group_id: G
         names_organization=org_slug is not None,
     )
     if is_lasting:
-        connection.prepared[key] = statements
+        connection.statements[key] = statements
     return statements
 
 
-def is_barred(connection: Opened, statements: Statements, canonical: str, max_age_s: float, now_s: float) -> bool:
-    """The answer on one address."""
-    row = connection.single.execute(statements.one, (canonical, statements.group, statements.feed_no)).fetchone()
+def is_barred(
+    connection: MirrorConnection, statements: Statements, canonical: str, max_age_s: float, now_s: float
+) -> bool:
+    """Return whether one canonical address is barred."""
+    row = connection.single_cursor.execute(statements.one, (canonical, statements.group, statements.feed_no)).fetchone()
     if row is None:
-        raise _unfollowed(connection, statements)
+        raise _unfollowed_error(connection, statements)
     synced_s, copy_no, is_only, is_barred = row
-    # Every message asks this: what is wrong is looked into only once something is.
-    if copy_no is None or not is_only or not -_AHEAD_S <= now_s - synced_s <= max_age_s:
-        check(row, statements, max_age_s, now_s)
+    # This runs for every message, so the reason is determined only if the answer is refused.
+    if copy_no is None or not is_only or not -_MAX_AHEAD_S <= now_s - synced_s <= max_age_s:
+        require_current(row, statements, max_age_s, now_s)
     return bool(is_barred)
 
 
-def barred_places(
-    connection: Opened, statements: Statements, canonical: Sequence[str | None], *, max_age_s: float, now_s: float
+def barred_indexes(
+    connection: MirrorConnection,
+    statements: Statements,
+    canonical: Sequence[str | None],
+    *,
+    max_age_s: float,
+    now_s: float,
 ) -> set[int]:
-    """Where in the list the barred ones stand."""
-    given = msgspec.json.encode(canonical).decode()
-    row = connection.execute(statements.many, (given, statements.group, statements.feed_no)).fetchone()
+    """Return the indexes of the barred addresses in the list."""
+    addresses = msgspec.json.encode(canonical).decode()
+    row = connection.execute(statements.many, (addresses, statements.group, statements.feed_no)).fetchone()
     if row is None:
-        raise _unfollowed(connection, statements)
-    check(row, statements, max_age_s, now_s)
-    return _PLACES.decode(row[3])
+        raise _unfollowed_error(connection, statements)
+    require_current(row, statements, max_age_s, now_s)
+    return _INDEXES.decode(row[3])
 
 
-def check(row: Sequence[Any], statements: Statements, max_age_s: float, now_s: float) -> None:
-    """Raises where nothing may be answered: what the row says is not known to the end, or is too old."""
+def require_current(row: Sequence[Any], statements: Statements, max_age_s: float, now_s: float) -> None:
+    """Raise if the feed cannot answer: it was not read to its end, is ambiguous, or is too old."""
     synced_s, copy_no, is_only = row[0], row[1], row[2]
     if copy_no is None:
-        raise NotMirrored("The mirror was not yet read to its end: synchronise until it is.")
+        raise NotMirrored("The mirror has not been read to its end yet: synchronise it.")
     if not (statements.names_organization or is_only):
-        raise several(statements.channel)
+        raise several_organizations_error(statements.channel)
     age_s = now_s - synced_s
-    if not -_AHEAD_S <= age_s <= max_age_s and max_age_s != math.inf:
-        raise _too_old(age_s, max_age_s)
+    if not -_MAX_AHEAD_S <= age_s <= max_age_s and max_age_s != math.inf:
+        raise _too_old_error(age_s, max_age_s)
 
 
-def _unfollowed(connection: Opened, statements: Statements) -> NotMirrored:
-    """Somebody else stopped following it; perhaps it is followed again by now, with another number."""
+def _unfollowed_error(connection: MirrorConnection, statements: Statements) -> NotMirrored:
+    """Return the error for a feed that was unfollowed meanwhile, and outdate the cached feed number."""
     connection.is_outdated = True
-    return NotMirrored(f"The mirror does not follow the channel {statements.channel} any more.")
+    return NotMirrored(f"The mirror no longer follows the channel {statements.channel}.")
 
 
-def _condition(connection: Opened, org_slug: str, group_id: Group) -> tuple[str, int | str, bool]:
-    """The text, what it takes, and whether it holds for good: a group that is unknown may become known."""
+def _group_condition(connection: MirrorConnection, org_slug: str, group_id: Group) -> tuple[str, int | str, bool]:
+    """Return the condition, its parameter, and whether it may be cached: an unknown group may become known."""
     if group_id is None:
-        return _KNOWN, _NO_GROUP_NO, True
+        return _KNOWN_GROUP, _NO_GROUP_NO, True
     if isinstance(group_id, AnyGroup):
-        return _ANY, 0, True
+        return _EVERY_GROUP, 0, True
     row = connection.execute("SELECT group_no, org_slug FROM groups WHERE group_id = ?", (group_id,)).fetchone()
     if row is None:
-        return _UNKNOWN, group_id, False
+        return _UNKNOWN_GROUP, group_id, False
     group_no, owner = row
     if owner != org_slug:
-        raise ConfigurationError(f"This group_id is one of {owner}, and the question is about {org_slug}.")
-    return _KNOWN, group_no, True
+        raise ConfigurationError(f"This group_id is a group of {owner}, but the query is about {org_slug}.")
+    return _KNOWN_GROUP, group_no, True
 
 
-def _too_old(age_s: float, max_age_s: float) -> MirrorTooOld:
+def _too_old_error(age_s: float, max_age_s: float) -> MirrorTooOld:
     if age_s < 0:
-        text = "The mirror was brought up to date in the future: one of the clocks was or is wrong. Synchronise again"
+        text = "The mirror was last synchronised in the future, so a clock was or is wrong: synchronise again"
     else:
-        text = f"The mirror is {age_s:.0f} s old, and {max_age_s:.0f} s are allowed: synchronise"
+        text = f"The mirror is {age_s:.0f} s old, but only {max_age_s:.0f} s are allowed: synchronise"
     return MirrorTooOld(f"{text}, or allow any age with max_age_s=math.inf.", age_s=age_s)

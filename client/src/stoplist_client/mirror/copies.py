@@ -1,6 +1,6 @@
-"""How pages become a copy: put at the end while it is read for the first time, then sorted, then changed in place.
+"""Applies pages to a copy: appended during the first read, then sorted once, and later changed in place.
 
-Every function here runs inside a transaction of the caller. Why it is done like this: docs/decisions/0015-client.md.
+All functions run inside a transaction of the caller. Reasons: docs/decisions/0015-client.md.
 """
 
 import sqlite3
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from stoplist_client.mirror.feeds import Feed
-from stoplist_client.mirror.reading import Change, Place
+from stoplist_client.mirror.reading import Change, Position
 
 Row = tuple[int, int, str, int, str, bool, str, str | None, str, str]
 
@@ -18,131 +18,131 @@ INSERT OR REPLACE INTO records
   (copy_no, seq, address, group_no, id, is_barred, reason, source, occurred_at, recorded_at) VALUES
 """
 _ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-# So many rows in one statement take a third less time than one by one, and let the other thread work meanwhile.
-_TOGETHER = 500
+# One statement of this many rows takes a third less time than single rows, and releases the interpreter lock meanwhile.
+_ROWS_PER_STATEMENT = 500
 
-_PLACE = """
+_POSITION = """
 SELECT copies.copy_no, copies.cursor, copies.copy_no = feeds.building_no, feeds.copy_no FROM feeds
 JOIN copies ON copies.copy_no = coalesce(feeds.building_no, feeds.copy_no) WHERE feeds.feed_no = ?
 """
 _IS_FOLLOWED = "SELECT 1 FROM feeds WHERE feed_no = ?"
 _NEW_COPY = "INSERT INTO copies (feed_no) VALUES (?)"
 _BUILD = "UPDATE feeds SET building_no = ? WHERE feed_no = ?"
-# Takes effect if nobody else moved the cursor meanwhile, completed the copy, or threw it away.
-_MOVE = """
+# Has no effect if another process advanced the cursor, completed the copy or removed it meanwhile.
+_ADVANCE = """
 UPDATE copies SET cursor = :next WHERE copy_no = :copy_no AND cursor IS :cursor
   AND EXISTS (SELECT 1 FROM feeds
     WHERE feed_no = :feed_no AND CASE WHEN :is_building THEN building_no ELSE feeds.copy_no END = :copy_no)
 """
-_COUNT = "UPDATE copies SET records = records + ? WHERE copy_no = ?"
+_ADD_TO_COUNT = "UPDATE copies SET records = records + ? WHERE copy_no = ?"
 _SYNCED = "UPDATE feeds SET synced_s = ? WHERE feed_no = ?"
 
-# The version that a change takes the place of. By the whole key.
-_FORGET = """
+# Deletes the version that a change replaces, by its whole primary key.
+_DELETE_REPLACED = """
 DELETE FROM records WHERE (copy_no, seq, address, group_no) = (
   SELECT copy_no, seq, address, group_no FROM states WHERE copy_no = ? AND address = ? AND group_no = ? AND seq < ?)
 """
-_SET = """
+_UPSERT_STATE = """
 INSERT INTO states (copy_no, address, group_no, seq, is_barred) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (copy_no, address, group_no) DO UPDATE SET seq = excluded.seq, is_barred = excluded.is_barred
 WHERE excluded.seq > states.seq
 """
-# A change that is not the newest of its record any more, because it is applied once more, is left out.
-_KEEP = """
+# Skips a change that is applied a second time and is no longer the newest of its record.
+_INSERT_RECORD = """
 INSERT OR IGNORE INTO records
   (copy_no, seq, address, group_no, id, is_barred, reason, source, occurred_at, recorded_at)
 SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 WHERE EXISTS (SELECT 1 FROM states WHERE copy_no = ? AND address = ? AND group_no = ? AND seq = ?)
 """
 
-# In the order of the key, so that every row goes to the end; of several versions the last one stays.
-_SORT = """
+# In the order of the primary key, so that every row is appended; of several versions, the last one stays.
+_FILL_STATES = """
 INSERT OR REPLACE INTO states (copy_no, address, group_no, seq, is_barred)
 SELECT copy_no, address, group_no, seq, is_barred FROM records WHERE copy_no = ? ORDER BY address, group_no, seq
 """
-_SORTED = "SELECT count(*) FROM states WHERE copy_no = ?"
-_APPENDED = "SELECT count(*) FROM records WHERE copy_no = ?"
-_FORGET_EARLIER = """
+_COUNT_STATES = "SELECT count(*) FROM states WHERE copy_no = ?"
+_COUNT_RECORDS = "SELECT count(*) FROM records WHERE copy_no = ?"
+_DELETE_OLD_VERSIONS = """
 DELETE FROM records WHERE copy_no = ? AND EXISTS (SELECT 1 FROM states
   WHERE states.copy_no = records.copy_no AND states.address = records.address AND states.group_no = records.group_no
     AND states.seq > records.seq)
 """
 _SWAP = "UPDATE feeds SET copy_no = :copy_no, building_no = NULL WHERE feed_no = :feed_no"
-_RECOUNT = "UPDATE copies SET records = ? WHERE copy_no = ?"
+_SET_COUNT = "UPDATE copies SET records = ? WHERE copy_no = ?"
 
-# Opt-outs of the old copy that are none in the new one. _FOUND takes away those after which the person did something.
-_LOST = """
+# Opt-outs of the old copy that are not opt-outs in the new one. _DELETE_SUPERSEDED then removes those with later acts.
+_INSERT_LOST = """
 INSERT OR REPLACE INTO missing (feed_no, address, group_no, seq, id, reason, source, occurred_at, recorded_at)
 SELECT :feed_no, old.address, old.group_no, old.seq, old.id, old.reason, old.source, old.occurred_at, old.recorded_at
 FROM records AS old WHERE old.copy_no = :old_no AND old.is_barred AND NOT EXISTS (SELECT 1 FROM states
   WHERE states.copy_no = :copy_no AND states.address = old.address AND states.group_no = old.group_no
     AND states.is_barred)
 """
-# From the changes, :first to :last, to what is missing, by its key; CROSS JOIN keeps SQLite from going the other way.
-_FOUND = """
+# From the changes :first to :last to missing opt-outs, by their primary key. CROSS JOIN fixes this order for SQLite.
+_DELETE_SUPERSEDED = """
 DELETE FROM missing WHERE feed_no = :feed_no AND (address, group_no) IN (
   SELECT lost.address, lost.group_no FROM records AS new
   CROSS JOIN missing AS lost ON lost.feed_no = :feed_no AND lost.address = new.address AND lost.group_no = new.group_no
   WHERE new.copy_no = :copy_no AND new.seq BETWEEN :first AND :last
     AND (new.is_barred OR new.occurred_at > lost.occurred_at))
 """
-_STILL_BARRED = """
+_BAR_MISSING = """
 UPDATE states SET is_barred = 1 WHERE copy_no = :copy_no AND (address, group_no) IN (
   SELECT lost.address, lost.group_no FROM records AS new
   CROSS JOIN missing AS lost ON lost.feed_no = :feed_no AND lost.address = new.address AND lost.group_no = new.group_no
   WHERE new.copy_no = :copy_no AND new.seq BETWEEN :first AND :last)
 """
-_ALL_BARRED = """
+_BAR_ALL_MISSING = """
 INSERT INTO states (copy_no, address, group_no, seq, is_barred)
 SELECT :copy_no, address, group_no, 0, 1 FROM missing WHERE feed_no = :feed_no
 ON CONFLICT (copy_no, address, group_no) DO UPDATE SET is_barred = 1
 """
-# What the service had decided before it was asked for the last page is in the copy by now.
-_DECIDED = """
+# The copy contains everything that the service decided before the last page was requested.
+_RESTORE_SETTLED_STATES = """
 UPDATE states SET is_barred = coalesce((SELECT is_barred FROM records
   WHERE records.copy_no = states.copy_no AND records.seq = states.seq AND records.address = states.address
     AND records.group_no = states.group_no), 0)
 WHERE copy_no = :copy_no AND (address, group_no) IN (
   SELECT address, group_no FROM missing WHERE feed_no = :feed_no AND settled_s <= :synced_s)
 """
-_SETTLED = "DELETE FROM missing WHERE feed_no = :feed_no AND settled_s <= :synced_s"
-# What was submitted before a restore may be lost by it once more.
+_DELETE_SETTLED = "DELETE FROM missing WHERE feed_no = :feed_no AND settled_s <= :synced_s"
+# A restore may lose again what was submitted and settled before.
 _UNSETTLE = "UPDATE missing SET settled_s = NULL WHERE feed_no = :feed_no"
-_MISSES = "SELECT EXISTS (SELECT 1 FROM missing WHERE feed_no = ?)"
+_HAS_MISSING = "SELECT EXISTS (SELECT 1 FROM missing WHERE feed_no = ?)"
 
 
 class FeedGone(Exception):
-    """The feed is followed no more."""
+    """The feed is no longer followed."""
 
 
 class Groups:
-    """The numbers of groups in this file. Forget it together with a transaction that is rolled back."""
+    """A cache of the group numbers in this file. Discard it if a transaction is rolled back."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._numbers: dict[str | None, int] = {None: 0}
 
     def numbers(self, changes: Iterable[Change], org_slug: str) -> dict[str | None, int]:
-        """That of every group that occurs in the changes; new ones get one."""
+        """Return the number of every group in the changes. New groups are inserted."""
         for group_id in {change.group_id for change in changes} - self._numbers.keys():
             self._connection.execute(
                 "INSERT OR IGNORE INTO groups (group_id, org_slug) VALUES (?, ?)", (group_id, org_slug)
             )
-            found = self._connection.execute("SELECT group_no FROM groups WHERE group_id = ?", (group_id,))
-            (self._numbers[group_id],) = found.fetchone()
+            rows = self._connection.execute("SELECT group_no FROM groups WHERE group_id = ?", (group_id,))
+            (self._numbers[group_id],) = rows.fetchone()
         return self._numbers
 
 
-def place_of(connection: sqlite3.Connection, feed: Feed) -> Place:
-    """Where to read on; the first copy is begun where there is none. FeedGone where it is followed no more."""
+def position_of(connection: sqlite3.Connection, feed: Feed) -> Position:
+    """Return where to continue reading, and create the first copy if there is none. Raises FeedGone."""
     if connection.execute(_IS_FOLLOWED, (feed.feed_no,)).fetchone() is None:
         raise FeedGone
-    row = connection.execute(_PLACE, (feed.feed_no,)).fetchone()
+    row = connection.execute(_POSITION, (feed.feed_no,)).fetchone()
     if row is None:
-        _begin(connection, feed.feed_no)
-        row = connection.execute(_PLACE, (feed.feed_no,)).fetchone()
+        _begin_copy(connection, feed.feed_no)
+        row = connection.execute(_POSITION, (feed.feed_no,)).fetchone()
     copy_no, cursor, is_building, answering_no = row
-    return Place(
+    return Position(
         feed_no=feed.feed_no,
         org_slug=feed.org_slug,
         channel=feed.channel,
@@ -153,45 +153,43 @@ def place_of(connection: sqlite3.Connection, feed: Feed) -> Place:
     )
 
 
-def begin_anew(connection: sqlite3.Connection, feed: Feed, refused: Place) -> None:
-    """A copy is being read from the start, since the cursor of `refused` is good no more.
-
-    Nothing is done where another process was quicker.
-    """
-    if place_of(connection, feed) == refused:
-        _begin(connection, feed.feed_no)
+def restart(connection: sqlite3.Connection, feed: Feed, refused: Position) -> None:
+    """Start a new copy, since the cursor of `refused` was refused. No effect if another process was faster."""
+    if position_of(connection, feed) == refused:
+        _begin_copy(connection, feed.feed_no)
 
 
 def apply(
     connection: sqlite3.Connection,
     groups: Groups,
-    place: Place,
+    position: Position,
     changes: Sequence[Change],
     *,
     next_cursor: str,
     synced_s: float | None,
 ) -> bool:
-    """The changes are in the copy, the cursor behind them; False, and nothing was done, if somebody else was quicker.
+    """Apply changes and advance the cursor. Returns False, without any effect, if another process was faster.
 
-    `synced_s` is given with the last page: the copy answers from here on, and was as new as the service at that time.
+    `synced_s` is given with the last page: the copy is used for answers from now on, and was as new as the service at
+    that time.
     """
-    moved = msgspec.structs.asdict(place) | {"next": next_cursor}
-    if connection.execute(_MOVE, moved).rowcount == 0:
+    parameters = msgspec.structs.asdict(position) | {"next": next_cursor}
+    if connection.execute(_ADVANCE, parameters).rowcount == 0:
         return False
-    rows = _rows(place.copy_no, changes, groups.numbers(changes, place.org_slug))
-    if place.is_building:
-        _append(connection, place.copy_no, rows)
+    rows = _rows(position.copy_no, changes, groups.numbers(changes, position.org_slug))
+    if position.is_building:
+        _append(connection, position.copy_no, rows)
     elif rows:
-        _change(connection, place, rows)
+        _apply_changes(connection, position, rows)
     if synced_s is not None:
-        if place.is_building:
-            _complete(connection, place)
-        connection.execute(_SYNCED, (synced_s, place.feed_no))
-        _settle(connection, place, synced_s)
+        if position.is_building:
+            _complete(connection, position)
+        connection.execute(_SYNCED, (synced_s, position.feed_no))
+        _delete_settled(connection, position, synced_s)
     return True
 
 
-def _begin(connection: sqlite3.Connection, feed_no: int) -> None:
+def _begin_copy(connection: sqlite3.Connection, feed_no: int) -> None:
     copy_no = connection.execute(_NEW_COPY, (feed_no,)).lastrowid
     connection.execute(_BUILD, (copy_no, feed_no))
 
@@ -200,66 +198,73 @@ def _rows(copy_no: int, changes: Sequence[Change], numbers: dict[str | None, int
     return [
         (
             copy_no,
-            one.seq,
-            one.address,
-            numbers[one.group_id],
-            one.id,
-            one.status == "unsubscribed",
-            one.reason,
-            one.source,
-            one.occurred_at,
-            one.recorded_at,
+            change.seq,
+            change.address,
+            numbers[change.group_id],
+            change.id,
+            change.status == "unsubscribed",
+            change.reason,
+            change.source,
+            change.occurred_at,
+            change.recorded_at,
         )
-        for one in changes
+        for change in changes
     ]
 
 
 def _append(connection: sqlite3.Connection, copy_no: int, rows: list[Row]) -> None:
-    for start in range(0, len(rows), _TOGETHER):
-        some = rows[start : start + _TOGETHER]
-        connection.execute(_APPEND + ", ".join([_ROW] * len(some)), [value for row in some for value in row])
-    connection.execute(_COUNT, (len(rows), copy_no))
+    for start in range(0, len(rows), _ROWS_PER_STATEMENT):
+        slice_rows = rows[start : start + _ROWS_PER_STATEMENT]
+        connection.execute(
+            _APPEND + ", ".join([_ROW] * len(slice_rows)), [value for row in slice_rows for value in row]
+        )
+    connection.execute(_ADD_TO_COUNT, (len(rows), copy_no))
 
 
-def _change(connection: sqlite3.Connection, place: Place, rows: list[Row]) -> None:
-    gone = connection.executemany(_FORGET, [(*_key(row), row[1]) for row in rows]).rowcount
-    connection.executemany(_SET, [(*_key(row), row[1], row[5]) for row in rows])
-    come = connection.executemany(_KEEP, [(*row, *_key(row), row[1]) for row in rows]).rowcount
-    connection.execute(_COUNT, (come - gone, place.copy_no))
-    if _misses(connection, place):
-        changed = {"feed_no": place.feed_no, "copy_no": place.copy_no, "first": rows[0][1], "last": rows[-1][1]}
-        connection.execute(_FOUND, changed)
-        connection.execute(_STILL_BARRED, changed)
+def _apply_changes(connection: sqlite3.Connection, position: Position, rows: list[Row]) -> None:
+    removed = connection.executemany(_DELETE_REPLACED, [(*_key(row), row[1]) for row in rows]).rowcount
+    connection.executemany(_UPSERT_STATE, [(*_key(row), row[1], row[5]) for row in rows])
+    added = connection.executemany(_INSERT_RECORD, [(*row, *_key(row), row[1]) for row in rows]).rowcount
+    connection.execute(_ADD_TO_COUNT, (added - removed, position.copy_no))
+    if _has_missing(connection, position):
+        parameters = {
+            "feed_no": position.feed_no,
+            "copy_no": position.copy_no,
+            "first": rows[0][1],
+            "last": rows[-1][1],
+        }
+        connection.execute(_DELETE_SUPERSEDED, parameters)
+        connection.execute(_BAR_MISSING, parameters)
 
 
-def _settle(connection: sqlite3.Connection, place: Place, synced_s: float) -> None:
-    if _misses(connection, place):
-        settled = {"feed_no": place.feed_no, "copy_no": place.copy_no, "synced_s": synced_s}
-        connection.execute(_DECIDED, settled)
-        connection.execute(_SETTLED, settled)
+def _delete_settled(connection: sqlite3.Connection, position: Position, synced_s: float) -> None:
+    if _has_missing(connection, position):
+        parameters = {"feed_no": position.feed_no, "copy_no": position.copy_no, "synced_s": synced_s}
+        connection.execute(_RESTORE_SETTLED_STATES, parameters)
+        connection.execute(_DELETE_SETTLED, parameters)
 
 
-def _misses(connection: sqlite3.Connection, place: Place) -> bool:
-    return bool(connection.execute(_MISSES, (place.feed_no,)).fetchone()[0])
+def _has_missing(connection: sqlite3.Connection, position: Position) -> bool:
+    return bool(connection.execute(_HAS_MISSING, (position.feed_no,)).fetchone()[0])
 
 
 def _key(row: Row) -> tuple[int, str, int]:
     return row[0], row[2], row[3]
 
 
-def _complete(connection: sqlite3.Connection, place: Place) -> None:
-    """The copy that was read answers; what the one before knew, and this one does not, is missing."""
-    copy_no = place.copy_no
-    connection.execute(_SORT, (copy_no,))
-    (records,) = connection.execute(_SORTED, (copy_no,)).fetchone()
-    (appended,) = connection.execute(_APPENDED, (copy_no,)).fetchone()
+def _complete(connection: sqlite3.Connection, position: Position) -> None:
+    """Use this copy for answers, and store the opt-outs that only the previous copy has as missing."""
+    copy_no = position.copy_no
+    connection.execute(_FILL_STATES, (copy_no,))
+    (records,) = connection.execute(_COUNT_STATES, (copy_no,)).fetchone()
+    (appended,) = connection.execute(_COUNT_RECORDS, (copy_no,)).fetchone()
     if appended != records:
-        connection.execute(_FORGET_EARLIER, (copy_no,))
-    connection.execute(_RECOUNT, (records, copy_no))
-    if place.old_no is not None:
-        both = {"feed_no": place.feed_no, "copy_no": copy_no, "old_no": place.old_no}
-        connection.execute(_UNSETTLE, both)
-        connection.execute(_LOST, both)
-        connection.execute(_FOUND, both | {"first": 0, "last": 2**63 - 1})
-        connection.execute(_ALL_BARRED, both)
-    connection.execute(_SWAP, {"copy_no": copy_no, "feed_no": place.feed_no})
+        connection.execute(_DELETE_OLD_VERSIONS, (copy_no,))
+    connection.execute(_SET_COUNT, (records, copy_no))
+    if position.old_no is not None:
+        parameters = {"feed_no": position.feed_no, "copy_no": copy_no, "old_no": position.old_no}
+        connection.execute(_UNSETTLE, parameters)
+        connection.execute(_INSERT_LOST, parameters)
+        connection.execute(_DELETE_SUPERSEDED, parameters | {"first": 0, "last": 2**63 - 1})
+        connection.execute(_BAR_ALL_MISSING, parameters)
+    connection.execute(_SWAP, {"copy_no": copy_no, "feed_no": position.feed_no})

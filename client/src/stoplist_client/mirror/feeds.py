@@ -1,4 +1,4 @@
-"""Which organizations and channels a mirror follows, and of which service."""
+"""The organizations and channels that a mirror follows, and its service."""
 
 import re
 import sqlite3
@@ -29,7 +29,7 @@ FROM feeds ORDER BY feeds.feed_no
 
 
 class Feed(msgspec.Struct, frozen=True):
-    """A feed's number in this file."""
+    """A followed organization and channel, with its number in this file."""
 
     feed_no: int
     org_slug: str
@@ -37,7 +37,7 @@ class Feed(msgspec.Struct, frozen=True):
 
 
 def follow(connection: sqlite3.Connection, channels: Iterable[str], org_slug: str) -> None:
-    """These channels of the organization are followed, if they were not before."""
+    """Follow these channels of the organization, unless they are followed already."""
     with transaction(connection):
         for channel in channels:
             connection.execute(_FOLLOW, {"org_slug": org_slug, "channel": channel})
@@ -45,38 +45,39 @@ def follow(connection: sqlite3.Connection, channels: Iterable[str], org_slug: st
 
 
 def unfollow(connection: sqlite3.Connection, channels: Iterable[str], org_slug: str | None) -> None:
-    """These channels are followed no more, and their copies are rubbish; none of them, if one cannot be given up."""
+    """Stop following these channels, whose copies become unused. Raises MirrorError if any has missing opt-outs."""
     with transaction(connection):
-        for feed in [find(connection, channel, org_slug) for channel in channels]:
+        for feed in [find_feed(connection, channel, org_slug) for channel in channels]:
             (lost,) = connection.execute(_LOST, (feed.feed_no,)).fetchone()
             if lost:
                 raise MirrorError(
-                    f"What the service lost on the channel {feed.channel} of {feed.org_slug} is here alone, and counts "
-                    f"{lost}: submit them again (Mirror.missing) or settle them (Mirror.settle) before you unfollow."
+                    f"The service lost opt-outs on the channel {feed.channel} of {feed.org_slug} that only this mirror "
+                    f"has, {lost} in all: submit them again (Mirror.missing) or settle them (Mirror.settle) before you "
+                    "unfollow."
                 )
             for table in ("missing", "feeds"):
-                connection.execute(f"DELETE FROM {table} WHERE feed_no = ?", (feed.feed_no,))  # noqa: S608 - ours
+                connection.execute(f"DELETE FROM {table} WHERE feed_no = ?", (feed.feed_no,))  # noqa: S608 - constants
         connection.execute(_RECOUNT)
 
 
 def bind(connection: sqlite3.Connection, base_url: str) -> None:
-    """The mirror is one of this service, and stays so; ConfigurationError if it is one of another."""
+    """Bind the mirror to this service for good. Raises ConfigurationError if it belongs to another one."""
     (bound,) = connection.execute(_BOUND).fetchone()
     if bound is None:
         with transaction(connection):
             connection.execute("UPDATE about SET base_url = ? WHERE base_url IS NULL", (base_url,))
             (bound,) = connection.execute(_BOUND).fetchone()
     if bound != base_url:
-        raise ConfigurationError(f"This is a mirror of {bound}, and the client's service is {base_url}.")
+        raise ConfigurationError(f"This is a mirror of {bound}, but the client's service is {base_url}.")
 
 
 def all_feeds(connection: sqlite3.Connection) -> list[Feed]:
-    """In the order in which they were followed."""
+    """Return all feeds in the order in which they were followed."""
     return [Feed(*row) for row in connection.execute("SELECT feed_no, org_slug, channel FROM feeds ORDER BY feed_no")]
 
 
-def described(connection: sqlite3.Connection, now_s: Callable[[], float]) -> tuple[Followed, ...]:
-    """The same, for people."""
+def followed(connection: sqlite3.Connection, now_s: Callable[[], float]) -> tuple[Followed, ...]:
+    """Return the public description of all feeds."""
     return tuple(
         Followed(
             org_slug=org_slug,
@@ -90,36 +91,41 @@ def described(connection: sqlite3.Connection, now_s: Callable[[], float]) -> tup
     )
 
 
-def find(connection: sqlite3.Connection, channel: str, org_slug: str | None) -> Feed:
-    """The feed that is meant: where no organization is named, the only one on this channel."""
-    found = [feed for feed in all_feeds(connection) if feed.channel == channel and org_slug in (None, feed.org_slug)]
-    if not found:
-        whose = "" if org_slug is None else f" of {org_slug}"
-        raise NotMirrored(f"The mirror does not follow the channel {channel}{whose}: follow it, and synchronise.")
-    if len(found) > 1:
-        raise several(channel)
-    return found[0]
+def find_feed(connection: sqlite3.Connection, channel: str, org_slug: str | None) -> Feed:
+    """Return the feed of the organization, or the only one of the channel if no organization is named.
+
+    Raises NotMirrored if there is none, and ConfigurationError if there are several.
+    """
+    matches = [feed for feed in all_feeds(connection) if feed.channel == channel and org_slug in (None, feed.org_slug)]
+    if not matches:
+        of_organization = "" if org_slug is None else f" of {org_slug}"
+        raise NotMirrored(
+            f"The mirror does not follow the channel {channel}{of_organization}: follow it, and synchronise."
+        )
+    if len(matches) > 1:
+        raise several_organizations_error(channel)
+    return matches[0]
 
 
-def several(channel: str) -> ConfigurationError:
-    """What whoever named no organization is told where there are several."""
+def several_organizations_error(channel: str) -> ConfigurationError:
+    """Return the error for a call without org_slug if several organizations are followed."""
     return ConfigurationError(f"The mirror follows several organizations on the channel {channel}: name the org_slug.")
 
 
 def checked_channel(channel: str) -> str:
-    """The same; ConfigurationError for a channel that there is none of."""
+    """Return the channel. Raises ConfigurationError if it does not exist."""
     if channel not in CHANNELS:
-        raise no_channel()
+        raise unknown_channel_error()
     return channel
 
 
-def no_channel() -> ConfigurationError:
-    """What whoever named a channel that there is none of is told."""
-    return ConfigurationError(f"There is no such channel: it is one of {', '.join(CHANNELS)}.")
+def unknown_channel_error() -> ConfigurationError:
+    """Return the error for an unknown channel."""
+    return ConfigurationError(f"There is no such channel: use one of {', '.join(CHANNELS)}.")
 
 
 def checked_slug(org_slug: str) -> str:
-    """The same; ConfigurationError for what no organization can be called."""
+    """Return the slug. Raises ConfigurationError if it is malformed."""
     if not isinstance(org_slug, str) or not _SLUG.fullmatch(org_slug):
-        raise ConfigurationError("org_slug must be up to 63 lower-case letters, digits and hyphens, as in `acme`.")
+        raise ConfigurationError("org_slug must be up to 63 lower-case letters, digits and hyphens, such as `acme`.")
     return org_slug

@@ -1,4 +1,4 @@
-"""Of which group the message is that is asked about. Source: docs/interface.md section D5."""
+"""The group of the message in a query. Source: docs/interface.md section D5."""
 
 import re
 from enum import Enum
@@ -16,19 +16,19 @@ class AnyGroup(Enum):
 
 
 ANY_GROUP: Final = AnyGroup.ANY_GROUP
-"""Asked with this, whoever opted out of anything of the organization on that channel is barred."""
+"""A query with this bars everybody who opted out of anything of the organization on that channel."""
 
 Group: TypeAlias = str | AnyGroup | None
 """The id of a group, ANY_GROUP, or None for a message of no named group: only the all-groups record bars it."""
 
 
 def checked_group(group_id: Group) -> Group:
-    """The same; ConfigurationError for what no group can have as its id."""
+    """Return the group. Raises ConfigurationError for a malformed id."""
     if group_id is None or isinstance(group_id, AnyGroup):
         return group_id
     if not isinstance(group_id, str) or not _GROUP_ID.fullmatch(group_id):
         raise ConfigurationError(
-            "group_id must be the id of a group, grp_ and 22 letters and digits; or None for a message of no named "
-            "group; or ANY_GROUP, which bars whoever opted out of anything."
+            "group_id must be the id of a group (grp_ followed by 22 letters and digits); or None for a message of no "
+            "named group; or ANY_GROUP, which bars everybody who opted out of anything."
         )
     return group_id

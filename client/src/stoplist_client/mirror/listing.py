@@ -1,11 +1,11 @@
-"""Records out of a mirror, as the service told them."""
+"""Lists and settles records of a mirror."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
 from stoplist_client.errors import NotMirrored
-from stoplist_client.mirror.feeds import Feed, find
+from stoplist_client.mirror.feeds import Feed, find_feed
 from stoplist_client.mirror.file import MirrorFile, transaction
 from stoplist_client.model import Record
 
@@ -17,7 +17,7 @@ _MISSING = """
 SELECT id, group_id, address, 1, reason, source, occurred_at, recorded_at, seq
 FROM missing LEFT JOIN groups USING (group_no) WHERE feed_no = ? ORDER BY occurred_at
 """
-# By the key, with 0 for all groups.
+# Uses the primary key; group_no is 0 for all groups.
 _SETTLE = """
 UPDATE missing SET settled_s = ? WHERE feed_no = ? AND address = ? AND occurred_at = ?
   AND group_no = CASE WHEN ? IS NULL THEN 0 ELSE (SELECT group_no FROM groups WHERE group_id = ?) END
@@ -28,33 +28,33 @@ _Row = tuple[str, str | None, str, int, str, str | None, str, str, int]
 
 
 def records(file: MirrorFile, channel: str, org_slug: str | None) -> Iterator[Record]:
-    """All records by `seq`, as of the moment when the first one is asked for."""
-    with file.opened() as connection:
+    """Yield all records in the order of `seq`, as of the time when the first one is read."""
+    with file.own_connection() as connection:
         connection.execute("BEGIN")
-        feed = find(connection, channel, org_slug)
+        feed = find_feed(connection, channel, org_slug)
         (copy_no,) = connection.execute(_COPY, (feed.feed_no,)).fetchone()
         if copy_no is None:
-            raise NotMirrored("The mirror was not yet read to its end: synchronise until it is.")
-        yield from _each(connection.execute(_RECORDS, (copy_no,)), feed)
+            raise NotMirrored("The mirror has not been read to its end yet: synchronise it.")
+        yield from _to_records(connection.execute(_RECORDS, (copy_no,)), feed)
 
 
 def missing(file: MirrorFile, channel: str, org_slug: str | None) -> Iterator[Record]:
-    """All opt-outs that the service lost, the earliest first."""
-    with file.opened() as connection:
+    """Yield all opt-outs that the service lost, the earliest first."""
+    with file.own_connection() as connection:
         connection.execute("BEGIN")
-        feed = find(connection, channel, org_slug)
-        yield from _each(connection.execute(_MISSING, (feed.feed_no,)), feed)
+        feed = find_feed(connection, channel, org_slug)
+        yield from _to_records(connection.execute(_MISSING, (feed.feed_no,)), feed)
 
 
 def settle(
     file: MirrorFile, channel: str, org_slug: str | None, submitted: Iterable[Record], *, now_s: Callable[[], float]
 ) -> None:
-    """The service alone decides about these, once it was read to its end by a request made from now on."""
-    with file.reading() as connection:
-        feed = find(connection, channel, org_slug)
+    """Let the service decide about these opt-outs, once the feed has been read to its end by a later request."""
+    with file.pooled_connection() as connection:
+        feed = find_feed(connection, channel, org_slug)
         rows = [
-            (now_s(), feed.feed_no, one.address, _text(one.occurred_at), one.group_id, one.group_id)
-            for one in submitted
+            (now_s(), feed.feed_no, record.address, _text(record.occurred_at), record.group_id, record.group_id)
+            for record in submitted
         ]
         with transaction(connection):
             connection.executemany(_SETTLE, rows)
@@ -64,7 +64,7 @@ def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _each(rows: sqlite3.Cursor, feed: Feed) -> Iterator[Record]:
+def _to_records(rows: sqlite3.Cursor, feed: Feed) -> Iterator[Record]:
     row: _Row
     for row in rows:
         record_id, group_id, address, is_barred, reason, source, occurred_at, recorded_at, seq = row

@@ -1,4 +1,4 @@
-"""The mirror, as programs use it."""
+"""The public class Mirror."""
 
 import math
 import os
@@ -19,39 +19,39 @@ from stoplist_client.flows.following import MAX_RECORDS
 from stoplist_client.mirror import asking, feeds, listing
 from stoplist_client.mirror.file import MirrorFile
 from stoplist_client.mirror.group import Group, checked_group
-from stoplist_client.mirror.mirror_errors import as_mirror_error, shows_nothing, without_traceback
+from stoplist_client.mirror.mirror_errors import as_mirror_error, hides_arguments, without_traceback
 from stoplist_client.mirror.model import Checked, Followed, Synced
 from stoplist_client.mirror.sweeping import sweep
-from stoplist_client.mirror.syncing import Progress, Syncing
+from stoplist_client.mirror.syncing import Progress, Synchronisation
 from stoplist_client.model import Channel, Record
 
-if TYPE_CHECKING:  # who only asks needs no network
+if TYPE_CHECKING:  # queries need no network, so httpx2 is not imported
     from stoplist_client.client import Client
 
 T = TypeVar("T")
-# What a question is about.
-_About: TypeAlias = tuple[Channel, str | None, Group]
+# The channel, organization and group of a query.
+_Query: TypeAlias = tuple[Channel, str | None, Group]
 
 _DAY_S = 86_400.0
-# What one statement is asked: more is hardly quicker, and who pipes addresses in waits for the first answer longer.
-_SLICE = 2_000
+# The number of addresses per statement. More is hardly faster, and delays the first answers of a pipe.
+_ADDRESSES_PER_SLICE = 2_000
 
 
 class Mirror:
-    """A copy of any number of organizations and channels in one file, for whoever sends messages on this host.
+    """A local copy of the list of any number of organizations and channels, in one SQLite file.
 
-    One process keeps it up to date with `sync`, every few minutes or after each night; any number of threads and
-    processes ask it. It holds addresses: the file is readable by this user alone. It lies on a disk of this host, not
-    on one that is shared over a network. It survives a kill -9 at any moment.
+    One process updates the mirror with `sync`, every few minutes or once a night. Any number of threads and processes
+    query it. The file contains addresses, and only this user can read it. Keep it on a local disk, not on a network
+    share. It survives a kill -9 at any time.
 
-    path:       the file; it is made where there is none, if a client is given, or with `follow`
-    client:     what to read from the service with; who only asks needs none
-    max_age_s:  older than this it does not answer, unless the question allows more; math.inf allows any age
-    page_records: how many changes are read and stored together
-    clock:      seconds since 1970; there for tests
+    path:       the file; created if it does not exist and a client is given, or by `follow`
+    client:     reads from the service; not needed for queries
+    max_age_s:  an older mirror does not answer, unless the query allows more; math.inf allows any age
+    page_records: the number of changes that are read and stored together
+    clock:      returns the seconds since 1970 UTC; for tests
 
-    Errors: MirrorError, of it NotMirrored and MirrorTooOld; ConfigurationError for what cannot be meant; `sync` raises
-    those of the client too.
+    Raises MirrorError, including NotMirrored and MirrorTooOld, and ConfigurationError for wrong arguments. `sync` also
+    raises the errors of the client.
     """
 
     def __init__(
@@ -65,60 +65,60 @@ class Mirror:
     ) -> None:
         self._max_age_s = _checked_age(max_age_s)
         if client is not None and not isinstance(client, BlockingClient):
-            raise ConfigurationError("A Mirror is synchronised with a Client, also where others are AsyncClients.")
+            raise ConfigurationError("A Mirror needs a Client, also in programs that use an AsyncClient otherwise.")
         if not 1 <= page_records <= MAX_RECORDS:
             raise ConfigurationError(f"page_records must be from 1 to {MAX_RECORDS}.")
         self._file, self._client, self._page_records, self._now_s = MirrorFile(path), client, page_records, clock
         try:
-            self._open()
+            self._check_file()
         except BaseException:
             self._file.close()
             raise
 
     def follow(self, *channels: Channel, org_slug: str | None = None) -> None:
-        """The mirror follows these channels of the organization (that of the client, if none is named) from now on.
+        """Follow these channels of the organization, by default that of the client.
 
-        It answers about them once `sync` has read them. May be repeated.
+        The mirror answers about them once `sync` has read them. May be repeated.
         """
-        named, org_slug = _checked_channels(channels), self._org_of(org_slug)
+        named, org_slug = _checked_channels(channels), self._default_org(org_slug)
         if org_slug is None:
-            raise ConfigurationError("Name the org_slug whose list is to be followed, here or in the client.")
+            raise ConfigurationError("Name the org_slug of the list to follow, here or in the client.")
         slug = feeds.checked_slug(org_slug)
-        self._file.make()
-        with self._file.reading() as connection:
+        self._file.create()
+        with self._file.pooled_connection() as connection:
             feeds.follow(connection, named, slug)
 
     def unfollow(self, *channels: Channel, org_slug: str | None = None) -> None:
-        """The mirror follows these channels of the organization no more, has nothing of them, and does not answer.
+        """Stop following these channels of the organization, and delete their records from the mirror.
 
-        `org_slug` as in `follow`, or left out where the mirror follows one organization on these channels. Errors, and
-        nothing was changed: NotMirrored for what is not followed; MirrorError while there are `missing` opt-outs, which
-        would be lost for good: submit them again, or `settle` them.
+        `org_slug` works as in `follow`, and may be left out if the mirror follows one organization on these channels.
+        Raises NotMirrored if a channel is not followed, and MirrorError while there are `missing` opt-outs, which would
+        be lost for good: submit them again or `settle` them first. After an error, nothing has changed.
         """
         named = _checked_channels(channels)
-        with self._file.opened() as connection:
-            feeds.unfollow(connection, named, self._org_of(org_slug))
+        with self._file.own_connection() as connection:
+            feeds.unfollow(connection, named, self._default_org(org_slug))
             sweep(connection)
 
     def feeds(self) -> tuple[Followed, ...]:
-        """What is followed, how much of it is here, and how old it is."""
-        with self._file.reading() as connection:
-            return feeds.described(connection, self._now_s)
+        """Return the followed feeds, with their number of records and their age."""
+        with self._file.pooled_connection() as connection:
+            return feeds.followed(connection, self._now_s)
 
     def sync(self, on_progress: Progress | None = None) -> Synced:
-        """All that is followed is as new as the service was a moment ago.
+        """Update all followed feeds to the present state of the service.
 
-        It goes on where it stood, and whatever ends it loses nothing. Several processes may do so at once. After a
-        restore of the service all is read anew beside the old copy, which answers until then; opt-outs that the
-        service lost go on barring, are counted in `Synced.missing`, and wait in `missing` to be submitted again. A feed
-        that the key may not read holds up no other: its error is raised at the end. `on_progress` is called after each
-        page with a FeedSynced. Source: docs/interface.md section D6.
+        Continues where the last call ended, even if it was killed. Several processes may call this at once. After a
+        restore of the service, everything is read again into a new copy, while the old one answers. Opt-outs that the
+        service lost go on barring, are counted in `Synced.missing`, and can be submitted again from `missing`. If the
+        key may not read a feed, the others are read first, and the error is raised at the end. `on_progress` is called
+        after each page with a FeedSynced. Source: docs/interface.md section D6.
         """
         if self._client is None:
-            raise ConfigurationError("This Mirror has no client to synchronise with: make it with one.")
-        with self._file.opened() as connection:
+            raise ConfigurationError("This Mirror has no client: pass one to synchronise.")
+        with self._file.own_connection() as connection:
             feeds.bind(connection, self._client.base_url)
-            return Syncing(
+            return Synchronisation(
                 self._client, connection, now_s=self._now_s, limit=self._page_records, on_progress=on_progress
             ).run()
 
@@ -131,35 +131,35 @@ class Mirror:
         group_id: Group,
         max_age_s: float | None = None,
     ) -> bool:
-        """Whether a message of this group must not go to this address, in any spelling.
+        """Return whether a message of this group must not go to this address, in any spelling.
 
-        `group_id` is a group's id; None for a message of no named group, which the all-groups record alone bars; or
-        ANY_GROUP, and whoever opted out of anything is barred. `org_slug` may be left out where the mirror follows one
-        organization on this channel. stoplist_addresses.AddressError for what is no address: never send to it.
-        Source: docs/interface.md section D5.
+        `group_id` is the id of a group; or None for a message of no named group, which only the all-groups record bars;
+        or ANY_GROUP, which bars everybody who opted out of anything. `org_slug` may be left out if the mirror follows
+        one organization on this channel. Raises stoplist_addresses.AddressError for an invalid address: never send to
+        it. Source: docs/interface.md section D5.
         """
         file = self._file
-        # Tracebacks may show what has a name in these frames: so refusals leave without them, and the names without
-        # the address.
+        # Tracebacks may show the variables of these frames. So errors are raised without them, and the variables are
+        # cleared.
         try:
             rule = RULES.get(channel)
             if rule is None:
-                raise feeds.no_channel()
+                raise feeds.unknown_channel_error()
             canonical = rule(address)
             if max_age_s is None:
                 max_age_s = self._max_age_s
-            connection = file.take()
+            connection = file.acquire()
             try:
-                statements = connection.prepared.get((channel, org_slug, group_id))
+                statements = connection.statements.get((channel, org_slug, group_id))
                 if statements is None:
-                    statements = asking.prepared(connection, channel, org_slug, checked_group(group_id))
+                    statements = asking.statements_for(connection, channel, org_slug, checked_group(group_id))
                 return asking.is_barred(connection, statements, canonical, max_age_s, self._now_s())
             except (NotMirrored, MirrorTooOld):
-                # Somebody may have put another file in its place.
+                # The file may have been replaced by another one.
                 if not file.was_replaced(connection):
                     raise
             finally:
-                file.give_back(connection)
+                file.release(connection)
             return self.is_barred(channel, address, org_slug=org_slug, group_id=group_id, max_age_s=max_age_s)
         except (StoplistClientError, AddressError) as error:
             refusal: Exception = without_traceback(error)
@@ -168,7 +168,7 @@ class Mirror:
         address = canonical = ""
         raise refusal
 
-    @shows_nothing
+    @hides_arguments
     def check(
         self,
         channel: Channel,
@@ -178,14 +178,15 @@ class Mirror:
         group_id: Group,
         max_age_s: float | None = None,
     ) -> Iterator[Checked]:
-        """The verdict on each address, in their order: allowed, barred, or invalid and why. Arguments as in is_barred.
+        """Yield the verdict on each address, in order: allowed, barred, or invalid with the reason.
 
-        They are read two thousand at a time; the mirror must be young enough for each lot.
+        The arguments are those of `is_barred`. Addresses are read in slices of 2000; the age of the mirror is checked
+        for each slice.
         """
-        rule, about = self._subject(channel, addresses, org_slug, group_id)
-        return _each(partial(self._checked, rule, about, self._age_of(max_age_s)), addresses)
+        rule, query = self._checked_query(channel, addresses, org_slug, group_id)
+        return _in_slices(partial(self._check_slice, rule, query, self._effective_max_age_s(max_age_s)), addresses)
 
-    @shows_nothing
+    @hides_arguments
     def filter_allowed(
         self,
         channel: Channel,
@@ -195,49 +196,51 @@ class Mirror:
         group_id: Group,
         max_age_s: float | None = None,
     ) -> Iterator[str]:
-        """Those addresses that messages of this group may go to, as they were given; what is no address is left out.
+        """Yield the addresses that a message of this group may go to, as they were given. Skips invalid addresses.
 
-        Arguments and slices as in `check`.
+        Arguments and slices are those of `check`.
         """
-        rule, about = self._subject(channel, addresses, org_slug, group_id)
-        return _each(partial(self._allowed, rule, about, self._age_of(max_age_s)), addresses)
+        rule, query = self._checked_query(channel, addresses, org_slug, group_id)
+        return _in_slices(partial(self._filter_slice, rule, query, self._effective_max_age_s(max_age_s)), addresses)
 
     def knows_group(self, channel: Channel, group_id: str, *, org_slug: str | None = None) -> bool:
-        """Whether there ever was a record of this group here; a group that is not known may be one that nobody left.
+        """Return whether the mirror ever had a record of this group. An unknown group may simply have no opt-outs.
 
-        For a program that asks its user once whether an id is right: with a wrong one the mirror bars too few. Errors
-        as in is_barred; however old the mirror is.
+        Lets a program ask its user whether an id is right: with a wrong id, the mirror bars too few people. Raises the
+        errors of `is_barred`, but ignores the age of the mirror.
         """
-        with self._file.reading() as connection:
-            statements = asking.prepared(connection, feeds.checked_channel(channel), org_slug, checked_group(group_id))
+        with self._file.pooled_connection() as connection:
+            statements = asking.statements_for(
+                connection, feeds.checked_channel(channel), org_slug, checked_group(group_id)
+            )
             return isinstance(statements.group, int)
 
     def records(self, channel: Channel, *, org_slug: str | None = None) -> Iterator[Record]:
-        """All records as the service told them, by `seq`, as of the moment when the first one is asked for.
+        """Yield all records of the service in the order of `seq`, as of the time when the first one is read.
 
-        However old the mirror is. Go through them without long pauses: until the end the file cannot reuse room.
+        Ignores the age of the mirror. Iterate without long pauses: until the end, the file cannot reuse free space.
         """
         return listing.records(self._file, feeds.checked_channel(channel), org_slug)
 
     def missing(self, channel: Channel, *, org_slug: str | None = None) -> Iterator[Record]:
-        """Opt-outs that the mirror had and that the service lost by a restore: submit them again.
+        """Yield the opt-outs that the mirror has and the service lost in a restore.
 
-        With the `occurred_at` and the group that they show; then call `settle` with them. Each goes on barring until it
-        comes back in the feed, or is settled, or the feed shows that the person did something later.
+        Submit them again with their `occurred_at` and group, then pass them to `settle`. Each goes on barring until the
+        feed contains it again, or it is settled, or the feed shows a later act of the person.
         """
         return listing.missing(self._file, feeds.checked_channel(channel), org_slug)
 
     def settle(self, channel: Channel, records: Iterable[Record], *, org_slug: str | None = None) -> None:
-        """From the next `sync` on the service alone decides about these of the `missing`.
+        """Let the service decide about these `missing` opt-outs from the next `sync` on.
 
-        For those that were submitted again: if the service knows that the person came back later, nothing comes in the
-        feed. Also for those that nobody wants back, as those of an import in error that was the reason of the restore.
-        If the service is restored once more before that `sync`, what it lost again is `missing` again.
+        Call this after you submitted them again: if the service knows a later consent of the person, the feed does not
+        show them. Also call it for opt-outs that should stay lost, for example those of a wrong import that was the
+        reason for the restore. If the service is restored again before that `sync`, what it lost is `missing` again.
         """
         listing.settle(self._file, feeds.checked_channel(channel), org_slug, records, now_s=self._now_s)
 
     def close(self) -> None:
-        """The file is closed; whoever asks from here on gets a MirrorError. May be repeated."""
+        """Close the file. Later calls raise MirrorError. May be repeated."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -251,87 +254,89 @@ class Mirror:
     def __repr__(self) -> str:
         return f"Mirror({os.fspath(self._file.path)!r})"
 
-    def _age_of(self, max_age_s: float | None) -> float:
+    def _effective_max_age_s(self, max_age_s: float | None) -> float:
         return self._max_age_s if max_age_s is None else _checked_age(max_age_s)
 
-    def _open(self) -> None:
-        """A file that is none of ours, or another service's, is refused here, and not at the first message."""
+    def _check_file(self) -> None:
+        """Refuse a file that is not a mirror, or is one of another service, before the first query."""
         if self._client is not None:
-            self._file.make()
-            with self._file.reading() as connection:
+            self._file.create()
+            with self._file.pooled_connection() as connection:
                 feeds.bind(connection, self._client.base_url)
         elif self._file.exists():
-            with self._file.reading():
+            with self._file.pooled_connection():
                 pass
 
-    def _org_of(self, org_slug: str | None) -> str | None:
+    def _default_org(self, org_slug: str | None) -> str | None:
         return self._client.org_slug if org_slug is None and self._client is not None else org_slug
 
-    def _subject(
+    def _checked_query(
         self, channel: Channel, addresses: Iterable[str], org_slug: str | None, group_id: Group
-    ) -> tuple[Callable[[str], str], _About]:
-        """The rule of the channel and what is asked about, once all that can be wrong in a call was looked at."""
+    ) -> tuple[Callable[[str], str], _Query]:
+        """Check the arguments of a query, and return the address rule of the channel and the query."""
         checked_group(group_id)
         if isinstance(addresses, str | bytes):
-            raise ConfigurationError("addresses must be a list or anything else to go through.")
+            raise ConfigurationError("addresses must be a list or another iterable, not a single address.")
         return RULES[feeds.checked_channel(channel)], (channel, org_slug, group_id)
 
-    @shows_nothing
-    def _allowed(self, rule: Callable[[str], str], about: _About, max_age_s: float, addresses: list[str]) -> list[str]:
-        forms = _canonical(rule, addresses)
-        barred = self._barred(forms, about, max_age_s)
+    @hides_arguments
+    def _filter_slice(
+        self, rule: Callable[[str], str], query: _Query, max_age_s: float, addresses: list[str]
+    ) -> list[str]:
+        forms = _canonical_forms(rule, addresses)
+        barred = self._barred_indexes(forms, query, max_age_s)
         return [
             address
-            for place, (address, form) in enumerate(zip(addresses, forms, strict=True))
-            if form is not None and place not in barred
+            for index, (address, form) in enumerate(zip(addresses, forms, strict=True))
+            if form is not None and index not in barred
         ]
 
-    @shows_nothing
-    def _checked(
-        self, rule: Callable[[str], str], about: _About, max_age_s: float, addresses: list[str]
+    @hides_arguments
+    def _check_slice(
+        self, rule: Callable[[str], str], query: _Query, max_age_s: float, addresses: list[str]
     ) -> list[Checked]:
         problems: dict[int, str] = {}
-        forms = _canonical(rule, addresses, problems)
-        barred = self._barred(forms, about, max_age_s)
+        forms = _canonical_forms(rule, addresses, problems)
+        barred = self._barred_indexes(forms, query, max_age_s)
         return [
-            Checked(address, None, "invalid", problems[place])
+            Checked(address, None, "invalid", problems[index])
             if form is None
-            else Checked(address, form, "barred" if place in barred else "allowed")
-            for place, (address, form) in enumerate(zip(addresses, forms, strict=True))
+            else Checked(address, form, "barred" if index in barred else "allowed")
+            for index, (address, form) in enumerate(zip(addresses, forms, strict=True))
         ]
 
-    def _barred(self, forms: list[str | None], about: _About, max_age_s: float) -> set[int]:
+    def _barred_indexes(self, forms: list[str | None], query: _Query, max_age_s: float) -> set[int]:
         """The places of those that are."""
-        with self._file.reading() as connection:
+        with self._file.pooled_connection() as connection:
             try:
-                statements = asking.prepared(connection, *about)
-                return asking.barred_places(connection, statements, forms, max_age_s=max_age_s, now_s=self._now_s())
+                statements = asking.statements_for(connection, *query)
+                return asking.barred_indexes(connection, statements, forms, max_age_s=max_age_s, now_s=self._now_s())
             except (NotMirrored, MirrorTooOld):
                 if not self._file.was_replaced(connection):
                     raise
-        return self._barred(forms, about, max_age_s)
+        return self._barred_indexes(forms, query, max_age_s)
 
 
-def _each(verdicts: Callable[[list[str]], list[T]], addresses: Iterable[str]) -> Iterator[T]:
-    """Slice by slice. There is no frame here that could hold addresses when something is raised."""
-    left = iter(addresses)
-    return chain.from_iterable(map(verdicts, iter(lambda: list(islice(left, _SLICE)), [])))
+def _in_slices(verdicts: Callable[[list[str]], list[T]], addresses: Iterable[str]) -> Iterator[T]:
+    """Yield verdicts slice by slice. No frame here holds addresses when an error is raised."""
+    remaining = iter(addresses)
+    return chain.from_iterable(map(verdicts, iter(lambda: list(islice(remaining, _ADDRESSES_PER_SLICE)), [])))
 
 
-def _canonical(
+def _canonical_forms(
     rule: Callable[[str], str], addresses: list[str], problems: dict[int, str] | None = None
 ) -> list[str | None]:
-    """The canonical form of each, None where there is none; `problems` takes in why."""
+    """Return the canonical form of each address, None if it is invalid; `problems` receives the reasons by index."""
     with suppress(AddressError):
-        return list(map(rule, addresses))  # as nearly always: each has one
+        return list(map(rule, addresses))  # usually all addresses are valid
     forms: list[str | None] = []
-    for place, address in enumerate(addresses):
+    for index, address in enumerate(addresses):
         try:
             forms.append(rule(address))
         except AddressError as error:
             forms.append(None)
             if problems is not None:
-                problems[place] = str(error)
+                problems[index] = str(error)
     return forms
 
 

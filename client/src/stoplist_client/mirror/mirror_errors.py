@@ -1,4 +1,4 @@
-"""What SQLite says, as a MirrorError that tells its reader what to do."""
+"""Converts errors of SQLite to MirrorError with messages that say what to do."""
 
 import functools
 import sqlite3
@@ -14,24 +14,24 @@ T = TypeVar("T")
 Refusal = TypeVar("Refusal", bound=Exception)
 
 _DAMAGED = (
-    "The mirror {path} is damaged. Delete it, and the files of the same name that end in -wal and -shm; follow again "
-    "what it followed, and synchronise: it is read anew. Send nothing until that is done."
+    "The mirror {path} is damaged. Delete it and the files of the same name that end in -wal and -shm, follow the same "
+    "feeds again, and synchronise. Send nothing until that is done."
 )
 _TEXTS = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_FULL: "No room is left for the mirror {path}. Nothing of it is lost: make room, and go on.",
-    sqlite3.SQLITE_BUSY: "Another process keeps the mirror {path} busy: try again in a moment.",
-    sqlite3.SQLITE_LOCKED: "Another process keeps the mirror {path} busy: try again in a moment.",
-    sqlite3.SQLITE_READONLY: "The mirror {path} cannot be written: this user must be allowed to, and its folder too.",
-    sqlite3.SQLITE_CANTOPEN: "The mirror {path} cannot be opened: this user must be allowed to, and its folder too.",
+    sqlite3.SQLITE_FULL: "The disk of the mirror {path} is full. Nothing is lost: free some space, and try again.",
+    sqlite3.SQLITE_BUSY: "The mirror {path} is locked by another process: try again in a moment.",
+    sqlite3.SQLITE_LOCKED: "The mirror {path} is locked by another process: try again in a moment.",
+    sqlite3.SQLITE_READONLY: "The mirror {path} cannot be written: allow this user to write the file and its folder.",
+    sqlite3.SQLITE_CANTOPEN: "The mirror {path} cannot be opened: allow this user to write the file and its folder.",
 }
-_OTHER = "The mirror {path} cannot be read or written: {error}. Look after the disk; what was stored is kept."
+_OTHER = "The mirror {path} cannot be read or written: {error}. Check the disk; stored records are kept."
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
-    """Whatever SQLite raises within comes out as MirrorError."""
+def raises_mirror_error(path: Path) -> Iterator[None]:
+    """Convert errors of SQLite within this block to MirrorError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -39,20 +39,20 @@ def told(path: Path) -> Iterator[None]:
 
 
 def as_mirror_error(error: sqlite3.Error, path: Path) -> MirrorError:
-    """The same, for people. SQLite's own texts name tables, never what is in them."""
-    # The low byte is the kind; the rest says where it was met.
+    """Return the MirrorError for an error of SQLite, whose own messages name tables but never contents."""
+    # The low byte is the primary code, the rest is the extended code.
     kind = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return MirrorError(_TEXTS.get(kind, _OTHER).format(path=path, error=error))
 
 
 def without_traceback(error: Refusal) -> Refusal:
-    """The same error, without the way that it came: the frames there hold addresses, and some programs log them."""
+    """Return the error without traceback and causes, whose frames hold addresses and may be logged."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
-def shows_nothing(function: Callable[P, T]) -> Callable[P, T]:
-    """Errors of ours come out of the function with none of the frames that hold what it was given."""
+def hides_arguments(function: Callable[P, T]) -> Callable[P, T]:
+    """Raise our errors out of the decorated function without the frames that hold its arguments."""
 
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""What a mirror tells: what it follows, what a synchronisation did, and the verdict on an address."""
+"""The results of a mirror: followed feeds, synchronisations, and verdicts on addresses."""
 
 from typing import Literal, TypeAlias
 
@@ -13,8 +13,8 @@ Verdict: TypeAlias = Literal["allowed", "barred", "invalid"]
 class Followed(msgspec.Struct, frozen=True, kw_only=True):
     """An organization and channel that the mirror follows.
 
-    `age_s` is how long ago it was as new as the service; None until it was read to its end once, and nothing is
-    answered before. `records` is how many there are, or have been read so far. `missing`: see Mirror.missing.
+    `age_s` is the time since it was as new as the service, or None until it was first read to its end; before that,
+    the mirror does not answer. `records` is the number of records so far. `missing`: see Mirror.missing.
     """
 
     org_slug: str
@@ -26,10 +26,10 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedSynced(msgspec.Struct, frozen=True, kw_only=True):
-    """What a synchronisation did so far to one organization and channel.
+    """The result of a synchronisation so far for one organization and channel.
 
-    `records` counts the changes that were applied; `was_rebuilt` says that all was read anew because the service had
-    been restored; `missing` is how many opt-outs are here and, it seems, lost there (see Mirror.missing).
+    `records` counts the changes that were applied. `was_rebuilt` is True if everything was read again because the
+    service was restored. `missing` is the number of opt-outs that the service seems to have lost (see Mirror.missing).
     """
 
     org_slug: str
@@ -41,33 +41,33 @@ class FeedSynced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Synced(msgspec.Struct, frozen=True):
-    """What a synchronisation did, for each organization and channel; and in sum."""
+    """The result of a synchronisation, for each organization and channel, and in total."""
 
     feeds: tuple[FeedSynced, ...]
 
     @property
     def pages(self) -> int:
-        """How many pages were applied."""
+        """The number of pages that were applied."""
         return sum(feed.pages for feed in self.feeds)
 
     @property
     def records(self) -> int:
-        """How many changes were applied."""
+        """The number of changes that were applied."""
         return sum(feed.records for feed in self.feeds)
 
     @property
     def was_rebuilt(self) -> bool:
-        """Whether anything was read anew."""
+        """Whether any feed was read again from the beginning."""
         return any(feed.was_rebuilt for feed in self.feeds)
 
     @property
     def missing(self) -> int:
-        """How many opt-outs the service seems to have lost; submit them again (Mirror.missing)."""
+        """The number of opt-outs that the service seems to have lost; submit them again (see Mirror.missing)."""
         return sum(feed.missing for feed in self.feeds)
 
 
 class Checked(Redacted, msgspec.Struct, frozen=True, gc=False):
-    """The verdict on an address as it was given; `canonical` is None and `problem` says why if it is invalid."""
+    """The verdict on an address as it was given. If it is invalid, `canonical` is None and `problem` is the reason."""
 
     address: str
     canonical: str | None
@@ -75,4 +75,4 @@ class Checked(Redacted, msgspec.Struct, frozen=True, gc=False):
     problem: str | None = None
 
     def __repr__(self) -> str:
-        return f"Checked({self.verdict})"  # addresses are somebody's: they stay out of logs
+        return f"Checked({self.verdict})"  # without the address, which must not appear in logs

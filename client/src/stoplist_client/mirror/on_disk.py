@@ -1,4 +1,4 @@
-"""What lies on the disk under the name of a mirror: known by its head, this user's alone, made whole or not at all."""
+"""The file of a mirror on disk: recognised by its header, owned by this user, and created atomically."""
 
 import contextlib
 import os
@@ -10,56 +10,56 @@ from importlib import resources
 from pathlib import Path
 
 from stoplist_client.errors import MirrorError
-from stoplist_client.mirror.mirror_errors import as_mirror_error, told
+from stoplist_client.mirror.mirror_errors import as_mirror_error, raises_mirror_error
 
 SCHEMA_VERSION = 1
 
-# "Stpl", by which a mirror is told from any other database.
+# "Stpl", which distinguishes a mirror from other databases.
 _APPLICATION_ID = 0x5374706C
-# What SQLite keeps beside a file of the name. It takes whatever it finds there for that file's, and writes it into it.
-_BESIDE = ("-wal", "-shm", "-journal")
+# The files that SQLite keeps beside a database. It would write leftovers of another database into this one.
+_SIDECAR_SUFFIXES = ("-wal", "-shm", "-journal")
 _IS_POSIX = sys.platform != "win32"
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """By what the mirror there is told from one that is put in its place; None where there is nothing.
+    """Return device and inode of the mirror, or None if there is no file.
 
-    MirrorError, and nothing was touched: for what is no mirror; for one that others could have written into; and where
-    it was removed, but not what belongs to it.
+    Raises MirrorError, without any change, if the file is not a mirror, if others may write to it, or if it was removed
+    without its sidecar files.
     """
-    found = _found(path)
-    if found is None and any(_beside(path)):
-        found = _found(path)  # it may be one that was made this moment
-        if found is None:
-            raise _removed_in_part(path)
-    if found is None:
+    file_stat = _stat_if_any(path)
+    if file_stat is None and any(_sidecar_files(path)):
+        file_stat = _stat_if_any(path)  # may have been created just now
+        if file_stat is None:
+            raise _partly_removed_error(path)
+    if file_stat is None:
         return None
     if _IS_POSIX:
-        _check_owner({path: found} | _beside(path))
-    _check_head(path)
-    return found.st_dev, found.st_ino
+        _check_owner({path: file_stat} | _sidecar_files(path))
+    _check_header(path)
+    return file_stat.st_dev, file_stat.st_ino
 
 
-def make(path: Path) -> None:
-    """There is a mirror, readable by this user alone. An existing one is left as it is."""
+def create(path: Path) -> None:
+    """Create a mirror, readable by this user only, unless it exists."""
     try:
-        # Under another name, and given its own when it is whole: whoever finds it finds all of it.
+        # Created under a temporary name and linked when it is complete, so that nobody sees an incomplete mirror.
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
-            with told(path):
-                _fill(draft)
-            with contextlib.suppress(FileExistsError):  # another process was quicker: its mirror is as good
+            with raises_mirror_error(path):
+                _create_schema(draft)
+            with contextlib.suppress(FileExistsError):  # another process was faster, and its mirror is equivalent
                 os.link(draft, path)
         finally:
-            for ending in ("", *_BESIDE):
+            for ending in ("", *_SIDECAR_SUFFIXES):
                 draft.with_name(draft.name + ending).unlink(missing_ok=True)
     except OSError as error:
-        raise MirrorError(f"No mirror can be made at {path}: {error.strerror}.") from None
+        raise MirrorError(f"The mirror {path} cannot be created: {error.strerror}.") from None
 
 
-def _found(path: Path) -> os.stat_result | None:
+def _stat_if_any(path: Path) -> os.stat_result | None:
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -68,46 +68,46 @@ def _found(path: Path) -> os.stat_result | None:
         raise MirrorError(f"The mirror {path} cannot be opened: {error.strerror}.") from None
 
 
-def _beside(path: Path) -> dict[Path, os.stat_result]:
-    names = [path.with_name(path.name + ending) for ending in _BESIDE]
-    return {name: found for name in names if (found := _found(name)) is not None}
+def _sidecar_files(path: Path) -> dict[Path, os.stat_result]:
+    names = [path.with_name(path.name + ending) for ending in _SIDECAR_SUFFIXES]
+    return {name: file_stat for name in names if (file_stat := _stat_if_any(name)) is not None}
 
 
-def _removed_in_part(path: Path) -> MirrorError:
-    beside = " and ".join(map(str, _beside(path)))
+def _partly_removed_error(path: Path) -> MirrorError:
+    beside = " and ".join(map(str, _sidecar_files(path)))
     return MirrorError(
-        f"The mirror {path} was removed, but not what belongs to it: end what still uses it, remove {beside} too, then "
-        "follow again what it followed, and synchronise. Send nothing until that is done."
+        f"The mirror {path} was removed, but not the files that belong to it: end all processes that use it, remove "
+        f"{beside} too, follow the same feeds again, and synchronise. Send nothing until that is done."
     )
 
 
 def _check_owner(files: dict[Path, os.stat_result]) -> None:
-    """Whoever can write into it decides whom this user sends to."""
-    for path, found in files.items():
-        if found.st_uid != os.geteuid():
-            raise MirrorError(f"{path} belongs to another user: run as that user, or name another file.")
-        if stat.S_ISREG(found.st_mode) and found.st_mode & 0o022:
+    """Raise MirrorError if others may write to these files, and so decide whom this user sends to."""
+    for path, file_stat in files.items():
+        if file_stat.st_uid != os.geteuid():
+            raise MirrorError(f"{path} belongs to another user: run as that user, or use another file.")
+        if stat.S_ISREG(file_stat.st_mode) and file_stat.st_mode & 0o022:
             raise MirrorError(
-                f"Others may write to {path}, and so decide whom this user sends to: chmod 600 it, if nobody did; else "
-                "remove the mirror and what lies beside it, follow again what it followed, and synchronise."
+                f"Other users may write to {path}, and so decide whom this user sends to. If nobody did, chmod 600 it; "
+                "otherwise remove the mirror with its -wal and -shm files, follow the same feeds again, and sync."
             )
 
 
-def _check_head(path: Path) -> None:
-    # By SQLite, and as if it never changed: nothing is written beside it. To open and close it by any other means
-    # would take from this process the locks that its other connections hold.
+def _check_header(path: Path) -> None:
+    # Read with SQLite and immutable=1, so that nothing is written beside the file. Opening and closing the file in any
+    # other way would release the locks of this process's other connections.
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as look:
-            (application_id,) = look.execute("PRAGMA application_id").fetchone()
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     except sqlite3.OperationalError as error:
         raise as_mirror_error(error, path) from None
     except sqlite3.DatabaseError:
         application_id = None
     if application_id != _APPLICATION_ID:
-        raise MirrorError(f"{path} is no mirror, and was left as it is: name another file.")
+        raise MirrorError(f"{path} is not a mirror, and was left unchanged: use another file.")
 
 
-def _fill(draft: Path) -> None:
+def _create_schema(draft: Path) -> None:
     schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
     connection = sqlite3.connect(draft, isolation_level=None)
     try:

@@ -1,4 +1,4 @@
-"""Pages of changes as a mirror reads them: the next one is under way while one is being stored.
+"""Reads pages of changes for a mirror. The next page is fetched while one is being stored.
 
 Source: docs/interface.md section D6 (GET).
 """
@@ -18,14 +18,14 @@ from stoplist_client.mirror.mirror_errors import without_traceback
 from stoplist_client.model import Status
 from stoplist_client.redacted import Redacted
 
-if TYPE_CHECKING:  # who only asks needs no network
+if TYPE_CHECKING:  # queries need no network, so httpx2 is not imported
     from stoplist_client.client import Client
 
 T = TypeVar("T")
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to read on: a copy and its cursor. `old_no` is the copy that answers meanwhile, if it is another one."""
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """The position of reading: a copy and its cursor. `old_no` is the copy that answers meanwhile, if any."""
 
     feed_no: int
     org_slug: str
@@ -37,12 +37,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_rebuilding(self) -> bool:
-        """Whether another copy answers until this one is read."""
+        """Whether another copy answers until this one is complete."""
         return self.is_building and self.old_no is not None
 
 
 class Change(Redacted, msgspec.Struct, gc=False):
-    """A record of a page. Times stay texts: they are stored, and hardly ever read."""
+    """A record of a page. Times stay texts, since they are stored and rarely read."""
 
     seq: int
     address: str
@@ -59,18 +59,18 @@ class _Changes(Redacted, msgspec.Struct, gc=False):
     items: list[Change]
 
 
-class _Ends(msgspec.Struct):
+class _PageEnd(msgspec.Struct):
     next_cursor: str
     has_more: bool
 
 
 _CHANGES = msgspec.json.Decoder(_Changes)
-# What is skipped costs a quarter of what is kept: so the next page can be asked for before this one is looked at.
-_ENDS = msgspec.json.Decoder(_Ends)
+# Skipping the items takes a quarter of decoding them, so the next page can be requested before this one is decoded.
+_PAGE_END = msgspec.json.Decoder(_PageEnd)
 
 
-class Fetched(Redacted, msgspec.Struct, frozen=True, kw_only=True):
-    """A page, its changes not yet looked at. `asked_s` is the moment before it was asked for."""
+class FetchedPage(Redacted, msgspec.Struct, frozen=True, kw_only=True):
+    """A page whose changes are not decoded yet. `asked_s` is the time just before it was requested."""
 
     answer: Answer
     next_cursor: str
@@ -78,56 +78,56 @@ class Fetched(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     asked_s: float
 
     def changes(self) -> list[Change]:
-        """What it holds, by `seq`."""
+        """Return the changes in the order of `seq`."""
         return decode_answer(self.answer, _CHANGES).items
 
 
-class Ahead(Generic[T]):
-    """Something that is being brought by a thread of its own while the others go on."""
+class BackgroundTask(Generic[T]):
+    """Work in a thread of its own, whose result is awaited later."""
 
-    def __init__(self, bring: Callable[[], T]) -> None:
-        self._bring = bring
-        self._is_there = threading.Event()
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._is_done = threading.Event()
         self._outcome: T
         self._error: BaseException | None = None
-        # A daemon: nobody who was interrupted waits for an answer that he does not want any more.
+        # A daemon thread, so that an interrupted process does not wait for an answer that it no longer needs.
         threading.Thread(target=self._run, name="stoplist-mirror-page", daemon=True).start()
 
     def result(self) -> T:
-        """What was brought, or the error that prevented it."""
-        self._is_there.wait()
+        """Wait for the work, and return its result or raise its error."""
+        self._is_done.wait()
         if self._error is not None:
             raise self._error
         return self._outcome
 
     def _run(self) -> None:
         try:
-            self._outcome = self._bring()
+            self._outcome = self._work()
         except StoplistClientError as error:
             self._error = without_traceback(error)
         except BaseException as error:
             self._error = error
         finally:
-            self._is_there.set()
+            self._is_done.set()
 
 
 def fetch(
-    client: "Client", now_s: Callable[[], float], place: Place, *, cursor: str | None, limit: int
-) -> Ahead[Fetched]:
-    """The page after `cursor` of the place's organization and channel, under way."""
+    client: "Client", now_s: Callable[[], float], position: Position, *, cursor: str | None, limit: int
+) -> BackgroundTask[FetchedPage]:
+    """Start fetching the page after `cursor` of the position's organization and channel."""
 
-    def bring() -> Fetched:
+    def work() -> FetchedPage:
         asked_s = now_s()
-        answer = client._driver.run(_answer(client._session, place.channel, place.org_slug, cursor, limit))
-        ends = decode_answer(answer, _ENDS)
-        if ends.has_more and ends.next_cursor == cursor:
-            raise not_understood(answer, "The answer says that there is more, and leads to itself.")
-        return Fetched(answer=answer, next_cursor=ends.next_cursor, has_more=ends.has_more, asked_s=asked_s)
+        answer = client._driver.run(_request_page(client._session, position.channel, position.org_slug, cursor, limit))
+        page_end = decode_answer(answer, _PAGE_END)
+        if page_end.has_more and page_end.next_cursor == cursor:
+            raise not_understood(answer, "The page has_more, but its next_cursor leads to the same page.")
+        return FetchedPage(answer=answer, next_cursor=page_end.next_cursor, has_more=page_end.has_more, asked_s=asked_s)
 
-    return Ahead(bring)
+    return BackgroundTask(work)
 
 
-def _answer(session: Session, channel: str, org_slug: str, cursor: str | None, limit: int) -> Flow[Answer]:
+def _request_page(session: Session, channel: str, org_slug: str, cursor: str | None, limit: int) -> Flow[Answer]:
     query = f"org_slug={query_value(org_slug)}&limit={limit}"
     if cursor is not None:
         query += f"&cursor={query_value(cursor)}"

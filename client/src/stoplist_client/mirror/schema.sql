@@ -1,10 +1,10 @@
--- One row: what the mirror is a mirror of; NULL until a client was used with it.
+-- One row: the service that the mirror belongs to; NULL until a client was used with it.
 CREATE TABLE about (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), base_url TEXT);
 INSERT INTO about VALUES (1, NULL);
 
--- What is followed. copy_no answers; it is NULL until the first read has come to its end. building_no is the copy that is
--- being read: the first one, or one that is to take the place of the other. Numbers are never given twice: whoever learnt
--- one asks with it for as long as the file is open.
+-- The followed feeds. copy_no is used for answers; it is NULL until the first read is complete. building_no is the copy
+-- that is being read: the first one, or the one that will replace copy_no. Numbers are never reused, since connections
+-- cache them for as long as the file is open.
 CREATE TABLE feeds (
     feed_no INTEGER PRIMARY KEY AUTOINCREMENT,
     org_slug TEXT NOT NULL,
@@ -12,12 +12,12 @@ CREATE TABLE feeds (
     is_only INTEGER NOT NULL, -- whether no other organization is followed on this channel
     copy_no INTEGER,
     building_no INTEGER,
-    synced_s REAL, -- seconds since 1970: just before the last page was asked for
+    synced_s REAL, -- seconds since 1970, just before the last page was requested
     UNIQUE (org_slug, channel)
 );
 
--- How far each copy was read. One that no feed names is rubbish. Numbers are never given twice, so that whoever still
--- works on a copy that was thrown away finds out.
+-- The position of each copy. A copy that no feed refers to is unused. Numbers are never reused, so that a process that
+-- still works on a deleted copy notices that.
 CREATE TABLE copies (
     copy_no INTEGER PRIMARY KEY AUTOINCREMENT,
     feed_no INTEGER NOT NULL,
@@ -25,11 +25,11 @@ CREATE TABLE copies (
     records INTEGER NOT NULL DEFAULT 0
 );
 
--- Groups that were seen in records. 0 stands for all groups, and is not here. A group is of one organization for good.
+-- The groups of all records. 0 stands for all groups and has no row. A group never changes its organization.
 CREATE TABLE groups (group_no INTEGER PRIMARY KEY CHECK (group_no > 0), group_id TEXT NOT NULL UNIQUE, org_slug TEXT NOT NULL);
 
--- As the service sent them, in the order of its numbers: a page is put at the end, which is what makes the first read quick.
--- A copy that is being read holds earlier versions too; one that answers does not.
+-- The records as the service sent them, in the order of seq: pages are appended, which makes the first read fast.
+-- A copy that is being read contains earlier versions too; a complete one does not.
 CREATE TABLE records (
     copy_no INTEGER NOT NULL,
     seq INTEGER NOT NULL,
@@ -39,13 +39,13 @@ CREATE TABLE records (
     is_barred INTEGER NOT NULL,
     reason TEXT NOT NULL,
     source TEXT,
-    occurred_at TEXT NOT NULL, -- RFC 3339, UTC, always with milliseconds: their order as text is that of time
+    occurred_at TEXT NOT NULL, -- RFC 3339, UTC, always with milliseconds, so that texts sort by time
     recorded_at TEXT NOT NULL,
     PRIMARY KEY (copy_no, seq, address, group_no)
 ) WITHOUT ROWID;
 
--- What is asked, and by nothing but its key. Made in one go, sorted, when a copy was read to its end.
--- seq is 0 for an opt-out that is missing at the service and goes on barring.
+-- The table for queries, by its primary key only. Filled in one sorted pass when a copy is complete.
+-- seq is 0 for an opt-out that the service lost and that goes on barring.
 CREATE TABLE states (
     copy_no INTEGER NOT NULL,
     address TEXT NOT NULL,
@@ -55,7 +55,7 @@ CREATE TABLE states (
     PRIMARY KEY (copy_no, address, group_no)
 ) WITHOUT ROWID;
 
--- Opt-outs that an earlier copy had and the service lost. settled_s is when somebody said that the service alone decides.
+-- Opt-outs that an earlier copy had and the service lost. settled_s is the time from which the service decides about them.
 CREATE TABLE missing (
     feed_no INTEGER NOT NULL,
     address TEXT NOT NULL,

@@ -1,14 +1,14 @@
-"""Throws copies away that no feed names any more, in slices, so that nobody waits long for the file."""
+"""Deletes copies that no feed uses any more, in slices, so that other writers never wait long."""
 
 import sqlite3
 
 from stoplist_client.mirror.file import transaction
 
-_RUBBISH = """
+_UNUSED_COPIES = """
 SELECT copy_no FROM copies
 WHERE NOT EXISTS (SELECT 1 FROM feeds WHERE feeds.copy_no = copies.copy_no OR building_no = copies.copy_no)
 """
-# For each table the end of a slice, by its key; how to delete up to there; and how to delete what is less than one.
+# For each table: the end of a slice by its key, the deletion up to there, and the deletion of the last slice.
 _SLICES = (
     (
         "SELECT seq FROM records WHERE copy_no = ? ORDER BY seq LIMIT 1 OFFSET 10000",
@@ -24,14 +24,14 @@ _SLICES = (
 
 
 def sweep(connection: sqlite3.Connection) -> None:
-    """Nothing is left of copies that were replaced; their room is used again. May be interrupted and repeated."""
-    for (copy_no,) in connection.execute(_RUBBISH).fetchall():
+    """Delete all unused copies; their space is reused. May be interrupted and repeated."""
+    for (copy_no,) in connection.execute(_UNUSED_COPIES).fetchall():
         for find_end, delete_up_to, delete_rest in _SLICES:
-            is_over = False
-            while not is_over:
+            is_last = False
+            while not is_last:
                 with transaction(connection):
                     end = connection.execute(find_end, (copy_no,)).fetchone()
-                    is_over = end is None
+                    is_last = end is None
                     if end is None:
                         connection.execute(delete_rest, (copy_no,))
                     else:

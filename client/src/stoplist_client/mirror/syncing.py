@@ -1,4 +1,4 @@
-"""Brings a mirror up to date, feed by feed and page by page; whatever ends it, the next time goes on from there."""
+"""Updates a mirror feed by feed and page by page. An interrupted update continues with the next one."""
 
 import sqlite3
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from stoplist_client.mirror.copies import FeedGone, Groups
 from stoplist_client.mirror.feeds import Feed, all_feeds
 from stoplist_client.mirror.file import transaction
 from stoplist_client.mirror.model import FeedSynced, Synced
-from stoplist_client.mirror.reading import Ahead, Fetched, Place, fetch
+from stoplist_client.mirror.reading import BackgroundTask, FetchedPage, Position, fetch
 from stoplist_client.mirror.sweeping import sweep
 
-if TYPE_CHECKING:  # who only asks needs no network
+if TYPE_CHECKING:  # queries need no network, so httpx2 is not imported
     from stoplist_client.client import Client
 
 Progress: TypeAlias = Callable[[FeedSynced], None]
 
-# A service that is restored again while everything is read anew is none that works.
-_MOST_RESTARTS = 3
+# A service that is restored again and again while it is read does not work.
+_MAX_RESTARTS = 3
 
 
-class Syncing:
-    """One synchronisation: a client, a connection that writes, and how many records a page has at most."""
+class Synchronisation:
+    """One synchronisation with a client, a connection that writes, and a maximum number of records per page."""
 
     def __init__(
         self,
@@ -41,65 +41,65 @@ class Syncing:
         self._groups = Groups(connection)
 
     def run(self) -> Synced:
-        """All feeds are as new as the service. One that the key may not read holds up no other: its error is last."""
-        done, refusals = [], []
+        """Update all feeds. If the key may not read a feed, update the others first, and raise the error at the end."""
+        synced, refusals = [], []
         for feed in all_feeds(self._connection):
             try:
-                done.append(self._feed(feed))
+                synced.append(self._sync_feed(feed))
             except FeedGone:
-                continue  # another process stopped following it meanwhile
+                continue  # another process unfollowed the feed meanwhile
             except (UnauthorizedOrganization, InsufficientScope) as refusal:
-                refusals.append(_named(refusal, feed))
+                refusals.append(_with_feed(refusal, feed))
         sweep(self._connection)
         if refusals:
             raise refusals[0]
-        return Synced(tuple(done))
+        return Synced(tuple(synced))
 
-    def _feed(self, feed: Feed) -> FeedSynced:
-        place, restarts = self._place(feed), 0
-        done = FeedSynced(org_slug=feed.org_slug, channel=feed.channel, was_rebuilt=place.is_rebuilding)  # type: ignore[arg-type]
-        ahead = self._fetch(place)
+    def _sync_feed(self, feed: Feed) -> FeedSynced:
+        position, restarts = self._position(feed), 0
+        synced = FeedSynced(org_slug=feed.org_slug, channel=feed.channel, was_rebuilt=position.is_rebuilding)  # type: ignore[arg-type]
+        next_page = self._fetch(position)
         while True:
             try:
-                page = ahead.result()
+                page = next_page.result()
             except InvalidCursor:
-                if place.cursor is None or restarts == _MOST_RESTARTS:
+                if position.cursor is None or restarts == _MAX_RESTARTS:
                     raise
                 restarts += 1
                 with transaction(self._connection):
-                    copies.begin_anew(self._connection, feed, place)
-                place = self._place(feed)
-                done = msgspec.structs.replace(done, was_rebuilt=done.was_rebuilt or place.is_rebuilding)
-                ahead = self._fetch(place)
+                    copies.restart(self._connection, feed, position)
+                position = self._position(feed)
+                synced = msgspec.structs.replace(synced, was_rebuilt=synced.was_rebuilt or position.is_rebuilding)
+                next_page = self._fetch(position)
                 continue
             if page.has_more:
-                ahead = self._fetch(msgspec.structs.replace(place, cursor=page.next_cursor))
-            number = self._applied(place, page)
-            if number is None:  # another process was quicker, and is where we want to be
-                place = self._place(feed)
-                ahead = self._fetch(place)
+                next_page = self._fetch(msgspec.structs.replace(position, cursor=page.next_cursor))
+            count = self._apply(position, page)
+            if count is None:  # another process has applied this page
+                position = self._position(feed)
+                next_page = self._fetch(position)
                 continue
-            done = self._told(done, feed, number)
+            synced = self._report(synced, feed, count)
             if not page.has_more:
-                return done
-            place = msgspec.structs.replace(place, cursor=page.next_cursor)
+                return synced
+            position = msgspec.structs.replace(position, cursor=page.next_cursor)
 
-    def _place(self, feed: Feed) -> Place:
+    def _position(self, feed: Feed) -> Position:
         with transaction(self._connection):
-            return copies.place_of(self._connection, feed)
+            return copies.position_of(self._connection, feed)
 
-    def _fetch(self, place: Place) -> Ahead[Fetched]:
-        return fetch(self._client, self._now_s, place, cursor=place.cursor, limit=self._limit)
+    def _fetch(self, position: Position) -> BackgroundTask[FetchedPage]:
+        return fetch(self._client, self._now_s, position, cursor=position.cursor, limit=self._limit)
 
-    def _applied(self, place: Place, page: Fetched) -> int | None:
-        """How many changes were applied; None if it was too late for that."""
+    def _apply(self, position: Position, page: FetchedPage) -> int | None:
+        """Apply a page, and return the number of changes, or None if another process was faster."""
         changes = page.changes()
         try:
             with transaction(self._connection):
                 is_applied = copies.apply(
                     self._connection,
                     self._groups,
-                    place,
+                    position,
                     changes,
                     next_cursor=page.next_cursor,
                     synced_s=None if page.has_more else page.asked_s,
@@ -109,19 +109,19 @@ class Syncing:
             raise
         return len(changes) if is_applied else None
 
-    def _told(self, done: FeedSynced, feed: Feed, number: int) -> FeedSynced:
+    def _report(self, synced: FeedSynced, feed: Feed, count: int) -> FeedSynced:
         (missing,) = self._connection.execute(
             "SELECT count(*) FROM missing WHERE feed_no = ?", (feed.feed_no,)
         ).fetchone()
-        done = msgspec.structs.replace(done, pages=done.pages + 1, records=done.records + number, missing=missing)
+        synced = msgspec.structs.replace(
+            synced, pages=synced.pages + 1, records=synced.records + count, missing=missing
+        )
         if self._on_progress is not None:
-            self._on_progress(done)
-        return done
+            self._on_progress(synced)
+        return synced
 
 
-def _named(refusal: ApiError, feed: Feed) -> ApiError:
-    """The same, telling people of which feed it speaks: a key that may read one may not read another."""
-    refusal.text = (
-        f"{refusal.text} This was about {feed.channel} of {feed.org_slug}; Mirror.unfollow stops following it."
-    )
+def _with_feed(refusal: ApiError, feed: Feed) -> ApiError:
+    """Return the refusal with the feed in its message: a key may be able to read one feed and not another."""
+    refusal.text = f"{refusal.text} The refused feed is {feed.channel} of {feed.org_slug}; Mirror.unfollow removes it."
     return refusal
