@@ -21,6 +21,8 @@ from tests.fakes import FakeClock
 from tests.staff.staff_fixture import StaffFixture
 from tests.test_log import configured
 
+pytestmark = pytest.mark.interpreter
+
 AT_ONCE_S = 0.0
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from stoplist import ids
 
+pytestmark = pytest.mark.interpreter
+
 BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 SECRET_PREFIXES = [ids.ACCESS_TOKEN, ids.REFRESH_TOKEN, ids.CLIENT_SECRET]
 ID_PREFIXES = [ids.CLIENT_ID, ids.GROUP_ID, ids.RECORD_ID, ids.SUBMISSION_ID]

@@ -28,6 +28,8 @@ from stoplist import log
 from stoplist.ids import CLIENT_ID, CLIENT_SECRET, new_id, new_request_id, new_secret
 from stoplist.rfc3339 import format_ms
 
+pytestmark = pytest.mark.interpreter
+
 AT_MS = 1_772_357_400_007
 SECRET = "ann@example.org"
 LOGGER = logging.getLogger("stoplist.test")

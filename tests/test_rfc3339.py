@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from stoplist.rfc3339 import format_ms, parse_ms
 
+pytestmark = pytest.mark.interpreter
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 OFFSETS = st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda minutes: timezone(timedelta(minutes=minutes)))

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from stoplist.errors import SettingsError
 from stoplist.settings import SETTING_NAMES, VARIABLE_NAMES, Settings, check_serve, load, parse
 
+pytestmark = pytest.mark.interpreter
+
 NO_FILE = Path("absent/.env")
 KEY = "0123456789abcdefghijklmnopqrstuv"
 POSTGRESQL = {

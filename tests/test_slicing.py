@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from stoplist import slicing
 
+pytestmark = pytest.mark.interpreter
+
 
 async def sliced(items: list[int]) -> tuple[list[int], int]:
     """Return the items, and the number of pauses."""

@@ -13,6 +13,8 @@ from stoplist_addresses import RULES, AddressError, Vector, canonical_email, can
 from stoplist_addresses.email import EmailFault
 from stoplist_addresses.phone import PhoneFault
 
+pytestmark = pytest.mark.interpreter
+
 README = Path(__file__).parents[2] / "addresses" / "README.md"
 
 

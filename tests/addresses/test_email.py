@@ -15,6 +15,8 @@ from stoplist_addresses.typed import MOST_CHARACTERS
 
 from tests.addresses.strategies import domains, emails, plain_emails
 
+pytestmark = pytest.mark.interpreter
+
 
 def outcome(address: str) -> str | None:
     """The canonical form; None where there is none."""

@@ -11,6 +11,8 @@ from stoplist_addresses.phone import PhoneFault
 
 from tests.addresses.strategies import numbers, phones
 
+pytestmark = pytest.mark.interpreter
+
 
 def outcome(number: str) -> str | None:
     """The canonical form; None where there is none."""

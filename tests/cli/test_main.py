@@ -9,6 +9,8 @@ from stoplist import __version__
 from stoplist.cli.main import COMMANDS
 from tests.cli.command_line import Prompt
 
+pytestmark = pytest.mark.interpreter
+
 ID = "svc_ci_0123456789ABCDEFGHIJKL"
 GROUP = "grp_0123456789ABCDEFGHIJKL"
 NO_TEXT = "\udcff"  # as Python decodes a byte of the command line that is not UTF-8

@@ -6,6 +6,8 @@ import pytest
 
 from stoplist.cli.printing import print_json, print_record, print_records, rfc3339
 
+pytestmark = pytest.mark.interpreter
+
 
 def test_a_record_has_a_line_per_field(capsys: pytest.CaptureFixture[str]) -> None:
     """With the names in one column, and a hyphen for None."""

@@ -13,6 +13,8 @@ import pytest
 import stoplist_client
 from stoplist_client.secret import Secret
 
+pytestmark = pytest.mark.interpreter
+
 NEEDLE = "needle"
 # Whatever else is shown is a defect, also of a Struct that is written tomorrow.
 HARMLESS = {

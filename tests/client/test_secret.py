@@ -6,6 +6,8 @@ import pickle
 import pytest
 from stoplist_client.secret import Secret
 
+pytestmark = pytest.mark.interpreter
+
 TEXT = "svc_cs_Example1Example2Example3"
 
 

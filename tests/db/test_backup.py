@@ -23,6 +23,8 @@ from stoplist.db.sqlite_file import read_only, schema_version_of
 from stoplist.errors import Refused
 from tests.builders import execute, migrated
 
+pytestmark = pytest.mark.interpreter
+
 ROOT = Path(__file__).parents[2]
 NEWEST = load_migrations()[-1].number
 NOBODY = 65_534

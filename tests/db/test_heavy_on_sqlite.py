@@ -15,6 +15,8 @@ from tests.builders import execute, on_sqlite, sql
 from tests.db.full_disk import driver_of, full_log, two_free_pages
 from tests.db.unit_fixture import ADD, HEAVY, MAKE, ONE, create_units, let_units_queue, numbers
 
+pytestmark = pytest.mark.interpreter
+
 FILL = sql("INSERT INTO things (number, content) VALUES (:number, :content)")
 HOLD = sql("SELECT hold() AS went_on")
 PATIENCE_S = 60.0

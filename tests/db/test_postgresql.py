@@ -26,7 +26,7 @@ WAITS_FOR_A_LOCK = """
     )"""
 TERMINATE = sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
-pytestmark = pytest.mark.usefixtures("long_timeouts")
+pytestmark = [pytest.mark.interpreter, pytest.mark.usefixtures("long_timeouts")]
 
 
 @pytest.fixture(params=["direct", "pooled"])

@@ -22,6 +22,8 @@ from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, migrated, on_sqlite, opened, sql, value
 from tests.db.full_disk import driver_of, full_log, two_free_pages
 
+pytestmark = pytest.mark.interpreter
+
 ROOT = Path(__file__).parents[2]
 
 MAKE = "CREATE TABLE things (number INTEGER PRIMARY KEY, content BLOB UNIQUE)"

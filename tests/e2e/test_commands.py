@@ -12,6 +12,8 @@ from tests.e2e.conftest import Deployment
 from tests.e2e.server_process import Key, Server
 from tests.server.serving import Connection
 
+pytestmark = pytest.mark.interpreter
+
 MANY = 1_000_000
 CC = {"grant_type": "client_credentials"}
 

@@ -10,6 +10,8 @@ from stoplist.oauth.authentication import PresentedCredentials, find_client, is_
 from tests.builders import audit_rows, opened
 from tests.e2e.server_process import PATIENCE_S, STOPLIST, CompletedCommand, Key, Place
 
+pytestmark = pytest.mark.interpreter
+
 FULL = Path("/dev/full")
 
 

@@ -8,6 +8,8 @@ import pytest
 from tests.e2e.conftest import SECRET_KEY, postgresql_place
 from tests.e2e.server_process import Place
 
+pytestmark = pytest.mark.interpreter
+
 POSTGRESQL = {"LIMITS_URL": "memory:", "SECRET_KEY": SECRET_KEY}
 CC = {"grant_type": "client_credentials"}
 

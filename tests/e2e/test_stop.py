@@ -10,6 +10,8 @@ from tests.e2e import load
 from tests.e2e.server_process import Key, Place, Server
 from tests.server.serving import Answer
 
+pytestmark = pytest.mark.interpreter
+
 CC = {"grant_type": "client_credentials"}
 
 

@@ -12,6 +12,8 @@ from tests.e2e.conftest import Deployment
 from tests.e2e.server_process import PATIENCE_S, Place, Server, reserved_address
 from tests.web.test_metrics import samples
 
+pytestmark = pytest.mark.interpreter
+
 CC = {"grant_type": "client_credentials"}
 
 

@@ -22,7 +22,7 @@ from tests.services import valkey as services
 from tests.services.managed_program import reserve_port
 from tests.services.valkey import Valkey
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = [pytest.mark.interpreter, pytest.mark.usefixtures("patient")]
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 PASSWORD = "not-to-be-repeated"

@@ -17,6 +17,8 @@ from tests.limits.naive_model import SECOND_NS, LimitedRequest, request
 from tests.services.valkey import Valkey
 from tests.services.valkey import valkey as throw_away
 
+pytestmark = pytest.mark.interpreter
+
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 HOUR_S = 3600
 MINUTE_US = 60_000_000

@@ -11,6 +11,8 @@ from stoplist.server.control_channel import ControlChannel, ControlMessage
 from stoplist.web.metrics import MetricFamily
 from tests.server.serving import PATIENCE_S, on_uvloop
 
+pytestmark = pytest.mark.interpreter
+
 METRICS = [MetricFamily("x", "counter", "Xs.", [("x_total", {"route": "/ä\n\"'"}, 1.5), ("x_total", {}, float(2**60))])]
 MESSAGES = [
     ControlMessage("started"),

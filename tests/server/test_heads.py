@@ -6,6 +6,8 @@ import pytest
 
 from tests.server.serving import on_uvloop, respond, serving
 
+pytestmark = pytest.mark.interpreter
+
 CHUNKS = b"1\r\nx\r\n0\r\n\r\n"
 # Answered only if the bytes behind a head are parsed as the next request.
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"

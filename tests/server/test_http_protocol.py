@@ -22,6 +22,8 @@ from stoplist.server.http_server import _Server, serve_http
 from stoplist.web.body import ClientGone, read_body
 from tests.server.serving import PATIENCE_S, Answer, on_uvloop, respond, serving
 
+pytestmark = pytest.mark.interpreter
+
 HEAD_BYTES = 64 * 1024
 NEVER = Bounds(head_s=600, request_s=600, idle_s=600, unread_s=600, sweep_s=600)
 

@@ -22,6 +22,8 @@ from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body
 from tests.server.serving import PATIENCE_S, Connection, on_uvloop, respond, serving
 
+pytestmark = pytest.mark.interpreter
+
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 

@@ -22,6 +22,8 @@ from tests.server import odd_workers
 from tests.server.serving import PATIENCE_S, on_uvloop
 from tests.services.managed_program import reserve_port
 
+pytestmark = pytest.mark.interpreter
+
 REPLACED = "A worker has ended and is replaced"
 
 

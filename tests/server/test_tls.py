@@ -28,6 +28,8 @@ from stoplist.errors import SettingsError
 from stoplist.server.tls import CertificateWatch, ensure_development_certificate, server_context
 from tests.server.serving import PATIENCE_S, Running, on_uvloop, respond, serving
 
+pytestmark = pytest.mark.interpreter
+
 DAY_MS = 24 * 3600 * 1000
 NOW_MS = 1_800_000_000_000
 HOSTS = ["stoplist.example", "192.0.2.7"]

@@ -10,6 +10,8 @@ from stoplist.errors import RateLimited
 from stoplist.staff.hashing import MAX_CONCURRENT, MAX_WAITING, PARAMETERS, Hashing
 from tests.staff.staff_fixture import CHEAP
 
+pytestmark = pytest.mark.interpreter
+
 PASSWORD = "пароль, длинный".encode()
 
 

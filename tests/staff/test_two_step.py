@@ -12,6 +12,8 @@ from tests.builders import ADMINISTRATOR, audit_rows, contents
 from tests.fakes import FakeClock
 from tests.staff.staff_fixture import PASSWORD, App, StaffFixture, with_staff
 
+pytestmark = pytest.mark.interpreter
+
 WRONG = "not the password at all"
 
 

@@ -12,6 +12,8 @@ from stoplist.errors import BadRequest, RateLimited
 from stoplist.web.body import ClientGone, MemoryQuota, read_body
 from tests.server.serving import PATIENCE_S
 
+pytestmark = pytest.mark.interpreter
+
 Message = dict[str, Any]
 
 

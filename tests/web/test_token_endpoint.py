@@ -29,6 +29,8 @@ from tests.web.application import (
 )
 from tests.web.conftest import Deployment
 
+pytestmark = pytest.mark.interpreter
+
 TOKEN = "/oauth/token"
 CC, RT = {"grant_type": "client_credentials"}, {"grant_type": "refresh_token"}
 # RFC 6749 section 5.2: the characters of a description.

@@ -19,6 +19,8 @@ from stoplist_client.model import Item
 
 from tests.client.driving import FixedEnvironment
 
+pytestmark = pytest.mark.interpreter
+
 STAMP = "2027-01-15T08:00:00.000Z"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ANN = "ann@example.com"

@@ -21,6 +21,8 @@ from stoplist_client.errors import TokenStoreError
 from stoplist_client.tokens.stores import FileStore, MemoryStore, TokenFile, TokenMemory, decode_tokens, encode_tokens
 from stoplist_client.tokens.tokens import Tokens, TokenStore, store_for
 
+pytestmark = pytest.mark.interpreter
+
 BASE_URL, CLIENT_ID = "https://localhost:8443", "svc_ci_Example1Example2Exam"
 PATIENCE_S = 60.0
 _FORKED = multiprocessing.get_context("fork")

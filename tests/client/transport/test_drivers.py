@@ -18,6 +18,8 @@ from tests.client.partners import Blocking, Opener, Partner, patience
 from tests.services.fault_kinds import DROP, Hold, Reply, is_any, is_api
 from tests.services.faults import faults
 
+pytestmark = pytest.mark.interpreter
+
 ANN = "ann@example.com"
 FORKING = """
 import os, sys

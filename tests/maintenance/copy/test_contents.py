@@ -10,6 +10,8 @@ from stoplist.maintenance.copy.contents import Column, Progress, Table, first_un
 from stoplist.maintenance.copy.target import open_target
 from tests.migration_fixture import execute_all
 
+pytestmark = pytest.mark.interpreter
+
 KINDS = ("smallint", "integer", "bigint", "text", "bytea")
 TABLE = Table("t", tuple(Column(f"{kind}_c", kind, True, False) for kind in KINDS), frozenset())
 TEXTS = Table("t", tuple(Column(name, "text", True, False) for name in "ab"), frozenset())

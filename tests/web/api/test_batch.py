@@ -22,6 +22,8 @@ from tests.web.api.partner import GZIP, JSON, NOTHING, Partner, gzipped, refusal
 from tests.web.application import Answer, Application
 from tests.web.conftest import Deployment
 
+pytestmark = pytest.mark.interpreter
+
 ANN = "ann@x.org"
 MIB = 1 << 20
 LENIENT = "handling=lenient"

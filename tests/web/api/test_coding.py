@@ -13,6 +13,8 @@ from tests.unsubscribes.partner import out
 from tests.web.api.partner import Partner
 from tests.web.application import Answer
 
+pytestmark = pytest.mark.interpreter
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:

@@ -18,6 +18,8 @@ from tests.unsubscribes.partner import back, out
 from tests.web.api.partner import NOTHING, Partner, ReadQuery, refusal, text_of
 from tests.web.application import Answer, Application
 
+pytestmark = pytest.mark.interpreter
+
 NUMBER = "+442079460018"
 UNREPEATABLE_NAMES = ["x" * 41, "ann@x.org", "%C3%A4", "a%20b", "", "a.b"]
 

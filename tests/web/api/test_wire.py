@@ -24,6 +24,8 @@ from tests.server.serving import Answer, Connection, Running, on_uvloop, serving
 from tests.web.api.partner import FEED_TABLES, NOTHING
 from tests.web.application import Application
 
+pytestmark = pytest.mark.interpreter
+
 BODY = json.dumps({"items": [{"address": "ann@x.org"}]}).encode()
 MIB = 1 << 20
 
