@@ -1,4 +1,4 @@
-"""What must be true of every file in the repository: each check takes a tree and returns its faults."""
+"""Checks of every file in the repository. Each takes a tree and returns its faults."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ _MAKE = re.compile(r"(?:^|[\n;&|$(] *)(?:exec +)?make +(?:[A-Z_]+=\S+ +)*([a-z][
 _TARGET = re.compile(r"^([a-z][a-z0-9.-]*):(?!=)", re.MULTILINE)
 _VARIABLE = re.compile(r"(?<![A-Z0-9_])STOPLIST_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])")
 
-# In two halves each, for this file is searched too.
+# Each in two halves, because this file is searched too.
 _UNWANTED = {
     "the host of a package registry": "pypi"
     r"\.org|python"
@@ -32,13 +32,13 @@ _UNWANTED = {
 
 
 def files(root: Path) -> list[Path]:
-    """The files of the repository: all that `.gitignore` does not name. Works without git too."""
+    """Return the files of the repository, without those named by `.gitignore`. Works without git too."""
     ignored = [".git", *_patterns(root / ".gitignore")]
     return sorted(_walk(root, root, ignored))
 
 
 def unwanted_words(root: Path) -> list[str]:
-    """Words that tie the project to one machine, one registry or one list of work."""
+    """Return words that tie the project to one machine, one registry or one issue tracker."""
     return [
         f"{path.relative_to(root)}: {what}, {found[0]!r}"
         for path in files(root)
@@ -48,17 +48,17 @@ def unwanted_words(root: Path) -> list[str]:
 
 
 def broken_links(root: Path) -> list[str]:
-    """Relative links of the documents that lead nowhere, to no file or to no heading of it."""
+    """Return relative links of the documents to a missing file or heading."""
     return [
         f"{document.relative_to(root)}: {link}"
         for document in _documents(root)
         for link in _LINK.findall(_FENCE.sub("", document.read_text()))
-        if not _leads_somewhere(document, link)
+        if not _is_target_present(document, link)
     ]
 
 
 def broken_citations(root: Path) -> list[str]:
-    """Sections of docs/interface.md that are cited somewhere, by itself too, and do not exist."""
+    """Return cited sections of docs/interface.md that do not exist."""
     interface = root / "docs" / "interface.md"
     known = set(_HEADING.findall(interface.read_text()))
     cited = [
@@ -71,29 +71,29 @@ def broken_citations(root: Path) -> list[str]:
 
 
 def documented_variables(root: Path) -> set[str]:
-    """The settings of which docs/interface.md has a row or a sentence."""
+    """Return the settings with a row or a sentence in docs/interface.md."""
     return set(_VARIABLE.findall((root / "docs" / "interface.md").read_text()))
 
 
 def mentioned_variables(root: Path) -> dict[str, Path]:
-    """Every setting that a file mentions, with the file; tests apart, for they make up unknown ones."""
+    """Return every setting that a file mentions, by file; without tests, which make up unknown ones."""
     mentioned = [path for path in files(root) if "tests" not in path.relative_to(root).parts]
     return {name: path for path in mentioned for name in _VARIABLE.findall(_text(path))}
 
 
 def make_commands(document: str) -> list[str]:
-    """The targets that a document tells its reader to make, in the order of the text."""
+    """Return the make targets that a document tells its reader to run, in order."""
     codes = re.finditer(rf"{_FENCE.pattern}|{_CODE_SPAN.pattern}", document, _FENCE.flags)
     return [target for code in codes for target in _MAKE.findall(code[1] or code[0])]
 
 
 def make_targets(makefile: str) -> set[str]:
-    """The targets that a Makefile has for people."""
+    """Return the targets of a Makefile that are meant for people."""
     return set(_TARGET.findall(makefile))
 
 
 def _text(path: Path) -> str:
-    """What the file says; nothing where it is no text."""
+    """Return the text of the file; nothing for a binary file."""
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError:
@@ -121,7 +121,7 @@ def _documents(root: Path) -> Iterable[Path]:
     return (path for path in files(root) if path.suffix == ".md")
 
 
-def _leads_somewhere(document: Path, link: str) -> bool:
+def _is_target_present(document: Path, link: str) -> bool:
     if re.match(r"[a-z]+:", link):
         return True
     name, _, anchor = link.partition("#")
@@ -131,13 +131,13 @@ def _leads_somewhere(document: Path, link: str) -> bool:
 
 @cache
 def _anchors(document: Path) -> frozenset[str]:
-    """What a heading is called in a link: lower case, spaces to hyphens, other signs left out."""
+    """Return the anchors of the headings: lower case, spaces to hyphens, without other signs."""
     headings = _ANY_HEADING.findall(document.read_text())
     return frozenset(re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings)
 
 
 def _cited_sections(text: str, *, is_interface: bool) -> list[str]:
-    # A citation may be broken over two lines of a comment.
+    # A citation may span two lines of a comment.
     flat = re.sub(r"\s*\n\s*(?:#|--|\*|>)?\s*", " ", text)
     needle = _SECTIONS if is_interface else rf"docs/interface\.md`?\)?,?\s+{_SECTIONS}"
     return [section for cited in re.findall(needle, flat) for section in _SECTION.findall(cited)]

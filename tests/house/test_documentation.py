@@ -1,4 +1,4 @@
-"""The documents and the code say the same."""
+"""The documents and the code agree."""
 
 import re
 from collections.abc import Callable
@@ -10,31 +10,30 @@ from stoplist import settings
 from tests.house import checks
 
 ROOT = Path(__file__).parents[2]
-INTERFACE = "docs/interface.md"  # by name, lest the made-up citations below be followed for real
+INTERFACE = "docs/interface.md"  # by name, so that the made-up citations below are not checked
 
 
 def test_no_file_names_a_registry_a_machine_or_an_issue() -> None:
-    """The project speaks of itself alone, and installs from wherever its user's pip does."""
+    """The project is self-contained, and installs from wherever the user's pip does."""
     assert checks.unwanted_words(ROOT) == []
 
 
-def test_every_relative_link_leads_somewhere() -> None:
-    """A document that is moved or renamed takes its links along."""
+def test_every_relative_link_works() -> None:
     assert checks.broken_links(ROOT) == []
 
 
 def test_every_cited_section_exists() -> None:
-    """Who follows `docs/interface.md section N` finds it."""
+    """For readers who follow `docs/interface.md section N`."""
     assert checks.broken_citations(ROOT) == []
 
 
-def test_every_setting_is_documented_and_every_documented_setting_exists() -> None:
-    """docs/interface.md section D1 has all the settings that the product reads, and no others."""
+def test_documented_settings_are_those_that_exist() -> None:
+    """docs/interface.md section D1 has exactly the settings that the product reads."""
     assert checks.documented_variables(ROOT) == set(settings.VARIABLE_NAMES)
 
 
 def test_no_file_mentions_a_setting_that_does_not_exist() -> None:
-    """A renamed setting is renamed everywhere: an operator who copies the old name could not start."""
+    """An operator who copies the old name of a renamed setting could not start."""
     mentioned = checks.mentioned_variables(ROOT)
     assert {name: path for name, path in mentioned.items() if name not in settings.VARIABLE_NAMES} == {}
 
@@ -54,7 +53,6 @@ def test_the_first_two_commands_of_the_readme_serve_and_test() -> None:
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "client/README.md", "docs/client.md", ".ci/run"])
 def test_every_make_command_of_a_document_is_a_target(document: str) -> None:
-    """Every `make …` that a reader is told to run works."""
     text = (ROOT / document).read_text()
     commands = checks.make_commands(text if document.endswith(".md") else f"```\n{text}\n```")
     assert commands
@@ -63,7 +61,7 @@ def test_every_make_command_of_a_document_is_a_target(document: str) -> None:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str, str], None]:
-    """Puts a file into a small tree of its own, which has an interface with the sections 1, 3.1 and D2."""
+    """Return a function that writes a file to a small tree, whose interface has the sections 1, 3.1 and D2."""
 
     def put(name: str, text: str) -> None:
         path = tmp_path / name
@@ -89,20 +87,20 @@ Write = Callable[[str, str], None]
     ],
 )
 def test_an_unwanted_word_is_found(text: str, write: Write, tmp_path: Path) -> None:
-    """The check of the words can fail."""
+    """The check can fail."""
     write("src/x.py", f"# {text}\n")
     assert len(checks.unwanted_words(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("text", ["a/wo" + "rk/b", "an iss" + "ued token", "$HOME/ro" + "ot/x"])
 def test_a_harmless_word_passes(text: str, write: Write, tmp_path: Path) -> None:
-    """A relative path that happens to be called the same is none of a machine's."""
+    """A relative path may happen to have the same name."""
     write("src/x.py", text)
     assert checks.unwanted_words(tmp_path) == []
 
 
-def test_ignored_files_are_not_looked_at(write: Write, tmp_path: Path) -> None:
-    """What git leaves out, by name or by path, is not the repository's."""
+def test_ignored_files_are_skipped(write: Write, tmp_path: Path) -> None:
+    """By name or by path, as git ignores them."""
     write(".venv-3.13/x.py", "")
     write("bench/x.py", "")
     (tmp_path / "bench" / "results").mkdir()
@@ -113,14 +111,14 @@ def test_ignored_files_are_not_looked_at(write: Write, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("link", ["gone.md", "interface.md#three", "interface.md#no-such", "#no-such"])
 def test_a_broken_link_is_found(link: str, write: Write, tmp_path: Path) -> None:
-    """A file that is missing and a heading that is missing both break a link."""
+    """A missing file and a missing heading both break a link."""
     write("docs/a.md", f"See [there]({link}).\n")
     assert checks.broken_links(tmp_path) == [f"docs/a.md: {link}"]
 
 
 @pytest.mark.parametrize("link", ["interface.md", "../docs", "interface.md#d2-two-words", "https://example.org"])
 def test_a_good_link_passes(link: str, write: Write, tmp_path: Path) -> None:
-    """Files, folders, headings and the outside world may be linked."""
+    """To files, folders, headings and external sites."""
     write("docs/a.md", f"See [there]({link}), and not\n```\n[this](at-all)\n```\n")
     assert checks.broken_links(tmp_path) == []
 
@@ -136,20 +134,20 @@ def test_a_good_link_passes(link: str, write: Write, tmp_path: Path) -> None:
         (f"-- `{INTERFACE}` section D4", ["D4"]),
     ],
 )
-def test_a_citation_is_followed(text: str, missing: list[str], write: Write, tmp_path: Path) -> None:
-    """Lists of sections and citations over two lines are read; other texts' sections are not ours."""
+def test_citations_are_recognised(text: str, missing: list[str], write: Write, tmp_path: Path) -> None:
+    """Lists of sections and citations over two lines; not sections of other texts."""
     write("src/x.py", text)
     assert checks.broken_citations(tmp_path) == [f"src/x.py: section {section}" for section in missing]
 
 
 def test_the_commands_of_a_document_are_found() -> None:
-    """Only what stands in code is a command."""
+    """Only text in code is a command."""
     text = "Just make it.\n\n```sh\nmake serve\ncd x && make test PYTEST=-x\n```\nThen `make PYTHON=p check`.\n"
     assert checks.make_commands(text) == ["serve", "test", "check"]
 
 
 def test_the_targets_of_a_makefile_are_found() -> None:
-    """Variables, patterns and stamps are no targets for people."""
+    """Variables, patterns and stamps are not targets for people."""
     assert checks.make_targets("a := b\ntest-3.13: x\n.venv/x: y\n%/z: q\nserve: a\n\tmake no:\n") == {
         "test-3.13",
         "serve",

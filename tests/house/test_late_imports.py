@@ -1,4 +1,4 @@
-"""Late imports are those that docs/decisions/0002-rooms-and-layers.md lists."""
+"""The late imports are those listed in docs/decisions/0002-rooms-and-layers.md."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ RECORD = (ROOT / "docs" / "decisions" / "0002-rooms-and-layers.md").read_text()
 
 
 def late_imports(module: Path) -> Iterator[str]:
-    """Yield what a module imports inside functions, and `import_module` for each call of it."""
+    """Yield the imports inside functions of a module, and `import_module` for each call of it."""
     tree = ast.parse(module.read_text())
     at_the_top = set(tree.body)
     for condition in tree.body:
@@ -26,8 +26,8 @@ def late_imports(module: Path) -> Iterator[str]:
             yield "import_module"
 
 
-def test_late_imports_are_those_that_the_decision_lists() -> None:
-    """mypy and import-linter see every import but those by name; each of either kind has its reason in the record."""
+def test_late_imports_are_listed_in_the_decision() -> None:
+    """mypy and import-linter do not see imports by name; the decision gives a reason for each late import."""
     found = {
         f"{module.relative_to(folder).as_posix()}: {name}"
         for folder in SOURCES

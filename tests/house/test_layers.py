@@ -1,4 +1,4 @@
-"""Calls go one way: the contracts in pyproject.toml are kept, and each fails when an import breaks it."""
+"""Imports follow the contracts in pyproject.toml, and each contract fails when an import breaks it."""
 
 import tomllib
 from copy import deepcopy
@@ -27,7 +27,7 @@ TYPES: dict[str, type[Any]] = {
 
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
-    """Who imports whom, of all that stands."""
+    """Return the import graph of all packages."""
     return grimp.build_graph(*CONFIGURATION["root_packages"], include_external_packages=True, cache_dir=None)
 
 
@@ -52,7 +52,7 @@ def with_imports(graph: grimp.ImportGraph, *imports: tuple[str, str]) -> grimp.I
 
 @pytest.mark.parametrize("contract_id", CONTRACTS)
 def test_contract_is_kept(contract_id: str, graph: grimp.ImportGraph) -> None:
-    """Edge, operation, ground; HTTP at the edges alone, drivers in db alone; no circles."""
+    """Edges above operations above foundations; HTTP at the edges only, drivers in db only; no cycles."""
     assert is_kept(contract_id, graph)
 
 
@@ -90,7 +90,7 @@ def test_contract_is_kept(contract_id: str, graph: grimp.ImportGraph) -> None:
     ],
 )
 def test_forbidden_import_is_found(contract_id: str, importer: str, imported: str, graph: grimp.ImportGraph) -> None:
-    """No wall can be passed upwards, sideways, or past a seam."""
+    """Upwards, sideways, or past an interface."""
     assert not is_kept(contract_id, with_imports(graph, (importer, imported)))
 
 
@@ -98,8 +98,8 @@ def test_forbidden_import_is_found(contract_id: str, importer: str, imported: st
     ("one", "other"),
     [("stoplist.log", "stoplist.ids"), ("stoplist_client.tokens.tokens", "stoplist_client.tokens.stores")],
 )
-def test_circle_is_found(one: str, other: str, graph: grimp.ImportGraph) -> None:
-    """Two modules that import each other cannot be understood one at a time."""
+def test_cycle_is_found(one: str, other: str, graph: grimp.ImportGraph) -> None:
+    """Two modules that import each other cannot be understood separately."""
     assert not is_kept("cycles", with_imports(graph, (one, other), (other, one)))
 
 
@@ -108,7 +108,6 @@ def test_circle_is_found(one: str, other: str, graph: grimp.ImportGraph) -> None
     [("layers", "stoplist"), ("client-layers", "stoplist_client"), ("client-flows", "stoplist_client.flows")],
 )
 def test_new_package_needs_a_layer(contract_id: str, package: str, graph: grimp.ImportGraph) -> None:
-    """A new part of a package says where it stands."""
     changed = deepcopy(graph)
     changed.add_module(f"{package}.attic")
     assert not is_kept(contract_id, changed)

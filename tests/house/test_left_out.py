@@ -1,4 +1,4 @@
-"""What happens to the tests that need a database, a limit store, a balancer or a browser, where there is none."""
+"""Tests that need a missing database, limit store, balancer or browser are skipped locally and fail in CI."""
 
 import os
 import re
@@ -43,14 +43,14 @@ def test_in_a_browser(chromium):
 
 @pytest.fixture
 def tests_file(tmp_path: Path) -> Path:
-    """Eight tests, of which one, on SQLite, needs nothing that is not there."""
+    """Return a file of eight tests, of which only one, on SQLite, needs no missing service."""
     file = tmp_path / "test_made_up.py"
     file.write_text(TESTS)
     return file
 
 
 def outcome(file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A run of these tests with our fixtures, which are told of a PostgreSQL and a browser that are not there."""
+    """Run these tests with our fixtures, as if PostgreSQL and a browser were missing."""
     environ = {name: value for name, value in os.environ.items() if name != "CI"}
     environ |= {SERVER_VARIABLE: "postgresql://nobody@127.0.0.1:1/none", BROWSER_VARIABLE: "/nowhere/chromium"}
     command = [
@@ -62,14 +62,14 @@ def outcome(file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         "-p",
         "tests.conftest",
         "-p",
-        "no:cacheprovider",  # else it makes one in the checkout, where other tests may look around meanwhile
+        "no:cacheprovider",  # else it creates one in the checkout, which other tests may be reading
         str(file),
     ]
     return subprocess.run(command, cwd=ROOT, env=environ | variables, capture_output=True, text=True)
 
 
-def test_at_a_desk_they_are_left_out_with_one_closing_line_each(tests_file: Path) -> None:
-    """Who has none of them still tests the rest, and is told what was not tested, and why."""
+def test_locally_they_are_skipped_with_one_summary_line_each(tests_file: Path) -> None:
+    """Other tests run, and the summary says what was not tested, and why."""
     run = outcome(tests_file)
     assert run.returncode == 0, run.stdout
     for line in (
@@ -84,7 +84,7 @@ def test_at_a_desk_they_are_left_out_with_one_closing_line_each(tests_file: Path
 
 
 def test_in_continuous_integration_they_fail(tests_file: Path) -> None:
-    """A green run there means that everything was tested; a red one says what is missing."""
+    """A green run means that everything was tested; a red one says what is missing."""
     run = outcome(tests_file, CI="true")
     assert run.returncode == 1, run.stdout
     assert "1 passed, 7 errors" in run.stdout

@@ -1,4 +1,4 @@
-"""The operator guide names what there is, and all of it: metrics, commands, files."""
+"""The operator guide names all existing metrics, commands and deployment files, and no others."""
 
 import re
 from pathlib import Path
@@ -14,8 +14,8 @@ SOURCE = REPOSITORY / "src" / "stoplist"
 CODE = "\n".join((SOURCE / name).read_text() for name in ("web/metrics.py", "server/supervisor.py"))
 
 
-def test_every_metric_is_explained_and_every_explained_metric_exists() -> None:
-    """An operator who sees a name finds what it means, and no rule watches one that is never there."""
+def test_explained_metrics_are_those_that_exist() -> None:
+    """An operator finds the meaning of every name, and no alert rule watches a missing one."""
     named = {f"stoplist_{name}" for name in re.findall(r'self\._counter\(\s*"(\w+)"', CODE)}
     named |= set(re.findall(r'\(\s*"(stoplist_\w+)"', CODE))
     (table,) = re.findall(r"\| Metric \| Meaning \|\n(.*?)\n\n", GUIDE, re.DOTALL)
@@ -34,14 +34,13 @@ def test_every_command_of_the_guide_exists() -> None:
 
 
 def test_every_file_to_deploy_is_in_the_guide() -> None:
-    """What nobody is told of nobody uses."""
     files = {f"deploy/{path.name}" for path in (REPOSITORY / "deploy").iterdir()}
     assert files == set(re.findall(r"deploy/[\w.-]+\w", GUIDE))
 
 
 @pytest.mark.parametrize("name", ["haproxy.cfg", "nginx.conf"])
 def test_a_balancers_log_has_no_query_string(name: str) -> None:
-    """Their formats name the path alone; what the programs write was looked at in tests/e2e/test_balancers.py."""
+    """The log formats use only the path; tests/e2e/test_balancers.py checks the logs themselves."""
     text = (REPOSITORY / "deploy" / name).read_text()
     (log_format,) = re.findall(r"^\s*log[-_]format .*?(?<!')$", text, re.MULTILINE | re.DOTALL)
     assert any(path in log_format for path in ("%HPO", "$uri"))

@@ -1,4 +1,4 @@
-"""The wheels of the checkout, and environments that they are installed into."""
+"""The wheels of the checkout, and environments with these wheels installed."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ PROJECTS = (ROOT, ADDRESSES, CLIENT)
 
 
 def run(*command: str | Path, folder: Path) -> str:
-    """What the command prints. It sees no more of this environment than a stranger's shell has."""
+    """Return what the command prints, with no more of this environment than a stranger's shell has."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
     ran = subprocess.run([str(part) for part in command], cwd=folder, env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -21,7 +21,7 @@ def run(*command: str | Path, folder: Path) -> str:
 
 
 def built_wheel(project: Path, copy: Path) -> Path:
-    """The wheel, built from a copy of its sources, lest the build leave its traces in the checkout."""
+    """Build the wheel from a copy of its sources, so that the build leaves nothing in the checkout."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(project / name, copy)
     shutil.copytree(project / "src", copy / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
@@ -31,10 +31,10 @@ def built_wheel(project: Path, copy: Path) -> Path:
 
 
 def scripts_of(folder: Path, lock: str, *wheels: Path) -> Path:
-    """The scripts of an environment that was empty until these locked dependencies and these wheels came in."""
+    """Create an environment, install the locked dependencies and these wheels, and return its scripts."""
     venv.create(folder, with_pip=True)
     pip = (folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check")
     run(*pip, "--require-hashes", "-r", ROOT / "requirements" / lock, folder=folder)
-    # Without an index pip refuses the wheels if what is locked does not satisfy what they ask for.
+    # Without an index, pip fails if the locked packages do not satisfy the wheels' requirements.
     run(*pip, "--no-index", *wheels, folder=folder)
     return folder / "bin"
