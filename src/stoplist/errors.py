@@ -121,7 +121,7 @@ class ServerFault(StoplistError):
 
 
 class Answer(NamedTuple):
-    """How a class of error is answered: the status, and the code in each of the two error formats."""
+    """The answer to a class of error: the status, and the code in each of the two error formats."""
 
     status: int
     api_code: str

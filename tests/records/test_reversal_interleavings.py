@@ -188,7 +188,7 @@ async def test_a_reversal_does_what_was_confirmed_or_nothing(
 @pytest.mark.parametrize("is_expected", [True, False])
 @in_every_order(open_scenario, at_least=10)
 async def test_two_reversals_of_one_submission(scenario: ReversalScenario, order: Order, is_expected: bool) -> None:
-    """One wins; the other is told that nothing is left to take back, or that it is not what it was shown."""
+    """One wins; the other finds nothing left to reverse, or that the confirmed counts no longer hold."""
     model = await scenario.with_mistake()
     expected = await scenario.expected() if is_expected else None
     run_result = await scenario.scheduler.run(

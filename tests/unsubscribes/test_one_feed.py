@@ -24,7 +24,7 @@ _TABLE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE)\s+([a-z_]+)")
 
 
 class RecordedUnit(NamedTuple):
-    """What one unit of work asked: its queue, the feeds that it named, and the tables."""
+    """One unit of work: its queue, the feeds that it named, and the tables."""
 
     queue_key: int | None
     feeds: frozenset[int]

@@ -1,4 +1,4 @@
-"""What the limit store reports about itself, for `stoplist doctor`. Servers only ask it for decisions."""
+"""Information that the limit store reports about itself, for `stoplist doctor`. Servers only ask for decisions."""
 
 from contextlib import suppress
 

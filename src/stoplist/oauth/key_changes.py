@@ -1,4 +1,4 @@
-"""What every change of a key shares: its lock, its new secret, and its row in the audit."""
+"""The parts that every change of a key shares: its lock, its new secret, and its row in the audit."""
 
 from collections.abc import Iterable
 from typing import Any

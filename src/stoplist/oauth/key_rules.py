@@ -1,4 +1,4 @@
-"""What a key may be: its permissions, its default organization, its ceilings, the label of its replacement. No I/O."""
+"""The rules for a key: its permissions, default organization and ceilings, and the label of its replacement. No I/O."""
 
 import re
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bars(self) -> bool:
-        """Whether this record says that nothing may be sent; see `is_barred` for the all-groups record beside it."""
+        """Return whether this record bars messages; `is_barred` includes the all-groups record."""
         return self.status == UNSUBSCRIBED
 
 

@@ -1,4 +1,4 @@
-"""What a reversal of a submission would change, and the state to which each record would return.
+"""The changes that a reversal of a submission makes, and the former state of each record.
 
 The changes of a batch are numbered without a gap and without those of others in between, so one statement over that
 range reads or counts them. Source: docs/interface.md section D11, Reversing.

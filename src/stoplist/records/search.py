@@ -29,7 +29,7 @@ _NUMBER_CHANNELS = (CHANNELS["sms"], CHANNELS["phone"])  # both have the same ru
 
 
 class FoundRecord(RecordState, frozen=True, kw_only=True):
-    """What one organization stores for the address and a group, or for all groups.
+    """The present state that one organization stores for the address and a group, or for all groups.
 
     `is_barred`: nothing may be sent, because of this record or the all-groups record.
     """

@@ -154,15 +154,15 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     submission_id: Annotated[
         Annotated[str, Meta(pattern=ids.id_pattern(ids.SUBMISSION_ID))] | None,
-        Meta(description="Names what was stored, for questions later; null where nothing had to be stored."),
+        Meta(description="Identifies the submission for later questions; null if nothing had to be stored."),
     ]
     org_slug: Slug
     group_id: Annotated[GroupId | None, Meta(description="The group; null with `all_groups`.")]
     received: Annotated[Count, Meta(description="How many items were sent.")]
     created: Annotated[Count, Meta(description="How many made a record.")]
     updated: Annotated[Count, Meta(description="How many changed the status of a record.")]
-    unchanged: Annotated[Count, Meta(description="How many met a record that had their status already.")]
-    outranked: Annotated[Count, Meta(description="How many met a later act of the person.")]
+    unchanged: Annotated[Count, Meta(description="How many left their record as it was: it already had that status.")]
+    outranked: Annotated[Count, Meta(description="How many were outranked by a later act of the person.")]
     items: Annotated[
         list[ItemResult] | UnsetType, Meta(description="In the order sent; absent with `Prefer: return=minimal`.")
     ] = UNSET
@@ -182,9 +182,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ]
     address: Annotated[str, Meta(description="The address in its canonical form.")]
     status: Annotated[Status, Meta(description="What the person wants.")]
-    reason: Annotated[
-        Reason, Meta(description="Why; `correction` where a mistaken submission was taken back by an administrator.")
-    ]
+    reason: Annotated[Reason, Meta(description="Why; `correction` if an administrator reversed a mistaken submission.")]
     source: Annotated[str | None, Meta(description="Where it happened, as it was sent.")]
     occurred_at: Annotated[Time, Meta(description="When the person acted.")]
     recorded_at: Annotated[Time, Meta(description="When it was recorded here.")]
@@ -201,14 +199,18 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: Annotated[
         str | None,
         Meta(
-            description="Keep it: sent as `cursor` it returns exactly what changed since, today or in a year. "
-            "On the last page too; null in look-ups alone."
+            description="Keep it: sent as `cursor`, it returns exactly what has changed since, today or in a year. "
+            "Present on the last page too; null only in look-ups."
         ),
     ]
-    has_more: Annotated[bool, Meta(description="Whether another page waits now. With a group a page may be empty.")]
+    has_more: Annotated[
+        bool, Meta(description="True if another page is available now. With a group, a page may be empty.")
+    ]
     looked_up: Annotated[
         list[str] | UnsetType,
-        Meta(description="In look-ups alone: the canonical form of each address asked for, in the order asked."),
+        Meta(
+            description="Only in look-ups: the canonical form of each requested address, in the order of the request."
+        ),
     ] = UNSET
 
 

@@ -1,4 +1,4 @@
-"""Stores what was decided of a batch: behind the lock of its feed, in a fixed number of statements."""
+"""Store the decision about a batch: behind the lock of its feed, in a fixed number of statements."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
