@@ -1,4 +1,4 @@
-"""Connections to an SQLite file: how they are opened, and what their errors mean."""
+"""Opens connections to a SQLite file, and classifies their errors."""
 
 import contextlib
 import os

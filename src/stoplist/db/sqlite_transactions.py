@@ -1,4 +1,4 @@
-"""Units of work on SQLite: what a unit is given, and the queued unit whose result is delivered after the commit."""
+"""Transactions on SQLite, and queued units of work whose results are delivered after the commit."""
 
 import asyncio
 import sqlite3
