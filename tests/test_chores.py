@@ -24,6 +24,7 @@ from tests.test_log import configured
 pytestmark = pytest.mark.interpreter
 
 AT_ONCE_S = 0.0
+PATIENCE_S = 30.0  # chores that repeat at once never let a broken test end by itself
 
 
 class Background(NamedTuple):
@@ -182,10 +183,11 @@ def test_chores_repeat_until_the_end() -> None:
     async def main() -> None:
         (first, first_done), (second, second_done) = counting(3), counting(2)
         with running([Chore("first", AT_ONCE_S, first), Chore("second", AT_ONCE_S, second)]):
-            await asyncio.gather(first_done.wait(), second_done.wait())
+            await asyncio.wait_for(asyncio.gather(first_done.wait(), second_done.wait()), PATIENCE_S)
             names = {task.get_name() for task in asyncio.all_tasks()}
             assert {"first", "second"} <= names
-        await asyncio.wait([task for task in asyncio.all_tasks() if task.get_name() in ("first", "second")])
+        ended = [task for task in asyncio.all_tasks() if task.get_name() in ("first", "second")]
+        assert not (await asyncio.wait(ended, timeout=PATIENCE_S))[1]
 
     asyncio.run(main())
 
@@ -197,7 +199,7 @@ def test_a_chore_first_runs_after_its_interval() -> None:
         work, done = counting(1)
         other, other_done = counting(5)
         with running([Chore("rare", 3600, work), Chore("often", AT_ONCE_S, other)]):
-            await other_done.wait()
+            await asyncio.wait_for(other_done.wait(), PATIENCE_S)
         assert not done.is_set()
 
     asyncio.run(main())
@@ -209,7 +211,7 @@ def test_an_unavailable_store_is_logged_and_retried(logged: io.BytesIO) -> None:
     async def main() -> None:
         work, done = counting(2, StoreUnavailable("The database rests."))
         with running([Chore("a chore", AT_ONCE_S, work)]):
-            await done.wait()
+            await asyncio.wait_for(done.wait(), PATIENCE_S)
 
     asyncio.run(main())
     event = events(logged)[0]

@@ -76,6 +76,27 @@ def add(connection: sqlite3.Connection, slug: str) -> None:
     connection.execute("INSERT INTO organizations (slug, name, created_ms) VALUES (?, '', 0)", (slug,))
 
 
+def test_a_backup_is_on_disk_before_it_has_its_name(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut leaves the whole backup or none: contents are synced, then named, then the name is synced."""
+    steps: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def record_fsync(descriptor: int) -> None:
+        steps.append("sync the folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync the file")
+        fsync(descriptor)
+
+    def record_link(partial: Path, name: Path) -> None:
+        steps.append("name")
+        link(partial, name)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "link", record_link)
+    back_up(source, target)
+    assert steps == ["sync the file", "name", "sync the folder"]
+
+
 def test_a_backup_is_a_private_database(source: Path, target: Path) -> None:
     """Whatever the umask. Nothing else is in the folder."""
     before = os.umask(0)
