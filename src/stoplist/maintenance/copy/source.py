@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from stoplist.db.query import load_queries
-from stoplist.db.sqlite import connect
+from stoplist.db.sqlite_connection import connect
 from stoplist.errors import Refused
 from stoplist.maintenance.copy.contents import Progress, Table, Values, first_unstorable, quote_name
 
