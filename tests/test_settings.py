@@ -188,12 +188,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "said"), [(n, text, said) for n, texts, said in WRONG for text in texts])
-def test_a_malformed_variable_is_refused_with_its_name(name: str, text: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "expected_text"), [(n, text, expected_text) for n, texts, expected_text in WRONG for text in texts]
+)
+def test_a_malformed_variable_is_refused_with_its_name(name: str, text: str, expected_text: str) -> None:
     """Section D1: a malformed variable stops the start with a message that names it and what would be right."""
     message = refusal({f"STOPLIST_{name}": text})
     assert message.startswith(f"STOPLIST_{name} must be ")
-    assert said in message
+    assert expected_text in message
 
 
 @pytest.mark.parametrize("variable", VARIABLE_NAMES)
@@ -339,7 +341,7 @@ def test_both_forms_of_a_secret_at_once_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "expected_text"),
     [
         ({"STOPLIST_WORKERS": "2"}, "STOPLIST_WORKERS or --workers must be 1"),
         ({"STOPLIST_WORKERS": "2", "STOPLIST_LIMITS_URL": "redis://cache"}, "STOPLIST_WORKERS or --workers must be 1"),
@@ -358,9 +360,9 @@ def test_both_forms_of_a_secret_at_once_are_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_settings_that_cannot_serve_are_refused_with_the_remedy(environ: dict[str, str], said: str) -> None:
+def test_settings_that_cannot_serve_are_refused_with_the_remedy(environ: dict[str, str], expected_text: str) -> None:
     """Section D1, Scale-out, Settings and HTTPS; other commands load the same settings."""
-    assert said in serve_refusal(environ)
+    assert expected_text in serve_refusal(environ)
 
 
 @pytest.mark.parametrize(

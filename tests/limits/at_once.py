@@ -8,10 +8,10 @@ import pytest
 from stoplist.limits.decision import RateDecision
 
 
-def at_once(asked: Coroutine[Any, Any, RateDecision]) -> RateDecision:
+def at_once(pending_decision: Coroutine[Any, Any, RateDecision]) -> RateDecision:
     """Return the decision, which must not yield to any other request."""
     with pytest.raises(StopIteration) as stop:
-        asked.send(None)
+        pending_decision.send(None)
     decision = stop.value.value
     assert isinstance(decision, RateDecision)
     return decision

@@ -84,7 +84,7 @@ class Counting(Protocol):
     @property
     def tick_ns(self) -> int: ...
 
-    def acquire(self, asked: Coroutine[Any, Any, RateDecision]) -> RateDecision: ...
+    def acquire(self, pending_decision: Coroutine[Any, Any, RateDecision]) -> RateDecision: ...
 
 
 class InProcess:
@@ -96,8 +96,8 @@ class InProcess:
         self.clock = FakeClock()
         self.limiter = MemoryLimiter(self.clock)
 
-    def acquire(self, asked: Coroutine[Any, Any, RateDecision]) -> RateDecision:
-        return at_once(asked)
+    def acquire(self, pending_decision: Coroutine[Any, Any, RateDecision]) -> RateDecision:
+        return at_once(pending_decision)
 
 
 class AtStore:
@@ -112,8 +112,8 @@ class AtStore:
         store = LimitStore(redis.asyncio.Redis.from_url(url, socket_timeout=None), script=CLOCKED_SCRIPT)
         self.limiter: Limiter = ScriptLimiter(store) if is_alone else SharedLimiter(store, self.clock)
 
-    def acquire(self, asked: Coroutine[Any, Any, RateDecision]) -> RateDecision:
-        return self._runner.run(asked)
+    def acquire(self, pending_decision: Coroutine[Any, Any, RateDecision]) -> RateDecision:
+        return self._runner.run(pending_decision)
 
     def close(self) -> None:
         self._runner.run(self.limiter.close())

@@ -142,8 +142,8 @@ def test_keys_expire_a_second_after_their_newest_entry(script: AtStore, client: 
     """A flood of unknown sources leaves nothing for longer than 61 s."""
     flood = [LimitedRequest("unknown", "", f"2001:db8:{number}::/64") for number in range(300)]
     begun_s = time.monotonic()
-    for asked in (*all_kinds("192.0.2.1"), *flood):
-        assert script.acquire(request(script.limiter, asked, 300)).accepted
+    for limited_request in (*all_kinds("192.0.2.1"), *flood):
+        assert script.acquire(request(script.limiter, limited_request, 300)).accepted
     keys = client.keys("stoplist:*")
     assert len(keys) == 4 + 300
     left_ms = [client.pttl(key) for key in keys]
@@ -201,7 +201,11 @@ def test_a_cluster_accepts_every_kind(run: Run) -> None:
     async def ask_all(url: str) -> list[RateDecision]:
         limiter = ScriptLimiter(LimitStore.at(url))
         try:
-            return [await request(limiter, asked, 10**9) for source in ODD for asked in all_kinds(source)]
+            return [
+                await request(limiter, limited_request, 10**9)
+                for source in ODD
+                for limited_request in all_kinds(source)
+            ]
         finally:
             await limiter.close()
 

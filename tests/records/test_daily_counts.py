@@ -48,8 +48,8 @@ async def changes(organizations: list[Organization]) -> list[tuple[str, int, str
     return [(channel, row["recorded_ms"] // DAY_MS, row["status"], row["reason"]) for channel, row in rows]
 
 
-async def by_day(place: InLoop, actor: Actor, **asked: Any) -> list[DayCount]:
-    return (await recent_changes(actor, place.database, place.clock, **asked)).days
+async def by_day(place: InLoop, actor: Actor, **arguments: Any) -> list[DayCount]:
+    return (await recent_changes(actor, place.database, place.clock, **arguments)).days
 
 
 @in_loop
@@ -135,9 +135,9 @@ async def test_an_administrator_counts_every_organization_in_slices(
 async def test_counts_need_a_visible_organization(place: InLoop) -> None:
     """The answer is that there is none."""
     ours, theirs = await place.new_organization(), await place.new_organization()
-    for asked in (
+    for arguments in (
         recent_changes(viewer(ours), place.database, place.clock, org_slug=theirs.slug),
         totals(viewer(ours), place.database, org_slug=theirs.slug),
     ):
         with pytest.raises(Missing):
-            await asked
+            await arguments

@@ -18,11 +18,11 @@ from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import viewer
 
 
-async def shown(organization: Organization, seq: int, **asked: Any) -> RecordDetails:
+async def shown(organization: Organization, seq: int, **arguments: Any) -> RecordDetails:
     """Return the record of that number as a viewer of the organization sees it."""
-    asked.setdefault("org_slug", organization.slug)
+    arguments.setdefault("org_slug", organization.slug)
     channel = CHANNELS[organization.channel]
-    return await show_record(viewer(organization), organization.place.database, channel=channel, seq=seq, **asked)
+    return await show_record(viewer(organization), organization.place.database, channel=channel, seq=seq, **arguments)
 
 
 async def coming_and_going(place: InLoop, times: int) -> Organization:

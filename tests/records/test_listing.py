@@ -18,18 +18,18 @@ from tests.unsubscribes.people import BOSS, viewer
 MINUTE_MS = 60_000
 
 
-async def page(organization: Organization, **asked: Any) -> Listing:
+async def page(organization: Organization, **arguments: Any) -> Listing:
     """Return one page as a viewer of the organization sees it."""
     channel = CHANNELS[organization.channel]
-    asked.setdefault("org_slug", organization.slug)
-    return await list_records(viewer(organization), organization.place.database, channel=channel, **asked)
+    arguments.setdefault("org_slug", organization.slug)
+    return await list_records(viewer(organization), organization.place.database, channel=channel, **arguments)
 
 
-async def pages(organization: Organization, **asked: Any) -> list[Listing]:
+async def pages(organization: Organization, **arguments: Any) -> list[Listing]:
     """Return all pages in order."""
-    found = [await page(organization, **asked)]
+    found = [await page(organization, **arguments)]
     while found[-1].older is not None:
-        found.append(await page(organization, before_seq=found[-1].older, **asked))
+        found.append(await page(organization, before_seq=found[-1].older, **arguments))
     return found
 
 

@@ -16,21 +16,23 @@ from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
 from tests.unsubscribes.people import BOSS, admin, person, viewer
 
 
-async def by_hand(organization: Organization, address: str, *, by: Actor | None = None, **asked: Any) -> ManualEntry:
+async def by_hand(
+    organization: Organization, address: str, *, by: Actor | None = None, **arguments: Any
+) -> ManualEntry:
     """Record this address as an admin of the organization."""
-    asked = {"org_slug": organization.slug, "stated_reason": "She told us on the telephone."} | asked
+    arguments = {"org_slug": organization.slug, "stated_reason": "She told us on the telephone."} | arguments
     actor = by or admin(organization)
     channel = CHANNELS[organization.channel]
-    return await record_manually(actor, organization.place.stores, channel, address=address, **asked)
+    return await record_manually(actor, organization.place.stores, channel, address=address, **arguments)
 
 
-async def refused(organization: Organization, **asked: Any) -> Refused:
+async def refused(organization: Organization, **arguments: Any) -> Refused:
     """Return the refusal, and assert that nothing was stored."""
     database = organization.place.database
     before = await organization.stored(), await audit_rows(database)
-    asked = {"address": "ann@x.org"} | asked
+    arguments = {"address": "ann@x.org"} | arguments
     with pytest.raises(Refused) as refusal:
-        await by_hand(organization, **asked)
+        await by_hand(organization, **arguments)
     assert (await organization.stored(), await audit_rows(database)) == before
     return refusal.value
 
@@ -150,7 +152,7 @@ async def test_one_group_or_all_groups_can_be_chosen(place: InLoop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "asked"),
+    ("field", "arguments"),
     [
         ("address", {"address": ""}),
         ("address", {"address": "ann"}),
@@ -177,9 +179,9 @@ async def test_one_group_or_all_groups_can_be_chosen(place: InLoop) -> None:
     ],
 )
 @in_loop
-async def test_a_refusal_names_the_input_at_fault(place: InLoop, field: str, asked: dict[str, Any]) -> None:
+async def test_a_refusal_names_the_input_at_fault(place: InLoop, field: str, arguments: dict[str, Any]) -> None:
     """It never repeats the address."""
-    refusal = await refused(await place.new_organization(), **asked)
+    refusal = await refused(await place.new_organization(), **arguments)
     assert (refusal.field, "ann" in refusal.text) == (field, False)
 
 
@@ -225,8 +227,8 @@ async def test_only_admins_may_enter_records(place: InLoop) -> None:
         (person(), Missing),
         (ours.partner, Missing),
     ):
-        for asked in ({}, {"address": "none"}, {"group_id": theirs.default_group}):
-            assert type(await refused(ours, by=actor, **asked)) is kind
+        for arguments in ({}, {"address": "none"}, {"group_id": theirs.default_group}):
+            assert type(await refused(ours, by=actor, **arguments)) is kind
     unknown = await refused(ours, by=BOSS, org_slug="nobody")
     unseen = await refused(ours, by=admin(theirs))
     assert (type(unknown), unknown.field) == (Missing, unseen.field)
