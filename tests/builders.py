@@ -1,4 +1,4 @@
-"""What store tests start from: an open database of either kind, people who ask, an organization, a key."""
+"""Builders for tests of operations: an open database of either kind, actors, an organization, a key."""
 
 import asyncio
 import functools
@@ -41,21 +41,21 @@ T = TypeVar("T")
 
 
 class Pooled(str):
-    """The URL of a PostgreSQL database by way of a pooler that lends a server for a transaction only."""
+    """The URL of a PostgreSQL database through a pooler in transaction mode."""
 
     direct: str
-    """The same database without the pooler."""
+    """The URL of the same database without the pooler."""
 
 
 def pooled(pooler: PgBouncer, url: str) -> Pooled:
-    """The same database by way of this pooler."""
+    """Return the URL of the same database through this pooler."""
     by_way_of = Pooled(pooler.url(url))
     by_way_of.direct = url
     return by_way_of
 
 
 def direct(url: str) -> str:
-    """The same database without a pooler."""
+    """Return the URL of the same database without a pooler."""
     return url.direct if isinstance(url, Pooled) else url
 
 
@@ -72,13 +72,13 @@ class AuditRow(NamedTuple):
 
 
 def sql(text: str) -> Query:
-    """A statement of the test's own, written as in a queries.sql."""
+    """Return a statement that is written as in a queries.sql."""
     return parse_queries(f"-- name: of_a_test\n{text}")["of_a_test"]
 
 
 @asynccontextmanager
 async def opened(database_url: str, **options: Any) -> AsyncIterator[Database]:
-    """A database as it is; a SQLite file is made if there is none."""
+    """Open a database as it is; an absent SQLite file is created."""
     options.setdefault("prepared", not isinstance(database_url, Pooled))
     database = await open_database(database_url, create=True, **options)
     try:
@@ -89,7 +89,7 @@ async def opened(database_url: str, **options: Any) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def migrated(database_url: str, **options: Any) -> AsyncIterator[Database]:
-    """A database with the schema of this release."""
+    """Open a database and bring its schema up to this release."""
     async with opened(database_url, **options) as database:
         await schema.migrate(database, environment="development", now_ms=0)
         yield database
@@ -97,7 +97,7 @@ async def migrated(database_url: str, **options: Any) -> AsyncIterator[Database]
 
 @contextmanager
 def in_a_loop(opening: AbstractAsyncContextManager[T]) -> Iterator[tuple[Run, T]]:
-    """What is opened, and the `run` of the loop that it lives in: that runs it until a coroutine has finished."""
+    """Enter the context in an event loop of its own; yield that loop's `run`, and what the context opened."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         opened = runner.run(stack.enter_async_context(opening))
@@ -106,7 +106,7 @@ def in_a_loop(opening: AbstractAsyncContextManager[T]) -> Iterator[tuple[Run, T]
 
 
 def in_the_loop_of(fixture: str) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
-    """A test whose body is a coroutine, run by the `run` of this fixture of its."""
+    """Decorate a test whose body is a coroutine: it runs by the `run` of the fixture of this name."""
 
     def decorate(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         @functools.wraps(test)
@@ -120,22 +120,22 @@ def in_the_loop_of(fixture: str) -> Callable[[Callable[P, Coroutine[Any, Any, No
 
 
 def on_each_database(test: Test) -> Callable[..., None]:
-    """A test that is a coroutine; it runs on each kind of database and gets it migrated, as `database`."""
+    """Decorate a test that is a coroutine: it runs on each kind of database, given migrated as `database`."""
     return _on("database_url", test)
 
 
 def on_sqlite(test: Test) -> Callable[..., None]:
-    """The same on SQLite alone."""
+    """Decorate a test like `on_each_database`, for SQLite alone."""
     return _on("sqlite_url", test)
 
 
 def on_postgresql(test: Test) -> Callable[..., None]:
-    """The same on PostgreSQL alone."""
+    """Decorate a test like `on_each_database`, for PostgreSQL alone."""
     return _on("postgresql_url", test)
 
 
 async def execute(database: Database, text: str, **values: Any) -> int:
-    """Run one statement as a unit of its own; the number of rows touched, for those that touch rows."""
+    """Run one statement as a unit of its own; return how many rows it touched."""
     query = sql(text)
 
     async def unit(transaction: Transaction) -> int:
@@ -148,19 +148,19 @@ async def execute(database: Database, text: str, **values: Any) -> int:
 
 
 async def value(database: Database, text: str, **values: Any) -> Any:
-    """The first value of the first row; None if there is no row."""
+    """Return the first value of the first row; None if there is no row."""
     row = await database.one(sql(text), **values)
     return None if row is None else next(iter(dict(row).values()))
 
 
 async def contents(database: Database, *tables: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of these tables, to be compared with what is there later."""
+    """Return every row of these tables, sorted, for comparison."""
     rows = {table: await database.all(sql(f"SELECT * FROM {table}")) for table in tables}  # noqa: S608
     return {table: sorted((tuple(row) for row in found), key=repr) for table, found in rows.items()}
 
 
 async def audit_rows(database: Database) -> list[AuditRow]:
-    """The whole audit, in the order in which it was written."""
+    """Return the whole audit, oldest entry first."""
     rows: list[Row] = await database.all(sql("SELECT * FROM audit ORDER BY audit_id"))
     return [
         AuditRow(
@@ -179,20 +179,20 @@ async def audit_rows(database: Database) -> list[AuditRow]:
 async def make_organization(
     database: Database, clock: FakeClock, slug: str = "acme", *, default_group: str | None = None
 ) -> Organization:
-    """An organization, perhaps with a default group."""
+    """Create an organization, with a default group if one is named."""
     return await create_organization(
         ADMINISTRATOR, database, clock, slug=slug, name=slug.title(), default_group=default_group
     )
 
 
 async def make_key(database: Database, clock: FakeClock, *organizations: str, **options: Any) -> NewCredential:
-    """A key for these organizations (`acme` if none is named), which must exist."""
+    """Create a key for these organizations, which must exist (default: `acme`)."""
     options = {"label": "partner", "organizations": organizations or ("acme",)} | options
     return await create_credential(ADMINISTRATOR, database, clock, **options)
 
 
 async def make_token(database: Database, clock: FakeClock, key: NewCredential) -> TokenPair:
-    """A living pair of this key."""
+    """Issue a token pair to this key."""
     client = await find_client(database, key.credential.client_id)
     assert client is not None
     pair = await issue_pair(database, clock, client)
@@ -201,7 +201,7 @@ async def make_token(database: Database, clock: FakeClock, key: NewCredential) -
 
 
 async def refused(database: Database, attempt: Awaitable[Any], text: str) -> None:
-    """The attempt is refused with this text (as the command line prints it), and the audit has no word of it."""
+    """Assert that the attempt is refused with this text (as the command line prints it), and not audited."""
     before = await audit_rows(database)
     with pytest.raises(Refused) as refusal:
         await attempt

@@ -1,4 +1,4 @@
-"""What every test may ask for: a clock, an event loop, and an empty database of either kind."""
+"""Fixtures for every test: a clock, an event loop, databases of either kind, and the servers beside them."""
 
 import asyncio
 import os
@@ -34,9 +34,9 @@ hypothesis.settings.load_profile("ci" if _IS_CI else "desk")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The developer's own settings of Stoplist, and of PostgreSQL's clients, must not reach the tests.
+    """Keep the developer's own settings of Stoplist, and of PostgreSQL's clients, away from the tests.
 
-    Nor may it that a command in the background does not hear Ctrl+C, for its children inherit that.
+    Restore the handler of Ctrl+C, which a command in the background lacks, as its children would.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_LEFT_OUT] = {}
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A closing line for each kind of test that was left out, and why."""
+    """Print a closing line for each kind of test that was left out, and why."""
     skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
     for where, reason in terminalreporter.config.stash[_LEFT_OUT].items():
         count = sum(reason in text for text in skipped)
@@ -54,7 +54,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def leave_out(config: pytest.Config, where: str, reason: str) -> NoReturn:
-    """What a test needs is not on this machine: it is left out with a word at the end; in CI it fails."""
+    """Skip a test that needs what this machine lacks, and say so at the end; in CI, fail it."""
     if _IS_CI:
         pytest.fail(reason, pytrace=False)
     config.stash[_LEFT_OUT][where] = reason
@@ -63,19 +63,19 @@ def leave_out(config: pytest.Config, where: str, reason: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """`asyncio.run`, for tests whose body is a coroutine."""
+    """Return `asyncio.run`, for tests whose body is a coroutine."""
     return asyncio.run
 
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """A clock that stands still until the test moves it."""
+    """Return a clock that stands still until the test moves it."""
     return FakeClock()
 
 
 @pytest.fixture(scope="session")
 def postgresql(pytestconfig: pytest.Config) -> Iterator[services.Server]:
-    """The session's PostgreSQL, started by the first test that needs it."""
+    """Yield the PostgreSQL of this run, started by the first test that needs it."""
     try:
         with services.server(os.environ) as server:
             yield server
@@ -85,7 +85,7 @@ def postgresql(pytestconfig: pytest.Config) -> Iterator[services.Server]:
 
 @pytest.fixture(scope="session")
 def valkey(pytestconfig: pytest.Config) -> Iterator[limit_stores.Valkey]:
-    """The session's Valkey or Redis, shared: a test takes keys of its own, and one that ends it starts its own."""
+    """Yield the Valkey or Redis of this run: tests use keys of their own, and a test that stops a store starts its own."""
     try:
         with limit_stores.valkey() as server:
             yield server
@@ -95,7 +95,7 @@ def valkey(pytestconfig: pytest.Config) -> Iterator[limit_stores.Valkey]:
 
 @pytest.fixture(scope="session")
 def pgbouncer(postgresql: services.Server, pytestconfig: pytest.Config) -> Iterator[poolers.PgBouncer]:
-    """The session's PgBouncer before the session's PostgreSQL; its `url` leads a database's URL through it."""
+    """Yield the PgBouncer of this run, before its PostgreSQL; `url` turns the URL of a database into one through it."""
     try:
         with poolers.pgbouncer(postgresql.url("postgres")) as pooler:
             yield pooler
@@ -105,7 +105,7 @@ def pgbouncer(postgresql: services.Server, pytestconfig: pytest.Config) -> Itera
 
 @pytest.fixture(scope="session", params=["haproxy", "nginx"])
 def balancer_name(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> balancers.Name:
-    """A balancer that this machine has; the test runs once with each."""
+    """Return the name of an installed balancer; the test runs once with each."""
     name: balancers.Name = request.param
     try:
         balancers.find_program(name)
@@ -116,7 +116,7 @@ def balancer_name(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -
 
 @pytest.fixture(scope="session")
 def chromium(pytestconfig: pytest.Config) -> Path:
-    """The browser that this machine has."""
+    """Return the path of the installed browser."""
     try:
         return browser.find(os.environ)
     except browser.Unavailable as error:
@@ -125,7 +125,7 @@ def chromium(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture
 def empty_postgresql_url(postgresql: services.Server, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a PostgreSQL database of the test's own without a schema, dropped afterwards."""
+    """Yield the URL of a PostgreSQL database without a schema, dropped afterwards."""
     url = postgresql.fresh_database(request.node.name)
     yield url
     postgresql.drop_database(url)
@@ -133,20 +133,20 @@ def empty_postgresql_url(postgresql: services.Server, request: pytest.FixtureReq
 
 @pytest.fixture
 def empty_sqlite_url(tmp_path: Path) -> str:
-    """The URL of an SQLite file that does not exist yet."""
+    """Return the URL of an SQLite file that does not exist yet."""
     return f"sqlite:///{tmp_path / 'stoplist.db'}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty_database_url(request: pytest.FixtureRequest) -> str:
-    """A database without a schema; the test runs once on each kind."""
+    """Return the URL of a database without a schema; the test runs once on each kind."""
     url: str = request.getfixturevalue(f"empty_{request.param}_url")
     return url
 
 
 @pytest.fixture(scope="session")
 def _clean_databases(postgresql: services.Server) -> Iterator[Lend]:
-    """Lend a clean database for a purpose: of those that are lent at once each has a purpose of its own."""
+    """Yield a function that lends a clean database for a purpose; two that are lent at once have different purposes."""
     by_purpose: dict[str, CleanDatabase] = {}
 
     def lend(purpose: str) -> AbstractContextManager[str]:
@@ -159,7 +159,7 @@ def _clean_databases(postgresql: services.Server) -> Iterator[Lend]:
 
 @pytest.fixture(scope="session")
 def _migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite file with the schema and no rows, to be copied."""
+    """Return an SQLite file with the schema and no rows, to be copied."""
     path = tmp_path_factory.mktemp("migrated") / "stoplist.db"
 
     async def make() -> None:
@@ -172,65 +172,65 @@ def _migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def postgresql_url(_clean_databases: Lend) -> Iterator[str]:
-    """The URL of a migrated PostgreSQL database without rows, for this test alone."""
+    """Yield the URL of a migrated PostgreSQL database without rows, for this test alone."""
     with _clean_databases("test") as url:
         yield url
 
 
 @pytest.fixture
 def pooled_url(pgbouncer: poolers.PgBouncer, postgresql_url: str) -> Pooled:
-    """The same by way of PgBouncer."""
+    """Return the URL of that database through PgBouncer."""
     return pooled(pgbouncer, postgresql_url)
 
 
 @pytest.fixture
 def sqlite_url(_migrated_file: Path, tmp_path: Path) -> str:
-    """The URL of a migrated SQLite file without rows."""
+    """Return the URL of a migrated SQLite file without rows."""
     return f"sqlite:///{shutil.copy(_migrated_file, tmp_path / 'stoplist.db')}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """A migrated database without rows; the test runs once on each kind."""
+    """Return the URL of a migrated database without rows; the test runs once on each kind."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
 
 @pytest.fixture(scope="module")
 def module_postgresql_url(_clean_databases: Lend) -> Iterator[str]:
-    """The URL of a migrated PostgreSQL database without rows, for all the tests of a module."""
+    """Yield the URL of a migrated PostgreSQL database without rows, for all the tests of a module."""
     with _clean_databases("module") as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def module_pooled_url(pgbouncer: poolers.PgBouncer, _clean_databases: Lend) -> Iterator[Pooled]:
-    """Another one by way of PgBouncer."""
+    """Yield the URL of another one through PgBouncer."""
     with _clean_databases("pooled module") as url:
         yield pooled(pgbouncer, url)
 
 
 @pytest.fixture(scope="module")
 def module_sqlite_url(_migrated_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The URL of a migrated SQLite file without rows, for all the tests of a module."""
+    """Return the URL of a migrated SQLite file without rows, for all the tests of a module."""
     return f"sqlite:///{shutil.copy(_migrated_file, tmp_path_factory.mktemp('module') / 'stoplist.db')}"
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def module_database_url(request: pytest.FixtureRequest) -> str:
-    """A migrated database without rows for all the tests of a module, which run once on each kind."""
+    """Return the URL of a migrated database without rows for all the tests of a module, which run once on each kind."""
     url: str = request.getfixturevalue(f"module_{request.param}_url")
     return url
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    """The wheels of the server, the addresses and the client, each by the folder of its project."""
+    """Return the wheels of the server, the addresses and the client, by the folder of the project."""
     return {project: built.built_wheel(project, tmp_path_factory.mktemp("source")) for project in built.PROJECTS}
 
 
 @pytest.fixture(scope="session")
 def at_a_partner(wheels: dict[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts of an environment in which a partner's program runs: client and addresses, and no server."""
+    """Return the folder of scripts of a partner's environment: client and addresses, and no server."""
     folder = tmp_path_factory.mktemp("partner")
     return built.scripts_of(folder, "client.txt", wheels[built.CLIENT], wheels[built.ADDRESSES])

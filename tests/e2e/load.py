@@ -54,7 +54,7 @@ async def wait_until_refused(server: Server) -> None:
                 await writer.wait_closed()
 
 
-async def acquire(line: Connection, request: bytes) -> Answer:
+async def send_once(line: Connection, request: bytes) -> Answer:
     """Send a request and return its answer."""
     await line.send(request)
     return await line.answer()

@@ -77,7 +77,7 @@ class CheckedConnection(Connection):
         if answer.status != 503 or not self._is_patient:
             return answer
         await asyncio.sleep(BACK_OFF_S)
-        return await load.acquire(self, self._request)
+        return await load.send_once(self, self._request)
 
 
 class Partners:
@@ -110,7 +110,7 @@ class Partners:
             patient = [CheckedConnection(line, self.seen, is_patient=True) for line in plain[:4]]
             once = [CheckedConnection(line, self.seen, is_patient=False) for line in plain[4:]]
             token = (await self._new_pair(patient[0]))["access_token"]
-            hasty_token = (await load.acquire(patient[0], load.issue(self.hasty))).json()["access_token"]
+            hasty_token = (await load.send_once(patient[0], load.issue(self.hasty))).json()["access_token"]
             programs: dict[str, Step] = {
                 "issue": lambda: self._issue(patient[0]),
                 "follow": lambda: self._follow(patient[1], token),
@@ -181,7 +181,7 @@ class Partners:
         return [SIZES[at] for at, writer in enumerate(self.writers) if writer.is_unanswered]
 
     async def _new_pair(self, line: CheckedConnection) -> Pair:
-        pair: Pair = (await load.acquire(line, load.issue(self.key))).json()
+        pair: Pair = (await load.send_once(line, load.issue(self.key))).json()
         self.issued.append(pair)
         return pair
 
@@ -200,13 +200,13 @@ class Partners:
             return False
         async with load.connection(self.server) as plain:
             line = CheckedConnection(plain, self.seen, is_patient=True)
-            answer = await load.acquire(line, load.look_up(token, "email", address))
+            answer = await load.send_once(line, load.look_up(token, "email", address))
         assert [record["address"] for record in answer.json()["items"]] == [address]
         return True
 
     def _submissions(self, writer: Writer, line: CheckedConnection, token: str) -> Step:
         async def step() -> bool:
-            answer = await load.acquire(line, load.submit(token, "email", writer.batch()))
+            answer = await load.send_once(line, load.submit(token, "email", writer.batch()))
             if answer.status == 503:
                 writer.repeat_unanswered()
                 return False
@@ -224,7 +224,7 @@ class Partners:
                 held.append((await self._new_pair(patient))["refresh_token"])
             presented = held[0]
             self.presented.append(presented)
-            answer = await load.acquire(line, load.refresh(presented))
+            answer = await load.send_once(line, load.refresh(presented))
             assert answer.status != 400, answer
             if answer.status == 503 and SPENT not in answer.json()["error_description"]:
                 return False
@@ -240,7 +240,7 @@ class Partners:
         request = load.call(token)
         while not self._is_over:
             sent_s = time.monotonic()
-            if (await load.acquire(line, request)).status == 404:
+            if (await load.send_once(line, request)).status == 404:
                 self.accepted.append(Accepted(sent_s, time.monotonic()))
             await asyncio.sleep(BACK_OFF_S)
 

@@ -23,7 +23,7 @@ class Follower:
     async def read_page(self, line: Connection, access_token: str) -> bool:
         """Read the next page and return whether more follow. Every number must be higher than all before."""
         request = load.follow(access_token, self.channel, limit=self._limit, cursor=self._cursor)
-        answer = await load.acquire(line, request)
+        answer = await load.send_once(line, request)
         assert answer.status == 200, answer.body
         page = answer.json()
         for record in page["items"]:
@@ -56,7 +56,7 @@ class Acts:
 
 async def new_token(line: Connection, request: bytes) -> str:
     """Request a token and return it."""
-    answer = await load.acquire(line, request)
+    answer = await load.send_once(line, request)
     assert answer.status == 200, answer.body
     token: str = answer.json()["access_token"]
     return token

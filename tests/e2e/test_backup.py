@@ -35,7 +35,7 @@ class _Writer:
             nth += 1
             addresses = [f"p{self._number}-{nth}-{person}@example.org" for person in range(5)]
             batch = [{"address": address} for address in addresses]
-            answer = await load.acquire(line, load.submit(access_token, "email", batch))
+            answer = await load.send_once(line, load.submit(access_token, "email", batch))
             assert answer.status == 200, answer.body
             self.answered += addresses
 
@@ -80,7 +80,7 @@ async def _back_up_under_load(
         token = await new_token(lines[-1], load.issue(key))
         work = [asyncio.create_task(one.work(line, token)) for one, line in zip(writers, lines, strict=False)]
         await _run_until(work, lambda: all(len(one.answered) >= 5 * BATCHES_BEFORE for one in writers))
-        answer = await load.acquire(lines[-1], load.follow(token, "email", limit=1, cursor=None))
+        answer = await load.send_once(lines[-1], load.follow(token, "email", limit=1, cursor=None))
         before = [address for one in writers for address in one.answered]
         process = await asyncio.create_subprocess_exec(
             STOPLIST, "backup", str(backup), "--json", cwd=place.folder, env=place.variables,

@@ -118,7 +118,7 @@ class _Caller:
 
     async def _ask(self, behind: BalancedServers, request: bytes) -> Answer:
         async with _connected(behind) as line:
-            answer = await load.acquire(line, request)
+            answer = await load.send_once(line, request)
         assert answer.status == 200, answer
         self.answers += 1
         return answer
@@ -128,7 +128,7 @@ async def _all_there(behind: BalancedServers, key: Key, stored: set[str]) -> Non
     async with _connected(behind) as line:
         token = await new_token(line, load.issue(key))
     async with _connected(behind) as line:
-        page = json.loads((await load.acquire(line, load.follow(token, "email", limit=10_000, cursor=None))).body)
+        page = json.loads((await load.send_once(line, load.follow(token, "email", limit=10_000, cursor=None))).body)
     assert {record["address"] for record in page["items"]} == stored
 
 

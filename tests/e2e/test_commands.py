@@ -102,7 +102,7 @@ async def _hammer_until_revoked(
         late_left = 20
         while late_left:
             begun_s = loop.time()
-            answer = await load.acquire(line, _request(kind, key, pair))
+            answer = await load.send_once(line, _request(kind, key, pair))
             is_success = answer.status in (200, 404)
             if begun_s > ended_s:
                 late_left -= 1
@@ -115,7 +115,7 @@ async def _hammer_until_revoked(
         return pair
 
     async with load.connections(servers, 24) as lines:
-        answers = await asyncio.gather(*(load.acquire(line, load.issue(key)) for line in lines))
+        answers = await asyncio.gather(*(load.send_once(line, load.issue(key)) for line in lines))
         kinds = ["issue", "issue", "issue", "refresh", "issue", "call"] * 4
         hammering = [
             asyncio.create_task(hammer(line, kind, answer.json()))
@@ -127,7 +127,7 @@ async def _hammer_until_revoked(
         pairs = await asyncio.gather(*hammering)
         assert late == []
         for kind, pair in zip(kinds, pairs, strict=True):
-            left = [(await load.acquire(line, _request(use, key, pair))).status for line in lines[:2] for use in _USES]
+            left = [(await load.send_once(line, _request(use, key, pair))).status for line in lines[:2] for use in _USES]
             assert kind in stays_good or left == [401, 400] * 2
 
 

@@ -39,13 +39,13 @@ async def _rounds(deployment: Deployment, key: Key, rounds: int) -> None:
 
 
 async def _round(lines: list[Connection], key: Key) -> None:
-    first = (await load.acquire(lines[0], load.issue(key))).json()
-    answers = await asyncio.gather(*(load.acquire(line, load.refresh(first["refresh_token"])) for line in lines))
+    first = (await load.send_once(lines[0], load.issue(key))).json()
+    answers = await asyncio.gather(*(load.send_once(line, load.refresh(first["refresh_token"])) for line in lines))
     assert sorted(answer.status for answer in answers) == [200] + [400] * (CONCURRENT - 1)
     (second,) = (answer.json() for answer in answers if answer.status == 200)
     after = [
         *(load.call(pair["access_token"]) for pair in (first, second)),
         *(load.refresh(pair["refresh_token"]) for pair in (first, second)),
     ]
-    answers = await asyncio.gather(*(load.acquire(line, request) for line, request in zip(lines, after, strict=False)))
+    answers = await asyncio.gather(*(load.send_once(line, request) for line, request in zip(lines, after, strict=False)))
     assert [answer.status for answer in answers] == [401, 401, 400, 400]

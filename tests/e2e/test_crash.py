@@ -36,7 +36,7 @@ async def _pairs_until_killed(server: Server, issuing: Key, refreshing: Key) -> 
         request = load.issue(key)
         while True:
             try:
-                answer = await load.acquire(line, request)
+                answer = await load.send_once(line, request)
             except (ConnectionError, asyncio.IncompleteReadError):
                 return
             assert answer.status == 200
@@ -64,7 +64,7 @@ async def _assert_valid(server: Server, issued: list[Pair], refreshed: list[Pair
 
 async def _statuses(server: Server, requests: list[bytes]) -> set[int]:
     async def request_all(line: Connection, share: list[bytes]) -> list[int]:
-        return [(await load.acquire(line, request)).status for request in share]
+        return [(await load.send_once(line, request)).status for request in share]
 
     async with load.connections([server], 8) as lines:
         shares = [request_all(line, requests[n :: len(lines)]) for n, line in enumerate(lines)]

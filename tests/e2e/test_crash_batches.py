@@ -97,7 +97,7 @@ async def _finish(server: Server, key: Key, writers: list[Writer], follower: Fol
         for writer in writers:
             writer.repeat_unanswered()
             if writer.is_unanswered:
-                writer.accept_answer(await load.acquire(line, load.submit(token, "email", writer.batch())))
+                writer.accept_answer(await load.send_once(line, load.submit(token, "email", writer.batch())))
         for one in (follower, feed):
             await one.read_all(line, token)
     assert follower.records == feed.records

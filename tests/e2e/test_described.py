@@ -110,7 +110,7 @@ def test_generated_requests_are_answered_as_described(
     access_token = partner.new_pair()["access_token"]
     successes = accepted_items = 0
 
-    def acquire(case: AnyCase) -> Any:
+    def send_once(case: AnyCase) -> Any:
         if label.endswith(TOKEN):
             access: Json = {"auth": partner.key}
         else:
@@ -128,20 +128,20 @@ def test_generated_requests_are_answered_as_described(
     def acquire_existing(case: AnyCase) -> None:
         nonlocal successes, accepted_items
         use_real_values(case, partner)
-        response = acquire(case)
+        response = send_once(case)
         assert response.status_code == 200, response.text
         successes += 1
         answer = response.json()
         accepted_items += answer.get("received", 0) - len(answer.get("item_errors", ()))
 
-    for_each(operations[label], GenerationMode.POSITIVE, acquire)
-    for_each(operations[label], GenerationMode.NEGATIVE, acquire)
+    for_each(operations[label], GenerationMode.POSITIVE, send_once)
+    for_each(operations[label], GenerationMode.NEGATIVE, send_once)
     for_each(operations[label], GenerationMode.POSITIVE, acquire_existing)
     assert successes >= EXAMPLES
     assert (accepted_items >= EXAMPLES) is label.startswith("POST /api")
 
 
-def for_each(operation: AnyOperation, mode: GenerationMode, acquire: Callable[[AnyCase], Any]) -> None:
+def for_each(operation: AnyOperation, mode: GenerationMode, send_once: Callable[[AnyCase], Any]) -> None:
     """Run the same examples each time, without a random search."""
 
     @seed(4)
@@ -154,7 +154,7 @@ def for_each(operation: AnyOperation, mode: GenerationMode, acquire: Callable[[A
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def run_case(case: AnyCase) -> None:
-        acquire(case)
+        send_once(case)
 
     run_case()
 

@@ -83,7 +83,7 @@ class _Writer:
             items = [self._own(channel) for _ in range(size)]
             items += [self._shared(channel, at * size + number) for number in range(min(size, SHARED_PER_BATCH))]
             seen = [follower.pages_with_news for follower in followers]
-            answer = await load.acquire(line, load.submit(access_token, channel, items))
+            answer = await load.send_once(line, load.submit(access_token, channel, items))
             assert answer.status == 200, answer.body
             self.sent[channel].update(item["address"] for item in items)
             if self._number == 0 and channel == "email":

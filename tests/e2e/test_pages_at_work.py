@@ -246,9 +246,9 @@ def test_disabling_takes_effect_at_every_worker(scaled_site: Site) -> None:
             while len(lines) < 2:
                 line = await stack.enter_async_context(load.connection(server))
                 lines.setdefault(worker_of(server, line).pid, line)
-            assert {(await load.acquire(line, request)).status for line in lines.values()} == {200}
+            assert {(await load.send_once(line, request)).status for line in lines.values()} == {200}
             await disable(page, "out@acme.example")
-            assert {(await load.acquire(line, request)).status for line in lines.values()} == {303}
+            assert {(await load.send_once(line, request)).status for line in lines.values()} == {303}
             await window.reload()
             await expect(window).to_have_title(re.compile("Sign in"))
 

@@ -54,7 +54,7 @@ class _Partner:
             token = await new_token(line, load.issue(self._key))
             address = f"p{self._number}-{self.rounds}@example.org"
             for item in ({"address": address}, {"address": f"again{self._number}@example.org"}):
-                answer = await load.acquire(line, load.submit(token, "email", [item]))
+                answer = await load.send_once(line, load.submit(token, "email", [item]))
                 assert answer.status == 200, answer.body
             await self._follower.read_page(line, token)
             self.stored.append(address)

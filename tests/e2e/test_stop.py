@@ -41,7 +41,7 @@ def test_an_endless_request_does_not_delay_the_stop(place: Place) -> None:
         async with load.connections([server], 2) as (endless, other):
             await endless.send(load.issue(key)[:-1])
             # A later request was answered, so the one before is in progress.
-            await load.acquire(other, load.call("x"))
+            await load.send_once(other, load.call("x"))
             server.process.send_signal(signal.SIGTERM)
             assert await endless.is_closed()
 

@@ -141,7 +141,7 @@ def test_workers_share_port_limits_and_metrics(scaled: Place) -> None:
     async def ask_all(server: Server) -> tuple[list[Answer], set[int]]:
         async with _connections_to_both(server) as of, load.connections([server], 10) as more:
             serving, lines = set(of), [*of.values(), *more]
-            asked = [[load.acquire(line, load.issue(key)) for line in lines] for _ in range(5)]
+            asked = [[load.send_once(line, load.issue(key)) for line in lines] for _ in range(5)]
             return [answer for some in asked for answer in await asyncio.gather(*some)], serving
 
     with reserved_address() as metrics, scaled.serving(METRICS_LISTEN=metrics) as server:
@@ -204,7 +204,7 @@ async def _load_until_killed(server: Server, key: Key, victim: psutil.Process) -
         nonlocal broken
         while len(tokens) < 400:
             try:
-                answer = await load.acquire(line, request)
+                answer = await load.send_once(line, request)
             except _BROKEN:
                 broken += 1
                 async with load.connection(server) as next_line:
@@ -228,7 +228,7 @@ async def _load_until_killed(server: Server, key: Key, victim: psutil.Process) -
 
 async def _statuses(server: Server, requests: list[bytes]) -> set[int]:
     async with load.connection(server) as line:
-        return {(await load.acquire(line, request)).status for request in requests}
+        return {(await load.send_once(line, request)).status for request in requests}
 
 
 def _wait_until_serving(server: Server, number: int) -> bool:
@@ -314,14 +314,14 @@ def test_readiness_announces_a_stop_before_connections_are_refused(scaled: Place
     async def announcement(server: Server, metrics: str) -> list[Answer]:
         async with _connections_to_both(server) as kept:
             first, second = kept.values()
-            assert (await load.acquire(first, READYZ)).status == 200
+            assert (await load.send_once(first, READYZ)).status == 200
             # Once the parent has reported the other worker's counts, it has passed on before that this one was asked.
             await asyncio.to_thread(wait_for_count, metrics, "requests_total /readyz 200", 1)
-            assert (await load.acquire(second, HEALTHZ)).status == 200
+            assert (await load.send_once(second, HEALTHZ)).status == 200
             await asyncio.to_thread(wait_for_count, metrics, "requests_total /healthz 200", 1)
             server.process.send_signal(signal.SIGTERM)
             told = await _wait_for_not_ready(server, set(kept))
-            told += [await load.acquire(line, READYZ) for line in (second, first)]
+            told += [await load.send_once(line, READYZ) for line in (second, first)]
         # The rest of the notice period need not pass.
         server.process.send_signal(signal.SIGINT)
         await load.wait_until_refused(server)
@@ -352,7 +352,7 @@ async def _wait_for_not_ready(server: Server, pids: set[int]) -> list[Answer]:
         while pids:
             async with load.connection(server) as line:
                 pid = worker_of(server, line).pid
-                answer = await load.acquire(line, READYZ)
+                answer = await load.send_once(line, READYZ)
             # Until the stop reaches this worker, it is ready.
             assert answer.status in (200, 503)
             if answer.status == 503:

@@ -91,18 +91,18 @@ async def _assert_all_answered(partners: Partners) -> None:
         for line in lines:
             pair = await _issue_pair(line, partners.key)
             partners.issued.append(pair)
-            answer = await load.acquire(line, load.refresh(pair["refresh_token"]))
+            answer = await load.send_once(line, load.refresh(pair["refresh_token"]))
             assert answer.status == 200, answer
             partners.rotations[pair["refresh_token"]] = renewed = answer.json()
             for token in (pair["access_token"], renewed["access_token"]):
-                assert (await load.acquire(line, load.call(token))).status == 404
+                assert (await load.send_once(line, load.call(token))).status == 404
 
 
 async def _issue_pair(line: Connection, key: Key) -> dict[str, Any]:
     """Request a pair. A connection from a read-only period may fail once before it is replaced."""
-    answer = await load.acquire(line, load.issue(key))
+    answer = await load.send_once(line, load.issue(key))
     if answer.status == 503:
-        answer = await load.acquire(line, load.issue(key))
+        answer = await load.send_once(line, load.issue(key))
     assert answer.status == 200, answer
     pair: dict[str, Any] = answer.json()
     return pair
