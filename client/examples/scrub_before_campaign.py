@@ -1,13 +1,13 @@
-"""Takes everybody out of a list of recipients who must not get this campaign.
+"""Removes everybody from a list of recipients who must not receive this campaign.
 
 usage: scrub_before_campaign.py RECIPIENTS.txt ALLOWED.txt GROUP_ID
 
-One e-mail address a line. GROUP_ID is the kind of message that the campaign is, such as the newsletter. The answer
-comes from a local mirror, which is brought up to date first. If the service is away, a mirror of up to an hour will do;
-with an older one no list is written.
+RECIPIENTS.txt has one e-mail address per line. GROUP_ID is the group of the campaign, such as the newsletter. The
+answers come from a local mirror, which is synchronised first. If the service is unavailable, a mirror that is up to an
+hour old is used; with an older one, no list is written.
 
-Exit status: 0 ALLOWED.txt is written; 1 it is not, and an older one is gone, lest it be used by mistake; 2 the
-arguments cannot be right, and nothing was touched.
+Exit status: 0 if ALLOWED.txt was written; 1 if not (an older file was removed, so that nobody uses it by mistake); 2 if
+the arguments are wrong (no file was changed).
 """
 
 import os
@@ -25,22 +25,22 @@ MAX_AGE_S = 3600
 def main(recipients: Path, allowed: Path, group_id: str) -> int:
     unfinished = allowed.with_name(f"{allowed.name}.unfinished")
     try:
-        source = recipients.open(encoding="utf-8-sig")  # with or without a byte order mark
+        source = recipients.open(encoding="utf-8-sig")  # accepts a byte order mark
     except OSError as error:
         print(f"The recipients cannot be read: {error}", file=sys.stderr)
         return 2
     with source:
         if any(path.exists() and path.samefile(recipients) for path in (allowed, unfinished)):
-            print(f"{recipients} would be written over: name another file for the list.", file=sys.stderr)
+            print(f"{recipients} would be overwritten: use another file for the list.", file=sys.stderr)
             return 2
         try:
             allowed.unlink(missing_ok=True)
-            with a_client() as client, Mirror(MIRROR, client) as mirror:
+            with create_client() as client, Mirror(MIRROR, client) as mirror:
                 mirror.follow("email")
-                bring_up_to_date(mirror)
+                synchronise(mirror)
                 counts = scrub(mirror, source, unfinished, group_id)
-            unfinished.replace(allowed)  # the list is there as a whole, or not at all
-        except UnicodeDecodeError:  # its text would show an address
+            unfinished.replace(allowed)  # atomic: the list is complete or does not exist
+        except UnicodeDecodeError:  # its message would show an address
             print(f"No list was written: {recipients} is not in UTF-8.", file=sys.stderr)
             return 1
         except (StoplistClientError, OSError) as error:
@@ -48,34 +48,34 @@ def main(recipients: Path, allowed: Path, group_id: str) -> int:
             return 1
         finally:
             unfinished.unlink(missing_ok=True)
-    print(f"{counts['allowed']} allowed, {counts['barred']} barred, {counts['invalid']} no address")
+    print(f"{counts['allowed']} allowed, {counts['barred']} barred, {counts['invalid']} invalid")
     return 0
 
 
-def a_client() -> Client:
+def create_client() -> Client:
     return Client(
         os.environ["STOPLISTCLIENT_BASE_URL"],
         client_id=os.environ["STOPLISTCLIENT_CLIENT_ID"],
         client_secret=os.environ["STOPLISTCLIENT_CLIENT_SECRET"],
         org_slug=os.environ["STOPLISTCLIENT_ORG"],
-        ca_file=os.environ.get("STOPLISTCLIENT_CA_FILE"),  # for a server that made its certificate itself
+        ca_file=os.environ.get("STOPLISTCLIENT_CA_FILE"),  # for a server with a self-made certificate
     )
 
 
-def bring_up_to_date(mirror: Mirror) -> None:
-    """As far as the service lets us: whether that is new enough is asked of the mirror, not of this attempt."""
+def synchronise(mirror: Mirror) -> None:
+    """Try to update the mirror. `scrub` decides by the mirror's age whether it is new enough."""
     try:
         mirror.sync()
     except StoplistClientError as error:
-        print(f"The mirror stays as it was: {error}", file=sys.stderr)
+        print(f"The mirror was not updated: {error}", file=sys.stderr)
 
 
 def scrub(mirror: Mirror, source: TextIO, unfinished: Path, group_id: str) -> Counter[str]:
-    """Writes those who may get it, as they were spelt, and counts all by what the mirror says of them."""
+    """Write the allowed addresses as they were given, and count all addresses by verdict."""
     counts: Counter[str] = Counter()
     with unfinished.open("w", encoding="utf-8") as target:
         addresses = (line.strip() for line in source)
-        # Raises MirrorTooOld rather than answer from a copy that may lack somebody's opt-out.
+        # Raises MirrorTooOld if the mirror may lack recent opt-outs.
         for checked in mirror.check("email", addresses, group_id=group_id, max_age_s=MAX_AGE_S):
             counts[checked.verdict] += 1
             if checked.verdict == "allowed":

@@ -1,15 +1,15 @@
-"""Takes the opt-outs that others tell you of, an SMS gateway (STOP) and a mail provider (complaints), and submits them.
+"""Receives opt-outs from webhooks of an SMS gateway (STOP) and a mail provider (complaints), and submits them.
 
 usage: webhook_receiver.py [PORT]
 
     POST /sms         {"from": "+14155550123", "text": "STOP"}
     POST /complaint   {"recipient": "ann@example.com", "timestamp": "2026-03-01T09:30:00Z"}
 
-Each with the header X-Signature: the HMAC-SHA256 of the body under WEBHOOK_SECRET, in hexadecimal.
+Each request has the header X-Signature: the HMAC-SHA256 of the body with WEBHOOK_SECRET, in hexadecimal.
 
-An opt-out is answered with 204 once it is on this machine's disk. From there it goes to the service, in batches, for as
-long as that takes: nothing is lost if the service is away, or if this program is killed. Who sends a webhook repeats it
-where no 204 came, and to submit something twice is harmless.
+An opt-out is answered with 204 once it is on this machine's disk. From there it is submitted in batches, and retried
+until that succeeds: nothing is lost if the service is unavailable or this program is killed. Senders repeat a webhook
+that was not answered with 204, and submitting an opt-out twice is harmless.
 """
 
 import hashlib
@@ -34,17 +34,18 @@ Channel = Literal["email", "sms"]
 QUEUE = os.environ.get("QUEUE", "opt-outs.db")
 SECRET = os.environ["WEBHOOK_SECRET"].encode()
 STOP_WORDS = {"STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT"}
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 COLLECT_S = 2.0
-"""What arrives within this time goes out together: a key has 60 requests a minute."""
+"""Opt-outs that arrive within this time are submitted together, since a key has 60 requests per minute."""
 RETRY_S = 30.0
 
 
-# What the senders say: the channel and the item, or None where nobody opts out. ValueError, KeyError: not understood.
+# The formats of the senders. Each function returns the channel and the item, or None if nobody opts out, and raises
+# ValueError or KeyError for another format.
 
 
 def from_sms(message: dict[str, Any]) -> tuple[Channel, Item] | None:
-    # People write "Stop." and "STOP!", too.
+    # People also write "Stop." and "STOP!".
     if "".join(filter(str.isalnum, str(message["text"]))).upper() not in STOP_WORDS:
         return None
     return "sms", Item(str(message["from"]), moment(None), "stop_keyword", "SMS")
@@ -58,18 +59,18 @@ SENDERS = {"/sms": from_sms, "/complaint": from_complaint}
 
 
 def moment(stated: str | None) -> str:
-    """When the person acted, as far as we know; now at the latest. It is written down, so that no retry changes it.
+    """Return when the person acted, at the latest now. The queue stores it, so that no retry changes it.
 
-    OverflowError: out of the calendar.
+    Raises OverflowError for a time outside of the years 1 to 9999.
     """
     now = datetime.now(UTC)
     acted = datetime.fromisoformat(stated) if stated else now
     if acted.tzinfo is None:
-        raise ValueError("a moment without its offset from UTC")
+        raise ValueError("a time without its UTC offset")
     return min(acted, now).astimezone(UTC).isoformat(timespec="milliseconds")
 
 
-# The web application: WSGI, so that another server can run it
+# The web application. It uses WSGI, so any WSGI server can run it.
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -78,32 +79,32 @@ def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> 
 
 
 def answer(environ: dict[str, Any]) -> str:
-    read = SENDERS.get(environ["PATH_INFO"])
-    if read is None or environ["REQUEST_METHOD"] != "POST":
+    parse = SENDERS.get(environ["PATH_INFO"])
+    if parse is None or environ["REQUEST_METHOD"] != "POST":
         return "404 Not Found"
     length = environ.get("CONTENT_LENGTH") or ""
-    if not length.isdecimal() or int(length) > MOST_BYTES:
+    if not length.isdecimal() or int(length) > MAX_BYTES:
         return "413 Content Too Large"
     body = environ["wsgi.input"].read(int(length))
     signature = hmac.new(SECRET, body, hashlib.sha256).hexdigest()
     if not hmac.compare_digest(signature.encode(), environ.get("HTTP_X_SIGNATURE", "").encode()):
         return "401 Unauthorized"
     try:
-        opt_out = read(json.loads(body))
+        opt_out = parse(json.loads(body))
     except (ValueError, KeyError, TypeError, OverflowError):
         return "400 Bad Request"
     if opt_out is not None:
-        put_on_disk(*opt_out)
-        is_something_queued.set()
+        enqueue(*opt_out)
+        has_new_rows.set()
     return "204 No Content"
 
 
-# The queue: a table on this machine
+# The queue is a SQLite table on this machine.
 
 
 def queue() -> closing[sqlite3.Connection]:
     connection = sqlite3.connect(QUEUE, timeout=30)
-    connection.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power failure
+    connection.execute("PRAGMA synchronous = EXTRA")  # commits survive a power failure
     connection.execute(
         "CREATE TABLE IF NOT EXISTS queue"
         " (id INTEGER PRIMARY KEY, channel, address, occurred_at, reason, source, refused)"
@@ -111,30 +112,30 @@ def queue() -> closing[sqlite3.Connection]:
     return closing(connection)
 
 
-def put_on_disk(channel: Channel, item: Item) -> None:
-    with queue() as connection, connection:  # the inner one commits
+def enqueue(channel: Channel, item: Item) -> None:
+    with queue() as connection, connection:  # the second one commits
         connection.execute(
             "INSERT INTO queue (channel, address, occurred_at, reason, source) VALUES (?, ?, ?, ?, ?)",
             (channel, item.address, item.occurred_at, item.reason, item.source),
         )
 
 
-# To the service, in the background
+# A background thread submits the queue.
 
-is_something_queued = threading.Event()
+has_new_rows = threading.Event()
 CHANNELS: tuple[Channel, ...] = ("email", "sms")
 
 
-def submit_for_ever(client: Client) -> None:
+def submit_forever(client: Client) -> None:
     try:
         while True:
-            is_something_queued.clear()
+            has_new_rows.clear()
             for channel in CHANNELS:
                 submit_all(client, channel)
-            is_something_queued.wait(RETRY_S)
+            has_new_rows.wait(RETRY_S)
             time.sleep(COLLECT_S)
     finally:
-        os._exit(1)  # rather no receiver, which somebody notices, than one that takes opt-outs and submits none
+        os._exit(1)  # if this thread ends, the whole program ends, so that somebody notices
 
 
 def submit_all(client: Client, channel: Channel) -> None:
@@ -143,21 +144,20 @@ def submit_all(client: Client, channel: Channel) -> None:
             pass
     except (StoplistClientError, sqlite3.Error) as error:
         log(f"The queue waits: {error}")
-    except Exception as error:  # a defect; its text may show an address
+    except Exception as error:  # a bug; its message may show an address
         log(f"The queue waits: {type(error).__name__}")
 
 
 def log(line: str) -> None:
-    with suppress(OSError, ValueError):  # that nobody listens any more ends nothing
+    with suppress(OSError, ValueError):  # a closed stderr must not stop the program
         print(line, file=sys.stderr, flush=True)
 
 
 def submit_some(client: Client, channel: Channel) -> bool:
-    """The oldest rows of the queue were answered, and are gone from it; False where there are none.
+    """Submit the oldest rows of the queue, and delete those that were accepted. Returns False if there are none.
 
-    What the service does not accept is sent once more without its moment, and so counts from now on: perhaps our clock
-    or the sender's was wrong. What is refused then too, such as an address that is none, stays with the reason, for
-    somebody to look at.
+    A refused row is sent once more without its time, and so counts as of now: our clock or the sender's may have been
+    wrong. A row that is refused again, such as an invalid address, stays in the queue with the reason.
     """
     with queue() as connection:
         rows = connection.execute(
@@ -168,7 +168,7 @@ def submit_some(client: Client, channel: Channel) -> bool:
         if not rows:
             return False
         sums = client.unsubscribe(channel, [Item(*row[1:]) for row in rows], lenient=True)
-        # If we are killed here all of these are sent again, which changes nothing: each has its moment.
+        # If the program is killed here, all rows are sent again, which changes nothing, since each has its time.
         refused = {error.item_index: error.item_error for error in sums.item_errors}
         with connection:
             for index, (number, _address, occurred_at, *_) in enumerate(rows):
@@ -189,20 +189,20 @@ class Handler(WSGIRequestHandler):
     timeout = 30
 
     def log_message(self, *_: object) -> None:
-        """No lines with what others send."""
+        """Do not log requests."""
 
 
 def main(port: int) -> None:
-    os.umask(0o077)  # the queue holds addresses: it is for this user alone
+    os.umask(0o077)  # the queue contains addresses: only this user may read it
     with queue():
-        pass  # or fail now, not at the first webhook
+        pass  # fails now rather than at the first webhook
     client = Client(
         os.environ["STOPLISTCLIENT_BASE_URL"],
         client_id=os.environ["STOPLISTCLIENT_CLIENT_ID"],
         client_secret=os.environ["STOPLISTCLIENT_CLIENT_SECRET"],
-        ca_file=os.environ.get("STOPLISTCLIENT_CA_FILE"),  # for a server that made its certificate itself
+        ca_file=os.environ.get("STOPLISTCLIENT_CA_FILE"),  # for a server with a self-made certificate
     )
-    threading.Thread(target=submit_for_ever, args=(client,), daemon=True).start()
+    threading.Thread(target=submit_forever, args=(client,), daemon=True).start()
     with make_server("127.0.0.1", port, application, server_class=Server, handler_class=Handler) as server:
         print(f"Listening on port {server.server_port}", flush=True)
         server.serve_forever()

@@ -1,13 +1,13 @@
-"""Text that is an address, nearly one, or none: what the tests of the rules are fed with."""
+"""Hypothesis strategies for valid, nearly valid and invalid addresses."""
 
 from hypothesis import strategies as st
 
-# Everything that the rule treats in a way of its own, more often than chance would have it.
+# Characters that the rule treats specially occur more often than at random.
 _ASCII = st.sampled_from(list("abcXYZ019") * 3 + list("!#$%&'*+/=?^_`{|}~-.") + list('@ \t"<>()[],;:\\\0\x7f'))
-_BEYOND = st.sampled_from(
+_NON_ASCII = st.sampled_from(
     [*"éÉßüİς例えאבن①ﬁ", *"\u0301\u030c\u0338\u0345\u037e\u212a\u212b\u1fef\u00ad\u200b\u200c\u200d\u3002\uff0e\uff61"]
 )
-_CHARACTER = _ASCII | _BEYOND | st.characters()
+_CHARACTER = _ASCII | _NON_ASCII | st.characters()
 
 _ATOM = st.text(st.sampled_from("abcXYZ019+-_"), min_size=1, max_size=12)
 _LABEL = st.from_regex(r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,12}[a-zA-Z0-9])?", fullmatch=True)
@@ -16,7 +16,7 @@ _ANY_LABEL = st.one_of(
     _LABEL,
     _UNICODE_LABEL,
     _UNICODE_LABEL.map(lambda label: f"xn--{label.encode('punycode').decode()}"),
-    st.text(_ASCII | _BEYOND, max_size=6),
+    st.text(_ASCII | _NON_ASCII, max_size=6),
     st.sampled_from(["xn--", "a--b", "ab--c", "-a", "a-", "123", "a" * 63, "a" * 64, "ü" * 60, "test", "local", ""]),
 )
 

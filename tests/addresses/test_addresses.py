@@ -1,4 +1,4 @@
-"""The package as a whole: its vectors, its README, what it costs to import, and how long it may take."""
+"""The package as a whole: its vectors, its README, the cost of its import, and its speed."""
 
 import doctest
 import gc
@@ -19,7 +19,7 @@ README = Path(__file__).parents[2] / "addresses" / "README.md"
 
 
 def outcome(channel: str, text: str) -> tuple[str | None, str | None]:
-    """Canonical form and error, of which one is None."""
+    """Return canonical form and error, of which one is None."""
     try:
         return RULES[channel](text), None
     except AddressError as error:
@@ -27,13 +27,12 @@ def outcome(channel: str, text: str) -> tuple[str | None, str | None]:
 
 
 @pytest.mark.parametrize("vector", load_vectors(), ids=[str(number) for number, _ in enumerate(load_vectors())])
-def test_a_vector_holds(vector: Vector) -> None:
-    """Whoever forms addresses by other means is measured by these, so the rules here must be too."""
+def test_vector_holds(vector: Vector) -> None:
+    """Programs in other languages are tested with these vectors."""
     assert outcome(vector.channel, vector.input) == (vector.canonical, vector.error)
 
 
-def test_the_vectors_show_every_error_and_every_channel() -> None:
-    """None is there twice, and each is one or the other."""
+def test_vectors_cover_every_error_and_channel() -> None:
     vectors = load_vectors()
     assert {vector.error for vector in vectors} - {None} == {*EmailFault, *PhoneFault}
     assert {vector.channel for vector in vectors} == set(RULES)
@@ -42,29 +41,25 @@ def test_the_vectors_show_every_error_and_every_channel() -> None:
 
 
 def test_each_channel_has_its_rule() -> None:
-    """Those of the interface, sms and phone alike."""
     assert dict(RULES) == {"email": canonical_email, "sms": canonical_phone, "phone": canonical_phone}
 
 
-def test_the_error_is_a_value_error() -> None:
-    """A caller who knows nothing of us still catches it."""
+def test_address_error_is_a_value_error() -> None:
     assert issubclass(AddressError, ValueError)
 
 
-def test_the_readme_tells_the_truth() -> None:
-    """Its examples run."""
+def test_examples_of_the_readme_run() -> None:
     result = doctest.testfile(str(README), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert result.attempted >= 3
     assert result.failed == 0
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    """One number for the wheel and the module."""
+def test_module_and_wheel_have_the_same_version() -> None:
     assert f'version = "{stoplist_addresses.__version__}"' in README.with_name("pyproject.toml").read_text()
 
 
-def test_an_import_loads_no_number_plan() -> None:
-    """All of them take longer than the rest of a start."""
+def test_import_loads_no_number_plan() -> None:
+    """Loading all of them would take longer than the rest of a start."""
     program = "import sys, stoplist_addresses; print(sum('.data.region_' in name for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"0\n"
 
@@ -101,7 +96,7 @@ LONG = 2_000_000
     ids=lambda text: ascii(text[:4]),
 )
 def test_no_input_takes_long(channel: str, text: str) -> None:
-    """A batch holds ten thousand addresses, and a hostile one must cost little more than another."""
+    """A batch contains ten thousand addresses, and a hostile one must cost little more than another."""
     outcome(channel, text)
     gc.disable()  # what the tests before have left is no cost of this input
     try:

@@ -1,4 +1,4 @@
-"""E-mail addresses (docs/interface.md section D7), clause by clause and against two libraries that others trust."""
+"""E-mail addresses (docs/interface.md section D7), clause by clause and against two widely used libraries."""
 
 import unicodedata
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from hypothesis import given
 from stoplist_addresses import AddressError, canonical_email
 from stoplist_addresses import email as rule
 from stoplist_addresses.email import EmailFault
-from stoplist_addresses.typed import MOST_CHARACTERS
+from stoplist_addresses.input_limits import MAX_CHARACTERS
 
 from tests.addresses.strategies import domains, emails, plain_emails
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.interpreter
 
 
 def outcome(address: str) -> str | None:
-    """The canonical form; None where there is none."""
+    """Return the canonical form, or None if there is none."""
     try:
         return canonical_email(address)
     except AddressError:
@@ -27,7 +27,7 @@ def outcome(address: str) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "canonical"),
+    ("text", "canonical"),
     [
         ("Jane.Doe@Example.COM", "jane.doe@example.com"),
         (" \t\r\n\f\vjane@example.com \t\r\n\f\v", "jane@example.com"),
@@ -51,13 +51,13 @@ def outcome(address: str) -> str | None:
         (f"jane@{'a' * 63}.example", f"jane@{'a' * 63}.example"),
     ],
 )
-def test_what_becomes_of_an_address(typed: str, canonical: str) -> None:
-    """Domain by UTS 46 and IDNA 2008, local part in NFC with ASCII lowered, and nothing else."""
-    assert canonical_email(typed) == canonical
+def test_canonical_form_of_an_address(text: str, canonical: str) -> None:
+    """The domain by UTS 46 and IDNA 2008, the local part in NFC with lowered ASCII, and no other change."""
+    assert canonical_email(text) == canonical
 
 
 @pytest.mark.parametrize(
-    ("typed", "fault"),
+    ("text", "fault"),
     [
         ("", EmailFault.EMPTY),
         ("jane", EmailFault.NO_AT),
@@ -110,15 +110,15 @@ def test_what_becomes_of_an_address(typed: str, canonical: str) -> None:
         ("j" * 1025, EmailFault.TOO_LONG),
     ],
 )
-def test_what_is_wrong_with_an_address(typed: str, fault: EmailFault) -> None:
+def test_invalid_address_is_refused(text: str, fault: EmailFault) -> None:
     """Each clause that refuses."""
     with pytest.raises(AddressError) as refusal:
-        canonical_email(typed)
+        canonical_email(text)
     assert str(refusal.value) == fault
 
 
-def test_lengths_count_in_the_canonical_form() -> None:
-    """Not as typed: four characters may become one, and a domain of 30 characters may become one of 300."""
+def test_lengths_are_those_of_the_canonical_form() -> None:
+    """Four typed characters may become one, and a domain of 30 characters may become one of 300."""
     name = "\u03b1\u0313\u0300\u0345"  # one character of three octets in NFC
     assert len(canonical_email(f"{name * 21}@example.com").partition("@")[0].encode()) == 63
     assert outcome(f"{name * 22}@example.com") is None
@@ -127,15 +127,15 @@ def test_lengths_count_in_the_canonical_form() -> None:
     assert canonical_email(f"j@{domain}") == f"j@{idna.encode(domain, uts46=True).decode()}"
 
 
-def test_no_address_in_nfc_is_refused_for_how_it_was_typed() -> None:
-    """NFC makes one character of four at most: whatever can shrink to 254 octets is looked at."""
+def test_length_limit_refuses_no_valid_address() -> None:
+    """NFC composes at most four characters into one, so every input that can shrink to 254 octets is checked."""
     assert max(len(unicodedata.normalize("NFD", chr(code))) for code in range(0x110000)) == 4
-    assert MOST_CHARACTERS >= 4 * 254
+    assert MAX_CHARACTERS >= 4 * 254
 
 
 @given(emails)
-def test_a_canonical_form_is_its_own(address: str) -> None:
-    """And nothing but AddressError is ever raised, with a sentence that holds nothing of the address."""
+def test_canonical_form_is_stable(address: str) -> None:
+    """Nothing but AddressError is ever raised, with a message that contains nothing of the address."""
     try:
         canonical = canonical_email(address)
     except AddressError as error:
@@ -147,10 +147,10 @@ def test_a_canonical_form_is_its_own(address: str) -> None:
 
 
 @given(emails)
-def test_the_short_way_and_the_whole_rule_agree(address: str) -> None:
-    """The pattern of plain addresses saves time and decides nothing."""
+def test_fast_path_agrees_with_the_full_rule(address: str) -> None:
+    """The pattern of plain addresses only saves time."""
     try:
-        whole = rule._by_the_whole_rule(address.strip(" \t\r\n\f\v"))
+        whole = rule._apply_full_rule(address.strip(" \t\r\n\f\v"))
     except AddressError:
         assert outcome(address) is None
     else:
@@ -158,18 +158,18 @@ def test_the_short_way_and_the_whole_rule_agree(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["jane.doe@example.com", "Jane+News@Mail.Example.co.uk", " j@e--x.com\n"])
-def test_a_plain_address_goes_the_short_way(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand of them in a batch must not hold up the others."""
-    monkeypatch.setattr(rule, "_by_the_whole_rule", None)
+def test_plain_address_takes_the_fast_path(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand of them in a batch must not delay other requests."""
+    monkeypatch.setattr(rule, "_apply_full_rule", None)
     assert canonical_email(address) == address.strip().lower()
 
 
 class Difference(NamedTuple):
-    """Where our rule and email-validator part: an example, what each makes of it, and how to tell such an address."""
+    """A difference between our rule and email-validator: an example, both outcomes, and a test for such addresses."""
 
     example: str
     ours: str | None
-    theirs: str | None
+    email_validator_outcome: str | None
     applies: Callable[[str, str], bool]
 
 
@@ -258,7 +258,7 @@ def _is_dropped(character: str) -> bool:
         return False
 
 
-def theirs(address: str) -> str | None:
+def email_validator_outcome(address: str) -> str | None:
     """What email-validator makes of it, with the domain as it goes over the wire."""
     try:
         valid = email_validator.validate_email(address, check_deliverability=False, strict=True)
@@ -268,32 +268,30 @@ def theirs(address: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)
-def test_a_known_difference_is_one(name: str) -> None:
-    """None is listed that does not exist."""
+def test_known_difference_exists(name: str) -> None:
     example, ours, other, applies = DIFFERENCES[name]
-    assert (outcome(example), theirs(example)) == (ours, other)
+    assert (outcome(example), email_validator_outcome(example)) == (ours, other)
     assert applies(*example.split("@"))
 
 
 @given(emails)
-def test_email_validator_agrees_but_for_the_known_differences(address: str) -> None:
-    """On anything at all."""
+def test_email_validator_agrees_except_for_known_differences(address: str) -> None:
     local, _, domain = address.partition("@")
     excused = any(difference.applies(local, domain) for difference in DIFFERENCES.values())
-    assert excused or outcome(address) == theirs(address)
+    assert excused or outcome(address) == email_validator_outcome(address)
 
 
 @given(plain_emails.map(str.lower))
-def test_email_validator_agrees_on_plain_addresses_in_small_letters(address: str) -> None:
-    """Those that would be excused for their capitals."""
+def test_email_validator_agrees_on_lower_case_addresses(address: str) -> None:
+    """Addresses with capitals are excused by a known difference."""
     local, _, domain = address.partition("@")
     excused = any(difference.applies(local, domain) for difference in DIFFERENCES.values())
-    assert excused or outcome(address) == theirs(address) == address
+    assert excused or outcome(address) == email_validator_outcome(address) == address
 
 
 @given(domains)
 def test_idna_agrees_on_domains(domain: str) -> None:
-    """Known differences: idna takes single labels, a last dot and digits alone, and no hyphens in third place."""
+    """Known differences: idna accepts single labels, a final dot and digits only, and no hyphens in third place."""
     ours = outcome(f"j@{domain.strip()}")
     try:
         encoded: str | None = idna.encode(domain.strip(), uts46=True).decode()

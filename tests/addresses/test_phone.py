@@ -15,16 +15,16 @@ pytestmark = pytest.mark.interpreter
 
 
 def outcome(number: str) -> str | None:
-    """The canonical form; None where there is none."""
+    """Return the canonical form, or None if there is none."""
     try:
         return canonical_phone(number)
     except AddressError:
         return None
 
 
-def naive(typed: str) -> str | None:
-    """The rule as its text has it, with `phonenumbers` for every number; None for an error."""
-    number = typed.strip(" \t\r\n\f\v")
+def naive(text: str) -> str | None:
+    """Apply the rule literally, with `phonenumbers` for every number. Returns None for an error."""
+    number = text.strip(" \t\r\n\f\v")
     for separator in " -.()":
         number = number.replace(separator, "")
     if not number.startswith("+") or not set(number[1:]) <= set("0123456789") or len(number) > 16:
@@ -32,20 +32,20 @@ def naive(typed: str) -> str | None:
     if number.startswith("+521") and len(number) == 14:
         number = "+52" + number[4:]
     try:
-        while (written := _written(number)) != number:
-            number = written
+        while (formatted := _formatted(number)) != number:
+            number = formatted
     except phonenumbers.NumberParseException:
         return None
     reason = phonenumbers.is_possible_number_with_reason(phonenumbers.parse(number))
     return number if reason == phonenumbers.ValidationResult.IS_POSSIBLE and len(number) <= 16 else None
 
 
-def _written(number: str) -> str:
+def _formatted(number: str) -> str:
     return phonenumbers.format_number(phonenumbers.parse(number), phonenumbers.PhoneNumberFormat.E164)
 
 
 @pytest.mark.parametrize(
-    ("typed", "canonical"),
+    ("text", "canonical"),
     [
         ("+14155550123", "+14155550123"),
         (" \t\r\n\f\v+14155550123 \t\r\n\f\v", "+14155550123"),
@@ -62,13 +62,13 @@ def _written(number: str) -> str:
         ("+491234", "+491234"),
     ],
 )
-def test_what_becomes_of_a_number(typed: str, canonical: str) -> None:
-    """E.164: trunk zeros gone, Italian ones kept, old Mexican mobile numbers folded; possible is enough."""
-    assert canonical_phone(typed) == canonical
+def test_canonical_form_of_a_number(text: str, canonical: str) -> None:
+    """E.164: trunk zeros are removed, Italian ones kept, old Mexican mobile numbers changed; possible is enough."""
+    assert canonical_phone(text) == canonical
 
 
 @pytest.mark.parametrize(
-    ("typed", "fault"),
+    ("text", "fault"),
     [
         ("", PhoneFault.EMPTY),
         (" ()", PhoneFault.EMPTY),
@@ -101,16 +101,16 @@ def test_what_becomes_of_a_number(typed: str, canonical: str) -> None:
         (f"+1{' ' * 1100}4155550123", PhoneFault.OVERLONG),
     ],
 )
-def test_what_is_wrong_with_a_number(typed: str, fault: PhoneFault) -> None:
+def test_invalid_number_is_refused(text: str, fault: PhoneFault) -> None:
     """Each clause that refuses."""
     with pytest.raises(AddressError) as refusal:
-        canonical_phone(typed)
+        canonical_phone(text)
     assert str(refusal.value) == fault
 
 
 @given(phones)
-def test_a_canonical_form_is_its_own(number: str) -> None:
-    """And nothing but AddressError is ever raised, with a sentence that holds nothing of the number."""
+def test_canonical_form_is_stable(number: str) -> None:
+    """Nothing but AddressError is ever raised, with a message that contains nothing of the number."""
     try:
         canonical = canonical_phone(number)
     except AddressError as error:
@@ -123,12 +123,12 @@ def test_a_canonical_form_is_its_own(number: str) -> None:
 
 @given(numbers | phones)
 def test_phonenumbers_agrees(number: str) -> None:
-    """Without a known difference: of what is left when the separators are gone, `phonenumbers` is the judge."""
+    """There is no known difference once the separators are removed."""
     assert outcome(number) == naive(number)
 
 
-def test_the_short_way_agrees_for_every_calling_code_and_length() -> None:
-    """Seeded anew in each run; a number that is recognized is one that `phonenumbers` gives back as it is."""
+def test_fast_path_agrees_for_every_calling_code_and_length() -> None:
+    """The seed differs in each run. A recognized number is one that `phonenumbers` does not change."""
     recognized = 0
     for number in _sample(random.Random()):  # noqa: S311 - not a secret
         assert outcome(number) == naive(number), number
@@ -136,10 +136,10 @@ def test_the_short_way_agrees_for_every_calling_code_and_length() -> None:
     assert recognized > 1000
 
 
-def _sample(chance: random.Random) -> list[str]:
+def _sample(rng: random.Random) -> list[str]:
     codes = phonenumbers.COUNTRY_CODE_TO_REGION_CODE
     return [
-        f"+{code}{start}{''.join(chance.choices('0123456789', k=length))}"
+        f"+{code}{start}{''.join(rng.choices('0123456789', k=length))}"
         for code in codes
         for start in ("", "0", "1", "8", "9", "00", "15", "0115")
         for length in range(16 - len(f"{code}{start}"))
@@ -158,30 +158,30 @@ def _sample(chance: random.Random) -> list[str]:
         "+1 (415) 555-0123",
     ],
 )
-def test_a_common_number_goes_the_short_way(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand of them in a batch must not hold up the others."""
-    monkeypatch.setattr(rule, "_by_the_whole_rule", None)
+def test_common_number_takes_the_fast_path(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand of them in a batch must not delay other requests."""
+    monkeypatch.setattr(rule, "_apply_full_rule", None)
     assert canonical_phone(number).startswith(number[:2])
 
 
 @pytest.mark.parametrize("junk", ["+99{}", "+ab{}", "x{}", "", "+", "+1", "+\u0661{}", "{}"])
-def test_junk_does_not_fill_the_memory(junk: str) -> None:
-    """What is learnt of a calling code is kept under its first digits alone."""
+def test_invalid_input_does_not_fill_the_cache(junk: str) -> None:
+    """Only recognizers of existing calling codes are cached."""
     before = len(rule._RECOGNIZERS)
     for count in range(100):
         outcome(junk.format(chr(0x400 + count)))
     assert len(rule._RECOGNIZERS) == before
 
 
-def test_no_calling_code_is_the_beginning_of_another() -> None:
-    """So that the first that fits is the one."""
+def test_no_calling_code_is_a_prefix_of_another() -> None:
+    """So the first match is the only one."""
     codes = rule._CALLING_CODES
     assert not any(code[:end] in codes for code in codes for end in range(1, len(code)))
 
 
 @pytest.mark.parametrize("trunk", ["", "0", "15"])
-def test_every_number_plan_settles(trunk: str) -> None:
-    """What `phonenumbers` rewrites, it rewrites to something that in the end stays: no plan goes round in a circle."""
+def test_formatting_ends_for_every_number_plan(trunk: str) -> None:
+    """No plan of `phonenumbers` has a cycle."""
     for code in phonenumbers.COUNTRY_CODE_TO_REGION_CODE:
         for length in range(2, 14):
             for digit in "0123456789":

@@ -1,6 +1,6 @@
-"""What an address is: the one canonical form of e-mail addresses and phone numbers, and vectors to test it by.
+"""The canonical form of e-mail addresses and phone numbers, and test vectors for it.
 
-The server and the partners' programs must agree to the letter, so both take it from here.
+The server and the partners' programs must use exactly the same form, so both import it from here.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 __all__ = ["RULES", "AddressError", "Vector", "__version__", "canonical_email", "canonical_phone", "load_vectors"]
 
-# The channels, and the rule of each.
+# The rule of each channel.
 RULES: Mapping[str, Callable[[str], str]] = MappingProxyType(
     {"email": canonical_email, "sms": canonical_phone, "phone": canonical_phone}
 )

@@ -1,4 +1,4 @@
-"""The canonical form of an e-mail address: one for all the spellings that must mean the same mailbox.
+"""The canonical form of an e-mail address, the same for all spellings that must mean the same mailbox.
 
 Source: docs/interface.md section D7.
 """
@@ -10,20 +10,20 @@ from enum import StrEnum
 import idna
 
 from stoplist_addresses.errors import AddressError
-from stoplist_addresses.typed import MOST_CHARACTERS, WHITE_SPACE
+from stoplist_addresses.input_limits import MAX_CHARACTERS, WHITE_SPACE
 
-_MOST_OCTETS = 254
-_MOST_LOCAL_OCTETS = 64
-_MOST_LABEL_OCTETS = 63
+_MAX_OCTETS = 254
+_MAX_LOCAL_OCTETS = 64
+_MAX_LABEL_OCTETS = 63
 
-# NFC makes one character of four at most: a local part that is longer than this has no canonical form of 64 octets,
-# and an address of more than MOST_CHARACTERS none of 254 (unless it is full of characters that UTS 46 drops).
-_MOST_LOCAL_CHARACTERS = 4 * _MOST_LOCAL_OCTETS
+# NFC composes at most four characters into one. So a longer local part has no canonical form of 64 octets, and an
+# address of more than MAX_CHARACTERS none of 254 octets (unless it is full of characters that UTS 46 drops).
+_MAX_LOCAL_CHARACTERS = 4 * _MAX_LOCAL_OCTETS
 
 _ATEXT = r"A-Za-z0-9!#$%&'*+/=?^_`{|}~\-"
 
-# What most addresses look like, and what the whole rule would leave as it is but for capitals (and labels with xn--,
-# which nobody can see here). It may miss some. Every repetition is possessive: there is nothing to try again.
+# Matches most addresses, which the full rule would only change to lower case (except labels with xn--, which this
+# cannot exclude). May miss some. All repetitions are possessive, so that matching never backtracks.
 _PLAIN = re.compile(
     rf"(?=[^@]{{1,64}}@)[{_ATEXT}]++(?:\.[{_ATEXT}]++)*+@"
     r"(?!-)(?:[A-Za-z0-9-]{1,63}+(?<!-)\.(?!-))++[A-Za-z]{2,63}+"
@@ -35,7 +35,7 @@ _LOWERED = {ord(capital): capital.lower() for capital in "ABCDEFGHIJKLMNOPQRSTUV
 
 
 class EmailFault(StrEnum):
-    """All that can be wrong with an e-mail address."""
+    """The messages for everything that can be wrong with an e-mail address."""
 
     EMPTY = "The e-mail address is empty: it takes a name, an @ and a domain."
     TOO_LONG = (
@@ -72,22 +72,22 @@ class EmailFault(StrEnum):
 
 
 def canonical_email(text: str) -> str:
-    """The one form of the e-mail address that `text` spells; AddressError if it spells none.
+    """Return the canonical form of an e-mail address. Raises AddressError if `text` is not one.
 
-    The canonical form of a canonical form is itself. Source: docs/interface.md section D7.
+    The canonical form of a canonical form is the form itself. Source: docs/interface.md section D7.
     """
-    if len(text) <= _MOST_OCTETS and _PLAIN.fullmatch(text):
+    if len(text) <= _MAX_OCTETS and _PLAIN.fullmatch(text):
         lowered = text.lower()
         if "xn--" not in lowered:
             return lowered
     stripped = text.strip(WHITE_SPACE)
-    return _by_the_whole_rule(text) if stripped == text else canonical_email(stripped)
+    return _apply_full_rule(text) if stripped == text else canonical_email(stripped)
 
 
-def _by_the_whole_rule(text: str) -> str:
+def _apply_full_rule(text: str) -> str:
     local_part, domain = _parts(text)
     canonical = f"{_canonical_local_part(local_part)}@{_canonical_domain(domain)}"
-    if len(canonical.encode()) > _MOST_OCTETS:
+    if len(canonical.encode()) > _MAX_OCTETS:
         raise AddressError(EmailFault.TOO_LONG)
     return canonical
 
@@ -95,7 +95,7 @@ def _by_the_whole_rule(text: str) -> str:
 def _parts(text: str) -> tuple[str, str]:
     if not text:
         raise AddressError(EmailFault.EMPTY)
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MAX_CHARACTERS:
         raise AddressError(EmailFault.TOO_LONG)
     for characters, fault in (("<>", EmailFault.DISPLAY_NAME), ('"', EmailFault.QUOTED), ("()", EmailFault.COMMENT)):
         if any(character in text for character in characters):
@@ -108,24 +108,24 @@ def _parts(text: str) -> tuple[str, str]:
     return local_part, domain
 
 
-def _canonical_local_part(typed: str) -> str:
-    if not typed:
+def _canonical_local_part(text: str) -> str:
+    if not text:
         raise AddressError(EmailFault.NO_LOCAL_PART)
-    if len(typed) > _MOST_LOCAL_CHARACTERS:
+    if len(text) > _MAX_LOCAL_CHARACTERS:
         raise AddressError(EmailFault.LOCAL_PART_LONG)
-    canonical = _settled(typed)
-    # Not what was typed: NFC makes a semicolon of the Greek question mark. (Of the characters that are not allowed, it
-    # takes up only < and > into another, and those have been refused.)
+    canonical = _normalized_until_stable(text)
+    # Checks the canonical form, since NFC turns the Greek question mark into a semicolon. (The only forbidden
+    # characters that it composes into others are < and >, which have been refused.)
     _check_local_part(canonical)
-    if len(canonical.encode()) > _MOST_LOCAL_OCTETS:
+    if len(canonical.encode()) > _MAX_LOCAL_OCTETS:
         raise AddressError(EmailFault.LOCAL_PART_LONG)
     return canonical
 
 
-def _settled(local_part: str) -> str:
-    """In NFC with ASCII lowered, again until it stays: j and its caron become one character, J and its caron do not."""
+def _normalized_until_stable(local_part: str) -> str:
+    """Apply NFC and lower ASCII until nothing changes: NFC composes j and a caron, but not J and a caron."""
     changed = unicodedata.normalize("NFC", local_part).translate(_LOWERED)
-    return local_part if changed == local_part else _settled(changed)
+    return local_part if changed == local_part else _normalized_until_stable(changed)
 
 
 def _check_local_part(canonical: str) -> None:
@@ -133,20 +133,20 @@ def _check_local_part(canonical: str) -> None:
         raise AddressError(EmailFault.LOCAL_PART_DOTS)
     if not _LOCAL_PART.fullmatch(canonical):
         raise AddressError(EmailFault.LOCAL_PART_CHARACTER)
-    if not canonical.isascii() and any(map(_is_unseen, canonical)):
+    if not canonical.isascii() and any(map(_is_invisible, canonical)):
         raise AddressError(EmailFault.LOCAL_PART_UNSEEN)
 
 
-def _is_unseen(character: str) -> bool:
-    # Cs are halves of a surrogate pair: RFC 6531 asks for UTF-8, which has no way to write one.
+def _is_invisible(character: str) -> bool:
+    # Cs are halves of a surrogate pair, which UTF-8, required by RFC 6531, cannot encode.
     category = unicodedata.category(character)
     return category[0] == "Z" or category in {"Cc", "Cf", "Cs"}
 
 
-def _canonical_domain(typed: str) -> str:
-    if not typed:
+def _canonical_domain(text: str) -> str:
+    if not text:
         raise AddressError(EmailFault.NO_DOMAIN)
-    mapped = _mapped(typed)
+    mapped = _uts46_mapped(text)
     labels = mapped.split(".")
     if not all(labels):
         raise AddressError(EmailFault.DOMAIN_DOTS)
@@ -158,19 +158,19 @@ def _canonical_domain(typed: str) -> str:
     return ".".join(canonical)
 
 
-def _mapped(domain: str) -> str:
-    """By UTS 46, non-transitional; the signs that stand for a dot are dots afterwards."""
+def _uts46_mapped(domain: str) -> str:
+    """Map a domain by UTS 46, non-transitional. Characters that stand for a dot become dots."""
     try:
         mapped = idna.uts46_remap(domain, std3_rules=False)
     except UnicodeError:
         raise AddressError(EmailFault.NOT_IDNA) from None
-    if len(mapped) > _MOST_OCTETS:  # no label gets shorter, and looking at each of them would take its time
+    if len(mapped) > _MAX_OCTETS:  # no label gets shorter, and checking each of them would take long
         raise AddressError(EmailFault.TOO_LONG)
     return mapped
 
 
 def _canonical_label(label: str) -> str:
-    if len(label) > _MOST_LABEL_OCTETS:
+    if len(label) > _MAX_LABEL_OCTETS:
         raise AddressError(EmailFault.LABEL_LONG)
     if not label.isascii():
         return _a_label(label)

@@ -1,8 +1,8 @@
-"""What every rule raises for text that is no address of its kind."""
+"""The error of all address rules."""
 
 
 class AddressError(ValueError):
-    """The text is no address of its kind; `str()` of it tells the sender what was wrong and what would be right.
+    """The text is not a valid address. The message says what is wrong and what would be right.
 
-    The sentence never repeats any part of the address: it ends up in answers, logs and other people's tickets.
+    It never repeats any part of the address, since it appears in answers, logs and tickets.
     """

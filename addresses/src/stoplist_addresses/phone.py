@@ -1,4 +1,4 @@
-"""The canonical form of a phone number, for sms and phone alike: E.164, as the pinned `phonenumbers` writes it.
+"""The canonical form of a phone number for sms and phone: E.164, as the pinned `phonenumbers` formats it.
 
 Source: docs/interface.md section D7.
 """
@@ -24,9 +24,9 @@ from phonenumbers import (
 )
 
 from stoplist_addresses.errors import AddressError
-from stoplist_addresses.typed import MOST_CHARACTERS, WHITE_SPACE
+from stoplist_addresses.input_limits import MAX_CHARACTERS, WHITE_SPACE
 
-_MOST_DIGITS = 15
+_MAX_DIGITS = 15
 
 _CALLING_CODES = frozenset(map(str, COUNTRY_CODE_TO_REGION_CODE))
 _NO_DIGIT = re.compile("[^0-9]")
@@ -36,7 +36,7 @@ Recognizer = Callable[[str], re.Match[str] | None]
 
 
 class PhoneFault(StrEnum):
-    """All that can be wrong with a phone number."""
+    """The messages for everything that can be wrong with a phone number."""
 
     EMPTY = "The phone number is empty: it takes a +, the calling code of the country and the number."
     OVERLONG = "The phone number has more than 1024 characters: leave out what only separates its digits."
@@ -64,30 +64,30 @@ _FAULTS = {
 
 
 def canonical_phone(text: str) -> str:
-    """The one form of the phone number that `text` spells, in E.164; AddressError if it spells none.
+    """Return the canonical form of a phone number, in E.164. Raises AddressError if `text` is not one.
 
-    The canonical form of a canonical form is itself. Source: docs/interface.md section D7.
+    The canonical form of a canonical form is the form itself. Source: docs/interface.md section D7.
     """
     number = text.strip(WHITE_SPACE)
-    if len(number) > MOST_CHARACTERS:
+    if len(number) > MAX_CHARACTERS:
         raise AddressError(PhoneFault.OVERLONG)
-    # Five passes of C over the text cost less than one with a table.
+    # Five calls of replace are faster than one translate with a table.
     number = number.replace(" ", "").replace("-", "").replace(".", "").replace("(", "").replace(")", "")
     if _RECOGNIZERS[number[:4]](number):
         return number
-    return _by_the_whole_rule(number)
+    return _apply_full_rule(number)
 
 
 class _Recognizers(dict[str, Recognizer]):
-    """By the first four characters, which hold the calling code: what knows a number that is its own canonical form.
+    """Functions that recognize canonical numbers, by the first four characters, which contain the calling code.
 
-    Learnt when a calling code is met: to load the plans of all of them at once would hold up every start.
+    Built when a calling code first occurs, since loading all number plans would slow down every start.
     """
 
     def __missing__(self, start: str) -> Recognizer:
         code = _calling_code(start)
-        if code is None:  # not remembered, lest junk fill the memory
-            return _nothing
+        if code is None:  # not cached, so that invalid input does not fill the memory
+            return _recognizes_nothing
         self[start] = _recognizer(code)
         return self[start]
 
@@ -96,53 +96,53 @@ _RECOGNIZERS = _Recognizers()
 
 
 def _calling_code(start: str) -> str | None:
-    """The calling code in a + and three digits; no code is the beginning of another."""
+    """Return the calling code at the beginning of a + and three digits. No code is a prefix of another one."""
     if start[:1] != "+" or len(start) != 4 or _NO_DIGIT.search(start, 1):
         return None
     return next((start[1:end] for end in (2, 3, 4) if start[1:end] in _CALLING_CODES), None)
 
 
-def _nothing(_number: str) -> None:
-    """Recognizes no number."""
+def _recognizes_nothing(_number: str) -> None:
+    """Return None for every number."""
 
 
 @cache
 def _recognizer(code: str) -> Recognizer:
-    """What knows the numbers of a calling code that `phonenumbers` gives back as they are, and that are possible.
+    """Return a function that recognizes possible numbers of a calling code that `phonenumbers` does not change.
 
-    It strips or rewrites nothing where its pattern of national prefixes does not match, or matches no digit. (Where
-    it does match, the number may still be its own canonical form: the whole rule will tell.)
+    `phonenumbers` changes nothing if its pattern of national prefixes does not match, or matches no digit. (If the
+    pattern matches, the number may still be canonical, which the full rule decides.)
     """
     plan = _plan(code)
     prefix = plan.national_prefix_for_parsing
     general = cast("PhoneNumberDesc", plan.general_desc)  # every plan has one
     lengths = set(general.possible_length) - set(general.possible_length_local_only)
     national = "|".join(
-        f"[0-9]{{{length}}}" for length in sorted(lengths, reverse=True) if len(code) + length <= _MOST_DIGITS
+        f"[0-9]{{{length}}}" for length in sorted(lengths, reverse=True) if len(code) + length <= _MAX_DIGITS
     )
     unprefixed = rf"(?!(?:{prefix})(?<!\+{code}))" if prefix else ""
     return re.compile(rf"\+{code}{unprefixed}(?:{national})").fullmatch
 
 
 def _plan(code: str) -> PhoneMetadata:
-    """The number plan of a calling code: that of its main region, by which `phonenumbers` judges for all of them."""
+    """Return the number plan of a calling code: that of its main region, which `phonenumbers` uses for all regions."""
     number_code = int(code)
     plan = PhoneMetadata.metadata_for_region_or_calling_code(number_code, region_code_for_country_code(number_code))
     return cast("PhoneMetadata", plan)  # every calling code has one
 
 
-def _by_the_whole_rule(number: str) -> str:
-    _check_typed(number)
-    settled, canonical = _settled(_OLD_MEXICAN_MOBILE.sub("+52", number))
-    if len(canonical) > 1 + _MOST_DIGITS:
+def _apply_full_rule(number: str) -> str:
+    _check_characters(number)
+    parsed, canonical = _formatted_until_stable(_OLD_MEXICAN_MOBILE.sub("+52", number))
+    if len(canonical) > 1 + _MAX_DIGITS:
         raise AddressError(PhoneFault.MANY_DIGITS)
-    reason = is_possible_number_with_reason(settled)
+    reason = is_possible_number_with_reason(parsed)
     if reason != ValidationResult.IS_POSSIBLE:
         raise AddressError(_FAULTS[reason])
     return canonical
 
 
-def _check_typed(number: str) -> None:
+def _check_characters(number: str) -> None:
     if not number:
         raise AddressError(PhoneFault.EMPTY)
     if number[0] != "+":
@@ -151,18 +151,18 @@ def _check_typed(number: str) -> None:
         raise AddressError(PhoneFault.NO_DIGITS)
     if foreign := _NO_DIGIT.search(number, 1):
         raise AddressError(PhoneFault.LETTER if foreign[0].isalpha() else PhoneFault.CHARACTER)
-    if len(number) > 1 + _MOST_DIGITS:
+    if len(number) > 1 + _MAX_DIGITS:
         raise AddressError(PhoneFault.MANY_DIGITS)
 
 
-def _settled(number: str) -> tuple[PhoneNumber, str]:
-    """What `phonenumbers` writes as E.164, again until it stays; parsed, and as text.
+def _formatted_until_stable(number: str) -> tuple[PhoneNumber, str]:
+    """Format a number as E.164 with `phonenumbers` until nothing changes, and return it parsed and as text.
 
-    It ends, for no plan of the pinned version goes round in a circle: the tests walk through them all.
+    This ends, since no number plan of the pinned version has a cycle; a test checks all plans.
     """
     parsed = _parsed(number)
-    written = format_number(parsed, PhoneNumberFormat.E164)
-    return (parsed, written) if written == number else _settled(written)
+    formatted = format_number(parsed, PhoneNumberFormat.E164)
+    return (parsed, formatted) if formatted == number else _formatted_until_stable(formatted)
 
 
 def _parsed(number: str) -> PhoneNumber:

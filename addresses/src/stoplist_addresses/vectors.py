@@ -1,4 +1,4 @@
-"""The published test vectors: what any program that forms canonical addresses by itself must agree with."""
+"""The published test vectors, for programs that form canonical addresses by themselves."""
 
 import json
 from importlib import resources
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Vector(NamedTuple):
-    """An input, and what the rule of its channel makes of it: either a canonical form or an error."""
+    """An input and its result by the rule of the channel: either a canonical form or an error."""
 
     channel: str
     input: str
@@ -15,6 +15,8 @@ class Vector(NamedTuple):
 
 
 def load_vectors() -> list[Vector]:
-    """All vectors, in the order of the file. The texts of errors are for people; that there is one is the rule."""
+    """Return all vectors in the order of the file. Only the presence of an error is part of the rule, not its text."""
     vectors = json.loads(resources.files(__package__).joinpath("vectors.json").read_text("utf-8"))
-    return [Vector(each["channel"], each["input"], each.get("canonical"), each.get("error")) for each in vectors]
+    return [
+        Vector(vector["channel"], vector["input"], vector.get("canonical"), vector.get("error")) for vector in vectors
+    ]

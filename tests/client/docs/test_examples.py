@@ -114,7 +114,7 @@ def test_the_nightly_import_stores_all_but_the_rows_that_it_names(
         "bob@example.org,2026-03-01T10:45:12+01:00,\n"
     )
     status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
-    assert (status, out) == (3, "3 rows: 2 new, 0 changed, 0 known, 0 outranked by a later act, 1 not acceptable\n")
+    assert (status, out) == (3, "3 rows: 2 new, 0 changed, 0 known, 0 outranked by a later act, 1 not valid\n")
     assert err.startswith("row 2: ")
     assert err.count("\n") == 1
     assert statuses(partner, "email", "ann@example.com", "bob@example.org") == ["unsubscribed"] * 2
@@ -137,7 +137,7 @@ def test_a_nightly_import_that_was_killed_goes_on_where_it_was(
     asked = sum(map(is_api, between.arrived))
     status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, err) == (3, "")
-    assert out == "3 rows: 0 new, 0 changed, 3 known, 0 outranked by a later act, 0 not acceptable\n"
+    assert out == "3 rows: 0 new, 0 changed, 3 known, 0 outranked by a later act, 0 not valid\n"
     assert sum(map(is_api, between.arrived)) == asked + 1
 
 
@@ -434,7 +434,7 @@ def campaign(partner: Partner, tmp_path: Path) -> tuple[str | Path, ...]:
 def test_a_list_is_scrubbed(campaign: tuple[str | Path, ...], variables: dict[str, str], tmp_path: Path) -> None:
     """Out are those who left the group or all groups, and what is no address; the others stay as they were spelt."""
     done = ended("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)
-    assert done == (0, "1 allowed, 2 barred, 1 no address\n", "")
+    assert done == (0, "1 allowed, 2 barred, 1 invalid\n", "")
     assert (tmp_path / "allowed.txt").read_text() == "Bob@Example.com\n"
 
 
@@ -445,8 +445,8 @@ def test_a_list_is_scrubbed_from_a_mirror_that_is_new_enough_while_the_service_i
     assert ended("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)[0] == 0
     between.otherwise(lambda request: RESET)
     status, out, err = ended("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)
-    assert (status, out) == (0, "1 allowed, 2 barred, 1 no address\n")
-    assert err.startswith("The mirror stays as it was: ")
+    assert (status, out) == (0, "1 allowed, 2 barred, 1 invalid\n")
+    assert err.startswith("The mirror was not updated: ")
 
 
 def test_no_list_is_written_from_a_mirror_that_is_too_old(
