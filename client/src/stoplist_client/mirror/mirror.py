@@ -5,11 +5,9 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
-from itertools import chain, islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from stoplist_addresses import RULES, AddressError
 
@@ -17,6 +15,7 @@ from stoplist_client.blocking import BlockingClient
 from stoplist_client.errors import ConfigurationError, MirrorTooOld, NotMirrored, StoplistClientError
 from stoplist_client.flows.following import MAX_RECORDS
 from stoplist_client.mirror import asking, feeds, listing
+from stoplist_client.mirror.canonical_forms import canonical_forms, in_slices
 from stoplist_client.mirror.file import MirrorFile
 from stoplist_client.mirror.group import Group, checked_group
 from stoplist_client.mirror.mirror_errors import as_mirror_error, hides_arguments, without_traceback
@@ -28,13 +27,10 @@ from stoplist_client.model import Channel, Record
 if TYPE_CHECKING:  # queries need no network, so httpx2 is not imported
     from stoplist_client.client import Client
 
-T = TypeVar("T")
 # The channel, organization and group of a query.
 _Query: TypeAlias = tuple[Channel, str | None, Group]
 
 _DAY_S = 86_400.0
-# The number of addresses per statement. More is hardly faster, and delays the first answers of a pipe.
-_ADDRESSES_PER_SLICE = 2_000
 
 
 class Mirror:
@@ -184,7 +180,7 @@ class Mirror:
         for each slice.
         """
         rule, query = self._checked_query(channel, addresses, org_slug, group_id)
-        return _in_slices(partial(self._check_slice, rule, query, self._effective_max_age_s(max_age_s)), addresses)
+        return in_slices(partial(self._check_slice, rule, query, self._effective_max_age_s(max_age_s)), addresses)
 
     @hides_arguments
     def filter_allowed(
@@ -201,7 +197,7 @@ class Mirror:
         Arguments and slices are those of `check`.
         """
         rule, query = self._checked_query(channel, addresses, org_slug, group_id)
-        return _in_slices(partial(self._filter_slice, rule, query, self._effective_max_age_s(max_age_s)), addresses)
+        return in_slices(partial(self._filter_slice, rule, query, self._effective_max_age_s(max_age_s)), addresses)
 
     def knows_group(self, channel: Channel, group_id: str, *, org_slug: str | None = None) -> bool:
         """Return whether the mirror ever had a record of this group. An unknown group may simply have no opt-outs.
@@ -283,7 +279,7 @@ class Mirror:
     def _filter_slice(
         self, rule: Callable[[str], str], query: _Query, max_age_s: float, addresses: list[str]
     ) -> list[str]:
-        forms = _canonical_forms(rule, addresses)
+        forms = canonical_forms(rule, addresses)
         barred = self._barred_indexes(forms, query, max_age_s)
         return [
             address
@@ -296,7 +292,7 @@ class Mirror:
         self, rule: Callable[[str], str], query: _Query, max_age_s: float, addresses: list[str]
     ) -> list[Checked]:
         problems: dict[int, str] = {}
-        forms = _canonical_forms(rule, addresses, problems)
+        forms = canonical_forms(rule, addresses, problems)
         barred = self._barred_indexes(forms, query, max_age_s)
         return [
             Checked(address, None, "invalid", problems[index])
@@ -315,29 +311,6 @@ class Mirror:
                 if not self._file.was_replaced(connection):
                     raise
         return self._barred_indexes(forms, query, max_age_s)
-
-
-def _in_slices(verdicts: Callable[[list[str]], list[T]], addresses: Iterable[str]) -> Iterator[T]:
-    """Yield verdicts slice by slice. No frame here holds addresses when an error is raised."""
-    remaining = iter(addresses)
-    return chain.from_iterable(map(verdicts, iter(lambda: list(islice(remaining, _ADDRESSES_PER_SLICE)), [])))
-
-
-def _canonical_forms(
-    rule: Callable[[str], str], addresses: list[str], problems: dict[int, str] | None = None
-) -> list[str | None]:
-    """Return the canonical form of each address, None if it is invalid; `problems` receives the reasons by index."""
-    with suppress(AddressError):
-        return list(map(rule, addresses))  # usually all addresses are valid
-    forms: list[str | None] = []
-    for index, address in enumerate(addresses):
-        try:
-            forms.append(rule(address))
-        except AddressError as error:
-            forms.append(None)
-            if problems is not None:
-                problems[index] = str(error)
-    return forms
 
 
 def _checked_channels(channels: tuple[Channel, ...]) -> list[str]:
