@@ -2,96 +2,94 @@
 
 import argparse
 import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from bench import machine, report, suite
-from bench.feed import Scale
-from bench.rounds import Pace
-from bench.rows import ROWS
-from bench.server import BenchError
-from bench.suite import Options
+import msgspec
 
-_RESULTS = Path(__file__).parent / "results"
-_DOCS = Path(__file__).parent.parent / "docs"
-_THOROUGH = Pace(rounds=7, duration_s=1.5, warm_up_s=0.3)
-_QUICK = Pace(rounds=3, duration_s=0.8, warm_up_s=0.2)
+from bench import copying, feed, machine, pages, partner, report, scale, tokens
+from bench.rounds import Pace, Run
+from bench.server import BenchError
+from bench.verdict import Outcome, Verdict
+
+_HERE = Path(__file__).parent
+_RESULTS, _DOCS = _HERE / "results", _HERE.parent / "docs"
+_THOROUGH = Pace(
+    rounds=7, duration_s=1.5, warm_up_s=0.3, records=1_000_000, pages=100, waits_s=15.0, starts=7, copies=3
+)
+_QUICK = Pace(rounds=3, duration_s=0.8, warm_up_s=0.2, records=200_000, pages=10, waits_s=5.0, starts=3, copies=1)
+_PARTS = {
+    "tokens": "the token rows",
+    "opt-outs": "the opt-outs",
+    "scale": "PostgreSQL with Valkey, workers and copy",
+    "pages": "the admin pages",
+    "partner": "stoplist-client",
+}
+_DATABASES = {"sqlite": "skip PostgreSQL", "postgresql": "measure only on PostgreSQL"}
+_ROWS: Sequence[tuple[str, str, Callable[[Run], Iterable[Verdict]]]] = (
+    ("tokens", "sqlite", tokens.on_sqlite),
+    ("opt-outs", "sqlite", feed.on_sqlite),
+    ("tokens", "postgresql", tokens.on_postgresql),
+    ("opt-outs", "postgresql", feed.on_postgresql),
+    ("scale", "postgresql", scale.measure),
+    ("scale", "postgresql", copying.measure),
+    ("pages", "sqlite", pages.on_sqlite),
+    ("pages", "postgresql", pages.on_postgresql),
+    ("partner", "sqlite", partner.measure),
+)
 
 
 def main() -> int:
     """Run the benchmark and return the exit status."""
     arguments = _arguments()
     try:
-        with suite.scratch_folder() as scratch:
-            this_machine = machine.describe(scratch)
-            outcome = suite.run(_options(arguments), scratch, _print_progress)
-        print(report.table(outcome, this_machine))
-        report.write(outcome, this_machine, _RESULTS)
+        # Beside the code, not in /tmp, where a durable write may cost nothing.
+        with tempfile.TemporaryDirectory(prefix="scratch-", dir=_HERE) as folder:
+            (Path(folder) / ".gitignore").write_text("*\n")
+            outcome = _measure(arguments, Path(folder))
+        print(report.text(outcome))
+        report.write(outcome, _RESULTS)
         print(f"written to {_RESULTS}")
         if arguments.keep:
-            report.keep(outcome, this_machine, _DOCS)
-    except BenchError as error:
+            report.keep(outcome, _DOCS)
+    except (BenchError, ConnectionError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     return 0 if report.has_passed(outcome) else 1
+
+
+def _measure(arguments: argparse.Namespace, scratch: Path) -> Outcome:
+    pace = _QUICK if arguments.quick else _THOROUGH
+    pace = msgspec.structs.replace(pace, rounds=arguments.rounds or pace.rounds)
+    run = Run(pace=pace, scratch=scratch, progress=_print_progress, only=arguments.only)
+    parts = {arguments.part, "tokens" if arguments.only else None} - {None} or set(_PARTS)
+    this_machine = machine.describe(scratch)
+    verdicts = [
+        verdict
+        for part, database, measure in _ROWS
+        if part in parts and arguments.database in (None, database)
+        for verdict in measure(run)
+    ]
+    return Outcome(machine=this_machine, verdicts=verdicts, works=run.works, pages=run.pages)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description="Stoplist against bare applications, in one run.")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: an impression, not a verdict")
     parser.add_argument("--rounds", type=int, help=f"the number of rounds (default {_THOROUGH.rounds})")
-    parser.add_argument("--only", choices=[row.key for row in ROWS], help="measure only this row")
+    parser.add_argument("--only", choices=list(tokens.ROWS), help="measure only this row")
     parser.add_argument("--keep", action="store_true", help="copy the figures into docs/benchmarks.md")
-    parts = parser.add_mutually_exclusive_group()
-    parts.add_argument("--tokens", action="store_true", help="measure only the token rows")
-    parts.add_argument("--opt-outs", action="store_true", help="measure only the opt-outs")
-    parts.add_argument("--scale", action="store_true", help="measure only PostgreSQL with Valkey, workers and copy")
-    parts.add_argument("--pages", action="store_true", help="measure only the admin pages")
-    parts.add_argument("--partner", action="store_true", help="measure only stoplist-client")
-    databases = parser.add_mutually_exclusive_group()
-    databases.add_argument("--sqlite", action="store_true", help="skip PostgreSQL")
-    databases.add_argument("--postgresql", action="store_true", help="measure only on PostgreSQL")
+    parts, databases = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
+    for name, what in _PARTS.items():
+        parts.add_argument(f"--{name}", dest="part", action="store_const", const=name, help=f"measure only {what}")
+    for name, what in _DATABASES.items():
+        databases.add_argument(f"--{name}", dest="database", action="store_const", const=name, help=what)
     arguments = parser.parse_args()
-    if arguments.keep and (
-        arguments.quick
-        or arguments.rounds
-        or arguments.only
-        or arguments.sqlite
-        or arguments.postgresql
-        or arguments.tokens
-        or arguments.opt_outs
-        or arguments.scale
-        or arguments.pages
-        or arguments.partner
-    ):
+    restrictions = vars(arguments) | {"keep": False}
+    if arguments.keep and any(restrictions.values()):
         parser.error("only the figures of a whole run can be kept")
     return arguments
-
-
-def _options(arguments: argparse.Namespace) -> Options:
-    pace = _QUICK if arguments.quick else _THOROUGH
-    pace = Pace(rounds=arguments.rounds or pace.rounds, duration_s=pace.duration_s, warm_up_s=pace.warm_up_s)
-    parts = (arguments.tokens, arguments.opt_outs, arguments.scale, arguments.pages, arguments.partner)
-    is_whole = not any(parts) and not arguments.only
-    return Options(
-        pace=pace,
-        scale=Scale(
-            pace=pace,
-            records=200_000 if arguments.quick else 1_000_000,
-            rounds=pace.rounds,
-            pages=10 if arguments.quick else 100,
-            waits_s=5.0 if arguments.quick else 15.0,
-        ),
-        with_tokens=is_whole or arguments.tokens or bool(arguments.only),
-        with_opt_outs=is_whole or arguments.opt_outs,
-        with_scale=is_whole or arguments.scale,
-        with_pages=is_whole or arguments.pages,
-        with_partner=is_whole or arguments.partner,
-        starts=3 if arguments.quick else 7,
-        copies=1 if arguments.quick else 3,
-        rows=tuple(row for row in ROWS if arguments.only in (None, row.key)),
-        with_sqlite=not arguments.postgresql,
-        with_postgresql=not arguments.sqlite,
-    )
 
 
 def _print_progress(text: str) -> None:

@@ -1,15 +1,14 @@
 """The baseline of a deployment on PostgreSQL and Valkey: bare Starlette handlers with the same round trips.
 
-`python -m bench.bare_stores --port 9000 --cert FILE --key FILE --body-bytes 261 --token-bytes 218`; the addresses of
-the stores are in the variables BENCH_DATABASE_URL and BENCH_LIMITS_URL. A read sends two statements to PostgreSQL and
-one script to Valkey. A token request sends one of each, and writes one row as durably as the product does.
+`python -m bench.bare_stores CERTIFICATE KEY 261 218 --port 9000` reads answers of 261 bytes and issues ones of 218. The
+stores are in the variables BENCH_DATABASE_URL and BENCH_LIMITS_URL. A read sends two statements to PostgreSQL and one
+script to Valkey. A token request sends one of each, and writes one row as durably as the product does.
 """
 
-import argparse
-import asyncio
 import contextlib
 import os
 import secrets
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import parse_qsl
@@ -21,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from bench.bare import answer_of_size, serve
+from bench.bare import READ_PATHS, answer_of_size, serve
 from stoplist.limits.store import SCRIPT
 
 _CONNECTIONS = 20
@@ -46,7 +45,6 @@ class Handlers:
 
     def __init__(self, body_bytes: int, token_bytes: int) -> None:
         self._answer, self._token = answer_of_size(body_bytes), answer_of_size(token_bytes)
-        self._hash = b"x" * 32
         self._pool: asyncpg.Pool[asyncpg.Record]
         self._valkey: redis.Redis
         self._sha = ""
@@ -54,16 +52,16 @@ class Handlers:
     @contextlib.asynccontextmanager
     async def open(self, _: Starlette) -> AsyncIterator[None]:
         """Connect to the stores while the application runs."""
-        url = os.environ["BENCH_DATABASE_URL"]
         self._valkey = redis.Redis.from_url(os.environ["BENCH_LIMITS_URL"])
         self._sha = str(await self._valkey.script_load(SCRIPT))
-        async with asyncpg.create_pool(url, min_size=1, max_size=_CONNECTIONS, reset=_keep) as pool:
-            self._pool = pool
+        url = os.environ["BENCH_DATABASE_URL"]
+        async with asyncpg.create_pool(url, min_size=1, max_size=_CONNECTIONS, reset=_keep) as self._pool:
+            await self._pool.execute(_TABLE)
             yield
         await self._valkey.aclose()
 
     async def read(self, request: Request) -> JSONResponse:
-        await self._pool.fetchrow(_TOKEN, self._hash)
+        await self._pool.fetchrow(_TOKEN, b"x" * 32)
         await self._limit()
         await self._pool.fetch(_RECORD, 17, "nobody@example.com")
         return JSONResponse(self._answer)
@@ -84,26 +82,10 @@ async def _keep(_: Any) -> None:
     """Reset nothing: no statement sets anything for a session."""
 
 
-async def _make_table() -> None:
-    connection = await asyncpg.connect(os.environ["BENCH_DATABASE_URL"])
-    await connection.execute(_TABLE)
-    await connection.close()
-
-
-def main() -> None:
-    """Serve until SIGTERM."""
-    parser = argparse.ArgumentParser(prog="bench.bare_stores")
-    for name in ("--port", "--body-bytes", "--token-bytes"):
-        parser.add_argument(name, type=int, required=True)
-    for name in ("--cert", "--key"):
-        parser.add_argument(name, required=True)
-    options = parser.parse_args()
-    asyncio.run(_make_table())
-    handlers = Handlers(options.body_bytes, options.token_bytes)
-    paths = ("/api/v1/nothing", "/api/v1/unsubscribe/email", "/healthz")
-    routes = [Route(path, handlers.read) for path in paths] + [Route("/oauth/token", handlers.issue, methods=["POST"])]
-    serve(Starlette(routes=routes, lifespan=handlers.open), options, lifespan="auto")
-
-
 if __name__ == "__main__":
-    main()
+    certificate, key, body_bytes, token_bytes, _, port = sys.argv[1:]
+    handlers = Handlers(int(body_bytes), int(token_bytes))
+    routes = [Route(path, handlers.read) for path in READ_PATHS] + [
+        Route("/oauth/token", handlers.issue, methods=["POST"])
+    ]
+    serve(Starlette(routes=routes, lifespan=handlers.open), certificate, key, port, lifespan="auto")

@@ -1,20 +1,22 @@
-"""`stoplist copy` of a million records against a bare COPY of the same rows."""
+"""The row on `stoplist copy` of a million records, against a bare COPY of the same rows."""
 
 import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import asyncpg
 
-from bench import postgresql
+from bench import product
 from bench.product import Deployment
+from bench.rounds import Run
 from bench.sample_people import COLUMNS, INSERT_ROW, People, rows
+from bench.seed import filling
 from bench.server import BenchError
-from bench.verdict import Target, Verdict, spread
+from bench.verdict import Verdict, compare_times, per_second
 
 _BATCH = 10_000
 _FEED_ID = 17
@@ -23,52 +25,31 @@ INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writ
 VALUES (?, 1, 'email', 'bench', ?, 1)
 """
 
-Progress = Callable[[str], None]
 
-
-def measure(records: int, rounds: int, scratch: Path, progress: Progress) -> Iterator[Verdict]:
+def measure(run: Run) -> Iterator[Verdict]:
     """Yield the verdict. The whole time of the command counts: start, reading, hashing, COPY and verification."""
-    source = Deployment(scratch / "copied")
-    source.folder.mkdir()
-    source.run("migrate")
-    source.run("org", "create", "bench", "--name", "Bench", "--default-group", "News")
-    progress(f"writing {records} records for a copy")
-    _fill(source.database, records)
-    ours_s: list[float] = []
-    plain_s: list[float] = []
-    for number in range(rounds):
-        with ExitStack() as running:
-            settings = running.enter_context(postgresql.settings())
-            target = Deployment(scratch / "copied", settings)
-            target.run("migrate")
-            url = settings["STOPLIST_DATABASE_URL"]
-            ours_s.append(_copy_s(target, source.database, url, records))
-            plain_s.append(asyncio.run(_plain_copy(source.database, url)))
-        progress(f"round {number + 1}/{rounds}  copy of {records}: {ours_s[-1]:.1f} s, bare COPY {plain_s[-1]:.1f} s")
-    yield Verdict(
-        title=f"stoplist copy of {records} records",
-        figure=spread([plain / ours for plain, ours in zip(plain_s, ours_s, strict=True)]),
-        unit="%",
-        target=Target(0.5, at_least=True),
-        detail=f"{records / spread(ours_s).median:.0f}/s of bare COPY {records / spread(plain_s).median:.0f}/s",
-    )
-
-
-def _fill(file: Path, records: int) -> None:
+    records = run.pace.records
+    source = Deployment.create(run.scratch / "copied", partners=("bench",))
+    run.progress(f"writing {records} records for a copy")
     people = People("email", seed=1)
-    with closing(sqlite3.connect(file)) as connection:
-        connection.executescript("PRAGMA synchronous = OFF; PRAGMA cache_size = -400000;")
+    with filling(source.database) as connection:
         for at in range(0, records, _BATCH):
-            with connection:
-                connection.executemany(INSERT_ROW, rows(people.acts(_BATCH), feed_id=_FEED_ID, after=at))
-        with connection:
-            connection.execute(_INSERT_FEED, (_FEED_ID, records))
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.executemany(INSERT_ROW, rows(people.acts(_BATCH), feed_id=_FEED_ID, after=at))
+        connection.execute(_INSERT_FEED, (_FEED_ID, records))
+
+    def copy(_: int) -> dict[str, float]:
+        with product.on_postgresql(source.folder, partners=()) as target:
+            ours_s = _copy_s(source, target, records)
+            return {"stoplist copy": ours_s, "plain": asyncio.run(_plain_copy(source.database, target.database_url))}
+
+    seen_s = run.rounds(run.pace.copies, copy, f"copy of {records}")
+    title, shown = f"stoplist copy of {records} records", per_second(records)
+    yield compare_times(title, seen_s.values(), "{} of bare COPY {}", shown, at_least=0.5)
 
 
-def _copy_s(target: Deployment, source: Path, url: str, records: int) -> float:
+def _copy_s(source: Deployment, target: Deployment, records: int) -> float:
     begun_s = time.perf_counter()
-    result = json.loads(target.run("copy", "--from", f"sqlite:///{source}", "--to", url, "--json"))
+    result = json.loads(target.run("copy", "--from", source.database_url, "--to", target.database_url, "--json"))
     took_s = time.perf_counter() - begun_s
     if result["rows"]["unsubscribes"] != records:
         raise BenchError(f"not all rows were copied: {result}")

@@ -6,10 +6,7 @@ organizations and people.
 """
 
 import asyncio
-import os
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,6 +24,7 @@ from bench.fixtures import (
 )
 from bench.sample_people import People
 from bench.scripts import Partner
+from bench.seed import filling
 from stoplist.actor import Actor
 from stoplist.clock import Clock
 from stoplist.db import Database
@@ -69,118 +67,104 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
 def fill(file: Path, records: int) -> Dataset:
     """Fill the feed that pages show with `records` records, and several dozen others. No server may be running."""
     dataset = asyncio.run(_fill_through_operations(file, records))
-    with closing(sqlite3.connect(file)) as connection:
-        connection.executescript("PRAGMA synchronous = OFF; PRAGMA cache_size = -400000;")
+    with filling(file) as connection:
         fill_audit(connection, min(records, _MAX_AUDIT_ENTRIES))
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    # Otherwise the system writes the file back during the measurement.
-    os.sync()
     return dataset
 
 
 async def _fill_through_operations(file: Path, records: int) -> Dataset:
     database = await open_database(f"sqlite:///{file}", create=False)
     try:
-        return await _DatasetBuilder(database, records).fill()
+        keys = await make_organizations(database)
+        tokens = await make_people(database)
+        shown = await _Feeds(database, keys, records).fill()
+        await use_keys(database, keys)
+        groups = await list_groups(COMMAND, database, org_slug=SLUG)
+        newest = await list_records(COMMAND, database, org_slug=SLUG, channel=CHANNELS[CHANNEL], limit=1)
+        return Dataset(
+            partner=keys[SLUG],
+            tokens=tokens,
+            group_id=groups[0].group_id,
+            submission_id=shown[0],
+            big_submission_id=shown[1],
+            record_seq=await _seq_of(database, KNOWN),
+            # Half-way through the feed.
+            middle_seq=newest.records[0].seq // 2,
+            long_history_seq=await _seq_of(database, LONG_HISTORY),
+        )
     finally:
         await database.close()
 
 
-class _DatasetBuilder:
-    """Builds one dataset."""
+class _Feeds:
+    """Submits the opt-outs of all days."""
 
-    def __init__(self, database: Database, records: int) -> None:
-        self._database, self._records = database, records
-        self._mail, self._numbers = People("email", seed=1), People("sms", seed=2)
-        self._keys: dict[str, Partner] = {}
-        self._to_resubscribe: list[Item] = []
-        self._big = ""
-        self._submission = ""
+    def __init__(self, database: Database, keys: dict[str, Partner], records: int) -> None:
+        self._database, self._keys, self._records = database, keys, records
+        self._people = {"email": People("email", seed=1), "sms": People("sms", seed=2)}
+        self._people["phone"] = self._people["sms"]
+        self._big_items = _BIG_SUBMISSION_ITEMS if records > 5 * _BIG_SUBMISSION_ITEMS else 0
 
-    async def fill(self) -> Dataset:
-        """Build the dataset, oldest day first."""
-        self._keys = await make_organizations(self._database)
-        tokens = await make_people(self._database)
+    async def fill(self) -> tuple[str, str]:
+        """Submit everything, oldest day first, and return the ids of the submissions that pages show.
+
+        The second is the biggest possible submission, or empty.
+        """
+        shown = ("", "")
+        yesterday: list[Item] = []
         for days_ago in range(DAYS, -1, -1):
-            await self._day(days_ago)
-        await use_keys(self._database, self._keys)
-        groups = await list_groups(COMMAND, self._database, org_slug=SLUG)
-        record_seq, long_history_seq = await self._seq_of(KNOWN), await self._seq_of(LONG_HISTORY)
-        return Dataset(
-            partner=self._keys[SLUG],
-            tokens=tokens,
-            group_id=groups[0].group_id,
-            submission_id=self._submission,
-            big_submission_id=self._big,
-            record_seq=record_seq,
-            middle_seq=await self._middle_seq(),
-            long_history_seq=long_history_seq,
-        )
+            clock = clock_days_ago(days_ago)
+            today = await self._submit_day(clock)
+            # Some people of the day before change their minds, and one person does so every other day.
+            await self._submit(SLUG, clock, [_resubscription(item, clock) for item in yesterday])
+            if days_ago % 2 == 0:
+                item = _item(LONG_HISTORY, clock)
+                await self._submit(SLUG, clock, [item if days_ago % 4 else _resubscription(item, clock)])
+            await self._submit_others(clock)
+            if days_ago == 20:
+                for slug in (SLUG, *OTHERS[:24:3]):
+                    await self._submit(slug, clock, [_item(KNOWN, clock)])
+            if days_ago == 10:
+                shown = await self._submit_shown(clock)
+            yesterday = today
+        return shown
 
-    async def _day(self, days_ago: int) -> None:
-        """Submit the opt-outs of one day, of SLUG and of the others."""
-        stores = OptOutStores(database=self._database, clock=clock_days_ago(days_ago), secret_keys=())
-        # All days together make the records of the feed.
-        batches = list(self._items(CHANNEL, self._daily_records() // (DAYS + 1), days_ago))
-        await self._submit_all(SLUG, CHANNEL, stores, batches)
-        await self._resubscribe_some(stores, [item for items in batches for item in items[::_RESUBSCRIBED_ONE_IN]])
-        await self._extend_long_history(days_ago, stores)
+    async def _submit_day(self, clock: Clock) -> list[Item]:
+        """Submit one day of the feed, and return one in fifty of the items."""
+        # All days together, and the submissions that pages show, make the records of the feed.
+        count = (self._records - _SHOWN_SUBMISSION_ITEMS - self._big_items) // (DAYS + 1)
+        some: list[Item] = []
+        for items in self._items(CHANNEL, clock, count):
+            await self._submit(SLUG, clock, items)
+            some += items[::_RESUBSCRIBED_ONE_IN]
+        return some
+
+    async def _submit_others(self, clock: Clock) -> None:
         # At least one each, so that the number of daily counts does not depend on the number of records. All at once,
         # so that they share commits.
-        each = max(1, self._records // 10 // (len(_OTHER_FEEDS) * (DAYS + 1)))
-        await asyncio.gather(
-            *(
-                self._submit_all(slug, channel, stores, self._items(channel, each, days_ago, reason="manual"))
-                for slug, channel in _OTHER_FEEDS
-            )
-        )
-        if days_ago == 20:
-            for slug in (SLUG, *OTHERS[:24:3]):
-                await self._submit(slug, CHANNEL, stores, [_item(KNOWN, stores.clock)])
-        if days_ago == 10:
-            await self._submit_shown(stores)
+        count = max(1, self._records // 10 // (len(_OTHER_FEEDS) * (DAYS + 1)))
 
-    def _daily_records(self) -> int:
-        """Return the number of records without those of the submissions that pages show."""
-        return self._records - _SHOWN_SUBMISSION_ITEMS - (_BIG_SUBMISSION_ITEMS if self._has_big else 0)
+        async def submit_one(slug: str, channel: str) -> None:
+            for items in self._items(channel, clock, count, reason="manual"):
+                await self._submit(slug, clock, items, channel)
 
-    @property
-    def _has_big(self) -> bool:
-        return self._records > 5 * _BIG_SUBMISSION_ITEMS
+        await asyncio.gather(*(submit_one(*feed) for feed in _OTHER_FEEDS))
 
-    async def _submit_shown(self, stores: OptOutStores) -> None:
+    async def _submit_shown(self, clock: Clock) -> tuple[str, str]:
         """Submit the submission that pages show, of which a tenth is sent again and a tenth changed, and a big one."""
-        (items,) = self._items(CHANNEL, _SHOWN_SUBMISSION_ITEMS, 10)
-        self._submission = await self._submit(SLUG, CHANNEL, stores, items)
-        await self._submit(
-            SLUG, CHANNEL, stores, [_item(item.address, stores.clock) for item in items[:_CHANGED_LATER]]
-        )
-        resubscriptions = [_resubscription(item, stores.clock) for item in items[-_CHANGED_LATER:]]
-        await self._submit(SLUG, CHANNEL, stores, resubscriptions)
-        if self._has_big:
-            (items,) = self._items(CHANNEL, _BIG_SUBMISSION_ITEMS, 10)
-            self._big = await self._submit(SLUG, CHANNEL, stores, items)
-
-    async def _resubscribe_some(self, stores: OptOutStores, tomorrow: list[Item]) -> None:
-        """Resubscribe some people of the day before, and keep those of `tomorrow`."""
-        if self._to_resubscribe:
-            resubscriptions = [_resubscription(item, stores.clock) for item in self._to_resubscribe]
-            await self._submit(SLUG, CHANNEL, stores, resubscriptions)
-        self._to_resubscribe = tomorrow
-
-    async def _extend_long_history(self, days_ago: int, stores: OptOutStores) -> None:
-        """Let one person opt out or resubscribe every other day."""
-        if days_ago % 2:
-            return
-        item = _item(LONG_HISTORY, stores.clock)
-        await self._submit(SLUG, CHANNEL, stores, [item if days_ago % 4 else _resubscription(item, stores.clock)])
+        (items,) = self._items(CHANNEL, clock, _SHOWN_SUBMISSION_ITEMS)
+        shown = await self._submit(SLUG, clock, items)
+        await self._submit(SLUG, clock, [_item(item.address, clock) for item in items[:_CHANGED_LATER]])
+        await self._submit(SLUG, clock, [_resubscription(item, clock) for item in items[-_CHANGED_LATER:]])
+        big = [item for items in self._items(CHANNEL, clock, self._big_items) for item in items]
+        return shown, await self._submit(SLUG, clock, big)
 
     def _items(
-        self, channel: str, count: int, days_ago: int, *, reason: SentReason | None = None
+        self, channel: str, clock: Clock, count: int, *, reason: SentReason | None = None
     ) -> Iterator[list[Item]]:
         """Yield batches of opt-outs of new people."""
-        people, now_ms = self._mail if channel == "email" else self._numbers, clock_days_ago(days_ago).now_ms()
-        for size in _parts(count):
+        now_ms = clock.now_ms()
+        for at in range(0, count, MAX_ITEMS):
             yield [
                 Item(
                     address=act.address,
@@ -188,34 +172,22 @@ class _DatasetBuilder:
                     source="link in the newsletter",
                     occurred_at=format_ms(now_ms - 60_000 - number * 1_000),
                 )
-                for number, act in enumerate(people.acts(size))
+                for number, act in enumerate(self._people[channel].acts(min(count - at, MAX_ITEMS)))
             ]
 
-    async def _submit_all(self, slug: str, channel: str, stores: OptOutStores, batches: Iterable[list[Item]]) -> None:
-        for items in batches:
-            await self._submit(slug, channel, stores, items)
-
-    async def _submit(self, slug: str, channel: str, stores: OptOutStores, items: Sequence[Item]) -> str:
-        """Submit the items and return the id of the submission; empty if nothing was stored."""
+    async def _submit(self, slug: str, clock: Clock, items: Sequence[Item], channel: str = CHANNEL) -> str:
+        """Submit the items, if any, and return the id of the submission; empty if nothing was stored."""
+        if not items:
+            return ""
         key = Actor(kind="client", id=self._keys[slug].client_id, may=frozenset(PERMISSIONS), source_ip="192.0.2.9")
+        stores = OptOutStores(database=self._database, clock=clock, secret_keys=())
         done = await submit(key, stores, CHANNELS[channel], RequestedTarget(), items, is_minimal=True)
         return done.submission_id or ""
 
-    async def _seq_of(self, address: str) -> int:
-        found = await search(COMMAND, self._database, address)
-        return next(record.seq for record in found.records if record.org_slug == SLUG)
 
-    async def _middle_seq(self) -> int:
-        """Return the number of a change half-way through the feed."""
-        newest = await list_records(COMMAND, self._database, org_slug=SLUG, channel=CHANNELS[CHANNEL], limit=1)
-        return newest.records[0].seq // 2
-
-
-def _parts(count: int) -> Iterator[int]:
-    """Yield the sizes of the batches that make up `count` items."""
-    while count > 0:
-        yield min(count, MAX_ITEMS)
-        count -= MAX_ITEMS
+async def _seq_of(database: Database, address: str) -> int:
+    found = await search(COMMAND, database, address)
+    return next(record.seq for record in found.records if record.org_slug == SLUG)
 
 
 def _item(address: str, clock: Clock) -> Item:

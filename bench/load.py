@@ -8,103 +8,86 @@ import asyncio
 import gc
 import ssl
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from statistics import quantiles
-from typing import Protocol
 
 import msgspec
 import uvloop
 
 from bench.machine import busy_s
-
-
-class Script(Protocol):
-    """The requests of one connection. Answers with a status other than `status` count as failures."""
-
-    status: bytes
-
-    def first(self) -> bytes:
-        """Return the first request."""
-
-    def next(self, body: bytes) -> bytes:
-        """Return the request to send after an answer with `body`."""
+from bench.scripts import Script
+from bench.server import HOST, BenchError, Server, content_length
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one window of time. `failures` includes the warm-up."""
+    """The figures of one window of time. `failures` includes the warm-up.
 
-    requests: int
-    failures: int
-    first_failure: str | None
-    duration_s: float
-    client_cpu_s: float
-    server_cpu_s: float
-    busy_s: float
+    `rate` is in answers per second, the processor time of the server that of one request, all its threads together. The
+    shares are of one core; a separate database counts as others.
+    """
+
+    rate: float
+    server_cpu_us: float
+    client_cpu_share: float
+    others_cpu_share: float
     p50_ms: float
     p99_ms: float
     longest_ms: float
+    requests: int
+    failures: int
+    first_failure: str | None
     cipher: str
 
-    @property
-    def rate(self) -> float:
-        """Answers per second."""
-        return self.requests / self.duration_s
 
-    @property
-    def server_cpu_us(self) -> float:
-        """Processor time of the server for one request, all its threads together, in microseconds."""
-        return self.server_cpu_s / max(1, self.requests) * 1e6
+def run(
+    server: Server, scripts: Sequence[Script], *, duration_s: float, warm_up_s: float = 0.0, status: bytes = b"200"
+) -> Load:
+    """Run each script on its own connection, and return the figures of `duration_s` after the warm-up.
 
-    @property
-    def others_cpu_share(self) -> float:
-        """The share of one core used by neither client nor server. A separate database counts here."""
-        return (self.busy_s - self.client_cpu_s - self.server_cpu_s) / self.duration_s
-
-    @property
-    def client_cpu_share(self) -> float:
-        """The share of one core used by the client."""
-        return self.client_cpu_s / self.duration_s
+    Answers with a status other than `status` count as failures.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        return uvloop.run(_run(server, scripts, duration_s, warm_up_s, status))
+    finally:
+        gc.enable()
 
 
-class Tally:
-    """The counts of all connections of one load."""
+def require_right(loads: Iterable[Load]) -> None:
+    """Raise BenchError if an answer was wrong."""
+    if failures := [load.first_failure for load in loads if load.failures]:
+        raise BenchError(f"a request was answered wrongly: {failures[0]}")
 
-    def __init__(self) -> None:
-        self.answers = 0
-        self.failures = 0
-        self.first_failure: str | None = None
+
+class _Tally:
+    """The answers to all connections of one load."""
+
+    def __init__(self, status: bytes) -> None:
+        self.status_line = b"HTTP/1.1 " + status
         self.latencies_s: list[float] = []
+        self.failures: list[str] = []
         self.is_over = False
 
-    def fail(self, what: str) -> None:
-        """Count a failure, and keep the description of the first."""
-        self.failures += 1
-        self.first_failure = self.first_failure or what
 
-
-class Connection(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One keep-alive connection that follows its script until the tally is over; `closed` is set then."""
 
-    def __init__(self, script: Script, tally: Tally) -> None:
-        self._script = script
-        self._tally = tally
-        self._status_line = b"HTTP/1.1 " + script.status
-        self._unread = b""
-        self._sent_s = 0.0
+    def __init__(self, script: Script, tally: _Tally) -> None:
+        self._script, self._tally = script, tally
+        self._unread, self._sent_s = b"", 0.0
         self._transport: asyncio.Transport
         self.cipher = ""
         self.closed = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
         name, version, _ = transport.get_extra_info("cipher")
         self.cipher = f"{version} {name}"
 
     def start(self) -> None:
         """Send the first request."""
-        self._send(self._script.first())
+        self._send(next(self._script))
 
     def data_received(self, data: bytes) -> None:
         if self._unread:
@@ -118,103 +101,71 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._tally.is_over:
-            self._tally.fail(f"the server closed a connection: {exc}")
+            self._tally.failures.append(f"the server closed a connection: {exc}")
         if not self.closed.done():
             self.closed.set_result(None)
 
     def _on_answer(self, answer: bytes, body: bytes) -> None:
         tally = self._tally
-        tally.answers += 1
         tally.latencies_s.append(time.perf_counter() - self._sent_s)
-        if not answer.startswith(self._status_line):
-            tally.fail(answer[:400].decode("latin-1"))
+        if not answer.startswith(tally.status_line):
+            tally.failures.append(answer[:400].decode("latin-1"))
         if tally.is_over:
             self._transport.close()
             return
-        self._send(self._script.next(body))
+        self._send(self._script.send(body))
 
     def _send(self, request: bytes) -> None:
         self._sent_s = time.perf_counter()
         self._transport.write(request)
 
 
-def content_length(head: bytes) -> int:
-    """The length that an answer's head declares."""
-    at = head.lower().index(b"\r\ncontent-length:") + 17
-    return int(head[at : head.index(b"\r\n", at)])
-
-
-def run(
-    scripts: Sequence[Script],
-    *,
-    port: int,
-    ca: Path,
-    warm_up_s: float,
-    duration_s: float,
-    server_cpu_s: Callable[[], float],
-) -> Load:
-    """Run each script on its own connection, and return the figures of `duration_s` after the warm-up."""
-    gc.collect()
-    gc.disable()
-    try:
-        return uvloop.run(_run(scripts, port, ca, warm_up_s, duration_s, server_cpu_s))
-    finally:
-        gc.enable()
-
-
-async def _run(
-    scripts: Sequence[Script],
-    port: int,
-    ca: Path,
-    warm_up_s: float,
-    duration_s: float,
-    server_cpu_s: Callable[[], float],
-) -> Load:
-    tally = Tally()
-    connections = await _connect(scripts, tally, port, ca)
+async def _run(server: Server, scripts: Sequence[Script], duration_s: float, warm_up_s: float, status: bytes) -> Load:
+    tally, clocks = _Tally(status), (time.perf_counter, time.process_time, server.cpu_s, busy_s)
+    connections = await _connect(server, scripts, tally)
     for connection in connections:
         connection.start()
     await asyncio.sleep(warm_up_s)
     tally.latencies_s.clear()
-    before = (time.perf_counter(), time.process_time(), server_cpu_s(), busy_s(), tally.answers)
+    before_s = [clock() for clock in clocks]
     await asyncio.sleep(duration_s)
-    after = (time.perf_counter(), time.process_time(), server_cpu_s(), busy_s(), tally.answers)
-    cuts_s = quantiles(tally.latencies_s, n=100) if len(tally.latencies_s) > 1 else [0.0] * 99
+    after_s = [clock() for clock in clocks]
+    latencies_s = tuple(tally.latencies_s)
     await _close(connections, tally)
+    elapsed_s, client_s, server_s, machine_s = (after - before for before, after in zip(before_s, after_s, strict=True))
+    cuts_s = quantiles(latencies_s, n=100) if len(latencies_s) > 1 else [0.0] * 99
     return Load(
-        requests=after[4] - before[4],
-        failures=tally.failures,
-        first_failure=tally.first_failure,
-        duration_s=after[0] - before[0],
-        client_cpu_s=after[1] - before[1],
-        server_cpu_s=after[2] - before[2],
-        busy_s=after[3] - before[3],
+        rate=len(latencies_s) / elapsed_s,
+        server_cpu_us=server_s / max(1, len(latencies_s)) * 1e6,
+        client_cpu_share=client_s / elapsed_s,
+        others_cpu_share=(machine_s - client_s - server_s) / elapsed_s,
         p50_ms=cuts_s[49] * 1000,
         p99_ms=cuts_s[98] * 1000,
-        longest_ms=max(tally.latencies_s, default=0.0) * 1000,
+        longest_ms=max(latencies_s, default=0.0) * 1000,
+        requests=len(latencies_s),
+        failures=len(tally.failures),
+        first_failure=tally.failures[0] if tally.failures else None,
         cipher=connections[0].cipher,
     )
 
 
-async def _connect(scripts: Sequence[Script], tally: Tally, port: int, ca: Path) -> list[Connection]:
-    context = ssl.create_default_context(cafile=ca)
-    loop = asyncio.get_running_loop()
-    connections = []
-    for script in scripts:
-        _, connection = await loop.create_connection(
-            lambda script=script: Connection(script, tally),  # type: ignore[misc]
-            "127.0.0.1",
-            port,
+async def _connect(server: Server, scripts: Sequence[Script], tally: _Tally) -> list[_Connection]:
+    context = ssl.create_default_context(cafile=server.ca)
+    connections = [_Connection(script, tally) for script in scripts]
+    for connection in connections:
+        await asyncio.get_running_loop().create_connection(
+            lambda connection=connection: connection,  # type: ignore[misc]
+            HOST,
+            server.port,
             ssl=context,
             server_hostname="localhost",
         )
-        connections.append(connection)
     return connections
 
 
-async def _close(connections: Sequence[Connection], tally: Tally) -> None:
+async def _close(connections: Sequence[_Connection], tally: _Tally) -> None:
     """Let each connection receive its last answer, so that no request is cut off."""
     tally.is_over = True
     _, late = await asyncio.wait([connection.closed for connection in connections], timeout=10)
     if late:
-        tally.fail(f"{len(late)} requests were not answered within 10 s")
+        tally.failures.append(f"{len(late)} requests were not answered within 10 s")

@@ -1,4 +1,4 @@
-"""A partner with `stoplist-client`, against the minimum that a program without it would do.
+"""The rows on a partner with `stoplist-client`, against the minimum that a program without it would do.
 
 The baseline is the same work with httpx2 and sqlite3 alone, in the same process, in turns.
 """
@@ -10,24 +10,24 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 from stoplist_client import Client, MemoryStore, Mirror, Submitted
 
-from bench import product
-from bench.product import Deployment
+from bench.product import Deployment, ProductServer
+from bench.rounds import Run
 from bench.sample_people import People
-from bench.scripts import Partner
-from bench.server import BenchError, Server
-from bench.verdict import Target, Verdict, spread
+from bench.scripts import EMAIL
+from bench.server import BenchError
+from bench.verdict import Verdict, compare_times, per_second, ratios, verdict
 
-_PATH = "/api/v1/unsubscribe/email"
 _BATCH = _PAGE = 10_000
 # The submission has this many turns: a tenth of the batches by the client, then as many by the baseline.
 _TURNS = 10
@@ -37,101 +37,31 @@ _CACHE_KIB = 64 * 1024
 _OURS, _BARE = "ours", "bare"
 # One process after the other; the start of Python itself is not timed.
 _IMPORT = "import time; begun_s = time.perf_counter(); {}; print(time.perf_counter() - begun_s)"
+_IMPORTED = {
+    _BARE: "import httpx2",
+    "stoplist_client": "import stoplist_client",
+    "stoplist_client.Client": "from stoplist_client import Client",
+}
 
-Progress = Callable[[str], None]
-
-
-class _RunningDeployment(msgspec.Struct, frozen=True, kw_only=True):
-    """A running server, and two organizations on it with a key each."""
-
-    deployment: Deployment
-    server: Server
-    partners: dict[str, Partner]
-
-    @property
-    def base_url(self) -> str:
-        return f"https://localhost:{self.server.port}"
-
-    def client(self, slug: str) -> Client:
-        """Return a client with its defaults, except that it keeps tokens in memory."""
-        partner = self.partners[slug]
-        return Client(
-            self.base_url,
-            client_id=partner.client_id,
-            client_secret=partner.client_secret,
-            ca_file=self.deployment.ca,
-            store=MemoryStore(),
-        )
-
-    def bare(self, slug: str) -> "_BareClient":
-        """Return a bare client with a token."""
-        token = product.with_tokens([self.partners[slug]], self.server, count=1)[0].access_tokens[0]
-        return _BareClient(self.base_url, self.deployment.ca, token)
+Result = TypeVar("Result")
 
 
-class _BareClient:
-    """A loop over httpx2.Client, without error handling."""
-
-    def __init__(self, base_url: str, ca: Path, access_token: str) -> None:
-        tls = ssl.create_default_context(cafile=ca)
-        headers = {"Authorization": f"Bearer {access_token}"}
-        self._http = httpx2.Client(base_url=base_url, verify=tls, timeout=60, headers=headers)
-
-    def post(self, bodies: Sequence[bytes]) -> float:
-        """Submit the bodies and return the seconds that it takes."""
-        headers = {"Content-Type": "application/json", "Prefer": "return=minimal"}
-        begun_s = time.perf_counter()
-        for body in bodies:
-            self._http.post(_PATH, content=body, headers=headers).raise_for_status()
-        return time.perf_counter() - begun_s
-
-    def read(self) -> tuple[float, int]:
-        """Read the whole feed page by page; return the seconds and the number of records."""
-        records, cursor, has_more = 0, "", True
-        begun_s = time.perf_counter()
-        while has_more:
-            answer = self._http.get(f"{_PATH}?limit={_PAGE}{cursor}").raise_for_status()
-            page = answer.json()
-            records += len(page["items"])
-            cursor, has_more = f"&cursor={page['next_cursor']}", page["has_more"]
-        return time.perf_counter() - begun_s, records
-
-    def look_up(self, addresses: Sequence[str]) -> float:
-        """Return the seconds of one request for all of these addresses."""
-        begun_s = time.perf_counter()
-        self._http.get(_PATH, params={"address": addresses}).raise_for_status().json()
-        return time.perf_counter() - begun_s
-
-    def close(self) -> None:
-        self._http.close()
+def measure(run: Run) -> Iterator[Verdict]:
+    """Yield the verdicts, on SQLite and over TLS, with the same number of records for each organization."""
+    addresses = [act.address for act in People("email", seed=7).acts(run.pace.records)]
+    deployment = Deployment.create(run.scratch / "partner", partners=(_OURS, _BARE))
+    with deployment.server() as server:
+        yield _submitting(run, server, addresses)
+        yield _syncing(run, server)
+        yield from _looking_up(run, server, addresses)
+    yield from _checking(run, deployment, addresses)
+    yield from _importing(run)
 
 
-def measure(records: int, rounds: int, scratch: Path, progress: Progress) -> Iterator[Verdict]:
-    """Yield the verdicts, on SQLite and over TLS, with `records` records for each organization."""
-    addresses = [act.address for act in People("email", seed=7).acts(records)]
-    with ExitStack() as running:
-        deployed = _start(scratch / "partner", running)
-        yield _submitting(deployed, addresses, progress)
-        yield _syncing(deployed, min(rounds, _SYNCS), scratch, progress)
-        yield from _looking_up(deployed, addresses, rounds, progress)
-    group_id = _default_group(deployed.deployment)
-    with Mirror(_mirror_file(scratch, 0)) as mirror, closing(_plain_keys(scratch / "keys.db", addresses)) as plain:
-        yield from _checking(mirror, group_id, plain, addresses, rounds, progress)
-    yield from _importing(max(rounds, _IMPORTS), progress)
-
-
-def _start(folder: Path, running: ExitStack) -> _RunningDeployment:
-    deployment = Deployment(folder)
-    folder.mkdir()
-    deployment.run("migrate")
-    partners = {slug: product.make_partner(deployment, slug) for slug in (_OURS, _BARE)}
-    server = running.enter_context(deployment.server())
-    return _RunningDeployment(deployment=deployment, server=server, partners=partners)
-
-
-def _submitting(deployed: _RunningDeployment, addresses: Sequence[str], progress: Progress) -> Verdict:
+def _submitting(run: Run, server: ProductServer, addresses: Sequence[str]) -> Verdict:
     """Submit all addresses in one call. After each part, the loop posts as many to its own organization."""
-    parts = _parts(addresses)
+    size = max(1, len(addresses) // _BATCH // _TURNS) * _BATCH
+    parts = _parts(addresses, size)
     ours_s: list[float] = []
     bare_s: list[float] = []
     begun_s = 0.0
@@ -141,159 +71,154 @@ def _submitting(deployed: _RunningDeployment, addresses: Sequence[str], progress
         if sums.received < sum(map(len, parts[: len(ours_s) + 1])):
             return
         ours_s.append(time.perf_counter() - begun_s)
-        bare_s.append(bare.post(_bodies(parts[len(bare_s)])))
-        progress(f"turn {len(ours_s)}/{len(parts)}  unsubscribe: {ours_s[-1]:.2f} s, bare httpx2 {bare_s[-1]:.2f} s")
+        bodies = _bodies(parts[len(bare_s)])
+        bare_s.append(_timed(lambda: _post(bare, bodies))[0])
+        run.progress(
+            f"turn {len(ours_s)}/{len(parts)}  unsubscribe: {ours_s[-1]:.2f} s, bare httpx2 {bare_s[-1]:.2f} s"
+        )
         begun_s = time.perf_counter()
 
-    with deployed.client(_OURS) as client, closing(deployed.bare(_BARE)) as bare:
+    with _client(server) as client, _bare(server, 1) as bare:
         begun_s = time.perf_counter()
         submitted = client.unsubscribe("email", addresses, on_progress=take_turns)
     if submitted.created < 0.97 * len(addresses) or len(ours_s) < len(parts):
         raise BenchError(f"of {len(addresses)} addresses only {submitted.created} were new")
-    return _rates(
-        f"unsubscribe of {len(addresses)} addresses", len(parts[0]), ours_s, bare_s, "httpx2 posting the bodies", 0.8
+    title, words = f"unsubscribe of {len(addresses)} addresses", "{} of bare httpx2 posting the bodies {}"
+    return compare_times(title, (ours_s, bare_s), words, per_second(size), at_least=0.8)
+
+
+def _syncing(run: Run, server: ProductServer) -> Verdict:
+    """Compare a new mirror of the whole feed with a loop that reads the feed and keeps nothing."""
+    records = 0
+
+    def sync(number: int) -> dict[str, float]:
+        nonlocal records
+        bare_s, records = _timed(lambda: _read(bare))
+        with Mirror(_mirror_file(run, number), client) as mirror:
+            mirror.follow("email", org_slug=_OURS)
+            ours_s, _ = _timed(mirror.sync)
+            mirrored = sum(feed.records for feed in mirror.feeds())
+        if mirrored != records:
+            raise BenchError(f"the mirror has {mirrored} of {records} records")
+        return {_OURS: ours_s, _BARE: bare_s}
+
+    with _client(server) as client, _bare(server) as bare:
+        seen_s = run.rounds(min(run.pace.rounds, _SYNCS), sync, "first sync")
+    title, words = f"first sync of {records} records", "{} of bare httpx2 reading the pages {}"
+    return compare_times(title, seen_s.values(), words, per_second(records), at_least=0.6)
+
+
+def _looking_up(run: Run, server: ProductServer, addresses: Sequence[str]) -> Iterator[Verdict]:
+    """Yield the verdicts on look-ups by the client, against the same request by httpx2."""
+    run.progress("looking addresses up")
+    choose = random.Random(3)  # noqa: S311 - nothing here is secret
+    with _client(server) as client, _bare(server) as bare:
+
+        def look_up(count: int) -> dict[str, float]:
+            asked = choose.sample(addresses, count)
+            query = {"address": asked}
+            bare_s, _ = _timed(lambda: bare.get(EMAIL, params=query).raise_for_status().json())
+            ours_s, found = _timed(lambda: list(client.look_up("email", asked)))
+            if not all(one.records for one in found):
+                raise BenchError("a look-up did not find what was submitted")
+            return {_OURS: ours_s, _BARE: bare_s}
+
+        for count in (1, _LOOKED_UP_AT_ONCE):
+            seen_s = run.rounds(20 * run.pace.rounds, lambda _, count=count: look_up(count))  # type: ignore[misc]
+            yield compare_times(f"look_up of {count}", seen_s.values(), "{} of bare httpx2 {}", _ms)
+
+
+def _checking(run: Run, deployment: Deployment, addresses: Sequence[str]) -> Iterator[Verdict]:
+    """Yield the verdicts on the mirror, against a table keyed by address. Half of the addresses are suppressed."""
+    groups: list[dict[str, Any]] = json.loads(deployment.run("group", "list", "--org", _OURS, "--json"))
+    group_id = str(groups[0]["group_id"])
+    with ExitStack() as running:
+        mirror = running.enter_context(Mirror(_mirror_file(run, 1)))
+        plain = running.enter_context(closing(_plain_keys(run.scratch / "keys.db", addresses)))
+        select = "SELECT 1 FROM barred WHERE address = ?"
+        kinds: dict[str, Callable[[Sequence[str]], Iterable[object]]] = {
+            "is_barred": lambda asked: [
+                mirror.is_barred("email", one, org_slug=_OURS, group_id=group_id) for one in asked
+            ],
+            "filter_allowed": lambda asked: list(
+                mirror.filter_allowed("email", asked, org_slug=_OURS, group_id=group_id)
+            ),
+            "check": lambda asked: list(mirror.check("email", asked, org_slug=_OURS, group_id=group_id)),
+            _BARE: lambda asked: [plain.execute(select, (one,)).fetchone() for one in asked],
+        }
+
+        def ask(number: int) -> dict[str, float]:
+            asked = _half_known(addresses, seed=number)
+            return {kind: _half_found_s(work, asked) for kind, work in kinds.items()}
+
+        # The first round fills the caches.
+        seen_s = run.rounds(run.pace.rounds, ask, "the mirror", warm_up=True)
+    for kind, share in {"is_barred": 0.5, "filter_allowed": 1.5, "check": None}.items():
+        title, words = f"{kind} at {len(addresses)} records", "{} an address, bare sqlite3 key look-up {}"
+        yield compare_times(title, (seen_s[kind], seen_s[_BARE]), words, _us_an_address, at_least=share)
+
+
+def _importing(run: Run) -> Iterator[Verdict]:
+    """Yield the verdicts on imports, each in a process of its own."""
+
+    def import_all(_: int) -> dict[str, float]:
+        return {name: _import_s(statement) for name, statement in _IMPORTED.items()}
+
+    # The first round fills the system's file cache.
+    seen_s = run.rounds(max(run.pace.rounds, _IMPORTS), import_all, "import", warm_up=True)
+    for name in ("stoplist_client", "stoplist_client.Client"):
+        detail = f"{_ms(median(seen_s[name]))}, httpx2 {_ms(median(seen_s[_BARE]))}"
+        yield verdict(f"import of {name} / of httpx2", ratios(seen_s[name], seen_s[_BARE]), "x", detail, at_most=1.5)
+
+
+def _client(server: ProductServer) -> Client:
+    """Return a client of the first partner with its defaults, except that it keeps tokens in memory."""
+    key = server.deployment.partners[0]
+    return Client(
+        f"https://localhost:{server.port}",
+        client_id=key.client_id,
+        client_secret=key.client_secret,
+        ca_file=server.ca,
+        store=MemoryStore(),
     )
 
 
-def _syncing(deployed: _RunningDeployment, rounds: int, scratch: Path, progress: Progress) -> Verdict:
-    """Compare a new mirror of the whole feed with a loop that reads the feed and keeps nothing."""
-    ours_s: list[float] = []
-    bare_s: list[float] = []
-    with deployed.client(_OURS) as client, closing(deployed.bare(_OURS)) as bare:
-        for number in range(rounds):
-            seconds, records = bare.read()
-            bare_s.append(seconds)
-            with Mirror(_mirror_file(scratch, number), client) as mirror:
-                mirror.follow("email", org_slug=_OURS)
-                begun_s = time.perf_counter()
-                mirror.sync()
-                ours_s.append(time.perf_counter() - begun_s)
-                mirrored = sum(feed.records for feed in mirror.feeds())
-            if mirrored != records:
-                raise BenchError(f"the mirror has {mirrored} of {records} records")
-            progress(f"round {number + 1}/{rounds}  first sync: {ours_s[-1]:.2f} s, bare httpx2 {bare_s[-1]:.2f} s")
-    return _rates(f"first sync of {records} records", records, ours_s, bare_s, "httpx2 reading the pages", 0.6)
+def _bare(server: ProductServer, partner: int = 0) -> httpx2.Client:
+    """Return an httpx2 client with a token."""
+    headers = {"Authorization": f"Bearer {server.new_token(server.deployment.partners[partner])}"}
+    tls = ssl.create_default_context(cafile=server.ca)
+    return httpx2.Client(base_url=f"https://localhost:{server.port}", verify=tls, timeout=60, headers=headers)
 
 
-def _looking_up(
-    deployed: _RunningDeployment, addresses: Sequence[str], rounds: int, progress: Progress
-) -> Iterator[Verdict]:
-    """Yield the verdicts on look-ups by the client, against the same request by the bare client."""
-    progress("looking addresses up")
-    choose = random.Random(3)  # noqa: S311 - nothing here is secret
-    with deployed.client(_OURS) as client, closing(deployed.bare(_OURS)) as bare:
-        for count in (1, _LOOKED_UP_AT_ONCE):
-            ours_s: list[float] = []
-            bare_s: list[float] = []
-            for _ in range(20 * rounds):
-                asked = choose.sample(addresses, count)
-                bare_s.append(bare.look_up(asked))
-                begun_s = time.perf_counter()
-                found = list(client.look_up("email", asked))
-                ours_s.append(time.perf_counter() - begun_s)
-            if not all(one.records for one in found):
-                raise BenchError("a look-up did not find what was submitted")
-            yield Verdict(
-                title=f"look_up of {count}",
-                figure=spread([bare / ours for bare, ours in zip(bare_s, ours_s, strict=True)]),
-                unit="%",
-                target=None,
-                detail=f"{_ms(ours_s)} of bare httpx2 {_ms(bare_s)}",
-            )
-
-
-def _checking(
-    mirror: Mirror, group_id: str, plain: sqlite3.Connection, addresses: Sequence[str], rounds: int, progress: Progress
-) -> Iterator[Verdict]:
-    """Yield the verdicts on the mirror, against a table keyed by address. Half of the addresses are suppressed."""
-    progress("asking the mirror")
-    ours: dict[str, list[float]] = {"is_barred": [], "filter_allowed": [], "check": []}
-    bare_s: list[float] = []
-    for number in range(rounds + 1):
-        asked = _half_known(addresses, seed=number)
-        seconds = {
-            "is_barred": _is_barred_s(mirror, group_id, asked),
-            "filter_allowed": _filtered_s(mirror, group_id, asked),
-            "check": _checked_s(mirror, group_id, asked),
-        }
-        bare = _key_look_ups_s(plain, asked)
-        if number:  # the first round fills the caches
-            bare_s.append(bare)
-            for kind, took_s in seconds.items():
-                ours[kind].append(took_s)
-    for kind, share in (("is_barred", 0.5), ("filter_allowed", 1.5), ("check", None)):
-        yield Verdict(
-            title=f"{kind} at {len(addresses)} records",
-            figure=spread([bare / took_s for bare, took_s in zip(bare_s, ours[kind], strict=True)]),
-            unit="%",
-            target=None if share is None else Target(share, at_least=True),
-            detail=f"{_each_us(ours[kind])} an address, bare sqlite3 key look-up {_each_us(bare_s)}",
-        )
-
-
-def _importing(rounds: int, progress: Progress) -> Iterator[Verdict]:
-    """Yield the verdicts on imports, each in a process of its own."""
-    progress("importing")
-    bare_s = []
-    ours: dict[str, list[float]] = {"stoplist_client": [], "stoplist_client.Client": []}
-    for number in range(rounds + 1):
-        bare = _import_s("import httpx2")
-        pair_s = (_import_s("import stoplist_client"), _import_s("from stoplist_client import Client"))
-        if number:  # the first fills the system's file cache
-            bare_s.append(bare)
-            for kept, took_s in zip(ours.values(), pair_s, strict=True):
-                kept.append(took_s)
-    for name, seconds in ours.items():
-        yield Verdict(
-            title=f"import of {name} / of httpx2",
-            figure=spread([took_s / bare for took_s, bare in zip(seconds, bare_s, strict=True)]),
-            unit="x",
-            target=Target(1.5, at_least=False),
-            detail=f"{_ms(seconds)}, httpx2 {_ms(bare_s)}",
-        )
-
-
-def _is_barred_s(mirror: Mirror, group_id: str, asked: Sequence[str]) -> float:
-    is_barred = mirror.is_barred
-    barred = 0
+def _timed(work: Callable[[], Result]) -> tuple[float, Result]:
+    """Return the seconds that it takes, and the result."""
     begun_s = time.perf_counter()
-    for address in asked:
-        barred += is_barred("email", address, org_slug=_OURS, group_id=group_id)
-    took_s = time.perf_counter() - begun_s
-    _check_half(barred, asked)
-    return took_s
+    result = work()
+    return time.perf_counter() - begun_s, result
 
 
-def _filtered_s(mirror: Mirror, group_id: str, asked: Sequence[str]) -> float:
-    begun_s = time.perf_counter()
-    allowed = list(mirror.filter_allowed("email", asked, org_slug=_OURS, group_id=group_id))
-    took_s = time.perf_counter() - begun_s
-    _check_half(len(allowed), asked)
-    return took_s
+def _post(http: httpx2.Client, bodies: Sequence[bytes]) -> None:
+    headers = {"Content-Type": "application/json", "Prefer": "return=minimal"}
+    for body in bodies:
+        http.post(EMAIL, content=body, headers=headers).raise_for_status()
 
 
-def _checked_s(mirror: Mirror, group_id: str, asked: Sequence[str]) -> float:
-    begun_s = time.perf_counter()
-    checked = list(mirror.check("email", asked, org_slug=_OURS, group_id=group_id))
-    took_s = time.perf_counter() - begun_s
-    _check_half(sum(one.verdict == "barred" for one in checked), asked)
-    return took_s
+def _read(http: httpx2.Client) -> int:
+    """Read the whole feed page by page, and return the number of records."""
+    records, cursor, has_more = 0, "", True
+    while has_more:
+        page = http.get(f"{EMAIL}?limit={_PAGE}{cursor}").raise_for_status().json()
+        records += len(page["items"])
+        cursor, has_more = f"&cursor={page['next_cursor']}", page["has_more"]
+    return records
 
 
-def _key_look_ups_s(plain: sqlite3.Connection, asked: Sequence[str]) -> float:
-    execute = plain.execute
-    found = 0
-    begun_s = time.perf_counter()
-    for address in asked:
-        found += execute("SELECT 1 FROM barred WHERE address = ?", (address,)).fetchone() is not None
-    took_s = time.perf_counter() - begun_s
-    _check_half(found, asked)
-    return took_s
-
-
-def _check_half(count: int, asked: Sequence[str]) -> None:
+def _half_found_s(work: Callable[[Sequence[str]], Iterable[object]], asked: Sequence[str]) -> float:
+    took_s, found = _timed(lambda: work(asked))
+    count = sum(getattr(one, "verdict", "barred" if one else "") == "barred" for one in found)
     if count != len(asked) // 2:
         raise BenchError(f"{count} of {len(asked)} addresses were found, instead of half of them")
+    return took_s
 
 
 def _half_known(addresses: Sequence[str], *, seed: int) -> list[str]:
@@ -306,40 +231,32 @@ def _half_known(addresses: Sequence[str], *, seed: int) -> list[str]:
 
 def _plain_keys(file: Path, addresses: Sequence[str]) -> sqlite3.Connection:
     """Return a file with one table that has the addresses as its key, and as much memory as a mirror."""
-    plain = sqlite3.connect(file, isolation_level=None)
+    plain = sqlite3.connect(file)
     plain.execute("PRAGMA journal_mode = WAL").fetchall()
     plain.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     plain.execute("CREATE TABLE barred (address TEXT PRIMARY KEY) WITHOUT ROWID")
-    plain.execute("BEGIN")
     # Inserted in order, so that the pages are full.
     plain.executemany("INSERT INTO barred VALUES (?)", ((address,) for address in sorted(set(addresses))))
-    plain.execute("COMMIT")
+    plain.commit()
     plain.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return plain
-
-
-def _parts(addresses: Sequence[str]) -> list[Sequence[str]]:
-    size = max(1, len(addresses) // _BATCH // _TURNS) * _BATCH
-    return [addresses[at : at + size] for at in range(0, len(addresses), size)]
 
 
 def _bodies(addresses: Sequence[str]) -> list[bytes]:
     """Return the bodies as the client makes them: each item has the time when it was read."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    batches = (addresses[at : at + _BATCH] for at in range(0, len(addresses), _BATCH))
     return [
         msgspec.json.encode({"items": [{"address": address, "occurred_at": now} for address in batch]})
-        for batch in batches
+        for batch in _parts(addresses, _BATCH)
     ]
 
 
-def _default_group(deployment: Deployment) -> str:
-    groups: list[dict[str, Any]] = json.loads(deployment.run("group", "list", "--org", _OURS, "--json"))
-    return str(groups[0]["group_id"])
+def _parts(addresses: Sequence[str], size: int) -> list[Sequence[str]]:
+    return [addresses[at : at + size] for at in range(0, len(addresses), size)]
 
 
-def _mirror_file(scratch: Path, number: int) -> Path:
-    return scratch / f"mirror-{number}.db"
+def _mirror_file(run: Run, number: int) -> Path:
+    return run.scratch / f"mirror-{number}.db"
 
 
 def _import_s(statement: str) -> float:
@@ -347,21 +264,9 @@ def _import_s(statement: str) -> float:
     return float(done.stdout)
 
 
-def _rates(
-    title: str, count: int, ours_s: Sequence[float], bare_s: Sequence[float], baseline: str, share: float
-) -> Verdict:
-    return Verdict(
-        title=title,
-        figure=spread([bare / ours for bare, ours in zip(bare_s, ours_s, strict=True)]),
-        unit="%",
-        target=Target(share, at_least=True),
-        detail=f"{count / spread(ours_s).median:.0f}/s of bare {baseline} {count / spread(bare_s).median:.0f}/s",
-    )
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms"
 
 
-def _ms(seconds: Sequence[float]) -> str:
-    return f"{spread(seconds).median * 1000:.2f} ms"
-
-
-def _each_us(seconds: Sequence[float]) -> str:
-    return f"{spread(seconds).median / _CHECKED_PER_ROUND * 1e6:.1f} µs"
+def _us_an_address(seconds: float) -> str:
+    return f"{seconds / _CHECKED_PER_ROUND * 1e6:.1f} µs"

@@ -1,138 +1,165 @@
-"""Stoplist with its defaults: `stoplist serve`, and keys from the command line, with raised ceilings."""
+"""Stoplist with its defaults (`stoplist serve`, and keys with raised ceilings), and the bare applications beside it."""
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import msgspec
 
 from bench import load
-from bench.scripts import Partner, Repeat, client_credentials, read
-from bench.server import HOST, BenchError, Server, free_port, send_once
+from bench.scripts import Partner, Script, client_credentials
+from bench.server import HOST, BenchError, Server, free_port
+from tests.services import postgresql
 
-_PARTNERS = 4
+_REPOSITORY = Path(__file__).parent.parent
 _TOKENS_A_PARTNER = 512
 _CEILING = "1000000000"
+# Persistent by convention, unlike /tmp, and accessible to the user that runs PostgreSQL if root measures.
+_DISK = Path("/var/tmp")
+_DURABLE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 
 
 class Deployment(msgspec.Struct, frozen=True):
-    """One data folder and its settings."""
+    """One data folder and its settings, with a database that has been migrated."""
 
     folder: Path
     settings: Mapping[str, str] = {}
+    partners: tuple[Partner, ...] = ()
 
-    @property
-    def ca(self) -> Path:
-        return self.folder / "ca.pem"
+    @classmethod
+    def create(
+        cls, folder: Path, *, settings: Mapping[str, str] | None = None, partners: Sequence[str] = ("bench",) * 4
+    ) -> Self:
+        """Return a deployment with a new database, in `folder` or where the settings say, and with partners.
+
+        Each of these is a key of the organization with that slug, with raised ceilings.
+        """
+        folder.mkdir(exist_ok=True)
+        deployment = cls(folder, settings or {})
+        deployment.run("migrate")
+        for slug in dict.fromkeys(partners):
+            deployment.run("org", "create", slug, "--name", slug, "--default-group", "News", "--json")
+        return msgspec.structs.replace(deployment, partners=tuple(map(deployment.make_key, partners)))
+
+    def make_key(self, slug: str) -> Partner:
+        """Create a key with raised ceilings."""
+        made = json.loads(self.run("key", "create", "--label", slug, "--org", slug, "--json"))
+        limits = ("--token-per-minute", _CEILING, "--api-per-minute", _CEILING)
+        self.run("key", "limits", made["client_id"], *limits)
+        return Partner(client_id=made["client_id"], client_secret=made["client_secret"])
 
     @property
     def database(self) -> Path:
         return self.folder / "stoplist.db"
 
     @property
-    def certificate(self) -> Path:
-        return self.folder / "server.pem"
+    def database_url(self) -> str:
+        return self.settings.get("STOPLIST_DATABASE_URL", f"sqlite:///{self.database}")
 
     @property
-    def certificate_key(self) -> Path:
-        return self.folder / "server-key.pem"
+    def where(self) -> str:
+        """The end of the titles of its rows."""
+        return " (PostgreSQL)" if self.settings else ""
 
     @property
-    def log(self) -> Path:
-        return self.folder.with_suffix(".log")
+    def limits_url(self) -> str:
+        return self.settings.get("STOPLIST_LIMITS_URL", "memory:")
 
-    def server(self, *flags: str) -> Server:
-        """Return a `stoplist serve` with metrics on and its log in a file."""
-        port = free_port()
-        environ = self._environ() | {"STOPLIST_METRICS_LISTEN": f"{HOST}:{free_port()}"}
-        command = [*_stoplist(), "serve", "--host", HOST, "--port", str(port), "--data-dir", str(self.folder)]
-        command += flags
-        return Server(command, port=port, ca=self.ca, folder=self.folder.parent, environ=environ, log=self.log)
+    def server(self, *flags: str) -> "ProductServer":
+        """Return a server with metrics on and its log in a file."""
+        return ProductServer(self, flags)
+
+    def bare(self, app: str, *body_bytes: int) -> Server:
+        """Return a bare application (`bare.asgi`, `bare_stores`) with the certificate and stores of this deployment."""
+        module, *names = app.split(".")
+        files = (str(self.folder / "server.pem"), str(self.folder / "server-key.pem"))
+        command = [sys.executable, "-m", f"bench.{module}", *names, *files, *map(str, body_bytes)]
+        stores = {"BENCH_DATABASE_URL": self.database_url, "BENCH_LIMITS_URL": self.limits_url}
+        path = f"{_REPOSITORY}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        environ = {**os.environ, **stores, "PYTHONPATH": path}
+        return Server(command, name=app, folder=self.folder, environ=environ)
 
     def run(self, *arguments: str) -> str:
         """Run a command and return its output. Raises BenchError with the text of stderr if it fails."""
         done = subprocess.run(
-            [*_stoplist(), *arguments],
-            cwd=self.folder.parent,
-            env=self._environ() | {"STOPLIST_DATA_DIR": str(self.folder)},
-            capture_output=True,
-            text=True,
+            [*_stoplist(), *arguments], cwd=self.folder.parent, env=self.environ(), capture_output=True, text=True
         )
         if done.returncode:
             raise BenchError(f"stoplist {' '.join(arguments)}: {done.stderr}")
         return done.stdout
 
-    def _environ(self) -> dict[str, str]:
+    def environ(self) -> dict[str, str]:
+        """Return the environment of commands and servers."""
         # Settings of the developer's own server must not leak into this one.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("STOPLIST_")}
-        return inherited | dict(self.settings)
+        return {**inherited, **self.settings, "STOPLIST_DATA_DIR": str(self.folder)}
 
 
-def make_partners(deployment: Deployment) -> list[Partner]:
-    """Create keys with raised ceilings for one organization. The database must exist."""
-    deployment.run("org", "create", "bench", "--name", "Bench", "--default-group", "News", "--json")
-    return [_make_key(deployment, "bench", f"Bench {number}") for number in range(_PARTNERS)]
+@contextmanager
+def on_postgresql(
+    folder: Path, *, partners: Sequence[str] = ("bench",) * 4, limits_url: str = "memory:"
+) -> Iterator[Deployment]:
+    """Yield a deployment on an empty database of the tests' PostgreSQL, made as durable as in production."""
+    try:
+        with postgresql.cluster(parent=_DISK, settings=_DURABLE) as cluster:
+            settings = {
+                "STOPLIST_DATABASE_URL": cluster.fresh_database("bench"),
+                "STOPLIST_LIMITS_URL": limits_url,
+                "STOPLIST_SECRET_KEY": secrets.token_hex(32),
+            }
+            yield Deployment.create(folder, settings=settings, partners=partners)
+    except postgresql.Unavailable as error:
+        raise BenchError(str(error)) from error
 
 
-def make_partner(deployment: Deployment, slug: str) -> Partner:
-    """Create an organization and a key with raised ceilings for it."""
-    deployment.run("org", "create", slug, "--name", slug, "--default-group", "News", "--json")
-    return _make_key(deployment, slug, slug)
+def with_tokens(server: "ProductServer") -> list[Partner]:
+    """Return the partners of the deployment, each with many new access tokens."""
+    return [
+        msgspec.structs.replace(partner, access_tokens=tuple(_tokens(partner, server, _TOKENS_A_PARTNER)))
+        for partner in server.deployment.partners
+    ]
 
 
-def with_tokens(partners: Sequence[Partner], server: Server, count: int = _TOKENS_A_PARTNER) -> list[Partner]:
-    """Return the same partners, each with `count` new access tokens from `server`."""
-    return [_with_tokens(partner, server, count) for partner in partners]
+class ProductServer(Server):
+    """A `stoplist serve`."""
+
+    def __init__(self, deployment: Deployment, flags: Sequence[str]) -> None:
+        environ = deployment.environ() | {"STOPLIST_METRICS_LISTEN": f"{HOST}:{free_port()}"}
+        command = [*_stoplist(), "serve", "--host", HOST, *flags]
+        super().__init__(command, name=deployment.folder.name, folder=deployment.folder, environ=environ)
+        self.deployment = deployment
+
+    @cached_property
+    def token(self) -> str:
+        """An access token of the first partner."""
+        return self.new_token(self.deployment.partners[0])
+
+    def new_token(self, partner: Partner) -> str:
+        """Return a new access token."""
+        return _tokens(partner, self, 1)[0]
 
 
-def bearer_answer(partner: Partner, server: Server) -> tuple[bytes, int]:
-    """Return status and body size of a bearer-checked request to a path that does not exist."""
-    answer = send_once(read(partner.access_tokens[0]), port=server.port, ca=server.ca)
-    if answer.status != b"404":
-        raise BenchError(f"the bearer-checked request was answered {answer.status!r}: {answer.body[:300]!r}")
-    return answer.status, len(answer.body)
-
-
-def token_answer_bytes(partner: Partner, server: Server) -> int:
-    """Return the body size of a token response."""
-    answer = send_once(client_credentials(partner), port=server.port, ca=server.ca)
-    if answer.status != b"200":
-        raise BenchError(f"the token request was answered {answer.status!r}: {answer.body[:300]!r}")
-    return len(answer.body)
-
-
-def _make_key(deployment: Deployment, slug: str, label: str) -> Partner:
-    made: dict[str, Any] = json.loads(deployment.run("key", "create", "--label", label, "--org", slug, "--json"))
-    client_id = str(made["client_id"])
-    deployment.run("key", "limits", client_id, "--token-per-minute", _CEILING, "--api-per-minute", _CEILING)
-    return Partner(client_id=client_id, client_secret=str(made["client_secret"]))
-
-
-class _TokenCollector(Repeat):
-    """Requests tokens and collects them."""
-
-    def __init__(self, partner: Partner, tokens: list[str]) -> None:
-        super().__init__([client_credentials(partner)])
-        self._tokens = tokens
-
-    def next(self, body: bytes) -> bytes:
-        self._tokens.append(str(json.loads(body).get("access_token", "")))
-        return super().next(body)
-
-
-def _with_tokens(partner: Partner, server: Server, count: int) -> Partner:
+def _tokens(partner: Partner, server: Server, count: int) -> list[str]:
     tokens: list[str] = []
+
+    def collect() -> Script:
+        request = client_credentials(partner)
+        while True:
+            tokens.append(str(json.loads((yield request)).get("access_token", "")))
+
     while len(tokens) < count:
-        scripts = [_TokenCollector(partner, tokens) for _ in range(16)]
-        seen = load.run(scripts, port=server.port, ca=server.ca, warm_up_s=0, duration_s=0.2, server_cpu_s=server.cpu_s)
+        seen = load.run(server, [collect() for _ in range(16)], duration_s=0.2)
         if seen.failures or not seen.requests:
             raise BenchError(f"no tokens could be issued: {seen.first_failure}")
-    return msgspec.structs.replace(partner, access_tokens=tuple(tokens[:count]))
+    return tokens[:count]
 
 
 def _stoplist() -> list[str]:

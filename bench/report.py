@@ -1,52 +1,127 @@
-"""Shows the outcome to people and programs: a table, a JSON file, a chart."""
+"""Shows the outcome to people and programs: tables, a JSON file, a chart."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import msgspec
 
-from bench import chart, markdown
-from bench.machine import Machine
+from bench import chart
 from bench.server import BenchError
-from bench.suite import BARE, CLIENT_LEAD, Outcome
-from bench.verdict import PageTime, Verdict, Work, format_ratio, in_unit, target_label, verdict_label
+from bench.tokens import BARE, CLIENT_LEAD
+from bench.verdict import Outcome, PageTime, Spread, Verdict, Work
 
 _QUIET = 0.2
+_HEADING = "Stoplist against bare applications on the same uvicorn, over TLS"
+_BEGIN, _END = "<!-- figures: written by `python -m bench --keep` -->\n", "<!-- end of figures -->\n"
+
+Table = list[list[str]]
+"""The cells of each line; the first line has the heads."""
 
 
-def table(outcome: Outcome, machine: Machine) -> str:
+def text(outcome: Outcome) -> str:
     """Return the text that is printed at the end."""
     ciphers = ", ".join(sorted({work.cipher for work in outcome.works.values()}))
-    lines = [note(machine), f"TLS: {ciphers}", "", *_work_lines(outcome.works), ""]
-    for where, times in outcome.pages.items():
-        lines += [*_page_lines(where, times), ""]
-    lines += [*_verdict_lines(outcome.verdicts), *_warnings(outcome)]
-    return "\n".join(lines)
+    parts = [_note(outcome), f"TLS: {ciphers}", *map(_aligned, _tables(outcome)), *_warnings(outcome)]
+    return "\n".join(parts)
 
 
-def write(outcome: Outcome, machine: Machine, folder: Path) -> None:
+def write(outcome: Outcome, folder: Path) -> None:
     """Write `bench.json`, `bench.md` and `bench.svg` into `folder`, which is created if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
-    json = msgspec.json.format(msgspec.json.encode(_document(outcome, machine)))
-    (folder / "bench.json").write_bytes(json + b"\n")
-    (folder / "bench.md").write_text(_figures(outcome, machine))
-    (folder / "bench.svg").write_text(_chart(outcome, machine))
+    document = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **msgspec.to_builtins(outcome),
+        "verdicts": [{**msgspec.to_builtins(one), "is_met": one.is_met} for one in outcome.verdicts],
+    }
+    (folder / "bench.json").write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+    (folder / "bench.md").write_text(markdown(outcome))
+    (folder / "bench.svg").write_text(_chart(outcome))
 
 
-def keep(outcome: Outcome, machine: Machine, docs: Path) -> None:
+def keep(outcome: Outcome, docs: Path) -> None:
     """Put the figures into docs/benchmarks.md, and the chart beside it. Raises BenchError if a warning applies."""
     if warnings := _warnings(outcome):
         raise BenchError(f"not kept: {warnings[0]}")
     page = docs / "benchmarks.md"
-    page.write_text(markdown.put_figures(page.read_text(), _figures(outcome, machine)))
-    (docs / "benchmarks.svg").write_text(_chart(outcome, machine))
+    before, begin, rest = page.read_text().partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not (begin and end):
+        raise BenchError(f"{page} lacks the marks that enclose the figures")
+    page.write_text(f"{before}{begin}{markdown(outcome)}{end}{after}")
+    (docs / "benchmarks.svg").write_text(_chart(outcome))
 
 
-def note(machine: Machine) -> str:
-    """Return the line that describes the machine."""
+def has_passed(outcome: Outcome) -> bool:
+    """Return whether every target is reached and every answer was right."""
+    return all(one.is_met for one in outcome.verdicts) and not any(work.failures for work in outcome.works.values())
+
+
+def markdown(outcome: Outcome) -> str:
+    """Return the tables of verdicts, of the figures behind them and of pages by database, and a line on the machine."""
+    lines: list[str] = []
+    for heads, *rows in _tables(outcome):
+        lines += [_line(heads), "|---" * len(heads) + "|", *map(_line, rows), ""]
+    return "\n".join([*lines, _note(outcome)]) + "\n"
+
+
+def _tables(outcome: Outcome) -> Iterator[Table]:
+    heads = ["what", "median (least..greatest)", "target", "", "medians behind it"]
+    yield [heads, *map(_verdict, outcome.verdicts)]
+    heads = ["work", "answers a second, median (least..greatest)", "server µs", "client", "others", "p50 ms", "p99 ms"]
+    if outcome.works:
+        yield [heads, *[_work(title, work) for title, work in outcome.works.items()]]
+    if outcome.pages:
+        yield _pages(outcome.pages)
+
+
+def _verdict(one: Verdict) -> list[str]:
+    middle, least, greatest = map(one.in_unit, msgspec.structs.astuple(one.figure))
+    return [one.title, f"**{middle}** ({least}..{greatest})", one.target_label, one.label, one.detail]
+
+
+def _work(title: str, work: Work) -> list[str]:
+    cores = [f"{share.median:.0%}" for share in (work.client_cpu_share, work.others_cpu_share)]
+    times = [f"{time.median:.2f}" for time in (work.p50_ms, work.p99_ms)]
+    return [title, _spread(work.rate, 0), f"{work.server_cpu_us.median:.0f}", *cores, *times]
+
+
+def _pages(pages: Mapping[str, Sequence[PageTime]]) -> Table:
+    """Return one line per page, with the same three figures for each database."""
+    by_title = [{one.title: one for one in times} for times in pages.values()]
+    heads = ["page", *(head for where in pages for head in (f"{where}: µs", "larger : smaller", "in look-ups"))]
+    titles = dict.fromkeys(title for times in by_title for title in times)
+    return [
+        heads,
+        *[[f"`{title}`", *(cell for times in by_title for cell in _page(times.get(title)))] for title in titles],
+    ]
+
+
+def _page(time: PageTime | None) -> list[str]:
+    if time is None:
+        return ["", "", ""]
+    slower = "" if time.slower is None else _spread(time.slower, 2)
+    return [f"{time.many_us.median:.0f}", slower, _spread(time.look_ups, 1)]
+
+
+def _spread(figure: Spread, digits: int) -> str:
+    return f"{figure.median:.{digits}f} ({figure.least:.{digits}f}..{figure.greatest:.{digits}f})"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _aligned(table: Table) -> str:
+    rows = [[cell.replace("**", "") for cell in row] for row in table]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(["", *lines])
+
+
+def _note(outcome: Outcome) -> str:
+    machine = outcome.machine
     return (
         f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}, "
         f"Python {machine.python}, uvicorn {machine.libraries['uvicorn']}; "
@@ -54,64 +129,8 @@ def note(machine: Machine) -> str:
     )
 
 
-def has_passed(outcome: Outcome) -> bool:
-    """Return whether every target is reached and every answer was right."""
-    return all(verdict.is_met for verdict in outcome.verdicts) and not any(
-        work.failures for work in outcome.works.values()
-    )
-
-
-def _figures(outcome: Outcome, machine: Machine) -> str:
-    return markdown.tables(outcome.verdicts, outcome.works, outcome.pages, note=note(machine))
-
-
-def _chart(outcome: Outcome, machine: Machine) -> str:
-    heading = "Stoplist against bare applications on the same uvicorn, over TLS"
-    return chart.draw(outcome.verdicts, heading=heading, note=note(machine))
-
-
-def _document(outcome: Outcome, machine: Machine) -> dict[str, Any]:
-    verdicts = [{**msgspec.to_builtins(verdict), "is_met": verdict.is_met} for verdict in outcome.verdicts]
-    return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine,
-        "verdicts": verdicts,
-        "works": outcome.works,
-        "pages": outcome.pages,
-    }
-
-
-def _work_lines(works: dict[str, Work]) -> list[str]:
-    heads = f"{'work':58} {'per second (least..greatest)':>29} {'server µs':>10}"
-    heads += f" {'client':>7} {'others':>7} {'p50 ms':>7} {'p99 ms':>7}"
-    return [heads, *[_work_line(title, work) for title, work in works.items()]]
-
-
-def _work_line(title: str, work: Work) -> str:
-    rate = f"{work.rate.median:.0f} ({work.rate.least:.0f}..{work.rate.greatest:.0f})"
-    cores = f"{work.client_cpu_share.median:7.0%} {work.others_cpu_share.median:7.0%}"
-    times = f"{work.p50_ms.median:7.2f} {work.p99_ms.median:7.2f}"
-    return f"{title:58} {rate:>29} {work.server_cpu_us.median:10.0f} {cores} {times}"
-
-
-def _page_lines(where: str, times: Sequence[PageTime]) -> list[str]:
-    heads = f"{f'pages on {where}':70} {'µs':>7} {'larger : smaller':>24} {'in look-ups':>22}"
-    return [heads, *[_page_line(time) for time in times]]
-
-
-def _page_line(time: PageTime) -> str:
-    slower = "" if time.slower is None else format_ratio(time.slower, 2)
-    return f"{time.title:70} {time.many_us.median:7.0f} {slower:>24} {format_ratio(time.look_ups, 1):>22}"
-
-
-def _verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
-    return [_verdict_line(verdict) for verdict in verdicts]
-
-
-def _verdict_line(verdict: Verdict) -> str:
-    figure, unit = verdict.figure, verdict.unit
-    seen = f"{in_unit(figure.median, unit)} ({in_unit(figure.least, unit)}..{in_unit(figure.greatest, unit)})"
-    return f"{verdict_label(verdict):7} {verdict.title:60} {seen:32} {target_label(verdict):11} {verdict.detail}"
+def _chart(outcome: Outcome) -> str:
+    return chart.draw(outcome.verdicts, heading=_HEADING, note=_note(outcome))
 
 
 def _warnings(outcome: Outcome) -> list[str]:
@@ -120,7 +139,7 @@ def _warnings(outcome: Outcome) -> list[str]:
         for title, work in outcome.works.items()
         if work.failures
     ]
-    if any(verdict.title == CLIENT_LEAD and not verdict.is_met for verdict in outcome.verdicts):
+    if any(one.title == CLIENT_LEAD and not one.is_met for one in outcome.verdicts):
         lines.append("THE CLIENT IS TOO SLOW: the figures may show its limit, not the server's.")
     # Measured with the bare applications only: they need no database, whose processes would count as others.
     bare = [work.others_cpu_share.median for title, work in outcome.works.items() if title.endswith(BARE)]

@@ -12,16 +12,11 @@ import msgspec
 
 from bench.fixtures import ADMINISTRATOR, COLLEAGUE, ORGANIZATION_ADMIN, SLUG, UNUSED_ACTION
 from bench.history import CHANNEL, KNOWN, Dataset
-from bench.scripts import form, page
+from bench.scripts import page
 from bench.server import BenchError
-from stoplist.web.admin.cookies import NAME
 from stoplist.web.admin.screens import ROUTES
 
-_HERE = "bench/requests.py"
-_FEED = "/unsubscribes/{org_slug}/{channel}"
-_RECORD = f"{_FEED}/{{seq}}"
-_SUBMISSION = "/unsubscribes/{submission_id}"
-_SEARCH = "/unsubscribes"
+_FEED, _SUBMISSION, _SEARCH = "/unsubscribes/{org_slug}/{channel}", "/unsubscribes/{submission_id}", "/unsubscribes"
 # Not pages: files are produced while they are sent, and may have any length.
 _DOWNLOADS = frozenset({"/audit/export"})
 
@@ -37,68 +32,54 @@ class MeasuredRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def request(self, dataset: Dataset) -> bytes:
         """Return the request as a browser sends it."""
-        cookie = f"{NAME}={dataset.tokens[self.by]}"
-        if self.fields is None:
-            return page(self.target, cookie)
-        return form(self.target, cookie, urlencode(self.fields).encode())
+        form = None if self.fields is None else urlencode(self.fields).encode()
+        return page(self.target, dataset.tokens[self.by], form)
 
 
 def measured_requests(dataset: Dataset) -> list[MeasuredRequest]:
     """Return requests to every page except those for signing in. Raises BenchError if a path lacks an example."""
-    return [*_each_page(dataset), *_requests_with_parameters(dataset), *_as_organization_admin(dataset), *_big(dataset)]
+    paths = dict.fromkeys(route.path for route in ROUTES if route.method == "GET" and not route.is_open)
+    each = [MeasuredRequest(title=path, target=_target(path, dataset)) for path in paths if path not in _DOWNLOADS]
+    return [*each, *_with_parameters(dataset), *_as_organization_admin(dataset), *_big(dataset)]
 
 
-def _each_page(dataset: Dataset) -> Iterator[MeasuredRequest]:
-    for path in dict.fromkeys(route.path for route in ROUTES if route.method == "GET" and not route.is_open):
-        if path not in _DOWNLOADS:
-            yield MeasuredRequest(title=path, target=_target(path, dataset))
-
-
-def _requests_with_parameters(dataset: Dataset) -> Iterator[MeasuredRequest]:
+def _with_parameters(dataset: Dataset) -> Iterator[MeasuredRequest]:
     """Yield requests to the same pages with parameters."""
-    today = datetime.now(UTC).date()
-    first, last = (str(today - timedelta(days=days)) for days in (31, 30))
+
+    def query(path: str, label: str, **query: str) -> MeasuredRequest:
+        # Parameters that are reserved words of Python end in an underscore.
+        encoded = urlencode({name.rstrip("_"): value for name, value in query.items()})
+        return MeasuredRequest(title=f"{path}, {label}", target=f"{_target(path, dataset)}?{encoded}")
+
+    def day(days_ago: int) -> str:
+        return str(datetime.now(UTC).date() - timedelta(days=days_ago))
+
+    yield query(_FEED, "one group and status", group=dataset.group_id, status="unsubscribed")
+    yield query(_FEED, "a filter that finds nothing", reason="legal")
+    yield query(_FEED, "a filter that finds few", status="resubscribed")
+    yield query(_FEED, "two days", from_=day(31), until=day(30))
     # Both databases have enough records for a page that reads as many as it may.
-    many_days = {"from": str(today - timedelta(days=55)), "until": str(today - timedelta(days=11))}
-    feed = {
-        "one group and status": {"group": dataset.group_id, "status": "unsubscribed"},
-        "a filter that finds nothing": {"reason": "legal"},
-        "a filter that finds few": {"status": "resubscribed"},
-        "two days": {"from": first, "until": last},
-        "nothing within many days": many_days | {"reason": "legal"},
-        "from the middle on": {"before": str(dataset.middle_seq)},
-    }
-    for label, query in feed.items():
-        yield _with_query(_FEED, label, dataset, query)
-    yield MeasuredRequest(
-        title=f"{_RECORD}, a long history", target=_target(_RECORD, dataset, seq=str(dataset.long_history_seq))
-    )
-    yield _with_query("/", "one organization", dataset, {"organization": SLUG})
-    for label, address in (("found", KNOWN), ("found nowhere", "nobody@known.example"), ("a number", "+442079460123")):
-        yield MeasuredRequest(title=f"{_SEARCH}, search: {label}", target=_SEARCH, fields={"address": address})
-    audit = {
-        "one person": {"person": COLLEAGUE},
-        "one action": {"action": "key.create"},
-        "one target": {"target": dataset.partner.client_id},
-        "ten days": {"from": str(today - timedelta(days=40)), "until": last},
-        "person and action that never met": {"person": COLLEAGUE, "action": UNUSED_ACTION},
-    }
-    for label, query in audit.items():
-        yield _with_query("/audit", label, dataset, query)
+    yield query(_FEED, "nothing within many days", from_=day(55), until=day(11), reason="legal")
+    yield query(_FEED, "from the middle on", before=str(dataset.middle_seq))
+    target = _target(f"{_FEED}/{{seq}}", dataset, seq=str(dataset.long_history_seq))
+    yield MeasuredRequest(title=f"{_FEED}/{{seq}}, a long history", target=target)
+    yield query("/", "one organization", organization=SLUG)
+    yield _search("found", KNOWN)
+    yield _search("found nowhere", "nobody@known.example")
+    yield _search("a number", "+442079460123")
+    yield query("/audit", "one person", person=COLLEAGUE)
+    yield query("/audit", "one action", action="key.create")
+    yield query("/audit", "one target", target=dataset.partner.client_id)
+    yield query("/audit", "ten days", from_=day(40), until=day(30))
+    yield query("/audit", "person and action that never met", person=COLLEAGUE, action=UNUSED_ACTION)
 
 
 def _as_organization_admin(dataset: Dataset) -> Iterator[MeasuredRequest]:
     """Yield the pages whose statements differ for people who see some organizations only."""
+    label = "as an organization's admin"
     for path in ("/", _SEARCH, _FEED, "/organizations", "/settings/keys", "/audit"):
-        yield MeasuredRequest(
-            title=f"{path}, as an organization's admin", target=_target(path, dataset), by=ORGANIZATION_ADMIN
-        )
-    yield MeasuredRequest(
-        title=f"{_SEARCH}, search: found, as an organization's admin",
-        target=_SEARCH,
-        fields={"address": KNOWN},
-        by=ORGANIZATION_ADMIN,
-    )
+        yield MeasuredRequest(title=f"{path}, {label}", target=_target(path, dataset), by=ORGANIZATION_ADMIN)
+    yield _search(f"found, {label}", KNOWN, by=ORGANIZATION_ADMIN)
 
 
 def _big(dataset: Dataset) -> Iterator[MeasuredRequest]:
@@ -108,8 +89,8 @@ def _big(dataset: Dataset) -> Iterator[MeasuredRequest]:
         yield MeasuredRequest(title=f"{path}, of 10 000 items", target=target, is_big=True)
 
 
-def _with_query(path: str, label: str, dataset: Dataset, query: dict[str, str]) -> MeasuredRequest:
-    return MeasuredRequest(title=f"{path}, {label}", target=f"{_target(path, dataset)}?{urlencode(query)}")
+def _search(label: str, address: str, by: str = ADMINISTRATOR) -> MeasuredRequest:
+    return MeasuredRequest(title=f"{_SEARCH}, search: {label}", target=_SEARCH, fields={"address": address}, by=by)
 
 
 def _target(path: str, dataset: Dataset, **values: str) -> str:
@@ -128,4 +109,4 @@ def _target(path: str, dataset: Dataset, **values: str) -> str:
     try:
         return path.replace(":path}", "}").format_map({name: quote(value) for name, value in known.items()})
     except KeyError as missing:
-        raise BenchError(f"{_HERE} has no example of {missing} in the path of the page {path}") from None
+        raise BenchError(f"bench/requests.py has no example of {missing} in the path of the page {path}") from None

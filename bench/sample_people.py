@@ -3,9 +3,10 @@
 import random
 import string
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import msgspec
+
+from stoplist.rfc3339 import format_ms
 
 _LETTERS = string.ascii_lowercase + string.digits
 _FIRST_MS = 1_750_000_000_000
@@ -54,33 +55,21 @@ class People:
 
 def batch_body(acts: Sequence[Act]) -> bytes:
     """Return the JSON of a submission."""
-    items = [{"address": act.address, "occurred_at": _text(act.occurred_ms)} for act in acts]
+    items = [{"address": act.address, "occurred_at": format_ms(act.occurred_ms)} for act in acts]
     return msgspec.json.encode({"items": items})
 
 
 def rows(acts: Sequence[Act], *, feed_id: int, after: int) -> list[Row]:
     """Return the rows of the acts, numbered from `after` on, with the columns as the product fills them."""
-    recorded_ms = _FIRST_MS + _SPAN_MS
-    return [
-        (
-            feed_id,
-            act.address,
-            1,
-            f"uns_{random.getrandbits(104):022}"[:26],
-            after + number,
-            "unsubscribed",
-            "unsubscribe",
-            None,
-            act.occurred_ms,
-            recorded_ms,
-            "sub_0123456789abcdefghijkl",
-            act.occurred_ms,
-            0,
-        )
-        for number, act in enumerate(acts, 1)
-    ]
+    submission_id = "sub_0123456789abcdefghijkl"
+    given, recorded_ms = ("unsubscribed", "unsubscribe", None), _FIRST_MS + _SPAN_MS
+
+    def row(seq: int, act: Act) -> Row:
+        times_ms = act.occurred_ms, recorded_ms
+        return (feed_id, act.address, 1, _new_id(), seq, *given, *times_ms, submission_id, act.occurred_ms, 0)
+
+    return [row(seq, act) for seq, act in enumerate(acts, after + 1)]
 
 
-def _text(at_ms: int) -> str:
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _new_id() -> str:
+    return f"uns_{random.getrandbits(104):022}"[:26]

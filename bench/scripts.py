@@ -1,14 +1,23 @@
-"""The requests of the load client: one script for each kind of work, prepared beforehand."""
+"""The requests of the load client as bytes, and the scripts that send them."""
 
 import base64
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import msgspec
 
-TOKEN_CHARS = 56
-_NO_TOKEN = b"x" * TOKEN_CHARS
+from stoplist.web.admin.cookies import NAME as COOKIE
+
+NOTHING = "/api/v1/nothing"
+"""A path of the API that does not exist: a request to it costs no more than the bearer check."""
+EMAIL = "/api/v1/unsubscribe/email"
+_TOKEN_CHARS = 56
 _REFRESH_TOKEN_KEY = b'"refresh_token":"'
+
+Script = Generator[bytes, bytes, None]
+"""Yields the requests of one connection, and is sent the body of each answer."""
+Scripts = Callable[[int], Script]
+"""Returns the script of the n-th connection."""
 
 
 class Partner(msgspec.Struct, frozen=True):
@@ -19,102 +28,83 @@ class Partner(msgspec.Struct, frozen=True):
     access_tokens: tuple[str, ...] = ()
 
 
-class Repeat:
-    """Sends the same few requests again and again."""
-
-    def __init__(self, requests: Sequence[bytes], status: bytes = b"200") -> None:
-        self.status = status
-        self._requests = itertools.cycle(requests)
-
-    def first(self) -> bytes:
-        return next(self._requests)
-
-    def next(self, body: bytes) -> bytes:
-        return next(self._requests)
+def repeat(requests: Sequence[bytes]) -> Script:
+    """Yield the same few requests again and again."""
+    for request in itertools.cycle(requests):  # noqa: UP028 - cycle has no send()
+        yield request
 
 
-class RefreshChain:
-    """Begins with `client_credentials`, then sends the refresh token of each answer."""
+def refresh_chain(partner: Partner) -> Script:
+    """Yield a token request, then a refresh with the token of each answer; begin again after an answer without one."""
+    request = client_credentials(partner)
+    while True:
+        body = yield request
+        token = body.partition(_REFRESH_TOKEN_KEY)[2][:_TOKEN_CHARS]
+        request = refresh(token) if token else client_credentials(partner)
 
-    status = b"200"
 
-    def __init__(self, partner: Partner) -> None:
-        self._first_request = client_credentials(partner)
+def token_requests(partners: Sequence[Partner]) -> Scripts:
+    """Return scripts that request tokens, with each partner in turn."""
+    return lambda number: repeat([client_credentials(partners[number % len(partners)])])
 
-    def first(self) -> bytes:
-        return self._first_request
 
-    def next(self, body: bytes) -> bytes:
-        at = body.find(_REFRESH_TOKEN_KEY) + len(_REFRESH_TOKEN_KEY)
-        if at < len(_REFRESH_TOKEN_KEY):
-            return self._first_request
-        return refresh(body[at : at + TOKEN_CHARS])
+def refresh_chains(partners: Sequence[Partner]) -> Scripts:
+    """Return scripts that refresh, with each partner in turn."""
+    return lambda number: refresh_chain(partners[number % len(partners)])
+
+
+def reads(partners: Sequence[Partner], target: Callable[[], str] = lambda: NOTHING) -> Scripts:
+    """Return scripts for 32 connections, each with other targets and access tokens, so that the whole index is read."""
+    tokens = [
+        token for of_one in zip(*(partner.access_tokens for partner in partners), strict=True) for token in of_one
+    ]
+    requests = [[get(target(), token) for token in tokens[number::32]] for number in range(32)]
+    return lambda number: repeat(requests[number])
 
 
 def client_credentials(partner: Partner) -> bytes:
     """Return a token request with HTTP Basic."""
-    basic = base64.b64encode(f"{partner.client_id}:{partner.client_secret}".encode())
-    return _form(b"grant_type=client_credentials", b"Authorization: Basic " + basic + b"\r\n")
+    basic = base64.b64encode(f"{partner.client_id}:{partner.client_secret}".encode()).decode()
+    return _token_request(b"grant_type=client_credentials", f"Authorization: Basic {basic}")
 
 
-def refresh(token: bytes = _NO_TOKEN) -> bytes:
+def refresh(token: bytes = b"x" * _TOKEN_CHARS) -> bytes:
     """Return a refresh without credentials; by default with a placeholder, for servers that do not check it."""
-    return _form(b"grant_type=refresh_token&refresh_token=" + token)
-
-
-def read(access_token: str) -> bytes:
-    """Return a request to a path of the API that does not exist, which costs no more than the bearer check."""
-    return get("/api/v1/nothing", access_token)
+    return _token_request(b"grant_type=refresh_token&refresh_token=" + token)
 
 
 def get(target: str, access_token: str) -> bytes:
-    """Return a `GET` of the API with a bearer token."""
-    return (
-        b"GET " + target.encode() + b" HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
-        b"Authorization: Bearer " + access_token.encode() + b"\r\n\r\n"
-    )
+    """Return a `GET` of the API."""
+    return _request("GET", target, "Accept: application/json", f"Authorization: Bearer {access_token}")
 
 
-def post(target: str, access_token: str, body: bytes) -> bytes:
-    """Return a `POST` of JSON with a bearer token, for an answer without items."""
-    return (
-        b"POST " + target.encode() + b" HTTP/1.1\r\nHost: localhost\r\nPrefer: return=minimal\r\n"
-        b"Authorization: Bearer " + access_token.encode() + b"\r\n"
-        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    )
+def post(path: str, access_token: str, body: bytes, *, is_minimal: bool = True) -> bytes:
+    """Return a `POST` of JSON, by default for an answer without items."""
+    prefer = ("Prefer: return=minimal",) if is_minimal else ()
+    headers = (f"Authorization: Bearer {access_token}", "Content-Type: application/json", *prefer)
+    return _request("POST", path, *headers, body=body)
 
 
-def page(target: str, cookie: str) -> bytes:
-    """Return a `GET` by a signed-in browser."""
-    return _browser_head("GET", target, cookie) + b"\r\n"
-
-
-def form(target: str, cookie: str, fields: bytes) -> bytes:
-    """Return a form that a signed-in browser sends from one of our pages."""
-    return (
-        _browser_head("POST", target, cookie)
-        + b"Sec-Fetch-Site: same-origin\r\n"
-        + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n" % len(fields)
-        + fields
-    )
+def page(target: str, session_token: str, form: bytes | None = None) -> bytes:
+    """Return a request by a signed-in browser: a `GET`, or the `POST` of a form from one of our pages."""
+    headers = ["Accept: text/html", "User-Agent: Mozilla/5.0 (bench)", f"Cookie: {COOKIE}={session_token}"]
+    if form is None:
+        return _request("GET", target, *headers)
+    return _request("POST", target, *headers, "Sec-Fetch-Site: same-origin", _FORM, body=form)
 
 
 def health() -> bytes:
     """Return a request that a server answers as soon as it is up."""
-    return b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    return _request("GET", "/healthz")
 
 
-def _form(fields: bytes, header: bytes = b"") -> bytes:
-    return (
-        b"POST /oauth/token HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
-        + header
-        + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n" % len(fields)
-        + fields
-    )
+_FORM = "Content-Type: application/x-www-form-urlencoded"
 
 
-def _browser_head(method: str, target: str, cookie: str) -> bytes:
-    return (
-        f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n"
-        f"User-Agent: Mozilla/5.0 (bench)\r\nCookie: {cookie}\r\n"
-    ).encode()
+def _token_request(form: bytes, *headers: str) -> bytes:
+    return _request("POST", "/oauth/token", "Accept: application/json", *headers, _FORM, body=form)
+
+
+def _request(method: str, target: str, *headers: str, body: bytes = b"") -> bytes:
+    length = [f"Content-Length: {len(body)}"] if body else []
+    return "\r\n".join([f"{method} {target} HTTP/1.1", "Host: localhost", *headers, *length, "\r\n"]).encode() + body

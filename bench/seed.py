@@ -8,14 +8,11 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-_CLIENTS = 1_000
-_ISSUED_WITHIN_S = 60
-_ACCESS_TTL_S = 900
-_REFRESH_TTL_S = 2_592_000
-_CHUNK_ROWS = 100_000
+_CLIENTS = [f"svc_ci_seeded{number:016}" for number in range(1_000)]
+_ISSUED_WITHIN_MS, _ACCESS_TTL_MS, _REFRESH_TTL_MS = 60_000, 900_000, 2_592_000_000
 
 _INSERT_CLIENT = """
 INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
@@ -28,16 +25,27 @@ VALUES (?, 1, ?, ?, ?, ?)
 """
 
 
+@contextmanager
+def filling(file: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a connection that writes fast, and make the file durable in the end. No server may be running."""
+    with closing(sqlite3.connect(file)) as connection:
+        # After a crash the benchmark starts again anyway.
+        connection.executescript("PRAGMA synchronous = OFF; PRAGMA cache_size = -400000;")
+        yield connection
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    # Otherwise the system writes the file back during the measurement.
+    os.sync()
+
+
 def fill(file: Path, token_pairs: int) -> int:
     """Add live pairs until there are `token_pairs`, and return the highest pair_id. No server may be running."""
-    with closing(sqlite3.connect(file)) as connection:
-        # The sync below makes the file durable; after a crash the benchmark starts again anyway.
-        connection.executescript("PRAGMA synchronous = OFF; PRAGMA cache_size = -400000;")
-        _fill(connection, token_pairs)
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    now_ms = time.time_ns() // 1_000_000
+    with filling(file) as connection:
+        connection.executemany(_INSERT_CLIENT, ((name, os.urandom(32), now_ms) for name in _CLIENTS))
+        (present,) = connection.execute("SELECT count(*) FROM token_pairs").fetchone()
+        connection.executemany(_INSERT_PAIR, _pairs(token_pairs - present, now_ms))
         highest: int = connection.execute("SELECT max(pair_id) FROM token_pairs").fetchone()[0]
-    # Otherwise the system writes the new file back during the measurement.
-    os.sync()
     return highest
 
 
@@ -47,25 +55,8 @@ def trim(file: Path, highest_pair_id: int) -> None:
         connection.execute("DELETE FROM token_pairs WHERE pair_id > ?", (highest_pair_id,))
 
 
-def _fill(connection: sqlite3.Connection, token_pairs: int) -> None:
-    now_ms = time.time_ns() // 1_000_000
-    clients = [f"svc_ci_seeded{number:016}" for number in range(_CLIENTS)]
-    with connection:
-        connection.executemany(_INSERT_CLIENT, ((name, os.urandom(32), now_ms) for name in clients))
-    missing = token_pairs - int(connection.execute("SELECT count(*) FROM token_pairs").fetchone()[0])
-    while missing > 0:
-        with connection:
-            connection.executemany(_INSERT_PAIR, _pairs(clients, min(missing, _CHUNK_ROWS), now_ms))
-        missing -= _CHUNK_ROWS
-
-
-def _pairs(clients: list[str], count: int, now_ms: int) -> Iterator[tuple[str, bytes, bytes, int, int]]:
+def _pairs(count: int, now_ms: int) -> Iterator[tuple[str, bytes, bytes, int, int]]:
     for number in range(count):
-        issued_ms = now_ms - _ISSUED_WITHIN_S * 1000 * number // count
-        yield (
-            clients[number % len(clients)],
-            os.urandom(32),
-            os.urandom(32),
-            issued_ms + _ACCESS_TTL_S * 1000,
-            issued_ms + _REFRESH_TTL_S * 1000,
-        )
+        issued_ms = now_ms - _ISSUED_WITHIN_MS * number // count
+        hashes = os.urandom(32), os.urandom(32)
+        yield _CLIENTS[number % len(_CLIENTS)], *hashes, issued_ms + _ACCESS_TTL_MS, issued_ms + _REFRESH_TTL_MS

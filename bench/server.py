@@ -1,18 +1,15 @@
-"""A server in a process of its own: starts, times, watches and stops it."""
+"""A server in a process of its own, and a client with one connection to it."""
 
 import socket
 import ssl
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
 import psutil
 
-from bench.load import content_length
 from bench.scripts import health
 
 HOST = "127.0.0.1"
@@ -24,116 +21,128 @@ class BenchError(Exception):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to a single request."""
+    """An answer, and the time from the first byte sent to the last byte read."""
 
     status: bytes
     body: bytes
+    took_s: float
+
+    def require(self, status: bytes = b"200") -> Self:
+        """Return this answer. Raises BenchError if it has another status."""
+        if self.status != status:
+            raise BenchError(f"the server answered {self.status!r}: {self.body[:300]!r}")
+        return self
 
 
 class Server:
-    """One server process, which runs inside its `with` block."""
+    """One server process, which runs inside its `with` block. Its certificate is in `folder`, its log beside it."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        port: int,
-        ca: Path,
-        folder: Path,
-        environ: Mapping[str, str],
-        log: Path,
-    ) -> None:
-        self.port = port
-        self.ca = ca
-        self.start_s = 0.0
-        self._command = command
-        self._folder = folder
-        self._environ = environ
-        self._log = log
-        self._popen: subprocess.Popen[bytes]
-        self._process: psutil.Process
+    def __init__(self, command: Sequence[str], *, name: str, folder: Path, environ: Mapping[str, str]) -> None:
+        self.port, self.ca, self.start_s = free_port(), folder / "ca.pem", 0.0
+        self._command = [*command, "--port", str(self.port)]
+        self._folder, self._environ, self._log = folder.parent, dict(environ), folder.with_name(f"{name}.log")
+        self._process: psutil.Popen
 
     def __enter__(self) -> Self:
         begun_s = time.perf_counter()
         with self._log.open("ab") as log:
-            self._popen = subprocess.Popen(
-                self._command, cwd=self._folder, env=dict(self._environ), stdout=log, stderr=log
-            )
+            self._process = psutil.Popen(self._command, cwd=self._folder, env=self._environ, stdout=log, stderr=log)
         try:
             self._await_answer(begun_s + _START_TIMEOUT_S)
         except BaseException:
-            self._stop()
+            self.__exit__()
             raise
         self.start_s = time.perf_counter() - begun_s
-        self._process = psutil.Process(self._popen.pid)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop()
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except psutil.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def caller(self) -> "Caller":
+        """Return a client with a new connection."""
+        return Caller(self.port, self.ca)
+
+    def send_once(self, request: bytes) -> Answer:
+        """Return the answer to one request on a new connection. Raises ConnectionError while nothing listens."""
+        with self.caller() as caller:
+            caller.send(request)
+            return caller.receive()
 
     def cpu_s(self) -> float:
         """Return the processor time used so far by all threads and child processes."""
         return sum(sum(process.cpu_times()[:2]) for process in self._processes())
 
-    def rss_bytes(self) -> int:
+    def rss_mib(self) -> float:
         """Return the resident memory, including child processes."""
-        return sum(int(process.memory_info().rss) for process in self._processes())
+        return sum(int(process.memory_info().rss) for process in self._processes()) / 2**20
 
     def _processes(self) -> list[psutil.Process]:
         return [self._process, *self._process.children(recursive=True)]
 
     def _await_answer(self, deadline_s: float) -> None:
-        while time.perf_counter() < deadline_s:
-            if self._popen.poll() is not None:
-                raise BenchError(f"{self._command[0]} stopped at once:\n{self._log_tail()}")
+        while self._process.poll() is None and time.perf_counter() < deadline_s:
             try:
-                send_once(health(), port=self.port, ca=self.ca)
+                self.send_once(health())
             except ConnectionError:
                 time.sleep(0.001)
             else:
                 return
-        raise BenchError(f"{self._command[0]} gave no answer:\n{self._log_tail()}")
-
-    def _log_tail(self) -> str:
-        return self._log.read_text(errors="replace")[-2000:]
-
-    def _stop(self) -> None:
-        self._popen.terminate()
-        try:
-            self._popen.wait(20)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
+        raise BenchError(f"{self._command[0]} gave no answer:\n{self._log.read_text(errors='replace')[-2000:]}")
 
 
-def send_once(request: bytes, *, port: int, ca: Path) -> Answer:
-    """Return the answer to one request on a new connection. Raises ConnectionError while nothing listens."""
-    with (
-        socket.create_connection((HOST, port), timeout=10) as plain,
+class Caller:
+    """A client with one keep-alive connection, which is closed at the end of its `with` block."""
+
+    def __init__(self, port: int, ca: Path) -> None:
+        plain = socket.create_connection((HOST, port), timeout=120)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Read the authority only now: on its first start, a server creates it before it listens.
-        ssl.create_default_context(cafile=ca).wrap_socket(plain, server_hostname="localhost") as connection,
-    ):
-        connection.sendall(request)
-        return _read_answer(connection)
+        context = ssl.create_default_context(cafile=ca)
+        self._connection = context.wrap_socket(plain, server_hostname="localhost")
+        self._answers = self._connection.makefile("rb")
+        self._sent_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answers.close()
+        self._connection.close()
+
+    def call(self, request: bytes) -> Answer:
+        """Send a request and return the answer. Raises BenchError if its status is not 200."""
+        self.send(request)
+        return self.receive().require()
+
+    def send(self, request: bytes) -> None:
+        """Send a request without waiting for the answer, which `receive` returns."""
+        self._sent_s = time.perf_counter()
+        self._connection.sendall(request)
+
+    def receive(self) -> Answer:
+        """Return the next answer, whatever its status. Raises ConnectionError if it is not complete."""
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            if not (line := self._answers.readline()):
+                raise ConnectionResetError("the server closed the connection before it answered")
+            head += line
+        body = self._answers.read(content_length(head))
+        return Answer(head[9:12], body, time.perf_counter() - self._sent_s)
+
+
+def content_length(head: bytes) -> int:
+    """Return the length that an answer's head declares."""
+    at = head.lower().index(b"\r\ncontent-length:") + 17
+    return int(head[at : head.index(b"\r\n", at)])
 
 
 def free_port() -> int:
     """Return a port that nothing listens on now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _read_answer(connection: ssl.SSLSocket) -> Answer:
-    data = b""
-    while True:
-        received = connection.recv(65536)
-        if not received:
-            raise ConnectionResetError("the server closed the connection before its answer was complete")
-        data += received
-        body_at = data.find(b"\r\n\r\n") + 4
-        if body_at > 3 and len(data) - body_at >= content_length(data[:body_at]):
-            return Answer(status=data[9:12], body=data[body_at:])
+        return int(probe.getsockname()[1])

@@ -1,11 +1,12 @@
-"""Computes the verdict on each row from the figures of the rounds. Pure arithmetic."""
+"""The verdict on each row, and the figures behind it. Pure arithmetic."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 import msgspec
 
 from bench.load import Load
+from bench.machine import Machine
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -22,9 +23,41 @@ class Target(msgspec.Struct, frozen=True):
     limit: float
     at_least: bool
 
-    def is_met_by(self, figure: float) -> bool:
-        """Return whether `figure` reaches this target."""
-        return figure >= self.limit if self.at_least else figure <= self.limit
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table of verdicts. `unit` says how the figure is shown: `%`, `x`, `s`, `MiB`."""
+
+    title: str
+    figure: Spread
+    unit: str
+    target: Target | None
+    detail: str
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the median reaches the target; true if there is no target."""
+        if self.target is None:
+            return True
+        figure, limit = self.figure.median, self.target.limit
+        return figure >= limit if self.target.at_least else figure <= limit
+
+    @property
+    def label(self) -> str:
+        """`reached` or `MISSED`, or nothing if there is no target."""
+        return "" if self.target is None else "reached" if self.is_met else "MISSED"
+
+    @property
+    def target_label(self) -> str:
+        """The target as in `≥ 18.0 %`, or nothing if there is none."""
+        if self.target is None:
+            return ""
+        return f"{'≥' if self.target.at_least else '≤'} {self.in_unit(self.target.limit)}"
+
+    def in_unit(self, figure: float) -> str:
+        """Return a figure with the unit, as table and chart show it."""
+        if self.unit == "%":
+            return f"{figure * 100:.1f} %"
+        return f"{figure:.{2 if self.unit in 'xs' else 0}f} {self.unit}"
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,21 +75,6 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     cipher: str
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table of verdicts. `unit` says how the figure is shown: `%`, `x`, `MiB`."""
-
-    title: str
-    figure: Spread
-    unit: str
-    target: Target | None
-    detail: str
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the median reaches the target; true if there is no target."""
-        return self.target is None or self.target.is_met_by(self.figure.median)
-
-
 class PageTime(msgspec.Struct, frozen=True, kw_only=True):
     """The processor time of one page. `few_us` and `slower` are None if only the larger database has the page."""
 
@@ -67,53 +85,74 @@ class PageTime(msgspec.Struct, frozen=True, kw_only=True):
     slower: Spread | None = None
 
 
-def in_unit(figure: float, unit: str) -> str:
-    """Return a figure with its unit, as table and chart show it."""
-    if unit == "%":
-        return f"{figure * 100:.1f} %"
-    if unit == "x":
-        return f"{figure:.2f} x"
-    return f"{figure:.2f} s" if unit == "s" else f"{figure:.0f} {unit}"
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdicts, the figures of each kind of work by title, and the cost of each page by database."""
+
+    machine: Machine
+    verdicts: list[Verdict]
+    works: dict[str, Work]
+    pages: dict[str, list[PageTime]]
 
 
-def format_ratio(figure: Spread, digits: int) -> str:
-    """Return a ratio as the tables of pages show it."""
-    return f"{figure.median:.{digits}f} ({figure.least:.{digits}f}..{figure.greatest:.{digits}f})"
+def verdict(
+    title: str,
+    figures: Spread | Iterable[float],
+    unit: str,
+    detail: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> Verdict:
+    """Return the verdict on the figures of all rounds, without a target if there is no limit."""
+    figure = figures if isinstance(figures, Spread) else spread(figures)
+    limit = at_most if at_least is None else at_least
+    target = None if limit is None else Target(limit, at_least is not None)
+    return Verdict(title=title, figure=figure, unit=unit, target=target, detail=detail)
 
 
-def verdict_label(verdict: Verdict) -> str:
-    """Return `reached` or `MISSED`, or nothing if there is no target."""
-    if verdict.target is None:
-        return ""
-    return "reached" if verdict.is_met else "MISSED"
-
-
-def target_label(verdict: Verdict) -> str:
-    """Return the target as in `≥ 18.0 %`, or nothing if there is none."""
-    if verdict.target is None:
-        return ""
-    return f"{'≥' if verdict.target.at_least else '≤'} {in_unit(verdict.target.limit, verdict.unit)}"
-
-
-def spread(figures: Sequence[float]) -> Spread:
+def spread(figures: Iterable[float]) -> Spread:
     """Return the spread of the figures, of which there must be at least one."""
+    figures = tuple(figures)
     return Spread(median(figures), min(figures), max(figures))
 
 
-def round_ratios(above: Sequence[Load], below: Sequence[Load]) -> Spread:
-    """Return the ratios of the rates, computed round by round, so that changes of the machine's speed cancel out."""
-    return spread([one.rate / other.rate for one, other in zip(above, below, strict=True)])
+def ratios(above: Iterable[float], below: Iterable[float]) -> list[float]:
+    """Return the ratio within each round, so that changes of the machine's speed cancel out."""
+    return [one / other for one, other in zip(above, below, strict=True)]
+
+
+def compare_rates(
+    title: str, unit: str, ours: Sequence[Load], other: Sequence[Load], words: str, **limit: float | None
+) -> Verdict:
+    """Return the verdict on the ratio of two rates, whose medians are put into `words`."""
+    rates = [[load.rate for load in loads] for loads in (ours, other)]
+    return verdict(title, ratios(*rates), unit, words.format(*(f"{median(one):.0f}/s" for one in rates)), **limit)
+
+
+def compare_times(
+    title: str,
+    seconds: Iterable[Sequence[float]],
+    words: str,
+    shown: Callable[[float], str],
+    *,
+    at_least: float | None = None,
+) -> Verdict:
+    """Return the verdict on our share of the speed of the baseline. `words` gets the medians as they are `shown`."""
+    ours_s, baseline_s = seconds
+    detail = words.format(shown(median(ours_s)), shown(median(baseline_s)))
+    return verdict(title, ratios(baseline_s, ours_s), "%", detail, at_least=at_least)
+
+
+def per_second(count: int) -> Callable[[float], str]:
+    """Return a function that shows the seconds for `count` things as a rate."""
+    return lambda seconds: f"{count / seconds:.0f}/s"
 
 
 def summarize(loads: Sequence[Load]) -> Work:
     """Return the figures of all rounds as one Work."""
+    spreads = ("rate", "server_cpu_us", "client_cpu_share", "others_cpu_share", "p50_ms", "p99_ms")
     return Work(
-        rate=spread([load.rate for load in loads]),
-        server_cpu_us=spread([load.server_cpu_us for load in loads]),
-        client_cpu_share=spread([load.client_cpu_share for load in loads]),
-        others_cpu_share=spread([load.others_cpu_share for load in loads]),
-        p50_ms=spread([load.p50_ms for load in loads]),
-        p99_ms=spread([load.p99_ms for load in loads]),
+        **{name: spread(getattr(load, name) for load in loads) for name in spreads},
         requests=sum(load.requests for load in loads),
         failures=sum(load.failures for load in loads),
         first_failure=next((load.first_failure for load in loads if load.first_failure), None),

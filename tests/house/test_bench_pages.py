@@ -2,12 +2,13 @@
 
 import pytest
 
-from bench import markdown, pages, requests
+from bench import pages, report, requests
 from bench.fixtures import ADMINISTRATOR, ORGANIZATION_ADMIN
 from bench.history import Dataset
+from bench.machine import Machine
 from bench.scripts import Partner
 from bench.server import BenchError
-from bench.verdict import PageTime, Spread
+from bench.verdict import Outcome, PageTime, Spread
 from stoplist.web.admin.page_request import PageRoute, get
 from stoplist.web.admin.screens import ROUTES
 
@@ -20,6 +21,9 @@ DATASET = Dataset(
     record_seq=1,
     middle_seq=2,
     long_history_seq=3,
+)
+MACHINE = Machine(
+    processor="", cores=2, memory_gib=1.0, system="", python="", tls="", libraries={"uvicorn": ""}, sync_us=1.0
 )
 
 
@@ -73,9 +77,9 @@ def test_the_verdicts_are_on_the_worst_pages() -> None:
 def test_each_page_is_one_line_for_both_databases() -> None:
     """Figures that were not measured stay empty."""
     seen = {"SQLite": [_time("/a", 1.0, 3.0), _time("/b", None, 2.0)], "PostgreSQL": [_time("/a", 1.2, 4.0)]}
-    lines = markdown.tables([], {}, seen, note="").splitlines()
+    lines = report.markdown(Outcome(machine=MACHINE, verdicts=[], works={}, pages=seen)).splitlines()
     assert "| `/a` | 2000 | 1.00 (1.00..1.00) | 3.0 (3.0..3.0) | 2000 | 1.20 (1.20..1.20) | 4.0 (4.0..4.0) |" in lines
-    assert "| `/b` | 2000 |  | 2.0 (2.0..2.0) | | | |" in lines
+    assert "| `/b` | 2000 |  | 2.0 (2.0..2.0) |  |  |  |" in lines
 
 
 def _time(title: str, slower: float | None, look_ups: float) -> PageTime:
