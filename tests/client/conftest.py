@@ -1,4 +1,4 @@
-"""One server for all tests of the client, and for each test an organization and a key of its own."""
+"""One server for all tests of the client, and an organization and a key for each test."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from stoplist_client import Client
 
-from tests.client.partners import Blocking, Opener, Partner, Service
+from tests.client.partners import BlockingAsyncClient, Opener, Partner, Service
 from tests.e2e.server_process import Place
 
 _numbers = itertools.count(1)
@@ -18,7 +18,7 @@ _FOREIGN = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE
 
 @pytest.fixture(autouse=True)
 def client_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where clients keep tokens when they are not told where; empty for each test, which is not yet there."""
+    """The default folder of tokens, separate for each test and not yet created."""
     for name in _FOREIGN:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
@@ -29,7 +29,7 @@ def client_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A server on SQLite that serves until the last test is done."""
+    """A server on SQLite that runs until the last test is done."""
     place = Place(tmp_path_factory.mktemp("service"))
     with place.serving() as server:
         yield Service(place, server)
@@ -37,29 +37,29 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def new_partner(service: Service) -> Callable[..., Partner]:
-    """Makes a partner with an organization of its own; takes the options of `Service.new_partner`."""
+    """Creates a partner with its own organization; takes the options of `Service.new_partner`."""
     return lambda **options: service.new_partner(f"org-{next(_numbers)}", **options)
 
 
 @pytest.fixture
 def partner(new_partner: Callable[..., Partner]) -> Partner:
-    """A partner with an organization of its own, every permission, and ceilings that no test reaches."""
+    """A partner with its own organization, every permission, and limits that no test reaches."""
     return new_partner()
 
 
 @pytest.fixture(params=["sync", "async"])
-def both(request: pytest.FixtureRequest) -> Iterator[Opener]:
-    """Opens a client of a partner: `both(partner, org_slug=…)`; all are closed after the test."""
-    opened: list[Client | Blocking] = []
+def open_client(request: pytest.FixtureRequest) -> Iterator[Opener]:
+    """Opens a client of a partner: `open_client(partner, org_slug=…)`. All clients are closed after the test."""
+    opened: list[Client | BlockingAsyncClient] = []
 
-    def open_client(partner: Partner, **options: Any) -> Client | Blocking:
-        kind = Client if request.param == "sync" else Blocking
+    def open_one(partner: Partner, **options: Any) -> Client | BlockingAsyncClient:
+        kind = Client if request.param == "sync" else BlockingAsyncClient
         client = kind(**(partner.access | options))
         opened.append(client)
         return client
 
-    yield open_client
+    yield open_one
     for client in opened:
         client.close()
-        if isinstance(client, Blocking):
+        if isinstance(client, BlockingAsyncClient):
             client.runner.close()

@@ -1,4 +1,4 @@
-"""A proxy as companies have them: it makes tunnels by CONNECT, and writes down what it is told."""
+"""An HTTP proxy like those of companies: it opens tunnels with CONNECT, and records the requests."""
 
 import contextlib
 import socket
@@ -9,9 +9,9 @@ _PATIENCE_S = 60.0
 
 
 class ConnectProxy:
-    """Listens on 127.0.0.1 at `port`; `heads` are the requests that it was sent outside of tunnels.
+    """Listens on 127.0.0.1 at `port`. `heads` are the requests outside of tunnels.
 
-    Where it `refuses`, it answers with 407.
+    If it `refuses`, it answers with 407.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class ConnectProxy:
         self._threads[0].start()
 
     def close(self) -> None:
-        # Who waits in accept or recv is not woken by a close alone.
+        # Closing a socket does not wake a thread in accept or recv.
         for each in (self._listening, *self._open):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -68,7 +68,7 @@ class ConnectProxy:
 
 @contextlib.contextmanager
 def connect_proxy() -> Iterator[ConnectProxy]:
-    """Serves as long as this lasts."""
+    """Run a proxy within this block."""
     proxy = ConnectProxy()
     try:
         yield proxy

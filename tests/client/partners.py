@@ -1,6 +1,6 @@
-"""Partners of a real server: an organization with two groups and a key each, and their clients of either kind.
+"""Partners of a real server: an organization with two groups and a key each, and clients of both kinds.
 
-A test that takes the fixture `both` runs twice: with Client, and with AsyncClient behind the same synchronous face.
+A test with the fixture `open_client` runs twice: with Client, and with AsyncClient behind a synchronous interface.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from tests.e2e.server_process import Key, Place, Server
 T = TypeVar("T")
 
 EVERY_PERMISSION = frozenset(("read", "unsubscribe", "resubscribe"))
-PLENTY = 100_000
+UNLIMITED_PER_MINUTE = 100_000
 
 
 class Service(NamedTuple):
-    """A server that runs, and the place with its database."""
+    """A running server and the place with its database."""
 
     place: Place
     server: Server
@@ -41,16 +41,16 @@ class Service(NamedTuple):
         self,
         org_slug: str,
         *,
-        may: frozenset[str] = EVERY_PERMISSION,
-        per_minute: int = PLENTY,
+        permissions: frozenset[str] = EVERY_PERMISSION,
+        per_minute: int = UNLIMITED_PER_MINUTE,
         has_default_group: bool = True,
     ) -> "Partner":
-        """A new organization with a default group and another one, and a new key for it with these ceilings."""
-        return asyncio.run(_new_partner(self, org_slug, may, per_minute, has_default_group))
+        """Create an organization with a default group and another one, and a key with these limits."""
+        return asyncio.run(_new_partner(self, org_slug, permissions, per_minute, has_default_group))
 
 
 class Partner(NamedTuple):
-    """All that a partner is given."""
+    """Everything that a partner is given."""
 
     service: Service
     org_slug: str
@@ -60,7 +60,7 @@ class Partner(NamedTuple):
 
     @property
     def access(self) -> dict[str, Any]:
-        """What a client of either kind is made with."""
+        """The arguments of a client."""
         return {
             "base_url": self.service.base_url,
             "client_id": self.key.client_id,
@@ -69,12 +69,12 @@ class Partner(NamedTuple):
         }
 
     def client(self, **options: Any) -> Client:
-        """A client of this partner, to be closed by whoever asked for it."""
+        """Return a client of this partner. The caller closes it."""
         return Client(**(self.access | options))
 
 
 class BlockingChanges:
-    """AsyncChanges, as Changes are used."""
+    """AsyncChanges with the interface of Changes."""
 
     def __init__(self, runner: asyncio.Runner, changes: AsyncChanges) -> None:
         self._runner, self._changes = runner, changes
@@ -84,7 +84,7 @@ class BlockingChanges:
         return self._changes.cursor
 
     def __iter__(self) -> Iterator[Record]:
-        return iterated(self._runner, aiter(self._changes))
+        return iterate_blocking(self._runner, aiter(self._changes))
 
     def __next__(self) -> Record:
         try:
@@ -93,11 +93,11 @@ class BlockingChanges:
             raise StopIteration from None
 
     def pages(self) -> Iterator[Page]:
-        return iterated(self._runner, self._changes.pages())
+        return iterate_blocking(self._runner, self._changes.pages())
 
 
-class Blocking:
-    """An AsyncClient with the face of Client; it has an event loop to itself."""
+class BlockingAsyncClient:
+    """An AsyncClient with the interface of Client and its own event loop."""
 
     def __init__(self, **options: Any) -> None:
         self.runner = asyncio.Runner()
@@ -110,7 +110,7 @@ class Blocking:
         return self.runner.run(self.client.resubscribe(*arguments, **options))
 
     def look_up(self, *arguments: Any, **options: Any) -> Iterator[LookedUp]:
-        return iterated(self.runner, aiter(self.client.look_up(*arguments, **options)))
+        return iterate_blocking(self.runner, aiter(self.client.look_up(*arguments, **options)))
 
     def changes(self, *arguments: Any, **options: Any) -> BlockingChanges:
         return BlockingChanges(self.runner, self.client.changes(*arguments, **options))
@@ -122,14 +122,14 @@ class Blocking:
         return repr(self.client)
 
 
-Face = Client | Blocking
+AnyClient = Client | BlockingAsyncClient
 Opener = Callable[..., Any]  # of a Face; Any, so that one text of a test fits both
 
 
 @contextmanager
-def patience(client: Face) -> Iterator[None]:
-    """Meanwhile what the client sends may take its time, whatever its `timeout_s`: a busy machine needs more."""
-    core: Any = client.client if isinstance(client, Blocking) else client
+def no_timeout(client: AnyClient) -> Iterator[None]:
+    """Lift the client's `timeout_s` within this block, for busy machines."""
+    core: Any = client.client if isinstance(client, BlockingAsyncClient) else client
     http = core._driver._connections.get()
     told, http.timeout = http.timeout, None
     try:
@@ -138,8 +138,8 @@ def patience(client: Face) -> Iterator[None]:
         http.timeout = told
 
 
-def iterated(runner: asyncio.Runner, elements: AsyncIterator[T]) -> Iterator[T]:
-    """The same elements, one turn of the loop each."""
+def iterate_blocking(runner: asyncio.Runner, elements: AsyncIterator[T]) -> Iterator[T]:
+    """Yield the same elements, running the loop once for each."""
     while True:
         try:
             element = runner.run(_next(elements))
@@ -153,7 +153,7 @@ async def _next(elements: AsyncIterator[T]) -> T:
 
 
 async def _new_partner(
-    service: Service, org_slug: str, may: frozenset[str], per_minute: int, has_default_group: bool
+    service: Service, org_slug: str, permissions: frozenset[str], per_minute: int, has_default_group: bool
 ) -> Partner:
     clock = Clock()
     async with opened(service.place.database_url) as database:
@@ -168,7 +168,7 @@ async def _new_partner(
             clock,
             label=org_slug,
             organizations=[org_slug],
-            permissions=may,
+            permissions=permissions,
             token_per_minute=per_minute,
             api_per_minute=per_minute,
         )

@@ -1,4 +1,4 @@
-"""Refusals by a real server, each by its class, and what errors may not tell.
+"""Refusals by a real server, their classes, and what errors must not show.
 
 Sources: docs/interface.md sections 5, 7, 8 and D4.
 """
@@ -44,8 +44,8 @@ from stoplist_client.flows.target import Target
 from stoplist.clock import Clock
 from stoplist.oauth.credentials import deactivate_credential
 from tests.builders import ADMINISTRATOR, opened
-from tests.client.notices import told_by
-from tests.client.partners import Blocking, Opener, Partner
+from tests.client.exposed_text import exposed_by
+from tests.client.partners import BlockingAsyncClient, Opener, Partner
 from tests.services.fault_kinds import DROP, Fault, Reply, is_any, is_api
 from tests.services.faults import Faults, faults
 
@@ -58,47 +58,45 @@ NewPartner = Callable[..., Partner]
 
 @pytest.fixture
 def between(partner: Partner) -> Iterator[Faults]:
-    """A proxy before the service."""
+    """A proxy in front of the service."""
     with faults(partner.service.base_url, partner.service.server.ca.parent) as own:
         yield own
         assert own.planned == 0
 
 
-def asked(client: Any, method: str, url: str) -> Any:
-    """A request that no method of a client makes."""
-    core = client.client if isinstance(client, Blocking) else client
+def send_request(client: Any, method: str, url: str) -> Any:
+    """Send a request that no method of a client sends."""
+    core = client.client if isinstance(client, BlockingAsyncClient) else client
     ran = core._driver.run(call(core._session, Send(method=method, url=url, headers={})))
-    return client.runner.run(ran) if isinstance(client, Blocking) else ran
+    return client.runner.run(ran) if isinstance(client, BlockingAsyncClient) else ran
 
 
 def without_waiting(client: Any) -> list[float]:
-    """How long this client waits each time, from now on without doing so."""
+    """Replace the client's waits by a list of their durations."""
     waited_s: list[float] = []
-    core = client.client if isinstance(client, Blocking) else client
+    core = client.client if isinstance(client, BlockingAsyncClient) else client
 
-    async def pass_by(seconds: float) -> None:
+    async def record_wait(seconds: float) -> None:
         waited_s.append(seconds)
 
-    core._driver.sleep = pass_by if isinstance(client, Blocking) else waited_s.append
+    core._driver.sleep = record_wait if isinstance(client, BlockingAsyncClient) else waited_s.append
     return waited_s
 
 
 def _classes() -> list[type[StoplistClientError]]:
-    """Every class of errors.py."""
+    """Return all error classes."""
     return [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, StoplistClientError)]
 
 
-def test_what_is_wrong_in_itself(both: Opener, partner: Partner) -> None:
-    """bad_request says which parameter it is."""
+def test_bad_request_names_the_parameter(open_client: Opener, partner: Partner) -> None:
     with pytest.raises(BadRequest) as caught:
-        both(partner).unsubscribe("email", [ANN], org_slug="x" * 65)
+        open_client(partner).unsubscribe("email", [ANN], org_slug="x" * 65)
     assert (caught.value.status, caught.value.parameter) == (400, "org_slug")
     assert caught.value.request_id
 
 
-def test_another_organization(both: Opener, partner: Partner) -> None:
-    """unauthorized_organization echoes what was named, be it the organization or the group."""
-    client = both(partner)
+def test_unauthorized_organization_names_organization_or_group(open_client: Opener, partner: Partner) -> None:
+    client = open_client(partner)
     with pytest.raises(UnauthorizedOrganization) as caught:
         client.unsubscribe("email", [ANN], org_slug="elsewhere")
     assert (caught.value.status, caught.value.org_slug, caught.value.group_id) == (403, "elsewhere", None)
@@ -107,32 +105,28 @@ def test_another_organization(both: Opener, partner: Partner) -> None:
     assert (caught.value.org_slug, caught.value.group_id) == (None, "grp_none")
 
 
-def test_no_default_group(both: Opener, new_partner: NewPartner) -> None:
-    """default_group_not_configured says for which organization."""
+def test_missing_default_group_names_the_organization(open_client: Opener, new_partner: NewPartner) -> None:
     partner = new_partner(has_default_group=False)
     with pytest.raises(DefaultGroupNotConfigured) as caught:
-        both(partner).unsubscribe("email", [ANN])
+        open_client(partner).unsubscribe("email", [ANN])
     assert (caught.value.status, caught.value.org_slug) == (400, partner.org_slug)
 
 
-def test_no_permission(both: Opener, new_partner: NewPartner) -> None:
-    """insufficient_scope, for whoever may only read."""
+def test_missing_permission_is_insufficient_scope(open_client: Opener, new_partner: NewPartner) -> None:
     with pytest.raises(InsufficientScope):
-        both(new_partner(may=frozenset({"read"}))).unsubscribe("email", [ANN])
+        open_client(new_partner(permissions=frozenset({"read"}))).unsubscribe("email", [ANN])
 
 
-def test_a_wrong_address_of_the_service(both: Opener, partner: Partner) -> None:
-    """not_found and method_not_allowed are final."""
-    client = both(partner)
+def test_wrong_path_or_method_is_final(open_client: Opener, partner: Partner) -> None:
+    client = open_client(partner)
     with pytest.raises(NotFound):
-        asked(client, "GET", "/api/v1/nothing")
+        send_request(client, "GET", "/api/v1/nothing")
     with pytest.raises(MethodNotAllowed):
-        asked(client, "PUT", "/api/v1/unsubscribe/email")
+        send_request(client, "PUT", "/api/v1/unsubscribe/email")
 
 
-def test_a_wrong_secret(both: Opener, partner: Partner) -> None:
-    """invalid_client comes at once, without another try."""
-    client = both(partner, client_secret="svc_cs_" + "0" * 49)
+def test_wrong_secret_is_not_retried(open_client: Opener, partner: Partner) -> None:
+    client = open_client(partner, client_secret="svc_cs_" + "0" * 49)
     waited_s = without_waiting(client)
     with pytest.raises(InvalidClient) as caught:
         client.unsubscribe("email", [ANN])
@@ -144,18 +138,18 @@ async def _deactivate(partner: Partner) -> None:
         await deactivate_credential(ADMINISTRATOR, database, Clock(), client_id=partner.key.client_id)
 
 
-def test_a_key_that_is_deactivated(both: Opener, partner: Partner) -> None:
-    """A client at work is told so by invalid_client: neither its tokens nor its secret are good any more."""
-    client = both(partner)
+def test_deactivated_key_is_invalid_client(open_client: Opener, partner: Partner) -> None:
+    """Neither its tokens nor its secret are valid any more."""
+    client = open_client(partner)
     client.unsubscribe("email", [ANN])
     asyncio.run(_deactivate(partner))
     with pytest.raises(InvalidClient):
         client.unsubscribe("email", [ANN])
 
 
-def test_the_limit_of_a_key(both: Opener, new_partner: NewPartner) -> None:
-    """rate_limited is waited out as the service says; if that does not help, it is raised with Retry-After."""
-    client = both(new_partner(per_minute=1))
+def test_rate_limit_is_waited_for_before_it_is_raised(open_client: Opener, new_partner: NewPartner) -> None:
+    """The wait is that of Retry-After; the error has it too."""
+    client = open_client(new_partner(per_minute=1))
     client.unsubscribe("email", [ANN])
     waited_s = without_waiting(client)
     with pytest.raises(RateLimited) as caught:
@@ -176,11 +170,11 @@ def test_the_limit_of_a_key(both: Opener, new_partner: NewPartner) -> None:
     ],
     ids=["500", "503", "502", "none"],
 )
-def test_failures_are_told_after_three_attempts(
-    both: Opener, partner: Partner, between: Faults, kind: type[StoplistClientError], told: Fault
+def test_failure_is_raised_after_three_attempts(
+    open_client: Opener, partner: Partner, between: Faults, kind: type[StoplistClientError], told: Fault
 ) -> None:
-    """The last of three is raised, with what was stored before it; two pass unnoticed."""
-    client = both(partner, base_url=between.base_url, batch_items=1)
+    """With the result of earlier batches; two failures pass unnoticed."""
+    client = open_client(partner, base_url=between.base_url, batch_items=1)
     waited_s = without_waiting(client)
     between.next(told, told, when=is_api)
     assert client.unsubscribe("email", ["a@example.com"]).created == 1
@@ -192,26 +186,25 @@ def test_failures_are_told_after_three_attempts(
     assert len(waited_s) == 4
 
 
-def test_a_token_that_is_refused_is_replaced(both: Opener, partner: Partner, between: Faults) -> None:
-    """After a 401 the tokens are renewed, and the request is sent again; the caller notices nothing."""
-    client = both(partner, base_url=between.base_url)
+def test_refused_token_is_replaced(open_client: Opener, partner: Partner, between: Faults) -> None:
+    client = open_client(partner, base_url=between.base_url)
     client.unsubscribe("email", ["a@example.com"])
     between.next(REFUSED_TOKEN, when=is_api)
     assert client.unsubscribe("email", ["b@example.com"]).created == 1
 
 
-def test_fresh_tokens_that_are_refused_are_not_replaced(both: Opener, partner: Partner, between: Faults) -> None:
-    """invalid_token is raised for a token that was given out just now: to go on asking would help nobody."""
-    client = both(partner, base_url=between.base_url)
+def test_refused_fresh_token_is_not_replaced(open_client: Opener, partner: Partner, between: Faults) -> None:
+    """Requesting more tokens would not help: invalid_token is raised."""
+    client = open_client(partner, base_url=between.base_url)
     between.next(REFUSED_TOKEN, when=is_api)
     with pytest.raises(InvalidToken):
         client.unsubscribe("email", [ANN])
     assert [seen.told for seen in between.seen] == [200, 401]
 
 
-def test_a_401_of_something_else_costs_no_token(both: Opener, partner: Partner, between: Faults) -> None:
-    """A proxy that wants its own sign-in is no word about the token."""
-    client = both(partner, base_url=between.base_url)
+def test_401_of_a_proxy_replaces_no_token(open_client: Opener, partner: Partner, between: Faults) -> None:
+    """It says nothing about the token."""
+    client = open_client(partner, base_url=between.base_url)
     client.unsubscribe("email", [ANN])
     between.next(Reply(status=401, body=b"<html>Sign in</html>"), when=is_api)
     with pytest.raises(NotUnderstood):
@@ -220,29 +213,29 @@ def test_a_401_of_something_else_costs_no_token(both: Opener, partner: Partner, 
 
 
 @pytest.mark.parametrize("received", [0, 1, 3])
-def test_an_answer_about_other_items_is_not_believed(
-    both: Opener, partner: Partner, between: Faults, received: int
+def test_answer_about_other_items_is_not_understood(
+    open_client: Opener, partner: Partner, between: Faults, received: int
 ) -> None:
-    """A 200 that counts more or fewer items than were sent is no receipt for these."""
+    """A 200 that counts more or fewer items than were sent does not confirm them."""
     body = b'{"submission_id": null, "received": %d, "created": 0, "updated": 0, "unchanged": %d, "outranked": 0}'
     between.next(Reply(status=200, body=body % (received, received)), when=is_api)
     with pytest.raises(NotUnderstood, match="another number"):
-        both(partner, base_url=between.base_url).unsubscribe("email", ["a@example.com", "b@example.com"])
+        open_client(partner, base_url=between.base_url).unsubscribe("email", ["a@example.com", "b@example.com"])
 
 
-# What errors, logs and reprs may not tell
+# What errors, logs and reprs must not show
 
 
-def test_nothing_tells_a_secret_or_an_address(
-    both: Opener, partner: Partner, between: Faults, caplog: pytest.LogCaptureFixture
+def test_nothing_shows_a_secret_or_an_address(
+    open_client: Opener, partner: Partner, between: Faults, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not the logs of what is underneath, at their loudest, nor errors, their causes and the locals of their frames."""
+    """Neither debug logs, also of libraries, nor errors, their causes and the locals of their frames."""
     caplog.set_level(logging.DEBUG)
-    client = both(partner, base_url=between.base_url, batch_items=2, attempts=1)
+    client = open_client(partner, base_url=between.base_url, batch_items=2, attempts=1)
     client.unsubscribe("email", [ANN])
     list(client.look_up("email", [ANN, f"+{ANN}"]))
     records = list(client.changes("email"))
-    told = [repr(client), repr(records), *_errors(both, client, partner, between)]
+    told = [repr(client), repr(records), *_errors(open_client, client, partner, between)]
     told += [record.getMessage() for record in caplog.records]
     told += [record.exc_text or "" for record in caplog.records]
     assert {record.name.partition(".")[0] for record in caplog.records} >= {"httpx2", "httpcore2"}
@@ -251,8 +244,7 @@ def test_nothing_tells_a_secret_or_an_address(
         assert needle not in seen
 
 
-def test_no_repr_tells_an_address(partner: Partner) -> None:
-    """What goes in and out of a client may be logged as it is."""
+def test_no_repr_shows_an_address(partner: Partner) -> None:
     with partner.client() as client:
         done = client.unsubscribe("email", [Item(ANN), BAD], lenient=True)
         changes = client.changes("email")
@@ -269,8 +261,8 @@ def test_no_repr_tells_an_address(partner: Partner) -> None:
     assert "needle" not in repr(shown)
 
 
-class Showing(list[str]):
-    """Goes on by itself, and shows what it has."""
+class SelfIterating(list[str]):
+    """An iterable that is its own iterator and has a repr with its elements."""
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -281,8 +273,8 @@ class Showing(list[str]):
         return self.pop(0)
 
 
-class Revealing(list[str]):
-    """A list that shows what it has, and breaks when it is gone through; so do query sets of databases."""
+class FailingIterable(list[str]):
+    """A list whose repr shows its elements and whose iteration fails, like a query set of a database."""
 
     def __iter__(self) -> Iterator[str]:
         raise LookupError("the table is gone")
@@ -302,9 +294,9 @@ async def _broken_later() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("method", ["unsubscribe", "resubscribe", "look_up"])
-def test_what_the_callers_items_raise_shows_none_of_them(both: Opener, partner: Partner, method: str) -> None:
-    """Of an error of the caller's own the frames in between, which are ours, show no address and no token."""
-    client = both(partner)
+def test_error_of_the_items_shows_none_of_them(open_client: Opener, partner: Partner, method: str) -> None:
+    """Our frames in the traceback of the caller's error show no address and no token."""
+    client = open_client(partner)
     options = {"occurred_at": "2026-03-01T09:30:00Z"} if method == "resubscribe" else {}
 
     def attempt(items: Any) -> None:
@@ -312,19 +304,19 @@ def test_what_the_callers_items_raise_shows_none_of_them(both: Opener, partner: 
         assert method == "look_up"
         list(done)
 
-    sources: list[Callable[[], Any]] = [_broken, lambda: Revealing([ANN])]
-    if isinstance(client, Blocking):
+    sources: list[Callable[[], Any]] = [_broken, lambda: FailingIterable([ANN])]
+    if isinstance(client, BlockingAsyncClient):
         sources.append(_broken_later)
     for source in sources:
         with pytest.raises(LookupError) as caught:
             attempt(source())
-        _assert_tells_nothing(told_by(caught.value), partner)
+        _assert_tells_nothing(exposed_by(caught.value), partner)
 
 
-@pytest.mark.parametrize("kind", [list, iter, Showing])
-def test_what_a_callback_raises_shows_nothing(both: Opener, partner: Partner, kind: Callable[..., Any]) -> None:
-    """As little do the frames below a callback that fails, strict and lenient."""
-    client = both(partner, batch_items=2)
+@pytest.mark.parametrize("kind", [list, iter, SelfIterating])
+def test_error_of_a_callback_shows_nothing(open_client: Opener, partner: Partner, kind: Callable[..., Any]) -> None:
+    """Nor do the frames below a failing callback, strict and lenient."""
+    client = open_client(partner, batch_items=2)
 
     def fail(sums: Submitted) -> None:
         raise OSError("disk full")
@@ -332,7 +324,7 @@ def test_what_a_callback_raises_shows_nothing(both: Opener, partner: Partner, ki
     for lenient in (False, True):
         with pytest.raises(OSError, match="disk full") as caught:
             client.unsubscribe("email", kind([ANN, "needle@example.org", BAD]), lenient=lenient, on_progress=fail)
-        _assert_tells_nothing(told_by(caught.value), partner)
+        _assert_tells_nothing(exposed_by(caught.value), partner)
 
 
 def _assert_tells_nothing(told: str, partner: Partner) -> None:
@@ -344,7 +336,7 @@ def _assert_tells_nothing(told: str, partner: Partner) -> None:
 
 
 def _filled(kind: type[StoplistClientError]) -> StoplistClientError:
-    """One with every field that its class has, and what any may have."""
+    """Return an error with all fields of its class."""
     parameters = list(inspect.signature(kind.__init__).parameters.values())
     fields = {each.name: f"some {each.name}" for each in parameters if each.kind is each.KEYWORD_ONLY}
     given: dict[str, Any] = {"item_errors": (ItemError(3, Item(ANN, reason="complaint"), "No."),), "age_s": 7.5}
@@ -355,8 +347,8 @@ def _filled(kind: type[StoplistClientError]) -> StoplistClientError:
 
 
 @pytest.mark.parametrize("kind", _classes(), ids=lambda kind: kind.__name__)
-def test_errors_travel_between_processes(kind: type[StoplistClientError]) -> None:
-    """Pickled or copied, as pools of processes and queues of tasks do, an error is the same with all of its fields."""
+def test_errors_can_be_pickled_and_copied(kind: type[StoplistClientError]) -> None:
+    """As process pools and task queues do; all fields are kept."""
     error = _filled(kind)
     again = [
         pickle.loads(pickle.dumps(error, protocol))  # noqa: S301
@@ -368,8 +360,8 @@ def test_errors_travel_between_processes(kind: type[StoplistClientError]) -> Non
         assert one.submitted == error.submitted
 
 
-def _errors(both: Opener, client: Any, partner: Partner, between: Faults) -> Iterator[str]:
-    """All that can be learnt from errors of every kind."""
+def _errors(open_client: Opener, client: Any, partner: Partner, between: Faults) -> Iterator[str]:
+    """Return everything that errors of every kind expose."""
     attempts: list[tuple[type[Exception], Callable[[], Any]]] = [
         (InvalidItem, lambda: client.unsubscribe("email", ["a@example.com", "b@example.com", BAD, ANN])),
         (InvalidItem, lambda: client.unsubscribe("email", (Item(address) for address in (BAD, ANN)))),
@@ -379,10 +371,13 @@ def _errors(both: Opener, client: Any, partner: Partner, between: Faults) -> Ite
         (ConfigurationError, lambda: list(client.look_up("email", [ANN, 5]))),
         (UnauthorizedOrganization, lambda: list(client.look_up("email", [ANN], org_slug="elsewhere"))),
         (UnauthorizedOrganization, lambda: client.unsubscribe("email", [ANN], org_slug="elsewhere")),
-        (InvalidClient, lambda: both(partner, client_secret=partner.key.secret[:-1] + "-").unsubscribe("email", [ANN])),
-        (ConfigurationError, lambda: both(partner, client_secret=partner.key.secret + "\n")),
-        (ConfigurationError, lambda: both(partner, client_id=partner.key.secret)),
-        (TransportFailed, lambda: both(partner, ca_file=None).unsubscribe("email", [ANN])),
+        (
+            InvalidClient,
+            lambda: open_client(partner, client_secret=partner.key.secret[:-1] + "-").unsubscribe("email", [ANN]),
+        ),
+        (ConfigurationError, lambda: open_client(partner, client_secret=partner.key.secret + "\n")),
+        (ConfigurationError, lambda: open_client(partner, client_id=partner.key.secret)),
+        (TransportFailed, lambda: open_client(partner, ca_file=None).unsubscribe("email", [ANN])),
     ]
     for kind, attempt in attempts:
         yield from _told_by(kind, attempt)
@@ -397,18 +392,20 @@ def _errors(both: Opener, client: Any, partner: Partner, between: Faults) -> Ite
         yield from _told_by(kind, lambda: client.unsubscribe("email", [ANN]))
         yield from _told_by(kind, lambda: list(client.look_up("email", [ANN])))
     between.next(DROP, when=is_any)
-    fresh = both(partner, base_url=between.base_url, store=FileStore(folder=between.ca.parent / "fresh"), attempts=1)
+    fresh = open_client(
+        partner, base_url=between.base_url, store=FileStore(folder=between.ca.parent / "fresh"), attempts=1
+    )
     yield from _told_by(TransportFailed, lambda: fresh.unsubscribe("email", [ANN]))
 
 
 def _told_by(kind: type[Exception], attempt: Callable[[], Any]) -> Iterator[str]:
     with pytest.raises(kind) as caught:
         attempt()
-    yield told_by(caught.value)
+    yield exposed_by(caught.value)
 
 
 def _needles(partner: Partner, between: Faults) -> Iterator[str]:
-    """What may stand nowhere, in the forms in which it travels."""
+    """Return what must not appear anywhere, in all forms in which it is sent."""
     addresses = (ANN, BAD)
     yield from addresses
     yield from map(quote, addresses)

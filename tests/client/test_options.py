@@ -1,4 +1,4 @@
-"""What clients are made with, and what importing them costs."""
+"""The options of clients, and the cost of importing them."""
 
 import subprocess
 import sys
@@ -9,8 +9,8 @@ import stoplist_client
 from stoplist_client import AsyncClient, Client, ConfigurationError
 from stoplist_client.transport import wire
 
-from tests.client.notices import told_by
-from tests.client.partners import Blocking, Opener, Partner
+from tests.client.exposed_text import exposed_by
+from tests.client.partners import BlockingAsyncClient, Opener, Partner
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ from tests.client.partners import Blocking, Opener, Partner
         ("https://bücher.example", "https://xn--bcher-kva.example"),
     ],
 )
-def test_a_base_address_has_one_spelling(given: str, taken: str) -> None:
-    """Tokens are kept by it, so two spellings of one service must not be two."""
+def test_base_address_is_normalized(given: str, taken: str) -> None:
+    """Tokens are stored under it, so two spellings of one service must not be two services."""
     assert wire.checked_base_url(given) == taken
 
 
@@ -53,8 +53,8 @@ def test_a_base_address_has_one_spelling(given: str, taken: str) -> None:
         5,
     ],
 )
-def test_any_other_base_address_is_refused(given: Any) -> None:
-    """With what would be right, and without repeating it: there may be a password in it."""
+def test_invalid_base_address_is_refused(given: Any) -> None:
+    """The message does not repeat it, since it may contain a password."""
     with pytest.raises(ConfigurationError, match="base_url must be https://") as caught:
         wire.checked_base_url(given)
     assert "hunter2" not in str(caught.value)
@@ -62,15 +62,13 @@ def test_any_other_base_address_is_refused(given: Any) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"client_id": ""}, {"attempts": 0}])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_password_in_the_base_address_is_in_no_frame(
-    kind: type[Client | AsyncClient], options: dict[str, Any]
-) -> None:
-    """Whatever else is wrong: a traceback with the locals of our frames does not have it."""
+def test_password_in_the_base_address_is_in_no_frame(kind: type[Client | AsyncClient], options: dict[str, Any]) -> None:
+    """Whatever else is wrong, no traceback with locals shows it."""
     known: dict[str, Any] = {"client_id": "svc_ci_x", "client_secret": "svc_cs_x"}
     for base_url in ("https://user:hunter2@localhost", b"https://user:hunter2@localhost", "http://user:hunter2@["):
         with pytest.raises(ConfigurationError) as caught:
             kind(base_url, **(known | options))  # type: ignore[arg-type]
-        assert "hunter2" not in told_by(caught.value)
+        assert "hunter2" not in exposed_by(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -104,21 +102,19 @@ def test_a_password_in_the_base_address_is_in_no_frame(
     ],
     ids=str,
 )
-def test_options_that_cannot_be_right_are_refused(both: Opener, partner: Partner, options: dict[str, Any]) -> None:
-    """When the client is made, by a text that names the option."""
+def test_invalid_options_are_refused(open_client: Opener, partner: Partner, options: dict[str, Any]) -> None:
+    """When the client is created, with a message that names the option."""
     with pytest.raises(ConfigurationError, match=next(iter(options))):
-        both(partner, **options)
+        open_client(partner, **options)
 
 
-def test_a_client_shows_which_key_it_uses(both: Opener, partner: Partner) -> None:
-    """Its repr has the service and the client_id, which may be logged, and no more."""
-    client = both(partner, org_slug="acme")
-    kind = "AsyncClient" if isinstance(client, Blocking) else "Client"
+def test_repr_shows_service_and_client_id_only(open_client: Opener, partner: Partner) -> None:
+    client = open_client(partner, org_slug="acme")
+    kind = "AsyncClient" if isinstance(client, BlockingAsyncClient) else "Client"
     assert repr(client) == f"{kind}('{partner.service.base_url}', client_id='{partner.key.client_id}')"
 
 
-def test_whatever_is_offered_is_there() -> None:
-    """Every name of the package leads somewhere, once it is asked for; another one does not."""
+def test_every_public_name_can_be_imported() -> None:
     for name in stoplist_client.__all__:
         if name != "KeyringStore":  # needs an extra
             assert getattr(stoplist_client, name) is not None
@@ -141,8 +137,8 @@ def test_whatever_is_offered_is_there() -> None:
         ("from stoplist_client import Client, AsyncClient, Mirror", {"click", "filelock", "keyring"}),
     ],
 )
-def test_nothing_is_imported_before_it_is_used(statement: str, left_out: set[str]) -> None:
-    """What takes long to import is left to whoever uses it; of the server there is nothing at all."""
+def test_slow_imports_are_lazy(statement: str, left_out: set[str]) -> None:
+    """Slow modules are imported on first use, and modules of the server never."""
     program = f"{statement}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     imported = set(done.stdout.split())

@@ -1,4 +1,4 @@
-"""No Struct of the client shows what it holds, however it is printed: by repr, or as rich and the like do."""
+"""No Struct of the client shows its content, neither by repr nor by rich."""
 
 import importlib
 import inspect
@@ -16,7 +16,7 @@ from stoplist_client.secret import Secret
 pytestmark = pytest.mark.interpreter
 
 NEEDLE = "needle"
-# Whatever else is shown is a defect, also of a Struct that is written tomorrow.
+# Everything else must be hidden, also in a Struct that is added later.
 HARMLESS = {
     *("base_url", "ca_file", "channel", "client_id", "cursor", "group_id", "id", "item_error", "key", "method", "name"),
     *("next_cursor", "org_slug", "problem", "refusal", "status", "submission_id", "submission_ids", "url", "verdict"),
@@ -25,7 +25,7 @@ HARMLESS = {
 
 
 def structs() -> Iterator[type[msgspec.Struct]]:
-    """Every Struct that a module of the package defines."""
+    """Yield every Struct that a module of the package defines."""
     for module in pkgutil.walk_packages(stoplist_client.__path__, "stoplist_client."):
         if module.name.rpartition(".")[2] == "__main__":
             continue
@@ -38,7 +38,7 @@ STRUCTS = sorted(structs(), key=lambda kind: (kind.__module__, kind.__qualname__
 
 
 def filled(kind: type[msgspec.Struct]) -> msgspec.Struct:
-    """One in which each text but the harmless ones is the needle."""
+    """Return a Struct in which each text except the harmless ones is the needle."""
     hints = get_type_hints(kind, include_extras=False)
     return kind(**{name: "-" if name in HARMLESS else value_of(hints[name]) for name in kind.__struct_fields__})
 
@@ -66,7 +66,7 @@ def value_of(hint: Any) -> Any:
 
 
 def as_rich(value: Any) -> str:
-    """What rich prints of it: `__rich_repr__` where there is one, and the elements of what holds others."""
+    """Return what rich prints: `__rich_repr__` if there is one, and the elements of containers."""
     if isinstance(value, Mapping):
         return as_rich(list(value.items()))
     if isinstance(value, list | tuple | set | frozenset):
@@ -75,8 +75,8 @@ def as_rich(value: Any) -> str:
     return repr(value) if own is None else f"{type(value).__name__} {as_rich(list(own()))}"
 
 
-def test_the_walk_finds_what_there_is() -> None:
-    """From the model, from what is private, and from the sub-packages."""
+def test_all_modules_are_searched() -> None:
+    """Public and private ones, and those of sub-packages."""
     names = {f"{kind.__module__}.{kind.__name__}".removeprefix("stoplist_client.") for kind in STRUCTS}
     assert {
         "model.Item",
@@ -89,8 +89,8 @@ def test_the_walk_finds_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("kind", STRUCTS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
-def test_nothing_is_shown_of_what_it_holds(kind: type[msgspec.Struct]) -> None:
-    """Neither address nor token nor secret, by repr, by str, or field by field."""
+def test_struct_shows_none_of_its_content(kind: type[msgspec.Struct]) -> None:
+    """Neither by repr, nor by str, nor field by field."""
     value = filled(kind)
     assert NEEDLE not in f"{value!r} {value} {[value]}"
     assert NEEDLE not in as_rich(value)

@@ -96,7 +96,7 @@ def test_unknown_default_organization_is_reported(cli: RunCommand, partner: Part
 
 def test_login_needs_no_default_group(cli: RunCommand, new_partner: NewPartner) -> None:
     """A key that may not read is checked by a submission, which would need a default group."""
-    partner = new_partner(may=frozenset(("unsubscribe",)), has_default_group=False)
+    partner = new_partner(permissions=frozenset(("unsubscribe",)), has_default_group=False)
     assert cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
 
 
@@ -134,7 +134,7 @@ def test_group_of_another_organization_is_refused_by_login(
 
 def test_key_without_read_permission_is_checked_too(cli: RunCommand, new_partner: NewPartner) -> None:
     """It is stored with a notice; a wrong organization is refused; nothing is submitted."""
-    partner = new_partner(may=frozenset(("unsubscribe",)))
+    partner = new_partner(permissions=frozenset(("unsubscribe",)))
     secret = partner.key.secret.encode()
     cli(*_login(partner, "--secret-stdin", "--org", "nobody"), stdin=secret).assert_failed(
         1, "403 unauthorized_organization"

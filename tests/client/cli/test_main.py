@@ -157,7 +157,7 @@ def test_ctrl_c_exits_with_130(partner: Partner, log_in: LogIn) -> None:
     process.stdin.flush()
     for _ in range(100):
         assert process.stdout.readline()
-    # So it runs, and waits for the next hundred.
+    # The command runs, and waits for more lines.
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err.strip()) == (130, b"stoplist-client: Interrupted.")

@@ -33,7 +33,7 @@ def test_long_wait_is_reported(
         result = cli("look-up", "email", "ann@example.com")
     assert result.status == 0, result
     assert result.err_text.count("\n") == is_reported
-    # As long as the service says, and up to a tenth longer.
+    # Retry-After, and up to a tenth more.
     line = re.fullmatch(r"stoplist-client: Waiting (3[6-9]|40) s: the service answered 429\.\n", result.err_text)
     assert (line is not None) is is_reported
 
@@ -69,7 +69,7 @@ def test_wait_for_another_worker_is_reported_once(
 ) -> None:
     """Another process holds the lock of the tokens."""
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
-    # It counts how long it has waited: with long pauses a few hundred tries are enough.
+    # The wait is added up from the pauses, so longer ones need fewer attempts.
     monkeypatch.setattr(renewal, "_MIN_PAUSE_S", 1.0)
     monkeypatch.setattr(renewal, "_MAX_PAUSE_S", 2.0)
     log_in(partner)

@@ -303,7 +303,7 @@ def test_missing_file_is_named(cli: RunCommand, partner: Partner, log_in: LogIn,
 
 def test_missing_permission_is_reported(cli: RunCommand, new_partner: NewPartner, log_in: LogIn) -> None:
     """With the code, and the request id for the operator."""
-    log_in(new_partner(may=frozenset(("read",))))
+    log_in(new_partner(permissions=frozenset(("read",))))
     cli("unsubscribe", "email", "ann@example.com").assert_failed(1, "403 insufficient_scope", "(request ")
 
 

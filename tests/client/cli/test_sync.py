@@ -25,7 +25,7 @@ from tests.client.cli.command_runner import (
     run_process,
     variables_of,
 )
-from tests.client.mirror.restoring import Restorable
+from tests.client.mirror.restorable import Restorable
 from tests.client.partners import Partner, Service
 from tests.e2e.server_process import Place, ProcessOutput
 from tests.services.managed_program import reserve_port

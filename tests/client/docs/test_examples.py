@@ -1,4 +1,4 @@
-"""The programs in client/examples do what they say, as processes of their own against a real server."""
+"""The programs in client/examples, as processes against a real server."""
 
 import hashlib
 import hmac
@@ -33,14 +33,14 @@ WEBHOOK_SECRET = "shared with those who send"
 
 @pytest.fixture
 def between(partner: Partner) -> Iterator[Faults]:
-    """A proxy before the service, by which the programs reach it."""
+    """A proxy in front of the service, through which the programs connect."""
     with faults(partner.service.base_url, partner.service.server.ca.parent) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def variables(partner: Partner, between: Faults, tmp_path: Path) -> dict[str, str]:
-    """What a partner has set when the programs run."""
+    """The environment variables of a partner."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     return kept | {
         "PYTHONPATH": str(Path(stoplist_client.__file__).parents[1]),
@@ -56,10 +56,10 @@ def variables(partner: Partner, between: Faults, tmp_path: Path) -> dict[str, st
 
 
 @contextmanager
-def program(
+def start_example(
     name: str, *arguments: str | Path, folder: Path, variables: dict[str, str], stderr: int = subprocess.PIPE
 ) -> Iterator[Any]:
-    """An example as a process, in this folder; it is killed at the end if it still runs."""
+    """Run an example as a process in this folder; it is killed at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, EXAMPLES / name, *arguments],
         cwd=folder,
@@ -77,22 +77,22 @@ def program(
             sys.stderr.write(process.communicate()[1] or "")
 
 
-def ended(name: str, *arguments: str | Path, folder: Path, variables: dict[str, str]) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of an example that comes to its end."""
-    with program(name, *arguments, folder=folder, variables=variables) as process:
+def run_example(name: str, *arguments: str | Path, folder: Path, variables: dict[str, str]) -> tuple[int, str, str]:
+    """Run an example to its end, and return exit status, stdout and stderr."""
+    with start_example(name, *arguments, folder=folder, variables=variables) as process:
         out, err = process.communicate(timeout=PATIENCE_S)
         return process.returncode, out, err
 
 
 def statuses(partner: Partner, channel: Any, *addresses: str) -> list[str]:
-    """What the service knows of these in the default group; `-` where it knows nothing."""
+    """Return the status of each address in the default group, `-` for no record."""
     with partner.client(group_id=partner.group_id) as client:
         found = list(client.look_up(channel, addresses))
     return [one.records[0].status if one.records else "-" for one in found]
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Returns once it is so."""
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait until this is true."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
@@ -102,10 +102,10 @@ def until(is_so: Callable[[], bool]) -> None:
 # nightly_import.py
 
 
-def test_the_nightly_import_stores_all_but_the_rows_that_it_names(
+def test_import_stores_all_rows_except_invalid_ones(
     partner: Partner, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    """Exit status 3, and each bad row with its number and its reason on stderr."""
+    """Exit status 3, and each invalid row with its number and reason on stderr."""
     file = tmp_path / "shop.csv"
     file.write_text(
         "address,occurred_at,reason\n"
@@ -113,7 +113,7 @@ def test_the_nightly_import_stores_all_but_the_rows_that_it_names(
         "no address,2026-03-01T09:30:00Z,\n"
         "bob@example.org,2026-03-01T10:45:12+01:00,\n"
     )
-    status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    status, out, err = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, out) == (3, "3 rows: 2 new, 0 changed, 0 known, 0 outranked by a later act, 1 not valid\n")
     assert err.startswith("row 2: ")
     assert err.count("\n") == 1
@@ -121,113 +121,108 @@ def test_the_nightly_import_stores_all_but_the_rows_that_it_names(
     assert sorted(path.name for path in tmp_path.glob("shop.csv*")) == ["shop.csv"]
 
 
-def test_a_nightly_import_that_was_killed_goes_on_where_it_was(
-    between: Faults, variables: dict[str, str], tmp_path: Path
-) -> None:
-    """The second run sends what was not answered, and nothing else; refused rows of the first still count."""
+def test_killed_import_continues_where_it_stopped(between: Faults, variables: dict[str, str], tmp_path: Path) -> None:
+    """Only unanswered rows are sent; refused rows of the first run still count."""
     file = tmp_path / "shop.csv"
     people = [f"n{number}@example.com" if number != 7 else "nobody" for number in range(10_003)]
     file.write_text("address,occurred_at\n" + "".join(f"{person},2026-03-01T09:30:00Z\n" for person in people))
     held = Hold()
     between.next(None, held, when=is_api)
-    with program("nightly_import.py", file, folder=tmp_path, variables=variables) as process:
+    with start_example("nightly_import.py", file, folder=tmp_path, variables=variables) as process:
         held.wait()  # the service has stored the second batch, and the program does not know
         process.kill()
         held.release()
     asked = sum(map(is_api, between.arrived))
-    status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    status, out, err = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, err) == (3, "")
     assert out == "3 rows: 0 new, 0 changed, 3 known, 0 outranked by a later act, 0 not valid\n"
     assert sum(map(is_api, between.arrived)) == asked + 1
 
 
-def killed_after_a_batch(between: Faults, variables: dict[str, str], folder: Path) -> Path:
-    """A file of 10 001 rows, whose import was killed when the first 10 000 were answered and noted."""
+def import_killed_after_a_batch(between: Faults, variables: dict[str, str], folder: Path) -> Path:
+    """Return a file of 10 001 rows whose import was killed after the first 10 000."""
     file = folder / "shop.csv"
     people = (f"n{number}@example.com" for number in range(10_001))
     file.write_text("address,occurred_at\n" + "".join(f"{person},2026-03-01T09:30:00Z\n" for person in people))
     held = Hold()
     between.next(None, held, when=is_api)
-    with program("nightly_import.py", file, folder=folder, variables=variables) as process:
+    with start_example("nightly_import.py", file, folder=folder, variables=variables) as process:
         held.wait()
         process.kill()
         held.release()
     return file
 
 
-def test_a_nightly_import_begins_anew_with_another_file_of_the_same_name(
+def test_import_of_a_changed_file_starts_again(
     partner: Partner, between: Faults, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    """What was noted of one night's file does not skip rows of the next."""
-    file = killed_after_a_batch(between, variables, tmp_path)
+    """The progress of one night's file skips no rows of the next."""
+    file = import_killed_after_a_batch(between, variables, tmp_path)
     file.write_text("address,occurred_at\nann@example.com,2026-03-01T09:30:00Z\n")
-    status, _, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    status, _, err = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, err) == (0, "")
     assert statuses(partner, "email", "ann@example.com") == ["unsubscribed"]
 
 
-def test_a_nightly_import_begins_anew_for_another_key(
+def test_import_with_another_key_starts_again(
     partner: Partner, new_partner: Callable[..., Partner], between: Faults, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    """What a service got under one key, as in a rehearsal, is not taken for what it got under another."""
-    file = killed_after_a_batch(between, variables, tmp_path)
+    """A rehearsal with another key does not count."""
+    file = import_killed_after_a_batch(between, variables, tmp_path)
     other = new_partner()
     variables |= {
         "STOPLISTCLIENT_CLIENT_ID": other.key.client_id,
         "STOPLISTCLIENT_CLIENT_SECRET": other.key.secret,
     }
-    status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    status, out, err = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, err) == (0, "")
     assert out.startswith("10001 rows: 10001 new, ")
 
 
-def test_a_nightly_import_begins_anew_for_another_service(
-    between: Faults, variables: dict[str, str], tmp_path: Path
-) -> None:
-    """The same key at another base address. (Here it is the same service after all, so that all is known to it.)"""
-    file = killed_after_a_batch(between, variables, tmp_path)
+def test_import_to_another_service_starts_again(between: Faults, variables: dict[str, str], tmp_path: Path) -> None:
+    """The same key at another base address. (In the test it is the same service, so all rows are known.)"""
+    file = import_killed_after_a_batch(between, variables, tmp_path)
     variables["STOPLISTCLIENT_BASE_URL"] = between.base_url.replace("localhost", "LOCALHOST")
     assert variables["STOPLISTCLIENT_BASE_URL"] != between.base_url
-    status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    status, out, err = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, err) == (0, "")
     assert out.startswith("10001 rows: ")
 
 
 @pytest.mark.parametrize("left", ["", "[[", "[[1, 2], 1", "3", "\x00\x00\x00"])
-def test_a_nightly_import_begins_anew_where_a_crash_left_half_of_its_notes(
+def test_damaged_progress_file_is_ignored(
     partner: Partner, variables: dict[str, str], tmp_path: Path, left: str
 ) -> None:
-    """Nothing in the file, or what is none of ours, is no progress and no obstacle."""
     file = tmp_path / "shop.csv"
     file.write_text("address,occurred_at\nann@example.com,2026-03-01T09:30:00Z\n")
     (tmp_path / "shop.csv.progress").write_text(left)
-    status, _, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    status, _, err = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, err) == (0, "")
     assert statuses(partner, "email", "ann@example.com") == ["unsubscribed"]
     assert sorted(path.name for path in tmp_path.glob("shop.csv*")) == ["shop.csv"]
 
 
-def test_a_quote_that_is_never_closed_swallows_no_rows(variables: dict[str, str], tmp_path: Path) -> None:
-    """It is an error that says so, and not one row with a bad address."""
+def test_unclosed_quote_is_an_error(variables: dict[str, str], tmp_path: Path) -> None:
+    """Not one row with an invalid address."""
     file = tmp_path / "shop.csv"
     file.write_text(
         'address,occurred_at\n"ann@example.com,2026-03-01T09:30:00Z\nbob@example.com,2026-03-01T09:30:00Z\n'
     )
-    status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    status, out, err = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, out) == (1, "")
     assert err.startswith(f"nightly import: {file} is not CSV from row 1 on")
     assert err.count("\n") == 1
 
 
-def test_a_nightly_import_that_fails_says_so_in_a_line(variables: dict[str, str], tmp_path: Path) -> None:
-    """A file of another kind, and a key that is none: exit status 1, and no traceback."""
+def test_failed_import_prints_one_line(variables: dict[str, str], tmp_path: Path) -> None:
+    """For a wrong file or a wrong key: exit status 1, and no traceback."""
     file = tmp_path / "shop.csv"
     file.write_text("mail\nann@example.com\n")
-    told = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    told = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert told == (1, "", "nightly import: KeyError: 'address'\n")
     file.write_text("address,occurred_at\nann@example.com,2026-03-01T09:30:00Z\n")
     variables["STOPLISTCLIENT_CLIENT_SECRET"] = "svc_cs_wrong"
-    status, out, err = ended("nightly_import.py", file, folder=tmp_path, variables=variables)
+    status, out, err = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert err.startswith("nightly import: InvalidClient: 401 invalid_client")
 
@@ -237,8 +232,8 @@ def test_a_nightly_import_that_fails_says_so_in_a_line(variables: dict[str, str]
 
 @contextmanager
 def receiver(folder: Path, variables: dict[str, str], stderr: int = subprocess.PIPE) -> Iterator[Callable[..., int]]:
-    """A receiver that listens; what is yielded posts a webhook to it and tells the status of its answer."""
-    with program("webhook_receiver.py", "0", folder=folder, variables=variables, stderr=stderr) as process:
+    """Run a receiver; yields a function that posts a webhook and returns the status of the answer."""
+    with start_example("webhook_receiver.py", "0", folder=folder, variables=variables, stderr=stderr) as process:
         output = ProcessOutput(process.stdout)
         assert output.wait_for("Listening on port ")
         url = f"http://127.0.0.1:{output.text.split()[-1]}"
@@ -257,17 +252,17 @@ def receiver(folder: Path, variables: dict[str, str], stderr: int = subprocess.P
 
 
 def queued(folder: Path) -> list[tuple[str, str | None]]:
-    """Address and refusal of what is in the receiver's queue."""
+    """Return address and refusal of the rows in the receiver's queue."""
     with closing(sqlite3.connect(folder / "opt-outs.db", timeout=PATIENCE_S)) as connection:
         return connection.execute("SELECT address, refused FROM queue ORDER BY id").fetchall()
 
 
-def test_a_webhook_becomes_an_opt_out(partner: Partner, variables: dict[str, str], tmp_path: Path) -> None:
+def test_webhook_becomes_an_opt_out(partner: Partner, variables: dict[str, str], tmp_path: Path) -> None:
     """A STOP and a complaint; the queue is empty afterwards."""
     with receiver(tmp_path, variables) as post:
         assert post("/sms", {"from": "+14155550123", "text": " stop "}) == 204
         assert post("/complaint", {"recipient": "Ann@Example.com", "timestamp": "2026-03-01T09:30:00Z"}) == 204
-        until(lambda: queued(tmp_path) == [])
+        wait_until(lambda: queued(tmp_path) == [])
     with partner.client() as client:
         (stop,) = next(client.look_up("sms", ["+14155550123"])).records
         (complaint,) = next(client.look_up("email", ["ann@example.com"])).records
@@ -276,37 +271,33 @@ def test_a_webhook_becomes_an_opt_out(partner: Partner, variables: dict[str, str
     assert complaint.occurred_at.isoformat() == "2026-03-01T09:30:00+00:00"
 
 
-def test_no_webhook_is_lost_while_the_service_is_away_and_the_receiver_is_killed(
-    partner: Partner, between: Faults, variables: dict[str, str], tmp_path: Path
-) -> None:
-    """What was answered with 204 is stored in the end."""
+def test_no_webhook_is_lost(partner: Partner, between: Faults, variables: dict[str, str], tmp_path: Path) -> None:
+    """Even if the service is unavailable and the receiver is killed, what was answered with 204 is stored."""
     between.otherwise(lambda request: RESET)
     with receiver(tmp_path, variables) as post:
         assert post("/sms", {"from": "+14155550123", "text": "STOP"}) == 204
     assert [address for address, _ in queued(tmp_path)] == ["+14155550123"]
     between.forget()
     with receiver(tmp_path, variables):
-        until(lambda: queued(tmp_path) == [])
+        wait_until(lambda: queued(tmp_path) == [])
     assert statuses(partner, "sms", "+14155550123") == ["unsubscribed"]
 
 
-def test_what_the_service_does_not_accept_is_kept_and_stops_nobody_else(
+def test_refused_opt_out_is_kept_and_blocks_no_other(
     partner: Partner, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    """With the reason, for somebody to look at; a moment in the future counts as now."""
+    """With the reason; a time in the future counts as now."""
     with receiver(tmp_path, variables) as post:
         assert post("/complaint", {"recipient": "nobody"}) == 204
         assert post("/complaint", {"recipient": "ann@example.com", "timestamp": "2990-01-01T00:00:00Z"}) == 204
-        until(lambda: len(queued(tmp_path)) == 1 and queued(tmp_path)[0][1] is not None)
+        wait_until(lambda: len(queued(tmp_path)) == 1 and queued(tmp_path)[0][1] is not None)
         assert post("/sms", {"from": "+14155550123", "text": "STOP"}) == 204
-        until(lambda: [address for address, _ in queued(tmp_path)] == ["nobody"])
+        wait_until(lambda: [address for address, _ in queued(tmp_path)] == ["nobody"])
     assert statuses(partner, "email", "ann@example.com") == ["unsubscribed"]
 
 
-def test_webhooks_of_strangers_and_those_that_say_nothing_are_not_queued(
-    variables: dict[str, str], tmp_path: Path
-) -> None:
-    """A wrong signature, another path, no JSON of ours, and an SMS that says something else."""
+def test_other_requests_are_not_queued(variables: dict[str, str], tmp_path: Path) -> None:
+    """A wrong signature, another path, another JSON, and an SMS with another text."""
     with receiver(tmp_path, variables) as post:
         assert post("/sms", {"from": "+14155550123", "text": "STOP"}, secret="another") == 401
         assert post("/fax", {}) == 404
@@ -319,8 +310,7 @@ def test_webhooks_of_strangers_and_those_that_say_nothing_are_not_queued(
 
 
 @pytest.mark.parametrize("text", ["STOP.", "Stop!", "stop\n", "\u201cSTOP\u201d", "Stop all", "\u00a0stop\u2026"])
-def test_an_sms_may_say_stop_as_people_write_it(variables: dict[str, str], tmp_path: Path, text: str) -> None:
-    """Punctuation and white space are no part of it."""
+def test_stop_may_have_punctuation_and_white_space(variables: dict[str, str], tmp_path: Path, text: str) -> None:
     with reserve_port() as closed:
         variables["STOPLISTCLIENT_BASE_URL"] = f"https://localhost:{closed.getsockname()[1]}"
         with receiver(tmp_path, variables) as post:
@@ -331,18 +321,14 @@ def test_an_sms_may_say_stop_as_people_write_it(variables: dict[str, str], tmp_p
 @pytest.mark.parametrize(
     ("timestamp", "status"), [("0001-01-01T00:00:00+05:00", 400), ("9999-12-31T23:59:59-05:00", 204)]
 )
-def test_a_moment_out_of_the_calendar_is_answered(
-    variables: dict[str, str], tmp_path: Path, timestamp: str, status: int
-) -> None:
-    """And not met with a broken connection: one before it is not understood, one that lies ahead counts as now."""
+def test_time_out_of_range_is_answered(variables: dict[str, str], tmp_path: Path, timestamp: str, status: int) -> None:
+    """A time before the year 1 is refused with 400; one after 9999 counts as now."""
     with receiver(tmp_path, variables) as post:
         assert post("/complaint", {"recipient": "ann@example.com", "timestamp": timestamp}) == status
 
 
-def test_an_opt_out_whose_moment_is_refused_counts_from_now(
-    partner: Partner, variables: dict[str, str], tmp_path: Path
-) -> None:
-    """As one that was stamped while this host's clock was wrong; it does not lie there as if it were no opt-out."""
+def test_opt_out_with_a_refused_time_counts_as_now(partner: Partner, variables: dict[str, str], tmp_path: Path) -> None:
+    """The clock of this host was wrong when it was queued; it must not be lost."""
     with receiver(tmp_path, variables) as post:
         with closing(sqlite3.connect(tmp_path / "opt-outs.db", timeout=PATIENCE_S)) as connection, connection:
             connection.execute(
@@ -350,20 +336,19 @@ def test_an_opt_out_whose_moment_is_refused_counts_from_now(
                 ("2990-01-01T00:00:00.000+00:00",),
             )
         assert post("/sms", {"from": "+14155550124", "text": "STOP"}) == 204
-        until(lambda: queued(tmp_path) == [])
+        wait_until(lambda: queued(tmp_path) == [])
     assert statuses(partner, "sms", "+14155550123", "+14155550124") == ["unsubscribed"] * 2
 
 
-def test_the_queue_is_for_its_owner_alone(variables: dict[str, str], tmp_path: Path) -> None:
-    """It holds addresses."""
+def test_queue_is_readable_by_its_owner_only(variables: dict[str, str], tmp_path: Path) -> None:
+    """It contains addresses."""
     with receiver(tmp_path, variables):
         assert stat.S_IMODE((tmp_path / "opt-outs.db").stat().st_mode) == 0o600
 
 
-def test_a_receiver_whose_log_is_closed_goes_on(
+def test_closed_log_does_not_stop_the_receiver(
     partner: Partner, between: Faults, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    """What it cannot tell anybody does not end what submits."""
     reading, writing = os.pipe()
     os.close(reading)
     refused = threading.Event()
@@ -379,17 +364,15 @@ def test_a_receiver_whose_log_is_closed_goes_on(
             assert refused.wait(PATIENCE_S)
             between.forget()
             assert post("/sms", {"from": "+14155550124", "text": "STOP"}) == 204
-            until(lambda: queued(tmp_path) == [])
+            wait_until(lambda: queued(tmp_path) == [])
     finally:
         os.close(writing)
     assert statuses(partner, "sms", "+14155550123", "+14155550124") == ["unsubscribed"] * 2
 
 
 @pytest.mark.parametrize(("what", "ends"), [("ZeroDivisionError", False), ("SystemExit", True)])
-def test_no_receiver_answers_while_nothing_submits(
-    variables: dict[str, str], tmp_path: Path, what: str, ends: bool
-) -> None:
-    """An error of any kind is told, and the queue waits; if the thread is ended nevertheless, so is the process."""
+def test_receiver_ends_with_its_submitter(variables: dict[str, str], tmp_path: Path, what: str, ends: bool) -> None:
+    """An error is logged, and the queue waits; if the thread ends, the process ends."""
     script = f"""
 import sys
 import webhook_receiver
@@ -421,7 +404,7 @@ webhook_receiver.main(0)
 
 @pytest.fixture
 def campaign(partner: Partner, tmp_path: Path) -> tuple[str | Path, ...]:
-    """The arguments for a list of four, of whom one opted out of the newsletter, and one of all."""
+    """The arguments for a list of four: one opted out of the newsletter, and one of all groups."""
     with partner.client() as client:
         client.unsubscribe("email", ["ann@example.com"], group_id=partner.group_id)
         client.unsubscribe("email", ["bob@example.com"], group_id=partner.other_group_id)
@@ -431,25 +414,24 @@ def campaign(partner: Partner, tmp_path: Path) -> tuple[str | Path, ...]:
     return recipients, tmp_path / "allowed.txt", partner.group_id
 
 
-def test_a_list_is_scrubbed(campaign: tuple[str | Path, ...], variables: dict[str, str], tmp_path: Path) -> None:
-    """Out are those who left the group or all groups, and what is no address; the others stay as they were spelt."""
-    done = ended("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)
+def test_list_is_scrubbed(campaign: tuple[str | Path, ...], variables: dict[str, str], tmp_path: Path) -> None:
+    """Removed are those who opted out of the group or of all groups, and invalid addresses."""
+    done = run_example("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)
     assert done == (0, "1 allowed, 2 barred, 1 invalid\n", "")
     assert (tmp_path / "allowed.txt").read_text() == "Bob@Example.com\n"
 
 
-def test_a_list_is_scrubbed_from_a_mirror_that_is_new_enough_while_the_service_is_away(
+def test_recent_mirror_is_used_if_the_service_is_unavailable(
     campaign: tuple[str | Path, ...], between: Faults, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    """It says that it could not be brought up to date."""
-    assert ended("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)[0] == 0
+    assert run_example("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)[0] == 0
     between.otherwise(lambda request: RESET)
-    status, out, err = ended("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)
+    status, out, err = run_example("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)
     assert (status, out) == (0, "1 allowed, 2 barred, 1 invalid\n")
     assert err.startswith("The mirror was not updated: ")
 
 
-def test_no_list_is_written_from_a_mirror_that_is_too_old(
+def test_old_mirror_writes_no_list(
     campaign: tuple[Path, Path, str],
     between: Faults,
     variables: dict[str, str],
@@ -457,11 +439,11 @@ def test_no_list_is_written_from_a_mirror_that_is_too_old(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Not even the list of the last campaign is left. (Here what is too old is set to be everything.)"""
+    """The list of the last campaign is removed too. (In the test, every mirror is too old.)"""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    scrub = loaded("scrub_before_campaign")
+    scrub = load_example("scrub_before_campaign")
     assert scrub.main(*campaign) == 0
     monkeypatch.setattr(scrub, "MAX_AGE_S", 0.0)
     between.otherwise(lambda request: RESET)
@@ -471,10 +453,10 @@ def test_no_list_is_written_from_a_mirror_that_is_too_old(
 
 
 @pytest.mark.parametrize("name", ["recipients.txt", "linked.txt", "recipients", "missing.txt"])
-def test_the_list_of_the_recipients_is_never_written_over(
+def test_list_of_recipients_is_never_overwritten(
     campaign: tuple[Path, Path, str], variables: dict[str, str], tmp_path: Path, name: str
 ) -> None:
-    """By its own name, by a link, by the name in between, or where it is not there: nothing is touched."""
+    """By its own name, by a link, by the temporary name, or if it does not exist."""
     recipients, allowed, group_id = campaign
     content = recipients.read_bytes()
     allowed.write_text("of the last campaign\n")
@@ -484,34 +466,34 @@ def test_the_list_of_the_recipients_is_never_written_over(
     if name == "recipients":
         recipients = recipients.rename(tmp_path / "recipients.unfinished")
     given = (target, allowed) if name == "missing.txt" else (recipients, target)
-    status, out, _ = ended("scrub_before_campaign.py", *given, group_id, folder=tmp_path, variables=variables)
+    status, out, _ = run_example("scrub_before_campaign.py", *given, group_id, folder=tmp_path, variables=variables)
     assert (status, out) == (2, "")
     assert recipients.read_bytes() == content
     assert allowed.exists()
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_recipient(
+def test_byte_order_mark_is_ignored(
     campaign: tuple[Path, Path, str], variables: dict[str, str], tmp_path: Path
 ) -> None:
-    """As spreadsheets write it."""
+    """Spreadsheets write one."""
     campaign[0].write_text("Bob@Example.com\n", encoding="utf-8-sig")
-    assert ended("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)[0] == 0
+    assert run_example("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)[0] == 0
     assert campaign[1].read_bytes() == b"Bob@Example.com\n"
 
 
-def test_half_a_list_is_not_left_behind(
+def test_unreadable_list_leaves_no_partial_list(
     campaign: tuple[Path, Path, str], variables: dict[str, str], tmp_path: Path
 ) -> None:
-    """Where the list ends in what cannot be read: neither a list, nor its beginning, nor an address in the text."""
+    """The message shows no address."""
     campaign[0].write_bytes(b"Bob@Example.com\n" * 10_000 + b"j\xf6rg@example.com\n")
-    status, out, err = ended("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)
+    status, out, err = run_example("scrub_before_campaign.py", *campaign, folder=tmp_path, variables=variables)
     assert (status, out) == (1, "")
     assert "not in UTF-8" in err
     assert sorted(path.name for path in tmp_path.glob("*.txt*")) == ["recipients.txt"]
 
 
-def loaded(name: str) -> ModuleType:
-    """An example as a module."""
+def load_example(name: str) -> ModuleType:
+    """Import an example as a module."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

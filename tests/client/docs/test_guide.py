@@ -1,6 +1,6 @@
-"""What the client's quick start and guide tell a partner to type is typed here, from top to bottom, in one shell.
+"""Runs everything in the client's quick start and guide from top to bottom, in one shell.
 
-The reader is in an environment like that of `make client`, in a copy of the checkout, beside a server with the demo.
+The environment is like that of `make client`, in a copy of the checkout, beside a demo server.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.e2e.server_process import Place, Server
 
 ROOT = Path(__file__).parents[3]
 QUICK_START, GUIDE = ROOT / "client" / "README.md", ROOT / "docs" / "client.md"
-# What `make client` needs of a checkout.
+# The parts of a checkout that `make client` needs.
 PARTS = ("tools", "requirements", "addresses", "client")
 PROGRAMS = ("bash", "make", "python3", "seq", "sort", "uniq")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -32,18 +32,18 @@ _EXAMPLE = {
 
 
 def demo_key(server: Server) -> dict[str, str]:
-    """The key that `make serve` prints, by what stands for it in the documents."""
+    """Return the key that `make serve` prints, by its placeholders in the documents."""
     assert server.out.wait_for("Stop with Ctrl+C.")
     return {example: re.findall(rf"{name} +(svc_\w+)", server.out.text)[0] for name, example in _EXAMPLE.items()}
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, at_a_partner: Path) -> Place:
-    """A place that is a copy of the checkout, as far as partners need it, where `make client` was made already."""
+    """A copy of the parts of the checkout that partners need, after `make client`."""
     shutil.copy2(ROOT / "Makefile", tmp_path)
     for part in PARTS:
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
-    # From the wheels, where `make client` takes the checkout: the same packages, and one environment for all tests.
+    # Installed from the wheels instead of the checkout: the same packages, and one environment for all tests.
     environment = tmp_path / ".venv-client"
     environment.symlink_to(at_a_partner.parent)
     (environment / ".client").touch()
@@ -52,12 +52,12 @@ def checkout(tmp_path: Path, at_a_partner: Path) -> Place:
     return place
 
 
-# To set up that environment takes its time, and what is typed there is the same on every Python.
+# The setup is slow, and the commands are the same on every Python version.
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @needs_programs
-def test_all_that_quick_start_and_guide_say_is_so(checkout: Place) -> None:
-    """A partner's engineer who types all of it, in order, meets nothing else. (This is the test of every command.)"""
+def test_quick_start_and_guide_are_correct(checkout: Place) -> None:
+    """This is the test of every command in them."""
     with checkout.serving("--demo") as server, closing(Shell(checkout)) as shell:
         reader = Reader(checkout, server, shell, demo_key(server))
         for document in (QUICK_START, GUIDE):
@@ -65,13 +65,12 @@ def test_all_that_quick_start_and_guide_say_is_so(checkout: Place) -> None:
 
 
 def first_cells(heading: str, cells: int) -> list[tuple[str, ...]]:
-    """What stands in code in the first cells of the rows of the table with this heading, in order."""
+    """Return the code in the first cells of each row of the table with this heading."""
     rows = GUIDE.read_text().split(f"\n{heading}", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
     return [tuple(re.findall(r"`([^`]+)`", "|".join(row.split("|")[1 : cells + 1]))) for row in rows]
 
 
-def test_the_guide_has_every_error_with_its_code() -> None:
-    """What the service refuses, and what does not come from it; and nothing else."""
+def test_guide_has_every_error_with_its_code() -> None:
     refusals = [(kind.__name__, code) for code, kind in BY_CODE.items()]
     assert sorted(first_cells("| Class | `code` |", 2)) == sorted(refusals)
     known = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)}
@@ -79,6 +78,6 @@ def test_the_guide_has_every_error_with_its_code() -> None:
     assert sorted(first_cells("| Class | When |", 1)) == sorted(others)
 
 
-def test_the_guide_has_every_command() -> None:
-    """In the order in which the program lists them."""
+def test_guide_has_every_command() -> None:
+    """In the order of --help."""
     assert first_cells("| Command | What", 1) == [(name,) for name in COMMANDS]

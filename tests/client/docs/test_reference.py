@@ -1,4 +1,4 @@
-"""docs/client-reference.md is what the docstrings say, and all that is public has one."""
+"""docs/client-reference.md matches the docstrings, and everything public has one."""
 
 import re
 from functools import cache
@@ -10,7 +10,7 @@ from tools.client_reference import TARGET, reference
 _ENTRY = re.compile(r"^#{3,4} (\S+)\n\n```python\n.*?\n```\n\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 
 _HEAD = re.compile(r"^#{3,4} (\S+)\n\n```python\n(.*?)\n```", re.MULTILINE | re.DOTALL)
-# Of keyring is KeyringBackend, named with its module.
+# KeyringBackend is from keyring, and named with its module.
 _OTHERS = """
     AsyncIterable AsyncIterator Callable Enum Exception False Iterable Iterator KeyringBackend Literal None Path
     PathLike Protocol True ValueError
@@ -22,20 +22,20 @@ def _reference() -> str:
     return reference()
 
 
-def test_the_reference_is_up_to_date() -> None:
-    """Whoever changes a docstring or a signature runs `make reference`."""
+def test_reference_is_up_to_date() -> None:
+    """After a change of a docstring or signature, run `make reference`."""
     assert TARGET.read_text() == _reference()
 
 
 def test_everything_public_has_a_docstring() -> None:
-    """Classes, functions, constants, and the methods and properties of the classes."""
+    """Classes, functions, constants, and the methods and properties of classes."""
     entries = dict(_ENTRY.findall(_reference()))
     assert set(entries) >= {name for name in stoplist_client.__all__ if not name.startswith("_")}
     assert [name for name, text in entries.items() if not text.strip()] == []
 
 
-def test_errors_show_what_programs_ask_them() -> None:
-    """Their attributes with types, and the code of each refusal."""
+def test_errors_show_their_attributes() -> None:
+    """With their types, and the code of each refusal."""
     heads = dict(_HEAD.findall(_reference()))
     assert heads["ApiError"].split("\n    ")[1:] == [
         "text: str",
@@ -54,8 +54,8 @@ def test_errors_show_what_programs_ask_them() -> None:
     assert heads["RateLimited"].endswith('code = "rate_limited"')
 
 
-def test_signatures_name_nothing_that_cannot_be_imported() -> None:
-    """Aliases and constants of the inside are spelled out; what is left is public, or of Python itself."""
+def test_signatures_name_public_names_only() -> None:
+    """Internal aliases and constants are spelled out."""
     entries = set(stoplist_client.__all__)
     codes = "\n".join(code for _name, code in _HEAD.findall(_reference()))
     named = set(re.findall(r"\b_?[A-Z]\w*\b", re.sub(r"""(["']).*?\1""", "", codes)))
@@ -64,7 +64,6 @@ def test_signatures_name_nothing_that_cannot_be_imported() -> None:
 
 
 def test_arguments_are_a_list() -> None:
-    """Each with its meaning, the last one too."""
     text = dict(_ENTRY.findall(_reference()))["Mirror"]
     assert "- `max_age_s`: " in text
     assert "- `page_records`: " in text

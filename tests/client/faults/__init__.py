@@ -1,1 +1,1 @@
-"""The clients through a proxy that drops, loses, cuts and answers by itself, before a real server."""
+"""The clients behind a proxy that drops, delays, cuts and invents answers, in front of a real server."""

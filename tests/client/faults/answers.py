@@ -1,4 +1,4 @@
-"""Answers that the proxy gives in place of the service, and what a partner finds stored afterwards."""
+"""Answers that the proxy gives in place of the service, and what is stored afterwards."""
 
 import gzip
 import json
@@ -15,13 +15,13 @@ PAGE_OF_A_PROXY = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 
 
 def refusal(status: int, code: str, **headers: str) -> Reply:
-    """An error of the service; `_` in names of headers stands for `-`."""
+    """Return an error answer of the service; `_` in header names stands for `-`."""
     told = {name.replace("_", "-"): value for name, value in headers.items()}
     body = json.dumps({"error": code, "message": "No.", "error_description": "No."}).encode()
     return Reply(status=status, headers={"Content-Type": "application/json"} | told, body=body)
 
 
-# What may pass: each is worth another attempt.
+# Temporary failures, each of which is retried.
 PASSING = {
     "500": refusal(500, "server_error"),
     "502 in HTML": Reply(status=502, headers={"Content-Type": "text/html"}, body=PAGE_OF_A_PROXY),
@@ -39,26 +39,26 @@ def _half_packed(reply: Reply) -> Reply:
     return Reply(status=reply.status, headers=headers, body=packed[: len(packed) // 2])
 
 
-# Whole as far as HTTP can tell.
+# Complete as far as HTTP can tell.
 HALF_PACKED = Alter(_half_packed)
 
 
-def posted(between: Faults) -> list[Any]:
-    """The bodies that came to the API, in their order."""
+def posted_bodies(between: Faults) -> list[Any]:
+    """Return the bodies that arrived at the API, in order."""
     return [json.loads(request.body) for request in between.arrived if is_api(request) and request.method == "POST"]
 
 
 def api_statuses(between: Faults) -> list[int | None]:
-    """What the client was told by the API, None for nothing."""
+    """Return the statuses of the API that the client received, None for no answer."""
     return [seen.told for seen in between.seen if is_api(seen.request)]
 
 
 def records(partner: Partner) -> list[Record]:
-    """All of its organization, not by way of the proxy."""
+    """Return all records of the organization, read without the proxy."""
     with partner.client(store=MemoryStore()) as client:
         return list(client.changes("email"))
 
 
 def times_sent(body: Any) -> set[datetime]:
-    """The `occurred_at` of its items."""
+    """Return the `occurred_at` of the items of a body."""
     return {datetime.fromisoformat(item["occurred_at"]) for item in body["items"]}

@@ -1,28 +1,28 @@
-"""A proxy before the service, and clients by way of it whose waiting takes no time."""
+"""A proxy in front of the service, and clients behind it whose waits take no time."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.client.partners import Blocking, Opener, Partner, Service
+from tests.client.partners import BlockingAsyncClient, Opener, Partner, Service
 from tests.services.faults import Faults, faults
 
 
-class Hasty(NamedTuple):
-    """A client of either kind by way of the proxy, and how long it would have waited each time; chance is 0."""
+class NoWaitClient(NamedTuple):
+    """A client behind the proxy, and the durations of its waits; the jitter is 0."""
 
     client: Any
     pauses_s: list[float]
 
 
-HastyOpener = Callable[..., Hasty]
+NoWaitOpener = Callable[..., NoWaitClient]
 PartnerMaker = Callable[..., Partner]
 
 
 @pytest.fixture
 def between(service: Service) -> Iterator[Faults]:
-    """A proxy before the service. Whatever a test does: all of it happens, and no refresh token comes by twice."""
+    """A proxy in front of the service. Asserts that all planned faults happened and no refresh token was sent twice."""
     with faults(service.base_url, service.server.ca.parent) as own:
         yield own
         assert own.planned == 0
@@ -30,18 +30,18 @@ def between(service: Service) -> Iterator[Faults]:
 
 
 @pytest.fixture
-def hasty(both: Opener, between: Faults) -> HastyOpener:
-    """Opens such a client of a partner: `hasty(partner, attempts=2)`."""
+def open_without_waits(open_client: Opener, between: Faults) -> NoWaitOpener:
+    """Opens a NoWaitClient of a partner: `open_without_waits(partner, attempts=2)`."""
 
-    def open_client(partner: Partner, **options: Any) -> Hasty:
-        client, pauses_s = both(partner, base_url=between.base_url, **options), list[float]()
-        core: Any = client.client if isinstance(client, Blocking) else client
+    def open_one(partner: Partner, **options: Any) -> NoWaitClient:
+        client, pauses_s = open_client(partner, base_url=between.base_url, **options), list[float]()
+        core: Any = client.client if isinstance(client, BlockingAsyncClient) else client
         core._session.environment.jitter = lambda: 0.0
 
-        async def pass_by(seconds: float) -> None:
+        async def record_wait(seconds: float) -> None:
             pauses_s.append(seconds)
 
-        core._driver.sleep = pass_by if isinstance(client, Blocking) else pauses_s.append
-        return Hasty(client, pauses_s)
+        core._driver.sleep = record_wait if isinstance(client, BlockingAsyncClient) else pauses_s.append
+        return NoWaitClient(client, pauses_s)
 
-    return open_client
+    return open_one

@@ -1,4 +1,4 @@
-"""Many batches, of which some meet trouble: each item is stored once, and the sums say so."""
+"""Many batches with faults: each item is stored once, and the totals are right."""
 
 import itertools
 from contextlib import ExitStack
@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 from stoplist_client import InvalidItem, ServerError, Submitted, TransportFailed
 
-from tests.client.faults.answers import HALF_PACKED, PASSING, posted, records, times_sent
-from tests.client.faults.conftest import HastyOpener
-from tests.client.partners import Blocking, Partner, patience
+from tests.client.faults.answers import HALF_PACKED, PASSING, posted_bodies, records, times_sent
+from tests.client.faults.conftest import NoWaitOpener
+from tests.client.partners import BlockingAsyncClient, Partner, no_timeout
 from tests.services.fault_kinds import CUT, DROP, LOSE, Alter, ConnectionFault, Hold, Reply, is_api
 from tests.services.faults import Faults
 
 PEOPLE = [f"person{number}@batches.test" for number in range(50)]
 
 
-def test_a_submission_of_many_batches_outlives_trouble_in_its_midst(
-    hasty: HastyOpener, partner: Partner, between: Faults
+def test_submission_survives_faults_between_batches(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults
 ) -> None:
-    """Dropped, lost, cut and refused for a while: each person is stored once, in order, sent as at first."""
-    client, _ = hasty(partner, batch_items=10)
+    """Each person is stored once, in order, with the body that was sent first."""
+    client, _ = open_without_waits(partner, batch_items=10)
     between.next(None, DROP, None, LOSE, DROP, None, CUT, PASSING["502 in HTML"], None, when=is_api)
     told: list[Submitted] = []
     submitted = client.unsubscribe("email", PEOPLE, on_progress=told.append)
@@ -29,7 +29,8 @@ def test_a_submission_of_many_batches_outlives_trouble_in_its_midst(
     assert submitted.created + submitted.unchanged == 50
     assert [sums.received for sums in told] == [10, 20, 30, 40, 50]
     by_first = {
-        first: [body for body in posted(between) if body["items"][0]["address"] == first] for first in PEOPLE[::10]
+        first: [body for body in posted_bodies(between) if body["items"][0]["address"] == first]
+        for first in PEOPLE[::10]
     }
     assert [len(bodies) for bodies in by_first.values()] == [1, 2, 3, 3, 1]
     assert all(body == bodies[0] for bodies in by_first.values() for body in bodies)
@@ -39,11 +40,11 @@ def test_a_submission_of_many_batches_outlives_trouble_in_its_midst(
 
 
 @pytest.mark.parametrize(("mishap", "stored"), [(DROP, 20), (LOSE, 30)])
-def test_where_it_ends_early_the_error_says_what_is_stored(
-    hasty: HastyOpener, partner: Partner, between: Faults, mishap: ConnectionFault, stored: int
+def test_error_has_the_result_of_earlier_batches(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults, mishap: ConnectionFault, stored: int
 ) -> None:
-    """What was answered is in its sums; and the whole call may be repeated, which stores each person once."""
-    client, _ = hasty(partner, batch_items=10, attempts=1)
+    """The whole call may be repeated, and stores each person once."""
+    client, _ = open_without_waits(partner, batch_items=10, attempts=1)
     between.next(None, None, mishap, when=is_api)
     with pytest.raises(TransportFailed) as failed:
         client.unsubscribe("email", PEOPLE)
@@ -55,9 +56,11 @@ def test_where_it_ends_early_the_error_says_what_is_stored(
     assert [record.address for record in records(partner)] == PEOPLE
 
 
-def test_items_are_not_read_ahead_of_trouble(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
-    """Who stops at an error has lost none: what was taken beyond the failed batch is less than one slice."""
-    client, _ = hasty(partner, batch_items=10, attempts=1)
+def test_few_items_are_read_beyond_a_failed_batch(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults
+) -> None:
+    """Fewer than one slice."""
+    client, _ = open_without_waits(partner, batch_items=10, attempts=1)
     between.next(None, PASSING["500"], when=is_api)
     numbers = itertools.count()
     with pytest.raises(ServerError):
@@ -65,11 +68,11 @@ def test_items_are_not_read_ahead_of_trouble(hasty: HastyOpener, partner: Partne
     assert next(numbers) <= 20
 
 
-def test_bad_items_are_named_over_the_whole_call_after_trouble(
-    hasty: HastyOpener, partner: Partner, between: Faults
+def test_item_indexes_are_those_of_the_call_after_faults(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults
 ) -> None:
-    """A batch that was lost and then refused names its items by where they stand in the call."""
-    client, _ = hasty(partner, batch_items=10)
+    """A batch that was lost and then refused names its items by their positions in the call."""
+    client, _ = open_without_waits(partner, batch_items=10)
     between.next(LOSE, None, PASSING["503"], DROP, when=is_api)
     with pytest.raises(InvalidItem) as refused:
         client.unsubscribe("email", [*PEOPLE[:13], "nobody", *PEOPLE[13:]])
@@ -79,21 +82,21 @@ def test_bad_items_are_named_over_the_whole_call_after_trouble(
     assert [record.address for record in records(partner)] == PEOPLE[:10]
 
 
-def test_following_page_by_page_outlives_trouble_in_its_midst(
-    hasty: HastyOpener, partner: Partner, between: Faults
+def test_following_survives_faults_between_pages(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults
 ) -> None:
-    """No record is skipped, and none comes twice."""
-    client, _ = hasty(partner)
+    """No record is skipped or repeated."""
+    client, _ = open_without_waits(partner)
     client.unsubscribe("email", PEOPLE)
     between.next(None, LOSE, CUT, None, DROP, PASSING["500"], None, HALF_PACKED, None, when=is_api)
     assert [record.address for record in client.changes("email", limit=10)] == PEOPLE
 
 
-def test_a_page_that_fails_for_good_is_read_again_from_the_cursor(
-    hasty: HastyOpener, partner: Partner, between: Faults
+def test_failed_page_is_read_again_from_the_cursor(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults
 ) -> None:
-    """The cursor that the iterator shows is one that loses nothing."""
-    client, _ = hasty(partner, attempts=1)
+    """The cursor of the iterator loses no record."""
+    client, _ = open_without_waits(partner, attempts=1)
     client.unsubscribe("email", PEOPLE)
     between.next(None, None, CUT, when=is_api)
     changes = client.changes("email", limit=10)
@@ -107,43 +110,41 @@ def test_a_page_that_fails_for_good_is_read_again_from_the_cursor(
 
 
 @pytest.mark.parametrize("size", [5, 20_000])
-def test_an_answer_that_cannot_be_unpacked_is_asked_for_again(
-    hasty: HastyOpener, partner: Partner, between: Faults, size: int
+def test_broken_compression_is_retried(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults, size: int
 ) -> None:
-    """Broken compression is a broken answer, wherever in it the break is: half of it is never taken for the whole."""
-    client, _ = hasty(partner)
+    """Wherever the break is: half an answer is never taken for the whole."""
+    client, _ = open_without_waits(partner)
     client.unsubscribe("email", PEOPLE)
     between.next(HALF_PACKED, None, not_packed(size), None, when=is_api)
     assert [record.address for record in client.changes("email")] == PEOPLE
     assert [record.address for record in client.changes("email")] == PEOPLE
 
 
-def test_an_answer_that_takes_too_long_is_asked_for_again(
-    hasty: HastyOpener, partner: Partner, between: Faults
-) -> None:
-    """The service had stored the batch; the repetition finds it unchanged."""
-    client, pauses_s = hasty(partner, timeout_s=0.5)
-    driver: Any = (client.client if isinstance(client, Blocking) else client)._driver
+def test_timeout_is_retried(open_without_waits: NoWaitOpener, partner: Partner, between: Faults) -> None:
+    """The service had stored the batch; the retry finds it unchanged."""
+    client, pauses_s = open_without_waits(partner, timeout_s=0.5)
+    driver: Any = (client.client if isinstance(client, BlockingAsyncClient) else client)._driver
     held, sleep = Hold(), driver.sleep
-    with patience(client):
+    with no_timeout(client):
         assert list(client.changes("email")) == []  # from here on it has tokens and a connection
     between.next(held, when=is_api)
     with ExitStack() as stack:
 
         def wait_for_the_service(seconds: float) -> Any:
             held.wait()
-            stack.enter_context(patience(client))
+            stack.enter_context(no_timeout(client))
             return sleep(seconds)
 
         driver.sleep = wait_for_the_service
         submitted = client.unsubscribe("email", ["ann@slow.test"])
     held.release()
     assert (submitted.unchanged, len(pauses_s)) == (1, 1)
-    first, second = posted(between)
+    first, second = posted_bodies(between)
     assert first == second
     assert len(records(partner)) == 1
 
 
 def not_packed(size: int) -> Alter:
-    """What claims to be packed, and is not."""
+    """Claim a compression that the body does not have."""
     return Alter(lambda reply: Reply(status=200, headers={"content-encoding": "gzip"}, body=b"x" * size))

@@ -1,4 +1,4 @@
-"""What is sent again and what never is, how often and after how long. Source: docs/interface.md section 8."""
+"""Retries through a faulty proxy: which, how often and after what wait. Source: docs/interface.md section 8."""
 
 import pytest
 from stoplist_client import (
@@ -11,13 +11,13 @@ from stoplist_client import (
     UnauthorizedOrganization,
 )
 
-from tests.client.faults.answers import PASSING, api_statuses, posted, records, refusal
-from tests.client.faults.conftest import HastyOpener, PartnerMaker
+from tests.client.faults.answers import PASSING, api_statuses, posted_bodies, records, refusal
+from tests.client.faults.conftest import NoWaitOpener, PartnerMaker
 from tests.client.partners import Partner
 from tests.services.fault_kinds import CUT, DROP, LOSE, RESET, ConnectionFault, Reply, is_api
 from tests.services.faults import Faults
 
-# Which interpreter asks is all the same to them: once is enough.
+# These do not depend on the Python version: one is enough.
 pytestmark = pytest.mark.slow
 
 BROKEN = {mishap.name: mishap for mishap in ConnectionFault}
@@ -25,15 +25,15 @@ EVERYTHING_THAT_PASSES = [pytest.param(fault, id=name) for name, fault in (PASSI
 
 
 @pytest.mark.parametrize("fault", EVERYTHING_THAT_PASSES)
-def test_a_submission_outlives_what_passes(
-    hasty: HastyOpener, partner: Partner, between: Faults, fault: ConnectionFault | Reply
+def test_submission_survives_temporary_faults(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults, fault: ConnectionFault | Reply
 ) -> None:
-    """It is sent once more, the same to the letter, and stored once, with the moment of the first try."""
-    client, pauses_s = hasty(partner)
+    """The same body is sent again and stored once, with the time of the first attempt."""
+    client, pauses_s = open_without_waits(partner)
     between.next(fault, when=is_api)
     submitted = client.unsubscribe("email", ["ann@passing.test"])
     assert (submitted.received, submitted.batches, submitted.outranked) == (1, 1, 0)
-    first, second = posted(between)
+    first, second = posted_bodies(between)
     assert first == second
     (record,) = records(partner)
     assert record.occurred_at.isoformat(timespec="milliseconds") == first["items"][0]["occurred_at"].replace(
@@ -43,11 +43,11 @@ def test_a_submission_outlives_what_passes(
 
 
 @pytest.mark.parametrize("fault", EVERYTHING_THAT_PASSES)
-def test_reading_outlives_what_passes(
-    hasty: HastyOpener, partner: Partner, between: Faults, fault: ConnectionFault | Reply
+def test_reading_survives_temporary_faults(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults, fault: ConnectionFault | Reply
 ) -> None:
-    """Looking up and following are repeated, and give each record once."""
-    client, _ = hasty(partner)
+    """Looking up and following are retried, and return each record once."""
+    client, _ = open_without_waits(partner)
     client.unsubscribe("email", ["ann@reading.test", "bob@reading.test"])
     between.next(fault, when=is_api)
     (found,) = client.look_up("email", ["ann@reading.test"])
@@ -58,46 +58,49 @@ def test_reading_outlives_what_passes(
     assert changes.cursor is not None
 
 
-def test_waits_grow(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
-    """Exponentially, from half a second where chance is 0; all kinds of failure count together."""
-    client, pauses_s = hasty(partner, attempts=6)
+def test_waits_grow(open_without_waits: NoWaitOpener, partner: Partner, between: Faults) -> None:
+    """Exponentially from half a second without jitter; all kinds of failure count together."""
+    client, pauses_s = open_without_waits(partner, attempts=6)
     between.next(DROP, PASSING["500"], LOSE, PASSING["504, empty"], CUT, when=is_api)
     assert client.unsubscribe("email", ["ann@growing.test"]).received == 1
     assert pauses_s == [0.5, 1.0, 2.0, 4.0, 8.0]
 
 
-def test_a_503_says_how_long(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
-    """Its Retry-After is heeded."""
-    client, pauses_s = hasty(partner)
+def test_retry_after_of_503_is_respected(open_without_waits: NoWaitOpener, partner: Partner, between: Faults) -> None:
+    client, pauses_s = open_without_waits(partner)
     between.next(PASSING["503"], when=is_api)
     client.unsubscribe("email", ["ann@told.test"])
     assert pauses_s == [2.0]
 
 
 @pytest.mark.parametrize(("told", "waited_s"), [("7", 7.0), ("60", 60.0), ("61", 60.0), ("86400", 60.0)])
-def test_a_429_says_how_long(hasty: HastyOpener, partner: Partner, between: Faults, told: str, waited_s: float) -> None:
-    """Its Retry-After is heeded, up to a minute."""
-    client, pauses_s = hasty(partner)
+def test_retry_after_of_429_is_respected(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults, told: str, waited_s: float
+) -> None:
+    """Up to a minute."""
+    client, pauses_s = open_without_waits(partner)
     between.next(refusal(429, "rate_limited", Retry_After=told), when=is_api)
     assert client.unsubscribe("email", ["ann@limited.test"]).created == 1
     assert pauses_s == [waited_s]
 
 
 @pytest.mark.parametrize("told", ["", "soon", "-1", "1.5", "Sun, 22 Nov 2026 08:00:00 GMT", "9" * 400])
-def test_a_retry_after_that_is_no_number_counts_as_none(
-    hasty: HastyOpener, partner: Partner, between: Faults, told: str
+def test_invalid_retry_after_is_ignored(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults, told: str
 ) -> None:
-    """Then it is the backoff that decides; never a long wait, never none at all."""
-    client, pauses_s = hasty(partner)
+    """The backoff decides then; the wait is neither long nor zero."""
+    client, pauses_s = open_without_waits(partner)
     between.next(refusal(429, "rate_limited", Retry_After=told), when=is_api)
     assert client.unsubscribe("email", ["ann@strange.test"]).created == 1
     assert pauses_s == [0.5]
 
 
-def test_a_ceiling_that_stays_is_told(hasty: HastyOpener, new_partner: PartnerMaker, between: Faults) -> None:
-    """A real 429, time after time: after the attempts the caller learns of it, and how long it would take."""
+def test_lasting_rate_limit_is_raised(
+    open_without_waits: NoWaitOpener, new_partner: PartnerMaker, between: Faults
+) -> None:
+    """A real 429 each time: after the attempts, the error has its Retry-After."""
     partner = new_partner(per_minute=1)
-    client, pauses_s = hasty(partner)
+    client, pauses_s = open_without_waits(partner)
     client.unsubscribe("email", ["ann@ceiling.test"])
     with pytest.raises(RateLimited) as refused:
         client.unsubscribe("email", ["bob@ceiling.test"])
@@ -121,20 +124,20 @@ def test_a_ceiling_that_stays_is_told(hasty: HastyOpener, new_partner: PartnerMa
     ],
     ids=["500", "502 in HTML", "429", "DROP", "LOSE", "RESET"],
 )
-def test_there_are_no_more_than_the_attempts(
-    hasty: HastyOpener,
+def test_attempts_bound_the_requests(
+    open_without_waits: NoWaitOpener,
     partner: Partner,
     between: Faults,
     attempts: int,
     fault: ConnectionFault | Reply,
     error: type[Exception],
 ) -> None:
-    """However it fails; and the wait is between them, not after the last."""
-    client, pauses_s = hasty(partner, attempts=attempts)
+    """Whatever the failure; waits are between attempts, not after the last."""
+    client, pauses_s = open_without_waits(partner, attempts=attempts)
     between.otherwise(lambda request: fault if is_api(request) else None)
     with pytest.raises(error):
         client.unsubscribe("email", ["ann@again.test"])
-    assert len(posted(between)) == attempts
+    assert len(posted_bodies(between)) == attempts
     assert len(pauses_s) == attempts - 1
 
 
@@ -151,22 +154,21 @@ def test_there_are_no_more_than_the_attempts(
         (409, "something_new"),
     ],
 )
-def test_what_cannot_pass_is_not_sent_again(
-    hasty: HastyOpener, partner: Partner, between: Faults, status: int, code: str
+def test_final_refusals_are_not_retried(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults, status: int, code: str
 ) -> None:
-    """Not even where the answer says when to come back."""
-    client, pauses_s = hasty(partner)
+    """Not even with a Retry-After."""
+    client, pauses_s = open_without_waits(partner)
     between.next(refusal(status, code, Retry_After="1"), when=is_api)
     with pytest.raises(ApiError) as refused:
         client.unsubscribe("email", ["ann@refused.test"])
     assert (refused.value.status, refused.value.code) == (status, code)
-    assert (len(posted(between)), pauses_s) == (1, [])
+    assert (len(posted_bodies(between)), pauses_s) == (1, [])
     assert records(partner) == []
 
 
-def test_refusals_of_the_service_are_not_sent_again(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
-    """Real ones."""
-    client, pauses_s = hasty(partner)
+def test_real_refusals_are_not_retried(open_without_waits: NoWaitOpener, partner: Partner, between: Faults) -> None:
+    client, pauses_s = open_without_waits(partner)
     with pytest.raises(InvalidItem):
         client.unsubscribe("email", ["nobody"])
     with pytest.raises(UnauthorizedOrganization):
@@ -194,11 +196,11 @@ def test_refusals_of_the_service_are_not_sent_again(hasty: HastyOpener, partner:
     ],
     ids=["page", "list", "another count", "empty", "204", "302", "308", "404 in HTML", "401 of a proxy"],
 )
-def test_an_answer_that_is_none_of_the_services_is_told(
-    hasty: HastyOpener, partner: Partner, between: Faults, answer: Reply
+def test_foreign_answer_is_not_understood(
+    open_without_waits: NoWaitOpener, partner: Partner, between: Faults, answer: Reply
 ) -> None:
-    """Once, as what it is; nothing counts as stored, no redirect is followed, and no token is given up for it."""
-    client, pauses_s = hasty(partner)
+    """It is raised at once; nothing counts as stored, no redirect is followed, and no token is dropped."""
+    client, pauses_s = open_without_waits(partner)
     client.unsubscribe("email", ["bob@elsewhere.test"])
     between.next(answer, when=is_api)
     with pytest.raises(NotUnderstood) as error:
@@ -212,9 +214,9 @@ def test_an_answer_that_is_none_of_the_services_is_told(
     assert pauses_s == []
 
 
-def test_the_proxy_was_not_tried_in_vain(hasty: HastyOpener, partner: Partner, between: Faults) -> None:
-    """A connection that is reset leaves nothing behind, and one that is lost leaves a record."""
-    client, _ = hasty(partner, attempts=1)
+def test_faults_have_the_intended_effect(open_without_waits: NoWaitOpener, partner: Partner, between: Faults) -> None:
+    """A reset connection leaves no record, and a lost answer leaves one."""
+    client, _ = open_without_waits(partner, attempts=1)
     for mishap, stored in ((RESET, 0), (LOSE, 1)):
         between.next(mishap, when=is_api)
         with pytest.raises(TransportFailed):

@@ -1,4 +1,4 @@
-"""What answers are read as. Sources: docs/interface.md sections 7, D2 and D4."""
+"""Decoding of answers. Sources: docs/interface.md sections 7, D2 and D4."""
 
 import msgspec
 import pytest
@@ -7,7 +7,7 @@ from stoplist_client.errors import BY_CODE, ApiError, InvalidItem, NotUnderstood
 from stoplist_client.flows.answers import decode_answer, refusal
 
 from stoplist.errors import ANSWERS
-from tests.client.driving import answer
+from tests.client.flow_runner import answer
 
 
 class Redacted(msgspec.Struct):
@@ -18,13 +18,13 @@ SHAPE = msgspec.json.Decoder(Redacted)
 
 
 def test_every_code_of_the_service_has_a_class() -> None:
-    """No refusal that the server can give is unknown to the client, and the client knows none that it cannot give."""
+    """The client knows exactly the codes that the server can return."""
     answers = ANSWERS.values()
     assert set(BY_CODE) == {code for row in answers for code in (row.api_code, row.oauth_code)}
 
 
-def test_a_refusal_by_the_api_is_read_whole() -> None:
-    """Status, code, text, the parameter, organization and group, request id and Retry-After."""
+def test_refusal_of_the_api_is_decoded() -> None:
+    """Status, code, text, parameter, organization and group, request id and Retry-After."""
     body = {
         "error": "unauthorized_organization",
         "message": "Not yours.",
@@ -42,15 +42,15 @@ def test_a_refusal_by_the_api_is_read_whole() -> None:
     assert str(error) == "403 unauthorized_organization: Not yours. (request req_1)"
 
 
-def test_a_refusal_by_the_token_endpoint_is_read() -> None:
-    """Its envelope has `error_description` alone."""
+def test_refusal_of_the_token_endpoint_is_decoded() -> None:
+    """Its body has only `error_description`."""
     error = refusal(answer(401, {"error": "invalid_client", "error_description": "Wrong secret."}))
     assert isinstance(error, errors.InvalidClient)
     assert str(error) == "401 invalid_client: Wrong secret."
 
 
-def test_item_errors_name_the_items_of_the_whole_call() -> None:
-    """An index within the batch becomes that within the call, with what was given there; a wrong index is left out."""
+def test_item_errors_have_the_indexes_of_the_call() -> None:
+    """With the items as they were given; a wrong index is left out."""
     told = [{"item_index": 1, "item_error": "No @."}, {"item_index": 7, "item_error": "Nonsense."}]
     body = {"error": "invalid_item", "item_index": 1, "item_error": "No @.", "item_errors": told}
     error = refusal(answer(400, body), items=["a@example.com", "b"], indexes=[30, 31])
@@ -58,7 +58,7 @@ def test_item_errors_name_the_items_of_the_whole_call() -> None:
     assert [(bad.item_index, bad.item, bad.item_error) for bad in error.item_errors] == [(31, "b", "No @.")]
 
 
-def test_a_code_of_tomorrow_is_an_api_error() -> None:
+def test_unknown_code_is_an_api_error() -> None:
     """A code that this release does not know keeps its name."""
     error = refusal(answer(418, {"error": "teapot", "message": "Short and stout."}))
     assert type(error) is ApiError
@@ -68,8 +68,8 @@ def test_a_code_of_tomorrow_is_an_api_error() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"\xff", b"<!DOCTYPE html><HTML>", b"[]", b'"error"', {"error": 5}, {"message": "no code"}]
 )
-def test_what_is_no_envelope_is_not_understood(body: object) -> None:
-    """A refusal by something in between says its status and what to look at, and repeats nothing of the body."""
+def test_foreign_refusal_is_not_understood(body: object) -> None:
+    """The message has the status and a remedy, and nothing of the body."""
     error = refusal(answer(502, body, x_request_id="req_2"))
     assert isinstance(error, NotUnderstood)
     assert (error.status, error.request_id) == (502, "req_2")
@@ -77,19 +77,18 @@ def test_what_is_no_envelope_is_not_understood(body: object) -> None:
     assert "base_url" in str(error)
 
 
-def test_a_redirect_is_named_as_such() -> None:
-    """Whoever configured the address of a redirect learns that none is followed."""
+def test_redirect_is_named() -> None:
     assert "redirect (308)" in str(refusal(answer(308, b"", location="https://elsewhere.example")))
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"<html>", {"number": "1"}, {}, [1]])
-def test_a_200_of_another_shape_is_not_understood(body: object) -> None:
-    """It is an error of the client's kind, without what was in the body."""
+def test_200_of_another_shape_is_not_understood(body: object) -> None:
+    """The error contains nothing of the body."""
     with pytest.raises(NotUnderstood) as caught:
         decode_answer(answer(200, body), SHAPE)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
-def test_a_200_with_more_than_is_known_is_fine() -> None:
-    """Fields that a later release of the service adds are passed over."""
+def test_unknown_fields_are_ignored() -> None:
+    """A later release of the service may add fields."""
     assert decode_answer(answer(200, {"number": 1, "new": {}}), SHAPE).number == 1

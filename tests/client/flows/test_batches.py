@@ -1,4 +1,4 @@
-"""How items become bodies. Source: docs/interface.md section D6 (POST)."""
+"""Division of items into request bodies. Source: docs/interface.md section D6 (POST)."""
 
 import itertools
 import json
@@ -17,7 +17,7 @@ from stoplist_client.flows.flow import Take
 from stoplist_client.flows.target import Target
 from stoplist_client.model import Item
 
-from tests.client.driving import FixedEnvironment
+from tests.client.flow_runner import FixedEnvironment
 
 pytestmark = pytest.mark.interpreter
 
@@ -27,13 +27,13 @@ ANN = "ann@example.com"
 
 
 class Text(str):
-    """A kind of text, as libraries derive them."""
+    """A subclass of str, as some libraries define."""
 
     __slots__ = ()
 
 
-def cut(items: Iterable[Any], encoder: Encoder | None = None, **options: Any) -> tuple[Batches, list[Batch]]:
-    """All batches of these items."""
+def batches_of(items: Iterable[Any], encoder: Encoder | None = None, **options: Any) -> tuple[Batches, list[Batch]]:
+    """Return all batches of these items."""
     known: dict[str, Any] = {"max_items": 10_000, "target": Target()}
     made = Batches(iter(items), encoder or Encoder(FixedEnvironment()), **(known | options))
     return made, list(driven(made))
@@ -53,9 +53,9 @@ def driven(made: Batches) -> Iterator[Batch]:
             yield end.value
 
 
-def sent(items: Iterable[Any], encoder: Encoder | None = None) -> list[dict[str, Any]]:
-    """The items of the one body that is made of these."""
-    made, cuts = cut(items, encoder)
+def only_items_of(items: Iterable[Any], encoder: Encoder | None = None) -> list[dict[str, Any]]:
+    """Return the items of the single body that these items make."""
+    made, cuts = batches_of(items, encoder)
     assert len(cuts) == 1
     found: list[dict[str, Any]] = json.loads(made.body(cuts[0].encoded))["items"]
     return found
@@ -66,13 +66,13 @@ def sent(items: Iterable[Any], encoder: Encoder | None = None) -> list[dict[str,
     max_items=st.integers(1, 12),
     most_bytes=st.integers(180, 600),
 )
-def test_items_are_cut_by_count_and_by_bytes(lengths: list[int], max_items: int, most_bytes: int) -> None:
-    """Every item is in one body, in order; no body has too many or too much, and none has room for the next item."""
+def test_items_are_divided_by_count_and_bytes(lengths: list[int], max_items: int, most_bytes: int) -> None:
+    """Every item is in one body, in order; no body is too large, and none has room for the next item."""
     items = ["x" * length for length in lengths]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(batches, "MAX_BODY_BYTES", most_bytes)
         patched.setattr(batches, "_ITEMS_PER_SLICE", 7)
-        made, cuts = cut(items, max_items=max_items, target=Target("acme"))
+        made, cuts = batches_of(items, max_items=max_items, target=Target("acme"))
     bodies = [made.body(batch.encoded) for batch in cuts]
     assert [item["address"] for body in bodies for item in json.loads(body)["items"]] == items
     assert [item for batch in cuts for item in batch.items] == items
@@ -85,32 +85,32 @@ def test_items_are_cut_by_count_and_by_bytes(lengths: list[int], max_items: int,
             assert len(batch.items) == max_items or len(made.body([*batch.encoded, next_item])) > most_bytes
 
 
-def test_a_body_that_fits_to_the_byte_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many bytes as there may be are one body, and with one byte less to use the last item goes into a second."""
+def test_body_may_have_exactly_the_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one byte less, the last item goes into a second body."""
     items = ["x" * length for length in (5, 0, 9)]
-    made, (whole,) = cut(items)
+    made, (whole,) = batches_of(items)
     size = len(made.body(whole.encoded))
     counts = []
     for most_bytes in (size, size - 1):
         monkeypatch.setattr(batches, "MAX_BODY_BYTES", most_bytes)
-        counts.append([len(batch.items) for batch in cut(items)[1]])
+        counts.append([len(batch.items) for batch in batches_of(items)[1]])
     assert counts == [[3], [2, 1]]
 
 
-def test_a_body_may_be_as_large_as_the_service_takes_and_no_larger() -> None:
-    """With long texts the bytes decide: each body stays within 8 MiB, and the next item would not have fitted."""
+def test_bodies_stay_within_8_mib() -> None:
+    """With long texts the bytes decide, and the next item would not have fitted."""
     items = [Item(f"p{number}@example.com", source="\N{SNOWMAN}" * 200) for number in range(20_000)]
-    made, cuts = cut(items)
+    made, cuts = batches_of(items)
     sizes = [len(made.body(batch.encoded)) for batch in cuts]
     assert [len(batch.items) for batch in cuts][:2] == [10_000, 10_000]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(batches, "MAX_BODY_BYTES", max(sizes) - 1)
-        assert max(len(made.body(batch.encoded)) for batch in cut(items)[1]) < max(sizes)
+        assert max(len(made.body(batch.encoded)) for batch in batches_of(items)[1]) < max(sizes)
     assert batches.MAX_BODY_BYTES == 8 * 1024 * 1024
 
 
-def test_an_item_too_large_for_any_body_is_named() -> None:
-    """It is not sent, and what comes before it is."""
+def test_too_large_item_is_named() -> None:
+    """It is not sent, but the items before it are."""
     items = [ANN, Item(ANN, source="x" * batches.MAX_BODY_BYTES)]
     made = Batches(iter(items), Encoder(FixedEnvironment()), Target(), max_items=10_000)
     flow = driven(made)
@@ -119,17 +119,15 @@ def test_an_item_too_large_for_any_body_is_named() -> None:
         next(flow)
 
 
-def test_no_more_is_read_than_is_sent() -> None:
-    """The source is read as batches need it: what waits for the service is one batch."""
+def test_items_are_read_batch_by_batch() -> None:
     source = iter([f"p{number}@example.com" for number in range(5_000)])
     made = Batches(source, Encoder(FixedEnvironment()), Target(), max_items=1_500)
     assert len(next(driven(made)).items) == 1_500
     assert next(source) == "p1500@example.com"
 
 
-def test_nothing_makes_no_batch() -> None:
-    """Of no items there is no request."""
-    assert cut([])[1] == []
+def test_no_items_make_no_batch() -> None:
+    assert batches_of([])[1] == []
 
 
 @pytest.mark.parametrize(
@@ -141,24 +139,22 @@ def test_nothing_makes_no_batch() -> None:
         (Target('"\\\ud800'), {"org_slug": '"\\\ud800'}),
     ],
 )
-def test_the_target_stands_beside_the_items(target: Target, fields: dict[str, Any]) -> None:
-    """The body has what the target names, and nothing else but the items."""
-    made, (batch,) = cut([ANN], target=target)
+def test_body_has_target_and_items_only(target: Target, fields: dict[str, Any]) -> None:
+    made, (batch,) = batches_of([ANN], target=target)
     body = json.loads(made.body(batch.encoded))
     assert body.pop("items") == [{"address": ANN, "occurred_at": STAMP}]
     assert body == fields
 
 
-def test_a_plain_address_is_an_act_of_now() -> None:
-    """It is stamped with this host's clock, and has nothing else that the service would take by itself."""
-    assert sent([ANN, Text(ANN)]) == [{"address": ANN, "occurred_at": STAMP}] * 2
+def test_plain_address_is_stamped_with_now() -> None:
+    """It has no other field that the service fills by default."""
+    assert only_items_of([ANN, Text(ANN)]) == [{"address": ANN, "occurred_at": STAMP}] * 2
 
 
-def test_what_an_item_says_wins_over_the_call() -> None:
-    """Time, reason and source are those of the item; the call's stand in where it has none."""
+def test_fields_of_an_item_override_the_call() -> None:
     encoder = Encoder(FixedEnvironment(), occurred_at=NOON, reason="import", source="old list")
     own = Item(ANN, "2026-01-01T00:00:00Z", "bounce", "")
-    assert sent([ANN, Item(ANN), own], encoder) == [
+    assert only_items_of([ANN, Item(ANN), own], encoder) == [
         {"address": ANN, "occurred_at": "2026-03-01T12:00:00.000Z", "reason": "import", "source": "old list"},
         {"address": ANN, "occurred_at": "2026-03-01T12:00:00.000Z", "reason": "import", "source": "old list"},
         {"address": ANN, "occurred_at": "2026-01-01T00:00:00Z", "reason": "bounce", "source": ""},
@@ -166,7 +162,7 @@ def test_what_an_item_says_wins_over_the_call() -> None:
 
 
 def test_each_slice_is_stamped_when_it_is_read() -> None:
-    """Items that are read an hour later happened an hour later."""
+    """Items that are read an hour later get a time an hour later."""
     environment = FixedEnvironment()
     encoder = Encoder(environment)
     first = encoder.encoded([ANN], 0)
@@ -175,8 +171,8 @@ def test_each_slice_is_stamped_when_it_is_read() -> None:
     assert [json.loads(item)["occurred_at"] for item in first + second] == [STAMP, "2027-01-15T09:00:00.500Z"]
 
 
-def test_only_what_the_client_stamped_counts_as_stamped() -> None:
-    """Not an item that has a time, nor any item of a call that has one, nor a resubscription."""
+def test_only_stamped_items_count_as_stamped() -> None:
+    """Not an item with a time, nor any item of a call with one, nor a resubscription."""
     timed = Item(ANN, NOON)
     plain = Encoder(FixedEnvironment())
     assert [plain.stamps(item) for item in (ANN, Item(ANN), timed)] == [True, True, False]
@@ -184,47 +180,46 @@ def test_only_what_the_client_stamped_counts_as_stamped() -> None:
     assert not any(encoder.stamps(item) for encoder in others for item in (ANN, Item(ANN), timed))
 
 
-def test_without_stamps_the_time_is_left_out() -> None:
-    """The service then takes the act for one of now."""
-    assert sent([ANN, Item(ANN)], Encoder(FixedEnvironment(), stamps=False)) == [{"address": ANN}] * 2
+def test_without_stamps_the_time_is_omitted() -> None:
+    """The service then counts the act as of now."""
+    assert only_items_of([ANN, Item(ANN)], Encoder(FixedEnvironment(), stamps=False)) == [{"address": ANN}] * 2
 
 
-def test_a_resubscription_says_so() -> None:
-    """Its status and its time stand in each item."""
+def test_resubscription_has_status_and_time() -> None:
     encoder = Encoder(FixedEnvironment(), status="resubscribed", occurred_at=NOON)
     expected = {"address": ANN, "occurred_at": "2026-03-01T12:00:00.000Z", "status": "resubscribed"}
-    assert sent([ANN, Item(ANN)], encoder) == [expected] * 2
+    assert only_items_of([ANN, Item(ANN)], encoder) == [expected] * 2
 
 
 @pytest.mark.parametrize("bad", [ANN, Item(ANN)])
-def test_a_resubscription_without_a_time_is_refused(bad: Any) -> None:
-    """The client does not invent the moment of a consent; the first item that lacks one is named."""
+def test_resubscription_without_a_time_is_refused(bad: Any) -> None:
+    """The first item without a time is named."""
     encoder = Encoder(FixedEnvironment(), status="resubscribed")
     with pytest.raises(ConfigurationError, match="Item 1 has no occurred_at"):
-        sent([Item(ANN, NOON), bad], encoder)
+        only_items_of([Item(ANN, NOON), bad], encoder)
 
 
 @pytest.mark.parametrize("text", ["a\ud800@example.com", "\udfff", 'a"\\\n\x00@example.com', "ü@exämple.com"])
 def test_any_text_can_be_sent(text: str) -> None:
-    """What is no Unicode arrives as the escape that it is, for the service to judge; and its neighbours as they are."""
-    assert [item["address"] for item in sent([ANN, text, Item(text, source=text)])] == [ANN, text, text]
+    """A lone surrogate is sent as an escape, for the service to refuse, and does not affect other items."""
+    assert [item["address"] for item in only_items_of([ANN, text, Item(text, source=text)])] == [ANN, text, text]
 
 
 @pytest.mark.parametrize(
     "bad",
     [None, 5, b"ann@example.com", ("ann@example.com",), {"address": ANN}, Item(None), Item(b"x")],  # type: ignore[arg-type]
 )
-def test_what_is_no_address_is_named_by_its_place(bad: Any) -> None:
+def test_item_of_wrong_type_is_named_by_index(bad: Any) -> None:
     """Counted over the whole call."""
     with pytest.raises(ConfigurationError, match="Item 1200 has the wrong type"):
-        cut([ANN] * 1200 + [bad], max_items=500)
+        batches_of([ANN] * 1200 + [bad], max_items=500)
 
 
 @pytest.mark.parametrize("bad", [Item(ANN, reason=5), Item(ANN, source=b"x")])  # type: ignore[arg-type]
-def test_a_reason_or_source_that_is_no_text_is_named(bad: Any) -> None:
-    """By the place of its item."""
+def test_reason_or_source_of_wrong_type_is_named(bad: Any) -> None:
+    """By the index of its item."""
     with pytest.raises(ConfigurationError, match="item 1 must be text"):
-        sent([ANN, bad])
+        only_items_of([ANN, bad])
 
 
 @pytest.mark.parametrize(
@@ -238,8 +233,8 @@ def test_a_reason_or_source_that_is_no_text_is_named(bad: Any) -> None:
         (datetime(1, 1, 2, tzinfo=UTC), "0001-01-02T00:00:00.000Z"),
     ],
 )
-def test_moments_are_written_as_the_service_reads_them(moment: Any, text: str) -> None:
-    """In UTC, cut to the millisecond; text is left to the service."""
+def test_datetimes_are_sent_in_utc_milliseconds(moment: Any, text: str) -> None:
+    """Text is sent unchanged."""
     assert moment_text(moment, "occurred_at") == text
 
 
@@ -252,7 +247,7 @@ def test_moments_are_written_as_the_service_reads_them(moment: Any, text: str) -
         datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))),
     ],
 )
-def test_a_moment_without_a_place_in_time_is_refused(moment: Any) -> None:
-    """A datetime without an offset could be hours off; it says for which item."""
+def test_datetime_without_offset_is_refused(moment: Any) -> None:
+    """It could be wrong by hours; the message names the item."""
     with pytest.raises(ConfigurationError, match="occurred_at of item 1 "):
-        sent([ANN, Item(ANN, moment)])
+        only_items_of([ANN, Item(ANN, moment)])

@@ -1,4 +1,4 @@
-"""Following changes, with Client and AsyncClient, at a real server. Source: docs/interface.md section D6 (GET)."""
+"""Following changes with both clients at a real server. Source: docs/interface.md section D6 (GET)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,9 +19,9 @@ def people(count: int) -> list[str]:
     return [f"p{number}@example.com" for number in range(count)]
 
 
-def test_everything_is_read_and_then_what_changed(both: Opener, partner: Partner) -> None:
-    """From no cursor every record comes once, in the order of change; from the cursor that was left, the later ones."""
-    client = both(partner)
+def test_all_records_are_read_then_only_changes(open_client: Opener, partner: Partner) -> None:
+    """Without a cursor every record once, in the order of change; with the last cursor, later ones."""
+    client = open_client(partner)
     client.unsubscribe("email", people(25))
     changes = client.changes("email", limit=10)
     assert changes.cursor is None
@@ -34,9 +34,9 @@ def test_everything_is_read_and_then_what_changed(both: Opener, partner: Partner
     assert list(client.changes("email", cursor=later.cursor)) == []
 
 
-def test_a_record_has_all_that_the_service_knows(both: Opener, partner: Partner) -> None:
-    """With moments as datetimes that know their offset."""
-    client = both(partner)
+def test_record_has_all_fields(open_client: Opener, partner: Partner) -> None:
+    """Times are datetimes with an offset."""
+    client = open_client(partner)
     before = datetime.now(UTC)
     client.unsubscribe("email", [Item("Ann@Example.com", "2026-03-01T13:00:00.250+01:00", "complaint", "hotline")])
     (record,) = client.changes("email")
@@ -56,9 +56,9 @@ def test_a_record_has_all_that_the_service_knows(both: Opener, partner: Partner)
     assert abs((record.recorded_at - before).total_seconds()) < 3600
 
 
-def test_the_cursor_stays_behind_what_was_dealt_with(both: Opener, partner: Partner) -> None:
-    """It moves when the record after a page's last is asked for, and at the end: a crash before that loses nothing."""
-    client = both(partner)
+def test_cursor_advances_after_the_last_record_of_a_page(open_client: Opener, partner: Partner) -> None:
+    """When the next record is requested, and at the end: a crash before that loses nothing."""
+    client = open_client(partner)
     client.unsubscribe("email", people(4))
     changes, cursors = client.changes("email", limit=2), []
     for _ in range(4):
@@ -75,9 +75,8 @@ def test_the_cursor_stays_behind_what_was_dealt_with(both: Opener, partner: Part
     assert [record.address for record in resumed] == people(4)[2:]
 
 
-def test_a_loop_that_was_left_is_gone_on_with(both: Opener, partner: Partner) -> None:
-    """A second `for` over the same changes begins at the record after the last one."""
-    client = both(partner)
+def test_second_loop_continues_after_the_last_record(open_client: Opener, partner: Partner) -> None:
+    client = open_client(partner)
     client.unsubscribe("email", people(5))
     changes, seen = client.changes("email", limit=2), []
     for record in changes:
@@ -88,9 +87,9 @@ def test_a_loop_that_was_left_is_gone_on_with(both: Opener, partner: Partner) ->
     assert seen == people(5)
 
 
-def test_pages_come_whole(both: Opener, partner: Partner) -> None:
-    """Each with its cursor; that of the changes follows when the next page is asked for."""
-    client = both(partner)
+def test_pages_are_complete(open_client: Opener, partner: Partner) -> None:
+    """Each with its cursor; the cursor of the changes follows when the next page is requested."""
+    client = open_client(partner)
     client.unsubscribe("email", people(5))
     changes, kept = client.changes("email", limit=2), []
     for page in changes.pages():
@@ -102,10 +101,10 @@ def test_pages_come_whole(both: Opener, partner: Partner) -> None:
     assert changes.cursor == last_cursor
 
 
-def test_a_group_is_followed_through_empty_pages(both: Opener, partner: Partner) -> None:
-    """Of many records that do not bear on the group the pages are empty, and the reading goes on past them."""
-    client = both(partner, group_id=partner.other_group_id)
-    # So many that a page, which examines 50 000 at most, ends before the one that counts.
+def test_empty_pages_do_not_end_the_iteration(open_client: Opener, partner: Partner) -> None:
+    """Pages without records of the group are empty."""
+    client = open_client(partner, group_id=partner.other_group_id)
+    # A page examines at most 50 000 records, so it ends before the one of the group.
     client.unsubscribe("email", people(50_001), group_id=partner.group_id)
     client.unsubscribe("email", ["ann@example.com"])
     pages = list(client.changes("email").pages())
@@ -115,9 +114,8 @@ def test_a_group_is_followed_through_empty_pages(both: Opener, partner: Partner)
     assert sum(len(page.records) for page in everything.pages()) == 50_002
 
 
-def test_a_cursor_of_another_feed_is_refused(both: Opener, partner: Partner) -> None:
-    """By its class, so that the caller reads anew."""
-    client = both(partner)
+def test_cursor_of_another_feed_is_refused(open_client: Opener, partner: Partner) -> None:
+    client = open_client(partner)
     client.unsubscribe("email", people(1))
     changes = client.changes("email")
     list(changes)
@@ -126,17 +124,18 @@ def test_a_cursor_of_another_feed_is_refused(both: Opener, partner: Partner) -> 
 
 
 @pytest.mark.parametrize("options", [{"limit": 0}, {"limit": 10_001}, {"limit": "5"}, {"cursor": 5}, {"cursor": b"x"}])
-def test_what_cannot_be_asked_is_refused_at_once(both: Opener, partner: Partner, options: dict[str, Any]) -> None:
-    """Before anything is sent."""
+def test_invalid_arguments_are_refused_before_a_request(
+    open_client: Opener, partner: Partner, options: dict[str, Any]
+) -> None:
     with pytest.raises(ConfigurationError):
-        both(partner).changes("email", **options)
+        open_client(partner).changes("email", **options)
 
 
-def test_after_a_failure_the_same_changes_are_gone_on_with(both: Opener, partner: Partner) -> None:
-    """An error is not mistaken for the end: whoever asks again gets the rest."""
-    both(partner).unsubscribe("email", people(4))
+def test_iteration_can_continue_after_a_failure(open_client: Opener, partner: Partner) -> None:
+    """An error does not count as the end."""
+    open_client(partner).unsubscribe("email", people(4))
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
-        client = both(partner, base_url=between.base_url, attempts=1)
+        client = open_client(partner, base_url=between.base_url, attempts=1)
         changes = client.changes("email", limit=2)
         seen = [next(changes).address, next(changes).address]
         between.next(DROP, when=is_api)
@@ -146,9 +145,9 @@ def test_after_a_failure_the_same_changes_are_gone_on_with(both: Opener, partner
     assert seen == people(4)
 
 
-def test_a_page_that_leads_to_itself_is_refused(both: Opener, partner: Partner) -> None:
-    """Rather than read forever, where something in between gives the same page again and again."""
-    both(partner).unsubscribe("email", people(4))
+def test_page_that_leads_to_itself_is_refused(open_client: Opener, partner: Partner) -> None:
+    """Otherwise the client would read forever."""
+    open_client(partner).unsubscribe("email", people(4))
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         first: list[Reply] = []
 
@@ -156,7 +155,7 @@ def test_a_page_that_leads_to_itself_is_refused(both: Opener, partner: Partner) 
             first.append(page)
             return first[0]
 
-        client = both(partner, base_url=between.base_url)
+        client = open_client(partner, base_url=between.base_url)
         between.next(Alter(remember), Alter(remember), when=is_api)
         with pytest.raises(NotUnderstood, match="leads to the same page"):
             list(client.changes("email", limit=2))
@@ -173,12 +172,12 @@ def test_a_page_that_leads_to_itself_is_refused(both: Opener, partner: Partner) 
     ],
     ids=["html", "empty", "204", "look-up", "redirect"],
 )
-def test_what_stoplist_would_not_say_is_no_page(
-    both: Opener, partner: Partner, told: Reply, new_partner: Callable[..., Partner]
+def test_foreign_answer_is_no_page(
+    open_client: Opener, partner: Partner, told: Reply, new_partner: Callable[..., Partner]
 ) -> None:
-    """An answer of something in between is told as such, and never taken for the end."""
+    """It is raised as such, and never taken for the end."""
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
-        client = both(partner, base_url=between.base_url)
+        client = open_client(partner, base_url=between.base_url)
         between.next(told, when=is_api)
         with pytest.raises(NotUnderstood, match="base_url") as caught:
             list(client.changes("email"))

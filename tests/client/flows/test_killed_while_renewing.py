@@ -1,4 +1,4 @@
-"""kill -9 of workers that renew: those that are left go on, and no refresh token is ever presented a second time."""
+"""SIGKILL of renewing workers: the others go on, and no refresh token is presented twice."""
 
 import random
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.partners import Partner
-from tests.client.renewing import Process, Rows, processes
+from tests.client.renewal_workers import TokenRows, WorkerProcess, running_workers
 from tests.client.tokens.test_workers_share_tokens import ALL_THE_TIME_S, kind
 from tests.services.fault_kinds import Hold, is_refresh
 from tests.services.faults import Faults, faults
@@ -18,7 +18,7 @@ KILLS = 30
 
 @pytest.fixture
 def between(partner: Partner) -> Iterator[Faults]:
-    """What holds the answer to a refresh back."""
+    """A proxy that can hold the answer to a refresh."""
     server = partner.service.server
     with faults(server.base_url, server.ca.parent) as between:
         yield between
@@ -26,57 +26,55 @@ def between(partner: Partner) -> Iterator[Faults]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_killed_between_sending_a_refresh_and_storing_its_answer(
-    partner: Partner, tmp_path: Path, between: Faults
-) -> None:
-    """The server has rotated the token, and the answer is on its way: whoever comes next starts a new session."""
-    rows = Rows(partner)
+def test_killed_between_refresh_and_storing_its_answer(partner: Partner, tmp_path: Path, between: Faults) -> None:
+    """The server has rotated the token: the next worker starts a new session."""
+    token_rows = TokenRows(partner)
 
-    def new(number: int) -> Process:
-        return Process(partner, tmp_path, kind(number), base_url=between.base_url)
+    def new(number: int) -> WorkerProcess:
+        return WorkerProcess(partner, tmp_path, kind(number), base_url=between.base_url)
 
-    with processes(*[new(number) for number in range(2)]) as workers:
+    with running_workers(*[new(number) for number in range(2)]) as workers:
         for number in range(KILLS):
             victim, survivor = new(number), workers[number % 2]
             workers.append(victim)
             survivor.call()
-            survivor.has_made_its_call()
-            rows.expire()
+            survivor.wait_for_call()
+            token_rows.expire()
             held = Hold()
             between.next(held, when=is_refresh)
-            victim.go()
+            victim.start_calling()
             held.wait()
             victim.kill()
             held.release()
             assert between.planned == 0
         survivor.call()
-        survivor.has_made_its_call()
-    assert rows.refreshed == KILLS
-    assert rows.given == 1 + 2 * KILLS  # after each kill a new session, and nothing else
-    assert rows.alarms == 0
+        survivor.wait_for_call()
+    assert token_rows.refreshed == KILLS
+    assert token_rows.issued == 1 + 2 * KILLS  # after each kill a new session, and nothing else
+    assert token_rows.reuse_alarms == 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_killed_at_any_moment(partner: Partner, tmp_path: Path) -> None:
-    """Of four that renew all the time one after the other is killed and replaced; the others notice nothing."""
-    rows, rng = Rows(partner), random.Random()  # noqa: S311 - any moments will do
+def test_killed_at_any_time(partner: Partner, tmp_path: Path) -> None:
+    """Of four renewing workers, one after another is killed and replaced; the others notice nothing."""
+    token_rows, rng = TokenRows(partner), random.Random()  # noqa: S311 - any moments will do
 
-    def new(number: int) -> Process:
-        return Process(partner, tmp_path, kind(number), renew_ahead_s=ALL_THE_TIME_S)
+    def new(number: int) -> WorkerProcess:
+        return WorkerProcess(partner, tmp_path, kind(number), renew_ahead_s=ALL_THE_TIME_S)
 
-    with processes(*map(new, range(4))) as workers:
+    with running_workers(*map(new, range(4))) as workers:
         for worker in workers:
-            worker.go()
+            worker.start_calling()
         for number in range(KILLS):
             victim = workers.pop(0)
-            victim.has_called()
+            victim.wait_for_first_call()
             time.sleep(rng.random() * 0.1)
             victim.kill()
             workers.append(new(number))
-            workers[-1].go()
+            workers[-1].start_calling()
         for worker in workers:
-            worker.has_called()
+            worker.wait_for_first_call()
         assert all(answered > 0 == refused for answered, refused in [worker.stop() for worker in workers])
-    assert rows.refreshed > KILLS
-    assert rows.alarms == 0
+    assert token_rows.refreshed > KILLS
+    assert token_rows.reuse_alarms == 0

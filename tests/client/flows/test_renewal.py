@@ -1,4 +1,4 @@
-"""Where access tokens come from, flow by flow, at a real server: each refresh token leaves once, or not at all."""
+"""Renewal flow by flow at a real server: each refresh token is sent once or not at all."""
 
 import contextlib
 import logging
@@ -19,7 +19,7 @@ from stoplist_client.tokens.stores import FileStore, MemoryStore, TokenFile
 from stoplist_client.tokens.tokens import Tokens, Unlock
 
 from tests.client.partners import Partner
-from tests.client.renewing import Rows, Worker, token_file
+from tests.client.renewal_workers import TokenRows, Worker, token_file
 from tests.services.fault_kinds import CUT, DROP, LOSE, RESET, Alter, Fault, Hold, Reply, is_credentials, is_refresh
 from tests.services.faults import Faults, faults
 
@@ -27,19 +27,19 @@ DAY_S = 86_400.0
 
 
 @pytest.fixture
-def rows(partner: Partner) -> Rows:
-    """What the server has of this partner's tokens."""
-    return Rows(partner)
+def token_rows(partner: Partner) -> TokenRows:
+    """The partner's tokens in the server's database."""
+    return TokenRows(partner)
 
 
 @pytest.fixture
 def between(partner: Partner) -> Iterator[Faults]:
-    """What can go wrong on the way; at the end no refresh token came by twice, and there was no alarm."""
+    """A proxy with faults. Asserts that no refresh token was sent twice, and the server raised no alarm."""
     server = partner.service.server
     with faults(server.base_url, server.ca.parent) as between:
         yield between
         assert between.presented_twice == []
-        assert Rows(partner).alarms == 0
+        assert TokenRows(partner).reuse_alarms == 0
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def store(partner: Partner, tmp_path: Path) -> TokenFile:
 
 @pytest.fixture
 def new_worker(partner: Partner, store: TokenFile, between: Faults) -> Iterator[Callable[..., Worker]]:
-    """Makes workers that share the store, by way of what can go wrong."""
+    """Creates workers that share the store, behind the proxy."""
     made: list[Worker] = []
 
     def new(**options: Any) -> Worker:
-        made.append(Worker(partner, base_url_of_way=between.base_url, **({"store": store} | options)))
+        made.append(Worker(partner, via_base_url=between.base_url, **({"store": store} | options)))
         return made[-1]
 
     yield new
@@ -62,58 +62,58 @@ def new_worker(partner: Partner, store: TokenFile, between: Faults) -> Iterator[
         worker.close()
 
 
-def kept(store: TokenFile) -> Tokens:
-    """The tokens in the store, where there are some."""
+def stored_tokens(store: TokenFile) -> Tokens:
+    """Return the tokens in the store, which must exist."""
     tokens = store.read()
     assert tokens is not None
     return tokens
 
 
 def grants(between: Faults) -> list[str | None]:
-    """What the token endpoint was asked for, in this order."""
+    """Return the grants that the token endpoint received, in order."""
     return [request.grant_type for request in between.arrived]
 
 
-def test_the_first_worker_asks_with_the_secret_and_all_others_use_what_it_got(
-    new_worker: Callable[..., Worker], store: TokenFile, rows: Rows
+def test_workers_share_the_tokens_of_the_first(
+    new_worker: Callable[..., Worker], store: TokenFile, token_rows: TokenRows
 ) -> None:
-    """Of any number of workers that share a store one asks; its token is kept for all."""
+    """One of them requests tokens with the secret."""
     first = new_worker().current_token()
     assert first.is_fresh
-    assert kept(store).access_token == first.access_token
+    assert stored_tokens(store).access_token == first.access_token
     second = new_worker().current_token()
     assert (second.access_token, second.is_fresh) == (first.access_token, False)
-    assert rows.given == 1
+    assert token_rows.issued == 1
 
 
-def test_the_store_says_when_tokens_end(new_worker: Callable[..., Worker], store: TokenFile) -> None:
-    """15 minutes and 30 days from the moment of asking, by this host's clock."""
+def test_store_has_the_expiry_of_tokens(new_worker: Callable[..., Worker], store: TokenFile) -> None:
+    """15 minutes and 30 days after the request, by this host's clock."""
     worker = new_worker()
     before_s = worker.environment.now_s()
     worker.current_token()
     after_s = worker.environment.now_s()
-    assert before_s + 900 <= kept(store).access_ends_s <= after_s + 900
-    assert before_s + 30 * DAY_S <= kept(store).refresh_ends_s <= after_s + 30 * DAY_S
+    assert before_s + 900 <= stored_tokens(store).access_ends_s <= after_s + 900
+    assert before_s + 30 * DAY_S <= stored_tokens(store).refresh_ends_s <= after_s + 30 * DAY_S
 
 
-def test_a_refused_token_is_replaced_by_a_refresh(
-    new_worker: Callable[..., Worker], store: TokenFile, rows: Rows, between: Faults
+def test_refused_token_is_refreshed(
+    new_worker: Callable[..., Worker], store: TokenFile, token_rows: TokenRows, between: Faults
 ) -> None:
-    """Where a refresh token is held it is presented, and what comes back is stored, ready for the next time."""
+    """The new tokens are stored for the next time."""
     worker = new_worker()
     old = worker.current_token()
     for _ in range(3):
         new = worker.replace_refused(old.access_token)
         assert new.is_fresh
         assert new.access_token != old.access_token
-        assert kept(store).access_token == new.access_token
-        assert not kept(store).is_presented
+        assert stored_tokens(store).access_token == new.access_token
+        assert not stored_tokens(store).is_presented
         old = new
-    assert (rows.given, rows.refreshed) == (4, 3)
+    assert (token_rows.issued, token_rows.refreshed) == (4, 3)
     assert grants(between) == ["client_credentials"] + ["refresh_token"] * 3
 
 
-def test_a_refresh_sends_no_secret(new_worker: Callable[..., Worker], between: Faults) -> None:
+def test_refresh_sends_no_secret(new_worker: Callable[..., Worker], between: Faults) -> None:
     """Section 4.1: the client secret is not sent."""
     worker = new_worker()
     worker.replace_refused(worker.current_token().access_token)
@@ -123,10 +123,10 @@ def test_a_refresh_sends_no_secret(new_worker: Callable[..., Worker], between: F
     assert b"secret" not in refresh.body
 
 
-def test_the_mark_is_stored_and_the_lock_held_before_a_refresh_leaves(
+def test_refresh_is_sent_with_mark_and_lock(
     new_worker: Callable[..., Worker], store: TokenFile, between: Faults
 ) -> None:
-    """While the answer is under way the store says that the token was presented, and nobody else can ask."""
+    """While the answer is pending, the store has the mark, and no other worker can request tokens."""
     worker = new_worker()
     old = worker.current_token().access_token
     held = Hold()
@@ -134,34 +134,32 @@ def test_the_mark_is_stored_and_the_lock_held_before_a_refresh_leaves(
     thread = threading.Thread(target=worker.replace_refused, args=(old,))
     thread.start()
     held.wait()
-    assert kept(store).is_presented
+    assert stored_tokens(store).is_presented
     assert store.try_lock() is None
     held.release()
     thread.join()
-    assert not kept(store).is_presented
+    assert not stored_tokens(store).is_presented
     unlock = store.try_lock()
     assert unlock is not None
     unlock()
 
 
-def test_whoever_finds_the_mark_starts_with_the_secret(
-    new_worker: Callable[..., Worker], store: TokenFile, between: Faults
-) -> None:
-    """Whether the one who set it ever sent anything, nobody knows."""
+def test_marked_refresh_token_is_not_sent(new_worker: Callable[..., Worker], store: TokenFile, between: Faults) -> None:
+    """The worker that set the mark may have sent it."""
     old = new_worker().current_token().access_token
-    store.write(msgspec.structs.replace(kept(store), is_presented=True))
+    store.write(msgspec.structs.replace(stored_tokens(store), is_presented=True))
     assert new_worker().replace_refused(old).is_fresh
     assert grants(between) == ["client_credentials", "client_credentials"]
-    assert not kept(store).is_presented
+    assert not stored_tokens(store).is_presented
 
 
-def test_a_refresh_token_that_was_revoked_is_followed_by_the_secret(
-    new_worker: Callable[..., Worker], rows: Rows, between: Faults
+def test_revoked_refresh_token_leads_to_the_secret(
+    new_worker: Callable[..., Worker], token_rows: TokenRows, between: Faults
 ) -> None:
-    """`invalid_grant`: the key is asked for a new session."""
+    """After `invalid_grant`, a new session is started."""
     worker = new_worker()
     old = worker.current_token().access_token
-    rows.revoke()
+    token_rows.revoke()
     assert worker.replace_refused(old).is_fresh
     assert grants(between) == ["client_credentials", "refresh_token", "client_credentials"]
     assert [seen.told for seen in between.seen] == [200, 400, 200]
@@ -189,10 +187,8 @@ def _without_tokens(reply: Reply) -> Reply:
     ],
     ids=str,
 )
-def test_whatever_becomes_of_a_refresh_its_token_is_never_sent_again(
-    new_worker: Callable[..., Worker], between: Faults, mishap: Fault
-) -> None:
-    """No answer, half of one, any status, any content: the next request is made with the secret."""
+def test_refresh_is_never_repeated(new_worker: Callable[..., Worker], between: Faults, mishap: Fault) -> None:
+    """No answer, half of one, any status, any content: the next request uses the secret."""
     worker = new_worker()
     old = worker.current_token().access_token
     between.next(mishap, when=is_refresh)
@@ -204,10 +200,8 @@ def test_whatever_becomes_of_a_refresh_its_token_is_never_sent_again(
     assert grants(between)[3:] == ["refresh_token"]
 
 
-def test_a_refresh_over_the_limit_waits_before_the_secret_is_sent(
-    new_worker: Callable[..., Worker], between: Faults
-) -> None:
-    """The budget is one for both grants; nobody waits longer than 60 s."""
+def test_refresh_over_the_limit_waits_before_the_secret(new_worker: Callable[..., Worker], between: Faults) -> None:
+    """Both grants share one limit; the wait is at most 60 s."""
     worker = new_worker()
     for told_s, waited_s in (("7", 7.0), ("3600", 60.0)):
         old = worker.current_token().access_token
@@ -217,8 +211,10 @@ def test_a_refresh_over_the_limit_waits_before_the_secret_is_sent(
         worker.pauses.clear()
 
 
-def test_a_request_with_the_secret_is_repeated(new_worker: Callable[..., Worker], between: Faults, rows: Rows) -> None:
-    """It may be: each gives new tokens, and earlier ones live on."""
+def test_request_with_the_secret_is_retried(
+    new_worker: Callable[..., Worker], between: Faults, token_rows: TokenRows
+) -> None:
+    """Each gives new tokens, and earlier ones stay valid."""
     for mishaps in ((LOSE, DROP), (Reply(status=503), CUT), (Reply(status=429, headers={"retry-after": "2"}), RESET)):
         between.next(*mishaps, when=is_credentials)
         worker = new_worker(store=MemoryStore())
@@ -227,8 +223,8 @@ def test_a_request_with_the_secret_is_repeated(new_worker: Callable[..., Worker]
         assert len(worker.pauses) == 2
 
 
-def test_after_all_attempts_the_last_failure_is_told(new_worker: Callable[..., Worker], between: Faults) -> None:
-    """As an error of its class; and the lock is free for the next worker."""
+def test_last_failure_is_raised_after_all_attempts(new_worker: Callable[..., Worker], between: Faults) -> None:
+    """The lock is released for the next worker."""
     between.next(DROP, LOSE, DROP, when=is_credentials)
     with pytest.raises(TransportFailed):
         new_worker().current_token()
@@ -238,8 +234,8 @@ def test_after_all_attempts_the_last_failure_is_told(new_worker: Callable[..., W
     assert new_worker().current_token().is_fresh
 
 
-def test_a_wrong_secret_is_told_at_once(new_worker: Callable[..., Worker], between: Faults) -> None:
-    """`invalid_client` is not tried again, and the error holds no secret."""
+def test_wrong_secret_is_not_retried(new_worker: Callable[..., Worker], between: Faults) -> None:
+    """The error does not contain the secret."""
     secret = "svc_cs_WrongWrongWrong"
     worker = new_worker(client_secret=secret)
     with pytest.raises(InvalidClient) as refused:
@@ -248,10 +244,8 @@ def test_a_wrong_secret_is_told_at_once(new_worker: Callable[..., Worker], betwe
     assert secret not in "".join(traceback.format_exception(refused.value))
 
 
-def test_ids_and_secrets_of_any_characters_are_sent_as_they_are(
-    new_worker: Callable[..., Worker], between: Faults
-) -> None:
-    """Each half of Basic is form-encoded (RFC 6749 section 2.3.1), so that the service understands what it refuses."""
+def test_credentials_of_any_characters_are_encoded(new_worker: Callable[..., Worker], between: Faults) -> None:
+    """Each half of Basic is form-encoded (RFC 6749 section 2.3.1)."""
     for client_id, secret in (("a:b", "c%d"), ("ä €", "+&=:"), (" ", "\x7f")):
         with pytest.raises(InvalidClient):
             new_worker(client_id=client_id, client_secret=secret, store=MemoryStore()).current_token()
@@ -260,36 +254,36 @@ def test_ids_and_secrets_of_any_characters_are_sent_as_they_are(
         assert (scheme, *map(unquote_plus, halves)) == ("Basic", client_id, secret)
 
 
-def test_a_token_that_somebody_else_has_got_meanwhile_is_used(new_worker: Callable[..., Worker], rows: Rows) -> None:
-    """Whoever is refused reads the store before asking, so that of N workers one asks."""
+def test_new_token_of_another_worker_is_used(new_worker: Callable[..., Worker], token_rows: TokenRows) -> None:
+    """A refused worker reads the store first, so that of N workers one requests tokens."""
     first, second, third = new_worker(), new_worker(), new_worker()
     old = {worker.current_token().access_token for worker in (first, second, third)}
     assert len(old) == 1
     new = first.replace_refused(old.pop())
     for late in (second, third):
-        held = late.replace_refused(kept_before(late))
+        held = late.replace_refused(held_token(late))
         assert (held.access_token, held.is_fresh) == (new.access_token, False)
         assert late.current_token() == held
-    assert rows.given == 2
+    assert token_rows.issued == 2
 
 
-def kept_before(worker: Worker) -> str:
-    """The token that this worker still has in memory."""
+def held_token(worker: Worker) -> str:
+    """Return the token that this worker has in memory."""
     return worker.current_token().access_token
 
 
-def test_a_thread_that_was_refused_late_takes_what_memory_has(new_worker: Callable[..., Worker], rows: Rows) -> None:
-    """Without a look at the store: two threads of one client were refused, and one has renewed."""
+def test_late_thread_uses_the_token_in_memory(new_worker: Callable[..., Worker], token_rows: TokenRows) -> None:
+    """Without reading the store: two threads of a client were refused, and one has renewed."""
     worker = new_worker()
     old = worker.current_token().access_token
     new = worker.replace_refused(old)
     late = worker.replace_refused(old)
     assert (late.access_token, late.is_fresh) == (new.access_token, False)
-    assert rows.given == 2
+    assert token_rows.issued == 2
 
 
-class Failing:
-    """A store that fails to write what `fails` says."""
+class FailingStore:
+    """A store that fails to write what `fails` selects."""
 
     def __init__(self, store: TokenFile, fails: Callable[[Tokens], bool]) -> None:
         self._store, self.fails = store, fails
@@ -306,22 +300,22 @@ class Failing:
         return self._store.try_lock()
 
 
-def test_without_a_mark_nothing_is_presented(
+def test_refresh_token_is_not_sent_without_a_mark(
     new_worker: Callable[..., Worker], store: TokenFile, between: Faults, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where the mark cannot be written the refresh token stays where it is, and the secret must do."""
-    worker = new_worker(store=Failing(store, lambda tokens: tokens.is_presented))
+    """If the mark cannot be written, the secret is used."""
+    worker = new_worker(store=FailingStore(store, lambda tokens: tokens.is_presented))
     assert worker.replace_refused(worker.current_token().access_token).is_fresh
     assert grants(between) == ["client_credentials", "client_credentials"]
     assert "cannot be marked: No space left" in caplog.text
     assert "svc_" not in caplog.text
 
 
-def test_tokens_that_can_not_be_stored_are_used_from_memory(
+def test_unstored_tokens_are_used_from_memory(
     new_worker: Callable[..., Worker], store: TokenFile, between: Faults, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Work goes on, with a warning; a refresh token that is in no store is never presented."""
-    failing = Failing(store, lambda tokens: not tokens.is_presented)
+    """With a warning; a refresh token that is not stored is never sent."""
+    failing = FailingStore(store, lambda tokens: not tokens.is_presented)
     worker = new_worker(store=failing)
     first = worker.current_token()
     assert first.is_fresh
@@ -332,7 +326,7 @@ def test_tokens_that_can_not_be_stored_are_used_from_memory(
     assert store.read() is None
     assert "cannot be stored: No space left" in caplog.text
     assert "svc_" not in caplog.text
-    # The disk has room again, fills up between mark and tokens, and has room once more.
+    # The disk has space again, is full between mark and tokens, and has space once more.
     failing.fails = lambda tokens: False
     third = worker.replace_refused(second.access_token)
     failing.fails = lambda tokens: not tokens.is_presented
@@ -344,35 +338,35 @@ def test_tokens_that_can_not_be_stored_are_used_from_memory(
     assert grants(between)[2:] == ["client_credentials", "refresh_token", "client_credentials"]
 
 
-def test_tokens_of_another_key_or_service_count_as_nothing(
+def test_tokens_of_another_key_or_service_are_ignored(
     new_partner: Callable[..., Partner], between: Faults, tmp_path: Path
 ) -> None:
-    """A store that was given to the wrong client costs a request, and no token goes where it does not belong."""
+    """A store given to the wrong client costs one request, and no token goes to the wrong service."""
     shared = FileStore(tmp_path / "one.json")
     partners = [new_partner(), new_partner()]
     elsewhere = {"base_url": "https://elsewhere.example"}
     workers = [
-        Worker(partners[0], shared, base_url_of_way=between.base_url),
-        Worker(partners[1], shared, base_url_of_way=between.base_url),
-        Worker(partners[1], shared, base_url_of_way=between.base_url, **elsewhere),
+        Worker(partners[0], shared, via_base_url=between.base_url),
+        Worker(partners[1], shared, via_base_url=between.base_url),
+        Worker(partners[1], shared, via_base_url=between.base_url, **elsewhere),
     ]
-    given = [worker.current_token() for worker in workers]
-    assert [held.is_fresh for held in given] == [True] * 3
-    # The second finds what the third has written, of its own key, but for another service.
-    assert workers[1].replace_refused(given[1].access_token).is_fresh
+    issued = [worker.current_token() for worker in workers]
+    assert [held.is_fresh for held in issued] == [True] * 3
+    # The second worker finds tokens of its own key for another service, which the third has written.
+    assert workers[1].replace_refused(issued[1].access_token).is_fresh
     assert grants(between) == ["client_credentials"] * 4
     for worker in workers:
         worker.close()
 
 
-def test_whoever_waits_for_the_lock_looks_again_every_few_hundredths_of_a_second(
-    new_worker: Callable[..., Worker], store: TokenFile, rows: Rows
+def test_waiting_worker_polls_the_store(
+    new_worker: Callable[..., Worker], store: TokenFile, token_rows: TokenRows
 ) -> None:
-    """And asks for nothing where there is a token before the lock is free."""
+    """Every few hundredths of a second, and uses a token that appears before the lock is free."""
     first, waiting = new_worker(), new_worker()
     old = first.current_token().access_token
     waiting.current_token()
-    tokens = kept(store)
+    tokens = stored_tokens(store)
     unlock = store.try_lock()
     assert unlock is not None
     pauses: list[float] = []
@@ -382,12 +376,12 @@ def test_whoever_waits_for_the_lock_looks_again_every_few_hundredths_of_a_second
         if len(pauses) == 5:
             store.write(msgspec.structs.replace(tokens, access_token="svc_at_new"))
 
-    waiting.wait_with(pass_time)
+    waiting.on_wait(pass_time)
     held = waiting.replace_refused(old)
     assert (held.access_token, held.is_fresh) == ("svc_at_new", False)
     assert len(pauses) == 5
     assert all(0.02 <= pause <= 0.05 for pause in pauses)
-    assert rows.given == 1
+    assert token_rows.issued == 1
     unlock()
 
 
@@ -395,12 +389,12 @@ def test_whoever_waits_for_the_lock_looks_again_every_few_hundredths_of_a_second
 @pytest.mark.parametrize(
     ("timeout_s", "attempts", "longest_s"), [(5.0, 1, 300), (5.0, 3, 300), (60.0, 3, 720), (600.0, 2, 3780)]
 )
-def test_nobody_waits_for_the_lock_longer_than_its_holder_may_take(
+def test_wait_for_the_lock_is_bounded(
     new_worker: Callable[..., Worker], partner: Partner, jump_s: float, timeout_s: float, attempts: int, longest_s: int
 ) -> None:
-    """Which is a refresh and all attempts with the secret, each with its timeouts and the longest wait; at least 300 s.
+    """By a refresh and all attempts with the secret, with timeouts and the longest wait; at least 300 s.
 
-    However the clock is set meanwhile; the text says what to look for.
+    Setting the clock does not matter; the message says what to do.
     """
     memory = MemoryStore()
     worker = new_worker(store=memory, timeout_s=timeout_s, attempts=attempts)
@@ -413,7 +407,7 @@ def test_nobody_waits_for_the_lock_longer_than_its_holder_may_take(
         pauses.append(seconds)
         worker.environment.off_s = jump_s
 
-    worker.wait_with(pass_time)
+    worker.on_wait(pass_time)
     with pytest.raises(TokenStoreError, match=f" {longest_s} s"):
         worker.replace_refused(old)
     assert longest_s <= sum(pauses) < longest_s + 1
@@ -421,8 +415,8 @@ def test_nobody_waits_for_the_lock_longer_than_its_holder_may_take(
     assert worker.replace_refused(old).is_fresh
 
 
-class Keeping:
-    """A store that holds on to its locks, so that only calling what lets go of them does."""
+class StrictStore:
+    """A store whose locks end only by calling the unlock function."""
 
     def __init__(self, store: TokenFile) -> None:
         self._store = store
@@ -435,11 +429,11 @@ class Keeping:
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, GeneratorExit, RuntimeError])
-def test_an_interruption_at_any_point_lets_go_of_the_lock_and_leaves_the_mark(
+def test_interrupted_flow_releases_the_lock(
     new_worker: Callable[..., Worker], store: TokenFile, interruption: type[BaseException]
 ) -> None:
-    """A flow that is closed or thrown into, wherever it stands, leaves the store to the next worker."""
-    worker = new_worker(store=Keeping(store))
+    """The mark stays: closing or throwing into the flow at any point leaves the store usable."""
+    worker = new_worker(store=StrictStore(store))
     for steps in range(6):
         old = worker.replace_refused(worker.current_token().access_token).access_token
         flow = worker.renewal.replace_refused(old)
@@ -455,14 +449,14 @@ def test_an_interruption_at_any_point_lets_go_of_the_lock_and_leaves_the_mark(
         else:
             with pytest.raises(interruption):
                 flow.throw(interruption())
-        assert kept(store).is_presented
+        assert stored_tokens(store).is_presented
         unlock = store.try_lock()
         assert unlock is not None
         unlock()
 
 
-def test_a_refresh_token_that_has_expired_is_not_presented(new_worker: Callable[..., Worker], between: Faults) -> None:
-    """After 30 days the secret is the shorter way."""
+def test_expired_refresh_token_is_not_sent(new_worker: Callable[..., Worker], between: Faults) -> None:
+    """After 30 days."""
     worker = new_worker()
     old = worker.current_token().access_token
     worker.environment.off_s = 31 * DAY_S
@@ -470,18 +464,18 @@ def test_a_refresh_token_that_has_expired_is_not_presented(new_worker: Callable[
     assert grants(between) == ["client_credentials", "client_credentials"]
 
 
-def test_without_renewal_ahead_only_a_refusal_renews(new_worker: Callable[..., Worker], rows: Rows) -> None:
-    """However old the token is by this host's clock, which may be wrong."""
+def test_without_renewal_ahead_only_a_refusal_renews(new_worker: Callable[..., Worker], token_rows: TokenRows) -> None:
+    """The clock of this host may be wrong."""
     worker = new_worker()
     first = worker.current_token()
     for off_s in (-DAY_S, 899.0, 901.0, 20 * DAY_S):
         worker.environment.off_s = off_s
         assert worker.current_token().access_token == first.access_token
-    assert rows.given == 1
+    assert token_rows.issued == 1
 
 
-def test_renewal_ahead_comes_when_less_is_left(new_worker: Callable[..., Worker], rows: Rows) -> None:
-    """By a refresh; who comes later takes what it gave."""
+def test_renewal_ahead_of_the_expiry(new_worker: Callable[..., Worker], token_rows: TokenRows) -> None:
+    """By a refresh, whose tokens later workers use."""
     worker = new_worker(renew_ahead_s=60.0)
     first = worker.current_token()
     worker.environment.off_s = 830.0
@@ -490,14 +484,14 @@ def test_renewal_ahead_comes_when_less_is_left(new_worker: Callable[..., Worker]
     second = worker.current_token()
     assert (second.access_token != first.access_token, second.is_fresh) == (True, False)
     assert worker.current_token().access_token == second.access_token
-    assert (rows.given, rows.refreshed) == (2, 1)
+    assert (token_rows.issued, token_rows.refreshed) == (2, 1)
     other = new_worker(renew_ahead_s=60.0)
     assert other.current_token().access_token == second.access_token
-    assert rows.given == 2
+    assert token_rows.issued == 2
 
 
-def test_renewal_ahead_that_fails_leaves_the_token_in_use(new_worker: Callable[..., Worker], between: Faults) -> None:
-    """It is still good. Once it has ended the failure is told."""
+def test_failed_renewal_ahead_keeps_the_token(new_worker: Callable[..., Worker], between: Faults) -> None:
+    """Once the token has expired, the failure is raised."""
     worker = new_worker(renew_ahead_s=60.0)
     first = worker.current_token()
     worker.environment.off_s = 850.0
@@ -514,10 +508,10 @@ _MISHAPS: list[Fault] = [LOSE, CUT, DROP, _UNAVAILABLE]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_refresh_token_is_sent_twice_whatever_happens(
-    new_worker: Callable[..., Worker], rows: Rows, between: Faults, seed: int
+def test_no_refresh_token_is_sent_twice(
+    new_worker: Callable[..., Worker], token_rows: TokenRows, between: Faults, seed: int
 ) -> None:
-    """Workers that are refused, die at any step, lose answers, and live by clocks that are years apart."""
+    """Workers that are refused, die at any step, lose answers, and have clocks that are years apart."""
     rng = random.Random(seed)  # noqa: S311 - of a test
     between.otherwise(lambda request: rng.choice([None] * 6 + _MISHAPS))
     workers = [new_worker(renew_ahead_s=rng.choice([None, 60.0, 1000.0])) for _ in range(4)]
@@ -528,7 +522,7 @@ def test_no_refresh_token_is_sent_twice_whatever_happens(
             refused = worker.current_token().access_token
             match rng.randrange(8):
                 case 0:
-                    rows.revoke()
+                    token_rows.revoke()
                 case 1:
                     flow = worker.renewal.replace_refused(refused)
                     with contextlib.suppress(StopIteration):
@@ -536,28 +530,28 @@ def test_no_refresh_token_is_sent_twice_whatever_happens(
                     flow.close()  # it is dead, with what it was about to send
                 case _:
                     worker.replace_refused(refused)
-    assert rows.refreshed > 10
+    assert token_rows.refreshed > 10
     assert between.presented_twice == []
-    assert rows.alarms == 0
+    assert token_rows.reuse_alarms == 0
 
 
-def test_nothing_of_a_renewal_is_to_be_seen(
+def test_renewal_shows_no_token_and_no_secret(
     new_worker: Callable[..., Worker],
     store: TokenFile,
     between: Faults,
     partner: Partner,
-    rows: Rows,
+    token_rows: TokenRows,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No token and no secret in a repr, in a log line of whatever package, or in the traceback of a failure."""
+    """Neither in a repr, nor in a log line of any package, nor in the traceback of a failure."""
     caplog.set_level(logging.DEBUG)
     worker = new_worker()
     old = worker.current_token()
     flow = worker.renewal.replace_refused(old.access_token)
-    shown = [repr(next(flow)), repr(old), repr(worker.renewal), repr(kept(store)), str(worker.renewal)]
+    shown = [repr(next(flow)), repr(old), repr(worker.renewal), repr(stored_tokens(store)), str(worker.renewal)]
     flow.close()
     worker.replace_refused(old.access_token)
-    rows.revoke()
+    token_rows.revoke()
     between.next(*[DROP] * 9)
     with pytest.raises(TransportFailed) as failed:
         worker.replace_refused(worker.current_token().access_token)

@@ -1,4 +1,4 @@
-"""Clients whose tokens expire, are revoked, or are renewed while they are cancelled: work goes on, without an alarm."""
+"""Clients whose tokens expire, are revoked, or are renewed while they are cancelled: calls succeed without an alarm."""
 
 import asyncio
 import signal
@@ -13,7 +13,7 @@ from stoplist_client import AsyncClient, Client, FileStore, InvalidToken, Memory
 from stoplist_client.tokens.stores import TokenMemory
 
 from tests.client.partners import Opener, Partner
-from tests.client.renewing import Rows
+from tests.client.renewal_workers import TokenRows
 from tests.services.fault_kinds import LOSE, Hold, Reply, is_api, is_refresh
 from tests.services.faults import Faults, faults
 
@@ -22,116 +22,116 @@ MANY = 20
 
 
 @pytest.fixture
-def rows(partner: Partner) -> Rows:
-    """What the server has of this partner's tokens."""
-    return Rows(partner)
+def token_rows(partner: Partner) -> TokenRows:
+    """The partner's tokens in the server's database."""
+    return TokenRows(partner)
 
 
 @pytest.fixture
 def between(partner: Partner) -> Iterator[Faults]:
-    """What can go wrong on the way; at the end no refresh token came by twice, and there was no alarm."""
+    """A proxy with faults. Asserts that no refresh token was sent twice, and the server raised no alarm."""
     server = partner.service.server
     with faults(server.base_url, server.ca.parent) as between:
         yield between
         assert between.presented_twice == []
-        assert Rows(partner).alarms == 0
+        assert TokenRows(partner).reuse_alarms == 0
 
 
-def asked(between: Faults) -> list[str]:
-    """What came by, in its order."""
+def requests_seen(between: Faults) -> list[str]:
+    """Return the requests that arrived, in order."""
     return [request.grant_type or request.method for request in between.arrived]
 
 
-async def called(client: AsyncClient) -> None:
-    """One call, answered."""
+async def call_once(client: AsyncClient) -> None:
+    """Make one call, which must be answered."""
     async for _ in client.look_up("email", ADDRESSES):
         pass
 
 
 @pytest.fixture
-def working(partner: Partner, both: Opener, between: Faults) -> Callable[..., Callable[[], Any]]:
-    """Makes a client of either kind by way of what can go wrong, and gives a call of it, which must be answered."""
+def working(partner: Partner, open_client: Opener, between: Faults) -> Callable[..., Callable[[], Any]]:
+    """Creates a client of either kind behind the proxy, and returns a function that makes a call."""
 
     def make(**options: Any) -> Callable[[], Any]:
-        client = both(partner, base_url=between.base_url, **options)
+        client = open_client(partner, base_url=between.base_url, **options)
         return lambda: list(client.look_up("email", ADDRESSES))
 
     return make
 
 
-def test_an_expired_token_costs_one_refresh(
-    working: Callable[..., Callable[[], Any]], between: Faults, rows: Rows
+def test_expired_token_costs_one_refresh(
+    working: Callable[..., Callable[[], Any]], between: Faults, token_rows: TokenRows
 ) -> None:
-    """401, refresh, the request again, once; and nothing more until the next expiry."""
+    """401, refresh and the request again, once until the next expiry."""
     call = working()
     call()
     for _ in range(2):
-        rows.expire()
+        token_rows.expire()
         between.forget()
         call()
         call()
-        assert asked(between) == ["GET", "refresh_token", "GET", "GET"]
+        assert requests_seen(between) == ["GET", "refresh_token", "GET", "GET"]
         assert [seen.told for seen in between.seen] == [401, 200, 200, 200]
 
 
 def test_revoked_tokens_cost_a_new_session(
-    working: Callable[..., Callable[[], Any]], between: Faults, rows: Rows
+    working: Callable[..., Callable[[], Any]], between: Faults, token_rows: TokenRows
 ) -> None:
-    """The refresh is refused with `invalid_grant`, and the secret does."""
+    """The refresh is refused with `invalid_grant`, and the secret is used."""
     call = working()
     call()
-    rows.revoke()
+    token_rows.revoke()
     between.forget()
     call()
-    assert asked(between) == ["GET", "refresh_token", "client_credentials", "GET"]
+    assert requests_seen(between) == ["GET", "refresh_token", "client_credentials", "GET"]
     assert [seen.told for seen in between.seen] == [401, 400, 200, 200]
 
 
-def test_a_lost_answer_to_a_refresh_costs_a_new_session(
-    working: Callable[..., Callable[[], Any]], between: Faults, rows: Rows
+def test_lost_answer_to_a_refresh_costs_a_new_session(
+    working: Callable[..., Callable[[], Any]], between: Faults, token_rows: TokenRows
 ) -> None:
-    """The server has rotated the token, the client never heard of it; neither sends it again, now or later."""
+    """The server has rotated the token; the old one is never sent again."""
     call = working()
     call()
     for _ in range(3):
-        rows.expire()
+        token_rows.expire()
         between.forget()
         between.next(LOSE, when=is_refresh)
         call()
-        assert asked(between) == ["GET", "refresh_token", "client_credentials", "GET"]
+        assert requests_seen(between) == ["GET", "refresh_token", "client_credentials", "GET"]
 
 
-def test_the_next_process_goes_on_with_the_stored_tokens(
-    working: Callable[..., Callable[[], Any]], between: Faults, rows: Rows
+def test_next_process_uses_the_stored_tokens(
+    working: Callable[..., Callable[[], Any]], between: Faults, token_rows: TokenRows
 ) -> None:
-    """No token request where the access token is good, one refresh where it has expired."""
+    """No token request for a valid access token, and one refresh for an expired one."""
     working()()
     between.forget()
     working()()
-    assert asked(between) == ["GET"]
-    rows.expire()
+    assert requests_seen(between) == ["GET"]
+    token_rows.expire()
     between.forget()
     working()()
-    assert asked(between) == ["GET", "refresh_token", "GET"]
+    assert requests_seen(between) == ["GET", "refresh_token", "GET"]
 
 
-def test_a_stored_token_that_is_refused_too_leads_to_a_request(
-    working: Callable[..., Callable[[], Any]], between: Faults, rows: Rows
+def test_refused_stored_token_leads_to_a_request(
+    working: Callable[..., Callable[[], Any]], between: Faults, token_rows: TokenRows
 ) -> None:
-    """What another process has stored is used first; once that is refused as well, new tokens are asked for."""
+    """The token of another process is tried first."""
     first, second = working(), working()
     first()
     second()
-    rows.expire()
+    token_rows.expire()
     first()
-    rows.expire()
+    token_rows.expire()
     between.forget()
     second()
-    assert asked(between) == ["GET", "GET", "refresh_token", "GET"]
+    assert requests_seen(between) == ["GET", "GET", "refresh_token", "GET"]
 
 
-def test_new_tokens_that_are_refused_are_told(working: Callable[..., Callable[[], Any]], between: Faults) -> None:
-    """Asking on and on would not help: InvalidToken, after one token request."""
+def test_refused_new_tokens_are_invalid_token(working: Callable[..., Callable[[], Any]], between: Faults) -> None:
+    """After one token request."""
     call = working()
     call()
     between.forget()
@@ -141,28 +141,30 @@ def test_new_tokens_that_are_refused_are_told(working: Callable[..., Callable[[]
     between.next(refused, refused, when=is_api)
     with pytest.raises(InvalidToken):
         call()
-    assert asked(between) == ["GET", "refresh_token", "GET"]
+    assert requests_seen(between) == ["GET", "refresh_token", "GET"]
     call()
 
 
-def test_renewal_ahead_needs_no_refusal(working: Callable[..., Callable[[], Any]], between: Faults, rows: Rows) -> None:
-    """The request goes out with a token that has more left; the way over 401 stays."""
+def test_renewal_ahead_needs_no_refusal(
+    working: Callable[..., Callable[[], Any]], between: Faults, token_rows: TokenRows
+) -> None:
+    """A renewal after a 401 stays possible."""
     working()()
     call = working(renew_ahead_s=899.999)
     between.forget()
     call()
-    assert asked(between) == ["refresh_token", "GET"]
-    rows.revoke()
+    assert requests_seen(between) == ["refresh_token", "GET"]
+    token_rows.revoke()
     between.forget()
     call()
-    assert asked(between) == ["refresh_token", "client_credentials", "GET"]
+    assert requests_seen(between) == ["refresh_token", "client_credentials", "GET"]
 
 
 @pytest.mark.parametrize("new_store", [MemoryStore, FileStore])
-def test_twenty_threads_that_start_together_need_one_token_request(
-    partner: Partner, rows: Rows, new_store: Callable[[], Any]
+def test_twenty_new_threads_make_one_token_request(
+    partner: Partner, token_rows: TokenRows, new_store: Callable[[], Any]
 ) -> None:
-    """And again one when all are refused at once."""
+    """And another one after all tokens were refused."""
     start = threading.Barrier(MANY)
 
     def call() -> None:
@@ -170,16 +172,16 @@ def test_twenty_threads_that_start_together_need_one_token_request(
         list(client.look_up("email", ADDRESSES))
 
     with partner.client(store=new_store()) as client, ThreadPoolExecutor(MANY) as threads:
-        for given in (1, 2, 3):
+        for issued in (1, 2, 3):
             for done in [threads.submit(call) for _ in range(MANY)]:
                 done.result()
-            assert (rows.given, rows.refreshed) == (given, given - 1)
-            rows.expire()
-    assert rows.alarms == 0
+            assert (token_rows.issued, token_rows.refreshed) == (issued, issued - 1)
+            token_rows.expire()
+    assert token_rows.reuse_alarms == 0
 
 
-class NoRoom(MemoryStore):
-    """A store that keeps nothing."""
+class FullStore(MemoryStore):
+    """A store that cannot be written."""
 
     def of(self, base_url: str, client_id: str) -> TokenMemory:
         memory = super().of(base_url, client_id)
@@ -191,24 +193,24 @@ def _refuse(tokens: Tokens) -> None:
     raise TokenStoreError("No space left on device")
 
 
-def test_threads_share_tokens_that_can_not_be_stored(partner: Partner, rows: Rows) -> None:
-    """A full disk costs a new session where others would refresh, and no more: one request for all."""
+def test_threads_share_tokens_that_cannot_be_stored(partner: Partner, token_rows: TokenRows) -> None:
+    """A full disk costs one new session for all threads."""
     start = threading.Barrier(MANY)
 
     def call() -> None:
         start.wait()
         list(client.look_up("email", ADDRESSES))
 
-    with partner.client(store=NoRoom()) as client, ThreadPoolExecutor(MANY) as threads:
-        for given in (1, 2, 3):
+    with partner.client(store=FullStore()) as client, ThreadPoolExecutor(MANY) as threads:
+        for issued in (1, 2, 3):
             for done in [threads.submit(call) for _ in range(MANY)]:
                 done.result()
-            assert (rows.given, rows.refreshed) == (given, 0)
-            rows.expire()
+            assert (token_rows.issued, token_rows.refreshed) == (issued, 0)
+            token_rows.expire()
 
 
-def test_twenty_clients_in_threads_need_one_token_request(partner: Partner, rows: Rows) -> None:
-    """Each with a memory of its own, over one file."""
+def test_twenty_clients_in_threads_make_one_token_request(partner: Partner, token_rows: TokenRows) -> None:
+    """Each has its own memory, and all share a file."""
     start = threading.Barrier(MANY)
 
     def call() -> None:
@@ -219,39 +221,39 @@ def test_twenty_clients_in_threads_need_one_token_request(partner: Partner, rows
     with ThreadPoolExecutor(MANY) as threads:
         for done in [threads.submit(call) for _ in range(MANY)]:
             done.result()
-    assert rows.given == 1
+    assert token_rows.issued == 1
 
 
 @pytest.mark.parametrize("new_store", [MemoryStore, FileStore])
-def test_twenty_tasks_that_start_together_need_one_token_request(
-    partner: Partner, rows: Rows, new_store: Callable[[], Any]
+def test_twenty_new_tasks_make_one_token_request(
+    partner: Partner, token_rows: TokenRows, new_store: Callable[[], Any]
 ) -> None:
-    """And again one when all are refused at once."""
+    """And another one after all tokens were refused."""
 
     async def work() -> None:
         async with AsyncClient(**partner.access, store=new_store()) as client:
-            for given in (1, 2, 3):
-                await asyncio.gather(*[called(client) for _ in range(MANY)])
-                assert (rows.given, rows.refreshed) == (given, given - 1)
-                rows.expire()
+            for issued in (1, 2, 3):
+                await asyncio.gather(*[call_once(client) for _ in range(MANY)])
+                assert (token_rows.issued, token_rows.refreshed) == (issued, issued - 1)
+                token_rows.expire()
 
     asyncio.run(work())
-    assert rows.alarms == 0
+    assert token_rows.reuse_alarms == 0
 
 
-def test_a_cancelled_task_leaves_mark_and_lock_in_order(
-    partner: Partner, rows: Rows, between: Faults, client_folder: Path
+def test_cancelled_refresh_leaves_the_mark_and_no_lock(
+    partner: Partner, token_rows: TokenRows, between: Faults, client_folder: Path
 ) -> None:
-    """Cancelled while its refresh is under way: the others go on at once, with a new session."""
+    """The others go on at once with a new session."""
     held = Hold()
     store = FileStore(folder=client_folder).of(between.base_url, partner.key.client_id)
 
     async def work() -> None:
         async with AsyncClient(**(partner.access | {"base_url": between.base_url})) as client:
-            await called(client)
-            rows.expire()
+            await call_once(client)
+            token_rows.expire()
             between.next(held, when=is_refresh)
-            task = asyncio.create_task(called(client))
+            task = asyncio.create_task(call_once(client))
             await asyncio.to_thread(held.wait)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -263,18 +265,18 @@ def test_a_cancelled_task_leaves_mark_and_lock_in_order(
             assert unlock is not None
             unlock()
             held.release()
-            await called(client)
+            await call_once(client)
 
     asyncio.run(work())
-    assert asked(between) == [
+    assert requests_seen(between) == [
         "client_credentials", "GET", "GET", "refresh_token", "GET", "client_credentials", "GET",
     ]  # fmt: skip
 
 
-def test_an_interrupted_call_leaves_mark_and_lock_in_order(
-    partner: Partner, rows: Rows, between: Faults, client_folder: Path
+def test_interrupted_refresh_leaves_the_mark_and_no_lock(
+    partner: Partner, token_rows: TokenRows, between: Faults, client_folder: Path
 ) -> None:
-    """Ctrl-C while the refresh is under way: the same client goes on afterwards, with a new session."""
+    """After Ctrl+C the same client goes on with a new session."""
     held = Hold()
     store = FileStore(folder=client_folder).of(between.base_url, partner.key.client_id)
 
@@ -284,7 +286,7 @@ def test_an_interrupted_call_leaves_mark_and_lock_in_order(
 
     with Client(**(partner.access | {"base_url": between.base_url})) as client:
         list(client.look_up("email", ADDRESSES))
-        rows.expire()
+        token_rows.expire()
         between.next(held, when=is_refresh)
         thread = threading.Thread(target=interrupt)
         thread.start()
@@ -299,4 +301,4 @@ def test_an_interrupted_call_leaves_mark_and_lock_in_order(
         unlock()
         held.release()
         list(client.look_up("email", ADDRESSES))
-    assert asked(between)[-4:] == ["refresh_token", "GET", "client_credentials", "GET"]
+    assert requests_seen(between)[-4:] == ["refresh_token", "GET", "client_credentials", "GET"]

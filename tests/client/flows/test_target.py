@@ -1,4 +1,4 @@
-"""Which organization and group a call is about. Source: docs/interface.md section D5."""
+"""The organization and group of a call. Source: docs/interface.md section D5."""
 
 from typing import Any
 
@@ -32,8 +32,8 @@ NEWS = Target(None, "grp_news")
         (NEWS, {"all_groups": True}, {"all_groups": True}),
     ],
 )
-def test_what_the_call_names_wins(client: Target, call: dict[str, Any], expected: dict[str, Any]) -> None:
-    """The group of the client goes with its organization, and is never sent together with another one."""
+def test_call_overrides_the_client(client: Target, call: dict[str, Any], expected: dict[str, Any]) -> None:
+    """The group of the client belongs to its organization, and is never sent with another one."""
     options = {"org_slug": None, "group_id": None} | call
     target = client.for_call(options.pop("org_slug"), options.pop("group_id"), **options)
     assert target.fields() == expected
@@ -43,19 +43,18 @@ def test_what_the_call_names_wins(client: Target, call: dict[str, Any], expected
     "named",
     [("", None), (None, ""), (5, None), (None, b"grp_1"), ("acme", "grp_x", True)],
 )
-def test_a_target_that_cannot_be_meant_is_refused(named: tuple[Any, ...]) -> None:
-    """An empty name would mean the default of the key, and a group with all groups means two things."""
+def test_ambiguous_target_is_refused(named: tuple[Any, ...]) -> None:
+    """An empty name would mean the default of the key; a group with all groups means two things."""
     with pytest.raises(ConfigurationError):
         Target(*named)
 
 
-def test_a_query_is_encoded() -> None:
-    """Nothing that a name holds can become another parameter."""
+def test_query_is_encoded() -> None:
+    """No name can add another parameter."""
     assert Target("a&b=c", "ü +").query() == ["org_slug=a%26b%3Dc", "group_id=%C3%BC%20%2B"]
 
 
 @pytest.mark.parametrize("channel", ["fax", "", "email/../sms", None, 5])
-def test_a_channel_that_there_is_none_of_is_refused(channel: Any) -> None:
-    """The path is made of three known words alone."""
+def test_unknown_channel_is_refused(channel: Any) -> None:
     with pytest.raises(ConfigurationError, match="email, sms, phone"):
         channel_path(channel)

@@ -1,4 +1,4 @@
-"""A client of an organization, mirrors that are closed after the test, and a service that can go back in time."""
+"""A client of an organization, mirrors that are closed after the test, and a server that can be restored."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from stoplist_client import Client, MemoryStore, Mirror
 
-from tests.client.mirror.restoring import Restorable
+from tests.client.mirror.restorable import Restorable
 from tests.client.partners import Partner, Service
 from tests.e2e.server_process import Place
 
 
 @pytest.fixture
 def client(partner: Partner) -> Iterator[Client]:
-    """A client of the partner's organization, and of no group."""
+    """A client of the partner's organization, without a group."""
     with partner.client(org_slug=partner.org_slug, store=MemoryStore()) as client:
         yield client
 
 
 @pytest.fixture
 def new_mirror(tmp_path: Path) -> Iterator[Callable[..., Mirror]]:
-    """Makes a mirror of this name in the test's folder."""
+    """Creates a mirror with this name in the test's folder."""
     made: list[Mirror] = []
 
     def make(client: Client | None = None, *, name: str = "mirror.db", **options: Any) -> Mirror:
@@ -35,7 +35,7 @@ def new_mirror(tmp_path: Path) -> Iterator[Callable[..., Mirror]]:
 
 @pytest.fixture
 def mirror(client: Client, new_mirror: Callable[..., Mirror]) -> Mirror:
-    """A mirror of the partner's e-mail list with small pages; it was not synchronised yet."""
+    """A mirror of the partner's e-mail list with small pages, not synchronised yet."""
     mirror = new_mirror(client, page_records=3)
     mirror.follow("email")
     return mirror
@@ -43,7 +43,7 @@ def mirror(client: Client, new_mirror: Callable[..., Mirror]) -> Mirror:
 
 @pytest.fixture(scope="module")
 def restorable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restorable]:
-    """A server of the module's own, whose database can be put back to an earlier state."""
+    """A server for this module, whose database can be restored to an earlier state."""
     place = Place(tmp_path_factory.mktemp("restorable"))
     with place.serving() as server:
         yield Restorable(Service(place, server))

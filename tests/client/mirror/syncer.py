@@ -1,6 +1,6 @@
-"""A process that synchronises a mirror again and again, with small pages, until somebody ends it.
+"""A process that synchronises a mirror repeatedly with small pages, until it is ended.
 
-Its arguments are the file, and the client's options as JSON. It writes a line at each page.
+Its arguments are the file and the client's options as JSON. It prints a line for each page.
 """
 
 import json
@@ -10,7 +10,7 @@ from stoplist_client import Client, MemoryStore, Mirror, StoplistClientError
 
 
 def main(path: str, access: str) -> None:
-    """Never returns."""
+    """Synchronise forever."""
     with Client(**json.loads(access), store=MemoryStore()) as client:
         mirror = Mirror(path, client, page_records=20)
         while True:

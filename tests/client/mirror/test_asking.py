@@ -1,4 +1,4 @@
-"""What a mirror answers is what the records say (docs/interface.md sections D5 and D7), or it does not answer."""
+"""The answers of a mirror follow from its records (docs/interface.md sections D5 and D7), or are refused."""
 
 import contextlib
 import itertools
@@ -44,7 +44,7 @@ acts = st.lists(st.tuples(people, groups, st.booleans()), max_size=7)
 
 
 class Clock:
-    """Stands still until the test moves it."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now_s = 1_800_000_000.0
@@ -53,8 +53,8 @@ class Clock:
         return self.now_s
 
 
-def test_the_mirror_answers_by_the_rule(partner: Partner, mirror: Mirror, client: Client) -> None:
-    """Barred is who left the group or everything; of no named group, who left everything; of any, who left anything."""
+def test_group_decides_who_is_barred(partner: Partner, mirror: Mirror, client: Client) -> None:
+    """A group bars opt-outs of it and of all groups; None those of all groups; ANY_GROUP all."""
     ids = {"newsletter": partner.group_id, "reminders": partner.other_group_id}
 
     @settings(max_examples=25, suppress_health_check=list(HealthCheck))
@@ -89,10 +89,10 @@ def test_the_mirror_answers_by_the_rule(partner: Partner, mirror: Mirror, client
     answers()
 
 
-def test_the_vectors_are_barred_in_every_spelling(
+def test_every_spelling_of_the_vectors_is_barred(
     partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """Whoever opted out by the canonical address is barred under each; what is no address is never allowed."""
+    """Invalid addresses are never allowed."""
     mirror = new_mirror(client)
     vectors = load_vectors()
     for channel in ("email", "sms", "phone"):
@@ -115,7 +115,7 @@ def test_the_vectors_are_barred_in_every_spelling(
 
 
 def test_many_addresses_keep_their_order_and_spelling(partner: Partner, mirror: Mirror, client: Client) -> None:
-    """Each of more than one slice gets the verdict that it gets alone; the allowed come back as they were given."""
+    """Over several slices, each address gets the verdict that it gets alone."""
     client.unsubscribe("email", [f"p{number}@example.org" for number in range(0, 4500, 3)])
     mirror.sync()
     given = [f"P{number}@Example.org" if number % 5 else f"nobody-{number}" for number in range(4500)]
@@ -126,16 +126,15 @@ def test_many_addresses_keep_their_order_and_spelling(partner: Partner, mirror: 
     assert allowed == [address for address, verdict in zip(given, alone, strict=True) if verdict == "allowed"]
 
 
-def test_addresses_are_read_as_they_are_needed(partner: Partner, mirror: Mirror) -> None:
-    """An endless supply of addresses is filtered as far as anybody asks."""
+def test_addresses_are_read_lazily(partner: Partner, mirror: Mirror) -> None:
     mirror.sync()
     endless = (f"p{number}@example.org" for number in itertools.count())
     allowed = mirror.filter_allowed("email", endless, group_id=None)
     assert list(itertools.islice(allowed, 3)) == ["p0@example.org", "p1@example.org", "p2@example.org"]
 
 
-def test_nothing_is_answered_before_the_first_read_is_over(partner: Partner, mirror: Mirror, client: Client) -> None:
-    """Neither about what is not followed, nor about what was read in part: the address may be on a later page."""
+def test_incomplete_feed_does_not_answer(partner: Partner, mirror: Mirror, client: Client) -> None:
+    """The address may be on a later page."""
     client.unsubscribe("email", [f"p{number}@example.org" for number in range(10)])
     everything = (
         lambda: mirror.is_barred("email", "p9@example.org", group_id=None, max_age_s=math.inf),
@@ -159,10 +158,8 @@ def test_nothing_is_answered_before_the_first_read_is_over(partner: Partner, mir
     assert mirror.is_barred("email", "p9@example.org", group_id=partner.group_id)
 
 
-def test_a_mirror_that_is_too_old_does_not_answer(
-    partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
-) -> None:
-    """It says how old it is; a question may allow more, or any age; a synchronisation makes it young again."""
+def test_old_mirror_does_not_answer(partner: Partner, client: Client, new_mirror: Callable[..., Mirror]) -> None:
+    """The error has its age; a query may allow more or any age; a synchronisation resets it."""
     clock = Clock()
     mirror = new_mirror(client, clock=clock)
     mirror.follow("email")
@@ -186,10 +183,10 @@ def test_a_mirror_that_is_too_old_does_not_answer(
     assert not mirror.is_barred("email", "ann@example.org", group_id=None)
 
 
-def test_a_mirror_out_of_the_future_is_too_old(
+def test_mirror_from_the_future_does_not_answer(
     partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """A clock that was ahead must not make a mirror young for years; one that is put right by seconds does no harm."""
+    """A fast clock must not make a mirror young for years; corrections by seconds do no harm."""
     clock = Clock()
     mirror = new_mirror(client, clock=clock)
     mirror.follow("email")
@@ -202,10 +199,10 @@ def test_a_mirror_out_of_the_future_is_too_old(
     assert not mirror.is_barred("email", "ann@example.org", group_id=None, max_age_s=math.inf)
 
 
-def test_the_age_counts_from_before_the_last_page_was_asked_for(
+def test_age_counts_from_the_last_request(
     client: Client, new_mirror: Callable[..., Mirror], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What happens while the answer is under way is not in it: it must not count as known."""
+    """Changes during the answer are not in it."""
     clock = Clock()
     run = client._driver.run
 
@@ -221,10 +218,8 @@ def test_the_age_counts_from_before_the_last_page_was_asked_for(
     assert [feed.age_s for feed in mirror.feeds()] == [100]
 
 
-def test_a_group_that_cannot_be_meant_is_refused(
-    new_partner: Callable[..., Partner], new_mirror: Callable[..., Mirror]
-) -> None:
-    """No id, and the id of another organization's group, would silently bar too few."""
+def test_invalid_group_is_refused(new_partner: Callable[..., Partner], new_mirror: Callable[..., Mirror]) -> None:
+    """A malformed id or a group of another organization would bar too few people."""
     ours, theirs = new_partner(), new_partner()
     for partner in (ours, theirs):
         with partner.client(org_slug=partner.org_slug, store=MemoryStore()) as client:
@@ -246,8 +241,7 @@ def test_a_group_that_cannot_be_meant_is_refused(
         mirror.is_barred("email", "ann@example.org", org_slug=ours.org_slug, group_id=theirs.group_id)
 
 
-def test_a_group_is_known_from_its_first_record_on(partner: Partner, client: Client, mirror: Mirror) -> None:
-    """A well-formed id that nothing is known of may be a wrong one."""
+def test_group_is_known_from_its_first_record(partner: Partner, client: Client, mirror: Mirror) -> None:
     mirror.sync()
     assert not mirror.knows_group("email", partner.group_id)
     client.unsubscribe("email", ["ann@example.org"], group_id=partner.group_id)
@@ -258,10 +252,10 @@ def test_a_group_is_known_from_its_first_record_on(partner: Partner, client: Cli
         mirror.knows_group("email", "newsletter")
 
 
-def test_the_organization_may_be_left_out_where_there_is_one(
+def test_organization_is_optional_if_there_is_one(
     partner: Partner, mirror: Mirror, client: Client, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """And not any more from the moment in which a second one is followed on that channel, by whatever process."""
+    """Until a second one is followed on that channel, by any process."""
     client.unsubscribe("email", ["ann@example.org"])
     mirror.sync()
     assert mirror.is_barred("email", "ann@example.org", group_id=partner.group_id)
@@ -276,8 +270,7 @@ def test_the_organization_may_be_left_out_where_there_is_one(
     assert mirror.is_barred("email", "ann@example.org", org_slug=partner.org_slug, group_id=partner.group_id)
 
 
-def test_a_channel_that_there_is_none_of_is_refused(mirror: Mirror) -> None:
-    """With the names of those that there are."""
+def test_unknown_channel_is_refused(mirror: Mirror) -> None:
     for ask in (
         lambda: mirror.is_barred("fax", "ann@example.org", group_id=None),  # type: ignore[arg-type]
         lambda: mirror.filter_allowed("fax", [], group_id=None),  # type: ignore[arg-type]
@@ -288,8 +281,8 @@ def test_a_channel_that_there_is_none_of_is_refused(mirror: Mirror) -> None:
             ask()
 
 
-def test_nothing_shows_an_address(partner: Partner, mirror: Mirror) -> None:
-    """Neither the verdict on it nor the refusal to answer."""
+def test_repr_shows_no_address(partner: Partner, mirror: Mirror) -> None:
+    """Neither that of a verdict nor that of a refusal."""
     mirror.sync()
     (checked,) = mirror.check("email", ["ann@example.org"], group_id=None)
     with pytest.raises(MirrorTooOld) as refused:
@@ -300,7 +293,7 @@ def test_nothing_shows_an_address(partner: Partner, mirror: Mirror) -> None:
 def test_no_traceback_shows_an_address(
     partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
 ) -> None:
-    """Some programs log the names and values of each frame. Ours hold none when something is refused."""
+    """Some programs log the locals of each frame."""
     client.unsubscribe("email", ["needle@example.org"])
     mirror.sync()
     address, bad = "".join(["nee", "dle@example.org"]), "".join(["nee", "dle"])
@@ -338,7 +331,7 @@ def test_no_traceback_shows_an_address(
     for ask in asks:
         with pytest.raises((StoplistClientError, AddressError)) as refused:
             ask()
-        # From the first frame that is ours; those before it are the test's, whose values are its own affair.
+        # From our first frame; those before it are the test's, and may show addresses.
         frames = refused.value.__traceback__
         while frames is not None and "stoplist_client" not in frames.tb_frame.f_code.co_filename:
             frames = frames.tb_next
@@ -349,8 +342,8 @@ def test_no_traceback_shows_an_address(
         assert "needle" not in text, text
 
 
-def test_a_source_that_breaks_does_not_end_quietly(mirror: Mirror) -> None:
-    """Its error comes through, after what was answered so far."""
+def test_error_of_the_iterable_is_raised(mirror: Mirror) -> None:
+    """After the answers so far."""
     mirror.sync()
 
     def broken() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A page is applied once, by whoever is first, and a page that overlaps what is there changes nothing."""
+"""A page is applied once, and a page that overlaps earlier ones changes nothing."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def connection(mirror: Mirror) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 def feed(connection: sqlite3.Connection) -> Feed:
-    """The one that the mirror follows."""
+    """The feed that the mirror follows."""
     (feed,) = all_feeds(connection)
     return feed
 
@@ -45,20 +45,20 @@ def _apply(connection: sqlite3.Connection, position: Position, changes: list[Cha
         )
 
 
-def test_of_two_pages_after_one_cursor_the_first_is_applied(
+def test_only_the_first_page_after_a_cursor_is_applied(
     partner: Partner, mirror: Mirror, connection: sqlite3.Connection, feed: Feed
 ) -> None:
-    """The second one does nothing, and its reader looks where the mirror stands now."""
+    """The second one has no effect, and its reader continues at the new position."""
     position = copies.position_of(connection, feed)
     assert _apply(connection, position, [_change(partner, seq=1, status="unsubscribed")], is_last=False)
     assert not _apply(connection, position, [_change(partner, seq=2, status="unsubscribed", number=2)], is_last=True)
     assert [followed.records for followed in mirror.feeds()] == [1]
 
 
-def test_a_copy_that_another_process_completed_is_not_built_on(
+def test_completed_copy_is_not_appended_to(
     partner: Partner, mirror: Mirror, connection: sqlite3.Connection, feed: Feed
 ) -> None:
-    """Even at the same cursor: its rows would be in the list, and bar nobody."""
+    """Even at the same cursor: the rows would be listed, but bar nobody."""
     assert _apply(connection, copies.position_of(connection, feed), [], is_last=True)
     now = copies.position_of(connection, feed)
     late = msgspec.structs.replace(now, is_building=True)
@@ -67,10 +67,10 @@ def test_a_copy_that_another_process_completed_is_not_built_on(
     assert mirror.is_barred("email", "p1@example.org", group_id=partner.group_id, max_age_s=float("inf"))
 
 
-def test_a_copy_that_was_thrown_away_takes_nothing(
+def test_deleted_copy_is_not_appended_to(
     partner: Partner, mirror: Mirror, connection: sqlite3.Connection, feed: Feed
 ) -> None:
-    """Its reader finds out, and goes on with the one that is built instead."""
+    """Its reader notices, and continues with the new copy."""
     position = copies.position_of(connection, feed)
     copies.restart(connection, feed, position)
     copies.restart(connection, feed, position)
@@ -78,10 +78,10 @@ def test_a_copy_that_was_thrown_away_takes_nothing(
     assert not _apply(connection, position, [_change(partner, seq=1, status="unsubscribed")], is_last=True)
 
 
-def test_a_page_that_overlaps_changes_nothing(
+def test_overlapping_page_changes_nothing(
     partner: Partner, mirror: Mirror, connection: sqlite3.Connection, feed: Feed
 ) -> None:
-    """An older version of a record neither bars nor allows again, and is listed no second time."""
+    """An older version of a record neither bars nor allows, and is not listed again."""
     pages = [
         [_change(partner, seq=1, status="unsubscribed"), _change(partner, seq=2, status="unsubscribed", number=2)],
         [_change(partner, seq=3, status="resubscribed"), _change(partner, seq=4, status="unsubscribed", number=3)],

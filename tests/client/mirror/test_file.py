@@ -1,4 +1,4 @@
-"""The file of a mirror: private, known by its head, never harmed, and never silently wrong."""
+"""The file of a mirror: private, recognised by its header, never damaged, and never silently wrong."""
 
 import json
 import math
@@ -27,8 +27,8 @@ PATIENCE_S = 60.0
 PEOPLE = [f"p{number}@example.org" for number in range(2_000)]
 
 
-def test_only_its_user_can_read_it(client: Client, mirror: Mirror, tmp_path: Path) -> None:
-    """Nor what lies beside it; nothing else is left in the folder."""
+def test_file_is_readable_by_its_owner_only(client: Client, mirror: Mirror, tmp_path: Path) -> None:
+    """Its sidecar files too; nothing else is left in the folder."""
     client.unsubscribe("email", ["ann@example.org"])
     mirror.sync()
     files = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("*mirror*")}
@@ -36,10 +36,10 @@ def test_only_its_user_can_read_it(client: Client, mirror: Mirror, tmp_path: Pat
 
 
 @pytest.mark.parametrize("is_database", [True, False])
-def test_what_is_no_mirror_is_refused_and_not_touched(
+def test_other_database_is_refused_and_unchanged(
     client: Client, new_mirror: Callable[..., Mirror], tmp_path: Path, is_database: bool
 ) -> None:
-    """Another program's database keeps its bytes, and gets no files beside it."""
+    """No files are created beside it."""
     path = tmp_path / "mirror.db"
     if is_database:
         with closing(sqlite3.connect(path)) as connection:
@@ -56,30 +56,27 @@ def test_what_is_no_mirror_is_refused_and_not_touched(
 
 
 @pytest.mark.parametrize("content", [b"", None])
-def test_an_empty_file_and_a_folder_are_no_mirrors(
+def test_empty_file_and_folder_are_refused(
     new_mirror: Callable[..., Mirror], tmp_path: Path, content: bytes | None
 ) -> None:
-    """Each is refused with words."""
     path = tmp_path / "mirror.db"
     path.mkdir() if content is None else path.write_bytes(content)
     with pytest.raises(MirrorError, match=r"mirror\.db"):
         new_mirror()
 
 
-def test_a_mirror_of_a_newer_version_is_refused(
-    mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
-) -> None:
-    """With what to do about it."""
+def test_newer_version_is_refused(mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path) -> None:
+    """The message says what to do."""
     with closing(sqlite3.connect(tmp_path / "mirror.db")) as connection:
         connection.execute("PRAGMA user_version = 2")
     with pytest.raises(MirrorError, match=r"version 2.*newer stoplist-client"):
         new_mirror()
 
 
-def test_a_damaged_mirror_says_what_to_do(
+def test_damaged_mirror_says_what_to_do(
     partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
 ) -> None:
-    """No answer comes out of it; deleted and read anew it answers, also those who have it open."""
+    """It does not answer; deleted and read again, it answers, also programs that have it open."""
     client.unsubscribe("email", PEOPLE)
     quick = new_mirror(client)
     quick.sync()
@@ -98,10 +95,10 @@ def test_a_damaged_mirror_says_what_to_do(
         new_mirror().is_barred("email", PEOPLE[0], group_id=partner.group_id)
 
 
-def test_a_mirror_that_was_made_anew_is_found_by_those_who_have_the_old_one_open(
+def test_new_file_is_found_by_open_mirrors(
     partner: Partner, client: Client, new_mirror: Callable[..., Mirror], tmp_path: Path
 ) -> None:
-    """Once the old one is too old for them: no program needs to be started again."""
+    """Once the old one is too old for them, without a restart."""
     now_s = [1_800_000_000.0]
     options: dict[str, Any] = {"page_records": 500, "clock": lambda: now_s[0]}
     first = new_mirror(client, **options)
@@ -122,7 +119,7 @@ def test_a_mirror_that_was_made_anew_is_found_by_those_who_have_the_old_one_open
         with pytest.raises(MirrorTooOld):
             ask()
     second = new_mirror(client, **options)
-    # Other numbers than before: what was learnt from the old file must not be asked of the new one.
+    # Other numbers than before: numbers cached for the old file must not be used for the new one.
     second.follow("sms", org_slug=partner.org_slug)
     second.follow("email")
     second.sync()
@@ -131,10 +128,10 @@ def test_a_mirror_that_was_made_anew_is_found_by_those_who_have_the_old_one_open
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_a_mirror_that_was_removed_in_part_is_refused(
+def test_partly_removed_mirror_is_refused(
     partner: Partner, client: Client, new_mirror: Callable[..., Mirror], tmp_path: Path, asks: bool
 ) -> None:
-    """What a killed process left beside it would become part of a new one, which then knew half and answered."""
+    """Leftover sidecar files would become part of a new mirror, which then was incomplete."""
     client.unsubscribe("email", PEOPLE[:100])
     path = tmp_path / "mirror.db"
     asked: dict[str, Any] = {"group_id": partner.group_id}
@@ -169,10 +166,10 @@ def test_a_mirror_that_was_removed_in_part_is_refused(
     assert not list(new_mirror().filter_allowed("email", PEOPLE[:100], **asked))
 
 
-def test_whoever_answers_at_any_age_finds_a_new_mirror(
+def test_new_file_is_found_with_any_max_age(
     partner: Partner, client: Client, new_mirror: Callable[..., Mirror], tmp_path: Path
 ) -> None:
-    """Nobody would ever tell such a program that the file it has open was removed."""
+    """Such a program would never notice that its file was removed."""
     first = new_mirror(client)
     first.follow("email")
     first.sync()
@@ -196,10 +193,10 @@ def test_whoever_answers_at_any_age_finds_a_new_mirror(
 @pytest.mark.skipif(sys.platform == "win32", reason="There are no modes.")
 @pytest.mark.parametrize("ending", ["", "-wal"])
 @pytest.mark.parametrize("mode", [0o620, 0o602])
-def test_a_mirror_that_others_may_write_to_is_refused(
+def test_mirror_writable_by_others_is_refused(
     client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path, ending: str, mode: int
 ) -> None:
-    """They would decide whom this user sends to; the text says what to do, and then it answers."""
+    """They would decide whom this user sends to. The message says what to do, and then it answers."""
     mirror.sync()
     path = tmp_path / f"mirror.db{ending}"
     path.chmod(mode)
@@ -211,7 +208,7 @@ def test_a_mirror_that_others_may_write_to_is_refused(
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="Files are given away by root alone.")
-def test_a_mirror_of_another_user_is_refused(
+def test_mirror_of_another_user_is_refused(
     client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
 ) -> None:
     """That user decides what is in it."""
@@ -222,18 +219,18 @@ def test_a_mirror_of_another_user_is_refused(
             new_mirror(its_client)
 
 
-def test_a_client_for_event_loops_is_refused(partner: Partner, tmp_path: Path) -> None:
-    """With the name of the one that is needed; no file is made."""
+def test_async_client_is_refused(partner: Partner, tmp_path: Path) -> None:
+    """No file is created."""
     for wrong in (AsyncClient(**partner.access, store=MemoryStore()), "https://localhost"):
         with pytest.raises(ConfigurationError, match="needs a Client"):
             Mirror(tmp_path / "mirror.db", wrong)  # type: ignore[arg-type]
     assert not list(tmp_path.glob("*mirror*"))
 
 
-def test_a_full_disk_loses_nothing(
+def test_full_disk_loses_nothing(
     partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """The synchronisation says so, the mirror goes on answering, and goes on where it stood once there is room."""
+    """The error says so, the mirror goes on answering, and continues once there is space."""
     client.unsubscribe("email", ["ann@example.org"])
     mirror.sync()
     client.unsubscribe("email", PEOPLE)
@@ -242,7 +239,7 @@ def test_a_full_disk_loses_nothing(
     told: list[FeedSynced] = []
 
     def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        """As if the disk had room for 40 pages more."""
+        """Connect as if the disk had space for 40 more pages."""
         connection: sqlite3.Connection = whole(*arguments, **options)
         if "rw" in str(arguments[0]):
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -259,8 +256,8 @@ def test_a_full_disk_loses_nothing(
     assert list(quick.records("email")) == list(client.changes("email"))
 
 
-def test_a_closed_mirror_says_so(client: Client, mirror: Mirror) -> None:
-    """Whatever it is asked; and it may be closed again."""
+def test_closed_mirror_is_refused(client: Client, mirror: Mirror) -> None:
+    """Closing it again does nothing."""
     mirror.sync()
     mirror.close()
     mirror.close()
@@ -276,10 +273,10 @@ def test_a_closed_mirror_says_so(client: Client, mirror: Mirror) -> None:
             ask()
 
 
-def test_many_threads_ask_one_mirror_while_it_changes(
+def test_threads_query_a_mirror_while_it_changes(
     partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """Each gets right answers, at the same time as changes are stored."""
+    """Each gets correct answers."""
     client.unsubscribe("email", PEOPLE[:100])
     mirror.sync()
     errors: list[BaseException] = []
@@ -307,8 +304,8 @@ def test_many_threads_ask_one_mirror_while_it_changes(
     assert not errors, errors
 
 
-def test_who_only_asks_imports_no_network() -> None:
-    """A mirror is at hand in a fraction of the time that a client takes."""
+def test_queries_import_no_network_code() -> None:
+    """A mirror opens in a fraction of the time that a client needs."""
     loaded = "import sys, stoplist_client.mirror; print('httpx2' in sys.modules, 'sqlite3' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", loaded], capture_output=True, text=True, timeout=PATIENCE_S, check=True
@@ -342,10 +339,8 @@ print("asked")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="It looks at open files by /proc.")
-def test_a_process_that_forks_takes_no_connection_along(
-    partner: Partner, client: Client, mirror: Mirror, tmp_path: Path
-) -> None:
-    """SQLite's would hold no locks there: parent and child open their own, and both answer."""
+def test_fork_closes_idle_connections(partner: Partner, client: Client, mirror: Mirror, tmp_path: Path) -> None:
+    """In a child, connections of SQLite would hold no locks; parent and child open their own."""
     client.unsubscribe("email", PEOPLE[:1])
     mirror.sync()
     done = subprocess.run(
@@ -360,7 +355,7 @@ def test_a_process_that_forks_takes_no_connection_along(
 
 
 def _synchronise_and_be_killed(path: Path, partner: Partner) -> None:
-    """The process ends while it has the file open."""
+    """End the process while it has the file open."""
     access = json.dumps(partner.access | {"org_slug": partner.org_slug})
     command = [sys.executable, "-m", "tests.client.mirror.syncer", str(path), access]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:

@@ -1,6 +1,6 @@
-"""Whatever is killed in the middle of a synchronisation, the mirror ends up as the service is, record for record.
+"""Whatever is killed during a synchronisation, the mirror ends up equal to the service, record for record.
 
-Meanwhile it answers, and never allows whom it barred.
+Meanwhile it answers, and never allows anybody who is barred.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from stoplist_client import Client, Item, MemoryStore, Mirror, NotMirrored
 
-from tests.client.mirror.restoring import Restorable
+from tests.client.mirror.restorable import Restorable
 from tests.client.partners import Partner
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,20 +29,20 @@ ROOT = Path(__file__).parents[3]
 def test_kill_9_during_sync_loses_nothing(
     restorable: Restorable, new_mirror: Callable[..., Mirror], tmp_path: Path, kills: int
 ) -> None:
-    """Killed at random moments, also of rebuilds, while a writer goes on and the service is restored now and then."""
+    """SIGKILL at random times, also during rebuilds, while records change and the service is restored."""
     dice = random.Random()  # noqa: S311 - it deals moments, not secrets
     partner = restorable.new_partner()
     path = tmp_path / "mirror.db"
     with partner.client(org_slug=partner.org_slug, store=MemoryStore()) as client:
         client.unsubscribe("email", [Item(address, LONG_AGO) for address in ALWAYS])
         new_mirror(client).follow("email")
-        with _written(client, partner) as written, _asked(path, partner) as answers:
+        with _write_records(client, partner) as written, _query_mirror(path, partner) as answers:
             for kill in range(kills):
                 with _syncer(path, partner) as process:
                     assert process.stdout is not None
                     process.stdout.readline()  # it is at work; what comes next are many pages, or a swap
                     threading.Event().wait(dice.random() * 0.2)
-                _check_sound(path)
+                _check_consistency(path)
                 if kill == kills // 8:
                     new_mirror(client).sync()  # the first read is over at last: from here on it answers
                 if kill % 4 == 1:
@@ -63,7 +63,7 @@ def test_kill_9_during_sync_loses_nothing(
 
 
 class _Work:
-    """What a thread did until it was told to stop."""
+    """The work of a thread until it is stopped."""
 
     def __init__(self) -> None:
         self.is_over = threading.Event()
@@ -91,8 +91,8 @@ def _working(step: Callable[[_Work], None]) -> Iterator[_Work]:
         thread.join(PATIENCE_S)
 
 
-def _written(client: Client, partner: Partner) -> contextlib.AbstractContextManager[_Work]:
-    """People come and go, a few at a time."""
+def _write_records(client: Client, partner: Partner) -> contextlib.AbstractContextManager[_Work]:
+    """Opt people out and in, a few at a time."""
     dice = random.Random(1)  # noqa: S311
 
     def step(work: _Work) -> None:
@@ -106,8 +106,8 @@ def _written(client: Client, partner: Partner) -> contextlib.AbstractContextMana
 
 
 @contextlib.contextmanager
-def _asked(path: Path, partner: Partner) -> Iterator[_Work]:
-    """Whoever opted out for good is barred in each answer, one by one and in bulk."""
+def _query_mirror(path: Path, partner: Partner) -> Iterator[_Work]:
+    """Check that permanent opt-outs are barred in each answer, one by one and in bulk."""
     dice = random.Random(2)  # noqa: S311
 
     def step(work: _Work) -> None:
@@ -127,7 +127,7 @@ def _asked(path: Path, partner: Partner) -> Iterator[_Work]:
 
 @contextlib.contextmanager
 def _syncer(path: Path, partner: Partner) -> Iterator["subprocess.Popen[str]"]:
-    """Killed at the end."""
+    """Run a syncer process, which is killed at the end."""
     access = json.dumps(partner.access | {"org_slug": partner.org_slug})
     with subprocess.Popen(
         [sys.executable, "-m", "tests.client.mirror.syncer", str(path), access],
@@ -141,13 +141,13 @@ def _syncer(path: Path, partner: Partner) -> Iterator["subprocess.Popen[str]"]:
             process.kill()
 
 
-def _check_sound(path: Path) -> None:
-    """In each moment between two kills everything in the file fits together."""
+def _check_consistency(path: Path) -> None:
+    """Check between two kills that everything in the file fits together."""
     with Mirror(path) as mirror, mirror._file.own_connection() as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         answering = "SELECT copy_no FROM feeds WHERE copy_no IS NOT NULL"
         for torn in (
-            # A record that no state points to, or a state that points to no record.
+            # Records without a state, and states without a record.
             f"SELECT count(*) FROM records LEFT JOIN states USING (copy_no, address, group_no, seq)"  # noqa: S608
             f" WHERE copy_no IN ({answering}) AND states.is_barred IS NOT records.is_barred",
             f"SELECT count(*) FROM states LEFT JOIN records USING (copy_no, address, group_no, seq)"  # noqa: S608

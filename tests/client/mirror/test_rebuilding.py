@@ -1,4 +1,4 @@
-"""After a restore of the service the mirror reads all anew, and meanwhile and afterwards bars whoever it barred.
+"""After a restore of the service, the mirror reads everything again, and never stops barring anybody meanwhile.
 
 Source: docs/interface.md sections D1 (After a restore) and D6; docs/partner-guide.md, section 6.
 """
@@ -14,7 +14,7 @@ import pytest
 from stoplist_client import Client, Item, MemoryStore, Mirror, MirrorError, Record
 from stoplist_client.mirror import FeedSynced
 
-from tests.client.mirror.restoring import Restorable
+from tests.client.mirror.restorable import Restorable
 from tests.client.partners import Partner
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,19 +22,19 @@ LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def partner(restorable: Restorable) -> Partner:
-    """A partner of the service that can go back."""
+    """A partner of the restorable service."""
     return restorable.new_partner()
 
 
 @pytest.fixture
 def client(partner: Partner) -> Iterator[Client]:
-    """Its client; its tokens die with each restore."""
+    """The partner's client; each restore ends its tokens."""
     with partner.client(org_slug=partner.org_slug, store=MemoryStore()) as client:
         yield client
 
 
-def test_a_restore_that_lost_nothing_changes_nothing(restorable: Restorable, client: Client, mirror: Mirror) -> None:
-    """All is read anew, nothing is missing, and the old copy leaves nothing behind."""
+def test_restore_without_losses_changes_nothing(restorable: Restorable, client: Client, mirror: Mirror) -> None:
+    """Everything is read again, nothing is missing, and the old copy is deleted."""
     client.unsubscribe("email", [_of(number) for number in range(10)])
     mirror.sync()
     restorable.restore()
@@ -47,10 +47,10 @@ def test_a_restore_that_lost_nothing_changes_nothing(restorable: Restorable, cli
     assert (feed.records, feed.was_rebuilt) == (0, False)
 
 
-def test_the_old_copy_answers_until_the_new_one_is_read(
+def test_old_copy_answers_until_the_new_one_is_complete(
     restorable: Restorable, partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """In every moment of a rebuild, as others see it; an interrupted one goes on where it stood."""
+    """As other processes see it at any time; an interrupted rebuild continues."""
     client.unsubscribe("email", [_of(number) for number in range(10)])
     mirror.sync()
     restorable.restore()
@@ -76,10 +76,10 @@ def test_the_old_copy_answers_until_the_new_one_is_read(
     assert list(reader.records("email")) == list(client.changes("email"))
 
 
-def test_opt_outs_that_the_service_lost_are_told_and_go_on_barring(
+def test_lost_opt_outs_are_reported_and_go_on_barring(
     restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
 ) -> None:
-    """Until they are submitted again, with all that is known of them; what the person did later is respected."""
+    """Until they are submitted again with all their fields; later acts of the person are respected."""
     client.unsubscribe("email", [Item(_of(number), LONG_AGO) for number in range(5)])
     client.resubscribe("email", [Item(_of(number), _day(1)) for number in (2, 3)])
     client.unsubscribe("email", [Item(_of(4), LONG_AGO)], all_groups=True)
@@ -101,7 +101,7 @@ def test_opt_outs_that_the_service_lost_are_told_and_go_on_barring(
     assert {one.address for one in missing} == {_of(2), _of(5), _of(6), _of(7)}
     assert {(one.address, one.group_id, one.occurred_at, one.reason, one.source) for one in missing} < lost
     assert all(one.status == "unsubscribed" for one in missing)
-    # Not 3, which came back by an act of its own; and 0 again, since the service lost the consent.
+    # Not 3, which has a later act of its own; and 0 again, since the service lost its consent.
     assert _barred(mirror, range(8), partner) == (barred_before | {0}) - {3}
     assert list(mirror.records("email")) == list(client.changes("email"))
     assert not mirror.is_barred("email", _of(5), group_id=None)
@@ -119,10 +119,10 @@ def test_opt_outs_that_the_service_lost_are_told_and_go_on_barring(
     assert 5 not in _barred(mirror, range(8), partner)
 
 
-def test_what_was_settled_is_for_the_service_to_decide(
+def test_service_decides_about_settled_opt_outs(
     restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
 ) -> None:
-    """A later act that the service knew of all along shows nothing in the feed; and nobody need want all of it back."""
+    """A later act that the service knows does not appear in the feed again."""
     client.resubscribe("email", [Item(_of(0), _day(1))])
     backup = restorable.backup()
     client.unsubscribe("email", [Item(_of(number), _day(2)) for number in range(3)], group_id=partner.group_id)
@@ -140,10 +140,10 @@ def test_what_was_settled_is_for_the_service_to_decide(
     assert list(mirror.records("email")) == list(client.changes("email"))
 
 
-def test_a_second_restore_makes_what_was_settled_missing_again(
+def test_second_restore_makes_settled_opt_outs_missing(
     restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
 ) -> None:
-    """It was submitted and settled, and lost again before the next synchronisation: it must not be let go of."""
+    """They were submitted and settled, and lost again before the next synchronisation."""
     backup = restorable.backup()
     client.unsubscribe("email", [Item(_of(number), LONG_AGO) for number in range(2)])
     mirror.sync()
@@ -164,10 +164,10 @@ def test_a_second_restore_makes_what_was_settled_missing_again(
     assert _barred(mirror, range(2), partner) == {0, 1}
 
 
-def test_what_is_missing_is_not_thrown_away_with_its_feed(
+def test_unfollow_refuses_missing_opt_outs(
     restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
 ) -> None:
-    """It is here alone. Nothing is unfollowed until it is settled; then nothing of it is left."""
+    """Only this mirror has them. Once they are settled, nothing of the feed is left."""
     backup = restorable.backup()
     client.unsubscribe("email", [Item(_of(0), LONG_AGO)])
     mirror.sync()
@@ -186,10 +186,10 @@ def test_what_is_missing_is_not_thrown_away_with_its_feed(
     assert _barred(mirror, range(1), partner) == set()
 
 
-def test_a_restore_during_a_rebuild_begins_it_again(
+def test_restore_during_a_rebuild_restarts_it(
     restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
 ) -> None:
-    """And what was missing after the first is still missing after the second."""
+    """What was missing after the first restore is missing after the second."""
     client.unsubscribe("email", [Item(_of(number), LONG_AGO) for number in range(10)])
     backup = restorable.backup()
     client.unsubscribe("email", [Item(_of(10), LONG_AGO)])
@@ -212,10 +212,8 @@ def test_a_restore_during_a_rebuild_begins_it_again(
     assert list(mirror.records("email")) == list(client.changes("email"))
 
 
-def test_a_restore_during_the_first_read_begins_it_again(
-    restorable: Restorable, client: Client, mirror: Mirror
-) -> None:
-    """Nothing was answered before, so nothing is missing."""
+def test_restore_during_the_first_read_restarts_it(restorable: Restorable, client: Client, mirror: Mirror) -> None:
+    """The mirror did not answer before, so nothing is missing."""
     client.unsubscribe("email", [_of(number) for number in range(10)])
 
     def restore(progress: FeedSynced) -> None:
@@ -226,10 +224,8 @@ def test_a_restore_during_the_first_read_begins_it_again(
     assert list(mirror.records("email")) == list(client.changes("email"))
 
 
-def test_old_copies_leave_nothing_behind(
-    restorable: Restorable, client: Client, mirror: Mirror, tmp_path: Path
-) -> None:
-    """More than one slice of rows is thrown away; what a killed process left is thrown away by the next."""
+def test_old_copies_are_deleted(restorable: Restorable, client: Client, mirror: Mirror, tmp_path: Path) -> None:
+    """In several slices, and also those of killed processes."""
     people = [_of(number) for number in range(10_500)]
     client.unsubscribe("email", people)
     quick = Mirror(tmp_path / "mirror.db", client)

@@ -1,4 +1,4 @@
-"""A synchronised mirror is what the service has, whatever happened on the way (docs/interface.md section D6)."""
+"""A synchronised mirror equals the service, whatever happened meanwhile (docs/interface.md section D6)."""
 
 import json
 import random
@@ -32,10 +32,8 @@ from tests.services.http_messages import Reply
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_the_mirror_equals_the_service_record_for_record(
-    partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
-) -> None:
-    """Read all at once, or change by change: new records, reversals, reversals of reversals, in all groups."""
+def test_mirror_equals_the_service(partner: Partner, client: Client, new_mirror: Callable[..., Mirror]) -> None:
+    """Read at once or change by change: new records, reversals, and reversals of reversals, in all groups."""
     followed = new_mirror(client, page_records=4)
     followed.follow("email")
     dice = random.Random(7)  # noqa: S311 - it deals acts, not secrets
@@ -65,8 +63,8 @@ def test_the_mirror_equals_the_service_record_for_record(
             assert at_once.is_barred("email", _of(person), group_id=group) == expected
 
 
-def test_changes_during_the_first_read_are_in_it_once(partner: Partner, client: Client, mirror: Mirror) -> None:
-    """A record that was read and is changed before the end comes again, and the newer version is kept alone."""
+def test_changes_during_the_first_read_are_kept_once(partner: Partner, client: Client, mirror: Mirror) -> None:
+    """A record that is changed before the end is read again, and only the newer version is kept."""
     client.unsubscribe("email", [Item(_of(number), LONG_AGO) for number in range(10)])
 
     def change(progress: FeedSynced) -> None:
@@ -80,8 +78,8 @@ def test_changes_during_the_first_read_are_in_it_once(partner: Partner, client: 
     assert mirror.is_barred("email", _of(1), group_id=partner.group_id)
 
 
-def test_a_synchronisation_that_was_interrupted_goes_on(client: Client, mirror: Mirror) -> None:
-    """What was stored is not asked for again; what was not is."""
+def test_interrupted_synchronisation_continues(client: Client, mirror: Mirror) -> None:
+    """Stored pages are not requested again."""
     client.unsubscribe("email", [_of(number) for number in range(10)])
 
     def stop(progress: FeedSynced) -> None:
@@ -97,8 +95,8 @@ def test_a_synchronisation_that_was_interrupted_goes_on(client: Client, mirror: 
     assert (feed.pages, feed.records, feed.was_rebuilt) == (1, 0, False)
 
 
-def test_progress_is_told_page_by_page(client: Client, mirror: Mirror) -> None:
-    """With sums so far; the last one is the result."""
+def test_progress_is_reported_for_each_page(client: Client, mirror: Mirror) -> None:
+    """With the totals so far; the last report is the result."""
     client.unsubscribe("email", [_of(number) for number in range(7)])
     told: list[FeedSynced] = []
     done = mirror.sync(told.append)
@@ -107,8 +105,10 @@ def test_progress_is_told_page_by_page(client: Client, mirror: Mirror) -> None:
     assert (done.pages, done.records, done.missing, done.was_rebuilt) == (3, 7, 0, False)
 
 
-def test_several_at_once_do_no_harm(partner: Partner, client: Client, new_mirror: Callable[..., Mirror]) -> None:
-    """Three synchronise the same file, first from nothing and then while changes come: nothing is lost or doubled."""
+def test_several_processes_may_synchronise_at_once(
+    partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
+) -> None:
+    """Three synchronise one file, first from nothing and then while records change: nothing is lost or doubled."""
     new_mirror().follow("email", org_slug=partner.org_slug)
     client.unsubscribe("email", [Item(_of(number), LONG_AGO) for number in range(100)])
     mirrors = [new_mirror(client, page_records=3) for _ in range(3)]
@@ -138,7 +138,7 @@ def test_several_at_once_do_no_harm(partner: Partner, client: Client, new_mirror
 def test_organizations_and_channels_share_a_file(
     new_partner: Callable[..., Partner], new_mirror: Callable[..., Mirror]
 ) -> None:
-    """Each is answered by itself; to follow what is followed changes nothing."""
+    """Each answers separately; following again changes nothing."""
     partners = [new_partner(), new_partner()]
     mirror = new_mirror()
     for partner in partners:
@@ -165,10 +165,10 @@ def test_organizations_and_channels_share_a_file(
     assert not mirror.is_barred("sms", "+14155550123", org_slug=other.org_slug, group_id=other.group_id)
 
 
-def test_what_is_unfollowed_is_gone_and_not_answered_about(
+def test_unfollowed_feed_does_not_answer(
     partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
 ) -> None:
-    """Also not by those who asked before; and what is followed next is never asked in its place."""
+    """Nor for earlier connections; a feed that is followed later is never used in its place."""
     client.unsubscribe("email", ["ann@example.org"])
     client.unsubscribe("sms", ["+14155550123"])
     mirror.sync()
@@ -202,10 +202,9 @@ def test_what_is_unfollowed_is_gone_and_not_answered_about(
     assert reader.is_barred("email", "ann@example.org", **asked)
 
 
-def test_an_organization_that_was_unfollowed_leaves_the_other_the_only_one(
+def test_unfollow_makes_the_other_organization_the_only_one(
     partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """A name in error is taken back, and all is as before."""
     client.unsubscribe("email", ["ann@example.org"])
     mirror.sync()
     reader = new_mirror()
@@ -221,7 +220,7 @@ def test_an_organization_that_was_unfollowed_leaves_the_other_the_only_one(
     assert reader.feeds() == ()
 
 
-def test_a_feed_may_be_unfollowed_while_it_is_read(
+def test_feed_may_be_unfollowed_while_it_is_read(
     client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
 ) -> None:
     """By another process: the synchronisation goes on with the others."""
@@ -238,10 +237,10 @@ def test_a_feed_may_be_unfollowed_while_it_is_read(
     assert [feed.channel for feed in mirror.feeds()] == ["sms"]
 
 
-def test_a_page_that_leads_to_itself_ends_the_synchronisation(
+def test_page_that_leads_to_itself_is_refused(
     service: Service, partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """Something in between that gives the same answer for ever is not asked for ever."""
+    """Otherwise the mirror would read forever."""
     client.unsubscribe("email", [_of(number) for number in range(5)])
     page = next(client.changes("email", limit=2).pages())
     body = json.dumps({"items": [], "next_cursor": page.next_cursor, "has_more": True}).encode()
@@ -255,8 +254,7 @@ def test_a_page_that_leads_to_itself_ends_the_synchronisation(
                 mirror.sync()
 
 
-def test_a_mirror_stays_one_of_its_service(client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]) -> None:
-    """Cursors and opt-outs of another one have no business in it."""
+def test_mirror_belongs_to_one_service(client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]) -> None:
     elsewhere = Client(
         "https://localhost:1", client_id="svc_ci_x", client_secret="svc_cs_x", store=MemoryStore(), attempts=1
     )
@@ -264,10 +262,10 @@ def test_a_mirror_stays_one_of_its_service(client: Client, mirror: Mirror, new_m
         new_mirror(elsewhere)
 
 
-def test_what_is_needed_to_follow_and_synchronise(
+def test_follow_and_sync_need_organization_and_client(
     partner: Partner, new_mirror: Callable[..., Mirror], tmp_path: Path
 ) -> None:
-    """An organization and a channel; a client. Whoever only asks makes no file."""
+    """A mirror without a client creates no file."""
     mirror = new_mirror()
     assert not (tmp_path / "mirror.db").exists()
     with pytest.raises(NotMirrored):
@@ -284,7 +282,7 @@ def test_what_is_needed_to_follow_and_synchronise(
         mirror.sync()
 
 
-def test_a_service_that_is_away_leaves_the_mirror_as_it_was(partner: Partner, client: Client, mirror: Mirror) -> None:
+def test_unavailable_service_leaves_the_mirror_unchanged(partner: Partner, client: Client, mirror: Mirror) -> None:
     """The error is the client's, and the mirror goes on answering."""
     client.unsubscribe("email", [_of(1)])
     mirror.sync()
@@ -295,7 +293,7 @@ def test_a_service_that_is_away_leaves_the_mirror_as_it_was(partner: Partner, cl
 
 
 def mirror_group(client: Client) -> str:
-    """The group of the first record."""
+    """Return the group of the first record."""
     group_id = next(client.changes("email")).group_id
     assert group_id is not None
     return group_id

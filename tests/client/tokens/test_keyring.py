@@ -1,4 +1,4 @@
-"""Tokens in the keyring of the operating system; what stands for it here keeps its entries in a dictionary."""
+"""KeyringStore, with keyrings in memory in place of the system's."""
 
 import importlib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from stoplist_client.tokens.stores import encode_tokens
 from tests.client.tokens.test_stores import BASE_URL, CLIENT_ID, locked, tokens
 
 
-class Entries(KeyringBackend):
+class WorkingKeyring(KeyringBackend):
     """A keyring that works."""
 
     priority = -1  # nobody else takes it for the system's
@@ -36,8 +36,8 @@ class Entries(KeyringBackend):
         del self.held[service, username]
 
 
-class Locked(Entries):
-    """A keyring whose owner did not unlock it."""
+class LockedKeyring(WorkingKeyring):
+    """A keyring that its owner did not unlock."""
 
     def get_password(self, service: str, username: str) -> str | None:
         raise RuntimeError("the session bus says no")
@@ -46,25 +46,25 @@ class Locked(Entries):
         raise PasswordSetError(f"cannot set {password}")
 
 
-class Forgetful(Entries):
-    """A keyring that takes the first entry, and then no other."""
+class ForgetfulKeyring(WorkingKeyring):
+    """A keyring that keeps only the first entry."""
 
     def set_password(self, service: str, username: str, password: str) -> None:
         self.held.setdefault((service, username), password)
 
 
 @pytest.fixture
-def entries() -> Iterator[Entries]:
+def entries() -> Iterator[WorkingKeyring]:
     """The keyring that the package `keyring` finds."""
     before = keyring.get_keyring()
-    entries = Entries()
+    entries = WorkingKeyring()
     keyring.set_keyring(entries)
     yield entries
     keyring.set_keyring(before)
 
 
-def test_tokens_are_kept_in_the_keyring_of_the_system(entries: Entries, client_folder: Path) -> None:
-    """Under the client's name, one entry a key; no file holds any of it."""
+def test_tokens_are_kept_in_the_system_keyring(entries: WorkingKeyring, client_folder: Path) -> None:
+    """One entry per key, under the client's name; no file contains tokens."""
     store = KeyringStore().of(BASE_URL, CLIENT_ID)
     assert store.read() is None
     locked(store)()
@@ -77,8 +77,8 @@ def test_tokens_are_kept_in_the_keyring_of_the_system(entries: Entries, client_f
     assert [path.read_bytes() for path in client_folder.iterdir()] == [b""]
 
 
-def test_forgotten_tokens_leave_the_keyring(entries: Entries) -> None:
-    """And it tells whether there were any."""
+def test_forget_deletes_the_entry(entries: WorkingKeyring) -> None:
+    """It returns whether there was one."""
     store = KeyringStore().of(BASE_URL, CLIENT_ID)
     assert not store.forget()
     store.write(tokens())
@@ -86,18 +86,18 @@ def test_forgotten_tokens_leave_the_keyring(entries: Entries) -> None:
     assert entries.held == {}
 
 
-def test_the_lock_of_a_keyring_is_exclusive(tmp_path: Path) -> None:
-    """Over all stores of that key, since it is the lock of a file."""
-    first, second = (KeyringStore(Entries(), folder=tmp_path).of(BASE_URL, CLIENT_ID) for _ in range(2))
+def test_lock_of_a_keyring_is_exclusive(tmp_path: Path) -> None:
+    """Between all stores of the key, since it is a file lock."""
+    first, second = (KeyringStore(WorkingKeyring(), folder=tmp_path).of(BASE_URL, CLIENT_ID) for _ in range(2))
     unlock = locked(first)
     assert second.try_lock() is None
     unlock()
     locked(second)()
 
 
-def test_tokens_are_found_by_those_alone_who_share_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a lock in another folder, or on another machine of a roaming user, there is nothing to present twice."""
-    entries = Entries()
+def test_tokens_are_found_only_with_the_same_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a lock in another folder or on another machine, no refresh token can be presented twice."""
+    entries = WorkingKeyring()
     KeyringStore(entries, folder=tmp_path / "a").of(BASE_URL, CLIENT_ID).write(tokens())
     assert KeyringStore(entries, folder=tmp_path / "b").of(BASE_URL, CLIENT_ID).read() is None
     assert KeyringStore(entries, folder=tmp_path / "a").of(BASE_URL, CLIENT_ID).read() == tokens()
@@ -105,9 +105,9 @@ def test_tokens_are_found_by_those_alone_who_share_the_lock(tmp_path: Path, monk
     assert KeyringStore(entries, folder=tmp_path / "a").of(BASE_URL, CLIENT_ID).read() is None
 
 
-def test_an_entry_that_is_no_tokens_counts_as_nothing(tmp_path: Path) -> None:
+def test_damaged_entry_is_ignored(tmp_path: Path) -> None:
     """A worker must be able to go on."""
-    entries = Entries()
+    entries = WorkingKeyring()
     store = KeyringStore(entries, folder=tmp_path).of(BASE_URL, CLIENT_ID)
     store.write(tokens())
     entries.held = dict.fromkeys(entries.held, "something else")
@@ -116,11 +116,9 @@ def test_an_entry_that_is_no_tokens_counts_as_nothing(tmp_path: Path) -> None:
     assert store.read() == tokens()
 
 
-@pytest.mark.parametrize("keyring_of_the_system", [fail.Keyring, Locked])
-def test_a_keyring_that_does_not_work_is_told_with_the_remedy(
-    tmp_path: Path, keyring_of_the_system: type[KeyringBackend]
-) -> None:
-    """Its own text stays away: it may repeat what it was given."""
+@pytest.mark.parametrize("keyring_of_the_system", [fail.Keyring, LockedKeyring])
+def test_failing_keyring_is_reported_with_a_remedy(tmp_path: Path, keyring_of_the_system: type[KeyringBackend]) -> None:
+    """The keyring's own message is hidden, since it may repeat the tokens."""
     store = KeyringStore(keyring_of_the_system(), folder=tmp_path).of(BASE_URL, CLIENT_ID)
     for act in (store.read, lambda: store.write(tokens())):
         with pytest.raises(TokenStoreError, match=r"keyring diagnose.*FileStore") as refused:
@@ -128,28 +126,26 @@ def test_a_keyring_that_does_not_work_is_told_with_the_remedy(
         assert "svc_" not in str(refused.value)
 
 
-def test_what_a_keyring_does_not_give_back_was_not_written(tmp_path: Path) -> None:
-    """A mark that is not there afterwards would let the refresh token be sent again."""
+def test_entry_that_is_not_kept_is_an_error(tmp_path: Path) -> None:
+    """Without the mark, the refresh token could be sent again."""
     discarding = null.Keyring()  # type: ignore[no-untyped-call]
     nothing = KeyringStore(discarding, folder=tmp_path).of(BASE_URL, CLIENT_ID)
     with pytest.raises(TokenStoreError, match="did not keep"):
         nothing.write(tokens())
-    store: TokenKeyring = KeyringStore(Forgetful(), folder=tmp_path).of(BASE_URL, CLIENT_ID)
+    store: TokenKeyring = KeyringStore(ForgetfulKeyring(), folder=tmp_path).of(BASE_URL, CLIENT_ID)
     store.write(tokens())
     with pytest.raises(TokenStoreError, match="did not keep"):
         store.write(tokens(is_presented=True))
 
 
-def test_the_entry_fits_where_keyrings_are_small() -> None:
-    """Windows takes 2560 bytes of UTF-16; the service's tokens have 56 characters."""
+def test_entry_fits_into_small_keyrings() -> None:
+    """Windows accepts 2560 bytes of UTF-16; the service's tokens have 56 characters."""
     long = tokens()
     room = 2 * (56 - len(long.access_token) + 56 - len(long.refresh_token))
     assert 2 * len(encode_tokens(long).decode()) + room < 2560
 
 
-def test_without_the_package_the_text_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is an extra."""
-
+def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ImportError(name)
 

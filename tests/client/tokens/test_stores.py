@@ -1,4 +1,4 @@
-"""Where tokens are kept: whole or not at all, for their owner alone, and for one writer at a time."""
+"""Token stores: atomic, private, and with one writer at a time."""
 
 import errno
 import fcntl
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.interpreter
 BASE_URL, CLIENT_ID = "https://localhost:8443", "svc_ci_Example1Example2Exam"
 PATIENCE_S = 60.0
 _FORKED = multiprocessing.get_context("fork")
-# Newer Pythons warn of forks beside threads, such as those that read a server's log: these children need none.
+# Newer Pythons warn about forks in a process with threads, such as readers of a server's log. These children use none.
 _forks = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 
 def tokens(number: int = 1, *, is_presented: bool = False) -> Tokens:
-    """Some, all different from those of another number."""
+    """Return tokens that differ from those of another number."""
     return Tokens(
         base_url=BASE_URL,
         client_id=CLIENT_ID,
@@ -45,7 +45,7 @@ def tokens(number: int = 1, *, is_presented: bool = False) -> Tokens:
 
 @pytest.fixture
 def store(tmp_path: Path) -> TokenFile:
-    """The file of a key, in a folder that is not yet there."""
+    """The file of a key, in a folder that does not exist yet."""
     return FileStore(folder=tmp_path / "state" / "tokens").of(BASE_URL, CLIENT_ID)
 
 
@@ -56,14 +56,14 @@ def either(request: pytest.FixtureRequest, store: TokenFile) -> TokenStore:
 
 
 def locked(store: TokenStore) -> Callable[[], None]:
-    """What lets go of the lock, which is free."""
+    """Lock the store, which must be free, and return the function that unlocks it."""
     unlock = store.try_lock()
     assert unlock is not None
     return unlock
 
 
-def test_what_was_written_last_is_read(either: TokenStore) -> None:
-    """Nothing before the first write; then the latest tokens, mark and all."""
+def test_tokens_written_last_are_read(either: TokenStore) -> None:
+    """None before the first write, then the latest tokens with their mark."""
     assert either.read() is None
     either.write(tokens(1))
     assert either.read() == tokens(1)
@@ -71,16 +71,15 @@ def test_what_was_written_last_is_read(either: TokenStore) -> None:
     assert either.read() == tokens(1, is_presented=True)
 
 
-def test_tokens_are_not_shown(store: TokenFile) -> None:
-    """Neither tokens nor their store show a token in their repr."""
+def test_repr_shows_no_token(store: TokenFile) -> None:
     store.write(tokens())
     for shown in map(repr, (tokens(), store, store.read())):
         assert "svc_at" not in shown
         assert "svc_rt" not in shown
 
 
-def test_each_key_has_tokens_of_its_own(tmp_path: Path) -> None:
-    """Neither another key nor the same one at another service finds them."""
+def test_each_key_has_separate_tokens(tmp_path: Path) -> None:
+    """The same key at another service is another key."""
     for keyed in (FileStore(folder=tmp_path), MemoryStore()):
         store_for(keyed, BASE_URL, CLIENT_ID).write(tokens(1))
         assert store_for(keyed, BASE_URL, CLIENT_ID).read() == tokens(1)
@@ -88,14 +87,13 @@ def test_each_key_has_tokens_of_its_own(tmp_path: Path) -> None:
         assert store_for(keyed, BASE_URL, "svc_ci_another").read() is None
 
 
-def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
-    """FileStore(path) keeps the tokens there, whatever the key."""
+def test_file_store_uses_a_given_path(tmp_path: Path) -> None:
     store_for(FileStore(tmp_path / "mine.json"), BASE_URL, CLIENT_ID).write(tokens())
     assert json.loads((tmp_path / "mine.json").read_text())["client_id"] == CLIENT_ID
 
 
-def test_a_change_of_folder_changes_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative path means what it meant when the store was made: daemons go elsewhere afterwards."""
+def test_chdir_does_not_change_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Daemons change their working directory."""
     monkeypatch.chdir(tmp_path)
     store = FileStore(folder="tokens").of(BASE_URL, CLIENT_ID)
     (tmp_path / "elsewhere").mkdir()
@@ -105,15 +103,15 @@ def test_a_change_of_folder_changes_no_store(tmp_path: Path, monkeypatch: pytest
     assert store.read() == tokens()
 
 
-def test_by_default_files_lie_in_the_folder_of_the_user(client_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In what STOPLISTCLIENT_DIR names, or else where the platform keeps such files."""
+def test_default_folder_is_that_of_the_user(client_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """STOPLISTCLIENT_DIR, or else the folder of the platform."""
     assert FileStore().of(BASE_URL, CLIENT_ID).path.parent == client_folder
     monkeypatch.delenv("STOPLISTCLIENT_DIR")
     monkeypatch.setenv("XDG_CONFIG_HOME", "/srv/someone")
     assert FileStore().of(BASE_URL, CLIENT_ID).path.parent == Path("/srv/someone/stoplist-client")
 
 
-def test_a_store_of_ones_own_is_taken_as_it_is() -> None:
+def test_custom_store_is_used_directly() -> None:
     """Three methods are enough for a store."""
 
     class Own:
@@ -129,8 +127,8 @@ def test_a_store_of_ones_own_is_taken_as_it_is() -> None:
     assert store_for(own, BASE_URL, CLIENT_ID) is own
 
 
-def test_the_owner_alone_can_read_file_and_folder(store: TokenFile) -> None:
-    """The file has mode 0600 and its folder 0700, whatever the umask."""
+def test_file_and_folder_are_readable_by_their_owner_only(store: TokenFile) -> None:
+    """0600 and 0700, whatever the umask."""
     before = os.umask(0)
     try:
         locked(store)()
@@ -143,8 +141,8 @@ def test_the_owner_alone_can_read_file_and_folder(store: TokenFile) -> None:
 
 
 @pytest.mark.parametrize("umask", [0, 0o027, 0o377])
-def test_folders_on_the_way_are_the_owners_too(tmp_path: Path, umask: int) -> None:
-    """Those that are made have mode 0700 whatever the umask; those that are there stay as they are."""
+def test_created_parent_folders_are_private(tmp_path: Path, umask: int) -> None:
+    """Existing folders keep their mode."""
     (tmp_path / "there").mkdir(mode=0o755)
     store = FileStore(folder=tmp_path / "there" / "one" / "two").of(BASE_URL, CLIENT_ID)
     before = os.umask(umask)
@@ -158,8 +156,8 @@ def test_folders_on_the_way_are_the_owners_too(tmp_path: Path, umask: int) -> No
 
 @pytest.mark.parametrize("mode", [0o1777, 0o770, 0o720, 0o702])
 @pytest.mark.parametrize("act", ["read", "write", "try_lock"])
-def test_a_folder_that_others_may_write_to_is_refused(store: TokenFile, mode: int, act: str) -> None:
-    """Whoever may rename there can put old tokens in place of new ones, or take the lock away; the text has the way."""
+def test_folder_writable_by_others_is_refused(store: TokenFile, mode: int, act: str) -> None:
+    """Others could restore old tokens or remove the lock. The message says what to do."""
     store.write(tokens())
     store.path.parent.chmod(mode)
     with pytest.raises(TokenStoreError, match=r"chmod go-w.*STOPLISTCLIENT_DIR"):
@@ -168,8 +166,8 @@ def test_a_folder_that_others_may_write_to_is_refused(store: TokenFile, mode: in
     assert store.read() == tokens()
 
 
-def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its owner may write to it; one of the system's is fine, since root may do everything anyway."""
+def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of root is accepted, since root can do everything anyway."""
     store = FileStore(folder=tmp_path).of(BASE_URL, CLIENT_ID)
     owner = tmp_path.stat().st_uid
     assert store.read() is None
@@ -188,8 +186,8 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("of_what", ["file", "folder"])
-def test_a_link_shares_file_and_lock_with_what_it_leads_to(tmp_path: Path, of_what: str) -> None:
-    """By whichever name: what one marks as presented the other sees, one lock is for both, and the link stays one."""
+def test_link_and_target_share_file_and_lock(tmp_path: Path, of_what: str) -> None:
+    """A mark written under one name is seen under the other, and the link stays a link."""
     (tmp_path / "real").mkdir()
     target = TokenFile(tmp_path / "real" / "tokens.json")
     if of_what == "file":
@@ -208,8 +206,8 @@ def test_a_link_shares_file_and_lock_with_what_it_leads_to(tmp_path: Path, of_wh
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o620, 0o610])
-def test_a_file_that_others_may_read_is_refused(store: TokenFile, mode: int) -> None:
-    """The text says how to mend it, and nothing of the content."""
+def test_file_readable_by_others_is_refused(store: TokenFile, mode: int) -> None:
+    """The message says how to correct that, and shows no content."""
     store.write(tokens())
     store.path.chmod(mode)
     with pytest.raises(TokenStoreError, match="chmod 600") as refused:
@@ -217,16 +215,16 @@ def test_a_file_that_others_may_read_is_refused(store: TokenFile, mode: int) -> 
     assert "svc_" not in str(refused.value)
 
 
-def test_a_file_of_another_user_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else could have put tokens there, and could read what is written into it."""
+def test_file_of_another_user_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That user could have put tokens there, and could read new ones."""
     store.write(tokens())
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(TokenStoreError, match="another user"):
         store.read()
 
 
-def test_a_folder_in_place_of_the_file_is_refused(store: TokenFile) -> None:
-    """It is not taken for an empty store."""
+def test_folder_in_place_of_the_file_is_refused(store: TokenFile) -> None:
+    """It does not count as an empty store."""
     store.path.mkdir(parents=True)
     with pytest.raises(TokenStoreError, match="is not a file"):
         store.read()
@@ -235,8 +233,8 @@ def test_a_folder_in_place_of_the_file_is_refused(store: TokenFile) -> None:
 
 
 @pytest.mark.parametrize("act", ["read", "write", "try_lock"])
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path, act: str) -> None:
-    """The text names the folder and the way out."""
+def test_file_in_place_of_the_folder_is_refused(tmp_path: Path, act: str) -> None:
+    """The message names the folder and the remedy."""
     (tmp_path / "file").write_text("")
     store = FileStore(folder=tmp_path / "file").of(BASE_URL, CLIENT_ID)
     with pytest.raises(TokenStoreError, match=r"is not a folder.*STOPLISTCLIENT_DIR"):
@@ -245,10 +243,8 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path, act: str) -> N
 
 @pytest.mark.parametrize("act", ["write", "try_lock"])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-def test_a_place_that_can_not_be_written_is_refused(
-    store: TokenFile, monkeypatch: pytest.MonkeyPatch, act: str, number: int
-) -> None:
-    """A folder without rights, a file system that is read-only or full: the text has the reason and the remedy."""
+def test_unwritable_place_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch, act: str, number: int) -> None:
+    """Without permission, read-only or full: the message has the reason and the remedy."""
 
     def fail(*arguments: Any, **options: Any) -> int:
         raise OSError(number, os.strerror(number))
@@ -260,10 +256,8 @@ def test_a_place_that_can_not_be_written_is_refused(
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_write_that_fails_leaves_the_old_tokens_and_nothing_beside_them(
-    store: TokenFile, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """A full disk shows at fsync, a busy file at the rename."""
+def test_failed_write_leaves_the_old_tokens_only(store: TokenFile, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """A full disk fails at fsync, a busy file at the rename."""
 
     def fail(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -276,8 +270,8 @@ def test_a_write_that_fails_leaves_the_old_tokens_and_nothing_beside_them(
     assert [path.name for path in store.path.parent.iterdir()] == [store.path.name]
 
 
-def test_tokens_are_on_the_disk_before_they_have_their_name(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The content is synced, then renamed, then the folder is synced: a power cut leaves the old tokens or the new."""
+def test_tokens_are_synced_before_the_rename(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the folder is synced: a power cut leaves the old tokens or the new."""
     store.path.parent.mkdir(parents=True)
     steps: list[str] = []
     fsync, replace = os.fsync, os.replace
@@ -297,8 +291,8 @@ def test_tokens_are_on_the_disk_before_they_have_their_name(store: TokenFile, mo
     assert steps == ["file synced with True", "renamed", "folder synced"]
 
 
-def test_what_killed_writers_left_is_removed(store: TokenFile) -> None:
-    """The next writer takes away their unfinished files, and nothing of anybody else's."""
+def test_files_of_killed_writers_are_removed(store: TokenFile) -> None:
+    """The next writer removes their temporary files, and no others."""
     store.write(tokens(1))
     folder = store.path.parent
     left = folder / f".{store.path.name}.0123456789abcdef"
@@ -311,8 +305,8 @@ def test_what_killed_writers_left_is_removed(store: TokenFile) -> None:
 
 
 @_forks
-def test_a_writer_killed_at_any_step_leaves_whole_tokens(store: TokenFile) -> None:
-    """kill -9 before each call that matters; whoever reads afterwards finds the tokens of one write, complete."""
+def test_writer_killed_at_any_step_leaves_complete_tokens(store: TokenFile) -> None:
+    """SIGKILL before each call; a reader finds the tokens of one write."""
     store.write(tokens(1))
     for step in ("fsync", "replace"):
         for call in (1, 2):
@@ -354,8 +348,8 @@ def _write_and_die(store: TokenFile, step: str, call: int) -> None:
         b"x" * 1_000_000,
     ],
 )
-def test_content_that_is_no_tokens_counts_as_nothing(store: TokenFile, content: bytes) -> None:
-    """Half a file, somebody else's file, or tokens that no header could carry: a worker must be able to go on."""
+def test_damaged_content_is_ignored(store: TokenFile, content: bytes) -> None:
+    """Half a file, another file, or tokens that no header can carry: a worker must be able to go on."""
     store.write(tokens())
     store.path.write_bytes(content)
     assert store.read() is None
@@ -364,19 +358,17 @@ def test_content_that_is_no_tokens_counts_as_nothing(store: TokenFile, content: 
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_are_an_error(content: bytes) -> None:
-    """Whatever is found is tokens or nothing."""
+def test_any_bytes_are_tokens_or_nothing(content: bytes) -> None:
     assert decode_tokens(content) is None
 
 
 @given(cut=st.integers(0, len(encode_tokens(tokens())) - 2))
-def test_no_beginning_of_tokens_is_taken_for_tokens(cut: int) -> None:
-    """A file that lost its end is nothing."""
+def test_truncated_tokens_are_ignored(cut: int) -> None:
     assert decode_tokens(encode_tokens(tokens())[:cut]) is None
 
 
-def test_forgotten_tokens_are_gone(store: TokenFile) -> None:
-    """The lock file stays: it may be waited for."""
+def test_forget_deletes_the_tokens(store: TokenFile) -> None:
+    """The lock file stays, since others may be waiting for it."""
     assert not store.forget()
     unlock = locked(store)
     store.write(tokens())
@@ -386,8 +378,8 @@ def test_forgotten_tokens_are_gone(store: TokenFile) -> None:
     assert [path.suffix for path in store.path.parent.iterdir()] == [".lock"]
 
 
-def test_one_at_a_time_holds_the_lock(either: TokenStore) -> None:
-    """Also within one thread, as tasks are; it is free again once it was let go, by whichever thread."""
+def test_lock_has_one_holder(either: TokenStore) -> None:
+    """Also within one thread, as with tasks; any thread may release it."""
     unlock = locked(either)
     assert either.try_lock() is None
     assert either.try_lock() is None
@@ -398,7 +390,7 @@ def test_one_at_a_time_holds_the_lock(either: TokenStore) -> None:
 
 
 def test_threads_exclude_each_other(either: TokenStore) -> None:
-    """Of many that try at once one gets the lock, each time."""
+    """Of many that try at once, one gets the lock each time."""
     inside, most = 0, 0
     guard, start = threading.Lock(), threading.Barrier(8)
 
@@ -429,7 +421,7 @@ def test_threads_exclude_each_other(either: TokenStore) -> None:
 
 @pytest.fixture
 def holder(store: TokenFile) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lock until it is killed, or told to go on."""
+    """Another process that holds the lock until it is killed or continued."""
     code = (
         "import sys; from stoplist_client.tokens.stores import TokenFile; "
         "unlock = TokenFile(sys.argv[1]).try_lock(); print('held', flush=True); input(); "
@@ -445,7 +437,7 @@ def holder(store: TokenFile) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_processes_exclude_each_other(store: TokenFile, holder: subprocess.Popen[str]) -> None:
-    """While another one holds the lock nobody gets it here; then it is to be had."""
+    """While another process holds the lock, nobody gets it here."""
     assert store.try_lock() is None
     assert holder.stdin is not None
     assert holder.stdout is not None
@@ -455,8 +447,7 @@ def test_processes_exclude_each_other(store: TokenFile, holder: subprocess.Popen
     locked(store)()
 
 
-def test_a_holder_that_is_killed_lets_go(store: TokenFile, holder: subprocess.Popen[str]) -> None:
-    """kill -9 leaves no lock behind."""
+def test_killed_holder_releases_the_lock(store: TokenFile, holder: subprocess.Popen[str]) -> None:
     assert store.try_lock() is None
     holder.kill()
     holder.wait()
@@ -464,8 +455,8 @@ def test_a_holder_that_is_killed_lets_go(store: TokenFile, holder: subprocess.Po
 
 
 @_forks
-def test_a_child_that_was_forked_while_the_lock_was_held_does_not_keep_it(store: TokenFile) -> None:
-    """It inherits neither the lock nor the right to let go of it."""
+def test_forked_child_does_not_keep_the_lock(store: TokenFile) -> None:
+    """It inherits neither the lock nor the right to release it."""
     unlock = locked(store)
     ends, has_ended = _FORKED.Event(), _FORKED.Event()
     child = _FORKED.Process(target=_outlive, args=(unlock, has_ended, ends))
@@ -484,8 +475,8 @@ def _outlive(unlock: Callable[[], None], has_ended: Any, ends: Any) -> None:
     ends.wait(PATIENCE_S)
 
 
-def test_a_file_system_without_locks_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that is a mere file would outlive its holder, and be cleared away from under the next one."""
+def test_file_system_without_locks_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that only creates a file would outlive its holder."""
 
     def no_flock(*arguments: Any) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
@@ -497,8 +488,8 @@ def test_a_file_system_without_locks_is_refused(store: TokenFile, monkeypatch: p
 
 
 @_forks
-def test_memory_does_not_outlive_a_fork() -> None:
-    """A child has neither the tokens, which it would present a second time, nor the lock of a thread that it lacks."""
+def test_memory_store_is_empty_after_a_fork() -> None:
+    """The child has neither the tokens, which it would present again, nor the lock of a missing thread."""
     memory = MemoryStore().of(BASE_URL, CLIENT_ID)
     memory.write(tokens())
     unlock = locked(memory)
@@ -516,8 +507,8 @@ def _look(memory: TokenMemory, found: Any) -> None:
     found.put((is_empty, memory.try_lock() is not None))
 
 
-def test_a_lock_in_memory_ends_with_its_holder() -> None:
-    """Where what lets go of it was lost, nobody can hold it any longer."""
+def test_memory_lock_ends_with_its_holder() -> None:
+    """If the unlock function is lost, nobody can hold the lock any longer."""
     memory = MemoryStore().of(BASE_URL, CLIENT_ID)
     unlock: Callable[[], None] | None = locked(memory)
     assert memory.try_lock() is None

@@ -1,4 +1,4 @@
-"""How clients perform what flows ask: interruptions, timeouts, large answers, proxies, threads, tasks and forks."""
+"""Drivers: interruptions, timeouts, large answers, proxies, threads, tasks and forks."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ from stoplist_client.flows.flow import Flow, NoAnswer, Send, pause, send
 from stoplist_client.transport import wire
 
 from tests.client.connect_proxy import ConnectProxy, connect_proxy
-from tests.client.partners import Blocking, Opener, Partner, patience
+from tests.client.partners import BlockingAsyncClient, Opener, Partner, no_timeout
 from tests.services.fault_kinds import DROP, Hold, Reply, is_any, is_api
 from tests.services.faults import faults
 
@@ -24,7 +24,7 @@ ANN = "ann@example.com"
 FORKING = """
 import os, sys
 from stoplist_client import Client
-# A second attempt would cover up what a shared connection does to the first.
+# A second attempt would hide the effect of a shared connection on the first.
 client = Client(sys.argv[1], client_id=sys.argv[2], client_secret=sys.argv[3], ca_file=sys.argv[4], attempts=1)
 client.unsubscribe("email", ["before@example.com"])
 child = os.fork()
@@ -40,12 +40,12 @@ else:
 
 @pytest.fixture
 def proxy() -> Iterator[ConnectProxy]:
-    with connect_proxy() as get:
-        yield get
+    with connect_proxy() as server:
+        yield server
 
 
-class HeldToken:
-    """A flow that holds something while it waits, and notes when it lets go."""
+class HoldingFlow:
+    """A flow that holds a lock while it waits."""
 
     def __init__(self) -> None:
         self.is_held = False
@@ -60,15 +60,15 @@ class HeldToken:
 
 
 def run(client: Any, flow: Flow[Any]) -> Any:
-    """What the driver of this client makes of the flow."""
-    if isinstance(client, Blocking):
+    """Run a flow with the driver of this client."""
+    if isinstance(client, BlockingAsyncClient):
         return client.runner.run(client.client._driver.run(flow))
     return client._driver.run(flow)
 
 
-def test_a_flow_that_is_interrupted_lets_go(partner: Partner) -> None:
-    """Ctrl-C during a wait comes out, and nothing stays held."""
-    held = HeldToken()
+def test_interrupted_flow_releases_its_locks(partner: Partner) -> None:
+    """Ctrl+C during a wait is raised."""
+    held = HoldingFlow()
     flow = held.flow()  # named, so that nothing but the driver ends it
 
     def interrupt(seconds: float) -> None:
@@ -82,9 +82,9 @@ def test_a_flow_that_is_interrupted_lets_go(partner: Partner) -> None:
     assert not held.is_held
 
 
-def test_a_flow_that_is_cancelled_lets_go(partner: Partner) -> None:
-    """A cancelled task ends at once, and nothing stays held."""
-    held = HeldToken()
+def test_cancelled_flow_releases_its_locks(partner: Partner) -> None:
+    """The cancelled task ends at once."""
+    held = HoldingFlow()
     flow = held.flow()  # named, so that nothing but the driver ends it
 
     async def cancel() -> None:
@@ -100,8 +100,8 @@ def test_a_flow_that_is_cancelled_lets_go(partner: Partner) -> None:
     assert not held.is_held
 
 
-def test_a_flow_hears_that_there_was_no_answer(both: Opener, partner: Partner) -> None:
-    """NoAnswer is thrown where the request was asked for, and the flow goes on as it likes."""
+def test_no_answer_is_thrown_into_the_flow(open_client: Opener, partner: Partner) -> None:
+    """The flow may handle it and go on."""
 
     def flow() -> Flow[str]:
         try:
@@ -111,15 +111,15 @@ def test_a_flow_hears_that_there_was_no_answer(both: Opener, partner: Partner) -
         return "answered"
 
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
-        client = both(partner, base_url=between.base_url)
+        client = open_client(partner, base_url=between.base_url)
         between.next(DROP, when=is_any)
         assert run(client, flow()) == "the connection broke before the answer was complete"
         assert run(client, flow()) == "answered"
 
 
-def test_a_closed_client_says_so(both: Opener, partner: Partner) -> None:
-    """Whoever goes on using it is told; closing it again does nothing."""
-    client = both(partner)
+def test_closed_client_is_refused(open_client: Opener, partner: Partner) -> None:
+    """Closing it again does nothing."""
+    client = open_client(partner)
     client.unsubscribe("email", [ANN])
     client.close()
     client.close()
@@ -127,8 +127,8 @@ def test_a_closed_client_says_so(both: Opener, partner: Partner) -> None:
         client.unsubscribe("email", [ANN])
 
 
-def test_clients_close_at_the_end_of_their_block(partner: Partner) -> None:
-    """`with` and `async with` leave a closed client."""
+def test_with_block_closes_the_client(partner: Partner) -> None:
+    """`with` and `async with`."""
     with partner.client() as client:
         pass
     with pytest.raises(ConfigurationError, match="closed"):
@@ -143,12 +143,12 @@ def test_clients_close_at_the_end_of_their_block(partner: Partner) -> None:
     asyncio.run(use())
 
 
-def test_an_answer_that_does_not_come_is_not_waited_for(both: Opener, partner: Partner) -> None:
+def test_request_times_out(open_client: Opener, partner: Partner) -> None:
     """After `timeout_s` the request counts as not answered."""
     held = Hold()
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
-        client = both(partner, base_url=between.base_url, timeout_s=0.5, attempts=1)
-        with patience(client):
+        client = open_client(partner, base_url=between.base_url, timeout_s=0.5, attempts=1)
+        with no_timeout(client):
             list(client.changes("email"))  # from here on it has tokens and a connection
         between.next(held, when=is_api)
         with pytest.raises(TransportFailed, match="timeout_s"):
@@ -156,17 +156,17 @@ def test_an_answer_that_does_not_come_is_not_waited_for(both: Opener, partner: P
         held.release()
 
 
-def test_a_service_that_is_not_there_is_told(both: Opener, partner: Partner) -> None:
-    """With what the system says of it."""
+def test_refused_connection_is_reported(open_client: Opener, partner: Partner) -> None:
+    """With the message of the system."""
     with pytest.raises(TransportFailed, match="no connection"):
-        both(partner, base_url="https://localhost:9", attempts=1).unsubscribe("email", [ANN])
+        open_client(partner, base_url="https://localhost:9", attempts=1).unsubscribe("email", [ANN])
 
 
-def test_a_body_without_end_is_not_read(both: Opener, partner: Partner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is larger than any answer of Stoplist fills nobody's memory."""
+def test_endless_body_is_not_read(open_client: Opener, partner: Partner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is larger than any answer of Stoplist."""
     monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 1 << 20)
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
-        client = both(partner, base_url=between.base_url)
+        client = open_client(partner, base_url=between.base_url)
         between.next(Reply(status=200, body=b" " * (1 << 20)), Reply(status=200, body=b" " * (2 << 20)), when=is_api)
         with pytest.raises(NotUnderstood, match="not one of Stoplist's"):
             list(client.changes("email"))
@@ -174,29 +174,28 @@ def test_a_body_without_end_is_not_read(both: Opener, partner: Partner, monkeypa
             list(client.changes("email"))
 
 
-def test_a_certificate_that_is_not_trusted_is_told_at_once(both: Opener, partner: Partner) -> None:
-    """With what would be right, and without trying again."""
-    client = both(partner, ca_file=None)
-    core = client.client if isinstance(client, Blocking) else client
+def test_untrusted_certificate_is_not_retried(open_client: Opener, partner: Partner) -> None:
+    """The message says what to do."""
+    client = open_client(partner, ca_file=None)
+    core = client.client if isinstance(client, BlockingAsyncClient) else client
     core._driver.sleep = None
     with pytest.raises(TransportFailed, match="ca_file"):
         client.unsubscribe("email", [ANN])
 
 
-def test_the_authority_may_be_named_by_the_environment(
-    both: Opener, partner: Partner, monkeypatch: pytest.MonkeyPatch
+def test_ssl_cert_file_is_used_without_ca_file(
+    open_client: Opener, partner: Partner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SSL_CERT_FILE is heeded where there is no `ca_file`."""
     monkeypatch.setenv("SSL_CERT_FILE", partner.service.ca_file)
-    assert both(partner, ca_file=None).unsubscribe("email", [ANN]).created == 1
+    assert open_client(partner, ca_file=None).unsubscribe("email", [ANN]).created == 1
 
 
-def test_a_proxy_of_the_environment_sees_nothing(
-    both: Opener, partner: Partner, proxy: ConnectProxy, monkeypatch: pytest.MonkeyPatch
+def test_proxy_sees_neither_tokens_nor_addresses(
+    open_client: Opener, partner: Partner, proxy: ConnectProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked for a tunnel to the host, and learns neither token nor address; the requests arrive."""
+    """It is used as a tunnel, and the requests arrive."""
     monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
-    client = both(partner)
+    client = open_client(partner)
     client.unsubscribe("email", [ANN])
     assert len(next(client.look_up("email", [ANN])).records) == 1
     assert proxy.heads
@@ -206,31 +205,31 @@ def test_a_proxy_of_the_environment_sees_nothing(
         assert "ann" not in head
 
 
-def test_a_proxy_that_refuses_is_told(
-    both: Opener, partner: Partner, proxy: ConnectProxy, monkeypatch: pytest.MonkeyPatch
+def test_refusal_of_a_proxy_is_reported(
+    open_client: Opener, partner: Partner, proxy: ConnectProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what it said."""
+    """With its status."""
     monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
     proxy.refuses = True
     with pytest.raises(TransportFailed, match="407 Sign in"):
-        both(partner, attempts=1).unsubscribe("email", [ANN])
+        open_client(partner, attempts=1).unsubscribe("email", [ANN])
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [("HTTPS_PROXY", "gopher://127.0.0.1"), ("ALL_PROXY", "ftp://127.0.0.1"), ("SSL_CERT_FILE", "/nowhere/ca.pem")],
 )
-def test_an_environment_that_cannot_be_right_is_told(
-    both: Opener, partner: Partner, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+def test_invalid_environment_is_refused(
+    open_client: Opener, partner: Partner, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    """When the client is made, and not by an error of another library."""
+    """When the client is created, and not by an error of another library."""
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=name):
-        both(partner, ca_file=None)
+        open_client(partner, ca_file=None)
 
 
 def test_threads_share_a_client(partner: Partner) -> None:
-    """Eight threads at once are answered each for itself, with one pair of tokens between them."""
+    """Eight threads at once get their own answers, with one pair of tokens."""
     with partner.client() as client, ThreadPoolExecutor(8) as threads:
 
         def work(number: int) -> list[str]:
@@ -242,8 +241,6 @@ def test_threads_share_a_client(partner: Partner) -> None:
 
 
 def test_tasks_share_a_client(partner: Partner) -> None:
-    """So do tasks of an event loop."""
-
     async def work(client: AsyncClient, number: int) -> list[str]:
         await client.unsubscribe("email", [f"p{number}@example.com"])
         return [
@@ -259,8 +256,8 @@ def test_tasks_share_a_client(partner: Partner) -> None:
     assert asyncio.run(work_at_once()) == [[f"p{number}@example.com"] for number in range(40)]
 
 
-def test_a_second_event_loop_is_refused(partner: Partner) -> None:
-    """Connections are of one loop: in another one the client says what would be right, also to whoever closes it."""
+def test_second_event_loop_is_refused(partner: Partner) -> None:
+    """The message says what to do, also when the client is closed there."""
     client = AsyncClient(**partner.access)
     with asyncio.Runner() as first, asyncio.Runner() as second:
         assert first.run(client.unsubscribe("email", [ANN])).created == 1
@@ -273,8 +270,8 @@ def test_a_second_event_loop_is_refused(partner: Partner) -> None:
     assert AsyncClient(**partner.access)  # made outside of any
 
 
-def test_the_event_loop_gets_its_turn(partner: Partner) -> None:
-    """While a batch of many items is read and encoded, others run: at least once for every thousand."""
+def test_encoding_yields_to_the_event_loop(partner: Partner) -> None:
+    """While a large batch is read and encoded, other tasks run at least once per thousand items."""
     turns: list[int] = []
     read = 0
 
@@ -298,8 +295,8 @@ def test_the_event_loop_gets_its_turn(partner: Partner) -> None:
     assert max(later - earlier for earlier, later in itertools.pairwise([0, *turns])) <= 1_000
 
 
-def test_a_forked_process_has_connections_of_its_own(partner: Partner) -> None:
-    """A client that was made, and used, before a fork works on both sides of it at once."""
+def test_forked_process_has_its_own_connections(partner: Partner) -> None:
+    """A client that was used before a fork works in both processes at once."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", FORKING, *map(str, _access(partner))],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Runs flows by hand, with answers that are given beforehand, in a world that stands still."""
+"""Runs flows with prepared answers and a fixed clock."""
 
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class FixedEnvironment(Environment):
-    """A clock that stands, and chance as it is set."""
+    """A clock that stands still, and a fixed jitter."""
 
     def __init__(self, jitter: float = 0.0) -> None:
         self._jitter = jitter
@@ -24,11 +24,11 @@ class FixedEnvironment(Environment):
         return self._jitter
 
 
-class Ran(Generic[T]):
-    """A flow that is run when it is made: what it sent, how long it waited each time, and what came of it."""
+class FlowRun(Generic[T]):
+    """Runs a flow at once, and records its requests, its waits and its result."""
 
     def __init__(self, flow: Flow[T], *outcomes: Answer | str) -> None:
-        """`outcomes` answer one request each; a text is a failure of that kind."""
+        """Each of `outcomes` answers one request; a text is a failure of that kind."""
         self.sent: list[Send] = []
         self.waited_s: list[float] = []
         self.result: T
@@ -53,7 +53,7 @@ class Ran(Generic[T]):
 
 
 def answer(status: int = 200, body: Any = None, **headers: str) -> Answer:
-    """An answer with this body, as JSON if it is not bytes; the header `retry_after` stands for `retry-after`."""
+    """Return an answer with this body, as JSON unless it is bytes; `retry_after` is the header `retry-after`."""
     content = body if isinstance(body, bytes) else msgspec.json.encode(body)
     return Answer(
         status=status, headers={name.replace("_", "-"): value for name, value in headers.items()}, body=content

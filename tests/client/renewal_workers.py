@@ -1,4 +1,4 @@
-"""What tests of renewal look at and do: the server's own rows, flows that are run alone, and processes that renew."""
+"""Helpers for tests of renewal: the server's token rows, flows that run alone, and processes that renew."""
 
 import asyncio
 import contextlib
@@ -23,37 +23,37 @@ from tests.builders import ADMINISTRATOR, opened
 from tests.client.partners import Partner
 
 PATIENCE_S = 60.0
-WORKER = Path(__file__).with_name("renewing_worker.py")
+WORKER = Path(__file__).with_name("renewal_process.py")
 
 
-class Rows:
-    """What the server has stored of one key's tokens."""
+class TokenRows:
+    """The tokens of one key in the server's database."""
 
     def __init__(self, partner: Partner) -> None:
         self._url, self._client_id = partner.service.place.database_url, partner.key.client_id
 
     @property
-    def given(self) -> int:
-        """How many token requests were answered with tokens."""
+    def issued(self) -> int:
+        """The number of token requests that were answered with tokens."""
         return self._count("SELECT COUNT(*) FROM token_pairs WHERE client_id = ?")
 
     @property
     def refreshed(self) -> int:
-        """How many of them by a refresh token."""
+        """The number of token requests with a refresh token that were answered with tokens."""
         return self._count("SELECT COUNT(*) FROM token_pairs WHERE client_id = ? AND rotated_from IS NOT NULL")
 
     @property
-    def alarms(self) -> int:
-        """How often a refresh token was presented a second time."""
+    def reuse_alarms(self) -> int:
+        """The number of refresh tokens that were presented a second time."""
         return self._count("SELECT COUNT(*) FROM audit WHERE target = ? AND action = 'client.reuse_alarm'")
 
     def expire(self) -> None:
-        """All access tokens that were given so far have expired."""
+        """Expire all access tokens issued so far."""
         with self._opened() as database, database:
             database.execute("UPDATE token_pairs SET access_expires_ms = 0 WHERE client_id = ?", (self._client_id,))
 
     def revoke(self) -> None:
-        """All tokens that were given so far are revoked, as by `stoplist key revoke-tokens`."""
+        """Revoke all tokens issued so far, as `stoplist key revoke-tokens` does."""
         asyncio.run(_revoke(self._url, self._client_id))
 
     def _count(self, statement: str) -> int:
@@ -69,8 +69,8 @@ async def _revoke(url: str, client_id: str) -> None:
         await revoke_tokens(ADMINISTRATOR, database, Clock(), client_id=client_id)
 
 
-class SetWorld(Environment):
-    """A clock that goes wrong by `off_s`, and no chance."""
+class SkewedEnvironment(Environment):
+    """A clock that is wrong by `off_s`, and no jitter."""
 
     def __init__(self) -> None:
         self.off_s = 0.0
@@ -83,13 +83,13 @@ class SetWorld(Environment):
 
 
 class Worker:
-    """One that renews, as far as it can be told from others: its own connections and memory, and a shared store."""
+    """A renewal with its own connections and memory and a shared store, like a separate process."""
 
-    def __init__(self, partner: Partner, store: Any, *, base_url_of_way: str | None = None, **options: Any) -> None:
+    def __init__(self, partner: Partner, store: Any, *, via_base_url: str | None = None, **options: Any) -> None:
         self.pauses: list[float] = []
-        self.environment = SetWorld()
-        known: dict[str, Any] = {
-            # Tokens belong to the service, whichever way leads there.
+        self.environment = SkewedEnvironment()
+        defaults: dict[str, Any] = {
+            # Tokens belong to the service, not to the proxy in front of it.
             "base_url": partner.service.base_url,
             "client_id": partner.key.client_id,
             "client_secret": partner.key.secret,
@@ -97,9 +97,9 @@ class Worker:
             "environment": self.environment,
             "attempts": 3,
         }
-        self.renewal = Renewal(**(known | options))
-        way = base_url_of_way or partner.service.base_url
-        self._driver = Driver(wire.options(way, ca_file=partner.service.ca_file, timeout_s=PATIENCE_S))
+        self.renewal = Renewal(**(defaults | options))
+        base_url = via_base_url or partner.service.base_url
+        self._driver = Driver(wire.options(base_url, ca_file=partner.service.ca_file, timeout_s=PATIENCE_S))
         self._driver.sleep = self.pauses.append
 
     def current_token(self) -> HeldToken:
@@ -111,8 +111,8 @@ class Worker:
     def run(self, flow: Flow[HeldToken]) -> HeldToken:
         return self._driver.run(flow)
 
-    def wait_with(self, act: Callable[[float], None]) -> None:
-        """Whenever a flow waits this happens instead."""
+    def on_wait(self, act: Callable[[float], None]) -> None:
+        """Call this instead of waiting."""
         self._driver.sleep = act
 
     def close(self) -> None:
@@ -120,12 +120,12 @@ class Worker:
 
 
 def token_file(folder: Path, partner: Partner) -> TokenFile:
-    """The file that FileStore(folder=folder) has for this partner."""
+    """Return the file that FileStore(folder=folder) has for this partner."""
     return FileStore(folder=folder).of(partner.service.base_url, partner.key.client_id)
 
 
-class Process:
-    """A client at work in a process of its own; see renewing_worker.py. It begins when it is told to `go`."""
+class WorkerProcess:
+    """A client in its own process (see renewal_process.py), which waits for `start_calling`."""
 
     def __init__(self, partner: Partner, folder: Path, kind: str, **options: Any) -> None:
         self._process = subprocess.Popen(
@@ -135,53 +135,53 @@ class Process:
             stderr=subprocess.PIPE,
             text=True,
         )
-        told = {"kind": kind, "access": partner.access, "folder": str(folder), "options": options}
-        self._tell(json.dumps(told))
-        self._hear("ready")
+        options_of_process = {"kind": kind, "access": partner.access, "folder": str(folder), "options": options}
+        self._send_line(json.dumps(options_of_process))
+        self._expect_line("ready")
 
-    def go(self) -> None:
-        """It calls and calls until it is told to stop."""
-        self._tell("null")
+    def start_calling(self) -> None:
+        """Let the process make calls until it is stopped."""
+        self._send_line("null")
 
-    def has_called(self) -> None:
-        """Returns once its first call was answered."""
-        self._hear("called")
+    def wait_for_first_call(self) -> None:
+        """Wait until the first call was answered."""
+        self._expect_line("called")
 
     def call(self) -> None:
-        """It makes one call; may be repeated."""
-        self._tell("1")
+        """Let the process make one call. May be repeated."""
+        self._send_line("1")
 
-    def has_made_its_call(self) -> None:
-        """Returns once that was answered."""
-        self._hear("called")
-        self._hear("made 1 0")
+    def wait_for_call(self) -> None:
+        """Wait until that call was answered."""
+        self._expect_line("called")
+        self._expect_line("made 1 0")
 
     def kill(self) -> None:
-        """kill -9. May be repeated."""
+        """Kill the process with SIGKILL. May be repeated."""
         self._process.kill()
         self._process.communicate()
 
     def stop(self) -> tuple[int, int]:
-        """Told to stop, it ends without an error; how many calls since `go` were answered, and how many refused."""
+        """Stop the process, and return how many of its calls were answered and refused."""
         out, err = self._process.communicate(timeout=PATIENCE_S)
         assert self._process.returncode == 0, err
         answered, refused = out.rpartition("made ")[2].split()
         return int(answered), int(refused)
 
-    def _hear(self, word: str) -> None:
+    def _expect_line(self, word: str) -> None:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == f"{word}\n", self._process.communicate()
 
-    def _tell(self, line: str) -> None:
+    def _send_line(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
 
 @contextlib.contextmanager
-def processes(*made: Process) -> Iterator[list[Process]]:
-    """They are killed at the end, if they still run."""
-    running = list(made)
+def running_workers(*workers: WorkerProcess) -> Iterator[list[WorkerProcess]]:
+    """Kill these processes at the end of the block, if they still run."""
+    running = list(workers)
     try:
         yield running
     finally:

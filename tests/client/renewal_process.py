@@ -1,8 +1,8 @@
-"""A process with a client that asks for tokens all the time; started by renewing.py, and killed at any moment.
+"""A process with a client that requests tokens all the time; started by renewal_workers.py, killed at any time.
 
-Its first line of input says what client to make, and each further one how many calls to make, `null` for: until the
-input ends. It says when it is ready, when the first call was answered, and in the end how many were, and how many were
-refused because even tokens that the service had just given out were ended at once.
+The first line of its input describes the client. Each further line is the number of calls to make, or `null` for calls
+until the input ends. It prints when it is ready, when the first call was answered, and at the end the numbers of
+answered calls and of calls that were refused because new tokens were ended at once.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ ADDRESS = "ann@example.com"
 
 
 def is_over(calls: int, wanted: int | None) -> bool:
-    """Whether enough calls were made, or nobody wants any more."""
+    """Return whether enough calls were made, or the input has ended."""
     if wanted is not None:
         return calls >= wanted
     return bool(select.select([sys.stdin], [], [], 0)[0])

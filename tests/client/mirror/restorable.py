@@ -1,4 +1,4 @@
-"""A service whose database goes back in time under it, as after a restore."""
+"""A server whose database can be restored to an earlier state while it runs."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ from tests.client.partners import Partner, Service
 
 
 class Restorable:
-    """A running server, and copies of its database."""
+    """A running server, and backups of its database."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -21,24 +21,24 @@ class Restorable:
         self._numbers = itertools.count(1)
 
     def new_partner(self) -> Partner:
-        """A partner with an organization of its own."""
+        """Create a partner with its own organization."""
         return self.service.new_partner(f"restored-{next(self._numbers)}")
 
     def backup(self) -> Path:
-        """A copy of the database as it is now."""
+        """Return a copy of the present database."""
         path = self.service.place.folder / f"backup-{next(self._numbers)}.db"
         _copy(self._database, path)
         return path
 
     def restore(self, backup: Path | None = None) -> None:
-        """The database is what it was at the backup, or lost nothing; all cursors and tokens are refused."""
+        """Restore a backup, or restore nothing; all cursors and tokens are refused afterwards."""
         if backup is not None:
             _copy(backup, self._database)
         asyncio.run(_after_restore(self.service.place.database_url))
 
 
 def _copy(source: Path, target: Path) -> None:
-    """In one transaction, so that the server goes on meanwhile."""
+    """Copy in one transaction, so that the server can go on meanwhile."""
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target, timeout=60)) as new:
         old.backup(new)
 

@@ -1,4 +1,4 @@
-"""All that can be learnt from an error: its texts, those of its causes, and the locals of our frames."""
+"""Everything that an error exposes: its message, those of its causes, and the locals of our frames."""
 
 import traceback
 from types import FrameType
@@ -6,13 +6,13 @@ from types import FrameType
 _BELOW = ("stoplist_client", "httpx2", "httpcore2", "msgspec")
 
 
-def told_by(error: BaseException) -> str:
-    """What logs and error trackers that print locals would have; of frames only those of the client, and below it."""
+def exposed_by(error: BaseException) -> str:
+    """Return what logs and error trackers would show, with the locals of the client's frames and those below."""
     told: list[str] = []
     one: BaseException | None = error
     while one is not None:
         told.append(f"{one!r} {one} {one.args}")
-        # The frames of a test know all; those of the client, and of what is underneath, may not.
+        # The frames of a test hold secrets; those of the client and of its libraries must not.
         frames = ((frame, line) for frame, line in traceback.walk_tb(one.__traceback__) if _is_below(frame))
         told += traceback.StackSummary.extract(frames, capture_locals=True).format()
         one = one.__cause__ or one.__context__
