@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from stoplist.errors import Refused
-from stoplist.oauth.credentials import DEFAULT_CEILING
+from stoplist.oauth.key_rules import DEFAULT_CEILING
 from stoplist.oauth.model import MAX_PER_MINUTE
 from stoplist.organizations.model import checked_name, checked_slug
 

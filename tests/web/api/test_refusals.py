@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from stoplist import ids
-from stoplist.oauth.credentials import set_ceilings
+from stoplist.oauth.ceilings import set_ceilings
 from stoplist.organizations.groups import create_group, retire_group
 from stoplist.organizations.organizations import close_organization
 from tests.builders import contents, make_organization
