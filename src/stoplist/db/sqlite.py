@@ -32,7 +32,14 @@ from stoplist.db.sqlite_connection import (
     translate_error,
     translated_errors,
 )
-from stoplist.db.sqlite_transactions import HeavyTransaction, Job, SqliteSchemaChange, first_row, in_savepoint, take_all
+from stoplist.db.sqlite_transactions import (
+    HeavyTransaction,
+    SqliteJob,
+    SqliteSchemaChange,
+    first_row,
+    in_savepoint,
+    take_all,
+)
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.slicing import SLICE_NS, yield_to_loop
 
@@ -56,8 +63,8 @@ class Sqlite:
         self._file = file_identity(path)
         self._next_file_check_s = 0.0
         self.counts = Counts()
-        self._small_jobs: deque[Job] = deque()
-        self._heavy_jobs: deque[Job] = deque()
+        self._small_jobs: deque[SqliteJob] = deque()
+        self._heavy_jobs: deque[SqliteJob] = deque()
         self._work = asyncio.Event()
         self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-write")
         self._read_threads = ThreadPoolExecutor(HEAVY_READS, thread_name_prefix="sqlite-read")
@@ -197,7 +204,7 @@ class Sqlite:
         if self._is_closing or len(queue) >= MAX_WAITING_UNITS:
             raise StoreUnavailable("Too many writes are waiting for the database: try again shortly.")
         started_ns = time.monotonic_ns()
-        job = Job(work, asyncio.get_running_loop().create_future())
+        job = SqliteJob(work, asyncio.get_running_loop().create_future())
         queue.append(job)
         self._work.set()
         self.counts.waiting += 1
@@ -220,7 +227,7 @@ class Sqlite:
 
     async def _write_group(self, run: "Callable[[list[Job]], Awaitable[None]]", queue: "deque[Job]") -> None:
         """Commit waiting units together. A failing unit does not affect the others, unless the store itself fails."""
-        group: list[Job] = []
+        group: list[SqliteJob] = []
         try:
             self._check_file()
             with translated_errors():

@@ -21,7 +21,7 @@ from stoplist.slicing import yield_to_loop
 T = TypeVar("T")
 
 
-class Job:
+class SqliteJob:
     """A queued unit and the future of its result."""
 
     def __init__(self, work: Callable[..., Any], answer: "asyncio.Future[Any]") -> None:

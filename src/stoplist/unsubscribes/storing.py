@@ -34,7 +34,7 @@ BeforeCommit = Callable[[Transaction, str, BatchDecision], Awaitable[None]]
 """Writes more in the transaction of a submission, given the `submission_id` and the final decision."""
 
 
-class Batch(NamedTuple):
+class ValidatedBatch(NamedTuple):
     """The validated acts to store, their target and their actor."""
 
     actor: Actor
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 
 
 async def decide_batch(
-    batch: Batch, records: dict[str, CurrentRecord], pause: Callable[[], Awaitable[None]]
+    batch: ValidatedBatch, records: dict[str, CurrentRecord], pause: Callable[[], Awaitable[None]]
 ) -> BatchDecision:
     decision = BatchDecision(records, now_ms=batch.now_ms, sender=sender_key(batch.actor), max_acts=len(batch.acts))
     async for part in in_slices(batch.acts, pause):
@@ -57,7 +57,7 @@ async def decide_batch(
 
 async def store_batch(
     database: Database,
-    batch: Batch,
+    batch: ValidatedBatch,
     first_decision: BatchDecision,
     *,
     seen_writes: int,
@@ -85,7 +85,9 @@ async def store_batch(
     return await database.write(store, queue_key=batch.feed_id, rows=len(batch.acts))
 
 
-async def _lock(transaction: Transaction, batch: Batch, decision: BatchDecision, seen_writes: int) -> tuple[int, bool]:
+async def _lock(
+    transaction: Transaction, batch: ValidatedBatch, decision: BatchDecision, seen_writes: int
+) -> tuple[int, bool]:
     """Lock the feed; return the number of the batch's last change, and whether nobody wrote since the decision."""
     row = await transaction.one(
         _LOCK_FEED,
@@ -100,7 +102,7 @@ async def _lock(transaction: Transaction, batch: Batch, decision: BatchDecision,
 
 
 async def _write(
-    transaction: Transaction, batch: Batch, decision: BatchDecision, submission_id: str, *, last_seq: int
+    transaction: Transaction, batch: ValidatedBatch, decision: BatchDecision, submission_id: str, *, last_seq: int
 ) -> None:
     """Write the decision in a fixed number of statements, whatever the size of the batch."""
     changes = decision.changes
@@ -144,7 +146,7 @@ def _day_counts(decision: BatchDecision) -> dict[int, tuple[object, ...]]:
 
 async def _record_submission(
     transaction: Transaction,
-    batch: Batch,
+    batch: ValidatedBatch,
     decision: BatchDecision,
     batch_keys: dict[str, object],
     *,

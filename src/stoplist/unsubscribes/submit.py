@@ -30,7 +30,7 @@ from stoplist.unsubscribes.model import (
     Submission,
 )
 from stoplist.unsubscribes.record_reader import RecordReader
-from stoplist.unsubscribes.storing import Batch, BeforeCommit, decide_batch, store_batch
+from stoplist.unsubscribes.storing import ValidatedBatch, BeforeCommit, decide_batch, store_batch
 
 _PERMISSION_FOR = {UNSUBSCRIBED: "unsubscribe", RESUBSCRIBED: "resubscribe"}
 _ITEMS_PER_READ = 2_500  # a quarter of the largest batch: its records are read while the next quarter is validated
@@ -88,7 +88,7 @@ async def submit_to(
     reader = RecordReader(stores.database, feed, group_no)
     try:
         acts, errors = await _read_items(items, channel, now_ms, reader, is_lenient=is_lenient)
-        batch = Batch(actor, feed_id(target.organization_id, channel), group_no, acts, len(items), now_ms)
+        batch = ValidatedBatch(actor, feed_id(target.organization_id, channel), group_no, acts, len(items), now_ms)
         decision = await decide_batch(batch, await reader.records(), yield_to_loop)
     finally:
         await reader.end()
