@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from stoplist.server.http_protocol import Bounds
+from stoplist.server.bounds import Bounds
 from stoplist.server.http_server import serve_http
 
 Scope = dict[str, Any]

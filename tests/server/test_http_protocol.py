@@ -16,8 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stoplist.errors import BadRequest
-from stoplist.server import http_protocol
-from stoplist.server.http_protocol import Bounds, WireProtocol
+from stoplist.server.bounds import HEAD, NEW, Bounds
+from stoplist.server.http_protocol import WireProtocol
 from stoplist.server.http_server import _Server, serve_http
 from stoplist.web.body import ClientGone, read_body
 from tests.server.serving import PATIENCE_S, Answer, on_uvloop, respond, serving
@@ -55,7 +55,7 @@ def wait_for_bytes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     enforce = WireProtocol.enforce_bounds
 
     def enforce_later(connection: WireProtocol, now_s: float) -> None:
-        is_in_head = connection._phase in (http_protocol._NEW, http_protocol._HEAD)
+        is_in_head = connection._phase in (NEW, HEAD)
         if not is_in_head or connection._overhead_bytes >= count:
             enforce(connection, now_s)
 

@@ -16,7 +16,7 @@ import pytest
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.server import http_server as server_module
-from stoplist.server.http_protocol import Bounds
+from stoplist.server.bounds import Bounds
 from stoplist.server.http_server import serve_http, serve_plain, stop_on_signals
 from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body

@@ -200,7 +200,7 @@ class Sqlite:
             cursor.close()  # else a statement with more rows would keep its snapshot
         return rows if len(rows) < SLICE_ROWS else None
 
-    async def _queue(self, queue: "deque[Job]", work: Callable[..., Any]) -> Any:
+    async def _queue(self, queue: "deque[SqliteJob]", work: Callable[..., Any]) -> Any:
         if self._is_closing or len(queue) >= MAX_WAITING_UNITS:
             raise StoreUnavailable("Too many writes are waiting for the database: try again shortly.")
         started_ns = time.monotonic_ns()
@@ -225,7 +225,9 @@ class Sqlite:
                 if self._heavy_jobs:
                     await self._write_group(self._run_heavy, self._heavy_jobs)
 
-    async def _write_group(self, run: "Callable[[list[Job]], Awaitable[None]]", queue: "deque[Job]") -> None:
+    async def _write_group(
+        self, run: "Callable[[list[SqliteJob]], Awaitable[None]]", queue: "deque[SqliteJob]"
+    ) -> None:
         """Commit waiting units together. A failing unit does not affect the others, unless the store itself fails."""
         group: list[SqliteJob] = []
         try:
@@ -247,12 +249,12 @@ class Sqlite:
             self._changes_at_checkpoint = self._writer.total_changes
             await self._in_thread(self._checkpoint)
 
-    async def _run_heavy(self, group: "list[Job]") -> None:
+    async def _run_heavy(self, group: "list[SqliteJob]") -> None:
         """Run one heavy unit, alone in its transaction."""
         group.append(job := self._heavy_jobs.popleft())
         job.set_result(await job.work(HeavyTransaction(self._writer, self._in_thread)))
 
-    async def _run_small(self, group: "list[Job]") -> None:
+    async def _run_small(self, group: "list[SqliteJob]") -> None:
         pause_ns = time.monotonic_ns() + SLICE_NS
         while self._small_jobs and len(group) < MAX_GROUP_UNITS:
             group.append(job := self._small_jobs.popleft())

@@ -163,7 +163,7 @@ def drive(work: Awaitable[T]) -> T:
     raise RuntimeError("a unit of work may await nothing but its transaction")
 
 
-def take_all(queue: "deque[Job]") -> "list[Job]":
+def take_all(queue: "deque[SqliteJob]") -> "list[SqliteJob]":
     jobs = list(queue)
     queue.clear()
     return jobs

@@ -19,7 +19,9 @@ from typing import Any, cast
 from uvicorn import Config
 
 from stoplist.errors import SettingsError
-from stoplist.server.http_protocol import Bounds, OnOwnAnswer, WireProtocol, WireState
+from stoplist.server.bounds import Bounds
+from stoplist.server.http_protocol import WireProtocol
+from stoplist.server.wire_state import OnOwnAnswer, WireState
 
 _LOG = logging.getLogger(__name__)
 LISTEN_SETTINGS = "STOPLIST_HOST and STOPLIST_PORT"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stoplist.db import Database
-from stoplist.server.http_protocol import Bounds
+from stoplist.server.bounds import Bounds
 from stoplist.web.api import unsubscribe
 from stoplist.web.body import read_body
 from tests.builders import contents, execute, make_key, make_organization, make_token, migrated
