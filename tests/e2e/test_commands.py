@@ -127,7 +127,9 @@ async def _hammer_until_revoked(
         pairs = await asyncio.gather(*hammering)
         assert late == []
         for kind, pair in zip(kinds, pairs, strict=True):
-            left = [(await load.send_once(line, _request(use, key, pair))).status for line in lines[:2] for use in _USES]
+            left = [
+                (await load.send_once(line, _request(use, key, pair))).status for line in lines[:2] for use in _USES
+            ]
             assert kind in stays_good or left == [401, 400] * 2
 
 

@@ -47,5 +47,7 @@ async def _round(lines: list[Connection], key: Key) -> None:
         *(load.call(pair["access_token"]) for pair in (first, second)),
         *(load.refresh(pair["refresh_token"]) for pair in (first, second)),
     ]
-    answers = await asyncio.gather(*(load.send_once(line, request) for line, request in zip(lines, after, strict=False)))
+    answers = await asyncio.gather(
+        *(load.send_once(line, request) for line, request in zip(lines, after, strict=False))
+    )
     assert [answer.status for answer in answers] == [401, 401, 400, 400]

@@ -30,7 +30,7 @@ from stoplist.unsubscribes.model import (
     Submission,
 )
 from stoplist.unsubscribes.record_reader import RecordReader
-from stoplist.unsubscribes.storing import ValidatedBatch, BeforeCommit, decide_batch, store_batch
+from stoplist.unsubscribes.storing import BeforeCommit, ValidatedBatch, decide_batch, store_batch
 
 _PERMISSION_FOR = {UNSUBSCRIBED: "unsubscribe", RESUBSCRIBED: "resubscribe"}
 _ITEMS_PER_READ = 2_500  # a quarter of the largest batch: its records are read while the next quarter is validated
