@@ -85,7 +85,7 @@ def postgresql(pytestconfig: pytest.Config) -> Iterator[services.Server]:
 
 @pytest.fixture(scope="session")
 def valkey(pytestconfig: pytest.Config) -> Iterator[limit_stores.Valkey]:
-    """Yield the Valkey or Redis of this run: tests use keys of their own, and a test that stops a store starts its own."""
+    """Yield the Valkey or Redis of this run: tests use keys of their own, and one that stops a store starts its own."""
     try:
         with limit_stores.valkey() as server:
             yield server
