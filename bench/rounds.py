@@ -18,7 +18,7 @@ Figure = TypeVar("Figure")
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How often, for how long, and with how much data the rows are measured."""
+    """The number of rounds, their length, and the amount of data."""
 
     rounds: int
     duration_s: float

@@ -35,7 +35,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_met(self) -> bool:
-        """Whether the median reaches the target; true if there is no target."""
+        """Return whether the median reaches the target; true if there is no target."""
         if self.target is None:
             return True
         figure, limit = self.figure.median, self.target.limit

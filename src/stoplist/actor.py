@@ -18,7 +18,7 @@ ADMIN: Role = "admin"
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """Who performs an operation; the first argument of every operation.
+    """The person, key or command that performs an operation; the first argument of every operation.
 
     `kind` is `command`, `person`, `client` or `system`; `id` is the operating system account, e-mail address,
     `client_id` or chore. `may` holds permissions that apply everywhere, `roles` the person's role by organization slug.

@@ -1,4 +1,4 @@
-"""What a command works with: the settings, the existing database, and the actor. Not for `serve` and `migrate`."""
+"""The context of a command: settings, the existing database, and the actor. Not for `serve` and `migrate`."""
 
 import asyncio
 import os

@@ -26,7 +26,7 @@ ACQUIRE_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 10.0
 SETTLE_TIMEOUT_S = 1.0
 MAX_WAITING_REQUESTS = 1_000
-"""How many may wait for a connection of one pool: as many as ten slow connections (50 ms a statement) serve in 5 s."""
+"""The most requests that wait for a connection of one pool: what ten slow ones (50 ms a statement) serve in 5 s."""
 
 
 class BoundedSemaphore:

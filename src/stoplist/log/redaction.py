@@ -1,4 +1,4 @@
-"""What the log shows of values that a client or a library chose.
+"""Redaction of values that a client or a library chose.
 
 Source: docs/interface.md section 2.1 (a client id may be logged); SECURITY.md.
 """

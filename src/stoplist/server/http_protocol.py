@@ -199,12 +199,12 @@ class WireProtocol(HttpToolsProtocol):
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing has been received on this connection yet."""
+        """Return whether nothing has been received on this connection yet."""
         return self._phase == NEW
 
     @property
     def is_answering(self) -> bool:
-        """Whether an accepted request is not answered completely yet."""
+        """Return whether an accepted request is not answered completely yet."""
         return self.cycle is not None and not self.cycle.response_complete
 
     # Internals

@@ -40,7 +40,7 @@ OnReady = Callable[[Database, Clock], Awaitable[None]]
 
 
 class ServerProcess:
-    """What a server process shares with the code that started it.
+    """The state that a server process shares with the code that started it.
 
     `sockets` are listening already; without them the process creates its own and serves its own metrics. `on_probe`
     is called when the readiness of this process was asked for, `on_started` once connections are accepted. `metrics`

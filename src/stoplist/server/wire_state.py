@@ -1,4 +1,4 @@
-"""What all connections of one server share."""
+"""The state that all connections of one server share."""
 
 from collections.abc import Callable
 

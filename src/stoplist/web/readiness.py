@@ -26,7 +26,7 @@ class Readiness:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the process was told to stop."""
+        """Return whether the process was told to stop."""
         return self._stop.is_set()
 
     def note_probe(self) -> None:

@@ -21,25 +21,9 @@ from stoplist_client.tokens.tokens import Tokens, Unlock
 from tests.client.partners import Partner
 from tests.client.renewal_workers import TokenRows, Worker, token_file
 from tests.services.fault_kinds import CUT, DROP, LOSE, RESET, Alter, Fault, Hold, Reply, is_credentials, is_refresh
-from tests.services.faults import Faults, faults
+from tests.services.faults import Faults
 
 DAY_S = 86_400.0
-
-
-@pytest.fixture
-def token_rows(partner: Partner) -> TokenRows:
-    """The partner's tokens in the server's database."""
-    return TokenRows(partner)
-
-
-@pytest.fixture
-def between(partner: Partner) -> Iterator[Faults]:
-    """A proxy with faults. Asserts that no refresh token was sent twice, and the server raised no alarm."""
-    server = partner.service.server
-    with faults(server.base_url, server.ca.parent) as between:
-        yield between
-        assert between.presented_twice == []
-        assert TokenRows(partner).reuse_alarms == 0
 
 
 @pytest.fixture

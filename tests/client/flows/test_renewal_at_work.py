@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,26 +15,10 @@ from stoplist_client.tokens.stores import TokenMemory
 from tests.client.partners import Opener, Partner
 from tests.client.renewal_workers import TokenRows
 from tests.services.fault_kinds import LOSE, Hold, Reply, is_api, is_refresh
-from tests.services.faults import Faults, faults
+from tests.services.faults import Faults
 
 ADDRESSES = ["ann@example.com"]
 MANY = 20
-
-
-@pytest.fixture
-def token_rows(partner: Partner) -> TokenRows:
-    """The partner's tokens in the server's database."""
-    return TokenRows(partner)
-
-
-@pytest.fixture
-def between(partner: Partner) -> Iterator[Faults]:
-    """A proxy with faults. Asserts that no refresh token was sent twice, and the server raised no alarm."""
-    server = partner.service.server
-    with faults(server.base_url, server.ca.parent) as between:
-        yield between
-        assert between.presented_twice == []
-        assert TokenRows(partner).reuse_alarms == 0
 
 
 def requests_seen(between: Faults) -> list[str]:

@@ -57,7 +57,7 @@ class Synced(msgspec.Struct, frozen=True):
 
     @property
     def was_rebuilt(self) -> bool:
-        """Whether any feed was read again from the beginning."""
+        """Return whether any feed was read again from the beginning."""
         return any(feed.was_rebuilt for feed in self.feeds)
 
     @property

@@ -37,7 +37,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_rebuilding(self) -> bool:
-        """Whether another copy answers until this one is complete."""
+        """Return whether another copy answers until this one is complete."""
         return self.is_building and self.old_no is not None
 
 

@@ -20,7 +20,7 @@ TEXT_HTML = b"text/html; charset=utf-8"
 
 
 class AdminContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What all screens share."""
+    """The stores and settings that all screens share."""
 
     database: Database
     clock: Clock
