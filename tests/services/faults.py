@@ -141,6 +141,8 @@ class Faults:
         self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        # Closing the loop alone would not wait for the thread that looked a host name up.
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
         self._reserved.close()
 
