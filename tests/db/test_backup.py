@@ -167,7 +167,7 @@ def test_an_existing_target_is_never_overwritten(source: Path, target: Path) -> 
 def test_a_target_created_meanwhile_is_not_overwritten(
     source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two backups that begin together, the second finds the name taken and removes its own copy."""
+    """When two backups begin together, the second finds the name taken and removes its own copy."""
     checked = backup._check
 
     def slow(partial: Path) -> int:

@@ -109,7 +109,7 @@ async def test_reads_do_not_wait_for_a_heavy_unit(database: Database) -> None:
 
 @pytest.mark.parametrize("rows", [1, HEAVY])
 def test_a_cancelled_caller_does_not_remove_its_unit(database_url: str, rows: int) -> None:
-    """Whether in progress or waiting, the unit is finished, and the units behind it are unaffected."""
+    """A unit in progress or waiting is finished, and the units behind it are unaffected."""
 
     async def body() -> list[int]:
         async with opened(database_url) as database:

@@ -103,7 +103,7 @@ def with_feeds(pool_size: int, *rows: int) -> Callable[[Callable[[Database, Othe
 
 @on_postgresql
 async def test_waiting_small_units_share_a_transaction(database: Database) -> None:
-    """Of 51 waiting units eight fail; the others are stored in one commit, each with its own result."""
+    """When 8 of 51 waiting units fail, the others are stored in one commit, each with its own result."""
     await create_feeds(database)
     fails = {3: "raise", 9: "constraint", 10: "raise", 17: "raise", 30: "constraint", 31: "raise", 44: "raise", 50: "x"}
 

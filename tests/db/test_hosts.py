@@ -1,4 +1,4 @@
-"""Of several hosts, a connection goes to the one that takes writes, before and after a promotion."""
+"""A connection goes to the host that takes writes, before and after a promotion."""
 
 import asyncio
 import contextlib

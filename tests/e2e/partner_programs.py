@@ -88,7 +88,7 @@ class Partners:
         self.server, self.key, self.hasty, self._workers = server, key, hasty, workers
         self.seen = AnswerLog()
         self.successes: Counter[str] = Counter()
-        """How often each program succeeded."""
+        """Return how often each program succeeded."""
         self.issued: list[Pair] = []
         self.rotations: dict[str, Pair | None] = {}
         """By the presented token, its successors; None if the server said that the outcome is unknown."""

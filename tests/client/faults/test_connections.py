@@ -35,7 +35,7 @@ def test_connection_closed_while_idle_fails_no_call(
 def test_connection_closed_in_use_costs_an_attempt(
     open_without_waits: NoWaitOpener, partner: Partner, between: Faults
 ) -> None:
-    """Nobody knows whether the request was read, so it is retried like any other failure."""
+    """The request may or may not have been read, so it is retried like any other failure."""
     client, pauses_s = open_without_waits(partner, attempts=2)
     client.unsubscribe("email", ["ann@race.test"])
     between.next(DROP, when=is_api)

@@ -57,7 +57,7 @@ def test_killed_between_refresh_and_storing_its_answer(partner: Partner, tmp_pat
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_at_any_time(partner: Partner, tmp_path: Path) -> None:
-    """Of four renewing workers, one after another is killed and replaced; the others notice nothing."""
+    """Four renewing workers are killed and replaced in turn; the others notice nothing."""
     token_rows, rng = TokenRows(partner), random.Random()  # noqa: S311 - any moments will do
 
     def new(number: int) -> WorkerProcess:

@@ -189,7 +189,7 @@ def test_unfollow_refuses_missing_opt_outs(
 def test_restore_during_a_rebuild_restarts_it(
     restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
 ) -> None:
-    """What was missing after the first restore is missing after the second."""
+    """Opt-outs missing after the first restore are missing after the second."""
     client.unsubscribe("email", [Item(_of(number), LONG_AGO) for number in range(10)])
     backup = restorable.backup()
     client.unsubscribe("email", [Item(_of(10), LONG_AGO)])

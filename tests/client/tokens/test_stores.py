@@ -390,7 +390,7 @@ def test_lock_has_one_holder(either: TokenStore) -> None:
 
 
 def test_threads_exclude_each_other(either: TokenStore) -> None:
-    """Of many that try at once, one gets the lock each time."""
+    """When many try at once, one gets the lock each time."""
     inside, most = 0, 0
     guard, start = threading.Lock(), threading.Barrier(8)
 
