@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from stoplist.actor import Actor
 from stoplist.db import Transaction
-from stoplist.db.query import load_queries
+from stoplist.db.query import json_text, load_queries
 
 _QUERIES = load_queries(__package__)
 _APPEND = _QUERIES["append"]
@@ -38,10 +36,8 @@ async def record(
         request_id=actor.request_id,
         action=action,
         target=target,
-        detail=msgspec.json.encode(detail).decode(),
+        detail=json_text(detail),
     )
     slugs = sorted(set(organizations))
     if slugs and appended is not None:
-        await transaction.run(
-            _CONCERN, audit_id=appended["audit_id"], at_ms=at_ms, slugs=msgspec.json.encode(slugs).decode()
-        )
+        await transaction.run(_CONCERN, audit_id=appended["audit_id"], at_ms=at_ms, slugs=json_text(slugs))

@@ -3,13 +3,11 @@
 Source: docs/interface.md section D5; who may do what: section D11.
 """
 
-import msgspec
-
 from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.clock import Clock
 from stoplist.db import Database, Transaction
-from stoplist.db.query import load_queries
+from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Refused
 from stoplist.organizations import groups
 from stoplist.organizations.model import Organization, checked_name, checked_slug
@@ -68,7 +66,7 @@ async def list_organizations(actor: Actor, database: Database) -> list[Organizat
     if actor.is_administrator:
         return [organization_from_row(row) for row in await database.all(_LIST)]
     # Each by its slug, so that a person with few roles does not read all organizations.
-    rows = await database.all(_BY_SLUGS, slugs=msgspec.json.encode(sorted(actor.roles)).decode())
+    rows = await database.all(_BY_SLUGS, slugs=json_text(sorted(actor.roles)))
     return [organization_from_row(row) for row in sorted(rows, key=lambda row: str(row["slug"]))]
 
 

@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
-
 from stoplist import ids
 from stoplist.actor import Actor
 from stoplist.db import Database, Row
-from stoplist.db.query import load_queries
+from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Refused, UnauthorizedOrganization
 from stoplist.organizations.store import find_organization, require_admin_of
 
@@ -93,7 +91,7 @@ async def group_ids(database: Database, organization_id: int) -> dict[int, str]:
 
 async def group_names(database: Database, organization_ids: Iterable[int]) -> dict[tuple[int, int], GroupName]:
     """Return the groups of these organizations by `organization_id` and number, including retired groups."""
-    rows = await database.all(_GROUPS_OF, organizations=msgspec.json.encode(sorted(set(organization_ids))).decode())
+    rows = await database.all(_GROUPS_OF, organizations=json_text(sorted(set(organization_ids))))
     return {(row["organization_id"], row["group_no"]): GroupName(row["group_id"], row["name"]) for row in rows}
 
 

@@ -12,7 +12,7 @@ import msgspec
 from stoplist.actor import Actor
 from stoplist.clock import DAY_MS, Clock
 from stoplist.db import Database
-from stoplist.db.query import Query, load_queries
+from stoplist.db.query import Query, json_text, load_queries
 from stoplist.organizations.organizations import list_organizations, show_organization
 from stoplist.unsubscribes.channel import CHANNELS, feed_id
 from stoplist.unsubscribes.model import RESUBSCRIBED, UNSUBSCRIBED
@@ -115,7 +115,7 @@ async def _read_counts(
     feeds = await _visible_feed_ids(actor, database, org_slug)
     counts: list[tuple[Any, ...]] = []
     for at in range(0, len(feeds), _FEEDS_AT_ONCE):
-        feed_ids = msgspec.json.encode(feeds[at : at + _FEEDS_AT_ONCE]).decode()
+        feed_ids = json_text(feeds[at : at + _FEEDS_AT_ONCE])
         # A year of many feeds is many rows to add up, so this runs as a large query and does not delay others.
         row = await database.one_large(query, feed_ids=feed_ids, **values)
         if row is not None and row["counts"] is not None:

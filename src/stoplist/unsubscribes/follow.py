@@ -7,13 +7,12 @@ Source: docs/interface.md section D6.
 from collections.abc import Sequence
 from operator import itemgetter
 
-import msgspec
 from stoplist_addresses import AddressError
 
 from stoplist import rfc3339
 from stoplist.actor import Actor
 from stoplist.db import Row
-from stoplist.db.query import load_queries
+from stoplist.db.query import json_text, load_queries
 from stoplist.errors import BadRequest, InsufficientScope, InvalidCursor
 from stoplist.organizations.target import Target, TargetGroup, find_target, group_ids
 from stoplist.slicing import in_slices, yield_to_loop
@@ -88,7 +87,7 @@ async def look_up(
     rows = await stores.database.all(
         _OF_ADDRESSES,
         feed_id=feed_id(target.organization_id, channel),
-        addresses=msgspec.json.encode(list(dict.fromkeys(looked_up))).decode(),
+        addresses=json_text(list(dict.fromkeys(looked_up))),
     )
     if target.group is not None:
         rows = [row for row in rows if row["group_no"] in (ALL_GROUPS, target.group.number)]
