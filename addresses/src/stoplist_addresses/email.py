@@ -6,19 +6,23 @@ Source: docs/interface.md section D7.
 import re
 import unicodedata
 from enum import StrEnum
+from functools import lru_cache
 
-import idna
-
+from stoplist_addresses.domain_labels import A_LABEL_PREFIX, check_a_label, check_u_label, punycode, uts46_mapped
 from stoplist_addresses.errors import AddressError
 from stoplist_addresses.input_limits import MAX_CHARACTERS, WHITE_SPACE
 
 _MAX_OCTETS = 254
 _MAX_LOCAL_OCTETS = 64
 _MAX_LABEL_OCTETS = 63
+_MAX_ENCODED_OCTETS = _MAX_LABEL_OCTETS - len(A_LABEL_PREFIX)
 
 # NFC composes at most four characters into one. So a longer local part has no canonical form of 64 octets, and an
 # address of more than MAX_CHARACTERS none of 254 octets (unless it is full of characters that UTS 46 drops).
 _MAX_LOCAL_CHARACTERS = 4 * _MAX_LOCAL_OCTETS
+
+# The domains and labels whose form is remembered: as many as the largest batch has addresses, at most some 20 MB.
+_KEPT_DOMAINS = _KEPT_LABELS = 10_000
 
 _ATEXT = r"A-Za-z0-9!#$%&'*+/=?^_`{|}~\-"
 
@@ -78,7 +82,7 @@ def canonical_email(text: str) -> str:
     """
     if len(text) <= _MAX_OCTETS and _PLAIN.fullmatch(text):
         lowered = text.lower()
-        if "xn--" not in lowered:
+        if A_LABEL_PREFIX not in lowered:
             return lowered
     stripped = text.strip(WHITE_SPACE)
     return _apply_full_rule(text) if stripped == text else canonical_email(stripped)
@@ -86,7 +90,11 @@ def canonical_email(text: str) -> str:
 
 def _apply_full_rule(text: str) -> str:
     local_part, domain = _parts(text)
-    canonical = f"{_canonical_local_part(local_part)}@{_canonical_domain(domain)}"
+    canonical_local_part = _canonical_local_part(local_part)
+    canonical_domain = (_domain_outcome if len(domain) <= _MAX_OCTETS else _domain_outcome.__wrapped__)(domain)
+    if isinstance(canonical_domain, EmailFault):
+        raise AddressError(canonical_domain)
+    canonical = f"{canonical_local_part}@{canonical_domain}"
     if len(canonical.encode()) > _MAX_OCTETS:
         raise AddressError(EmailFault.TOO_LONG)
     return canonical
@@ -143,6 +151,14 @@ def _is_invisible(character: str) -> bool:
     return category[0] == "Z" or category in {"Cc", "Cf", "Cs"}
 
 
+@lru_cache(maxsize=_KEPT_DOMAINS)
+def _domain_outcome(text: str) -> str | EmailFault:
+    try:
+        return _canonical_domain(text)
+    except AddressError as error:
+        return EmailFault(str(error))
+
+
 def _canonical_domain(text: str) -> str:
     if not text:
         raise AddressError(EmailFault.NO_DOMAIN)
@@ -161,7 +177,7 @@ def _canonical_domain(text: str) -> str:
 def _uts46_mapped(domain: str) -> str:
     """Map a domain by UTS 46, non-transitional. Characters that stand for a dot become dots."""
     try:
-        mapped = idna.uts46_remap(domain, std3_rules=False)
+        mapped = uts46_mapped(domain)
     except UnicodeError:
         raise AddressError(EmailFault.NOT_IDNA) from None
     if len(mapped) > _MAX_OCTETS:  # no label gets shorter, and checking each of them would take long
@@ -169,6 +185,7 @@ def _uts46_mapped(domain: str) -> str:
     return mapped
 
 
+@lru_cache(maxsize=_KEPT_LABELS)
 def _canonical_label(label: str) -> str:
     if len(label) > _MAX_LABEL_OCTETS:
         raise AddressError(EmailFault.LABEL_LONG)
@@ -176,21 +193,24 @@ def _canonical_label(label: str) -> str:
         return _a_label(label)
     if not _ASCII_LABEL.fullmatch(label):
         raise AddressError(EmailFault.LABEL_CHARACTER)
-    if label.startswith("xn--"):
+    if label.startswith(A_LABEL_PREFIX):
         _check_a_label(label)
     return label
 
 
 def _a_label(label: str) -> str:
     try:
-        return idna.alabel(label).decode("ascii")
-    except idna.IDNAError as error:
-        is_long = error.code == "label_too_long"
-        raise AddressError(EmailFault.LABEL_LONG if is_long else EmailFault.NOT_IDNA) from None
+        check_u_label(label)
+    except UnicodeError:
+        raise AddressError(EmailFault.NOT_IDNA) from None
+    # Punycode is at least as long, and takes time.
+    if len(A_LABEL_PREFIX + label) > _MAX_LABEL_OCTETS or len(encoded := punycode(label)) > _MAX_ENCODED_OCTETS:
+        raise AddressError(EmailFault.LABEL_LONG)
+    return A_LABEL_PREFIX + encoded
 
 
 def _check_a_label(label: str) -> None:
     try:
-        idna.ulabel(label)
+        check_a_label(label)
     except UnicodeError:
         raise AddressError(EmailFault.A_LABEL) from None
