@@ -16,6 +16,7 @@ from stoplist_client.errors import (
     InvalidRequest,
     InvalidToken,
     MethodNotAllowed,
+    MirrorDiverged,
     MirrorError,
     MirrorTooOld,
     NotFound,
@@ -38,7 +39,8 @@ from stoplist_client.version import __version__
 if TYPE_CHECKING:
     from stoplist_client.async_client import AsyncChanges, AsyncClient
     from stoplist_client.client import Changes, Client
-    from stoplist_client.mirror import ANY_GROUP, AnyGroup, Checked, FeedSynced, Followed, Mirror, Synced
+    from stoplist_client.link_maker import LinkMaker
+    from stoplist_client.mirror import ANY_GROUP, AnyGroup, Checked, FeedSynced, Followed, Mirror, Synced, Verified
     from stoplist_client.tokens.keyring_store import KeyringStore
     from stoplist_client.tokens.stores import FileStore, MemoryStore, default_folder
 
@@ -70,10 +72,12 @@ __all__ = [
     "ItemError",
     "KeyedStore",
     "KeyringStore",
+    "LinkMaker",
     "LookedUp",
     "MemoryStore",
     "MethodNotAllowed",
     "Mirror",
+    "MirrorDiverged",
     "MirrorError",
     "MirrorTooOld",
     "Moment",
@@ -95,6 +99,7 @@ __all__ = [
     "TransportFailed",
     "UnauthorizedOrganization",
     "UnsupportedGrantType",
+    "Verified",
     "__version__",
     "default_folder",
 ]
@@ -112,9 +117,11 @@ _LAZY = {
     "FileStore": "tokens.stores",
     "Followed": "mirror",
     "KeyringStore": "tokens.keyring_store",
+    "LinkMaker": "link_maker",
     "MemoryStore": "tokens.stores",
     "Mirror": "mirror",
     "Synced": "mirror",
+    "Verified": "mirror",
     "default_folder": "tokens.stores",
 }
 

@@ -122,7 +122,8 @@ class AsyncClient(Core):
     ) -> "AsyncChanges":
         """Return all changes after `cursor`, or all records if it is None, up to now. See AsyncChanges.
 
-        Groups are selected as in `look_up`.
+        Asking for the next page tells the service that the one before is stored, and so does a `cursor`: store a page
+        before you ask on. Groups are selected as in `look_up`.
         """
         target = self._read_target(org_slug, group_id, every_group)
         return AsyncChanges(self._driver, self._new_feed_reader(channel, target, cursor, limit))
@@ -139,8 +140,8 @@ class AsyncClient(Core):
     ) -> None:
         await self.aclose()
 
-    def _connect(self, options: dict[str, Any]) -> None:
-        self._driver = AsyncDriver(options)
+    def _connect(self, options: dict[str, Any], *, total_s: float) -> None:
+        self._driver = AsyncDriver(options, total_s=total_s)
 
 
 class AsyncChanges(AsyncIterator[Record]):

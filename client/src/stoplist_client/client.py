@@ -123,13 +123,17 @@ class Client(BlockingClient, Core):
     ) -> "Changes":
         """Return all changes after `cursor`, or all records if it is None, up to now. See Changes.
 
-        Groups are selected as in `look_up`.
+        Asking for the next page tells the service that the one before is stored, and so does a `cursor`: store a page
+        before you ask on. Groups are selected as in `look_up`.
         """
         target = self._read_target(org_slug, group_id, every_group)
         return Changes(self._driver, self._new_feed_reader(channel, target, cursor, limit))
 
     def close(self) -> None:
-        """Close all connections. May be repeated."""
+        """Close all connections. May be repeated.
+
+        Requests that other threads have sent end first, those of `Mirror.sync(wait=…)` within a second.
+        """
         self._driver.close()
 
     def __enter__(self) -> Self:
@@ -140,8 +144,8 @@ class Client(BlockingClient, Core):
     ) -> None:
         self.close()
 
-    def _connect(self, options: dict[str, Any]) -> None:
-        self._driver = Driver(options)
+    def _connect(self, options: dict[str, Any], *, total_s: float) -> None:
+        self._driver = Driver(options, total_s=total_s)
 
 
 class Changes(Iterator[Record]):

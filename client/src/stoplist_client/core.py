@@ -36,6 +36,7 @@ class Core(ABC):
     store:          keeps the tokens; by default FileStore(), which all processes of this user share
     ca_file:        the CA certificate of the service, if it has a private CA
     timeout_s:      the maximum wait for each part of an answer
+    total_s:        the maximum duration of one request, up to the last byte of its answer
     attempts:       how often a request is sent in all if it fails temporarily (docs/interface.md section 8)
     renew_ahead_s:  renew tokens that expire within this time; by default, tokens are renewed when they are refused
     batch_items:    the maximum number of items per request
@@ -54,6 +55,7 @@ class Core(ABC):
         store: TokenStore | KeyedStore | None = None,
         ca_file: str | os.PathLike[str] | None = None,
         timeout_s: float = 60.0,
+        total_s: float = 300.0,
         attempts: int = 3,
         renew_ahead_s: float | None = None,
         batch_items: int = MAX_ITEMS,
@@ -66,8 +68,9 @@ class Core(ABC):
         self._base_url, self._client_id = wire.checked_base_url(base_url), client_id
         _require_whole_number(attempts, "attempts", maximum=100)
         _require_whole_number(batch_items, "batch_items", maximum=MAX_ITEMS)
-        if not (_is_number(timeout_s) and 0 < timeout_s <= _MAX_TIMEOUT_S):
-            raise ConfigurationError("timeout_s must be a number of seconds above 0, and at most 86400 (a day).")
+        for name, seconds in (("timeout_s", timeout_s), ("total_s", total_s)):
+            if not (_is_number(seconds) and 0 < seconds <= _MAX_TIMEOUT_S):
+                raise ConfigurationError(f"{name} must be a number of seconds above 0, and at most 86400 (a day).")
         if renew_ahead_s is not None and not (
             _is_number(renew_ahead_s) and 0 <= renew_ahead_s < _ACCESS_TOKEN_LIFETIME_S
         ):
@@ -83,7 +86,7 @@ class Core(ABC):
                 store=FileStore() if store is None else store,
                 environment=environment,
                 attempts=attempts,
-                timeout_s=timeout_s,
+                total_s=total_s,
                 renew_ahead_s=renew_ahead_s,
             ),
             target=Target(org_slug, group_id),
@@ -91,7 +94,7 @@ class Core(ABC):
             attempts=attempts,
             batch_items=batch_items,
         )
-        self._connect(wire.options(self._base_url, ca_file=ca_file, timeout_s=timeout_s))
+        self._connect(wire.options(self._base_url, ca_file=ca_file, timeout_s=timeout_s), total_s=total_s)
 
     @property
     def base_url(self) -> str:
@@ -107,7 +110,7 @@ class Core(ABC):
         return f"{type(self).__name__}({self._base_url!r}, client_id={self._client_id!r})"
 
     @abstractmethod
-    def _connect(self, options: dict[str, Any]) -> None:
+    def _connect(self, options: dict[str, Any], *, total_s: float) -> None:
         """Create the driver."""
 
     def _submission_flow(

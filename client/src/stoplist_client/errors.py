@@ -202,6 +202,15 @@ class NotMirrored(MirrorError):
     """The mirror has no complete copy of this organization and channel, so it cannot answer."""
 
 
+class MirrorDiverged(MirrorError):
+    """The mirror's copy of a feed differs from the service. The message says what follows.
+
+    `pause_s`: see Synced.
+    """
+
+    pause_s: float = 0.0
+
+
 class MirrorTooOld(MirrorError):
     """The mirror is older than the caller allows; `age_s` is its age."""
 

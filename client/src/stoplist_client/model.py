@@ -1,7 +1,7 @@
 """The inputs and results of the client: items, records, totals, and looked-up addresses."""
 
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -9,6 +9,9 @@ from stoplist_client.redacted import Redacted
 
 Channel: TypeAlias = Literal["email", "sms", "phone"]
 """The kind of address; a person's opt-outs on different channels are separate."""
+
+Seq: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""The number of a change; the mirror's database holds no larger one."""
 
 Status: TypeAlias = Literal["unsubscribed", "resubscribed"]
 Moment: TypeAlias = datetime | str
@@ -34,19 +37,31 @@ class Item(Redacted, msgspec.Struct, frozen=True):
 class Record(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """The service's record of one address and one group. `group_id` None means all groups.
 
+    `address` is None for a person who was erased: `address_digest` is then HMAC-SHA-256 of the canonical address under
+    the `digest_key` of the page, in hexadecimal digits. Such a record bars like any other.
     Source: docs/interface.md section D6.
     """
 
     id: str
     org_slug: str
     group_id: str | None
-    address: str
+    address: str | None
     status: Status
     reason: str
     source: str | None
     occurred_at: datetime
     recorded_at: datetime
-    seq: int
+    seq: Seq
+    address_digest: str | None = None
+
+    @property
+    def is_consent(self) -> bool:
+        """Return whether the person asked for messages again.
+
+        False for an opt-out, and for `resubscribed` with the reason `correction`: that opt-out was a mistake and was
+        taken back, so you may send what you were allowed to send before, but no consent is known.
+        """
+        return self.status == "resubscribed" and self.reason == "consent"
 
     def __repr__(self) -> str:
         return f"Record(id={self.id!r}, seq={self.seq}, status={self.status!r})"
@@ -95,11 +110,15 @@ class LookedUp(Redacted, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(Redacted, msgspec.Struct, frozen=True, kw_only=True):
-    """One page of changes. Process `records`, then store `next_cursor`; if `has_more`, read on at once."""
+    """One page of changes. Process `records`, then store `next_cursor`; if `has_more`, read on at once.
+
+    `digest_key` is there if a record of the page was erased: the key of its `address_digest`, in base64url.
+    """
 
     records: tuple[Record, ...]
     next_cursor: str
     has_more: bool
+    digest_key: str | None = None
 
     def __repr__(self) -> str:
         return f"Page({len(self.records)} records, has_more={self.has_more})"

@@ -22,6 +22,9 @@ from stoplist_client.redacted import Redacted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NOW = "now"
+"""The word that `--occurred-at` accepts for opt-outs instead of a time."""
+
 
 class SubmitArguments(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """The command line of `unsubscribe` or `resubscribe`. Fields are named like the options."""
@@ -29,7 +32,7 @@ class SubmitArguments(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     channel: Channel
     addresses: tuple[str, ...]
     csv_file: Path | None
-    column: str | None
+    column: tuple[str, ...]
     delimiter: str | None
     org: str | None
     group: str | None
@@ -50,6 +53,10 @@ class SubmitArguments(Redacted, msgspec.Struct, frozen=True, kw_only=True):
             raise click.UsageError("--column and --delimiter can only be used with --csv.")
 
 
+def _parse_time_or_now(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return value if value == NOW else parse_time(context, param, value)
+
+
 def submit_options(command: F) -> F:
     """Add the arguments and options of SubmitArguments."""
     for option in reversed(
@@ -57,16 +64,21 @@ def submit_options(command: F) -> F:
             channel_argument,
             click.argument("addresses", nargs=-1, metavar="[ADDRESS]..."),
             click.option("--csv", "csv_file", type=FILE_PATH, metavar="FILE", help="Read a CSV file; - is stdin."),
-            click.option("--column", metavar="NAME", help="The address column: its name, or its number from 1."),
+            click.option(
+                "--column",
+                multiple=True,
+                metavar="[FIELD=]NAME",
+                help="The column of a field (default: address): its name, or its number from 1.",
+            ),
             delimiter_option,
             org_option,
             group_option,
             click.option("--all-groups", is_flag=True, help="All messages of the organization on this channel."),
             click.option(
                 "--occurred-at",
-                callback=parse_time,
+                callback=_parse_time_or_now,
                 metavar="TIME",
-                help="When the people acted, such as 2026-03-01T09:30:00Z.",
+                help="When the people acted, such as 2026-03-01T09:30:00Z. An opt-out can also be of `now`.",
             ),
             click.option("--source", metavar="TEXT", help="Where they acted, in up to 200 characters."),
             click.option("--lenient", is_flag=True, help="Store the valid items even if others are refused."),

@@ -49,7 +49,7 @@ class Table:
         first = next(self._slices, None)
         if first is None:
             raise Failed("The file is empty: it needs a header row with the column names.")
-        self._delimiter = delimiter or _detect_delimiter(decode_lines(first[:1])[0])
+        self.delimiter = delimiter or _detect_delimiter(decode_lines(first[:1])[0])
         self._rows = self._read(first)
         _line, cells, self.header = next(self._rows)
         self.names = [cell.strip() for cell in cells]
@@ -105,7 +105,7 @@ class Table:
     def _read(self, first: list[bytes]) -> Iterator[Row]:
         kept: list[bytes] = []
         # Strict, since a quote that is never closed would otherwise include the rows after it.
-        reader = csv.reader(chain.from_iterable(self._texts(first, kept)), delimiter=self._delimiter, strict=True)
+        reader = csv.reader(chain.from_iterable(self._texts(first, kept)), delimiter=self.delimiter, strict=True)
         begin = before = 0  # index of the next row in `kept`; number of lines dropped before those kept
         while True:
             try:
@@ -128,6 +128,11 @@ class Table:
         for lines in chain((first,), self._slices):
             kept += lines
             yield [f"{text}\n" for text in decode_lines(lines)]
+
+
+def is_usual_address_name(text: str, channel: str) -> bool:
+    """Return whether a line is a usual name of the column with the addresses."""
+    return _normalized(text) in _ADDRESS_NAMES[channel]
 
 
 def _normalized(name: str) -> str:

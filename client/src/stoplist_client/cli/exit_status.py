@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TextIO, TypeVar
 
 import click
 
+from stoplist_client.cli.escapes import escaped
 from stoplist_client.cli.messages import message_of
 from stoplist_client.errors import ConfigurationError, StoplistClientError
 
@@ -92,9 +93,9 @@ def report_error(error: BaseException, global_options: GlobalOptions) -> int:
 
 
 def print_notice(text: str) -> None:
-    """Print one line on stderr. A closed stderr is ignored."""
+    """Print one line on stderr, with control characters escaped. A closed stderr is ignored."""
     try:
-        click.echo(f"stoplist-client: {text}", err=True)
+        click.echo(escaped(f"stoplist-client: {text}", keeps_lines=True), err=True)
     except OSError:
         _discard_buffer(sys.stderr)
 
@@ -141,7 +142,7 @@ def _print_frames(error: BaseException | None) -> None:
         for frame in traceback.extract_tb(error.__traceback__):
             click.echo(f"  {frame.filename}, line {frame.lineno}, in {frame.name}", err=True)
         text = f": {error}" if isinstance(error, StoplistClientError) else ""
-        click.echo(f"{type(error).__name__}{text}", err=True)
+        click.echo(escaped(f"{type(error).__name__}{text}", keeps_lines=True), err=True)
         error = error.__cause__ or error.__context__
 
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "sync": ("Update the local mirror, once or continuously.", "sync"),
     "check": ("Print the addresses you may write to, according to the mirror.", "check"),
     "scrub": ("Copy a CSV file without the people who opted out.", "scrub"),
+    "links": ("Add a column of opt-out links to a CSV file, or try a link.", "links"),
     "completion": ("Print a shell completion script.", "completion"),
 }
 

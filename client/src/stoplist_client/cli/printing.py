@@ -7,23 +7,24 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
+from stoplist_client.cli.escapes import escaped, escaped_json
 from stoplist_client.cli.exit_status import Failed
 
 
 def print_line(line: str = "") -> None:
-    """Print one line on stdout."""
-    click.echo(line)
+    """Print one line, or several, on stdout, with control characters escaped."""
+    click.echo(escaped(line, keeps_lines=True))
 
 
 def print_json(value: Any, *, is_indented: bool = True) -> None:
     """Print a value as JSON on stdout: indented, or on one line."""
     encoded = msgspec.json.encode(value)
-    click.echo((msgspec.json.format(encoded) if is_indented else encoded).decode())
+    click.echo(escaped_json(msgspec.json.format(encoded) if is_indented else encoded).decode())
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows on stdout as aligned columns with these names."""
-    lines = [names, *rows]
+    lines = [names, *([escaped(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
     for line in lines:
         print_line("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())

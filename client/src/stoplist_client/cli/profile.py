@@ -13,7 +13,8 @@ import msgspec
 from stoplist_client.cli.exit_status import Failed
 from stoplist_client.cli.messages import message_of
 from stoplist_client.errors import TokenStoreError
-from stoplist_client.files.private_file import PrivateFile, default_folder
+from stoplist_client.files.folder_error import folder_error
+from stoplist_client.files.private_file import FOLDER_VARIABLE, PrivateFile, default_folder
 from stoplist_client.redacted import Redacted
 from stoplist_client.secret import Secret
 from stoplist_client.tokens.stores import key_name
@@ -113,8 +114,14 @@ def profile_names() -> list[str]:
 def make_folder() -> None:
     """Create the client's folder with mode 0700, unless it exists."""
     folder = default_folder()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        reason = folder_error(folder, error)
+        raise Failed(
+            f"The folder {folder} cannot be created: {reason}. Name another one with {FOLDER_VARIABLE}."
+        ) from None
 
 
 @contextmanager

@@ -66,7 +66,11 @@ def _submit(
     client: Client, feed: Followed, group_id: str | None, lost: list[Record]
 ) -> tuple[Submitted, ApiError | None]:
     """Return the result for the items that were answered, which are the first ones, and the refusal of the others."""
-    items = [Item(record.address, record.occurred_at, record.reason, record.source) for record in lost]
+    items = [
+        Item(record.address, record.occurred_at, record.reason, record.source)
+        for record in lost
+        if record.address is not None
+    ]
     org_slug, is_all = feed.org_slug, group_id is None
     try:
         return client.unsubscribe(

@@ -9,10 +9,12 @@ import click
 import msgspec
 
 from stoplist_client.cli.address_lines import NOT_UTF_8, LineNumbering, is_utf_8, numbered_addresses, standard_input
-from stoplist_client.cli.arguments import SubmitArguments
+from stoplist_client.cli.arguments import NOW, SubmitArguments
 from stoplist_client.cli.context import open_client
-from stoplist_client.cli.csv_table import Table
+from stoplist_client.cli.csv_table import Table, is_usual_address_name
+from stoplist_client.cli.escapes import escaped
 from stoplist_client.cli.exit_status import Failed, exit_not_all_accepted, print_notice
+from stoplist_client.cli.list_items import ListItems
 from stoplist_client.cli.printing import print_json, print_line, quantity
 from stoplist_client.cli.profile_selection import load_profile
 from stoplist_client.cli.progress import ProgressBar, fraction_read
@@ -24,10 +26,16 @@ NumberedItems = Iterator[tuple[int, str | Item]]
 _IDS_SHOWN = 3
 
 
-def submit(arguments: SubmitArguments, send: Callable[..., Submitted], items: Callable[[Table], NumberedItems]) -> None:
+def submit(
+    arguments: SubmitArguments,
+    send: Callable[..., Submitted],
+    items: Callable[[BinaryIO], NumberedItems],
+    left_out: ListItems | None = None,
+) -> None:
     """Send all items with `send`, a method of Client, and print the result. On an error, report what was stored before.
 
-    `items` makes the items of a CSV file. Exits with status 3 if some items were refused.
+    `items` makes the items of a CSV file; `left_out` knows the rows that are none. Exits with status 3 if some items
+    were refused.
     """
     arguments.check()
     profile = load_profile(arguments.profile_name)
@@ -47,7 +55,7 @@ def submit(arguments: SubmitArguments, send: Callable[..., Submitted], items: Ca
                 org_slug=arguments.org,
                 group_id=arguments.group,
                 all_groups=arguments.all_groups,
-                occurred_at=arguments.occurred_at,
+                occurred_at=None if arguments.occurred_at == NOW else arguments.occurred_at,
                 source=arguments.source,
                 lenient=arguments.lenient,
                 on_progress=progress.note,
@@ -56,9 +64,14 @@ def submit(arguments: SubmitArguments, send: Callable[..., Submitted], items: Ca
             stack.close()
             _report_stored_before(arguments, progress.submitted, error, lines, unit)
             raise
+    bad = left_out.bad if left_out else []
+    for line, text in bad:
+        click.echo(f"line {line}: {escaped(text)}", err=True)
     _print_refused(submitted.item_errors, lines, unit)
-    _print_summary(submitted, lines, unit, as_json=arguments.as_json)
-    if submitted.item_errors:
+    if left_out:
+        left_out.print_notes()
+    _print_summary(submitted, lines, unit, bad, as_json=arguments.as_json)
+    if submitted.item_errors or bad:
         exit_not_all_accepted()
 
 
@@ -87,41 +100,56 @@ def _input_stream(arguments: SubmitArguments, stack: ExitStack) -> BinaryIO | No
 
 
 def _numbered_items(
-    arguments: SubmitArguments, stream: BinaryIO | None, items: Callable[[Table], NumberedItems]
+    arguments: SubmitArguments, stream: BinaryIO | None, items: Callable[[BinaryIO], NumberedItems]
 ) -> NumberedItems:
     if stream is None:
         return iter(list(enumerate(arguments.addresses, 1)))
     if arguments.csv_file is None:
-        return numbered_addresses(stream)
-    return items(Table(stream, delimiter=arguments.delimiter))
+        return _addresses(stream, arguments.channel)
+    return items(stream)
 
 
-def items_of_table(table: Table, arguments: SubmitArguments, *, needs_time: bool, has_reason: bool) -> NumberedItems:
-    """Return the items of a CSV file with their line numbers. Missing columns are None.
+def _addresses(stream: BinaryIO, channel: str) -> NumberedItems:
+    """Return the lines of stdin. Raises UsageError if the first one is of a CSV file."""
+    addresses = numbered_addresses(stream)
+    first = next(addresses, None)
+    if first is None:
+        return
+    if _looks_like_csv(first[1], channel):
+        raise click.UsageError(
+            "The input looks like CSV: add --csv - to read it as such. Otherwise write one address a line."
+        )
+    yield first
+    yield from addresses
+
+
+def _looks_like_csv(line: str, channel: str) -> bool:
+    # A bar may be part of an e-mail address, but of no header.
+    separators = ",;\t" if "@" in line else ",;\t|"
+    return any(separator in line for separator in separators) or is_usual_address_name(line, channel)
+
+
+def items_of_table(stream: BinaryIO, arguments: SubmitArguments, *, needs_time: bool) -> NumberedItems:
+    """Return the consents of a CSV file with their line numbers. Missing columns are None.
 
     Raises Failed at a row without the time that it needs.
     """
-    address_at = table.address_column(arguments.channel, arguments.column)
+    table = Table(stream, delimiter=arguments.delimiter)
+    address_at = table.address_column(arguments.channel, next(iter(arguments.column), None))
     occurred_at_at, source_at = table.column("occurred_at"), table.column("source")
-    reason_at = table.column("reason") if has_reason else None
     if needs_time and occurred_at_at is None:
         raise Failed("The file has no column occurred_at: add it, or use --occurred-at for all rows.")
-    is_now = occurred_at_at is None and arguments.occurred_at is None
 
     def cell(cells: list[str], at: int | None) -> str | None:
         return None if at is None or at >= len(cells) else cells[at].strip() or None
 
     def rows() -> NumberedItems:
-        is_noted = False
         for line, cells, _raw in table:
-            if is_now and not is_noted:
-                print_notice("The file has no column occurred_at: all rows are submitted with the current time.")
-                is_noted = True
             occurred_at = cell(cells, occurred_at_at)
             if needs_time and occurred_at is None:
                 raise Failed(f"Line {line} has no occurred_at: every consent needs the time at which it was given.")
             address = cell(cells, address_at) or ""
-            yield line, Item(address, occurred_at, cell(cells, reason_at), cell(cells, source_at))
+            yield line, Item(address, occurred_at, None, cell(cells, source_at))
 
     return rows()
 
@@ -148,7 +176,7 @@ def _report_stored_before(
 
 def _print_refused(errors: tuple[ItemError, ...], lines: LineNumbering[Any], unit: str) -> None:
     for error in errors:
-        click.echo(f"{unit} {lines.line_of(error.item_index)}: {_problem(error)}", err=True)
+        click.echo(escaped(f"{unit} {lines.line_of(error.item_index)}: {_problem(error)}"), err=True)
 
 
 def _problem(error: ItemError) -> str:
@@ -157,14 +185,18 @@ def _problem(error: ItemError) -> str:
     return error.item_error if all(map(is_utf_8, texts)) else NOT_UTF_8
 
 
-def _print_summary(submitted: Submitted, lines: LineNumbering[Any], unit: str, *, as_json: bool) -> None:
+def _print_summary(
+    submitted: Submitted, lines: LineNumbering[Any], unit: str, bad: list[tuple[int, str]], *, as_json: bool
+) -> None:
     if as_json:
-        print_json(_json_object(submitted, lines, unit) | {"is_complete": True})
+        shown = _json_object(submitted, lines, unit)
+        shown["item_errors"] += [{"line": line, "item_error": text} for line, text in bad]
+        print_json(shown | {"is_complete": True})
         return
     print_line(
         f"{quantity(submitted.received, 'item')}: {submitted.created:,} created, {submitted.updated:,} updated, "
         f"{submitted.unchanged:,} unchanged, {submitted.outranked:,} outranked, "
-        f"{len(submitted.item_errors):,} refused."
+        f"{len(submitted.item_errors) + len(bad):,} refused."
     )
     ids = submitted.submission_ids
     for submission_id in ids[:_IDS_SHOWN]:

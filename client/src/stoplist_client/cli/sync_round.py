@@ -10,26 +10,33 @@ from stoplist_client.cli.printing import print_json, print_line, quantity
 from stoplist_client.cli.progress import ProgressBar
 from stoplist_client.cli.resubmission import RefusedOptOuts, Resubmission, submit_missing
 from stoplist_client.client import Client
-from stoplist_client.errors import ApiError, InsufficientScope, UnauthorizedOrganization
+from stoplist_client.errors import ApiError, InsufficientScope, MirrorDiverged, UnauthorizedOrganization
 from stoplist_client.mirror import FeedSynced, Mirror
 
 
 class SyncRound(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one round.
 
-    `refusal` is about a feed that the key may not read; all others were read. `resubmission` is None if it was not
-    requested.
+    `refusal` is about a feed that the key may not read, or one that still differs from the service after it was read
+    anew; all others were read. `resubmission` is None if it was not requested. `pause_s`: see Synced; None if a feed
+    was refused. `is_partial`: it waited for a change of any feed.
     """
 
     feeds: tuple[FeedSynced, ...]
-    refusal: ApiError | None
+    refusal: ApiError | MirrorDiverged | None
     resubmission: Resubmission | None
+    pause_s: float | None = None
+    is_partial: bool = False
 
 
-def run_round(client: Client, mirror: Mirror, *, submits: bool) -> SyncRound:
-    """Read all feeds that the key may read and, with `submits`, submit opt-outs again that the service lost."""
+def run_round(client: Client, mirror: Mirror, *, submits: bool, wait_s: int | None = None) -> SyncRound:
+    """Read all feeds that the key may read and, with `submits`, submit opt-outs again that the service lost.
+
+    With `wait_s`, wait for a change of any feed.
+    """
     read: dict[tuple[str, str], FeedSynced] = {}
-    refusal: ApiError | None = None
+    refusal: ApiError | MirrorDiverged | None = None
+    pause_s: float | None = None
     with ProgressBar("Reading", lambda: None) as bar:
 
         def note(feed: FeedSynced) -> None:
@@ -37,11 +44,20 @@ def run_round(client: Client, mirror: Mirror, *, submits: bool) -> SyncRound:
             bar.show(f"{feed.org_slug} {feed.channel} {quantity(feed.records, 'change')}")
 
         try:
-            mirror.sync(note)
+            pause_s = mirror.sync(note, wait=wait_s).pause_s
         except (UnauthorizedOrganization, InsufficientScope) as error:
             refusal = error
+        except MirrorDiverged as error:
+            refusal = error
+            pause_s = error.pause_s
     resubmission = submit_missing(client, mirror) if submits else None
-    return SyncRound(feeds=tuple(read.values()), refusal=refusal, resubmission=resubmission)
+    return SyncRound(
+        feeds=tuple(read.values()),
+        refusal=refusal,
+        resubmission=resubmission,
+        pause_s=pause_s,
+        is_partial=wait_s is not None,
+    )
 
 
 class RoundPrinter:
@@ -55,7 +71,7 @@ class RoundPrinter:
         self._refusals_before: set[object] = set()
 
     def show(self, done: SyncRound) -> None:
-        """Print the result of one round."""
+        """Print the result of one round; of a partial one, not what was refused, which the next round reads again."""
         resubmission = done.resubmission or Resubmission(0, ())
         if not (done.feeds or resubmission.submitted or resubmission.refused):
             pass  # the refusal is all there is to print
@@ -70,7 +86,8 @@ class RoundPrinter:
         for feed in done.feeds:
             if done.resubmission is None and feed.missing and (feed.was_rebuilt or self._is_first):
                 print_notice(_missing_text(feed))
-        self._print_new_refusals(dict(self._refused(done, resubmission)))
+        if not done.is_partial or isinstance(done.refusal, MirrorDiverged):
+            self._print_new_refusals(dict(self._refused(done, resubmission)))
         self._is_first = False
 
     def _print_json(self, done: SyncRound, resubmission: Resubmission) -> None:
@@ -87,7 +104,8 @@ class RoundPrinter:
         for refused in resubmission.refused:
             yield (refused.org_slug, refused.channel, refused.group_id), _refused_text(refused)
         if done.refusal is not None and self._watches and done.feeds:
-            yield done.refusal.text, message_of(done.refusal)
+            key = done.refusal.text if isinstance(done.refusal, ApiError) else str(done.refusal)
+            yield key, message_of(done.refusal)
 
     def _print_new_refusals(self, refused: dict[object, str]) -> None:
         for about, text in refused.items():
@@ -97,8 +115,12 @@ class RoundPrinter:
 
 
 def _feed_line(feed: FeedSynced) -> str:
-    rebuilt = ", read from the beginning because the service was restored to an earlier state"
-    return f"{feed.org_slug} {feed.channel}: {quantity(feed.records, 'change')}{rebuilt if feed.was_rebuilt else ''}"
+    rebuilt = ""
+    if feed.was_diverged:
+        rebuilt = ", read from the beginning because the mirror differed from the service"
+    elif feed.was_rebuilt:
+        rebuilt = ", read from the beginning because the service was restored to an earlier state"
+    return f"{feed.org_slug} {feed.channel}: {quantity(feed.records, 'change')}{rebuilt}"
 
 
 def _missing_text(feed: FeedSynced) -> str:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from stoplist_client.errors import TokenStoreError
+from stoplist_client.files.folder_error import folder_error
 
 FOLDER_VARIABLE = "STOPLISTCLIENT_DIR"
 
@@ -155,9 +156,9 @@ class PrivateFile:
     def _errors(self, action: str) -> Iterator[None]:
         try:
             yield
-        except (FileExistsError, NotADirectoryError):
+        except (FileExistsError, NotADirectoryError) as failure:
             raise TokenStoreError(
-                f"{self.path} cannot be {action}, since {self.path.parent} is not a folder: move it away, or name "
+                f"{self.path} cannot be {action}: {folder_error(self.path.parent, failure)}. Move it away, or name "
                 f"another folder with {FOLDER_VARIABLE}."
             ) from None
         except OSError as failure:

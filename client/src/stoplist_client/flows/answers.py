@@ -37,13 +37,15 @@ class _Envelope(Redacted, msgspec.Struct, frozen=True):
 
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
+# Too deep nesting is a RecursionError, also within fields that nobody reads.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_answer(answer: Answer, decoder: msgspec.json.Decoder[T]) -> T:
     """Return the decoded body of a 200. Raises NotUnderstood if the body has another shape."""
     try:
         return decoder.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         pass  # raised below, outside the handler: this exception holds the body
     raise not_understood(answer)
 
@@ -57,7 +59,7 @@ def refusal(
     """
     try:
         envelope = _ENVELOPE.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         return not_understood(answer)
     kind = BY_CODE.get(envelope.error, ApiError)
     return kind(

@@ -18,14 +18,15 @@ T = TypeVar("T")
 class Send(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """One request, sent once. The outcome is an Answer, or NoAnswer is thrown into the flow.
 
-    `url` begins with a slash and includes the encoded query. The repr omits headers and content, which contain tokens
-    and secrets.
+    `url` begins with a slash and includes the encoded query. `read_timeout_s` replaces the timeout of the client for an
+    answer that the service may hold. The repr omits headers and content, which contain tokens and secrets.
     """
 
     method: str
     url: str
     headers: Mapping[str, str]
     content: bytes | None = None
+    read_timeout_s: float | None = None
 
     def __repr__(self) -> str:
         return f"Send({self.method} {self.url.partition('?')[0]})"

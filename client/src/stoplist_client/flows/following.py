@@ -17,6 +17,7 @@ class _PageBody(Redacted, msgspec.Struct, frozen=True):
     items: tuple[Record, ...]
     next_cursor: str
     has_more: bool
+    digest_key: str | None = None
 
 
 _PAGE_BODY = msgspec.json.Decoder(_PageBody)
@@ -34,6 +35,8 @@ class FeedReader:
             )
         self._session, self._path = session, channel_path(channel)
         self._query = [f"limit={limit}", *target.query()]
+        # A page for a group may be empty, because it only examines so many records.
+        self._is_for_group = target.group_id is not None
         self.cursor = cursor
         self._is_at_end = False
 
@@ -47,7 +50,11 @@ class FeedReader:
         body = decode_answer(answer, _PAGE_BODY)
         if body.has_more and body.next_cursor == self.cursor:
             raise not_understood(answer, "The page has_more, but its next_cursor leads to the same page.")
-        return Page(records=body.items, next_cursor=body.next_cursor, has_more=body.has_more)
+        if body.has_more and not body.items and not self._is_for_group:
+            raise not_understood(answer, "The page has_more, but no records.")
+        return Page(
+            records=body.items, next_cursor=body.next_cursor, has_more=body.has_more, digest_key=body.digest_key
+        )
 
     def mark_processed(self, page: Page) -> None:
         """Advance the cursor: the caller has processed this page."""

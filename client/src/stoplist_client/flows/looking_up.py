@@ -99,7 +99,7 @@ class LookUp:
 def _to_results(addresses: list[str], body: _LookUpBody) -> list[LookedUp]:
     records: dict[str, list[Record]] = {}
     for record in body.items:
-        records.setdefault(record.address, []).append(record)
+        records.setdefault(record.address or "", []).append(record)
     return [
         LookedUp(address=address, canonical=canonical, records=tuple(records.get(canonical, ())))
         for address, canonical in zip(addresses, body.looked_up, strict=True)

@@ -12,6 +12,7 @@ token is not sent. Every other failure leads to `client_credentials`, which may 
 wrong clock costs one request. Source: docs/interface.md section 5, rules 5 to 9.
 """
 
+import hashlib
 import logging
 from base64 import b64encode
 from typing import Annotated
@@ -60,7 +61,7 @@ class Renewal:
     """The tokens of one key. Any number of flows may run at once, in any threads.
 
     `base_url` is the normalized address of the service. `attempts` applies to one `client_credentials` request, and
-    `timeout_s` is the driver's timeout for a connection and for an answer. An access token that expires within
+    `total_s` is the driver's limit for a request. An access token that expires within
     `renew_ahead_s` is renewed; None waits until the service refuses it.
     """
 
@@ -73,16 +74,20 @@ class Renewal:
         store: TokenStore | KeyedStore,
         environment: Environment,
         attempts: int,
-        timeout_s: float = 60.0,
+        total_s: float = 300.0,
         renew_ahead_s: float | None = None,
     ) -> None:
         self._base_url, self._client_id, self._client_secret = base_url, client_id, Secret(client_secret)
         self._store = store_for(store, base_url, client_id)
         self._environment, self._attempts, self._renew_ahead_s = environment, attempts, renew_ahead_s
         self._access: _Access | None = None
-        # The longest time that the lock is held: a refresh, then each attempt with the secret, each with the timeouts
-        # of a connection and of an answer, and the longest wait after it.
-        longest_s = (1 + attempts) * (2 * timeout_s + MAX_WAIT_S)
+        # A mistyped secret must be noticed although tokens are stored. One that was right may since have been rotated.
+        self._secret_hash, self._is_secret_known = _hash(self._client_secret), False
+        # Some keys refresh with their secret alone. The first refusal tells.
+        self._refresh_needs_secret = False
+        # The longest time that the lock is held: a refresh, then each attempt with the secret, and the
+        # longest wait after each.
+        longest_s = (1 + attempts) * (total_s + MAX_WAIT_S)
         self._longest_lock_wait_s = max(MIN_LOCK_WAIT_S, longest_s)
 
     def current_token(self) -> Flow[HeldToken]:
@@ -179,17 +184,20 @@ class Renewal:
     def _refresh(self, tokens: Tokens) -> Flow[Tokens | None]:
         """Send the refresh token once, and return the new tokens, or None if the answer has none."""
         asked_at_s = self._environment.now_s()
+        headers = _basic(self._client_id, self._client_secret) if self._refresh_needs_secret else None
+        request = _token_request(headers, grant_type="refresh_token", refresh_token=tokens.refresh_token)
         try:
-            answer = yield from send(_token_request(grant_type="refresh_token", refresh_token=tokens.refresh_token))
+            answer = yield from send(request)
         except (NoAnswer, NotUnderstood):
             return None
         if answer.status == 429:
             # Both grants share one rate limit.
             yield from wait_and_log(wait_s(answer, self._environment), "the service answered 429")
         if answer.status != 200:
+            self._refresh_needs_secret = self._refresh_needs_secret or answer.status == 401
             return None
         try:
-            return self._tokens(answer, asked_at_s)
+            return self._tokens(answer, asked_at_s, tokens.secret_hash)
         except NotUnderstood:
             return None
 
@@ -199,12 +207,13 @@ class Renewal:
         answer = yield from with_retries(self._send_secret, environment=self._environment, attempts=self._attempts)
         if answer.status != 200:
             raise refusal(answer)
-        return self._tokens(answer, asked_at_s)
+        self._is_secret_known = True
+        return self._tokens(answer, asked_at_s, self._secret_hash)
 
     def _send_secret(self) -> Flow[Answer]:
         return send(_token_request(_basic(self._client_id, self._client_secret), grant_type="client_credentials"))
 
-    def _tokens(self, answer: Answer, asked_at_s: float) -> Tokens:
+    def _tokens(self, answer: Answer, asked_at_s: float, secret_hash: str | None) -> Tokens:
         body = decode_answer(answer, _TOKEN_BODY)
         return Tokens(
             base_url=self._base_url,
@@ -213,6 +222,7 @@ class Renewal:
             access_ends_s=asked_at_s + body.expires_in,
             refresh_token=body.refresh_token,
             refresh_ends_s=asked_at_s + body.refresh_expires_in,
+            secret_hash=secret_hash,
         )
 
     def _keep(self, tokens: Tokens) -> None:
@@ -227,7 +237,9 @@ class Renewal:
         tokens = self._store.read()
         if tokens is None or (tokens.base_url, tokens.client_id) != (self._base_url, self._client_id):
             return None
-        return tokens
+        if tokens.secret_hash == self._secret_hash:
+            self._is_secret_known = True
+        return tokens if self._is_secret_known or tokens.secret_hash is None else None
 
     def _stored_access(self) -> "_Access | None":
         tokens = self._stored()
@@ -242,13 +254,17 @@ class _Access(Redacted, msgspec.Struct, frozen=True):
     ends_s: float
 
 
+# A century. Sums of times stay within what floats and dates can hold.
+_MAX_LIFETIME_S = 100 * 366 * 86_400
+
+
 class _TokenBody(Redacted, msgspec.Struct, frozen=True):
     """Source: docs/interface.md section 2.2."""
 
     access_token: Printed
-    expires_in: Annotated[int, msgspec.Meta(ge=0)]
+    expires_in: Annotated[int, msgspec.Meta(ge=0, le=_MAX_LIFETIME_S)]
     refresh_token: Printed
-    refresh_expires_in: Annotated[int, msgspec.Meta(ge=0)]
+    refresh_expires_in: Annotated[int, msgspec.Meta(ge=0, le=_MAX_LIFETIME_S)]
 
 
 _TOKEN_BODY = msgspec.json.Decoder(_TokenBody)
@@ -261,6 +277,10 @@ def _token_request(headers: dict[str, str] | None = None, **form: str) -> Send:
         headers={"content-type": "application/x-www-form-urlencoded", **(headers or {})},
         content=urlencode(form).encode(),
     )
+
+
+def _hash(client_secret: Secret) -> str:
+    return hashlib.sha256(client_secret.reveal().encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _basic(client_id: str, client_secret: Secret) -> dict[str, str]:

@@ -66,4 +66,5 @@ def _authorized(request: Send, access_token: str) -> Send:
         url=request.url,
         headers={**request.headers, "Authorization": f"Bearer {access_token}"},
         content=request.content,
+        read_timeout_s=request.read_timeout_s,
     )

@@ -5,6 +5,6 @@ Imported only when it is used: sqlite3 and the address rules take longer to impo
 
 from stoplist_client.mirror.group import ANY_GROUP, AnyGroup
 from stoplist_client.mirror.mirror import Mirror
-from stoplist_client.mirror.model import Checked, FeedSynced, Followed, Synced, Verdict
+from stoplist_client.mirror.model import Checked, FeedSynced, Followed, Synced, Verdict, Verified
 
-__all__ = ["ANY_GROUP", "AnyGroup", "Checked", "FeedSynced", "Followed", "Mirror", "Synced", "Verdict"]
+__all__ = ["ANY_GROUP", "AnyGroup", "Checked", "FeedSynced", "Followed", "Mirror", "Synced", "Verdict", "Verified"]

@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
-from stoplist_client.errors import ConfigurationError, MirrorTooOld, NotMirrored
+from stoplist_client.errors import ConfigurationError, MirrorDiverged, MirrorTooOld, NotMirrored
+from stoplist_client.mirror.divergence import Divergence
+from stoplist_client.mirror.erased import erased_form
 from stoplist_client.mirror.feeds import find_feed, several_organizations_error
 from stoplist_client.mirror.file import MirrorConnection
 from stoplist_client.mirror.group import AnyGroup, Group
@@ -20,14 +22,14 @@ _MAX_AHEAD_S = 60.0
 # The row of the feed, and whether one address is barred, or the indexes of the barred ones of a list (twice if two
 # records bar an address). Uses the primary keys of `feeds` and `states`. For a list, a join is 10% faster than EXISTS.
 _ONE = """
-SELECT feeds.synced_s, feeds.copy_no, feeds.is_only, EXISTS (SELECT 1 FROM states
-  WHERE states.copy_no = feeds.copy_no AND states.address = ? AND {group} AND states.is_barred)
+SELECT feeds.synced_s, feeds.copy_no, feeds.is_only, feeds.diverged, EXISTS (SELECT 1 FROM states
+  WHERE {copies} AND states.address = ? AND {group} AND states.is_barred), feeds.digest_key
 FROM feeds WHERE feeds.feed_no = ?
 """
 _MANY = """
-SELECT feeds.synced_s, feeds.copy_no, feeds.is_only, (SELECT json_group_array(given.key)
+SELECT feeds.synced_s, feeds.copy_no, feeds.is_only, feeds.diverged, (SELECT json_group_array(given.key)
   FROM json_each(?) AS given CROSS JOIN states
-  WHERE states.copy_no = feeds.copy_no AND states.address = given.value AND {group} AND states.is_barred)
+  WHERE {copies} AND states.address = given.value AND {group} AND states.is_barred), feeds.digest_key
 FROM feeds WHERE feeds.feed_no = ?
 """
 # Each takes one parameter. A group without a number may get one, and a record, before the query runs.
@@ -36,15 +38,22 @@ _KNOWN_GROUP = "(+states.group_no = 0 OR +states.group_no = ?)"
 _UNKNOWN_GROUP = "(+states.group_no = 0 OR +states.group_no = (SELECT group_no FROM groups WHERE group_id = ?))"
 _EVERY_GROUP = "states.group_no >= ?"
 _NO_GROUP_NO = -1
+_ANSWERING_COPY = "states.copy_no = feeds.copy_no"
+_EITHER_COPY = "states.copy_no IN (feeds.copy_no, feeds.building_no)"
 
 _INDEXES = msgspec.json.Decoder(set[int])
 
 
 class Statements(msgspec.Struct, frozen=True):
-    """The statements of a feed and group for one address and for many, with their other parameters."""
+    """The statements of a feed and group for one address and for many, with their other parameters.
+
+    Those of either copy are for a feed whose copy differs from the service while it is read anew.
+    """
 
     one: str
     many: str
+    one_of_either: str
+    many_of_either: str
     group: int | str
     feed_no: int
     channel: str
@@ -60,8 +69,10 @@ def statements_for(connection: MirrorConnection, channel: str, org_slug: str | N
     feed = find_feed(connection, channel, org_slug)
     text, group, is_lasting = _group_condition(connection, feed.org_slug, group_id)
     statements = Statements(
-        one=_ONE.format(group=text),
-        many=_MANY.format(group=text),
+        one=_ONE.format(group=text, copies=_ANSWERING_COPY),
+        many=_MANY.format(group=text, copies=_ANSWERING_COPY),
+        one_of_either=_ONE.format(group=text, copies=_EITHER_COPY),
+        many_of_either=_MANY.format(group=text, copies=_EITHER_COPY),
         group=group,
         feed_no=feed.feed_no,
         channel=channel,
@@ -75,14 +86,21 @@ def statements_for(connection: MirrorConnection, channel: str, org_slug: str | N
 def is_barred(
     connection: MirrorConnection, statements: Statements, canonical: str, max_age_s: float, now_s: float
 ) -> bool:
-    """Return whether one canonical address is barred."""
-    row = connection.single_cursor.execute(statements.one, (canonical, statements.group, statements.feed_no)).fetchone()
+    """Return whether one canonical address is barred; MirrorDiverged if the feed is being read anew, and it is not."""
+    parameters = (canonical, statements.group, statements.feed_no)
+    row = connection.single_cursor.execute(statements.one, parameters).fetchone()
+    if row is not None and row[5] is not None and not row[4]:
+        return _is_barred_in_either_form(connection, statements, canonical, row[5], max_age_s, now_s)
+    if row is not None and row[3] == Divergence.REREADING and not row[4]:
+        row = connection.single_cursor.execute(statements.one_of_either, parameters).fetchone()
     if row is None:
         raise _unfollowed_error(connection, statements)
-    synced_s, copy_no, is_only, is_barred = row
+    synced_s, copy_no, is_only, diverged, is_barred, _ = row
     # This runs for every message, so the reason is determined only if the answer is refused.
     if copy_no is None or not is_only or not -_MAX_AHEAD_S <= now_s - synced_s <= max_age_s:
         require_current(row, statements, max_age_s, now_s)
+    if diverged == Divergence.REREADING and not is_barred:
+        raise diverged_error(statements.channel)
     return bool(is_barred)
 
 
@@ -94,13 +112,62 @@ def barred_indexes(
     max_age_s: float,
     now_s: float,
 ) -> set[int]:
-    """Return the indexes of the barred addresses in the list."""
-    addresses = msgspec.json.encode(canonical).decode()
-    row = connection.execute(statements.many, (addresses, statements.group, statements.feed_no)).fetchone()
+    """Return the indexes of the barred addresses in the list.
+
+    Raises MirrorDiverged if the feed is being read anew, and an address of the list is not barred.
+    """
+    parameters = (_json(canonical), statements.group, statements.feed_no)
+    row = connection.execute(statements.many, parameters).fetchone()
+    if row is not None and row[5] is not None:  # some persons were erased: asked again for both forms at once
+        forms = [None if address is None else erased_form(row[5], address) for address in canonical]
+        parameters = (_json([*canonical, *forms]), statements.group, statements.feed_no)
+        row = connection.execute(statements.many, parameters).fetchone()
+    found, is_rereading = _found(connection, statements, parameters, row, max_age_s, now_s)
+    barred = {index % len(canonical) for index in found}
+    if is_rereading and len(barred) < sum(form is not None for form in canonical):
+        raise diverged_error(statements.channel)
+    return barred
+
+
+def _is_barred_in_either_form(
+    connection: MirrorConnection,
+    statements: Statements,
+    canonical: str,
+    digest_key: str,
+    max_age_s: float,
+    now_s: float,
+) -> bool:
+    """Return what `is_barred` does where persons of the feed were erased: both forms are asked about at once."""
+    parameters = (_json([canonical, erased_form(digest_key, canonical)]), statements.group, statements.feed_no)
+    row = connection.execute(statements.many, parameters).fetchone()
+    found, is_rereading = _found(connection, statements, parameters, row, max_age_s, now_s)
+    if is_rereading and not found:
+        raise diverged_error(statements.channel)
+    return bool(found)
+
+
+def _found(
+    connection: MirrorConnection,
+    statements: Statements,
+    parameters: tuple[Any, ...],
+    row: Sequence[Any] | None,
+    max_age_s: float,
+    now_s: float,
+) -> tuple[set[int], bool]:
+    """Return the indexes of what `row` says is barred, and whether the feed is being read again.
+
+    Then both copies are asked. Raises if the feed cannot answer.
+    """
+    if row is not None and row[3] == Divergence.REREADING:
+        row = connection.execute(statements.many_of_either, parameters).fetchone()
     if row is None:
         raise _unfollowed_error(connection, statements)
     require_current(row, statements, max_age_s, now_s)
-    return _INDEXES.decode(row[3])
+    return _INDEXES.decode(row[4]), bool(row[3] == Divergence.REREADING)
+
+
+def _json(addresses: Sequence[str | None]) -> str:
+    return msgspec.json.encode(addresses).decode()
 
 
 def require_current(row: Sequence[Any], statements: Statements, max_age_s: float, now_s: float) -> None:
@@ -113,6 +180,14 @@ def require_current(row: Sequence[Any], statements: Statements, max_age_s: float
     age_s = now_s - synced_s
     if not -_MAX_AHEAD_S <= age_s <= max_age_s and max_age_s != math.inf:
         raise _too_old_error(age_s, max_age_s)
+
+
+def diverged_error(channel: str) -> MirrorDiverged:
+    """Return the error for a question that cannot be answered until the feed has been read anew."""
+    return MirrorDiverged(
+        f"The mirror's copy of the channel {channel} differs from the service and must be read anew: synchronise it. "
+        "Until that is done, it only bars and allows nobody."
+    )
 
 
 def _unfollowed_error(connection: MirrorConnection, statements: Statements) -> NotMirrored:

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from stoplist_client.mirror import erased
+from stoplist_client.mirror.divergence import Divergence
 from stoplist_client.mirror.feeds import Feed
+from stoplist_client.mirror.figures import figures_of_copy, figures_of_keys, keep_figures, kept_figures
 from stoplist_client.mirror.reading import Change, Position
 
 Row = tuple[int, int, str, int, str, bool, str, str | None, str, str]
@@ -22,7 +25,8 @@ _ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ROWS_PER_STATEMENT = 500
 
 _POSITION = """
-SELECT copies.copy_no, copies.cursor, copies.copy_no = feeds.building_no, feeds.copy_no FROM feeds
+SELECT copies.copy_no, copies.cursor, copies.copy_no = feeds.building_no, feeds.copy_no, copies.is_reread,
+  feeds.diverged FROM feeds
 JOIN copies ON copies.copy_no = coalesce(feeds.building_no, feeds.copy_no) WHERE feeds.feed_no = ?
 """
 _IS_FOLLOWED = "SELECT 1 FROM feeds WHERE feed_no = ?"
@@ -35,6 +39,7 @@ UPDATE copies SET cursor = :next WHERE copy_no = :copy_no AND cursor IS :cursor
     WHERE feed_no = :feed_no AND CASE WHEN :is_building THEN building_no ELSE feeds.copy_no END = :copy_no)
 """
 _ADD_TO_COUNT = "UPDATE copies SET records = records + ? WHERE copy_no = ?"
+_SET_DIGEST_KEY = "UPDATE feeds SET digest_key = ? WHERE feed_no = ?"
 _SYNCED = "UPDATE feeds SET synced_s = ? WHERE feed_no = ?"
 
 # Deletes the version that a change replaces, by its whole primary key.
@@ -68,7 +73,6 @@ DELETE FROM records WHERE copy_no = ? AND EXISTS (SELECT 1 FROM states
     AND states.seq > records.seq)
 """
 _SWAP = "UPDATE feeds SET copy_no = :copy_no, building_no = NULL WHERE feed_no = :feed_no"
-_SET_COUNT = "UPDATE copies SET records = ? WHERE copy_no = ?"
 
 # Opt-outs of the old copy that are not opt-outs in the new one. _DELETE_SUPERSEDED then removes those with later acts.
 _INSERT_LOST = """
@@ -141,7 +145,7 @@ def position_of(connection: sqlite3.Connection, feed: Feed) -> Position:
     if row is None:
         _begin_copy(connection, feed.feed_no)
         row = connection.execute(_POSITION, (feed.feed_no,)).fetchone()
-    copy_no, cursor, is_building, answering_no = row
+    copy_no, cursor, is_building, answering_no, is_reread, diverged = row
     return Position(
         feed_no=feed.feed_no,
         org_slug=feed.org_slug,
@@ -150,6 +154,9 @@ def position_of(connection: sqlite3.Connection, feed: Feed) -> Position:
         cursor=cursor,
         is_building=bool(is_building),
         old_no=answering_no if is_building else None,
+        is_reread=bool(is_building and is_reread),
+        bars_meanwhile=bool(is_building and diverged == Divergence.REREADING),
+        is_diverged=diverged != Divergence.AGREES,
     )
 
 
@@ -167,6 +174,7 @@ def apply(
     *,
     next_cursor: str,
     synced_s: float | None,
+    digest_key: str | None = None,
 ) -> bool:
     """Apply changes and advance the cursor. Returns False, without any effect, if another process was faster.
 
@@ -176,9 +184,13 @@ def apply(
     parameters = msgspec.structs.asdict(position) | {"next": next_cursor}
     if connection.execute(_ADVANCE, parameters).rowcount == 0:
         return False
+    if digest_key is not None:
+        connection.execute(_SET_DIGEST_KEY, (digest_key, position.feed_no))
     rows = _rows(position.copy_no, changes, groups.numbers(changes, position.org_slug))
     if position.is_building:
         _append(connection, position.copy_no, rows)
+        if position.bars_meanwhile:
+            connection.executemany(_UPSERT_STATE, [(*_key(row), row[1], row[5]) for row in rows])
     elif rows:
         _apply_changes(connection, position, rows)
     if synced_s is not None:
@@ -199,7 +211,7 @@ def _rows(copy_no: int, changes: Sequence[Change], numbers: dict[str | None, int
         (
             copy_no,
             change.seq,
-            change.address,
+            erased.stored_address(change.address, change.address_digest) or "",
             numbers[change.group_id],
             change.id,
             change.status == "unsubscribed",
@@ -222,10 +234,19 @@ def _append(connection: sqlite3.Connection, copy_no: int, rows: list[Row]) -> No
 
 
 def _apply_changes(connection: sqlite3.Connection, position: Position, rows: list[Row]) -> None:
+    replaced = erased.find_replaced(connection, position.copy_no, [(row[2], row[4]) for row in rows])
+    keys = list({(row[2], row[3]) for row in rows} | {(address, group_no) for address, group_no, _, _ in replaced})
+    figures = kept_figures(connection, position.copy_no)
+    before = figures_of_keys(connection, position.copy_no, keys) if figures is not None else None
     removed = connection.executemany(_DELETE_REPLACED, [(*_key(row), row[1]) for row in rows]).rowcount
+    removed += erased.delete_replaced(connection, position.copy_no, replaced)
     connection.executemany(_UPSERT_STATE, [(*_key(row), row[1], row[5]) for row in rows])
     added = connection.executemany(_INSERT_RECORD, [(*row, *_key(row), row[1]) for row in rows]).rowcount
-    connection.execute(_ADD_TO_COUNT, (added - removed, position.copy_no))
+    if figures is not None and before is not None:
+        after = figures_of_keys(connection, position.copy_no, keys)
+        keep_figures(connection, position.copy_no, figures.after(before, after))
+    else:
+        connection.execute(_ADD_TO_COUNT, (added - removed, position.copy_no))
     if _has_missing(connection, position):
         parameters = {
             "feed_no": position.feed_no,
@@ -234,6 +255,7 @@ def _apply_changes(connection: sqlite3.Connection, position: Position, rows: lis
             "last": rows[-1][1],
         }
         connection.execute(_DELETE_SUPERSEDED, parameters)
+        erased.forget_missing(connection, position.feed_no, position.copy_no, None)
         connection.execute(_BAR_MISSING, parameters)
 
 
@@ -255,16 +277,19 @@ def _key(row: Row) -> tuple[int, str, int]:
 def _complete(connection: sqlite3.Connection, position: Position) -> None:
     """Use this copy for answers, and store the opt-outs that only the previous copy has as missing."""
     copy_no = position.copy_no
+    erased.delete_old_versions(connection, copy_no)
     connection.execute(_FILL_STATES, (copy_no,))
     (records,) = connection.execute(_COUNT_STATES, (copy_no,)).fetchone()
     (appended,) = connection.execute(_COUNT_RECORDS, (copy_no,)).fetchone()
     if appended != records:
         connection.execute(_DELETE_OLD_VERSIONS, (copy_no,))
-    connection.execute(_SET_COUNT, (records, copy_no))
+    keep_figures(connection, copy_no, figures_of_copy(connection, copy_no))
     if position.old_no is not None:
         parameters = {"feed_no": position.feed_no, "copy_no": copy_no, "old_no": position.old_no}
-        connection.execute(_UNSETTLE, parameters)
-        connection.execute(_INSERT_LOST, parameters)
+        if not position.is_reread:  # nobody knows how the copy that differs got what it alone has
+            connection.execute(_UNSETTLE, parameters)
+            connection.execute(_INSERT_LOST, parameters)
+        erased.forget_missing(connection, position.feed_no, copy_no, position.old_no)
         connection.execute(_DELETE_SUPERSEDED, parameters | {"first": 0, "last": 2**63 - 1})
         connection.execute(_BAR_ALL_MISSING, parameters)
     connection.execute(_SWAP, {"copy_no": copy_no, "feed_no": position.feed_no})

@@ -23,7 +23,7 @@ _BOUND = "SELECT base_url FROM about"
 _ALL = """
 SELECT feeds.org_slug, feeds.channel, feeds.synced_s, feeds.copy_no IS NOT NULL, feeds.building_no IS NOT NULL,
   coalesce((SELECT records FROM copies WHERE copies.copy_no = coalesce(feeds.copy_no, feeds.building_no)), 0),
-  (SELECT count(*) FROM missing WHERE missing.feed_no = feeds.feed_no)
+  (SELECT count(*) FROM missing WHERE missing.feed_no = feeds.feed_no), feeds.diverged
 FROM feeds ORDER BY feeds.feed_no
 """
 
@@ -86,8 +86,9 @@ def followed(connection: sqlite3.Connection, now_s: Callable[[], float]) -> tupl
             age_s=now_s() - synced_s if answers else None,
             is_rebuilding=bool(answers and is_building),
             missing=missing,
+            is_diverged=bool(diverged),
         )
-        for org_slug, channel, synced_s, answers, is_building, records, missing in connection.execute(_ALL)
+        for org_slug, channel, synced_s, answers, is_building, records, missing, diverged in connection.execute(_ALL)
     )
 
 

@@ -38,8 +38,8 @@ class MirrorFile:
     """The file at `path` and the open connections to it. Any number of threads may share this object."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        # Absolute, since the program may change its working directory.
-        self.path = Path(path).absolute()
+        # Absolute, since programs change their working directory. A link's target, because SQLite writes beside it.
+        self.path = Path(os.path.realpath(path))
         self._idle: list[MirrorConnection] = []
         self._is_closed = False
         self._next_check_s = 0.0
@@ -161,7 +161,7 @@ class MirrorFile:
         return connection
 
     def _prepare(self, connection: MirrorConnection) -> None:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        version = on_disk.upgrade(connection)
         if version != SCHEMA_VERSION:
             raise MirrorError(
                 f"{self.path} is a mirror of version {version}, but this program supports version {SCHEMA_VERSION}: "
@@ -170,6 +170,8 @@ class MirrorFile:
         # A page and its cursor are committed together: after a power failure, the mirror is at most a few pages behind
         # and never wrong. So commits do not wait for the disk.
         connection.execute("PRAGMA synchronous = NORMAL")
+        # What an erased person leaves is overwritten, not only released.
+        connection.execute("PRAGMA secure_delete = ON").fetchone()
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}").fetchone()
 

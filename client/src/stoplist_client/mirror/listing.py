@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
 from stoplist_client.errors import NotMirrored
+from stoplist_client.mirror.asking import diverged_error
+from stoplist_client.mirror.divergence import Divergence
+from stoplist_client.mirror.erased import digest_of, stored_address
 from stoplist_client.mirror.feeds import Feed, find_feed
 from stoplist_client.mirror.file import MirrorFile, transaction
 from stoplist_client.model import Record
@@ -22,7 +25,12 @@ _SETTLE = """
 UPDATE missing SET settled_s = ? WHERE feed_no = ? AND address = ? AND occurred_at = ?
   AND group_no = CASE WHEN ? IS NULL THEN 0 ELSE (SELECT group_no FROM groups WHERE group_id = ?) END
 """
-_COPY = "SELECT copy_no FROM feeds WHERE feed_no = ?"
+_COPY = "SELECT copy_no, diverged FROM feeds WHERE feed_no = ?"
+# Uses the primary key of `records`.
+_POSITION = """
+SELECT copy_no, diverged, coalesce((SELECT max(seq) FROM records WHERE records.copy_no = feeds.copy_no), 0)
+FROM feeds WHERE feed_no = ?
+"""
 
 _Row = tuple[str, str | None, str, int, str, str | None, str, str, int]
 
@@ -32,10 +40,22 @@ def records(file: MirrorFile, channel: str, org_slug: str | None) -> Iterator[Re
     with file.own_connection() as connection:
         connection.execute("BEGIN")
         feed = find_feed(connection, channel, org_slug)
-        (copy_no,) = connection.execute(_COPY, (feed.feed_no,)).fetchone()
+        copy_no, diverged = connection.execute(_COPY, (feed.feed_no,)).fetchone()
         if copy_no is None:
             raise NotMirrored("The mirror has not been read to its end yet: synchronise it.")
+        if diverged == Divergence.REREADING:
+            raise diverged_error(channel)
         yield from _to_records(connection.execute(_RECORDS, (copy_no,)), feed)
+
+
+def position(file: MirrorFile, channel: str, org_slug: str | None) -> int | None:
+    """Return the number of the last change in the copy that answers; None if there is no complete copy yet."""
+    with file.pooled_connection() as connection:
+        feed = find_feed(connection, channel, org_slug)
+        copy_no, diverged, seq = connection.execute(_POSITION, (feed.feed_no,)).fetchone()
+    if diverged == Divergence.REREADING:
+        raise diverged_error(channel)
+    return None if copy_no is None else int(seq)
 
 
 def missing(file: MirrorFile, channel: str, org_slug: str | None) -> Iterator[Record]:
@@ -53,7 +73,14 @@ def settle(
     with file.pooled_connection() as connection:
         feed = find_feed(connection, channel, org_slug)
         rows = [
-            (now_s(), feed.feed_no, record.address, _text(record.occurred_at), record.group_id, record.group_id)
+            (
+                now_s(),
+                feed.feed_no,
+                stored_address(record.address, record.address_digest),
+                _text(record.occurred_at),
+                record.group_id,
+                record.group_id,
+            )
             for record in submitted
         ]
         with transaction(connection):
@@ -72,7 +99,8 @@ def _to_records(rows: sqlite3.Cursor, feed: Feed) -> Iterator[Record]:
             id=record_id,
             org_slug=feed.org_slug,
             group_id=group_id,
-            address=address,
+            address=address if digest_of(address) is None else None,
+            address_digest=digest_of(address),
             status="unsubscribed" if is_barred else "resubscribed",
             reason=reason,
             source=source,

@@ -5,30 +5,28 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
 from stoplist_addresses import RULES, AddressError
 
 from stoplist_client.blocking import BlockingClient
-from stoplist_client.errors import ConfigurationError, MirrorTooOld, NotMirrored, StoplistClientError
+from stoplist_client.errors import ConfigurationError, MirrorDiverged, MirrorTooOld, NotMirrored, StoplistClientError
 from stoplist_client.flows.following import MAX_RECORDS
-from stoplist_client.mirror import asking, feeds, listing
-from stoplist_client.mirror.canonical_forms import canonical_forms, in_slices
+from stoplist_client.mirror import asking, feeds, listing, verification
+from stoplist_client.mirror.bulk_query import BulkQuery
+from stoplist_client.mirror.canonical_forms import in_slices
 from stoplist_client.mirror.file import MirrorFile
 from stoplist_client.mirror.group import Group, checked_group
+from stoplist_client.mirror.held_pages import HeldPages
 from stoplist_client.mirror.mirror_errors import as_mirror_error, hides_arguments, without_traceback
-from stoplist_client.mirror.model import Checked, Followed, Synced
+from stoplist_client.mirror.model import Checked, Followed, Synced, Verified
 from stoplist_client.mirror.sweeping import sweep
-from stoplist_client.mirror.syncing import Progress, Synchronisation
+from stoplist_client.mirror.syncing import MAX_WAIT_S, Progress, Synchronisation
 from stoplist_client.model import Channel, Record
 
 if TYPE_CHECKING:  # queries need no network, so httpx2 is not imported
     from stoplist_client.client import Client
-
-# The channel, organization and group of a query.
-_Query: TypeAlias = tuple[Channel, str | None, Group]
 
 _DAY_S = 86_400.0
 
@@ -46,8 +44,8 @@ class Mirror:
     page_records: the number of changes that are read and stored together
     clock:      returns the seconds since 1970 UTC; for tests
 
-    Raises MirrorError, including NotMirrored and MirrorTooOld, and ConfigurationError for wrong arguments. `sync` also
-    raises the errors of the client.
+    Raises MirrorError, including NotMirrored, MirrorTooOld and MirrorDiverged, and ConfigurationError for wrong
+    arguments. `sync` also raises the errors of the client.
     """
 
     def __init__(
@@ -65,6 +63,7 @@ class Mirror:
         if not 1 <= page_records <= MAX_RECORDS:
             raise ConfigurationError(f"page_records must be from 1 to {MAX_RECORDS}.")
         self._file, self._client, self._page_records, self._now_s = MirrorFile(path), client, page_records, clock
+        self._held = HeldPages()
         try:
             self._check_file()
         except BaseException:
@@ -101,7 +100,7 @@ class Mirror:
         with self._file.pooled_connection() as connection:
             return feeds.followed(connection, self._now_s)
 
-    def sync(self, on_progress: Progress | None = None) -> Synced:
+    def sync(self, on_progress: Progress | None = None, *, wait: int | None = None) -> Synced:
         """Update all followed feeds to the present state of the service.
 
         Continues where the last call ended, even if it was killed. Several processes may call this at once. After a
@@ -109,14 +108,34 @@ class Mirror:
         service lost go on barring, are counted in `Synced.missing`, and can be submitted again from `missing`. If the
         key may not read a feed, the others are read first, and the error is raised at the end. `on_progress` is called
         after each page with a FeedSynced. Source: docs/interface.md section D6.
+
+        At the end of each feed, the mirror compares its number of records and their digest with those of the service.
+        If they differ, the feed is read anew at once. Until that is done, the mirror bars what either copy bars, and
+        raises MirrorDiverged for everything else. If the new copy differs, too, it is kept and answers; `sync` raises
+        MirrorDiverged, and reads it anew once an hour at most. Source: docs/interface.md section D14, State of a feed.
+
+        A synchronisation that stored anything ends by telling the service so: it presents its last cursor once more.
+        Source: docs/interface.md section D14, Propagation.
+
+        With `wait`, from 1 to 30 seconds, the service is asked to answer once something has changed, and the call
+        returns as soon as it has answered about any feed. Call it again after `Synced.pause_s`: the requests about the
+        other feeds go on in the background. Source: docs/interface.md section D14, Waiting for news.
         """
         if self._client is None:
             raise ConfigurationError("This Mirror has no client: pass one to synchronise.")
+        if wait is not None and not (isinstance(wait, int) and 1 <= wait <= MAX_WAIT_S):
+            raise ConfigurationError(f"wait must be a whole number of seconds from 1 to {MAX_WAIT_S}.")
         with self._file.own_connection() as connection:
             feeds.bind(connection, self._client.base_url)
-            return Synchronisation(
-                self._client, connection, now_s=self._now_s, limit=self._page_records, on_progress=on_progress
-            ).run()
+            synchronisation = Synchronisation(
+                self._client,
+                connection,
+                now_s=self._now_s,
+                limit=self._page_records,
+                on_progress=on_progress,
+                held=self._held,
+            )
+            return synchronisation.run() if wait is None else synchronisation.run_waiting(wait)
 
     def is_barred(
         self,
@@ -150,7 +169,7 @@ class Mirror:
                 if statements is None:
                     statements = asking.statements_for(connection, channel, org_slug, checked_group(group_id))
                 return asking.is_barred(connection, statements, canonical, max_age_s, self._now_s())
-            except (NotMirrored, MirrorTooOld):
+            except (NotMirrored, MirrorTooOld, MirrorDiverged):
                 # The file may have been replaced by another one.
                 if not file.was_replaced(connection):
                     raise
@@ -179,8 +198,8 @@ class Mirror:
         The arguments are those of `is_barred`. Addresses are read in slices of 2000; the age of the mirror is checked
         for each slice.
         """
-        rule, query = self._checked_query(channel, addresses, org_slug, group_id)
-        return in_slices(partial(self._check_slice, rule, query, self._effective_max_age_s(max_age_s)), addresses)
+        query = self._bulk_query(channel, addresses, org_slug=org_slug, group_id=group_id, max_age_s=max_age_s)
+        return in_slices(query.check, addresses)
 
     @hides_arguments
     def filter_allowed(
@@ -196,8 +215,8 @@ class Mirror:
 
         Arguments and slices are those of `check`.
         """
-        rule, query = self._checked_query(channel, addresses, org_slug, group_id)
-        return in_slices(partial(self._filter_slice, rule, query, self._effective_max_age_s(max_age_s)), addresses)
+        query = self._bulk_query(channel, addresses, org_slug=org_slug, group_id=group_id, max_age_s=max_age_s)
+        return in_slices(query.filter_allowed, addresses)
 
     def knows_group(self, channel: Channel, group_id: str, *, org_slug: str | None = None) -> bool:
         """Return whether the mirror ever had a record of this group. An unknown group may simply have no opt-outs.
@@ -218,6 +237,14 @@ class Mirror:
         """
         return listing.records(self._file, feeds.checked_channel(channel), org_slug)
 
+    def position(self, channel: Channel, *, org_slug: str | None = None) -> int | None:
+        """Return the `seq` of the last change that the mirror answers from; None before the first complete read.
+
+        `sync` tells the service, unless the mirror was found to differ from it. Raises MirrorDiverged while a feed that
+        differs is read anew, and ignores the age of the mirror. Source: docs/interface.md section D14, Propagation.
+        """
+        return listing.position(self._file, feeds.checked_channel(channel), org_slug)
+
     def missing(self, channel: Channel, *, org_slug: str | None = None) -> Iterator[Record]:
         """Yield the opt-outs that the mirror has and the service lost in a restore.
 
@@ -235,6 +262,16 @@ class Mirror:
         """
         listing.settle(self._file, feeds.checked_channel(channel), org_slug, records, now_s=self._now_s)
 
+    def verify(self) -> tuple[Verified, ...]:
+        """Return the number of records and the digest of each feed, computed from all rows of its copy.
+
+        Needs no client; takes about two seconds for a million records. Raises MirrorDiverged if the rows are not those
+        that `sync` stored: from then on only what is barred is answered, until the next `sync` has read the feed anew.
+        Feeds that were not read to their end yet are left out. Source: docs/interface.md section D14, State of a feed.
+        """
+        with self._file.own_connection() as connection:
+            return verification.verify(connection)
+
     def close(self) -> None:
         """Close the file. Later calls raise MirrorError. May be repeated."""
         self._file.close()
@@ -250,9 +287,6 @@ class Mirror:
     def __repr__(self) -> str:
         return f"Mirror({os.fspath(self._file.path)!r})"
 
-    def _effective_max_age_s(self, max_age_s: float | None) -> float:
-        return self._max_age_s if max_age_s is None else _checked_age(max_age_s)
-
     def _check_file(self) -> None:
         """Refuse a file that is not a mirror, or is one of another service, before the first query."""
         if self._client is not None:
@@ -266,51 +300,27 @@ class Mirror:
     def _default_org(self, org_slug: str | None) -> str | None:
         return self._client.org_slug if org_slug is None and self._client is not None else org_slug
 
-    def _checked_query(
-        self, channel: Channel, addresses: Iterable[str], org_slug: str | None, group_id: Group
-    ) -> tuple[Callable[[str], str], _Query]:
-        """Check the arguments of a query, and return the address rule of the channel and the query."""
+    def _bulk_query(
+        self,
+        channel: Channel,
+        addresses: Iterable[str],
+        *,
+        org_slug: str | None,
+        group_id: Group,
+        max_age_s: float | None,
+    ) -> BulkQuery:
+        """Check the arguments of a query about many addresses, and return the query."""
         checked_group(group_id)
         if isinstance(addresses, str | bytes):
             raise ConfigurationError("addresses must be a list or another iterable, not a single address.")
-        return RULES[feeds.checked_channel(channel)], (channel, org_slug, group_id)
-
-    @hides_arguments
-    def _filter_slice(
-        self, rule: Callable[[str], str], query: _Query, max_age_s: float, addresses: list[str]
-    ) -> list[str]:
-        forms = canonical_forms(rule, addresses)
-        barred = self._barred_indexes(forms, query, max_age_s)
-        return [
-            address
-            for index, (address, form) in enumerate(zip(addresses, forms, strict=True))
-            if form is not None and index not in barred
-        ]
-
-    @hides_arguments
-    def _check_slice(
-        self, rule: Callable[[str], str], query: _Query, max_age_s: float, addresses: list[str]
-    ) -> list[Checked]:
-        problems: dict[int, str] = {}
-        forms = canonical_forms(rule, addresses, problems)
-        barred = self._barred_indexes(forms, query, max_age_s)
-        return [
-            Checked(address, None, "invalid", problems[index])
-            if form is None
-            else Checked(address, form, "barred" if index in barred else "allowed")
-            for index, (address, form) in enumerate(zip(addresses, forms, strict=True))
-        ]
-
-    def _barred_indexes(self, forms: list[str | None], query: _Query, max_age_s: float) -> set[int]:
-        """The places of those that are."""
-        with self._file.pooled_connection() as connection:
-            try:
-                statements = asking.statements_for(connection, *query)
-                return asking.barred_indexes(connection, statements, forms, max_age_s=max_age_s, now_s=self._now_s())
-            except (NotMirrored, MirrorTooOld):
-                if not self._file.was_replaced(connection):
-                    raise
-        return self._barred_indexes(forms, query, max_age_s)
+        return BulkQuery(
+            self._file,
+            feeds.checked_channel(channel),
+            org_slug=org_slug,
+            group_id=group_id,
+            max_age_s=self._max_age_s if max_age_s is None else _checked_age(max_age_s),
+            now_s=self._now_s,
+        )
 
 
 def _checked_channels(channels: tuple[Channel, ...]) -> list[str]:

@@ -14,7 +14,8 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     """An organization and channel that the mirror follows.
 
     `age_s` is the time since it was as new as the service, or None until it was first read to its end; before that,
-    the mirror does not answer. `records` is the number of records so far. `missing`: see Mirror.missing.
+    the mirror does not answer. `records` is the number of records so far. `missing`: see Mirror.missing. `is_diverged`:
+    the copy was found to differ from the service, and has not been found to agree since.
     """
 
     org_slug: str
@@ -23,13 +24,16 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float | None
     is_rebuilding: bool
     missing: int
+    is_diverged: bool = False
 
 
 class FeedSynced(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a synchronisation so far for one organization and channel.
 
     `records` counts the changes that were applied. `was_rebuilt` is True if everything was read again because the
-    service was restored. `missing` is the number of opt-outs that the service seems to have lost (see Mirror.missing).
+    service was restored, or because the copy differed from the service; `was_diverged` then is True, too. `missing` is
+    the number of opt-outs that the service seems to have lost (see Mirror.missing). `is_diverged` is True if a copy
+    that was read anew differs again.
     """
 
     org_slug: str
@@ -38,12 +42,19 @@ class FeedSynced(msgspec.Struct, frozen=True, kw_only=True):
     records: int = 0
     was_rebuilt: bool = False
     missing: int = 0
+    was_diverged: bool = False
+    is_diverged: bool = False
 
 
 class Synced(msgspec.Struct, frozen=True):
-    """The result of a synchronisation, for each organization and channel, and in total."""
+    """The result of a synchronisation, for each organization and channel, and in total.
+
+    After `sync` with `wait`, `feeds` are those that were answered. `pause_s` is how long to pause before the next call
+    with `wait`, so that other programs keep half of the key's limit.
+    """
 
     feeds: tuple[FeedSynced, ...]
+    pause_s: float = 0.0
 
     @property
     def pages(self) -> int:
@@ -64,6 +75,18 @@ class Synced(msgspec.Struct, frozen=True):
     def missing(self) -> int:
         """The number of opt-outs that the service seems to have lost; submit them again (see Mirror.missing)."""
         return sum(feed.missing for feed in self.feeds)
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures computed from the rows of a feed's copy: the number of records, and their digest.
+
+    Both are those of the service's `state` of that feed. Source: docs/interface.md section D14.
+    """
+
+    org_slug: str
+    channel: Channel
+    records: int
+    digest: str
 
 
 class Checked(Redacted, msgspec.Struct, frozen=True, gc=False):

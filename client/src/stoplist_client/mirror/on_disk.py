@@ -10,9 +10,24 @@ from importlib import resources
 from pathlib import Path
 
 from stoplist_client.errors import MirrorError
+from stoplist_client.files.folder_error import folder_error
 from stoplist_client.mirror.mirror_errors import as_mirror_error, raises_mirror_error
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 3
+
+# Each makes a file of that version one of the next.
+_UPGRADES = {
+    1: """
+ALTER TABLE feeds ADD COLUMN diverged INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE feeds ADD COLUMN reread_s REAL;
+ALTER TABLE copies ADD COLUMN digest TEXT;
+ALTER TABLE copies ADD COLUMN verified_s REAL;
+ALTER TABLE copies ADD COLUMN is_reread INTEGER NOT NULL DEFAULT 0;
+""",
+    2: """
+ALTER TABLE feeds ADD COLUMN digest_key TEXT;
+""",
+}
 
 # "Stpl", which distinguishes a mirror from other databases.
 _APPLICATION_ID = 0x5374706C
@@ -24,8 +39,8 @@ _IS_POSIX = sys.platform != "win32"
 def identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode of the mirror, or None if there is no file.
 
-    Raises MirrorError, without any change, if the file is not a mirror, if others may write to it, or if it was removed
-    without its sidecar files.
+    Raises MirrorError, without any change, if the file is not a mirror, if others may write to it or to its folder,
+    or if it was removed without its sidecar files.
     """
     file_stat = _stat_if_any(path)
     if file_stat is None and any(_sidecar_files(path)):
@@ -35,6 +50,7 @@ def identity(path: Path) -> tuple[int, int] | None:
     if file_stat is None:
         return None
     if _IS_POSIX:
+        _check_folder(path.parent)
         _check_owner({path: file_stat} | _sidecar_files(path))
     _check_header(path)
     return file_stat.st_dev, file_stat.st_ino
@@ -45,6 +61,8 @@ def create(path: Path) -> None:
     try:
         # Created under a temporary name and linked when it is complete, so that nobody sees an incomplete mirror.
         path.parent.mkdir(parents=True, exist_ok=True)
+        if _IS_POSIX:
+            _check_folder(path.parent)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
@@ -56,7 +74,31 @@ def create(path: Path) -> None:
             for ending in ("", *_SIDECAR_SUFFIXES):
                 draft.with_name(draft.name + ending).unlink(missing_ok=True)
     except OSError as error:
-        raise MirrorError(f"The mirror {path} cannot be created: {error.strerror}.") from None
+        raise MirrorError(f"The mirror {path} cannot be created: {folder_error(path.parent, error)}.") from None
+
+
+def upgrade(connection: sqlite3.Connection) -> int:
+    """Bring a mirror of an earlier version to this one, whole or not at all; return its version."""
+    version = _version(connection)
+    if version not in _UPGRADES:
+        return version
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        while (version := _version(connection)) in _UPGRADES:  # another process may have been faster
+            for statement in _UPGRADES[version].strip().splitlines():
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {version + 1}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return version
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _stat_if_any(path: Path) -> os.stat_result | None:
@@ -79,6 +121,18 @@ def _partly_removed_error(path: Path) -> MirrorError:
         f"The mirror {path} was removed, but not the files that belong to it: end all processes that use it, remove "
         f"{beside} too, follow the same feeds again, and synchronise. Send nothing until that is done."
     )
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise MirrorError if others may write to the folder: they could replace the mirror, or remove its -wal file."""
+    folder_stat = os.stat(folder)
+    if folder_stat.st_uid not in (os.geteuid(), 0):
+        raise MirrorError(f"{folder}, the folder of the mirror, belongs to another user: use a folder of your own.")
+    if folder_stat.st_mode & 0o022:
+        raise MirrorError(
+            f"Other users may write to {folder}, the folder of the mirror, and so decide whom this user sends to: "
+            "chmod go-w it, or use a folder of your own."
+        )
 
 
 def _check_owner(files: dict[Path, os.stat_result]) -> None:

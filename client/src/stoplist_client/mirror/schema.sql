@@ -13,6 +13,9 @@ CREATE TABLE feeds (
     copy_no INTEGER,
     building_no INTEGER,
     synced_s REAL, -- seconds since 1970, just before the last page was requested
+    diverged INTEGER NOT NULL DEFAULT 0, -- whether copy_no differs from the service: see divergence.py
+    reread_s REAL, -- when the feed was last begun to be read anew because it differed
+    digest_key TEXT, -- of erased persons, in base64url; NULL until there is one
     UNIQUE (org_slug, channel)
 );
 
@@ -22,7 +25,10 @@ CREATE TABLE copies (
     copy_no INTEGER PRIMARY KEY AUTOINCREMENT,
     feed_no INTEGER NOT NULL,
     cursor TEXT,
-    records INTEGER NOT NULL DEFAULT 0
+    records INTEGER NOT NULL DEFAULT 0,
+    digest TEXT, -- of the records, as the service's state has it; NULL while it is not known
+    verified_s REAL, -- when both were last computed from the records
+    is_reread INTEGER NOT NULL DEFAULT 0 -- whether it is read because the copy before it differs from the service
 );
 
 -- The groups of all records. 0 stands for all groups and has no row. A group never changes its organization.
@@ -33,7 +39,7 @@ CREATE TABLE groups (group_no INTEGER PRIMARY KEY CHECK (group_no > 0), group_id
 CREATE TABLE records (
     copy_no INTEGER NOT NULL,
     seq INTEGER NOT NULL,
-    address TEXT NOT NULL,
+    address TEXT NOT NULL, -- of an erased person: `erased:` and the digest
     group_no INTEGER NOT NULL,
     id TEXT NOT NULL,
     is_barred INTEGER NOT NULL,
@@ -44,7 +50,8 @@ CREATE TABLE records (
     PRIMARY KEY (copy_no, seq, address, group_no)
 ) WITHOUT ROWID;
 
--- The table for queries, by its primary key only. Filled in one sorted pass when a copy is complete.
+-- The table for queries, by its primary key only. Filled in one sorted pass when a copy is complete, and page by page
+-- where the copy before it differs from the service, since both answer then.
 -- seq is 0 for an opt-out that the service lost and that goes on barring.
 CREATE TABLE states (
     copy_no INTEGER NOT NULL,

@@ -21,7 +21,8 @@ class Tokens(Redacted, msgspec.Struct, frozen=True, kw_only=True):
 
     They belong to the key `client_id` at the service `base_url` and are ignored for any other, so that a store may be
     given to the wrong client without harm. `is_presented` means that the refresh token was or may have been sent, and
-    must never be sent again.
+    must never be sent again. `secret_hash` is of the secret that began this chain of tokens; it reveals nothing, since
+    secrets are 256 random bits.
     """
 
     base_url: str
@@ -31,6 +32,7 @@ class Tokens(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     refresh_token: Printed
     refresh_ends_s: float
     is_presented: bool = False
+    secret_hash: str | None = None
 
     def __repr__(self) -> str:
         return f"Tokens(is_presented={self.is_presented})"

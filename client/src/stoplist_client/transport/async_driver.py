@@ -25,7 +25,8 @@ class AsyncDriver:
     _http: httpx2.AsyncClient | None = None
     _http_loop: object = None
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], *, total_s: float) -> None:
+        self._total_s = total_s
         self._connections = wire.Connections(httpx2.AsyncClient, options)
         self.sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
@@ -56,7 +57,7 @@ class AsyncDriver:
         """Close all connections. No request can be sent afterwards. May be repeated."""
         if self._http is not None:
             self._check_loop(self._http)
-        if (http := self._connections.detach()) is not None:
+        if (http := self._connections.close()) is not None:
             await http.aclose()
 
     def _check_loop(self, http: httpx2.AsyncClient) -> None:
@@ -83,15 +84,18 @@ class AsyncDriver:
         self._check_loop(http)
         body = bytearray()
         try:
-            response = await http.send(http.build_request(**wire.request_arguments(request)), stream=True)
-            try:
-                async for part in response.aiter_bytes():
-                    body += part
-                    if len(body) > wire.MAX_ANSWER_BYTES:
-                        raise wire.too_large(response)
-            finally:
-                await response.aclose()
-        except httpx2.RequestError as error:
+            with anyio.fail_after(wire.total_s(request, self._total_s)):
+                response = await http.send(
+                    http.build_request(**wire.request_arguments(request, http.timeout)), stream=True
+                )
+                try:
+                    async for part in response.aiter_bytes():
+                        body += part
+                        if len(body) > wire.MAX_ANSWER_BYTES:
+                            raise wire.too_large(response)
+                finally:
+                    await response.aclose()
+        except (httpx2.RequestError, TimeoutError) as error:
             failure = wire.to_failure(error)
         else:
             return wire.to_answer(response, body)

@@ -10,6 +10,7 @@ import httpx2
 from stoplist_client.errors import StoplistClientError
 from stoplist_client.flows.flow import Answer, Effect, Flow, NoAnswer, Pause, Send, Take
 from stoplist_client.transport import wire
+from stoplist_client.transport.deadline import limit_new_stream, limited_to
 
 T = TypeVar("T")
 
@@ -17,7 +18,8 @@ T = TypeVar("T")
 class Driver:
     """Runs flows with blocking requests and sleeps. Any number of threads may share a driver."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], *, total_s: float) -> None:
+        self._total_s = total_s
         self._connections = wire.Connections(httpx2.Client, options)
         self.sleep: Callable[[float], None] = time.sleep
 
@@ -45,8 +47,11 @@ class Driver:
             yield result
 
     def close(self) -> None:
-        """Close all connections. No request can be sent afterwards. May be repeated."""
-        if (http := self._connections.detach()) is not None:
+        """Let no more requests be sent, and close all connections. May be repeated.
+
+        Requests of other threads end before their connections are closed, those that the service holds within a second.
+        """
+        if (http := self._connections.close()) is not None:
             http.close()
 
     def _perform(self, effect: Effect) -> Any:
@@ -59,17 +64,30 @@ class Driver:
                 return list(islice(effect.source, effect.most))
 
     def _send(self, request: Send) -> Answer:
-        http = self._connections.get()
-        body = bytearray()
+        http = self._connections.acquire()
         try:
-            response = http.send(http.build_request(**wire.request_arguments(request)), stream=True)
-            try:
-                for part in response.iter_bytes():
-                    body += part
-                    if len(body) > wire.MAX_ANSWER_BYTES:
-                        raise wire.too_large(response)
-            finally:
-                response.close()
+            return self._send_with(http, request)
+        finally:
+            if (unused := self._connections.release()) is not None:
+                unused.close()
+
+    def _send_with(self, http: httpx2.Client, request: Send) -> Answer:
+        body = bytearray()
+        arguments = wire.request_arguments(request, http.timeout)
+        arguments["extensions"]["trace"] = limit_new_stream
+        is_held = request.read_timeout_s is not None
+        try:
+            with limited_to(
+                wire.total_s(request, self._total_s), is_ended=lambda: is_held and self._connections.is_closed
+            ):
+                response = http.send(http.build_request(**arguments), stream=True)
+                try:
+                    for part in response.iter_bytes():
+                        body += part
+                        if len(body) > wire.MAX_ANSWER_BYTES:
+                            raise wire.too_large(response)
+                finally:
+                    response.close()
         except httpx2.RequestError as error:
             failure = wire.to_failure(error)
         else:

@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import ssl
+import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +16,7 @@ import httpx2
 
 from stoplist_client.errors import ConfigurationError, NotUnderstood, StoplistClientError, TransportFailed
 from stoplist_client.flows.flow import Answer, NoAnswer, Send
+from stoplist_client.transport.deadline import TotalTimeout
 from stoplist_client.version import __version__
 
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
@@ -27,7 +29,12 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class Connections(Generic[Http]):
-    """The httpx2 client of this process, blocking or asynchronous. A forked process gets its own."""
+    """The httpx2 client of this process, blocking or asynchronous. A forked process gets its own.
+
+    Threads acquire and release it, and the last one closes it after `close`: OpenSSL reads and writes by the number of
+    the descriptor. If that were closed during a request, the number could be that of another file by then, and a TLS
+    record would be written into that file.
+    """
 
     def __init__(self, kind: Callable[..., Http], options: dict[str, Any]) -> None:
         self._kind, self._options = kind, options
@@ -40,24 +47,54 @@ class Connections(Generic[Http]):
                 "The environment names a proxy (HTTPS_PROXY, ALL_PROXY) or certificates (SSL_CERT_FILE, SSL_CERT_DIR) "
                 "that cannot be used: correct or unset these variables."
             )
-        self._process_id = os.getpid()
+        self.is_closed = False
+        self._process_id, self._lock, self._users = os.getpid(), threading.Lock(), 0
         self._parent_clients: list[Http] = []
 
     def get(self) -> Http:
-        """Return the httpx2 client. Raises ConfigurationError after `detach`."""
-        if self._http is None:
+        """Return the httpx2 client. Raises ConfigurationError after `close`."""
+        self._check_process()
+        if self._http is None or self.is_closed:
             raise ConfigurationError("This client is closed: create another one.")
-        if os.getpid() != self._process_id:
+        return self._http
+
+    def acquire(self) -> Http:
+        """Return the httpx2 client like `get`. It stays open until `release`."""
+        self._check_process()
+        with self._lock:
+            http = self.get()
+            self._users += 1
+        return http
+
+    def release(self) -> Http | None:
+        """End the use of one `acquire`. Return the httpx2 client if the caller has to close it."""
+        with self._lock:
+            self._users -= 1
+            return self._take_unused()
+
+    def close(self) -> Http | None:
+        """Let no more requests be sent. Return the httpx2 client if the caller has to close it."""
+        self._check_process()
+        with self._lock:
+            self.is_closed = True
+            return self._take_unused()
+
+    def _take_unused(self) -> Http | None:
+        if self._users or not self.is_closed:
+            return None
+        http, self._http = self._http, None
+        return http
+
+    def _check_process(self) -> None:
+        if os.getpid() == self._process_id:
+            return
+        # Another thread of the parent may have held the lock, and no thread of the parent runs here.
+        self._process_id, self._lock, self._users = os.getpid(), threading.Lock(), 0
+        if self._http is not None:
             # Two processes on one connection would read each other's answers. The parent's connections are kept
             # referenced, so that this process does not close them.
             self._parent_clients.append(self._http)
-            self._http, self._process_id = self._kind(**self._options), os.getpid()
-        return self._http
-
-    def detach(self) -> Http | None:
-        """Return the httpx2 client to be closed, if any. No request can be sent afterwards."""
-        http, self._http = self._http, None
-        return http
+            self._http = self._kind(**self._options)
 
 
 def checked_base_url(base_url: str) -> str:
@@ -96,9 +133,14 @@ def options(base_url: str, *, ca_file: str | os.PathLike[str] | None, timeout_s:
     }
 
 
-def request_arguments(request: Send) -> dict[str, Any]:
-    """Return the arguments of `build_request`."""
+def request_arguments(request: Send, timeout: httpx2.Timeout) -> dict[str, Any]:
+    """Return the arguments of `build_request`; `timeout` is that of the client."""
+    if request.read_timeout_s is not None and timeout.read is not None:
+        timeout = httpx2.Timeout(
+            connect=timeout.connect, read=request.read_timeout_s, write=timeout.write, pool=timeout.pool
+        )
     return {
+        "timeout": timeout,
         "method": request.method,
         "url": request.url.partition("?")[0],
         "headers": request.headers,
@@ -106,6 +148,11 @@ def request_arguments(request: Send) -> dict[str, Any]:
         # Sent in place of the path; httpx2 neither logs nor shows it.
         "extensions": {"target": request.url.encode("ascii")},
     }
+
+
+def total_s(request: Send, total_s: float) -> float:
+    """Return the time in which this request must be answered completely; a held one has its own time at least."""
+    return total_s if request.read_timeout_s is None else max(total_s, request.read_timeout_s)
 
 
 def to_answer(response: httpx2.Response, body: bytearray) -> Answer:
@@ -145,18 +192,30 @@ def _parsed(base_url: str) -> httpx2.URL | None:
 
 def _failure_text(error: Exception) -> str:
     match error:
+        case TotalTimeout() | TimeoutError():
+            return "no complete answer within total_s"
         case httpx2.ConnectTimeout():
-            return "no connection within the connect timeout"
+            return f"no connection{_to_host(error)} within the connect timeout"
         case httpx2.TimeoutException():
             return "no answer within timeout_s"
         case httpx2.ConnectError():
-            return f"no connection ({error})"
+            return f"no connection{_to_host(error)} ({error})"
         case httpx2.ProxyError():
             return f"the proxy refused the connection ({error})"
         case httpx2.DecodingError() | httpx2.LocalProtocolError():
             return "the answer cannot be decoded"
         case _:
             return "the connection broke before the answer was complete"
+
+
+def _to_host(error: httpx2.RequestError) -> str:
+    """Return ` to HOST:PORT`, without the rest of the URL, which may hold addresses."""
+    try:
+        url = error.request.url
+    except RuntimeError:  # raised outside any request
+        return ""
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f" to {host}:{url.port or 443}"
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:

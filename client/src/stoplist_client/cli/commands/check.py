@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from stoplist_client.cli.address_lines import NOT_UTF_8, decode_lines, is_utf_8, slices_of_lines, standard_input
+from stoplist_client.cli.escapes import escaped_json
 from stoplist_client.cli.exit_status import exit_not_all_accepted
 from stoplist_client.cli.mirror_query import open_mirror_query, query_options
 from stoplist_client.cli.options import Command, channel_argument
@@ -78,7 +79,7 @@ class _JsonPrinter:
         self.barred = self.invalid = 0
 
     def show(self, _lines: list[bytes], checked: Iterable[Any]) -> None:
-        self._out.write(self._encoder.encode_lines(self._json_objects(checked)))
+        self._out.write(escaped_json(self._encoder.encode_lines(self._json_objects(checked))))
         self._out.flush()
 
     def _json_objects(self, checked: Iterable[Any]) -> list[dict[str, Any]]:

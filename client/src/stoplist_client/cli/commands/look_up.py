@@ -9,6 +9,7 @@ from stoplist_addresses import RULES, AddressError
 
 from stoplist_client.cli.address_lines import NOT_UTF_8, is_utf_8, numbered_addresses, standard_input
 from stoplist_client.cli.context import open_client
+from stoplist_client.cli.escapes import escaped_json
 from stoplist_client.cli.exit_status import exit_not_all_accepted
 from stoplist_client.cli.options import Command, channel_argument, common_options, group_option, json_option, org_option
 from stoplist_client.cli.printing import print_line, print_table, standard_output
@@ -91,16 +92,22 @@ def _rows(one: LookedUp) -> Iterator[tuple[str, ...]]:
             record.group_id or "all groups",
             record.status,
             ms_text(record.occurred_at),
-            record.reason,
+            _reason(record),
             record.source or "-",
             record.org_slug,
         )
 
 
+def _reason(record: Record) -> str:
+    """Return the reason; a withdrawn opt-out is no consent, although its status is the same."""
+    is_withdrawn = record.status == "resubscribed" and not record.is_consent
+    return f"{record.reason} (opt-out withdrawn, no consent)" if is_withdrawn else record.reason
+
+
 def _print_lines(results: Iterable[LookedUp]) -> None:
     out = standard_output()
     for one in results:
-        out.write(msgspec.json.encode(_json_object(one)) + b"\n")
+        out.write(escaped_json(msgspec.json.encode(_json_object(one))) + b"\n")
         out.flush()
 
 
@@ -108,7 +115,7 @@ def _print_array(results: Iterable[LookedUp]) -> None:
     out = standard_output()
     before = b"[\n"
     for one in results:
-        out.write(before + msgspec.json.encode(_json_object(one)))
+        out.write(before + escaped_json(msgspec.json.encode(_json_object(one))))
         before = b",\n"
     if before == b"[\n":
         print_line("[]")

@@ -17,7 +17,7 @@ from stoplist_client.cli.options import (
 from stoplist_client.cli.printing import print_line
 from stoplist_client.cli.profile import Profile, make_folder
 from stoplist_client.cli.profile_selection import load_profile, load_profile_if_any
-from stoplist_client.cli.sync_round import RoundPrinter, run_round
+from stoplist_client.cli.sync_round import RoundPrinter, SyncRound, run_round
 from stoplist_client.cli.watch_loop import watch as watch_on
 from stoplist_client.mirror import Mirror
 from stoplist_client.model import CHANNELS, Channel
@@ -29,10 +29,8 @@ from stoplist_client.model import CHANNELS, Channel
     "--every",
     "every_s",
     callback=parse_seconds,
-    default="60",
-    show_default=True,
     metavar="TIME",
-    help="With --watch: the time between updates, such as 30s, 5m, 1h.",
+    help="With --watch: update this often, such as 30s, 5m, 1h, instead of waiting for changes.",
 )
 @click.option("--org", "orgs", multiple=True, metavar="SLUG", help="Follow this organization; may be repeated.")
 @click.option(
@@ -61,7 +59,7 @@ from stoplist_client.model import CHANNELS, Channel
 @common_options
 def command(
     watch: bool,
-    every_s: float,
+    every_s: float | None,
     orgs: tuple[str, ...],
     channels: tuple[Channel, ...],
     submits: bool,
@@ -75,8 +73,9 @@ def command(
 
     `stoplist-client check` and `scrub` ask the mirror. The first run follows all three channels of the profile's
     organization, or what --org and --channel name; later runs add what they name. You may kill the command at any time
-    and run it again, even several times at once. With --watch, temporary failures, such as an unavailable service, are
-    reported on stderr and retried later.
+    and run it again, even several times at once. With --watch, the service answers as soon as something has changed;
+    the command asks at most every 3 seconds, and leaves half of the key's limit to others. Temporary failures, such as
+    an unavailable service, are reported on stderr and retried later.
 
     If the key may not read an organization, that is reported on stderr, the others are read nevertheless, and the exit
     status is 1 (with --watch, the command goes on). With --submit-missing, opt-outs that the service refuses are
@@ -90,7 +89,7 @@ def command(
       stoplist-client sync --mirror /var/lib/app/opt-outs.db --org acme --channel email
       stoplist-client sync --unfollow --org acme
     """
-    if every_s < 1:
+    if every_s is not None and every_s < 1:
         raise click.UsageError("--every must be at least 1s: all processes of a key share its limit of requests.")
     if unfollows:
         if watch or submits or not (orgs or channels):
@@ -108,22 +107,32 @@ def command(
         _follow(opened, profile, orgs, channels)
         printer = RoundPrinter(as_json=as_json, watches=watch)
 
-        def synchronise() -> bool:
-            result = run_round(client, opened, submits=submits)
+        def synchronise(wait_s: int | None) -> SyncRound:
+            result = run_round(client, opened, submits=submits, wait_s=wait_s)
             printer.show(result)
             # If no feed could be read, the key itself is at fault, and --watch cannot help.
-            if result.refusal and not (watch and result.feeds):
+            if result.refusal and not result.is_partial and not (watch and result.feeds):
                 raise result.refusal
-            return not (result.resubmission and result.resubmission.refused)
+            return result
 
         if watch:
             watch_on(synchronise, every_s)
-        elif not synchronise():
+            return
+        resubmission = synchronise(None).resubmission
+        if resubmission and resubmission.refused:
             raise click.exceptions.Exit(FAILED)
 
 
 def _follow(mirror: Mirror, profile: Profile, orgs: tuple[str, ...], channels: tuple[Channel, ...]) -> None:
-    if mirror.feeds() and not (orgs or channels):
+    followed = sorted({feed.org_slug for feed in mirror.feeds()})
+    if followed and not (orgs or channels):
+        if profile.org_slug and profile.org_slug not in followed:
+            click.echo(
+                f"This mirror follows {', '.join(followed)}, but not {profile.org_slug}, the organization of the "
+                f"profile or of STOPLISTCLIENT_ORG: add --org {profile.org_slug} to follow it too, or name another "
+                "mirror (--mirror).",
+                err=True,
+            )
         return
     slugs = orgs or ((profile.org_slug,) if profile.org_slug else ())
     if not slugs:
