@@ -1,3 +1,3 @@
 """Stoplist: the list of people who asked you to stop."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

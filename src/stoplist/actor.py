@@ -20,8 +20,9 @@ ADMIN: Role = "admin"
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
     """The person, key or command that performs an operation; the first argument of every operation.
 
-    `kind` is `command`, `person`, `client` or `system`; `id` is the operating system account, e-mail address,
-    `client_id` or chore. `may` holds permissions that apply everywhere, `roles` the person's role by organization slug.
+    `kind` is `command`, `person`, `client`, `link` or `system`; `id` is the operating system account, e-mail address,
+    `client_id`, id of the link key, or chore. `may` holds permissions that apply everywhere, `roles` the person's role
+    by organization slug.
     `source_ip` and `request_id` tell the origin of the request.
     """
 

@@ -40,6 +40,10 @@ class Forbidden(Refused):
     """The person may see the thing, but not do this."""
 
 
+class TooLarge(Refused):
+    """A file is larger than this deployment accepts."""
+
+
 class AlreadyMade(Refused):
     """The request was already fulfilled: the same form was sent twice."""
 

@@ -9,9 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from stoplist.errors import SettingsError
+from stoplist.folders import folder_error
 from stoplist.settings import Settings
 
 FILE_NAME = "secret.key"
+MIN_CHARS = 32
 
 
 def secret_keys(settings: Settings) -> tuple[str, ...]:
@@ -25,14 +27,30 @@ def secret_keys(settings: Settings) -> tuple[str, ...]:
     try:
         key = _read_or_create(path)
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        reason = folder_error(path.parent, error) if isinstance(error, OSError) else "it is not text in UTF-8"
         raise SettingsError(f"The secret key {path} cannot be read or created: {reason}.") from None
-    if len(key) < 32:
+    if len(key) < MIN_CHARS:
         raise SettingsError(
-            f"The secret key {path} is shorter than 32 characters: restore it from a backup, "
+            f"The secret key {path} is shorter than {MIN_CHARS} characters: restore it from a backup, "
             "or delete the file so that a new one is created (cursors issued before are then refused)."
         )
     return (key,)
+
+
+def existing_secret_keys(settings: Settings) -> tuple[str, ...]:
+    """Return the keys as `secret_keys` does, but create none: () if there is no readable key."""
+    if settings.secret_keys:
+        return settings.secret_keys
+    try:
+        key = (settings.data_dir / FILE_NAME).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ()
+    return (key,) if len(key) >= MIN_CHARS else ()
+
+
+def is_key_missing(settings: Settings) -> bool:
+    """Return whether no key is configured and the data folder has none, so that a start would create one."""
+    return not settings.secret_keys and not (settings.data_dir / FILE_NAME).exists()
 
 
 def _read_or_create(path: Path) -> str:

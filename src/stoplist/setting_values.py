@@ -1,13 +1,16 @@
 """Parsers of setting values: each returns the value of a text, or raises ValueError that says what would be right."""
 
+import base64
 import re
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote
 
 SQLITE_SCHEME = "sqlite:///"
 POSTGRESQL_SCHEME = "postgresql://"
-_SECRET_KEY_MIN_CHARS = 32
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+SECRET_KEY_MIN_CHARS = 32
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
 
@@ -20,6 +23,28 @@ _POSTGRESQL_URL = re.compile(
     rf"{POSTGRESQL_SCHEME}(?=.)(?:[^/?#]*@)?{_DATABASE_HOST}(?:,{_DATABASE_HOST})*(?:/[^?#@]*)?(?:\?[^#]*)?"
 )
 _SHARED_LIMITS_URL = re.compile(r"(?:rediss?|unix)://.+")
+_NOTICE_URL = re.compile(r"https://([^/?#@]+)(?:/[!-~]*)?(?:\?[!-~]*)?", re.IGNORECASE)
+_NOTICE_SECRET = "whsec_"
+_NOTICE_SECRET_BYTES = range(24, 65)
+_SMTP_URL = re.compile(
+    r"(smtps|smtp\+starttls)://(?:([^/?#@:]+)(?::([^/?#@]*))?@)?([^/?#@]+)/?(?:\?([^#]*))?", re.ASCII
+)
+_SMTP_PORTS = {"smtps": 465, "smtp+starttls": 587}
+_SENDER = re.compile(r"[!#-'*+\-/-9=?A-Z^-~.]+@[A-Za-z0-9.\-]+", re.ASCII)
+
+
+class SmtpServer(NamedTuple):
+    """A mail server: TLS from the first byte, or by STARTTLS, and who sends. `user` and `password` may be absent."""
+
+    host: str
+    port: int
+    is_starttls: bool
+    user: str | None
+    password: str | None
+    sender: str
+
+    def __repr__(self) -> str:
+        return f"SmtpServer(host={self.host!r}, port={self.port}, ...)"
 
 
 class HintError(ValueError):
@@ -121,6 +146,51 @@ def parse_network(text: str) -> IPv4Network | IPv6Network:
 
 def parse_secret_keys(text: str) -> tuple[str, ...]:
     keys = tuple(key.strip() for key in text.split(","))
-    if min(map(len, keys)) < _SECRET_KEY_MIN_CHARS:
+    if min(map(len, keys)) < SECRET_KEY_MIN_CHARS:
         raise ValueError
     return keys
+
+
+def parse_notice_url(text: str) -> str:
+    """Return the URL of a webhook, as it was given."""
+    match = _NOTICE_URL.fullmatch(text)
+    if match is None or "#" in text:
+        if "@" in text.partition("://")[2].partition("/")[0]:
+            raise HintError("a receiver is authenticated by the signature, not by a user name and password")
+        raise ValueError
+    parse_authority(match[1])
+    return text
+
+
+def parse_notice_secrets(text: str) -> tuple[bytes, ...]:
+    """Return the keys of a list of Standard Webhooks' secrets."""
+    secrets = []
+    for item in text.split(","):
+        prefix, encoded = item.strip()[: len(_NOTICE_SECRET)], item.strip()[len(_NOTICE_SECRET) :]
+        if prefix != _NOTICE_SECRET:
+            raise ValueError
+        secrets.append(base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True))
+    if any(len(secret) not in _NOTICE_SECRET_BYTES for secret in secrets):
+        raise ValueError
+    return tuple(secrets)
+
+
+def parse_smtp_url(text: str) -> SmtpServer:
+    """Return the mail server of `smtps://user:password@host[:port][?from=ADDRESS]`, or `smtp+starttls://…`."""
+    match = _SMTP_URL.fullmatch(text)
+    if match is None:
+        if text.lower().startswith("smtp://"):
+            raise HintError("write smtps:// or smtp+starttls://: passwords and links are not sent in clear")
+        raise HintError("/ ? # @ and : in a user name or password must be percent-encoded")
+    scheme, user, password, authority, query = match.groups()
+    host, port = parse_authority(authority)
+    options = parse_qsl(query or "", strict_parsing=bool(query), max_num_fields=1)
+    if any(name != "from" for name, _ in options):
+        raise HintError("the only option after ? is from=ADDRESS")
+    user, password = (None if part is None else unquote(part, errors="strict") for part in (user, password))
+    sender = dict(options).get("from", user or "")
+    if not _SENDER.fullmatch(sender):
+        raise HintError("add ?from=ADDRESS, the address that its e-mails come from")
+    if UNPRINTABLE.search(f"{user}{password}"):
+        raise HintError("user name and password have no control characters")
+    return SmtpServer(host, port or _SMTP_PORTS[scheme], scheme == "smtp+starttls", user, password, sender)

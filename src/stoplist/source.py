@@ -3,10 +3,15 @@
 Pure rules, no I/O. Source: docs/interface.md section D8.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+SOURCES_PER_NETWORK = 4
+"""A /48 may fail as often as this number of sources in it."""
 
 
 @lru_cache(maxsize=4096)
@@ -22,6 +27,18 @@ def source_key(ip: str) -> str:
 
 
 @lru_cache(maxsize=4096)
+def wider_source_key(key: str) -> str | None:
+    """Return the /48 in which a source key of IPv6 lies, since whoever has one has 65,536 /64s; None for other keys."""
+    if not key.endswith("/64"):
+        return None
+    try:
+        network = IPv6Network(key)
+    except ValueError:
+        return None
+    return str(network.supernet(new_prefix=48))
+
+
+@lru_cache(maxsize=4096)
 def read_address(text: str) -> Address | None:
     """Return the address without its zone, an IPv4-mapped one as IPv4; None if it is malformed."""
     try:
@@ -31,3 +48,8 @@ def read_address(text: str) -> Address | None:
     if isinstance(address, IPv4Address):
         return address
     return address.ipv4_mapped or IPv6Address(int(address))
+
+
+def is_within(address: Address | None, networks: Sequence[Network]) -> bool:
+    """Return whether this is an address in one of the networks."""
+    return address is not None and any(address in network for network in networks)

@@ -12,6 +12,7 @@ import click
 import msgspec
 from stoplist_addresses import RULES, AddressError
 
+from stoplist.cli.command_group import CommandGroup
 from stoplist.cli.context import CommandContext, data_dir_option, run
 from stoplist.cli.printing import json_option, print_line
 from stoplist.errors import Refused
@@ -32,7 +33,7 @@ class CheckedLine(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
-@click.group("addresses")
+@click.group("addresses", cls=CommandGroup)
 def command() -> None:
     """Check addresses against the rules by which Stoplist stores them.
 
@@ -80,9 +81,9 @@ def changed(data_dir: str | None, as_json: bool) -> None:
     async def work(context: CommandContext) -> Counter[str]:
         counts: Counter[str] = Counter()
         async with contextlib.aclosing(find_changed_addresses(context.actor, context.database)) as batches:
-            async for count, batch in batches:
+            async for count, batch, erased in batches:
                 _print(_json_element_lines(batch, is_first=not counts["changed"]) if as_json else _change_lines(batch))
-                counts.update(stored=count, changed=len(batch))
+                counts.update(stored=count, changed=len(batch), erased=erased)
         if as_json:
             print_line("]" if counts["changed"] else "[]")
         return counts
@@ -91,6 +92,8 @@ def changed(data_dir: str | None, as_json: bool) -> None:
     click.echo(
         f"{counts['stored']} addresses are stored, {counts['changed']} of them would be written differently.", err=True
     )
+    if counts["erased"]:
+        click.echo(f"{counts['erased']} more were erased, and cannot be judged.", err=True)
 
 
 @contextlib.contextmanager

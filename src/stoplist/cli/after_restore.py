@@ -18,7 +18,8 @@ def command(data_dir: str | None, as_json: bool) -> None:
     A restored database gives new changes numbers that partners have already seen. With their old cursors partners would
     miss changes, so they have to read everything once more. Tokens that were revoked after the backup would work again,
     so all tokens are revoked; partners get new ones with their keys. A key that was deactivated or changed after the
-    backup is as it was before: check `stoplist key list`.
+    backup is as it was before: check `stoplist key list`. People who were erased after the backup are back: repeat that
+    with `stoplist person erase --from FILE`.
     """
 
     async def work(context: CommandContext) -> RestoreResult:
@@ -30,5 +31,6 @@ def command(data_dir: str | None, as_json: bool) -> None:
     else:
         print_line(
             f"Refused from now on: all cursors (feeds: {result.feeds}) and all tokens (keys: {result.credentials}). "
-            "Partners get new tokens with their keys, and read everything once more."
+            "Partners get new tokens with their keys, and read everything once more. Repeat the erasures since the "
+            "backup: stoplist person erase --from FILE."
         )

@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from stoplist.cli.context import data_dir_option, database_file, settings_of
-from stoplist.cli.printing import json_option, print_json, print_line
+from stoplist.cli.printing import json_option, print_error, print_json, print_line
 from stoplist.db.backup import back_up
+from stoplist.db.last_backup import note_backup
 from stoplist.errors import Refused
 from stoplist.secret_key import FILE_NAME
 from stoplist.settings import Settings
@@ -31,6 +32,10 @@ def command(file: Path, data_dir: str | None, as_json: bool) -> None:
             "pg_basebackup with a WAL archive for a whole server and any point in time."
         )
     result = back_up(source, file)
+    if not note_backup(source):
+        print_error(
+            f"The backup is complete, but {source.parent} cannot be written to, so the metrics do not show this backup."
+        )
     key = _key_file(settings)
     if as_json:
         print_json({**result._asdict(), "path": str(result.path), "secret_key": None if key is None else str(key)})

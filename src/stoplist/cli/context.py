@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pwd
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from stoplist.clock import Clock
 from stoplist.db import Database, schema
 from stoplist.db.opening import open_database, sqlite_path
 from stoplist.errors import SettingsError
+from stoplist.folders import folder_error
+from stoplist.serve_requirements import base_url_error
 from stoplist.settings import Settings, load, parse
 
 T = TypeVar("T")
@@ -31,6 +34,8 @@ class CommandContext(msgspec.Struct, frozen=True):
     database: Database
     clock: Clock
     actor: Actor
+    database_url: str
+    history_days: int = 0
 
 
 def as_setting(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -58,13 +63,24 @@ def settings_of(data_dir: str | None, **flags: str | None) -> Settings:
     return load(os.environ, env_file=ENV_FILE, flags={"DATA_DIR": data_dir, **flags})
 
 
-def run(data_dir: str | None, work: Callable[[CommandContext], Awaitable[T]]) -> T:
-    """Run `work` on the existing database, in whichever environment that database belongs to."""
+def require_base_url(environment: str, settings: Settings) -> None:
+    """Raise SettingsError if links made in this environment would lead to localhost."""
+    if text := base_url_error(environment, settings):
+        raise SettingsError(text)
+
+
+def run(data_dir: str | None, work: Callable[[CommandContext], Awaitable[T]], *, prints_links: bool = False) -> T:
+    """Run `work` on the existing database, in whichever environment that database belongs to.
+
+    `prints_links`: the output will contain the base address, so a database of production needs one that is set.
+    """
 
     async def work_on_database() -> T:
-        async with _open_context(settings_of(data_dir)) as context:
+        async with _open_context(settings_of(data_dir), prints_links=prints_links) as context:
             return await work(context)
 
+    # As in a server: else a statement that ends in a thread waits 5 ms for a loop that is busy, thousands of times.
+    sys.setswitchinterval(0.0005)
     return asyncio.run(work_on_database())
 
 
@@ -90,7 +106,7 @@ def database_file(settings: Settings) -> Path | None:
 
 
 @asynccontextmanager
-async def _open_context(settings: Settings) -> AsyncIterator[CommandContext]:
+async def _open_context(settings: Settings, *, prints_links: bool) -> AsyncIterator[CommandContext]:
     path = database_file(settings)
     database = await open_database(
         settings.database_url, create=False, pool_size=2, prepared=settings.database_prepared
@@ -100,9 +116,11 @@ async def _open_context(settings: Settings) -> AsyncIterator[CommandContext]:
         if deployment is None:
             raise SettingsError(_no_database_text(f"at {path}" if path else "in this PostgreSQL database"))
         schema.check(deployment, environment=None, newest=schema.load_migrations()[-1].number)
+        if prints_links:
+            require_base_url(deployment.environment, settings)
         clock = Clock()
         await follow_clock(clock, database)
-        yield CommandContext(database, clock, command_actor())
+        yield CommandContext(database, clock, command_actor(), settings.database_url, settings.history_days)
     finally:
         await database.close()
 
@@ -114,7 +132,8 @@ def _is_not_empty(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise SettingsError(f"The database file {path} cannot be reached: {error.strerror}.") from None
+        reason = folder_error(path.parent, error)
+        raise SettingsError(f"The database file {path} cannot be reached: {reason}.") from None
 
 
 def _no_database_text(where: str) -> str:

@@ -1,17 +1,15 @@
 """`stoplist copy`: copies a whole deployment from SQLite to PostgreSQL."""
 
 import asyncio
-import contextlib
 import gc
-import shutil
 import sys
 from pathlib import Path
-from typing import TextIO
 
 import click
 
 from stoplist.cli.context import command_actor, data_dir_option, settings_of
 from stoplist.cli.printing import json_option, print_json, print_line
+from stoplist.cli.progress import ProgressDisplay, WorkProgress, minutes
 from stoplist.clock import Clock
 from stoplist.db.opening import sqlite_path
 from stoplist.errors import Refused, SettingsError
@@ -19,8 +17,6 @@ from stoplist.maintenance.copy.copy import CopyResult, Step, copy_deployment
 from stoplist.secret_key import FILE_NAME
 from stoplist.settings import parse
 
-_BAR_NS = 100_000_000
-_LINE_NS = 5_000_000_000
 _STEP_LABELS = {"check": "Checking what is there", "copy": "Copying", "verify": "Verifying"}
 
 
@@ -69,13 +65,23 @@ def _sqlite_file(source: str, target: str) -> Path:
     return path
 
 
+def _progress(step: Step) -> WorkProgress:
+    return WorkProgress(_STEP_LABELS[step.doing], step.rows, step.all_rows, step.table)
+
+
 def _copy(clock: Clock, source: str, target: str) -> CopyResult:
     display = ProgressDisplay(clock, sys.stderr)
     # Millions of rows come and go, none of them in reference cycles; searching for cycles takes 7 % of the time.
     gc.disable()
     try:
         return asyncio.run(
-            copy_deployment(command_actor(), clock, source_url=source, target_url=target, report=display.report)
+            copy_deployment(
+                command_actor(),
+                clock,
+                source_url=source,
+                target_url=target,
+                report=lambda step: display.report(_progress(step)),
+            )
         )
     except KeyboardInterrupt:
         raise Refused("Interrupted. To continue where it stopped, run the same command again.") from None
@@ -84,71 +90,13 @@ def _copy(clock: Clock, source: str, target: str) -> CopyResult:
         display.close()
 
 
-class ProgressDisplay:
-    """Shows the progress on stderr: a bar on a terminal, otherwise a line every few seconds."""
-
-    def __init__(self, clock: Clock, stream: TextIO | None) -> None:
-        self._clock, self._stream = clock, stream
-        self._is_terminal = stream is not None and stream.isatty()
-        self._pause_ns = _BAR_NS if self._is_terminal else _LINE_NS
-        self._began: tuple[Step, int] | None = None
-        self._last_shown: tuple[Step, int] | None = None
-
-    def report(self, step: Step) -> None:
-        """Show this step, unless one was shown just now. The first and last step of each kind are always shown."""
-        now_ns = self._clock.monotonic_ns()
-        if self._began is None or self._began[0].doing != step.doing:
-            self._began, self._last_shown = (step, now_ns), None
-        if self._last_shown is not None:
-            is_first_at_end = step.rows == step.all_rows != self._last_shown[0].rows
-            if now_ns - self._last_shown[1] < self._pause_ns and not is_first_at_end:
-                return
-        self._last_shown = step, now_ns
-        first, began_ns = self._began
-        self._write(progress_line(step, rows_since=step.rows - first.rows, elapsed_ns=now_ns - began_ns))
-
-    def close(self) -> None:
-        """End the progress line, so that the next output begins on a new line."""
-        if self._is_terminal and self._began:
-            self._send("\n")
-
-    def _write(self, line: str) -> None:
-        # A line that wraps could not be overwritten.
-        width = shutil.get_terminal_size().columns - 1
-        self._send(f"\r{line[:width]}\x1b[K" if self._is_terminal else f"{line}\n")
-
-    def _send(self, text: str) -> None:
-        # A closed stderr must not stop the copy.
-        with contextlib.suppress(OSError, ValueError):
-            if self._stream is not None:
-                self._stream.write(text)
-                self._stream.flush()
-
-
-def progress_line(step: Step, *, rows_since: int, elapsed_ns: int) -> str:
-    """Return a line such as `Copying 52% [#####     ] 520,000 of 1,000,000 rows, 98,000 rows/s, 0:05 left (audit)`."""
-    share = step.rows / step.all_rows if step.all_rows else 1.0
-    bar = ("#" * round(10 * share)).ljust(10)
-    text = f"{_STEP_LABELS[step.doing]} {share:.0%} [{bar}] {step.rows:,} of {step.all_rows:,} rows"
-    if rows_since > 0 and elapsed_ns > 0:
-        rate = rows_since / elapsed_ns * 1_000_000_000
-        text += f", {rate:,.0f} rows/s, {_minutes(round((step.all_rows - step.rows) / rate))} left"
-    return f"{text} ({step.table})"
-
-
-def _minutes(seconds: int) -> str:
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
 def _print(result: CopyResult, duration_ms: int) -> None:
     width = max(map(len, result.rows))
     for table, rows in result.rows.items():
         print_line(f"{table:<{width}}  {rows:>15,}")
     print_line()
     earlier = f" ({result.rows_before:,} of them by an earlier run)" if result.rows_before else ""
-    duration = _minutes(round(duration_ms / 1000))
+    duration = minutes(round(duration_ms / 1000))
     print_line(
         f"{sum(result.rows.values()):,} rows were copied{earlier} and verified in {duration}. "
         f"The environment is {result.environment}."

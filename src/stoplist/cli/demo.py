@@ -1,5 +1,8 @@
 """`serve --demo`: fills an empty development database, and prints commands to try it with.
 
+A start that was interrupted meanwhile is completed by the next one. The administrator is created last, so a demo
+without that person is incomplete.
+
 Source: docs/interface.md section D9.
 """
 
@@ -9,10 +12,11 @@ import sys
 import click
 
 from stoplist.actor import ADMINISTER, Actor
+from stoplist.audit.reading import list_audit
 from stoplist.cli import demo_history
 from stoplist.clock import Clock
 from stoplist.db import Database
-from stoplist.oauth.credentials import create_credential, list_credentials
+from stoplist.oauth.credentials import NewCredential, create_credential, list_credentials, rotate_secret
 from stoplist.oauth.model import Credential
 from stoplist.organizations.organizations import create_organization, list_organizations
 from stoplist.settings import Settings
@@ -23,6 +27,7 @@ from stoplist.unsubscribes.submit import submit
 from stoplist.web.request_context import API_PATH, DOCS_PATH, SIGN_IN_PATH, TOKEN_PATH, sign_in_url
 
 SLUG = "demo"
+_KEY_LABEL = "Demo"
 ADMIN_EMAIL = "admin@demo.example"
 _OPT_OUTS: dict[str, list[Item | BadItem]] = {
     "email": [
@@ -33,24 +38,40 @@ _OPT_OUTS: dict[str, list[Item | BadItem]] = {
     "sms": [Item(address="+14155550123", occurred_at="2026-02-14T20:15:00Z", reason="stop_keyword", source="STOP")],
     "phone": [Item(address="+447700900123", occurred_at="2026-06-03T11:00:00Z", reason="manual", source="said so")],
 }
+_FILLING = "Filling the database with two months of made-up opt-outs, which takes some seconds …"
+_GOING_ON = "An earlier start did not finish filling the database: going on with what is missing …"
 _ACTOR = Actor(kind="system", id="serve --demo", may=frozenset((ADMINISTER,)))
 
 
 async def show(settings: Settings, database: Database, clock: Clock) -> None:
-    """Fill the database if it is empty, and print what it contains and how to try it."""
-    click.echo(await _prepare(settings, database, clock))
-
-
-async def _prepare(settings: Settings, database: Database, clock: Clock) -> str:
-    if await list_organizations(_ACTOR, database):
-        return await _existing_demo_text(settings, database, clock)
+    """Fill the database if it is empty or an earlier start did not finish; print what it contains and how to try it."""
+    slugs = [organization.slug for organization in await list_organizations(_ACTOR, database)]
+    if slugs and not await _is_incomplete(database):
+        click.echo(await _existing_demo_text(settings, database, clock))
+        return
+    click.echo(_GOING_ON if slugs else _FILLING)
     await demo_history.fill(_ACTOR, database, clock)
-    await create_organization(_ACTOR, database, clock, slug=SLUG, name="Demo", default_group="Newsletter")
-    created = await create_credential(_ACTOR, database, clock, label="Demo", organizations=[SLUG])
+    if SLUG not in slugs:
+        await create_organization(_ACTOR, database, clock, slug=SLUG, name="Demo", default_group="Newsletter")
+    created = await _demo_key(database, clock)
     await _submit_opt_outs(database, clock, created.credential)
     link = await create_person(_ACTOR, database, clock, email=ADMIN_EMAIL, is_administrator=True)
     sign_in_text = _link_text(settings, link.link_token)
-    return _new_demo_text(settings, sign_in_text, created.credential.client_id, created.client_secret)
+    click.echo(_new_demo_text(settings, sign_in_text, created.credential.client_id, created.client_secret))
+
+
+async def _is_incomplete(database: Database) -> bool:
+    """Return whether a demo was begun here and not finished. A database that is used otherwise never was one."""
+    created = await list_audit(_ACTOR, database, person=_ACTOR.id, action="organization.create", limit=1)
+    return bool(created.entries) and all(person.email != ADMIN_EMAIL for person in await list_people(_ACTOR, database))
+
+
+async def _demo_key(database: Database, clock: Clock) -> NewCredential:
+    """Create the demo's key. The secret of one that an earlier start created was never shown, so it is replaced."""
+    for key in await list_credentials(_ACTOR, database):
+        if (key.label, key.organizations) == (_KEY_LABEL, [SLUG]):
+            return await rotate_secret(_ACTOR, database, clock, client_id=key.client_id)
+    return await create_credential(_ACTOR, database, clock, label=_KEY_LABEL, organizations=[SLUG])
 
 
 async def _submit_opt_outs(database: Database, clock: Clock, key: Credential) -> None:

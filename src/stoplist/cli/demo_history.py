@@ -14,11 +14,13 @@ from stoplist import ids
 from stoplist.actor import Actor
 from stoplist.clock import DAY_MS, Clock
 from stoplist.db import Database
-from stoplist.oauth.credentials import create_credential
-from stoplist.oauth.model import PERMISSIONS
+from stoplist.oauth.credentials import create_credential, list_credentials
+from stoplist.oauth.model import PERMISSIONS, Credential
 from stoplist.oauth.usage import Usage
-from stoplist.organizations.groups import create_group
-from stoplist.organizations.organizations import create_organization
+from stoplist.organizations.groups import create_group, list_groups
+from stoplist.organizations.model import Organization
+from stoplist.organizations.organizations import create_organization, list_organizations
+from stoplist.records.daily_counts import recent_changes
 from stoplist.rfc3339 import format_ms
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import RESUBSCRIBED, BadItem, Item, OptOutStores, RequestedTarget, SentReason
@@ -26,6 +28,8 @@ from stoplist.unsubscribes.submit import submit
 
 SLUG, NAME = "lantern-books", "Lantern Books"
 DAYS = 60
+_KEY_LABEL = "Shop, nightly"
+_OTHER_GROUPS = ("Offers", "Order news")
 _SEED = 5
 _MAX_AGE_MS = 20 * 3_600_000
 _MONDAY = 4  # the first Monday in days since 1970, which began on a Thursday
@@ -86,26 +90,30 @@ _STREAMS = (
 
 
 async def fill(actor: Actor, database: Database, clock: Clock) -> None:
-    """Create an organization with three groups, a key that was used, and DAYS days of opt-outs."""
-    founded = _days_before(clock, DAYS)
-    await create_organization(actor, database, founded, slug=SLUG, name=NAME, default_group="Newsletter")
-    groups = {
-        name: (await create_group(actor, database, founded, org_slug=SLUG, name=name)).group_id
-        for name in ("Offers", "Order news")
-    }
-    created = await create_credential(
-        actor, database, founded, label="Shop, nightly", organizations=[SLUG], permissions=frozenset(PERMISSIONS)
-    )
-    key = Actor(kind="client", id=created.credential.client_id, may=frozenset(PERMISSIONS))
+    """Create an organization with three groups, a key that was used, and DAYS days of opt-outs.
+
+    What an interrupted call already made is kept and completed, with the same addresses and times.
+    """
+    organization = await _organization(actor, database, clock)
+    # All times follow from this one, so that a later call makes the rest of the same history.
+    end_ms = organization.created_ms + DAYS * DAY_MS
+    founded = _days_before(end_ms, DAYS)
+    groups = await _groups(actor, database, founded)
+    credential = await _credential(actor, database, founded)
+    key = Actor(kind="client", id=credential.client_id, may=frozenset(PERMISSIONS))
+    first_missing = await _first_missing_day(actor, database, end_ms)
     rng = Random(_SEED)  # noqa: S311 - not for security
     opted_out_by_stream: list[list[str]] = [[] for _ in _STREAMS]
     for days_ago in range(DAYS, -1, -1):
-        past_clock = _days_before(clock, days_ago)
+        past_clock = _days_before(end_ms, days_ago)
         stores = OptOutStores(database=database, clock=past_clock, secret_keys=())
+        now_ms = end_ms - days_ago * DAY_MS
         days = [
-            _items(rng, stream, opted_out, past_clock.now_ms(), days_ago)
+            _items(rng, stream, opted_out, now_ms, days_ago)
             for stream, opted_out in zip(_STREAMS, opted_out_by_stream, strict=True)
         ]
+        if now_ms // DAY_MS < first_missing:
+            continue
         # All submissions of a day at once, so that they share commits.
         await asyncio.gather(
             *(
@@ -113,16 +121,53 @@ async def fill(actor: Actor, database: Database, clock: Clock) -> None:
                 for stream, items in zip(_STREAMS, days, strict=True)
             )
         )
-    await _record_usage(rng, database, clock, key.id)
+    if credential.last_used_ms is None:
+        await _record_usage(rng, database, end_ms, key.id)
+
+
+async def _organization(actor: Actor, database: Database, clock: Clock) -> Organization:
+    for organization in await list_organizations(actor, database):
+        if organization.slug == SLUG:
+            return organization
+    founded = _days_before(clock.now_ms(), DAYS)
+    return await create_organization(actor, database, founded, slug=SLUG, name=NAME, default_group="Newsletter")
+
+
+async def _groups(actor: Actor, database: Database, founded: Clock) -> dict[str, str]:
+    """Return the ids of the groups besides the default one, by name."""
+    known = {group.name: group.group_id for group in await list_groups(actor, database, org_slug=SLUG)}
+    for name in _OTHER_GROUPS:
+        if name not in known:
+            known[name] = (await create_group(actor, database, founded, org_slug=SLUG, name=name)).group_id
+    return {name: known[name] for name in _OTHER_GROUPS}
+
+
+async def _credential(actor: Actor, database: Database, founded: Clock) -> Credential:
+    for credential in await list_credentials(actor, database):
+        if (credential.label, credential.organizations) == (_KEY_LABEL, [SLUG]):
+            return credential
+    created = await create_credential(
+        actor, database, founded, label=_KEY_LABEL, organizations=[SLUG], permissions=frozenset(PERMISSIONS)
+    )
+    return created.credential
+
+
+async def _first_missing_day(actor: Actor, database: Database, end_ms: int) -> int:
+    """Return the first day, counted from 1970 UTC, of which opt-outs may be missing.
+
+    The last two days are submitted again: a call may have ended within a day, which midnight may have divided.
+    """
+    changes = await recent_changes(actor, database, _days_before(end_ms, 0), days=DAYS + 2, org_slug=SLUG)
+    return max((count.day - 1 for count in changes.days if count.unsubscribed), default=0)
 
 
 def _target(stream: _Stream, groups: dict[str, str]) -> RequestedTarget:
     return RequestedTarget(group_id=groups.get(stream.group or ""), all_groups=stream.group is None)
 
 
-def _days_before(clock: Clock, days: int) -> Clock:
+def _days_before(end_ms: int, days: int) -> Clock:
     past_clock = Clock()
-    past_clock.offset_ms = clock.now_ms() - past_clock.local_ms() - days * DAY_MS
+    past_clock.offset_ms = end_ms - past_clock.local_ms() - days * DAY_MS
     return past_clock
 
 
@@ -174,11 +219,11 @@ def _landline(rng: Random) -> str:
 _ADDRESSES = {"email": _mail_address, "sms": _mobile, "phone": _landline}
 
 
-async def _record_usage(rng: Random, database: Database, clock: Clock, client_id: str) -> None:
+async def _record_usage(rng: Random, database: Database, end_ms: int, client_id: str) -> None:
     """Record that the key was used every day, and sometimes refused."""
     usage = Usage()
     for days_ago in range(DAYS, 0, -1):
-        now_ms = _days_before(clock, days_ago).now_ms()
+        now_ms = end_ms - days_ago * DAY_MS
         codes: list[str | None] = [None] * rng.randrange(30, 60)
         codes += ["rate_limited"] * (rng.randrange(8, 20) if days_ago in _MAILING_FACTORS or days_ago == 3 else 0)
         codes += ["invalid_client"] * (2 if days_ago == 5 else 0)

@@ -14,16 +14,19 @@ from stoplist.maintenance.doctor.finding import WRONG, Finding
 
 
 @click.command("doctor")
+@click.option(
+    "--deep", "is_deep", is_flag=True, help="Also read every record, and compare the states of feeds with them."
+)
 @data_dir_option
 @json_option
-def command(data_dir: str | None, as_json: bool) -> None:
+def command(is_deep: bool, data_dir: str | None, as_json: bool) -> None:
     """Examine the installation: settings, database, clock, files, certificate, limit store.
 
     Prints one line per check: ok, warning, wrong (with what would be right) or not checked. The exit status is 1 if
     something is wrong. Nothing is changed, and servers may run meanwhile. Run this as the account of the server, with
     its settings.
     """
-    findings = asyncio.run(run_checks(os.environ, env_file=ENV_FILE, data_dir=data_dir))
+    findings = asyncio.run(run_checks(os.environ, env_file=ENV_FILE, data_dir=data_dir, is_deep=is_deep))
     if as_json:
         print_json([msgspec.to_builtins(finding) for finding in findings])
     else:

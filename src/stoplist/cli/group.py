@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from stoplist.cli.command_group import CommandGroup
 from stoplist.cli.context import data_dir_option, run
 from stoplist.cli.parameters import NAME
 from stoplist.cli.printing import json_option, print_record, print_records, rfc3339
@@ -11,7 +12,7 @@ from stoplist.organizations import groups
 from stoplist.organizations.model import Group
 
 
-@click.group("group")
+@click.group("group", cls=CommandGroup)
 def command() -> None:
     """Manage groups: the kinds of message (newsletter, reminders) that people can opt out of separately.
 

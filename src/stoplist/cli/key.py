@@ -1,31 +1,49 @@
 """`stoplist key`: the API keys (client credentials) of partners."""
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import click
-import msgspec
 
-from stoplist.cli.context import CommandContext, data_dir_option, run
+from stoplist.cli.command_group import CommandGroup
+from stoplist.cli.context import Command, data_dir_option, run
+from stoplist.cli.key_records import DAYS_SHOWN, read_details, to_record
 from stoplist.cli.parameters import CEILING, NAME
-from stoplist.cli.printing import json_option, print_line, print_record, print_records, require_open_stdout, rfc3339
-from stoplist.clock import DAY_MS
-from stoplist.oauth import ceilings, credentials, usage
+from stoplist.cli.printing import json_option, print_line, print_record, print_records, require_open_stdout
+from stoplist.oauth import ceilings, credentials
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS, PERMISSIONS, Credential
 
-_DAYS_SHOWN = 30
 _STORE_SECRET = "Store the client_secret now: it is not shown again."
-_permission_option = click.option(
-    "--permission",
-    "permissions",
-    multiple=True,
-    type=click.Choice(PERMISSIONS),
-    help="What the key may do. Repeat for several permissions.",
-)
+_UNCHANGED = "default: unchanged"
 
 
-@click.group("key")
+def _permission_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--permission",
+        "permissions",
+        multiple=True,
+        type=click.Choice(PERMISSIONS),
+        help=f"What the key may do. Repeat for several permissions ({default}).",
+    )
+
+
+def _refresh_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--refresh-needs-secret/--no-refresh-needs-secret",
+        "refresh_needs_secret",
+        default=None,
+        help=f"Whether a refresh token of the key works only together with its secret ({default}).",
+    )
+
+
+def _default_org_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--default-org",
+        metavar="SLUG",
+        help=f"The organization of requests that name none. Required with several --org ({default}).",
+    )
+
+
+@click.group("key", cls=CommandGroup)
 def command() -> None:
     """Manage API keys: a client_id and a client_secret with which a partner's program gets tokens.
 
@@ -43,8 +61,9 @@ def command() -> None:
     metavar="SLUG",
     help="An organization that the key covers. Repeat for several.",
 )
-@click.option("--default-org", metavar="SLUG", help="The organization of requests that name none.")
-@_permission_option
+@_default_org_option("default: the only --org")
+@_permission_option(f"default: {' and '.join(word for word in PERMISSIONS if word in NEW_KEY_PERMISSIONS)}")
+@_refresh_option("default: no")
 @data_dir_option
 @json_option
 def create(
@@ -52,6 +71,7 @@ def create(
     organizations: tuple[str, ...],
     default_org: str | None,
     permissions: tuple[str, ...],
+    refresh_needs_secret: bool | None,
     data_dir: str | None,
     as_json: bool,
 ) -> None:
@@ -71,9 +91,10 @@ def create(
             organizations=organizations,
             default_organization=default_org,
             permissions=frozenset(permissions) or NEW_KEY_PERMISSIONS,
+            refresh_needs_secret=bool(refresh_needs_secret),
         ),
     )
-    record = _to_record(created.credential)
+    record = to_record(created.credential)
     print_record(
         {"client_id": record.pop("client_id"), "client_secret": created.client_secret, **record},
         as_json=as_json,
@@ -88,7 +109,7 @@ def list_(data_dir: str | None, as_json: bool) -> None:
     """List all keys, oldest first."""
     found = run(data_dir, lambda context: credentials.list_credentials(context.actor, context.database))
     print_records(
-        [_to_record(credential) for credential in found],
+        [to_record(credential) for credential in found],
         columns=("label", "client_id", "secret_prefix", "active", "last_used_at", "created_at"),
         as_json=as_json,
         if_empty="There is no key yet. `stoplist key create` creates one.",
@@ -104,7 +125,7 @@ def show(client_id: str, data_dir: str | None, as_json: bool) -> None:
 
     The use covers the last 30 days, the refusals are the last 50 refused requests.
     """
-    record = run(data_dir, lambda context: _read_details(context, client_id))
+    record = run(data_dir, lambda context: read_details(context, client_id))
     if as_json:
         print_record(record, as_json=True)
         return
@@ -115,7 +136,7 @@ def show(client_id: str, data_dir: str | None, as_json: bool) -> None:
         days,
         columns=("day", "requests", "limit_refusals", "failed_authentications"),
         as_json=False,
-        if_empty=f"Not used in the last {_DAYS_SHOWN} days.",
+        if_empty=f"Not used in the last {DAYS_SHOWN} days.",
     )
     print_line()
     print_records(refusals, columns=("at", "request_id", "error"), as_json=False, if_empty="No refused request.")
@@ -204,16 +225,17 @@ def limits(
 
 @command.command("update")
 @click.argument("client_id")
-@click.option("--label", type=NAME, help="A label that tells people what the key is for.")
+@click.option("--label", type=NAME, help=f"A label that tells people what the key is for ({_UNCHANGED}).")
 @click.option(
     "--org",
     "organizations",
     multiple=True,
     metavar="SLUG",
-    help="An organization that the key covers. Repeat for several.",
+    help=f"An organization that the key covers. Repeat for several ({_UNCHANGED}).",
 )
-@click.option("--default-org", metavar="SLUG", help="The organization of requests that name none.")
-@_permission_option
+@_default_org_option(f"{_UNCHANGED}, or the only --org")
+@_permission_option(_UNCHANGED)
+@_refresh_option(_UNCHANGED)
 @data_dir_option
 @json_option
 def update(
@@ -222,19 +244,21 @@ def update(
     organizations: tuple[str, ...],
     default_org: str | None,
     permissions: tuple[str, ...],
+    refresh_needs_secret: bool | None,
     data_dir: str | None,
     as_json: bool,
 ) -> None:
     """Change a key. Each option that you give replaces the former value. Tokens stay valid, with the new rights."""
-    if not (label or organizations or default_org or permissions):
+    if not (label or organizations or default_org or permissions) and refresh_needs_secret is None:
         raise click.UsageError("Give at least one option to say what should change.")
-    if organizations and default_org:
+    if organizations:
         _check_default(organizations, default_org)
     changes = credentials.Changes(
         label=label,
         organizations=organizations or None,
         default_organization=default_org,
         permissions=frozenset(permissions) or None,
+        refresh_needs_secret=refresh_needs_secret,
     )
     updated = run(
         data_dir,
@@ -242,7 +266,7 @@ def update(
             context.actor, context.database, context.clock, client_id=client_id, changes=changes
         ),
     )
-    print_record(_to_record(updated), as_json=as_json)
+    print_record(to_record(updated), as_json=as_json)
 
 
 def _change(
@@ -251,7 +275,7 @@ def _change(
     changed = run(
         data_dir, lambda context: operation(context.actor, context.database, context.clock, client_id=client_id)
     )
-    print_record(_to_record(changed), as_json=as_json)
+    print_record(to_record(changed), as_json=as_json)
 
 
 def _check_default(organizations: tuple[str, ...], default_org: str | None) -> None:
@@ -259,38 +283,3 @@ def _check_default(organizations: tuple[str, ...], default_org: str | None) -> N
         raise click.UsageError("With several --org, give --default-org, which names one of them.")
     if default_org is not None and default_org not in organizations:
         raise click.UsageError("--default-org must be one of the organizations given with --org.")
-
-
-async def _read_details(context: CommandContext, client_id: str) -> dict[str, Any]:
-    credential = await credentials.show_credential(context.actor, context.database, client_id=client_id)
-    today = context.clock.now_ms() // DAY_MS
-    days = await usage.use_by_day(context.actor, context.database, client_id, since_day=today - _DAYS_SHOWN + 1)
-    refusals = await usage.last_refusals(context.actor, context.database, client_id)
-    return {
-        **_to_record(credential),
-        "days": [{**msgspec.structs.asdict(day), "day": _date(day.day)} for day in days],
-        "refusals": [
-            {"at": rfc3339(refusal.at_ms), "request_id": refusal.request_id, "error": refusal.code}
-            for refusal in refusals
-        ],
-    }
-
-
-def _date(day: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
-
-
-def _to_record(credential: Credential) -> dict[str, Any]:
-    return {
-        "client_id": credential.client_id,
-        "label": credential.label,
-        "secret_prefix": credential.secret_prefix,
-        "active": credential.is_active,
-        "organizations": credential.organizations,
-        "default_organization": credential.default_organization,
-        "permissions": credential.permissions,
-        "token_per_minute": credential.token_per_minute,
-        "api_per_minute": credential.api_per_minute,
-        "last_used_at": rfc3339(credential.last_used_ms),
-        "created_at": rfc3339(credential.created_ms),
-    }

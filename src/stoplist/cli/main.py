@@ -6,10 +6,13 @@ Source: docs/interface.md section D9.
 
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
 from stoplist import __version__
+from stoplist.cli.command_group import CommandGroup
+from stoplist.control_characters import escaped
 from stoplist.errors import Refused, StoplistError
 
 # Name, one line of help, module: the module is loaded when the command is used, so that `serve` starts quickly.
@@ -19,11 +22,29 @@ COMMANDS = {
     "org": ("Organizations: create, list, rename, close, choose the default group.", "stoplist.cli.org"),
     "group": ("Groups, which people can opt out of separately: create, list, retire.", "stoplist.cli.group"),
     "key": ("API keys: create, list, show, change, rotate, deactivate.", "stoplist.cli.key"),
-    "submission": ("Submissions: show, reverse.", "stoplist.cli.submission"),
+    "link-key": (
+        "Link keys, with which senders make opt-out links: create, list, retire, revoke, reverse, forget.",
+        "stoplist.cli.link_key",
+    ),
+    "submission": ("Submissions: list, show, reverse.", "stoplist.cli.submission"),
+    "import": (
+        "Imports: store the opt-outs of a file, resume, show, reverse, discard.",
+        "stoplist.cli.imports",
+    ),
+    "export": ("Write opt-outs to a file.", "stoplist.cli.export"),
+    "propagation": (
+        "Propagation: how far each key has followed each feed, and which are behind.",
+        "stoplist.cli.propagation",
+    ),
     "user": ("People who use the admin pages: create, list, link, disable, enable.", "stoplist.cli.user"),
+    "person": (
+        "People whose opt-outs are stored: show what is stored, erase one who stays barred.",
+        "stoplist.cli.person",
+    ),
     "backup": ("Copy the SQLite database while the server runs.", "stoplist.cli.backup"),
     "copy": ("Copy a whole deployment from SQLite to PostgreSQL.", "stoplist.cli.copy"),
     "after-restore": ("After a restore: refuse all cursors and tokens given out so far.", "stoplist.cli.after_restore"),
+    "notice": ("Notices to the operator: send a test.", "stoplist.cli.notice"),
     "doctor": ("Examine the installation, and exit with 1 if something is wrong.", "stoplist.cli.doctor"),
     "addresses": (
         "Addresses: check a list, find stored addresses that this release would write differently.",
@@ -31,9 +52,11 @@ COMMANDS = {
     ),
     "openapi": ("Print the OpenAPI description of the API.", "stoplist.cli.openapi"),
 }
+# Scripts of 0.1.0 depend on them; they go with 0.3.0 (README.md, Versions).
+_FORMER_NAMES = {"restored": "after-restore"}
 
 
-class _Commands(click.Group):
+class _Commands(CommandGroup):
     """A group that loads its commands by the table COMMANDS."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -41,10 +64,18 @@ class _Commands(click.Group):
             raise click.UsageError("The command line contains bytes that are not UTF-8.", ctx)
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:  # click prints it, and it may repeat what a file says
+            error.message = escaped(error.message, keeps_lines=True)  # type: ignore[misc]  # final only for subclasses
+            raise
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = _FORMER_NAMES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(COMMANDS[cmd_name][1]).command
@@ -71,7 +102,7 @@ def main() -> None:
         stoplist(prog_name="stoplist")
     except StoplistError as error:
         hint = f" {error.command}" if isinstance(error, Refused) and error.command else ""
-        click.echo(f"stoplist: {error.text}{hint}", err=True)
+        click.echo(escaped(f"stoplist: {error.text}{hint}", keeps_lines=True), err=True)
         sys.exit(1)
 
 

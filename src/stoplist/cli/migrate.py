@@ -10,7 +10,11 @@ from stoplist.clock import Clock
 from stoplist.db import schema
 from stoplist.db.opening import create_folder, open_database
 from stoplist.db.sharding import DistributionResult, distribute, require_citus, require_postgresql
+from stoplist.proof.feed_states import complete_states
 from stoplist.settings import Settings
+from stoplist.unsubscribes.feed import complete_digest_keys
+
+_LINE_NS = 5_000_000_000
 
 
 @click.command("migrate")
@@ -24,6 +28,7 @@ def command(is_distributed: bool, data_dir: str | None, as_json: bool) -> None:
 
     STOPLIST_DATABASE_URL names the database (default: a SQLite file in the data folder). A new database belongs to
     STOPLIST_ENVIRONMENT permanently. A SQLite file is copied before it is changed. The command may be repeated.
+    Afterwards it computes the states of feeds that have none yet, while servers may run.
 
     With --distribute, on PostgreSQL with the Citus extension, the tables of the feeds are distributed by feed_id. Do
     this while the tables are empty: writers wait while rows are moved.
@@ -48,6 +53,30 @@ def _print_schema(result: schema.MigrationResult) -> None:
             print_line(f"A copy of the former database is at {result.copy}.")
 
 
+class _StateProgress:
+    """Prints every few seconds, on stderr, how many records the states of feeds cover so far."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._records, self._next_ns = clock, 0, clock.monotonic_ns() + _LINE_NS
+        self._has_printed = False
+
+    def note(self, records: int) -> None:
+        """Note records that were just read."""
+        self._records += records
+        if self._clock.monotonic_ns() >= self._next_ns:
+            self._next_ns = self._clock.monotonic_ns() + _LINE_NS
+            self._has_printed = True
+            self._print("Computing the states of feeds")
+
+    def end(self) -> None:
+        """Print the total, if anything was printed before."""
+        if self._has_printed:
+            self._print("The states of all feeds are computed")
+
+    def _print(self, text: str) -> None:
+        click.echo(f"{text}: {self._records:,} records.", err=True)
+
+
 async def _migrate(
     settings: Settings, *, is_distributed: bool
 ) -> tuple[schema.MigrationResult, DistributionResult | None]:
@@ -59,6 +88,11 @@ async def _migrate(
         if is_distributed:
             await require_citus(database)
         result = await schema.migrate(database, environment=settings.environment, now_ms=Clock().now_ms())
-        return result, await distribute(database) if is_distributed else None
+        distributed = await distribute(database) if is_distributed else None
+        await complete_digest_keys(database)
+        progress = _StateProgress(Clock())
+        await complete_states(database, pause_s=0, on_step=progress.note)
+        progress.end()
+        return result, distributed
     finally:
         await database.close()

@@ -2,7 +2,7 @@
 
 import click
 
-from stoplist.cli.context import data_dir_option, settings_of
+from stoplist.cli.context import data_dir_option, require_base_url, settings_of
 from stoplist.cli.printing import json_option, print_line
 from stoplist.web.reference.openapi import encoded
 
@@ -18,4 +18,6 @@ def command(data_dir: str | None, as_json: bool) -> None:
 
     Example: stoplist openapi > stoplist-openapi.json
     """
-    print_line(encoded(settings_of(data_dir).base_url).decode().rstrip("\n"))
+    settings = settings_of(data_dir)
+    require_base_url(settings.environment, settings)
+    print_line(encoded(settings.base_url).decode().rstrip("\n"))

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from stoplist.cli.command_group import CommandGroup
 from stoplist.cli.context import data_dir_option, run
 from stoplist.cli.parameters import NAME, SLUG
 from stoplist.cli.printing import json_option, print_record, print_records, rfc3339
@@ -11,7 +12,7 @@ from stoplist.organizations import groups, organizations
 from stoplist.organizations.model import Organization
 
 
-@click.group("org")
+@click.group("org", cls=CommandGroup)
 def command() -> None:
     """Manage organizations, which send messages that people opt out of.
 

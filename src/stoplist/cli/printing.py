@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from stoplist.control_characters import escaped, escaped_json
 from stoplist.errors import Refused
 from stoplist.rfc3339 import format_ms
 
@@ -20,15 +21,23 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def print_line(line: str = "") -> None:
-    """Print one line. Raises Refused if it cannot be written, since it may have held a secret."""
+    """Print one line, or several, with control characters escaped: others wrote names and labels.
+
+    Raises Refused if they cannot be written, since they may have held a secret.
+    """
     try:
-        click.echo(line)
+        click.echo(escaped(line, keeps_lines=True))
     except OSError as error:
         _forget_output()
         raise Refused(
             f"The output could not be written ({error.strerror}), but the command was carried out. "
             "If a secret was lost, replace it with `stoplist key rotate-secret`."
         ) from None
+
+
+def print_error(text: str) -> None:
+    """Print a message on stderr, with control characters escaped."""
+    click.echo(escaped(text, keeps_lines=True), err=True)
 
 
 def print_record(record: Record, *, as_json: bool) -> None:
@@ -58,13 +67,18 @@ def print_records(records: Sequence[Record], *, columns: Iterable[str], as_json:
 
 def print_json(value: Any) -> None:
     """Print indented JSON."""
-    print_line(msgspec.json.format(msgspec.json.encode(value)).decode())
+    print_line(escaped_json(msgspec.json.format(msgspec.json.encode(value)).decode()))
 
 
 def require_open_stdout() -> None:
     """Raise Refused if stdout is closed, before a secret is made that could not be shown."""
     if sys.stdout is None:
         raise Refused("The standard output is closed, and a secret is shown only once. Open it.")
+
+
+def is_terminal(stream: Any) -> bool:
+    """Return whether a person is at this stream; False if it is closed."""
+    return stream is not None and stream.isatty()
 
 
 def rfc3339(at_ms: int | None) -> str | None:
@@ -84,4 +98,4 @@ def _to_text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return " ".join(map(_to_text, value))
-    return "-" if value is None else str(value)
+    return "-" if value is None else escaped(str(value))

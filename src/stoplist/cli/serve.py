@@ -1,25 +1,30 @@
 """`stoplist serve`: runs the server."""
 
+import os
 from functools import partial
 
 import click
 
-from stoplist.cli.context import as_setting, data_dir_option, settings_of
+from stoplist.cli.context import ENV_FILE, data_dir_option
 from stoplist.errors import SettingsError
+from stoplist.serve_requirements import Requirement, require, server_settings
 from stoplist.server.lifecycle import OnReady, run_loop
 from stoplist.server.lifecycle import serve as serve_alone
-from stoplist.settings import check_serve
+from stoplist.settings import Settings, is_valid
 
-_NO_DEMO = "--demo is for development. In production, create organizations and keys with their commands."
+_NO_DEMO = "--demo is for development. In production, create organizations and keys with their commands"
+_DEMO_REQUIREMENT = require("ENVIRONMENT", lambda it: it.environment == "production", _NO_DEMO)
 
 
 @click.command("serve")
 @click.option(
-    "--environment", type=click.Choice(("development", "production")), help="The environment (STOPLIST_ENVIRONMENT)."
+    "--environment",
+    type=click.Choice(("development", "production")),
+    help="The environment (STOPLIST_ENVIRONMENT; default development).",
 )
-@click.option("--host", callback=as_setting, help="The address to listen on (STOPLIST_HOST; default 127.0.0.1).")
-@click.option("--port", callback=as_setting, help="The port to listen on (STOPLIST_PORT; default 8443).")
-@click.option("--workers", callback=as_setting, help="The number of processes (STOPLIST_WORKERS; default 1).")
+@click.option("--host", help="The address to listen on (STOPLIST_HOST; default 127.0.0.1).")
+@click.option("--port", help="The port to listen on (STOPLIST_PORT; default 8443).")
+@click.option("--workers", help="The number of processes (STOPLIST_WORKERS; default 1).")
 @click.option("--demo", "is_demo", is_flag=True, help="Fill an empty development database with example data.")
 @data_dir_option
 def command(
@@ -36,11 +41,9 @@ def command(
     database in the data folder and, in development, a local certificate authority.
     """
     if is_demo and environment == "production":
-        raise click.UsageError(_NO_DEMO)
-    settings = settings_of(data_dir, ENVIRONMENT=environment, HOST=host, PORT=port, WORKERS=workers)
-    if is_demo and settings.environment == "production":
-        raise SettingsError(_NO_DEMO)
-    check_serve(settings)
+        raise click.UsageError(f"{_NO_DEMO}.")
+    flags = {"DATA_DIR": data_dir, "ENVIRONMENT": environment, "HOST": host, "PORT": port, "WORKERS": workers}
+    settings = _settings(flags, (_DEMO_REQUIREMENT,) if is_demo else ())
     on_ready: OnReady | None = None
     if is_demo:
         from stoplist.cli.demo import show  # noqa: PLC0415 - other servers spend no time on it
@@ -52,3 +55,13 @@ def command(
 
         serve = serve_workers
     run_loop(settings, serve(settings, on_ready=on_ready))
+
+
+def _settings(flags: dict[str, str | None], also: tuple[Requirement, ...]) -> Settings:
+    """Return the settings of the server; one error names all that is wrong, and is wrong usage if an option is."""
+    try:
+        return server_settings(os.environ, env_file=ENV_FILE, flags=flags, also=also)
+    except SettingsError as error:
+        if all(text is None or is_valid(name, text) for name, text in flags.items()):
+            raise
+        raise click.UsageError(error.text) from None

@@ -1,28 +1,94 @@
-"""`stoplist submission`: shows the result of a batch, and reverses it."""
+"""`stoplist submission`: lists batches, shows the result of one, and reverses it."""
 
-import sys
 from typing import Any
 
 import click
 import msgspec
 
+from stoplist.cli.command_group import CommandGroup
 from stoplist.cli.context import CommandContext, data_dir_option, run
+from stoplist.cli.parameters import SINCE, UNTIL
 from stoplist.cli.printing import json_option, print_line, print_record, print_records, rfc3339
-from stoplist.errors import Refused
+from stoplist.cli.reversal_dialog import confirm_reversal, reversal_summary
 from stoplist.records.reversal import LeftOut, count_reversal, left_out, reverse
 from stoplist.records.reversal_plan import Reversal
+from stoplist.records.submission_list import ListedSubmission, list_submissions
 from stoplist.records.submissions import SubmissionDetails, find_submission
+from stoplist.unsubscribes.channel import CHANNELS
+from stoplist.unsubscribes.erased import digest_of
 from stoplist.unsubscribes.model import OptOutStores
 
 _PAGE_SIZE = 1_000
+_MAX_LISTED = 10_000
 
 
-@click.group("submission")
+@click.group("submission", cls=CommandGroup)
 def command() -> None:
-    """Show and reverse submissions, the batches of opt-outs that partners and people sent.
+    """List, show and reverse submissions, the batches of opt-outs that partners and people sent.
 
     The answer to a batch contains its submission_id, and so does the history of a record.
     """
+
+
+@command.command("list")
+@click.option("--org", "org_slug", metavar="SLUG", help="Only those of this organization.")
+@click.option("--channel", type=click.Choice(list(CHANNELS)), help="Only those on this channel.")
+@click.option(
+    "--key",
+    "client_id",
+    metavar="CLIENT_ID",
+    help="Only those of this key, or link key. Opt-outs by links are listed with their link key alone.",
+)
+@click.option("--since", "from_ms", type=SINCE, help="Only those received from this time or day (UTC) on.")
+@click.option(
+    "--until", "until_ms", type=UNTIL, help="Only those received before this time, or up to the end of this day."
+)
+@data_dir_option
+@json_option
+def list_(
+    org_slug: str | None,
+    channel: str | None,
+    client_id: str | None,
+    from_ms: int | None,
+    until_ms: int | None,
+    data_dir: str | None,
+    as_json: bool,
+) -> None:
+    """List submissions, newest first.
+
+    What one key sent on one day: --key CLIENT_ID --since 2026-03-01 --until 2026-03-01. At most 10,000 are listed.
+    """
+
+    async def work(context: CommandContext) -> tuple[list[ListedSubmission], bool]:
+        found: list[ListedSubmission] = []
+        before = None
+        while len(found) < _MAX_LISTED:
+            page = await list_submissions(
+                context.actor,
+                context.database,
+                org_slug=org_slug,
+                channel=CHANNELS[channel] if channel else None,
+                client_id=client_id,
+                from_ms=from_ms,
+                until_ms=until_ms,
+                before=before,
+                limit=_PAGE_SIZE,
+            )
+            found += page.submissions
+            before = page.older
+            if before is None:
+                return found, False
+        return found, True
+
+    found, has_more = run(data_dir, work)
+    print_records(
+        [_listed_record(one) for one in found],
+        columns=("submission_id", "org_slug", "channel", "sent_by", "received_at", "received", "created", "updated"),
+        as_json=as_json,
+        if_empty="No submissions were found.",
+    )
+    if has_more:
+        click.echo(f"These are the newest {len(found):,}. Narrow them by --since and --until to see others.", err=True)
 
 
 @command.command("show")
@@ -46,17 +112,17 @@ def show(submission_id: str, data_dir: str | None, as_json: bool) -> None:
 def reverse_(submission_id: str, is_confirmed: bool, data_dir: str | None, as_json: bool) -> None:
     """Take a submission back.
 
-    Each record returns to its former state. A record that did not exist before is resubscribed with the reason
-    `correction`, and any opt-out still wins over it. Records that were sent again or changed since are left out, and
-    listed. Partners see the reversal as changes; nothing is deleted. The counts are shown first. If they have changed
-    by the time you confirm them, nothing is done.
+    Each record returns to its former state. A record that did not exist before is withdrawn: `resubscribed` with the
+    reason `correction`, which is no consent, and any opt-out still wins over it. Records that were sent again or
+    changed since are left out, and listed. Partners see the reversal as changes; nothing is deleted. The counts are
+    shown first. If they have changed by the time you confirm them, nothing is done.
     """
     expected = None if is_confirmed else _confirm(submission_id, data_dir)
     result, others = run(data_dir, lambda context: _reverse(context, submission_id, expected))
     if as_json:
         print_record(_result_record(submission_id, result, others), as_json=True)
         return
-    print_line(_summary(result))
+    print_line(reversal_summary(result))
     if others:
         print_line()
         print_records(
@@ -67,20 +133,7 @@ def reverse_(submission_id: str, is_confirmed: bool, data_dir: str | None, as_js
 def _confirm(submission_id: str, data_dir: str | None) -> Reversal:
     """Show the counts and return them once confirmed; Refused without a terminal, or if the answer is no."""
     counts = run(data_dir, lambda context: count_reversal(context.actor, _stores(context), submission_id))
-    if not counts.changes:
-        return counts
-    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
-        raise Refused(
-            f"This would take back {_records(counts.changes)} and leave out {counts.left_out:,}. Nothing was changed: "
-            "without a terminal, confirm with --yes."
-        )
-    for line in _count_lines(counts):
-        click.echo(line, err=True)
-    click.echo("Take them back? [y/N] ", nl=False, err=True)
-    # Not click.confirm, which also writes to stdout; stdout is for the result.
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Refused("Nothing was changed.")
-    return counts
+    return confirm_reversal(counts)
 
 
 async def _reverse(
@@ -97,37 +150,9 @@ async def _reverse(
 
 
 def _stores(context: CommandContext) -> OptOutStores:
-    return OptOutStores(database=context.database, clock=context.clock, secret_keys=())
-
-
-def _is_terminal(stream: Any) -> bool:
-    return stream is not None and stream.isatty()
-
-
-def _count_lines(counts: Reversal) -> list[str]:
-    return [
-        f"{counts.restored:>9,}  would return to their former state",
-        f"{counts.corrected:>9,}  did not exist before: would be resubscribed with the reason `correction`",
-        f"{counts.superseded:>9,}  would be left out: changed since",
-        f"{counts.confirmed:>9,}  would be left out: sent again since",
-    ]
-
-
-def _summary(result: Reversal) -> str:
-    left = (
-        f"Left out: {result.left_out:,} (changed since: {result.superseded:,}, sent again since: {result.confirmed:,})."
+    return OptOutStores(
+        database=context.database, clock=context.clock, secret_keys=(), history_days=context.history_days
     )
-    if result.submission_id is None:
-        earlier = f" Taken back before: {_records(result.taken_back)}." if result.taken_back else ""
-        return f"Nothing was taken back: no record depends on this submission alone.{earlier} {left}"
-    return (
-        f"Taken back by {result.submission_id}: {_records(result.changes)} "
-        f"(former state restored: {result.restored:,}, did not exist before: {result.corrected:,}). {left}"
-    )
-
-
-def _records(number: int) -> str:
-    return f"{number:,} record{'' if number == 1 else 's'}"
 
 
 def _result_record(submission_id: str, result: Reversal, others: list[LeftOut]) -> dict[str, Any]:
@@ -143,8 +168,38 @@ def _result_record(submission_id: str, result: Reversal, others: list[LeftOut]) 
     }
 
 
+def _listed_record(one: ListedSubmission) -> dict[str, Any]:
+    return {
+        "submission_id": one.submission_id,
+        "org_slug": one.org_slug,
+        "channel": one.channel,
+        "group_id": one.group_id,
+        "group_name": one.group_name,
+        "actor_kind": one.actor_kind,
+        "actor_id": one.actor_id,
+        "sent_by": one.label or one.actor_id,
+        "source_ip": one.source_ip,
+        "received_at": rfc3339(one.received_ms),
+        "received": one.received,
+        "created": one.created,
+        "updated": one.updated,
+        "unchanged": one.unchanged,
+        "outranked": one.outranked,
+        "rejected": one.rejected,
+        "reversed_by": one.reversed_by,
+        "import_id": one.import_id,
+        "reversed_import_id": one.reversed_import_id,
+    }
+
+
 def _left_out_records(others: list[LeftOut]) -> list[dict[str, Any]]:
-    return [msgspec.structs.asdict(other) for other in others]
+    return [msgspec.structs.asdict(other) | _digest(other.address) for other in others]
+
+
+def _digest(address: str) -> dict[str, str | None]:
+    """Return the fields of an erased person, in place of the address; empty for others."""
+    digest = digest_of(address)
+    return {} if digest is None else {"address": None, "address_digest": digest}
 
 
 def _to_record(details: SubmissionDetails, *, as_json: bool) -> dict[str, Any]:
@@ -174,4 +229,6 @@ def _to_record(details: SubmissionDetails, *, as_json: bool) -> dict[str, Any]:
         if as_json
         else [f"{each['submission_id']} at {each['reversed_at']}" for each in reversals] or None,
         "reverses": details.reverses,
+        "import_id": details.import_id,
+        "kind": details.kind,
     }

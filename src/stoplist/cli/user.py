@@ -6,9 +6,11 @@ from typing import Any
 import click
 
 from stoplist.actor import ADMIN, VIEWER, Role
+from stoplist.cli.command_group import CommandGroup
 from stoplist.cli.context import data_dir_option, run, settings_of
 from stoplist.cli.printing import json_option, print_record, print_records, require_open_stdout, rfc3339
 from stoplist.errors import Refused
+from stoplist.secret_key import existing_secret_keys, is_key_missing
 from stoplist.staff import people
 from stoplist.staff.model import NewLink, Person, checked_email
 from stoplist.web.request_context import sign_in_url
@@ -28,7 +30,7 @@ class _Email(click.ParamType[str]):
             self.fail(refusal.text, param, ctx)
 
 
-@click.group("user")
+@click.group("user", cls=CommandGroup)
 def command() -> None:
     """Manage the people who use the admin pages.
 
@@ -67,6 +69,7 @@ def create(
             org_slug=org_slug,
             role=role,
         ),
+        prints_links=True,
     )
     _print_link(created, data_dir, as_json)
 
@@ -100,8 +103,16 @@ def link(email: str, without_two_step: bool, data_dir: str | None, as_json: bool
     new_link = run(
         data_dir,
         lambda context: people.new_link(
-            context.actor, context.database, context.clock, email=email, without_two_step=without_two_step
+            context.actor,
+            context.database,
+            context.clock,
+            email=email,
+            without_two_step=without_two_step,
+            secret_keys=existing_secret_keys(settings_of(data_dir)),
+            # Hosts that share a PostgreSQL must be given the key, so a key that this command lacks may be known there.
+            is_key_lost=context.database.kind == "sqlite" and is_key_missing(settings_of(data_dir)),
         ),
+        prints_links=True,
     )
     _print_link(new_link, data_dir, as_json)
 

@@ -6,7 +6,7 @@ cancel it half-way. A unit awaits nothing but its transaction. A refusal that mu
 is *returned*, because an exception undoes the unit. Reasons and figures: docs/decisions/0003-units-of-work.md.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -39,14 +39,22 @@ SLICE_ROWS = 200
 Unit = Callable[[Transaction], Awaitable[T]]
 
 
+def ignore_feed(_feed_id: int) -> None:
+    """Ignore that a feed was written: for a process in which nobody waits for changes."""
+
+
 @dataclass
 class Counts:
-    """A driver's counts since its start (units written, commits, time waited for writes) and the units waiting now."""
+    """A driver's counts since its start (units written, commits, time waited for writes) and of now.
+
+    Of now are the units that wait, and the feeds whose reads or writes are refused because they hang.
+    """
 
     writes: int = 0
     commits: int = 0
     write_wait_ns: int = 0
     waiting: int = 0
+    hanging_feeds: int = 0
 
 
 class Database(Protocol):
@@ -57,8 +65,18 @@ class Database(Protocol):
 
     counts: Counts
 
+    on_feed_written: Callable[[int], None]
+    """Called with the `queue_key` of each unit that has one, once it is committed."""
+
     async def one(self, query: Query, **values: Any) -> Row | None:
         """Return the first row of a read, or None."""
+        ...
+
+    async def rows(self, query: Query, *values: Any) -> Sequence[Sequence[Any]]:
+        """Return the few rows of a read on the path of every request; the cheapest read.
+
+        Values are in the order of `query.parameters`, and columns are read by position.
+        """
         ...
 
     async def one_large(self, query: Query, **values: Any) -> Row | None:

@@ -60,7 +60,7 @@ class FeedQueues:
     """The queues that hold units, by queue key."""
 
     def __init__(
-        self, commit_together: Callable[[list[Job]], Awaitable[None]], heavy_capacity: BoundedSemaphore
+        self, commit_together: Callable[[int, list[Job]], Awaitable[None]], heavy_capacity: BoundedSemaphore
     ) -> None:
         """`commit_together` runs jobs in one transaction and delivers their results; it must not raise."""
         self._commit_together, self._heavy = commit_together, heavy_capacity
@@ -84,17 +84,17 @@ class FeedQueues:
         """Run all units of the queue: the small ones together, then one heavy unit, and so on."""
         while queue.small or queue.heavy:
             if queue.small:
-                await self._commit_together(queue.next_small())
+                await self._commit_together(queue_key, queue.next_small())
             if queue.heavy:
-                await self._acquire_heavy(queue)
+                await self._acquire_heavy(queue_key, queue)
                 try:
                     if queue.heavy:  # it may have timed out meanwhile
-                        await self._commit_together([queue.next_heavy()])
+                        await self._commit_together(queue_key, [queue.next_heavy()])
                 finally:
                     self._heavy.release()
         del self._queues[queue_key]
 
-    async def _acquire_heavy(self, queue: "_FeedQueue") -> None:
+    async def _acquire_heavy(self, queue_key: int, queue: "_FeedQueue") -> None:
         """Acquire capacity for a heavy unit, and run small units that arrive while it waits."""
         if not self._heavy.is_full:
             await self._heavy.acquire(is_bounded=False)
@@ -102,7 +102,7 @@ class FeedQueues:
         acquired = asyncio.ensure_future(self._heavy.acquire(is_bounded=False))
         while not acquired.done():
             if queue.small:
-                await self._commit_together(queue.next_small())
+                await self._commit_together(queue_key, queue.next_small())
             else:
                 await queue.wait_for_unit_or(acquired)
 

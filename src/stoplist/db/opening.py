@@ -9,6 +9,7 @@ from typing import TextIO
 
 from stoplist.db import Database
 from stoplist.errors import SettingsError
+from stoplist.folders import folder_error
 
 _SQLITE = "sqlite:///"
 
@@ -26,7 +27,8 @@ def create_folder(database_url: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingsError(f"The folder {path.parent} cannot be created: {error.strerror}.") from None
+        reason = folder_error(path.parent, error)
+        raise SettingsError(f"The folder {path.parent} cannot be created: {reason}.") from None
 
 
 @contextmanager
@@ -52,13 +54,29 @@ def single_server_lock(database_url: str, *, refusal: str | None = None) -> Iter
         yield
 
 
+def is_served(database_url: str) -> bool:
+    """Return whether a server uses the SQLite file now; False for PostgreSQL."""
+    path = sqlite_path(database_url)
+    if path is None:
+        return False
+    with _lock_file(path.resolve()) as lock:
+        try:
+            # Held for microseconds. A shared lock, so that two commands do not take each other for a server.
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def _lock_file(path: Path) -> TextIO:
     try:
         # Mode 0600: another user who could open the file could hold the lock.
         lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return os.fdopen(lock, "w")
     except OSError as error:
-        raise SettingsError(f"The data folder {path.parent} cannot be written to: {error.strerror}.") from None
+        raise SettingsError(
+            f"The data folder {path.parent} cannot be written to: {folder_error(path.parent, error)}."
+        ) from None
 
 
 async def open_database(database_url: str, *, create: bool, pool_size: int = 20, prepared: bool = True) -> Database:

@@ -6,6 +6,8 @@ with `-- fragment: some_name`; a line `-- include: some_name column=value` stand
 """
 
 import re
+import sqlite3
+from collections.abc import Iterator, Sequence
 from importlib import resources
 
 import msgspec
@@ -13,18 +15,25 @@ import msgspec
 DIALECTS = ("sqlite", "postgresql")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _FRAGMENT = re.compile(r"^-- fragment: (\w+)\n(.*?)(?=^-- (?:name|fragment): |\Z)", re.MULTILINE | re.DOTALL)
-_INCLUDE = re.compile(r"^[ ]*-- include: (\w+)((?: \w+=\w+)*)\n", re.MULTILINE)
+_INCLUDE = re.compile(r"^[ ]*-- include: (\w+)((?: \w+=\S+)*)\n", re.MULTILINE)
 _ONLY = re.compile(r"--\s*only: (\w+)\s*$")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+_FEED_ID = re.compile(r"\bfeed_id\b")
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A statement in both dialects; `parameters` are named in the order of `$1`, `$2`, … in `postgresql`."""
+    """A statement in both dialects; `parameters` are named in the order of `$1`, `$2`, … in `postgresql`.
+
+    `sqlite_by_position` takes its values in that order too, which SQLite binds in half the time. `reads_feeds`: the
+    statement is about feeds, one (its parameter `feed_id`) or many.
+    """
 
     name: str
     sqlite: str
+    sqlite_by_position: str
     postgresql: str
     parameters: tuple[str, ...]
+    reads_feeds: bool
 
 
 def load_queries(package: str) -> dict[str, Query]:
@@ -45,6 +54,18 @@ def only_for(dialect: str, text: str) -> str:
     """Return `text` without comments and without the lines of the other dialect."""
     lines = (line for line in text.splitlines() if _dialect_of(line) in (None, dialect))
     return "\n".join(line for line in (_without_comment(line) for line in lines) if line)
+
+
+def statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script. They must not contain a text in dollar quotes."""
+    statement = ""
+    for line in script.splitlines():
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        yield statement
 
 
 def json_text(value: object) -> str:
@@ -71,8 +92,21 @@ def _with_fragments(text: str) -> str:
 def _query(name: str, body: str) -> Query:
     postgresql = only_for("postgresql", body).rstrip(";")
     parameters = tuple(dict.fromkeys(_PARAMETER.findall(postgresql)))
-    numbered = _PARAMETER.sub(lambda match: f"${parameters.index(match[1]) + 1}", postgresql)
-    return Query(name, only_for("sqlite", body).rstrip(";"), numbered, parameters)
+    sqlite = only_for("sqlite", body).rstrip(";")
+    return Query(
+        name=name,
+        sqlite=sqlite,
+        sqlite_by_position=_numbered(sqlite, "?", parameters),
+        postgresql=_numbered(postgresql, "$", parameters),
+        parameters=parameters,
+        reads_feeds=_FEED_ID.search(postgresql) is not None,
+    )
+
+
+def _numbered(text: str, sign: str, parameters: Sequence[str]) -> str:
+    """Return `text` with the number of each of `parameters`, after `sign`, in place of its name."""
+    number_of = {name: f"{sign}{number}" for number, name in enumerate(parameters, 1)}
+    return _PARAMETER.sub(lambda match: number_of.get(match[1], match[0]), text)
 
 
 def _dialect_of(line: str) -> str | None:

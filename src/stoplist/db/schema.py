@@ -83,11 +83,14 @@ async def migrate(
         before = deployment.schema_version if deployment else 0
         pending = [step for step in steps if step.number > before]
         copy = await change.keep_copy(f"before-{pending[0].number:04}") if deployment and pending else None
+        oldest = deployment.oldest_program if deployment else "0.0.0"
         for step in pending:
             await change.script(only_for(database.kind, step.text))
             if step.number == 1:
                 await change.run(_CREATE_DEPLOYMENT, environment=environment, created_ms=now_ms)
-            await change.run(_RECORD_MIGRATION, schema_version=step.number, oldest_program=step.oldest_program)
+            # The first erasure has perhaps raised it (docs/interface.md section D13).
+            oldest = max(oldest, step.oldest_program, key=_version)
+            await change.run(_RECORD_MIGRATION, schema_version=step.number, oldest_program=oldest)
         return MigrationResult(before, max(before, steps[-1].number), copy)
 
     return await database.under_schema_lock(change)

@@ -11,12 +11,12 @@ import contextlib
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stoplist.db import HEAVY_ROWS, SLICE_ROWS, Counts, Row, SchemaChange, Unit
+from stoplist.db import HEAVY_ROWS, SLICE_ROWS, Counts, Row, SchemaChange, Unit, ignore_feed
 from stoplist.db.query import Query
 from stoplist.db.sqlite_connection import (
     BUSY,
@@ -26,12 +26,13 @@ from stoplist.db.sqlite_connection import (
     SMALL_CACHE_KIB,
     WRITER_CACHE_KIB,
     connect,
-    file_identity,
     make_private_file,
     primary_code,
     translate_error,
     translated_errors,
 )
+from stoplist.db.sqlite_readers import FileWatch, SqliteReaders
+from stoplist.db.sqlite_snapshot import TurnSnapshot
 from stoplist.db.sqlite_transactions import (
     HeavyTransaction,
     SqliteJob,
@@ -47,9 +48,7 @@ T = TypeVar("T")
 
 MAX_GROUP_UNITS = 256
 MAX_WAITING_UNITS = 10_000
-FILE_CHECK_S = 0.1
 CHECKPOINT_CHANGES = 10_000
-IDLE_READERS = 4
 HEAVY_READS = 2
 
 
@@ -60,9 +59,12 @@ class Sqlite:
 
     def __init__(self, path: Path, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
         self._path, self._writer, self._reader = path, writer, reader
-        self._file = file_identity(path)
-        self._next_file_check_s = 0.0
+        self._snapshot = TurnSnapshot(reader)
+        self._tuples = reader.cursor()
+        self._tuples.row_factory = None
+        self._readers, self._watch = SqliteReaders(path), FileWatch(path)
         self.counts = Counts()
+        self.on_feed_written: Callable[[int], None] = ignore_feed
         self._small_jobs: deque[SqliteJob] = deque()
         self._heavy_jobs: deque[SqliteJob] = deque()
         self._work = asyncio.Event()
@@ -70,7 +72,6 @@ class Sqlite:
         self._read_threads = ThreadPoolExecutor(HEAVY_READS, thread_name_prefix="sqlite-read")
         self._changes_at_checkpoint = 0
         self._is_closing = False
-        self._idle_readers: list[sqlite3.Connection] = []
         self._write_task = asyncio.create_task(self._write_groups())
 
     @classmethod
@@ -85,36 +86,46 @@ class Sqlite:
         try:
             if create:
                 make_private_file(path)
-            with translated_errors():
+            with translated_errors(is_statement=False):
                 database = cls(
                     path, connect(path, cache_kib=WRITER_CACHE_KIB), connect(path, cache_kib=READER_CACHE_KIB)
                 )
-        except (OSError, StoreUnavailable) as error:
+        except OSError as error:
             raise SettingsError(
-                f"The database file {path} cannot be opened ({error}): "
+                f"The database file {path} cannot be opened ({error.strerror}): "
                 "check that the path is right, its folder exists and is writable, and the disk has free space."
             ) from None
+        except StoreUnavailable as error:
+            raise SettingsError(f"The database file {path} cannot be opened. {error.text}") from None
         return database
 
     async def one(self, query: Query, **values: Any) -> Row | None:
-        self._check_file_if_due()
+        self._watch.check_if_due()
         try:
             return first_row(self._reader, query, values)
         except sqlite3.Error as error:
             raise translate_error(error) from None
 
+    async def rows(self, query: Query, *values: Any) -> list[tuple[Any, ...]]:
+        self._watch.check_if_due()
+        try:
+            self._snapshot.begin()
+            return self._tuples.execute(query.sqlite_by_position, values).fetchall()
+        except sqlite3.Error as error:
+            raise translate_error(error) from None
+
     async def one_large(self, query: Query, **values: Any) -> Row | None:
-        self._check_file()
+        self._watch.check()
 
         def read() -> Row | None:
-            with self._own_reader() as connection:
+            with self._readers.lend() as connection:
                 return first_row(connection, query, values)
 
         with translated_errors():
             return await asyncio.get_running_loop().run_in_executor(self._read_threads, read)
 
     async def all(self, query: Query, **values: Any) -> list[Row]:
-        self._check_file_if_due()
+        self._watch.check_if_due()
         rows = self._all_if_small(query, values)
         if rows is None:
             rows = []
@@ -124,8 +135,8 @@ class Sqlite:
         return rows
 
     async def slices(self, query: Query, **values: Any) -> AsyncGenerator[list[Row], None]:
-        self._check_file()
-        with self._own_reader() as connection:
+        self._watch.check()
+        with self._readers.lend() as connection:
             cursor = connection.cursor()
             try:
                 with translated_errors():
@@ -142,9 +153,9 @@ class Sqlite:
 
     async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
         if rows > HEAVY_ROWS:
-            return await self._queue(self._heavy_jobs, unit)  # type: ignore[no-any-return]
+            return await self._queue(self._heavy_jobs, unit, queue_key)  # type: ignore[no-any-return]
         return await self._queue(  # type: ignore[no-any-return]
-            self._small_jobs, lambda: in_savepoint(self._writer, unit)
+            self._small_jobs, lambda: in_savepoint(self._writer, unit), queue_key
         )
 
     async def write_one(self, query: Query, **values: Any) -> Row | None:
@@ -154,13 +165,16 @@ class Sqlite:
         return None
 
     async def under_schema_lock(self, change: Callable[[SchemaChange], Awaitable[T]]) -> T:
-        connection = connect(self._path, cache_kib=SMALL_CACHE_KIB)
+        with translated_errors(is_statement=False):
+            connection = connect(self._path, cache_kib=SMALL_CACHE_KIB)
         try:
-            with translated_errors():
+            with translated_errors(is_statement=False):
                 await self._begin(connection)
+            with translated_errors():
                 result = await change(SqliteSchemaChange(connection, self._path))
+            with translated_errors(is_statement=False):
                 connection.execute("COMMIT")
-                return result
+            return result
         finally:
             connection.close()  # rolls back what is not committed
 
@@ -170,24 +184,10 @@ class Sqlite:
         await self._write_task
         self._write_thread.shutdown()
         self._read_threads.shutdown()
-        for connection in (self._writer, self._reader, *self._idle_readers):
+        self._snapshot.end()
+        self._readers.close()
+        for connection in (self._writer, self._reader):
             connection.close()
-
-    @contextlib.contextmanager
-    def _own_reader(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection, in any thread, to a read that outlasts one slice and so needs a snapshot of its own."""
-        try:
-            connection = self._idle_readers.pop()
-        except IndexError:
-            with translated_errors():
-                connection = connect(self._path, cache_kib=SMALL_CACHE_KIB)
-        try:
-            yield connection
-        finally:
-            if len(self._idle_readers) < IDLE_READERS and not self._is_closing:
-                self._idle_readers.append(connection)
-            else:
-                connection.close()
 
     def _all_if_small(self, query: Query, values: dict[str, Any]) -> list[Row] | None:
         """Return all rows if they fit in one slice, else None. Halves the time of a read of one or two rows."""
@@ -200,11 +200,11 @@ class Sqlite:
             cursor.close()  # else a statement with more rows would keep its snapshot
         return rows if len(rows) < SLICE_ROWS else None
 
-    async def _queue(self, queue: "deque[SqliteJob]", work: Callable[..., Any]) -> Any:
+    async def _queue(self, queue: "deque[SqliteJob]", work: Callable[..., Any], feed_id: int | None = None) -> Any:
         if self._is_closing or len(queue) >= MAX_WAITING_UNITS:
             raise StoreUnavailable("Too many writes are waiting for the database: try again shortly.")
         started_ns = time.monotonic_ns()
-        job = SqliteJob(work, asyncio.get_running_loop().create_future())
+        job = SqliteJob(work, asyncio.get_running_loop().create_future(), feed_id)
         queue.append(job)
         self._work.set()
         self.counts.waiting += 1
@@ -231,10 +231,12 @@ class Sqlite:
         """Commit waiting units together. A failing unit does not affect the others, unless the store itself fails."""
         group: list[SqliteJob] = []
         try:
-            self._check_file()
-            with translated_errors():
+            self._watch.check()
+            with translated_errors(is_statement=False):
                 await self._begin(self._writer)
+            with translated_errors():
                 await run(group)
+            with translated_errors(is_statement=False):
                 await self._in_thread(self._commit)
         except Exception as failure:
             if self._writer.in_transaction:
@@ -245,6 +247,8 @@ class Sqlite:
         self.counts.commits += 1
         for job in group:
             job.deliver()
+            if job.feed_id is not None:
+                self.on_feed_written(job.feed_id)
         if self._writer.total_changes - self._changes_at_checkpoint >= CHECKPOINT_CHANGES:
             self._changes_at_checkpoint = self._writer.total_changes
             await self._in_thread(self._checkpoint)
@@ -262,19 +266,6 @@ class Sqlite:
             if time.monotonic_ns() > pause_ns:
                 await asyncio.sleep(0)
                 pause_ns = time.monotonic_ns() + SLICE_NS
-
-    def _check_file(self) -> None:
-        """Raise StoreUnavailable if the file was removed or replaced: writes to the old one would be lost."""
-        if file_identity(self._path) != self._file:
-            raise StoreUnavailable(
-                "The database file was removed or replaced while the server ran: restart the server."
-            )
-        self._next_file_check_s = time.monotonic() + FILE_CHECK_S
-
-    def _check_file_if_due(self) -> None:
-        """Check the file if FILE_CHECK_S has passed. For reads, many of which cost no more than the check itself."""
-        if time.monotonic() >= self._next_file_check_s:
-            self._check_file()
 
     async def _begin(self, connection: sqlite3.Connection) -> None:
         """Execute BEGIN IMMEDIATE, waiting without blocking the loop while another process writes."""

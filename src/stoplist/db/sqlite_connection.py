@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stoplist.db.query import load_queries
+from stoplist.db.remedies import sqlite_remedy
 from stoplist.errors import StoreUnavailable
 
 _QUERIES = load_queries(__package__)
@@ -26,8 +27,8 @@ SMALL_CACHE_KIB = 2_048
 # Primary result codes that mean the store is unavailable, not a defect in our code: busy, locked, out of memory,
 # read-only, I/O error, corrupt, full, cannot open, locking protocol, no database.
 STORE_CODES = frozenset((5, 6, 7, 8, 10, 11, 13, 14, 15, 26))
-_DAMAGED_CODES = frozenset((8, 11, 26))
 BUSY = 5
+CONSTRAINT = 19
 
 
 def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
@@ -51,6 +52,9 @@ def connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
             f"cache_size=-{cache_kib}",
             "temp_store=MEMORY",
             "busy_timeout=0",
+            # Replaced and deleted texts are overwritten within their page. Otherwise a copy of the file may show a TOTP
+            # secret that an older program stored in clear. Writes no further page.
+            "secure_delete=FAST",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
     except sqlite3.Error:
@@ -83,7 +87,11 @@ def _is_foreign(connection: sqlite3.Connection) -> bool:
 
 
 def make_private_file(path: Path) -> None:
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    """Create a missing file with mode 0600. May raise OSError."""
+    # To close an existing one would give up the locks of this process's other connections to it, and another process
+    # would take itself for the last that uses the file, and delete the log.
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
@@ -99,17 +107,21 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 @contextlib.contextmanager
-def translated_errors() -> Iterator[None]:
+def translated_errors(*, is_statement: bool = True) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise translate_error(error) from None
+        raise translate_error(error, is_statement=is_statement) from None
 
 
-def translate_error(error: sqlite3.Error) -> Exception:
-    """Return StoreUnavailable, without SQLite's text, for a store failure, and any other error unchanged."""
-    if primary_code(error) not in STORE_CODES:
+def translate_error(error: sqlite3.Error, *, is_statement: bool = True) -> Exception:
+    """Return StoreUnavailable, without SQLite's text, for a store failure, and any other error unchanged.
+
+    Outside a statement of ours (while opening the file, at BEGIN and COMMIT) every failure but a constraint's is the
+    store's.
+    """
+    is_defect = primary_code(error) not in STORE_CODES if is_statement else primary_code(error) == CONSTRAINT
+    if is_defect:
         return error
     name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
-    advice = "the file must be repaired" if primary_code(error) in _DAMAGED_CODES else "try again shortly"
-    return StoreUnavailable(f"The database cannot serve this now ({name}): {advice}.")
+    return StoreUnavailable(f"The database cannot serve this now ({name}): {sqlite_remedy(primary_code(error))}.")

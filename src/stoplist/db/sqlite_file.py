@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stoplist.db.query import Query, load_queries
+from stoplist.db.remedies import sqlite_remedy
 from stoplist.errors import StoreUnavailable
 
 _QUERIES = load_queries(__package__)
@@ -14,6 +15,7 @@ _HAS_DEPLOYMENT = _QUERIES["has_deployment"]
 _DEPLOYMENT = _QUERIES["deployment"]
 
 _WAIT_S = 5.0
+_READ_BYTES = 1 << 20
 # SQLite can neither open nor create the shared-memory file through which processes share a database.
 _NO_SHARING = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
@@ -72,9 +74,13 @@ class ReadOnlyFile:
 
     async def one(self, query: Query, **values: Any) -> sqlite3.Row | None:
         """Return the first row of a read, or None."""
-        with _translated_errors():
-            rows = self._connection.execute(query.sqlite, values).fetchall()
+        rows = await self.all(query, **values)
         return rows[0] if rows else None
+
+    async def all(self, query: Query, **values: Any) -> list[sqlite3.Row]:
+        """Return every row of a read."""
+        with _translated_errors():
+            return self._connection.execute(query.sqlite, values).fetchall()
 
 
 @contextmanager
@@ -92,9 +98,24 @@ def is_in_wal_mode(path: Path) -> bool:
         return file.read(20)[18:20] == b"\2\2"
 
 
+def unreadable_reason(path: Path) -> str | None:
+    """Return why the system cannot read the whole file, such as a failing disk; None if it can.
+
+    Unlike SQLite, which calls both corrupt, it tells a disk that fails from a file with wrong content.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            while file.read(_READ_BYTES):
+                pass
+    except OSError as error:
+        return error.strerror
+    return None
+
+
 @contextmanager
 def _translated_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreUnavailable(f"the file cannot be read ({error.sqlite_errorname})") from None
+        remedy = sqlite_remedy(error.sqlite_errorcode & 0xFF)
+        raise StoreUnavailable(f"the file cannot be read ({error.sqlite_errorname}): {remedy}") from None

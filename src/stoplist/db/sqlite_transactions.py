@@ -3,12 +3,12 @@
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from stoplist.db import Row, Unit
-from stoplist.db.query import Query
+from stoplist.db.query import Query, statements
 from stoplist.db.sqlite_connection import (
     SMALL_CACHE_KIB,
     STORE_CODES,
@@ -24,9 +24,10 @@ T = TypeVar("T")
 class SqliteJob:
     """A queued unit and the future of its result."""
 
-    def __init__(self, work: Callable[..., Any], answer: "asyncio.Future[Any]") -> None:
+    def __init__(self, work: Callable[..., Any], answer: "asyncio.Future[Any]", feed_id: int | None) -> None:
         self.work = work
         self.answer = answer
+        self.feed_id = feed_id
         self._result: Any = None
         self._failure: Exception | None = None
 
@@ -128,12 +129,12 @@ class SqliteSchemaChange(SqliteTransaction):
 
 def first_row(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> Row | None:
     # fetchall, not fetchone: a statement that is not read to the end keeps its snapshot.
-    rows = connection.execute(query.sqlite, values).fetchall()
+    rows = connection.execute(query.sqlite_by_position, [values[name] for name in query.parameters]).fetchall()
     return rows[0] if rows else None
 
 
 def affected_rows(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> int:
-    cursor = connection.execute(query.sqlite, values)
+    cursor = connection.execute(query.sqlite_by_position, [values[name] for name in query.parameters])
     cursor.fetchall()  # with RETURNING the rows are counted as they are read
     return cursor.rowcount
 
@@ -167,12 +168,3 @@ def take_all(queue: "deque[SqliteJob]") -> "list[SqliteJob]":
     jobs = list(queue)
     queue.clear()
     return jobs
-
-
-def statements(script: str) -> Iterator[str]:
-    statement = ""
-    for line in script.splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""

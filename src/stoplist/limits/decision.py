@@ -45,3 +45,11 @@ def decide(own: SlidingLog, other: SlidingLog, *, limit: int, now_ns: int) -> Ra
         return RateDecision(False, limit, 0, reset_s, WINDOW_S)
     last_ns = nth_oldest_ns(leaving, own, own_count, other, other_count)
     return RateDecision(False, limit, 0, reset_s, -((now_ns - last_ns - WINDOW_NS) // _SECOND_NS))
+
+
+def within(wider: RateDecision, narrow: RateDecision) -> RateDecision:
+    """Return the decision about a request that must fit under two limits: `narrow`, unless `wider` refuses."""
+    if wider.accepted:
+        return narrow
+    retry_after_s = max(wider.retry_after_s, narrow.retry_after_s)
+    return RateDecision(False, narrow.limit, 0, wider.reset_s, retry_after_s)

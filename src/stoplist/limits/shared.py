@@ -12,7 +12,7 @@ import logging
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.limits.decision import RateDecision
-from stoplist.limits.limiter import Limiter, Log, StoreHealth
+from stoplist.limits.limiter import Limiter, Log, StoreHealth, Wider
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.limits.store import LimitStore, StoreLost
 
@@ -41,43 +41,43 @@ class SharedLimiter(Limiter):
             await self._store.close()
             raise
 
-    async def acquire(self, own: Log, other: Log | None, *, limit: int) -> RateDecision:
+    async def acquire(self, own: Log, other: Log | None, *, limit: int, wider: Wider | None = None) -> RateDecision:
         if self._is_lost:
-            return self._decide_alone(own, other, limit)
+            return self._decide_alone(own, other, limit, wider)
         now_ns = self._now_ns()
         # Recorded before the store is asked, so that an entry expires here no later than there.
-        local = self._local.decide(own, other, limit=limit, now_ns=now_ns)
+        local = self._local.decide(own, other, limit=limit, wider=wider, now_ns=now_ns)
         if not local.accepted:
-            return await self._peek(own, other, limit)
+            return await self._peek(own, other, limit, wider)
         try:
-            shared = await self._store.acquire(own, other, limit=limit)
+            shared = await self._store.acquire(own, other, limit=limit, wider=wider)
         except StoreLost as lost:
             self._lose(lost)
             self._decided_alone += 1
             return local
         except asyncio.CancelledError:
-            self._local.undo(own, now_ns)
+            self._local.undo(own, now_ns, wider=wider)
             raise
         if not shared.accepted:
-            self._local.undo(own, now_ns)
+            self._local.undo(own, now_ns, wider=wider)
             return shared
         # Fewer requests are left here if the store does not know of all that was decided alone.
         return min(shared, local, key=lambda decision: decision.remaining)
 
-    async def _peek(self, own: Log, other: Log | None, limit: int) -> RateDecision:
+    async def _peek(self, own: Log, other: Log | None, limit: int, wider: Wider | None) -> RateDecision:
         """Answer a request that does not fit locally, perhaps because of requests that the store has yet to decide.
 
         Those that the store refuses are undone before the store answers this request.
         """
         try:
-            shared = await self._store.acquire(own, other, limit=limit, is_recorded=False)
+            shared = await self._store.acquire(own, other, limit=limit, wider=wider, is_recorded=False)
         except StoreLost as lost:
             self._lose(lost)
-            return self._decide_alone(own, other, limit)
-        local = self._local.peek(own, other, limit=limit, now_ns=self._now_ns())
+            return self._decide_alone(own, other, limit, wider)
+        local = self._local.peek(own, other, limit=limit, wider=wider, now_ns=self._now_ns())
         if local.accepted and shared.accepted:
             # The request fits locally now, so `acquire` does not come back here.
-            return await self.acquire(own, other, limit=limit)
+            return await self.acquire(own, other, limit=limit, wider=wider)
         return max(shared, local, key=lambda decision: decision.retry_after_s)
 
     async def sweep(self) -> None:
@@ -99,9 +99,9 @@ class SharedLimiter(Limiter):
     def health(self) -> StoreHealth:
         return StoreHealth(is_lost=self._is_lost, decided_alone=self._decided_alone)
 
-    def _decide_alone(self, own: Log, other: Log | None, limit: int) -> RateDecision:
+    def _decide_alone(self, own: Log, other: Log | None, limit: int, wider: Wider | None) -> RateDecision:
         self._decided_alone += 1
-        return self._local.decide(own, other, limit=limit, now_ns=self._now_ns())
+        return self._local.decide(own, other, limit=limit, wider=wider, now_ns=self._now_ns())
 
     def _lose(self, lost: StoreLost) -> None:
         if self._is_lost:  # another request noticed first

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis
 
 from stoplist.errors import SettingsError
+from stoplist.limits.answer_timeout import answer_timeout
 from stoplist.limits.connection import Call, StoreConnection, configuration_error, create_client, failure_reason
 from stoplist.limits.decision import RateDecision
-from stoplist.limits.limiter import Log
+from stoplist.limits.limiter import Log, Wider
 
 ANSWER_TIMEOUT_S = 0.25
 MAX_CALLS_PER_ROUND_TRIP = 256
@@ -32,7 +33,6 @@ class StoreLost(Exception):
 class _PendingCall(NamedTuple):
     call: Call
     limit: int
-    deadline_s: float
     answer: "asyncio.Future[RateDecision]"
 
 
@@ -49,16 +49,20 @@ class LimitStore:
         """Return the store of a `redis://`, `rediss://` or `unix://` URL; raise SettingsError if it is malformed."""
         return cls(create_client(url))
 
-    async def acquire(self, own: Log, other: Log | None, *, limit: int, is_recorded: bool = True) -> RateDecision:
-        """Return the decision within 250 ms; otherwise raise StoreLost, and the request may or may not be recorded.
+    async def acquire(
+        self, own: Log, other: Log | None, *, limit: int, wider: Wider | None = None, is_recorded: bool = True
+    ) -> RateDecision:
+        """Return the decision, or raise StoreLost if the store takes 250 ms, delays of this process not counted.
 
-        With `is_recorded` false, only report whether the request would be accepted.
+        After StoreLost the request may or may not be recorded. With `is_recorded` false, only report whether the
+        request would be accepted.
         """
         loop = asyncio.get_running_loop()
         keys = (store_key(own),) if other is None else (store_key(own), store_key(other))
-        pending = _PendingCall(
-            (keys, (limit, int(is_recorded))), limit, loop.time() + ANSWER_TIMEOUT_S, loop.create_future()
-        )
+        arguments: tuple[int, ...] = (limit, int(is_recorded))
+        if wider is not None:
+            keys, arguments = (*keys, store_key(wider.log)), (*arguments, wider.limit)
+        pending = _PendingCall((keys, arguments), limit, loop.create_future())
         self._waiting.append(pending)
         if self._send_task is None:
             self._send_task = loop.create_task(self._send_waiting())
@@ -96,11 +100,13 @@ class LimitStore:
     async def _send(self, batch: list[_PendingCall]) -> None:
         """Send the calls and resolve each with its decision, or with the reason why there is none."""
         try:
-            async with asyncio.timeout_at(batch[0].deadline_s):
+            async with answer_timeout(ANSWER_TIMEOUT_S):
                 answers = await self._connection.call([pending.call for pending in batch])
         except BaseException as error:  # every waiting request must be told, and then counts alone
-            for pending in batch:
+            # Those that waited for this round trip have waited as long as its own calls.
+            for pending in (*batch, *self._waiting):
                 _fail(pending, error)
+            self._waiting.clear()
             if not isinstance(error, Exception):
                 raise
         else:

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 from stoplist.ids import CLIENT_ID
 from stoplist.log.handler import Handler
-from stoplist.log.layouts import LAYOUTS, Layout
-from stoplist.log.redaction import MAX_PATH_CHARS, safe_path
+from stoplist.log.layouts import LAYOUTS, LogLayout
+from stoplist.log.redaction import LINKS_PATH, MAX_PATH_CHARS, safe_path
 from stoplist.log.writer import Writer
 from stoplist.rfc3339 import format_ms
 
@@ -30,10 +30,11 @@ _LEVELS = {
     "asyncio": logging.WARNING,
 }
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
+_ANY_LINK = f"{LINKS_PATH}*"
 _CLIENT_ID_CHARS = len(CLIENT_ID) + 22
 
 _writer: Writer | None = None
-_layout: Layout = LAYOUTS["console"]
+_layout: LogLayout = LAYOUTS["console"]
 
 
 def configure(log_format: str, stream: BinaryIO | None = None) -> None:
@@ -63,22 +64,28 @@ def log_request(
     path: str,
     status: int,
     duration_ms: float,
+    source_ip: str,
+    person: str | None = None,
 ) -> None:
     """Log one request, written within 50 ms or at the next event or `flush`, whichever comes first.
 
-    `path` is the path as received, without query. Does nothing before `configure`.
+    `path` is the path as received, without query; `person` is the e-mail address of whoever is signed in to the pages.
+    Does nothing before `configure`.
     """
     if _writer is None:
         return
-    # Bounds the size of the cache, and of what a client can make the server write.
-    if len(path) > MAX_PATH_CHARS:
+    # Bounds the size of the cache, and of what a client can make the server write. A link is requested once or twice:
+    # cached, it would only push out what is used again, and stay in memory.
+    if path.startswith(LINKS_PATH):
+        path = _ANY_LINK
+    elif len(path) > MAX_PATH_CHARS:
         path = "/*"
     if client_id is not None and len(client_id) != _CLIENT_ID_CHARS:
         client_id = "*"
     if method not in _METHODS:
         method = "*"
-    call = _layout.call(client_id, method, path)
-    _writer.add(_layout.request(format_ms(at_ms), call, request_id, status, f"{duration_ms:.3f}"))
+    call = _layout.call(client_id, person, method, path)
+    _writer.add(_layout.request(format_ms(at_ms), call, request_id, status, f"{duration_ms:.3f}", source_ip))
 
 
 def flush() -> None:

@@ -4,14 +4,14 @@ import logging
 
 from stoplist.log.event import event_of_failure, event_of_record
 from stoplist.log.exception_summary import exception_name
-from stoplist.log.layouts import Layout
+from stoplist.log.layouts import LogLayout
 from stoplist.log.writer import Writer
 
 
 class Handler(logging.Handler):
     """Writes each record in the layout, and never fails the code that logs."""
 
-    def __init__(self, writer: Writer, layout: Layout) -> None:
+    def __init__(self, writer: Writer, layout: LogLayout) -> None:
         super().__init__()
         self._writer, self._layout = writer, layout
 

@@ -21,16 +21,17 @@ _is_plain_value = re.compile(r"[\w./:*+,-]+", re.ASCII).fullmatch
 _to_json = json.JSONEncoder().encode
 
 
-class Layout(NamedTuple):
+class LogLayout(NamedTuple):
     """Formats the two kinds of lines, each with its newline.
 
-    `call` formats the part of a request line that repeats often (client id, method, path); its results are cached.
-    `request` takes the time, that part, the request id, the status and the duration in milliseconds.
+    `call` formats the part of a request line that repeats often (client id, person, method, path); its results are
+    cached. `request` takes the time, that part, the request id, the status, the duration in milliseconds and the source
+    address.
     """
 
     event: Callable[[Event], str]
-    call: Callable[[str | None, str, str], str]
-    request: Callable[[str, str, str, int, str], str]
+    call: Callable[[str | None, str | None, str, str], str]
+    request: Callable[[str, str, str, int, str, str], str]
 
 
 def _event_as_json(event: Event) -> str:
@@ -48,14 +49,17 @@ def _event_as_json(event: Event) -> str:
 
 
 @lru_cache(_MAX_CACHED_CALLS)
-def _call_as_json(client_id: str | None, method: str, path: str) -> str:
-    return f'"client_id":{_to_json(safe_client_id(client_id))},"method":"{method}","path":"{safe_path(path)}"'
+def _call_as_json(client_id: str | None, person: str | None, method: str, path: str) -> str:
+    signed_in = "" if person is None else f'"person":{_to_json(person)},'
+    return (
+        f'"client_id":{_to_json(safe_client_id(client_id))},{signed_in}"method":"{method}","path":"{safe_path(path)}"'
+    )
 
 
-def _request_as_json(at: str, call: str, request_id: str, status: int, duration_ms: str) -> str:
+def _request_as_json(at: str, call: str, request_id: str, status: int, duration_ms: str, source_ip: str) -> str:
     return (
         f'{{"time":"{at}","level":"info","logger":"stoplist.request","message":"request",{call},'
-        f'"status":{status},"duration_ms":{duration_ms},"request_id":{_to_json(request_id)}}}\n'
+        f'"status":{status},"duration_ms":{duration_ms},"source_ip":{_to_json(source_ip)},"request_id":{_to_json(request_id)}}}\n'
     )
 
 
@@ -71,12 +75,13 @@ def _exception_for_console(exception: ExceptionSummary) -> str:
 
 
 @lru_cache(_MAX_CACHED_CALLS)
-def _call_for_console(client_id: str | None, method: str, path: str) -> str:
-    return f"{method} {safe_path(path)} {safe_client_id(client_id) or '-'}"
+def _call_for_console(client_id: str | None, person: str | None, method: str, path: str) -> str:
+    who = safe_client_id(client_id) or (_value(person) if person else "-")
+    return f"{method} {safe_path(path)} {who}"
 
 
-def _request_for_console(at: str, call: str, request_id: str, status: int, duration_ms: str) -> str:
-    return f"{at} info     {call} {status} {duration_ms} ms {_value(request_id)}\n"
+def _request_for_console(at: str, call: str, request_id: str, status: int, duration_ms: str, source_ip: str) -> str:
+    return f"{at} info     {call} {status} {duration_ms} ms {_value(source_ip)} {_value(request_id)}\n"
 
 
 def _value(value: Any) -> str:
@@ -93,6 +98,6 @@ def _escape(text: str) -> str:
 
 
 LAYOUTS = {
-    "console": Layout(_event_for_console, _call_for_console, _request_for_console),
-    "json": Layout(_event_as_json, _call_as_json, _request_as_json),
+    "console": LogLayout(_event_for_console, _call_for_console, _request_for_console),
+    "json": LogLayout(_event_as_json, _call_as_json, _request_as_json),
 }

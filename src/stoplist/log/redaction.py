@@ -12,6 +12,7 @@ from stoplist.ids import CLIENT_ID
 from stoplist.log.exception_summary import exception_name
 
 MAX_PATH_CHARS = 256
+LINKS_PATH = "/u/"
 
 _is_client_id = re.compile(CLIENT_ID + "[0-9A-Za-z]+").fullmatch
 _is_plain_segment = re.compile("[a-z.-]{0,32}|v1").fullmatch
@@ -20,6 +21,8 @@ _quoted_values = re.compile(r"[<\n]|\((?!\)).*", re.DOTALL)
 
 def safe_path(path: str) -> str:
     """Return the path with `*` for every segment that a client may have made up, such as an address or a token."""
+    if path.startswith(LINKS_PATH):
+        return f"{LINKS_PATH}*"  # whatever follows, even a plain word
     if len(path) > MAX_PATH_CHARS:
         return "/*"
     return "/".join(segment if _is_plain_segment(segment) else "*" for segment in path.split("/"))

@@ -44,7 +44,7 @@ def read_presented(
     """
     if authorization is None:
         return PresentedCredentials(client_id=client_id, client_secret=client_secret)
-    if client_secret is not None:
+    if client_secret is not None and _is_basic(authorization):
         raise BadRequest("Send the client secret once: in the Authorization header or in the body, not in both.")
     pair = parse_basic(authorization)
     if pair is None:
@@ -77,14 +77,15 @@ async def find_client(database: Database, client_id: str | None) -> Client | Non
     """Return the credential of that id, active or not. A malformed id is not looked up."""
     if client_id is None or not _CLIENT_ID.fullmatch(client_id):
         return None
-    row = await database.one(_FIND, client_id=client_id)
-    return row and Client(
-        client_id=row["client_id"],
-        secret_hash=row["secret_hash"],
-        epoch=row["epoch"],
-        is_active=bool(row["is_active"]),
-        token_per_minute=row["token_per_minute"] or TOKEN_PER_MINUTE,
-    )
+    for _, secret_hash, epoch, is_active, token_per_minute in await database.rows(_FIND, client_id):
+        return Client(
+            client_id=client_id,
+            secret_hash=secret_hash,
+            epoch=epoch,
+            is_active=bool(is_active),
+            token_per_minute=token_per_minute or TOKEN_PER_MINUTE,
+        )
+    return None
 
 
 def is_authenticated(client: Client | None, presented: PresentedCredentials) -> bool:
@@ -95,5 +96,12 @@ def is_authenticated(client: Client | None, presented: PresentedCredentials) -> 
     return is_right and client is not None and client.is_active and presented.client_secret is not None
 
 
+def _is_basic(authorization: bytes) -> bool:
+    """Return whether the header's scheme is Basic, however malformed the rest may be."""
+    return [word.lower() for word in authorization.split(None, 1)[:1]] == [b"basic"]
+
+
 def _form_decode(half: bytes) -> str:
+    if b"%" not in half and b"+" not in half:
+        return half.decode("utf-8", "strict")
     return unquote_to_bytes(half.replace(b"+", b" ")).decode("utf-8", "strict")

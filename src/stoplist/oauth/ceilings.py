@@ -5,13 +5,8 @@ from stoplist.audit import trail
 from stoplist.clock import Clock
 from stoplist.db import Database, Transaction
 from stoplist.db.query import load_queries
-from stoplist.oauth.key_rules import (
-    changed_ceiling,
-    check_ceilings,
-)
-from stoplist.oauth.model import (
-    Credential,
-)
+from stoplist.oauth.key_rules import StoredCeilings, changed_ceiling, check_ceilings, without_raised
+from stoplist.oauth.model import Credential
 from stoplist.oauth.store import find_credential, lock_credential
 
 _QUERIES = load_queries(__package__)
@@ -38,24 +33,51 @@ async def set_ceilings(
 
     async def change(transaction: Transaction) -> Credential:
         organizations = (await lock_credential(transaction, actor, client_id)).organizations
-        (before,) = await transaction.all(_CEILINGS, client_id=client_id)
+        before = await stored_ceilings(transaction, client_id)
         ceilings = {
             "token_per_minute": changed_ceiling(token_per_minute, before["token_per_minute"]),
             "api_per_minute": changed_ceiling(api_per_minute, before["api_per_minute"]),
         }
-        if ceilings != {name: before[name] for name in ceilings}:
-            await transaction.run(_SET_CEILINGS, client_id=client_id, **ceilings)
-            was = {name: before[name] for name in ceilings}
-            await trail.record(
-                transaction,
-                actor,
-                "key.limits",
-                client_id,
-                at_ms=now_ms,
-                organizations=organizations,
-                **ceilings,
-                was=was,
-            )
+        await _store(transaction, actor, client_id, organizations, now_ms=now_ms, ceilings=ceilings, was=before)
         return await find_credential(transaction, actor, client_id)
 
     return await database.write(change)
+
+
+async def stored_ceilings(transaction: Transaction, client_id: str) -> StoredCeilings:
+    """Return the ceilings of a locked key as they are stored: None is the ordinary one."""
+    (row,) = await transaction.all(_CEILINGS, client_id=client_id)
+    return {"token_per_minute": row["token_per_minute"], "api_per_minute": row["api_per_minute"]}
+
+
+async def move_raised_ceilings(
+    transaction: Transaction, actor: Actor, old: Credential, stored: StoredCeilings, now_ms: int
+) -> None:
+    """Take the raised ceilings from a locked key whose replacement has them; lowered ones stay."""
+    await _store(
+        transaction,
+        actor,
+        old.client_id,
+        old.organizations,
+        now_ms=now_ms,
+        ceilings=without_raised(stored),
+        was=stored,
+    )
+
+
+async def _store(
+    transaction: Transaction,
+    actor: Actor,
+    client_id: str,
+    organizations: list[str],
+    *,
+    now_ms: int,
+    ceilings: StoredCeilings,
+    was: StoredCeilings,
+) -> None:
+    if ceilings == was:
+        return
+    await transaction.run(_SET_CEILINGS, client_id=client_id, **ceilings)
+    await trail.record(
+        transaction, actor, "key.limits", client_id, at_ms=now_ms, organizations=organizations, **ceilings, was=was
+    )

@@ -1,4 +1,4 @@
-"""API credentials: create, show, deactivate, activate, revoke, rotate, replace, change.
+"""API credentials: create, show, deactivate, activate, revoke, rotate, change.
 
 Source: docs/interface.md sections 2.1 and D2; who may do what: section D11.
 
@@ -31,7 +31,6 @@ from stoplist.oauth.key_rules import (
     check_ceilings,
     check_permissions,
     other_ceilings,
-    replacement_label,
     resolve_default,
 )
 from stoplist.oauth.model import (
@@ -48,8 +47,6 @@ _CREATE = _QUERIES["create_client"]
 _CREDENTIALS = _QUERIES["credentials"]
 _DEACTIVATE = _QUERIES["deactivate_client"]
 _ORGANIZATIONS_OF_ALL = _QUERIES["organizations_of_clients"]
-_REPLACE = _QUERIES["replace_client"]
-_REPLACE_ORGANIZATIONS = _QUERIES["replace_client_organizations"]
 _REPLACE_SECRET = _QUERIES["replace_secret"]
 _REVOKE_EVERYTHING = _QUERIES["revoke_everything"]
 _REVOKE_TOKENS = _QUERIES["revoke_tokens"]
@@ -70,6 +67,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     organizations: Sequence[str] | None = None
     default_organization: str | None = None
     permissions: frozenset[str] | None = None
+    refresh_needs_secret: bool | None = None
 
 
 async def create_credential(
@@ -84,6 +82,7 @@ async def create_credential(
     client_id: str | None = None,
     token_per_minute: int | str | None = None,
     api_per_minute: int | str | None = None,
+    refresh_needs_secret: bool = False,
 ) -> NewCredential:
     """Create an active credential. A single organization is the default; with several, one must be named.
 
@@ -107,6 +106,7 @@ async def create_credential(
             permissions=permissions_text(permissions),
             token_per_minute=changed_ceiling(token_per_minute, None),
             api_per_minute=changed_ceiling(api_per_minute, None),
+            refresh_needs_secret=int(refresh_needs_secret),
             created_ms=now_ms,
         )
         require_new(created)
@@ -116,46 +116,6 @@ async def create_credential(
         return credential
 
     return NewCredential(await database.write(create), secret)
-
-
-async def replace_credential(
-    actor: Actor, database: Database, clock: Clock, *, client_id: str, new_client_id: str | None = None
-) -> NewCredential:
-    """Create an active credential with the same rights beside the old one, which does not change.
-
-    It has the same organizations, permissions and ceilings, and the label followed by `(replacement)`. `new_client_id`
-    is chosen beforehand, as for `create_credential`. Source: docs/interface.md section 2.1.
-    """
-    new_id, secret, now_ms = chosen_or_new_id(new_client_id), ids.new_secret(ids.CLIENT_SECRET), clock.now_ms()
-
-    async def replace(transaction: Transaction) -> Credential:
-        old = await lock_credential(transaction, actor, client_id)
-        created = await transaction.one(
-            _REPLACE,
-            client_id=client_id,
-            new_client_id=new_id,
-            label=replacement_label(old.label),
-            **stored_secret(secret),
-            created_ms=now_ms,
-        )
-        require_new(created)
-        await transaction.run(_REPLACE_ORGANIZATIONS, client_id=client_id, new_client_id=new_id)
-        new = await find_credential(transaction, actor, new_id)
-        await trail.record(
-            transaction,
-            actor,
-            "key.replace",
-            client_id,
-            at_ms=now_ms,
-            organizations=old.organizations,
-            replaced_by=new_id,
-        )
-        await record_key_change(
-            transaction, actor, "key.create", new, now_ms, **other_ceilings(new), replaces=client_id
-        )
-        return new
-
-    return NewCredential(await database.write(replace), secret)
 
 
 async def list_credentials(actor: Actor, database: Database) -> list[Credential]:
@@ -269,6 +229,9 @@ async def update_credential(
             label=before.label if label is None else label,
             permissions=permissions_text(permissions),
             default_organization=default,
+            refresh_needs_secret=int(
+                before.refresh_needs_secret if changes.refresh_needs_secret is None else changes.refresh_needs_secret
+            ),
         )
         credential = await find_credential(transaction, actor, client_id)
         if credential != before:

@@ -67,6 +67,7 @@ def rights_of(credential: Credential) -> dict[str, Any]:
         "covers": credential.organizations,
         "default_organization": credential.default_organization,
         "permissions": credential.permissions,
+        "refresh_needs_secret": credential.refresh_needs_secret,
     }
 
 

@@ -17,14 +17,37 @@ from stoplist.organizations.model import MAX_NAME_CHARS
 
 DEFAULT_CEILING = "default"
 
+StoredCeilings = dict[str, int | None]
+"""The ceilings of a key by name, as they are stored: None is the ordinary one."""
+
+_ORDINARY = {"token_per_minute": TOKEN_PER_MINUTE, "api_per_minute": API_PER_MINUTE}
 
 _REPLACEMENT = re.compile(r"^(?P<name>.*?) \(replacement(?: (?P<number>[1-9][0-9]{0,5}))?\)$")
 
 
 def other_ceilings(credential: Credential) -> dict[str, Any]:
     ceilings = {"token_per_minute": credential.token_per_minute, "api_per_minute": credential.api_per_minute}
-    ordinary = {"token_per_minute": TOKEN_PER_MINUTE, "api_per_minute": API_PER_MINUTE}
-    return {} if ceilings == ordinary else ceilings
+    return {} if ceilings == _ORDINARY else ceilings
+
+
+def has_raised_ceilings(credential: Credential) -> bool:
+    """Return whether any ceiling in force is above the ordinary one."""
+    return credential.token_per_minute > TOKEN_PER_MINUTE or credential.api_per_minute > API_PER_MINUTE
+
+
+def without_raised(stored: StoredCeilings) -> StoredCeilings:
+    """Return the ceilings with every raised one replaced by the ordinary one; lowered ones stay."""
+    return {
+        name: ceiling if ceiling is not None and ceiling < _ORDINARY[name] else None for name, ceiling in stored.items()
+    }
+
+
+def replacement_ceilings(actor: Actor, stored: StoredCeilings, *, deactivates_old: bool) -> StoredCeilings:
+    """Return the ceilings of the replacement of a key with these ceilings.
+
+    Only an administrator can raise ceilings, so nobody else can have them twice. Source: docs/interface.md section D8.
+    """
+    return stored if deactivates_old or actor.is_administrator else without_raised(stored)
 
 
 def replacement_label(label: str) -> str:

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from stoplist import ids
+from stoplist.organizations.target import Target
 
 READ, UNSUBSCRIBE, RESUBSCRIBE = "read", "unsubscribe", "resubscribe"
 PERMISSIONS = (READ, UNSUBSCRIBE, RESUBSCRIBE)
@@ -35,6 +36,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     permissions: list[str]
     token_per_minute: int
     api_per_minute: int
+    refresh_needs_secret: bool
     last_used_ms: int | None
     created_ms: int
     hidden_organizations: int = 0
@@ -64,7 +66,9 @@ class TokenPair(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     token_type: Annotated[Literal["Bearer"], Meta(description="Always `Bearer`.")] = "Bearer"
-    expires_in: Annotated[int, Meta(description="How long the access token lives, in seconds.")] = ACCESS_TTL_S
+    expires_in: Annotated[
+        int, Meta(description="How many seconds the access token lives: 900, or what is left of its chain.")
+    ] = ACCESS_TTL_S
     refresh_token: Annotated[
         str,
         Meta(
@@ -72,17 +76,18 @@ class TokenPair(msgspec.Struct, frozen=True, kw_only=True):
             description="Opaque, and good once: a new access token without the secret. Store it before you use it.",
         ),
     ]
-    refresh_expires_in: Annotated[int, Meta(description="How long the refresh token lives, in seconds.")] = (
-        REFRESH_TTL_S
-    )
+    refresh_expires_in: Annotated[
+        int, Meta(description="How many seconds the refresh token lives: 2592000, or what is left of its chain.")
+    ] = REFRESH_TTL_S
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True):
-    """The client that a valid access token speaks for."""
+    """The client that a valid access token speaks for, and its default organization if that is open."""
 
     client_id: str
     permissions: frozenset[str]
     api_per_minute: int
+    default_target: Target | None = None
 
 
 def permissions_text(permissions: frozenset[str]) -> str:

@@ -38,11 +38,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenStores(msgspec.Struct, frozen=True, kw_only=True):
-    """The dependencies of every grant."""
+    """The dependencies of every grant. `refresh_chain_days`: the setting of that name; 0 is no end."""
 
     database: Database
     clock: Clock
     limiter: Limiter
+    refresh_chain_days: int = 0
 
 
 def rate_limited(decision: RateDecision) -> RateLimited:

@@ -5,14 +5,19 @@
 SELECT client_id, secret_hash, epoch, is_active, token_per_minute FROM clients WHERE client_id = :client_id
 
 -- name: find_access_token
--- token_pairs_access, then the primary key of clients: the whole bearer check in one statement.
-SELECT p.client_id, p.access_expires_ms, p.epoch, c.epoch AS current_epoch, c.is_active, c.permissions, c.api_per_minute
+-- token_pairs_access, then primary keys: the whole bearer check in one statement, and what a request means that names no
+-- organization.
+SELECT p.client_id, p.access_expires_ms, p.epoch, c.epoch AS current_epoch, c.is_active, c.permissions, c.api_per_minute,
+       o.organization_id, o.slug, o.closed_ms, d.group_no, d.group_id
 FROM token_pairs p JOIN clients c ON c.client_id = p.client_id
+LEFT JOIN organizations o ON o.organization_id = c.default_organization_id
+LEFT JOIN groups d ON d.group_id = o.default_group_id
 WHERE p.access_hash = :access_hash
 
 -- name: find_refresh_token
 -- token_pairs_refresh, the primary key of clients, token_pairs_rotated_from.
-SELECT p.client_id, p.refresh_expires_ms, p.epoch, c.epoch AS current_epoch, c.is_active, c.token_per_minute,
+SELECT p.client_id, p.refresh_expires_ms, p.chain_started_ms, p.epoch, c.epoch AS current_epoch, c.is_active,
+       c.token_per_minute, c.refresh_needs_secret,
        CASE WHEN EXISTS (SELECT 1 FROM token_pairs s WHERE s.rotated_from = p.pair_id) THEN 1 ELSE 0 END AS is_rotated
 FROM token_pairs p JOIN clients c ON c.client_id = p.client_id
 WHERE p.refresh_hash = :refresh_hash
@@ -20,22 +25,29 @@ WHERE p.refresh_hash = :refresh_hash
 -- name: issue_pair
 -- Only while the client is as it was when it proved itself. A deactivation that commits in between leaves a pair of
 -- the old epoch, which is dead from the start.
-INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
+INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, chain_started_ms, access_expires_ms, refresh_expires_ms)
 SELECT c.client_id, c.epoch, CAST(:access_hash AS bytea), CAST(:refresh_hash AS bytea),  -- only: postgresql
-       CAST(:access_expires_ms AS bigint), CAST(:refresh_expires_ms AS bigint)  -- only: postgresql
-SELECT c.client_id, c.epoch, :access_hash, :refresh_hash, :access_expires_ms, :refresh_expires_ms  -- only: sqlite
+       CAST(:chain_started_ms AS bigint), CAST(:access_expires_ms AS bigint),  -- only: postgresql
+       CAST(:refresh_expires_ms AS bigint)  -- only: postgresql
+SELECT c.client_id, c.epoch, :access_hash, :refresh_hash, :chain_started_ms, :access_expires_ms,  -- only: sqlite
+       :refresh_expires_ms  -- only: sqlite
 FROM clients c WHERE c.client_id = :client_id AND c.epoch = :epoch AND c.is_active = 1
 RETURNING pair_id
 
 -- name: rotate_pair
 -- One statement consumes the presented token and stores its successors. token_pairs_rotated_from is the
 -- compare-and-set: of any number of concurrent rotations one inserts, and the others wait for it and then conflict. The
--- pair inherits the presented token's epoch, so that a revocation that commits in between leaves it dead.
-INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, rotated_from, access_expires_ms, refresh_expires_ms)
+-- pair inherits the presented token's epoch, so that a revocation that commits in between leaves it dead. The start of
+-- its chain was read before: rows never change.
+INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, rotated_from, chain_started_ms, access_expires_ms,
+                         refresh_expires_ms)
 SELECT p.client_id, p.epoch, CAST(:access_hash AS bytea), CAST(:refresh_hash AS bytea), p.pair_id,  -- only: postgresql
-       CAST(:access_expires_ms AS bigint), CAST(:refresh_expires_ms AS bigint)  -- only: postgresql
-SELECT p.client_id, p.epoch, :access_hash, :refresh_hash, p.pair_id, :access_expires_ms, :refresh_expires_ms  -- only: sqlite
+       CAST(:chain_started_ms AS bigint), CAST(:access_expires_ms AS bigint),  -- only: postgresql
+       CAST(:refresh_expires_ms AS bigint)  -- only: postgresql
+SELECT p.client_id, p.epoch, :access_hash, :refresh_hash, p.pair_id, :chain_started_ms, :access_expires_ms,  -- only: sqlite
+       :refresh_expires_ms  -- only: sqlite
 FROM token_pairs p JOIN clients c ON c.client_id = p.client_id AND c.epoch = p.epoch AND c.is_active = 1
+    AND c.refresh_needs_secret <= :has_secret
 WHERE p.refresh_hash = :presented_hash AND p.refresh_expires_ms > :now_ms
 ON CONFLICT (rotated_from) WHERE rotated_from IS NOT NULL DO NOTHING
 RETURNING client_id
@@ -64,21 +76,22 @@ DELETE FROM token_pairs WHERE pair_id IN (
 -- name: create_client
 -- The primary key decides if one form is submitted twice at the same time; no row: it was created already.
 INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
-                     permissions, token_per_minute, api_per_minute, created_ms)
+                     permissions, token_per_minute, api_per_minute, refresh_needs_secret, created_ms)
 VALUES (:client_id, :label, :secret_hash, :secret_prefix, 1, 1,
         (SELECT organization_id FROM organizations WHERE slug = :default_organization), :permissions,
-        :token_per_minute, :api_per_minute, :created_ms)
+        :token_per_minute, :api_per_minute, :refresh_needs_secret, :created_ms)
 ON CONFLICT (client_id) DO NOTHING
 RETURNING client_id
 
 -- name: replace_client
--- Like create_client, with the rights of the client that is replaced.
+-- Like create_client, with the rights of the client that is replaced, save the ceilings.
 INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
-                     permissions, token_per_minute, api_per_minute, created_ms)
+                     permissions, token_per_minute, api_per_minute, refresh_needs_secret, created_ms)
 SELECT CAST(:new_client_id AS text), CAST(:label AS text), CAST(:secret_hash AS bytea),  -- only: postgresql
        CAST(:secret_prefix AS text), 1, 1,  -- only: postgresql
 SELECT :new_client_id, :label, :secret_hash, :secret_prefix, 1, 1,  -- only: sqlite
-       c.default_organization_id, c.permissions, c.token_per_minute, c.api_per_minute, CAST(:created_ms AS bigint)
+       c.default_organization_id, c.permissions, CAST(:token_per_minute AS integer), CAST(:api_per_minute AS integer),
+       c.refresh_needs_secret, CAST(:created_ms AS bigint)
 FROM clients c WHERE c.client_id = :client_id
 ON CONFLICT (client_id) DO NOTHING
 RETURNING client_id
@@ -96,14 +109,14 @@ DELETE FROM client_organizations WHERE client_id = :client_id
 
 -- name: credentials
 SELECT c.client_id, c.label, c.secret_prefix, c.is_active, c.permissions, c.token_per_minute, c.api_per_minute,
-       c.created_ms, d.slug AS default_organization,
+       c.refresh_needs_secret, c.created_ms, d.slug AS default_organization,
        (SELECT MAX(u.last_used_ms) FROM client_days u WHERE u.client_id = c.client_id) AS last_used_ms
 FROM clients c JOIN organizations d ON d.organization_id = c.default_organization_id
 ORDER BY c.created_ms, c.client_id
 
 -- name: credential
 SELECT c.client_id, c.label, c.secret_prefix, c.is_active, c.permissions, c.token_per_minute, c.api_per_minute,
-       c.created_ms, d.slug AS default_organization,
+       c.refresh_needs_secret, c.created_ms, d.slug AS default_organization,
        (SELECT MAX(u.last_used_ms) FROM client_days u WHERE u.client_id = c.client_id) AS last_used_ms
 FROM clients c JOIN organizations d ON d.organization_id = c.default_organization_id
 WHERE c.client_id = :client_id
@@ -146,7 +159,7 @@ UPDATE clients SET token_per_minute = :token_per_minute, api_per_minute = :api_p
 SELECT token_per_minute, api_per_minute FROM clients WHERE client_id = :client_id
 
 -- name: update_client
-UPDATE clients SET label = :label, permissions = :permissions,
+UPDATE clients SET label = :label, permissions = :permissions, refresh_needs_secret = :refresh_needs_secret,
     default_organization_id = (SELECT organization_id FROM organizations WHERE slug = :default_organization)
 WHERE client_id = :client_id
 
@@ -166,10 +179,12 @@ INSERT INTO client_refusals (client_id, at_ms, request_id, code) VALUES (:client
 ON CONFLICT (client_id, at_ms, request_id) DO NOTHING
 
 -- name: forget_refusals
--- All but the last :keep of the client.
+-- All but the last :keep of each code of the client, by the primary key.
 DELETE FROM client_refusals WHERE client_id = :client_id AND (at_ms, request_id) IN (
-    SELECT at_ms, request_id FROM client_refusals WHERE client_id = :client_id
-    ORDER BY at_ms DESC, request_id DESC LIMIT 1000 OFFSET :keep
+    SELECT at_ms, request_id FROM (
+        SELECT at_ms, request_id, ROW_NUMBER() OVER (PARTITION BY code ORDER BY at_ms DESC, request_id DESC) AS place
+        FROM client_refusals WHERE client_id = :client_id
+    ) newest_first WHERE place > :keep
 )
 
 -- name: use_by_day

@@ -81,6 +81,7 @@ def read_credential(row: Row, organizations: list[str]) -> Credential:
         permissions=row["permissions"].split(),
         token_per_minute=row["token_per_minute"] or TOKEN_PER_MINUTE,
         api_per_minute=row["api_per_minute"] or API_PER_MINUTE,
+        refresh_needs_secret=bool(row["refresh_needs_secret"]),
         last_used_ms=row["last_used_ms"],
         created_ms=row["created_ms"],
     )

@@ -3,7 +3,8 @@
 Source: docs/interface.md sections 2.1 (Last used) and D9.
 """
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 
 import msgspec
 
@@ -21,6 +22,7 @@ _REFUSALS = _QUERIES["refusals"]
 _USE_BY_DAY = _QUERIES["use_by_day"]
 
 MAX_KEPT_REFUSALS = 50
+_HOUR_MS = 3_600_000
 CLIENTS_PER_UNIT = 50
 
 
@@ -30,6 +32,20 @@ class RefusedRequest(msgspec.Struct, frozen=True):
     at_ms: int
     request_id: str
     code: str
+
+
+_KeptRefusals = dict[str, deque[RefusedRequest]]
+"""The last refusals of a key by code, so that many of one code do not displace the others."""
+
+
+class RefusalGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The kept refusals of one code within one hour (from `hour_ms`, UTC). `is_cut`: there may have been more."""
+
+    hour_ms: int
+    code: str
+    count: int
+    newest: RefusedRequest
+    is_cut: bool
 
 
 class Use(msgspec.Struct):
@@ -55,7 +71,7 @@ class Usage:
 
     def __init__(self) -> None:
         self._days: dict[tuple[str, int], Use] = {}
-        self._refusals: dict[str, deque[RefusedRequest]] = {}
+        self._refusals: dict[str, _KeptRefusals] = {}
 
     def note(self, client_id: str, *, now_ms: int, is_authenticated: bool, error: str | None, request_id: str) -> None:
         """Count one answered request of a known client; `error` is the code of its refusal."""
@@ -68,20 +84,26 @@ class Usage:
             return
         use.limit_refusals += error == "rate_limited"
         use.failed_authentications += error == "invalid_client"
-        refusals = self._refusals.setdefault(client_id, deque(maxlen=MAX_KEPT_REFUSALS))
+        refusals = self._refusals.setdefault(client_id, {}).setdefault(error, deque(maxlen=MAX_KEPT_REFUSALS))
         refusals.append(RefusedRequest(now_ms, request_id, error))
 
     async def flush(self, database: Database) -> None:
-        """Write the collected use; what cannot be written is kept for the next time."""
+        """Write the collected use. What cannot be written is kept; the first error is raised once all was tried."""
         clients = sorted({client_id for client_id, _ in self._days})
+        failure: Exception | None = None
         for start in range(0, len(clients), CLIENTS_PER_UNIT):
-            await self._write(database, clients[start : start + CLIENTS_PER_UNIT])
+            try:
+                await self._write(database, clients[start : start + CLIENTS_PER_UNIT])
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     async def _write(self, database: Database, clients: list[str]) -> None:
         # The same order everywhere, so that two servers that write the same keys never deadlock.
         client_ids = set(clients)
         days = {key: self._days.pop(key) for key in sorted(key for key in self._days if key[0] in client_ids)}
-        refusals = {client_id: self._refusals.pop(client_id, deque()) for client_id in clients}
+        refusals = {client_id: self._refusals.pop(client_id, {}) for client_id in clients}
 
         async def store(transaction: Transaction) -> None:
             for (client_id, day), use in days.items():
@@ -95,7 +117,7 @@ class Usage:
             self._put_back(days, refusals)
             raise
 
-    def _put_back(self, days: dict[tuple[str, int], Use], refusals: dict[str, deque[RefusedRequest]]) -> None:
+    def _put_back(self, days: dict[tuple[str, int], Use], refusals: dict[str, _KeptRefusals]) -> None:
         for key, use in days.items():
             newer = self._days.setdefault(key, Use())
             newer.requests += use.requests
@@ -103,8 +125,9 @@ class Usage:
             newer.failed_authentications += use.failed_authentications
             newer.last_used_ms = newer.last_used_ms or use.last_used_ms
         for client_id, refused in refusals.items():
-            newer_refusals = self._refusals.get(client_id, ())
-            self._refusals[client_id] = deque([*refused, *newer_refusals], maxlen=MAX_KEPT_REFUSALS)
+            newer_refusals = self._refusals.setdefault(client_id, {})
+            for code, older in refused.items():
+                newer_refusals[code] = deque([*older, *newer_refusals.get(code, ())], maxlen=MAX_KEPT_REFUSALS)
 
 
 async def use_by_day(actor: Actor, database: Database, client_id: str, *, since_day: int) -> list[DayOfUse]:
@@ -126,7 +149,7 @@ async def use_by_day(actor: Actor, database: Database, client_id: str, *, since_
 
 
 async def last_refusals(actor: Actor, database: Database, client_id: str) -> list[RefusedRequest]:
-    """Return the last refused requests of the key, newest first, at most MAX_KEPT_REFUSALS.
+    """Return the last refused requests of the key, newest first, at most MAX_KEPT_REFUSALS of each code.
 
     Raise Missing if the actor may see no key of that id.
     """
@@ -135,7 +158,28 @@ async def last_refusals(actor: Actor, database: Database, client_id: str) -> lis
     return [RefusedRequest(row["at_ms"], row["request_id"], row["code"]) for row in rows]
 
 
-async def _store_refusals(transaction: Transaction, client_id: str, refused: "deque[RefusedRequest]") -> None:
+def group_refusals(newest_first: Sequence[RefusedRequest]) -> list[RefusalGroup]:
+    """Return the kept refusals of a key by hour and code, the group with the newest one first."""
+    kept = Counter(refusal.code for refusal in newest_first)
+    groups: dict[tuple[int, str], list[RefusedRequest]] = {}
+    oldest: dict[str, int] = {}
+    for refusal in newest_first:
+        hour = oldest[refusal.code] = refusal.at_ms // _HOUR_MS
+        groups.setdefault((hour, refusal.code), []).append(refusal)
+    return [
+        RefusalGroup(
+            hour_ms=hour * _HOUR_MS,
+            code=code,
+            count=len(refusals),
+            newest=refusals[0],
+            is_cut=kept[code] >= MAX_KEPT_REFUSALS and oldest[code] == hour,
+        )
+        for (hour, code), refusals in groups.items()
+    ]
+
+
+async def _store_refusals(transaction: Transaction, client_id: str, kept: _KeptRefusals) -> None:
+    refused = [refusal for of_code in kept.values() for refusal in of_code]
     for refusal in refused:
         await transaction.run(
             _ADD_REFUSAL,

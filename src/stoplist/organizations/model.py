@@ -1,22 +1,23 @@
 """Types for organizations and groups, and the rules for their names. Source: docs/interface.md section D5."""
 
 import re
-import unicodedata
 
 import msgspec
 
+from stoplist.control_characters import first_invisible
 from stoplist.errors import Refused
 
 MAX_NAME_CHARS = 200
-_UNPRINTABLE = frozenset(("Cc", "Cs", "Zl", "Zp"))
-# They reorder the text that people see.
-_BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 SLUG_PATTERN = "^[a-z0-9][a-z0-9-]{0,62}$"
 _SLUG = re.compile(SLUG_PATTERN)
+_COLOUR = re.compile("#[0-9a-f]{6}")
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization. A closed one stays, with its records. Times are milliseconds since 1970 UTC."""
+    """An organization. A closed one stays, with its records. Times are milliseconds since 1970 UTC.
+
+    `contact_line` and `accent_colour` are for the page behind its opt-out links (docs/interface.md section D15).
+    """
 
     organization_id: int
     slug: str
@@ -24,6 +25,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     default_group_id: str | None
     created_ms: int
     closed_ms: int | None
+    contact_line: str | None = None
+    accent_colour: str | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -39,6 +42,19 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     is_default: bool
     created_ms: int
     retired_ms: int | None
+
+
+def checked_contact_line(text: str) -> str | None:
+    """Return `text` if it can be a contact line, None if it is empty; otherwise raise Refused."""
+    return checked_name(text, "The contact line", "contact_line") if text.strip() else None
+
+
+def checked_colour(text: str) -> str | None:
+    """Return `text` in lower case if it is a colour such as `#0a66c2`, None if it is empty; otherwise raise Refused."""
+    colour = text.strip().lower()
+    if colour and _COLOUR.fullmatch(colour) is None:
+        raise Refused("A colour is # and six hexadecimal digits, such as #0a66c2.", field="accent_colour")
+    return colour or None
 
 
 def is_slug(text: str) -> bool:
@@ -65,6 +81,11 @@ def checked_name(text: str, what: str, field: str = "name") -> str:
     name = text.strip()
     if not name or len(name) > MAX_NAME_CHARS:
         raise Refused(f"{what} needs 1 to {MAX_NAME_CHARS} characters; this one has {len(name)}.", field=field)
-    if any(unicodedata.category(character) in _UNPRINTABLE or character in _BIDI_CONTROLS for character in name):
-        raise Refused(f"{what} must be one line of text, without control characters.", field=field)
+    # Two names that look alike would otherwise be different ones.
+    if invisible := first_invisible(name):
+        raise Refused(
+            f"{what} must be one line of text, without control characters and other invisible ones; "
+            f"this one contains U+{ord(invisible):04X}.",
+            field=field,
+        )
     return name

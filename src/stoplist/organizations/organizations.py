@@ -10,7 +10,13 @@ from stoplist.db import Database, Transaction
 from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Refused
 from stoplist.organizations import groups
-from stoplist.organizations.model import Organization, checked_name, checked_slug
+from stoplist.organizations.model import (
+    Organization,
+    checked_colour,
+    checked_contact_line,
+    checked_name,
+    checked_slug,
+)
 from stoplist.organizations.store import (
     find_organization,
     lock_open_organization,
@@ -26,6 +32,7 @@ _CREATE = _QUERIES["create_organization"]
 _LIST = _QUERIES["organizations"]
 _BY_SLUGS = _QUERIES["organizations_named"]
 _RENAME = _QUERIES["rename_organization"]
+_SET_LINK_PAGE = _QUERIES["set_link_page"]
 
 
 async def create_organization(
@@ -99,6 +106,42 @@ async def rename_organization(actor: Actor, database: Database, clock: Clock, *,
         return await lock_organization(transaction, slug)
 
     return await database.write(rename)
+
+
+async def set_link_page(
+    actor: Actor, database: Database, clock: Clock, *, slug: str, contact_line: str, accent_colour: str
+) -> Organization:
+    """Set what the page behind the organization's opt-out links shows; an empty text removes it.
+
+    A closed organization can be changed, because its links go on working.
+    """
+    require_admin_of(actor, slug)
+    line, colour = checked_contact_line(contact_line), checked_colour(accent_colour)
+    now_ms = clock.now_ms()
+
+    async def change(transaction: Transaction) -> Organization:
+        organization = await lock_organization(transaction, slug)
+        if (organization.contact_line, organization.accent_colour) != (line, colour):
+            await transaction.run(
+                _SET_LINK_PAGE,
+                organization_id=organization.organization_id,
+                contact_line=line,
+                accent_colour=colour,
+            )
+            await trail.record(
+                transaction,
+                actor,
+                "organization.link_page",
+                slug,
+                at_ms=now_ms,
+                organizations=(slug,),
+                contact_line=line,
+                accent_colour=colour,
+                was={"contact_line": organization.contact_line, "accent_colour": organization.accent_colour},
+            )
+        return await lock_organization(transaction, slug)
+
+    return await database.write(change)
 
 
 async def close_organization(actor: Actor, database: Database, clock: Clock, *, slug: str) -> Organization:

@@ -1,10 +1,10 @@
 -- Organizations and groups. Small tables: every statement uses a primary key or a unique index.
 
 -- name: organization_by_slug
-SELECT organization_id, slug, name, default_group_id, created_ms, closed_ms FROM organizations WHERE slug = :slug
+SELECT organization_id, slug, name, default_group_id, created_ms, closed_ms, contact_line, accent_colour FROM organizations WHERE slug = :slug
 
 -- name: organizations
-SELECT organization_id, slug, name, default_group_id, created_ms, closed_ms FROM organizations ORDER BY slug
+SELECT organization_id, slug, name, default_group_id, created_ms, closed_ms, contact_line, accent_colour FROM organizations ORDER BY slug
 
 -- name: create_organization
 -- The unique slug decides between two concurrent inserts. No row is returned if the slug is taken.
@@ -14,6 +14,10 @@ RETURNING organization_id
 
 -- name: rename_organization
 UPDATE organizations SET name = :name WHERE organization_id = :organization_id
+
+-- name: set_link_page
+UPDATE organizations SET contact_line = :contact_line, accent_colour = :accent_colour
+WHERE organization_id = :organization_id
 
 -- name: close_organization
 UPDATE organizations SET closed_ms = :closed_ms WHERE organization_id = :organization_id
@@ -27,7 +31,7 @@ UPDATE organizations SET default_group_id = NULL WHERE default_group_id = :group
 -- name: lock_organization
 -- Changes to one organization are made one after the other: the row lock is taken before anything is read.
 UPDATE organizations SET slug = slug WHERE slug = :slug
-RETURNING organization_id, slug, name, default_group_id, created_ms, closed_ms
+RETURNING organization_id, slug, name, default_group_id, created_ms, closed_ms, contact_line, accent_colour
 
 -- name: create_group
 INSERT INTO groups (group_id, organization_id, group_no, name, created_ms)
@@ -99,7 +103,7 @@ WHERE o.slug = :slug
 
 -- name: organizations_named
 -- By the unique slug, once per slug.
-SELECT o.organization_id, o.slug, o.name, o.default_group_id, o.created_ms, o.closed_ms
+SELECT o.organization_id, o.slug, o.name, o.default_group_id, o.created_ms, o.closed_ms, o.contact_line, o.accent_colour
 FROM json_each(:slugs) j CROSS JOIN organizations o  -- only: sqlite
 FROM json_array_elements_text(:slugs) j CROSS JOIN LATERAL (SELECT o.* FROM organizations o  -- only: postgresql
 WHERE o.slug = j.value

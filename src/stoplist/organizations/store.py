@@ -59,6 +59,8 @@ def organization_from_row(row: Row) -> Organization:
         default_group_id=row["default_group_id"],
         created_ms=row["created_ms"],
         closed_ms=row["closed_ms"],
+        contact_line=row["contact_line"],
+        accent_colour=row["accent_colour"],
     )
 
 

@@ -14,7 +14,9 @@ _QUERIES = load_queries(__package__)
 _BY_GROUP = _QUERIES["target_by_group"]
 _BY_SLUG = _QUERIES["target_by_slug"]
 _DEFAULT = _QUERIES["target_default"]
-_GROUP_NUMBERS = _QUERIES["group_numbers"]
+# The number that stands for all groups of an organization; a group's own number is greater.
+ALL_GROUPS = 0
+GROUP_NUMBERS = _QUERIES["group_numbers"]
 _GROUPS_OF = _QUERIES["groups_of_organizations"]
 _OF_PEOPLE = _QUERIES["target_of_people"]
 
@@ -37,6 +39,11 @@ class Target(NamedTuple):
     group: TargetGroup | None
     default_group: TargetGroup | None
 
+    @property
+    def group_no(self) -> int:
+        """Return the number of the requested group, ALL_GROUPS without one."""
+        return ALL_GROUPS if self.group is None else self.group.number
+
 
 class GroupName(NamedTuple):
     """The id and the name of a group."""
@@ -45,12 +52,30 @@ class GroupName(NamedTuple):
     name: str
 
 
-async def find_target(database: Database, client_id: str, *, org_slug: str | None, group_id: str | None) -> Target:
+def default_target(
+    organization_id: int | None, org_slug: str | None, closed_ms: int | None, group_no: int | None, group_id: str | None
+) -> Target | None:
+    """Return the target of requests that name none, from the columns of a client's default organization and its group.
+
+    Return None if there is no such organization, or it is closed.
+    """
+    if organization_id is None or org_slug is None or closed_ms is not None:
+        return None
+    group = None if group_no is None or group_id is None else TargetGroup(group_no, group_id)
+    return Target(organization_id, org_slug, group=None, default_group=group)
+
+
+async def find_target(
+    database: Database, client_id: str, *, org_slug: str | None, group_id: str | None, default: Target | None = None
+) -> Target:
     """Return the organization and group that a client's request means; with neither, the client's default organization.
 
+    `default` is that organization as the bearer check of this very request found it; None looks it up.
     Raises UnauthorizedOrganization with the wrong value as it was sent, in the same way for organizations and groups of
     others, closed and retired ones, and ones that do not exist.
     """
+    if default is not None and org_slug is None and group_id is None:
+        return default
     row = await _find_row(database, client_id, org_slug, group_id)
     if row is None or row["closed_ms"] is not None:
         if org_slug is None and group_id is not None:
@@ -85,7 +110,7 @@ async def find_target_of_person(actor: Actor, database: Database, *, org_slug: s
 async def group_ids(database: Database, organization_id: int) -> dict[int, str]:
     """Return the `group_id` of each group number, including retired groups."""
     return {
-        row["group_no"]: row["group_id"] for row in await database.all(_GROUP_NUMBERS, organization_id=organization_id)
+        row["group_no"]: row["group_id"] for row in await database.all(GROUP_NUMBERS, organization_id=organization_id)
     }
 
 

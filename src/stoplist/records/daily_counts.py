@@ -44,26 +44,29 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of opt-outs for one reason."""
+    """The number of opt-outs for one reason, in a period and in the period before."""
 
     reason: str
     unsubscribed: int
+    before: int = 0
 
 
 class RecentChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of the last days.
+    """The changes of the last days, and of as many days before them.
 
-    `days` has one row per day and channel, zeros included, oldest first; `reasons` has the most frequent reason first.
+    `days` and `days_before` have one row per day and channel, zeros included, oldest first; `reasons` has the most
+    frequent reason first.
     """
 
     days: list[DayCount]
+    days_before: list[DayCount]
     reasons: list[ReasonCount]
 
 
 async def recent_changes(
     actor: Actor, database: Database, clock: Clock, *, days: int = DEFAULT_DAYS, org_slug: str | None = None
 ) -> RecentChanges:
-    """Return the changes of the last `days` days, today included.
+    """Return the changes of the last `days` days, today included, and of as many days before.
 
     Covers every organization that the actor sees, or only `org_slug`; Missing if the actor does not see it.
     """
@@ -71,28 +74,34 @@ async def recent_changes(
     first = today - days + 1
     by_day: Counter[tuple[int, str, str]] = Counter()
     reasons: Counter[str] = Counter()
+    reasons_before: Counter[str] = Counter()
     for channel, day, status, reason, changes in await _read_counts(
-        actor, database, org_slug, _CHANGES_BY_DAY, from_day=first
+        actor, database, org_slug, _CHANGES_BY_DAY, from_day=first - days
     ):
         by_day[day, _NAMES[channel], status] += changes
         if status == UNSUBSCRIBED:
-            reasons[reason] += changes
+            (reasons if day >= first else reasons_before)[reason] += changes
     return RecentChanges(
-        days=[
-            DayCount(
-                day=day,
-                channel=channel,
-                unsubscribed=by_day[day, channel, UNSUBSCRIBED],
-                resubscribed=by_day[day, channel, RESUBSCRIBED],
-            )
-            for day in range(first, today + 1)
-            for channel in CHANNELS
-        ],
+        days=_days_of(by_day, range(first, today + 1)),
+        days_before=_days_of(by_day, range(first - days, first)),
         reasons=[
-            ReasonCount(reason=reason, unsubscribed=changes)
-            for reason, changes in sorted(reasons.items(), key=lambda count: (-count[1], count[0]))
+            ReasonCount(reason=reason, unsubscribed=reasons[reason], before=reasons_before[reason])
+            for reason in sorted(reasons | reasons_before, key=lambda one: (-reasons[one], -reasons_before[one], one))
         ],
     )
+
+
+def _days_of(by_day: Counter[tuple[int, str, str]], days: range) -> list[DayCount]:
+    return [
+        DayCount(
+            day=day,
+            channel=channel,
+            unsubscribed=by_day[day, channel, UNSUBSCRIBED],
+            resubscribed=by_day[day, channel, RESUBSCRIBED],
+        )
+        for day in days
+        for channel in CHANNELS
+    ]
 
 
 async def totals(actor: Actor, database: Database, *, org_slug: str | None = None) -> list[Total]:

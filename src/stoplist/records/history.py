@@ -4,6 +4,8 @@ Source: docs/interface.md sections D5, D6 and D11.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
+from operator import itemgetter
 
 import msgspec
 
@@ -12,13 +14,17 @@ from stoplist.db import Database, Row
 from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Missing
 from stoplist.organizations.organizations import show_organization
-from stoplist.organizations.target import GroupName, group_names
+from stoplist.organizations.target import ALL_GROUPS, GroupName, group_names
 from stoplist.records.model import RecordState, state_fields
 from stoplist.unsubscribes.channel import Channel, feed_id
-from stoplist.unsubscribes.model import ALL_GROUPS, UNSUBSCRIBED, Status
+from stoplist.unsubscribes.erased import digest_of, erased_form
+from stoplist.unsubscribes.feed import find_feed_by_id
+from stoplist.unsubscribes.model import UNSUBSCRIBED, Status
 
 _QUERIES = load_queries(__package__)
 _ADDRESS_AT = _QUERIES["address_at"]
+_ERASURES_AT = _QUERIES["erasures_at"]
+_RETURNS = _QUERIES["returns_of"]
 _LABELS = _QUERIES["labels_of_clients"]
 _OF_ADDRESS = _QUERIES["records_of_address"]
 _SENDERS = _QUERIES["senders_of_submissions"]
@@ -44,7 +50,10 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """A state of the record, from the change `seq` on. Times are milliseconds since 1970 UTC."""
+    """A state of the record, from the change `seq` on. Times are milliseconds since 1970 UTC.
+
+    `is_erasure`: only the address was erased; what else the state says is that of the one before.
+    """
 
     seq: int
     status: Status
@@ -54,9 +63,10 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     recorded_ms: int
     submission_id: str
     sender: Sender | None
+    is_erasure: bool
 
 
-class GroupStanding(RecordState, frozen=True, kw_only=True):
+class GroupRecord(RecordState, frozen=True, kw_only=True):
     """The present state of the address for one group, or for all groups.
 
     `is_barred`: nothing may be sent, because of this record or the all-groups record.
@@ -68,10 +78,11 @@ class GroupStanding(RecordState, frozen=True, kw_only=True):
 class RecordDetails(RecordState, frozen=True, kw_only=True):
     """A record as it is now, the other records of its address, and its history.
 
-    `standings` are all records of the address on this channel, this one included, the all-groups record first. A group
-    without a record of its own is barred if `all_groups_barred`. `versions` begin with the present state; with `is_cut`
-    there are older ones than the MAX_VERSIONS shown. `latest_act_ms`: the last known act of the person, None if no act
-    counts. `is_confirmed`: the record was sent again since its last change.
+    `group_records` are all records of the address on this channel, this one included, the all-groups record first. A
+    group without a record of its own is barred if `all_groups_barred`. `versions` begin with the present state; with
+    `is_cut` there are older ones than the MAX_VERSIONS shown. `latest_act_ms`: the last known act of the person, None
+    if no act counts. `is_confirmed`: the record was sent again since its last change. `address` is None, and
+    `address_digest` is not, if the person was erased.
     """
 
     id: str
@@ -79,12 +90,13 @@ class RecordDetails(RecordState, frozen=True, kw_only=True):
     org_name: str
     is_closed: bool
     channel: str
-    address: str
+    address: str | None
+    address_digest: str | None
     latest_act_ms: int | None
     is_confirmed: bool
     is_barred: bool
     all_groups_barred: bool
-    standings: list[GroupStanding]
+    group_records: list[GroupRecord]
     versions: list[Version]
     is_cut: bool
 
@@ -102,8 +114,12 @@ async def show_record(actor: Actor, database: Database, *, org_slug: str, channe
     if row is None:
         raise Missing("There is no record of this number.")
     address, group_no = row["address"], row["group_no"]
-    address_rows = await database.all(_OF_ADDRESS, feed_id=number, address=address)
-    (current,) = [row for row in address_rows if row["group_no"] == group_no]
+    rows_by_form = [
+        await database.all(_OF_ADDRESS, feed_id=number, address=form)
+        for form in (address, *await _other_forms(database, number, address))
+    ]
+    (current,) = [row for row in rows_by_form[0] if row["group_no"] == group_no]
+    address_rows = sorted(chain.from_iterable(rows_by_form), key=itemgetter("group_no"))
     all_groups_barred = any(row["group_no"] == ALL_GROUPS and row["status"] == UNSUBSCRIBED for row in address_rows)
     names = {group: name for (_, group), name in (await group_names(database, [organization.organization_id])).items()}
     # Only versions before the current one: a change since the last query would otherwise appear twice.
@@ -111,33 +127,67 @@ async def show_record(actor: Actor, database: Database, *, org_slug: str, channe
         _VERSIONS, feed_id=number, address=address, group_no=group_no, before=current["seq"], most=MAX_VERSIONS
     )
     states = [current, *earlier][:MAX_VERSIONS]
-    senders = await _senders(actor, database, number, {state["submission_id"] for state in states})
+    erasures = await _erasures(database, number, [state["seq"] for state in states])
+    submissions = {state["submission_id"] for state in states} | set(erasures.values())
+    senders = await _senders(actor, database, number, submissions)
     return RecordDetails(
         id=current["id"],
         org_slug=organization.slug,
         org_name=organization.name,
         is_closed=organization.is_closed,
         channel=channel.name,
-        address=address,
+        address=address if digest_of(address) is None else None,
+        address_digest=digest_of(address),
         latest_act_ms=current["latest_act_ms"],
         is_confirmed=bool(current["is_confirmed"]),
         is_barred=current["status"] == UNSUBSCRIBED or all_groups_barred,
         all_groups_barred=all_groups_barred,
-        standings=[_group_standing(row, names, all_groups_barred=all_groups_barred) for row in address_rows],
-        versions=[_version(state, senders) for state in states],
+        group_records=[_group_record(row, names, all_groups_barred=all_groups_barred) for row in address_rows],
+        versions=[_version(state, senders, erasures) for state in states],
         is_cut=len(earlier) + 1 > MAX_VERSIONS,
         **state_fields(current, names.get(group_no)),
     )
 
 
+async def labels_of_keys(actor: Actor, database: Database, client_ids: Iterable[str]) -> dict[str, str]:
+    """Return the labels of those of these keys that the actor sees, by `client_id`."""
+    rows = await database.all(
+        _LABELS,
+        clients=json_text(sorted(client_ids)),
+        sees_all=int(actor.is_administrator),
+        slugs=json_text(sorted(actor.roles)),
+    )
+    return {row["client_id"]: row["label"] for row in rows}
+
+
+async def _other_forms(database: Database, number: int, address: str) -> list[str]:
+    """Return the other forms under which the feed may hold records of the same person."""
+    feed = await find_feed_by_id(database, number)
+    key = None if feed is None else feed.erasing_key
+    if key is None:
+        return []
+    digest = digest_of(address)
+    if digest is None:
+        return [erased_form(key, address)]
+    forms: set[str] = set()
+    for change in await database.all(_RETURNS, feed_id=number, digest=digest):
+        row = await database.one(_ADDRESS_AT, feed_id=number, seq=change["seq"])
+        if row is not None and erased_form(key, row["address"]) == address:
+            forms.add(row["address"])
+    return list(forms)
+
+
+async def _erasures(database: Database, number: int, seqs: list[int]) -> dict[int, str]:
+    """Return the submission of each of these changes that is an erasure."""
+    rows = await database.all(_ERASURES_AT, feed_id=number, seqs=json_text(seqs))
+    return {row["seq"]: row["submission_id"] for row in rows}
+
+
 async def _senders(actor: Actor, database: Database, number: int, submission_ids: Iterable[str]) -> dict[str, Sender]:
     """Return the senders of these submissions; labels are those of keys that the actor sees."""
     rows = await database.all(_SENDERS, feed_id=number, submissions=json_text(sorted(submission_ids)))
-    clients = sorted({row["actor_id"] for row in rows if row["actor_kind"] == "client"})
-    keys = await database.all(
-        _LABELS, clients=json_text(clients), sees_all=int(actor.is_administrator), slugs=json_text(sorted(actor.roles))
-    )
-    labels = {row["client_id"]: row["label"] for row in keys}
+    clients = {row["actor_id"] for row in rows if row["actor_kind"] == "client"}
+    labels = await labels_of_keys(actor, database, clients)
     return {
         row["submission_id"]: Sender(
             actor_kind=row["actor_kind"],
@@ -151,12 +201,13 @@ async def _senders(actor: Actor, database: Database, number: int, submission_ids
     }
 
 
-def _group_standing(row: Row, names: Mapping[int, GroupName], *, all_groups_barred: bool) -> GroupStanding:
+def _group_record(row: Row, names: Mapping[int, GroupName], *, all_groups_barred: bool) -> GroupRecord:
     is_barred = row["status"] == UNSUBSCRIBED or all_groups_barred
-    return GroupStanding(is_barred=is_barred, **state_fields(row, names.get(row["group_no"])))
+    return GroupRecord(is_barred=is_barred, **state_fields(row, names.get(row["group_no"])))
 
 
-def _version(row: Row, senders: Mapping[str, Sender]) -> Version:
+def _version(row: Row, senders: Mapping[str, Sender], erasures: Mapping[int, str]) -> Version:
+    submission_id = erasures.get(row["seq"], row["submission_id"])
     return Version(
         seq=row["seq"],
         status=row["status"],
@@ -164,6 +215,7 @@ def _version(row: Row, senders: Mapping[str, Sender]) -> Version:
         source=row["source"],
         occurred_ms=row["occurred_ms"],
         recorded_ms=row["recorded_ms"],
-        submission_id=row["submission_id"],
-        sender=senders.get(row["submission_id"]),
+        submission_id=submission_id,
+        sender=senders.get(submission_id),
+        is_erasure=row["seq"] in erasures,
     )

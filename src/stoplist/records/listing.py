@@ -1,43 +1,35 @@
 """The records of one organization and channel, newest change first, for people who browse.
 
-Whatever the filters, a page examines at most MAX_SCANNED records, and says so if that limit ended the page. So the cost
-is the same in a feed of ten thousand records and of ten million. Source: docs/interface.md sections D5, D6 and D11.
+A search for rare records goes on for SEARCH_NS within one request, in slices of a millisecond or two, and says how far
+it came: enough for half a million records and more. An index of the filters would find them at once, but every batch
+would write to it, every feed would grow by a quarter, and writers would wait while it is built.
+Source: docs/interface.md sections D5, D6 and D11.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import msgspec
 
 from stoplist.actor import Actor
 from stoplist.db import Database, Row
 from stoplist.db.query import load_queries
-from stoplist.errors import Refused
-from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import show_organization
-from stoplist.organizations.target import GroupName, group_names
+from stoplist.organizations.target import group_names
+from stoplist.records.filters import group_filter_number, require_known_words, seq_bounds
 from stoplist.records.model import RecordState, state_fields
-from stoplist.slicing import yield_to_loop
+from stoplist.slicing import TimeLimit, yield_to_loop
 from stoplist.unsubscribes.channel import Channel, feed_id
-from stoplist.unsubscribes.model import ALL_GROUPS, Reason, Status
 
 _QUERIES = load_queries(__package__)
 _BEFORE = _QUERIES["records_before"]
 _COUNT_BETWEEN = _QUERIES["count_between"]
 _LAST_RECORDED = _QUERIES["last_recorded"]
-_SEQ_AT = _QUERIES["seq_at"]
 _SEQ_BEFORE = _QUERIES["seq_before"]
 
-ALL_GROUPS_FILTER: Final = "all"
-"""As a filter: only the records for all groups."""
-MAX_SCANNED = 4_000
+SEARCH_NS = 1_000_000_000
 DEFAULT_RECORDS = 50
 _ROWS_PER_SCAN = 2_000  # a millisecond or two, during which no other request runs
 _GROWTH_FACTOR = 4  # frequent matches are in the first scan; rare matches need few queries
-# Records are ordered by commit, but dated by the clock of their host before it waited for the lock. In a search for a
-# date, records may be out of order by this much.
-DISORDER_MS = 5 * 60 * 1000
-_MAX_SEQ = 2**63 - 1
 _END_OF_TIME_MS = 2**62
 
 
@@ -51,8 +43,8 @@ class ListedRecord(RecordState, frozen=True, kw_only=True):
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A page of records. `older` is the `before_seq` of the next page, None if there are no older records.
 
-    `examined` is the number of records examined. With `is_cut` it reached the limit of a page, which then shows the
-    matches up to there, possibly none; `newest_ms` and `oldest_ms` say when the first and the last examined record were
+    `examined` is the number of records examined. With `is_cut` the time of a search was over: the page shows
+    the matches so far, possibly none; `newest_ms` and `oldest_ms` say when the first and the last examined record were
     recorded (None if that record has changed meanwhile).
     """
 
@@ -115,15 +107,19 @@ async def list_records(
     """
     organization = await show_organization(actor, database, org_slug)
     names = await group_names(database, [organization.organization_id])
+    require_known_words(status=status, reason=reason)
+    numbers = {name.group_id: number for (_, number), name in names.items()}
     filters = _Filters(
-        _group_no(group, organization, names),
-        _require_choice(get_args(Status), status, "status"),
-        _require_choice(get_args(Reason), reason, "reason"),
+        None if group is None else group_filter_number(group, numbers, org_slug=organization.slug),
+        status,
+        reason,
         recorded_from_ms,
         recorded_until_ms,
     )
     number = feed_id(organization.organization_id, channel)
-    low, high = await _date_bounds(database, number, filters, before_seq)
+    low, high = await seq_bounds(
+        database, number, from_ms=recorded_from_ms, until_ms=recorded_until_ms, before_seq=before_seq
+    )
     scan = await _scan(database, number, filters, low=low, high=high, limit=limit)
     cut_at = scan.older if len(scan.rows) < limit else None
     return Listing(
@@ -146,42 +142,14 @@ async def list_records(
     )
 
 
-def _group_no(group: str | None, organization: Organization, names: dict[tuple[int, int], GroupName]) -> int | None:
-    if group is None:
-        return None
-    if group == ALL_GROUPS_FILTER:
-        return ALL_GROUPS
-    for (_, number), name in names.items():
-        if name.group_id == group:
-            return number
-    raise Refused(f"The organization {organization.slug} has no such group: choose one of its own.", field="group")
-
-
-def _require_choice(choices: Sequence[str], text: str | None, field: str) -> str | None:
-    if text is not None and text not in choices:
-        raise Refused(f"There is no such {field}: choose one of {', '.join(choices)}.", field=field)
-    return text
-
-
-async def _date_bounds(database: Database, number: int, filters: _Filters, before_seq: int | None) -> tuple[int, int]:
-    """Return a lower bound (inclusive) and an upper bound of the `seq` of all records in the date range."""
-    low, high = 0, _MAX_SEQ if before_seq is None else min(max(0, before_seq), _MAX_SEQ)
-    if filters.recorded_from_ms is not None:
-        row = await database.one(_SEQ_AT, feed_id=number, at_ms=filters.recorded_from_ms - DISORDER_MS)
-        low = low if row is None else row["low"]
-    if filters.recorded_until_ms is not None and before_seq is None:
-        row = await database.one(_SEQ_AT, feed_id=number, at_ms=filters.recorded_until_ms + DISORDER_MS)
-        high = high if row is None else row["high"]
-    return low, high
-
-
 async def _scan(database: Database, number: int, filters: _Filters, *, low: int, high: int, limit: int) -> _Scan:
-    """Scan downwards until the page is full, the feed ends, or MAX_SCANNED records were examined."""
+    """Scan downwards until the page is full, the feed ends, or SEARCH_NS has passed."""
     rows: list[Row] = []
     before, examined = high, 0
     next_rows = limit + 1  # the extra row tells whether there is an older page
-    while examined < MAX_SCANNED:
-        scan_rows = min(next_rows, _ROWS_PER_SCAN, MAX_SCANNED - examined)
+    time_limit = TimeLimit(SEARCH_NS)
+    while True:
+        scan_rows = min(next_rows, _ROWS_PER_SCAN)
         page = await database.one(_SEQ_BEFORE, feed_id=number, before=before, from_seq=low, examined=scan_rows)
         if page is None or page["seq"] is None:
             return _Scan(rows, None, examined)
@@ -194,9 +162,10 @@ async def _scan(database: Database, number: int, filters: _Filters, *, low: int,
         before = page["seq"]
         if page["examined"] < scan_rows:
             return _Scan(rows, None, examined)
+        if time_limit.is_over:
+            return _Scan(rows, before, examined)
         next_rows *= _GROWTH_FACTOR
         await yield_to_loop()
-    return _Scan(rows, before, examined)
 
 
 async def _full_page(database: Database, bounds: dict[str, Any], rows: list[Row], examined: int) -> _Scan:

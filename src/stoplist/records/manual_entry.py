@@ -12,12 +12,12 @@ from stoplist_addresses import AddressError
 from stoplist import rfc3339
 from stoplist.actor import Actor
 from stoplist.audit import trail
-from stoplist.db import Database, Transaction
-from stoplist.db.query import load_queries
+from stoplist.db import Transaction
 from stoplist.errors import InvalidItem, Refused
 from stoplist.organizations.target import Target, find_target_of_person
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.decision import BatchDecision
+from stoplist.unsubscribes.follow import seq_of_record
 from stoplist.unsubscribes.items import UnacceptableItem, read_act
 from stoplist.unsubscribes.model import (
     CONSENT,
@@ -30,9 +30,8 @@ from stoplist.unsubscribes.model import (
     SentReason,
     Status,
 )
+from stoplist.unsubscribes.storing import BeforeCommit
 from stoplist.unsubscribes.submit import submit_to
-
-_OF_ADDRESS = load_queries(__package__)["records_of_address"]
 
 MANUAL: SentReason = "manual"
 _ACTIONS = {UNSUBSCRIBED: "unsubscribe.by_hand", RESUBSCRIBED: "resubscribe.by_hand"}
@@ -91,22 +90,7 @@ async def record_manually(
         )
     item = _build_item(address, status, occurred_at, reason, stated_reason)
     _validate(item, channel, stores.clock.now_ms())
-
-    async def record_in_audit(transaction: Transaction, submission_id: str, decision: BatchDecision) -> None:
-        (result,) = decision.results
-        await trail.record(
-            transaction,
-            actor,
-            _ACTIONS[item.status or UNSUBSCRIBED],
-            submission_id,
-            at_ms=stores.clock.now_ms(),
-            organizations=(org_slug,),
-            org_slug=org_slug,
-            channel=channel.name,
-            record_id=result.id,
-            result=result.result,
-        )
-
+    record_in_audit = _audit_writer(actor, stores, item, channel, org_slug)
     try:
         answer = await submit_to(
             actor, stores, channel, target, [item], all_groups=all_groups, before_commit=record_in_audit
@@ -124,8 +108,29 @@ async def record_manually(
         result=result.result,
         status=result.status,
         latest_act_ms=None if result.latest_act_at is UNSET else rfc3339.parse_ms(result.latest_act_at),
-        seq=await _latest_seq(stores.database, target, channel, result.id, result.address),
+        seq=await _latest_seq(stores, target, channel, result.id, result.address),
     )
+
+
+def _audit_writer(actor: Actor, stores: OptOutStores, item: Item, channel: Channel, org_slug: str) -> BeforeCommit:
+    """Return what records the entry in the audit, in the transaction that stores it."""
+
+    async def record(transaction: Transaction, submission_id: str, decision: BatchDecision) -> None:
+        (result,) = decision.results
+        await trail.record(
+            transaction,
+            actor,
+            _ACTIONS[item.status or UNSUBSCRIBED],
+            submission_id,
+            at_ms=stores.clock.now_ms(),
+            organizations=(org_slug,),
+            org_slug=org_slug,
+            channel=channel.name,
+            record_id=result.id,
+            result=result.result,
+        )
+
+    return record
 
 
 def _build_item(address: str, status: str, occurred_at: str | None, reason: str | None, stated_reason: str) -> Item:
@@ -164,8 +169,6 @@ def _validate(item: Item, channel: Channel, now_ms: int) -> None:
         raise Refused(text, field=_INPUT_NAMES.get(error.field, error.field)) from None
 
 
-async def _latest_seq(database: Database, target: Target, channel: Channel, record_id: str, address: str) -> int:
+async def _latest_seq(stores: OptOutStores, target: Target, channel: Channel, record_id: str, address: str) -> int:
     """Return the number of the record's latest change."""
-    rows = await database.all(_OF_ADDRESS, feed_id=feed_id(target.organization_id, channel), address=address)
-    (seq,) = [row["seq"] for row in rows if row["id"] == record_id]
-    return int(seq)
+    return await seq_of_record(stores, feed_id(target.organization_id, channel), address, record_id)

@@ -6,18 +6,20 @@ range reads or counts them. Source: docs/interface.md section D11, Reversing.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from stoplist.db import Row
 from stoplist.db.query import Query, load_queries
 from stoplist.records.submissions import SubmissionDetails
+from stoplist.unsubscribes.decision import CONFIRMED, REPEATED_BY_LINK
 from stoplist.unsubscribes.model import RESUBSCRIBED, UNSUBSCRIBED
 
 _QUERIES = load_queries(__package__)
 _COUNT_REVERSIBLE = _QUERIES["count_reversible"]
 _REVERSIBLE = _QUERIES["reversible"]
+_REVERSIBLE_ERASED = _QUERIES["reversible_erased"]
 
 CORRECTION: Final = "correction"
 
@@ -39,6 +41,21 @@ class Reversal(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: int = 0
     taken_back: int = 0
     submission_id: str | None = None
+
+    def __add__(self, other: "Reversal") -> "Reversal":
+        """Return the counts of both together, as of several submissions."""
+        return Reversal(
+            restored=self.restored + other.restored,
+            corrected=self.corrected + other.corrected,
+            superseded=self.superseded + other.superseded,
+            confirmed=self.confirmed + other.confirmed,
+            taken_back=self.taken_back + other.taken_back,
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return all counts by name, for the audit and notices."""
+        return {name: getattr(self, name) for name in ("restored", "corrected", "superseded", "confirmed")}
 
     @property
     def changes(self) -> int:
@@ -74,6 +91,10 @@ class ReversibleRecord(msgspec.Struct, array_like=True, gc=False):
     before_occurred_ms: int | None
     before_latest_act_ms: int | None
 
+    def is_confirmed_by_others(self, also_confirmed: int) -> bool:
+        """Return whether the record was sent again since, in a way that keeps it from being reversed."""
+        return self.is_confirmed in (CONFIRMED, also_confirmed)
+
     @property
     def current_kind(self) -> tuple[str, str]:
         """Return the present status and reason."""
@@ -104,10 +125,14 @@ class ReversibleRecord(msgspec.Struct, array_like=True, gc=False):
 
 
 class ReversalPlan(msgspec.Struct, frozen=True):
-    """The records to reverse, in the order in which the submission changed them, and all counts."""
+    """The records to reverse, in the order in which they last changed, and all counts.
+
+    `returned` are the ids of the records whose address the submission brought back.
+    """
 
     records: list[ReversibleRecord]
     counts: Reversal
+    returned: frozenset[str] = frozenset()
 
     def day_counts(self) -> dict[int, tuple[object, ...]]:
         """Return by status and reason how many records take it, and by how much the number that show it grows."""
@@ -122,24 +147,67 @@ class ReversalPlan(msgspec.Struct, frozen=True):
 _RECORDS = msgspec.json.Decoder(list[ReversibleRecord])
 
 
-async def read_plan(read_row: ReadRow, submission: SubmissionDetails) -> ReversalPlan:
-    """Return what can be reversed at one moment."""
+async def read_plan(
+    read_row: ReadRow, submission: SubmissionDetails, *, also_confirmed: int = REPEATED_BY_LINK
+) -> ReversalPlan:
+    """Return what can be reversed at one moment.
+
+    `also_confirmed` is REPEATED_BY_LINK, or CONFIRMED where what the same link key repeated is no confirmation.
+    """
     if submission.first_seq is None:
         return ReversalPlan([], Reversal())
     row = await _row(read_row, _REVERSIBLE, submission)
+    erased = await _read_erased(read_row, submission)
     records = [] if row["standing"] is None else _RECORDS.decode(row["standing"])
-    reversible = sorted((record for record in records if not record.is_confirmed), key=lambda record: record.seq)
+    records += erased.records
+    reversible = sorted(
+        (record for record in records if not record.is_confirmed_by_others(also_confirmed)),
+        key=lambda record: record.seq,
+    )
     restored = sum(record.before_status is not None for record in reversible)
     confirmed = len(records) - len(reversible)
-    return ReversalPlan(reversible, _counts(row, standing=len(records), confirmed=confirmed, restored=restored))
+    counts = _counts(row, erased, standing=len(records), confirmed=confirmed, restored=restored)
+    return ReversalPlan(reversible, counts, erased.returned)
 
 
-async def count_reversible(read_row: ReadRow, submission: SubmissionDetails) -> Reversal:
+async def count_reversible(
+    read_row: ReadRow, submission: SubmissionDetails, *, also_confirmed: int = REPEATED_BY_LINK
+) -> Reversal:
     """Return the counts of `read_plan`, without the records."""
     if submission.first_seq is None:
         return Reversal()
-    row = await _row(read_row, _COUNT_REVERSIBLE, submission, created=submission.created, updated=submission.updated)
-    return _counts(row, standing=row["standing"], confirmed=row["confirmed"], restored=row["restored"])
+    row = await _row(
+        read_row,
+        _COUNT_REVERSIBLE,
+        submission,
+        created=submission.created,
+        updated=submission.updated,
+        also_confirmed=also_confirmed,
+    )
+    erased = await _read_erased(read_row, submission)
+    confirmed = [record for record in erased.records if record.is_confirmed_by_others(also_confirmed)]
+    restored = [record for record in erased.records if record not in confirmed and record.before_status is not None]
+    return _counts(
+        row,
+        erased,
+        standing=row["standing"] + len(erased.records),
+        confirmed=row["confirmed"] + len(confirmed),
+        restored=row["restored"] + len(restored),
+    )
+
+
+class _ErasedSince(NamedTuple):
+    """The records that still stand on a submission, though they were erased since; and those that it brought back."""
+
+    records: list[ReversibleRecord]
+    returned: frozenset[str]
+
+
+async def _read_erased(read_row: ReadRow, submission: SubmissionDetails) -> _ErasedSince:
+    row = await _row(read_row, _REVERSIBLE_ERASED, submission)
+    records = [] if row["standing"] is None else _RECORDS.decode(row["standing"])
+    returned: list[str] = [] if row["returned"] is None else msgspec.json.decode(row["returned"])
+    return _ErasedSince(records, frozenset(returned))
 
 
 async def _row(read_row: ReadRow, query: Query, submission: SubmissionDetails, **more: Any) -> Row:
@@ -156,12 +224,12 @@ async def _row(read_row: ReadRow, query: Query, submission: SubmissionDetails, *
     return row
 
 
-def _counts(row: Row, *, standing: int, confirmed: int, restored: int) -> Reversal:
+def _counts(row: Row, erased: _ErasedSince, *, standing: int, confirmed: int, restored: int) -> Reversal:
     taken_back = int(row["taken_back"])
     return Reversal(
         restored=restored,
         corrected=standing - confirmed - restored,
-        superseded=row["superseded"] - taken_back,
+        superseded=row["superseded"] - len(erased.records) - taken_back,
         confirmed=confirmed,
         taken_back=taken_back,
     )

@@ -3,6 +3,8 @@
 Source: docs/interface.md sections D6 and D11.
 """
 
+from typing import Final
+
 import msgspec
 
 from stoplist import ids
@@ -18,13 +20,17 @@ _NAMES = _QUERIES["names_of_target"]
 _RECORDS = _QUERIES["records_of_submission"]
 _REVERSALS = _QUERIES["reversals_of"]
 
+BATCH: Final = "batch"
+ERASE: Final = "erase"
+"""The kind of a submission that erased a person: it can never be reversed."""
+
 
 class SubmissionDetails(msgspec.Struct, frozen=True, kw_only=True):
     """A submission as staff see it; times are milliseconds since 1970 UTC.
 
     Without a group it is for all groups. Its changes are the numbers from `first_seq` to `last_seq` of the feed, both
     None if it changed nothing. `reversed` holds the submissions that reversed it and when; `reverses` is the submission
-    that it reversed itself.
+    that it reversed itself, `import_id` the import of which it stored a part.
     """
 
     submission_id: str
@@ -49,6 +55,8 @@ class SubmissionDetails(msgspec.Struct, frozen=True, kw_only=True):
     reverses: str | None
     feed_id: int
     group_no: int
+    import_id: str | None
+    kind: str = BATCH
 
     @property
     def changes(self) -> int:
@@ -168,6 +176,8 @@ def _details(row: Row, names: Row, reversals: list[Row]) -> SubmissionDetails:
         reverses=reverses[0] if reverses else None,
         feed_id=row["feed_id"],
         group_no=row["group_no"],
+        import_id=row["import_id"],
+        kind=row["kind"],
     )
 
 

@@ -1,14 +1,14 @@
-"""The sum of the metrics of several processes; no counter may fall when a process is replaced.
+"""The metrics of a supervisor: its own, and those of its workers together, in which no counter may fall.
 
 Source: docs/interface.md sections D1 (METRICS_LISTEN) and D10.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from stoplist.web.metrics import MetricFamily
+from stoplist.web.metrics import COMMON_PREFIXES, MetricFamily
 
 _GAUGE = "gauge"
 _Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -38,8 +38,25 @@ class AggregatedMetrics(Collector):
             yield metric
 
 
+class SupervisorMetrics(Collector):
+    """The metrics of the supervisor itself: how many workers serve, how many should, and how many it replaced."""
+
+    def __init__(self, serving: Callable[[], int], *, configured: int) -> None:
+        self._serving, self._configured = serving, configured
+        self.replaced = 0
+
+    def collect(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily("stoplist_workers", "Worker processes that serve now.", value=self._serving())
+        yield GaugeMetricFamily(
+            "stoplist_workers_configured", "Worker processes that should serve.", value=self._configured
+        )
+        yield CounterMetricFamily(
+            "stoplist_workers_replaced", "Worker processes that ended and were replaced.", value=self.replaced
+        )
+
+
 def _sums(parts: Iterable[list[MetricFamily]]) -> list[MetricFamily]:
-    """Merge families of the same name, and add up samples of the same name and labels."""
+    """Merge families of the same name, and add up their samples; of what all of them measure take the greatest."""
     heads: dict[str, MetricFamily] = {}
     sums: dict[str, dict[_Key, float]] = {}
     for family in (family for part in parts for family in part):
@@ -47,7 +64,8 @@ def _sums(parts: Iterable[list[MetricFamily]]) -> list[MetricFamily]:
         samples = sums.setdefault(family.name, {})
         for name, labels, value in family.samples:
             key = name, tuple(labels.items())
-            samples[key] = samples.get(key, 0.0) + value
+            known = samples.get(key, 0.0)
+            samples[key] = max(known, value) if name.startswith(COMMON_PREFIXES) else known + value
     return [
         MetricFamily(
             head.name,

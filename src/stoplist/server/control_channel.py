@@ -2,7 +2,8 @@
 
 A worker sends `started`, or `failed` with the reason, `readiness_probe` when `/readyz` was requested from it, and
 `metrics` when the supervisor requests them. The supervisor sends `metrics` to request them, passes `readiness_probe` on
-to every worker, and sends `force_stop` to cut a stop short. End of file means that the other side is gone.
+to every worker, sends `stop` when all workers stop, and `force_stop` to cut that short. End of file means that the
+other side is gone.
 Source: docs/interface.md section D1 (WORKERS).
 """
 
@@ -22,7 +23,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 class ControlMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message on a control channel; `text` is the reason of `failed`."""
 
-    about: Literal["started", "failed", "readiness_probe", "metrics", "force_stop"]
+    about: Literal["started", "failed", "readiness_probe", "metrics", "stop", "force_stop"]
     text: str = ""
     metrics: list[MetricFamily] = []
 

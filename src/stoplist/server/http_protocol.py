@@ -17,7 +17,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from stoplist.ids import new_request_id
 from stoplist.server import own_answers
-from stoplist.server.bounds import BODY, HEAD, IDLE, LINGERING, NEW, RECEIVED, UnreadAnswer
+from stoplist.server.bounds import BODY, HEAD, IDLE, LINGERING, NEW, RECEIVED, SHAKING_HANDS, UnreadAnswer
+from stoplist.server.connection_table import NOT_LISTED
 from stoplist.server.request_cycle import Cycle, ExpectingCycle
 from stoplist.server.request_head import complete_scope, head_without_upgrade, is_unambiguous
 from stoplist.server.wire_state import WireState
@@ -27,6 +28,8 @@ _LOG = logging.getLogger(__name__)
 _MAX_PIPELINED = 32
 # Bounds the fields of an unfinished head: many short fields take ten times the memory of the bytes received.
 _MAX_FIELDS = 500
+# About what a request that is not complete takes beside its bytes: a field, and the task that waits for a body.
+_FIELD_BYTES, _TASK_BYTES = 160, 16 * 1024
 
 
 class WireProtocol(HttpToolsProtocol):
@@ -50,19 +53,31 @@ class WireProtocol(HttpToolsProtocol):
         # go on without end (empty lines, trailers, chunk extensions).
         self._overhead_bytes = 0
         self._is_input_ignored = False
-        self._unread_answer = UnreadAnswer(server_state.now_s)
+        self.unread_answer = UnreadAnswer(server_state.now_s)
+        self._is_held = False
+        self._fields = 0
+        self.listed_s = NOT_LISTED
 
     # Called by the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Register the connection, or close it while the server drains."""
+        """Register the connection, or close it while the server drains. TLS is not established yet."""
         super().connection_made(transport)
+        if self.scheme == "https":
+            self._phase = SHAKING_HANDS
+        self.server_state.table.add(self, self.client[0] if self.client else None, self.server_state.now_s)
         if self.server_state.is_draining:
             transport.close()
+
+    def secured(self) -> None:
+        """Start the deadline for the first request: TLS is established."""
+        self._phase = NEW
+        self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the application, and break the reference cycle so that memory is freed at once."""
         super().connection_lost(exc)
+        self.server_state.table.remove(self)
         self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
@@ -79,9 +94,8 @@ class WireProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._receive_without_upgrade(data[upgrade.args[0] :])
         else:
-            # Checked for an unfinished head only: a complete one is soon freed.
-            if self._phase == HEAD and len(self.headers) > _MAX_FIELDS:
-                self._refuse(f"The head of the request has more than {_MAX_FIELDS} fields and no end.")
+            if self._phase == HEAD or self._phase == BODY:  # not `in`, which takes twice the time
+                self._hold_incomplete()
 
     # Called by the parser
 
@@ -89,7 +103,7 @@ class WireProtocol(HttpToolsProtocol):
         """Start the deadline for the head of a new request."""
         super().on_message_begin()
         self._phase = HEAD
-        self._since_s = self.server_state.now_s
+        self._wait()
 
     def on_headers_complete(self) -> None:
         """Start the application, or queue the request behind those before it."""
@@ -101,6 +115,7 @@ class WireProtocol(HttpToolsProtocol):
         if not is_unambiguous(self.headers, parser.get_http_version()):
             raise _AmbiguousHeadError
         complete_scope(self.scope, parser, self.url)
+        self._fields = len(self.headers)
         # Trailers go to a list that is never read: they must not become headers (RFC 9110 section 6.5.1).
         self.headers = []
         earlier = self.cycle
@@ -129,6 +144,8 @@ class WireProtocol(HttpToolsProtocol):
         if self._phase != BODY:
             return  # see _receive_without_upgrade
         self._overhead_bytes = 0
+        if self._is_held:
+            self._release()
         cycle = self.cycle
         if cycle.response_complete:
             self._rest()
@@ -144,6 +161,7 @@ class WireProtocol(HttpToolsProtocol):
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
+            self.server_state.table.touch(self, self.server_state.now_s)  # it may have to send the body
             return
         self.flow.resume_reading()
         if self._phase == RECEIVED:
@@ -153,16 +171,22 @@ class WireProtocol(HttpToolsProtocol):
         """Close the connection so that the client can still read the last answer.
 
         Closing a socket with unread input resets the connection, and the reset may overtake the answer. So while the
-        client is still sending, only our side is closed (TLS does the same by itself).
+        client is still sending, only our side is closed.
         """
         self._ignore_input()
-        if self._phase == RECEIVED or not self.transport.can_write_eof():
+        if self._phase == RECEIVED:
             self.transport.close()
             return
         self._phase = LINGERING
-        self._since_s = self.server_state.now_s
+        self._wait()
+        self._release()
         self.transport.write_eof()
         self.flow.resume_reading()
+
+    def restart_deadline(self) -> None:
+        """Restart the deadline of a body: a large file may take long to arrive, but not stand still."""
+        if self._phase == BODY:
+            self._since_s = self.server_state.now_s
 
     # Called by the server
 
@@ -170,7 +194,7 @@ class WireProtocol(HttpToolsProtocol):
         """End the connection if one of its deadlines has passed; called once per sweep."""
         bounds, phase = self.server_state.bounds, self._phase
         unread_bytes = self.transport.get_write_buffer_size()
-        if self._unread_answer.waited_s(unread_bytes, now_s) > bounds.unread_s:
+        if self.unread_answer.waited_s(unread_bytes, now_s) > bounds.unread_s:
             self.transport.abort()
         elif self.transport.is_closing() or now_s - self._since_s <= bounds.deadline_s(phase):
             return
@@ -179,7 +203,7 @@ class WireProtocol(HttpToolsProtocol):
         elif phase == LINGERING:
             self.transport.abort()
         elif phase == BODY:
-            self._refuse(f"The request did not arrive within {bounds.request_s:g} seconds.")
+            self._end_late_body()
         else:
             self._refuse(f"The head of the request did not arrive within {bounds.head_s:g} seconds.")
 
@@ -200,12 +224,26 @@ class WireProtocol(HttpToolsProtocol):
     @property
     def is_unused(self) -> bool:
         """Return whether nothing has been received on this connection yet."""
-        return self._phase == NEW
+        return self._phase in (NEW, SHAKING_HANDS)
 
     @property
     def is_answering(self) -> bool:
         """Return whether an accepted request is not answered completely yet."""
         return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether the server waits for this client, and owes no answer."""
+        return self.is_sending_body or not self.is_answering
+
+    @property
+    def is_sending_body(self) -> bool:
+        """Return whether the server waits for the rest of the body of its only request."""
+        return self._phase == BODY and not self.pipeline and not self.cycle.response_started
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self.transport.abort()
 
     # Internals
 
@@ -255,17 +293,52 @@ class WireProtocol(HttpToolsProtocol):
         self.data_received(head)
         self.data_received(rest)
 
+    def _end_late_body(self) -> None:
+        """Let the application refuse the request, or close the connection if it has begun an answer."""
+        if self.cycle.response_started:
+            self._ignore_input()
+            self.transport.close()
+        else:
+            self.cycle.expire(f"The body did not arrive within {self.server_state.bounds.request_s:g} seconds.")
+
     def _rest(self) -> None:
         self._phase = IDLE
-        self._since_s = self.server_state.now_s
+        self._wait()
+
+    def _wait(self) -> None:
+        """Start the deadline of a new phase."""
+        state = self.server_state
+        self._since_s = now_s = state.now_s
+        if self.listed_s != now_s:  # once a second, since `now_s` moves with the sweep
+            state.table.touch(self, now_s)
+
+    def _hold_incomplete(self) -> None:
+        """Count the memory of a request that is not complete. The table may close this connection for it."""
+        if self._phase == HEAD:
+            if len(self.headers) > _MAX_FIELDS:
+                self._refuse(f"The head of the request has more than {_MAX_FIELDS} fields and no end.")
+                return
+            size_bytes = self._overhead_bytes + len(self.headers) * _FIELD_BYTES
+        else:
+            size_bytes = _TASK_BYTES + len(self.cycle.body) + self._fields * _FIELD_BYTES
+        self._is_held = True
+        self.server_state.table.hold(self, size_bytes, is_body=self._phase == BODY)
+
+    def _release(self) -> None:
+        self._is_held = False
+        self.server_state.table.release(self)
 
     def _refuse(self, text: str) -> None:
-        """End the connection, with a 400 unless earlier requests are still to be answered."""
+        """End the connection, with a 400 where one can be sent, after the answers to earlier requests."""
         if self._is_input_ignored or self.transport.is_closing():
             return
         if self._phase != BODY and self.is_answering:
             self._ignore_input()
             self.cycle.keep_alive = False
+        elif self._phase == BODY and self.pipeline:
+            # Requests before this one are still to be answered: the application refuses it when its turn comes.
+            self._ignore_input()
+            self.cycle.expire(text)
         elif self._may_answer():
             self._answer_400(text)
             self.hang_up()
@@ -279,9 +352,9 @@ class WireProtocol(HttpToolsProtocol):
         self._overhead_bytes = self._max_head_bytes
 
     def _may_answer(self) -> bool:
-        if self._phase == NEW:
+        if self.is_unused:
             return self._overhead_bytes > 0
-        return self._phase != BODY or not (self.cycle.response_started or self.pipeline)
+        return self._phase != BODY or not self.cycle.response_started
 
     def _answer_400(self, text: str) -> None:
         state, path = self.server_state, ""
@@ -294,7 +367,7 @@ class WireProtocol(HttpToolsProtocol):
             state.bad_request_code(path), text, request_id=request_id, default_headers=state.default_headers
         )
         self.transport.write(answer)
-        state.on_own_answer(request_id, 400)
+        state.on_own_answer(request_id, 400, self.client[0] if self.client else None)
 
 
 class _TooManyPipelinedError(Exception):

@@ -6,39 +6,46 @@ Source: docs/interface.md section D1, Settings (DRAIN_S) and HTTPS.
 """
 
 import asyncio
-import errno
 import logging
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from email.utils import formatdate
+from functools import partial
 from typing import Any, cast
 
 from uvicorn import Config
 
-from stoplist.errors import SettingsError
 from stoplist.server.bounds import Bounds
+from stoplist.server.freed_memory import FreedMemory
 from stoplist.server.http_protocol import WireProtocol
+from stoplist.server.listening_sockets import (
+    BACKLOG,
+    LISTEN_SETTINGS,
+    drop_new_connections,
+    has_unaccepted,
+    open_sockets,
+)
+from stoplist.server.tls_transport import SecureTransport
 from stoplist.server.wire_state import OnOwnAnswer, WireState
+from stoplist.source import Network, is_within, read_address
 
 _LOG = logging.getLogger(__name__)
-LISTEN_SETTINGS = "STOPLIST_HOST and STOPLIST_PORT"
-_BACKLOG = 2048
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_HANDSHAKE_S = 10.0
 # How long an idle client may take to notice the disconnection; many do not look before their next request.
 _LINGER_S = 0.5
 # How long to wait for the first request of a new connection, which a client might not be able to send again.
-_UNUSED_S = 0.2
+_UNUSED_S = 0.5
+# How long to wait for the supervisor to say that all workers stop, and for the connections that the kernel completed.
+_WHOLE_STOP_S, _UNACCEPTED_S = 0.25, 1.0
 _POLL_S = 0.02
+# On every answer, also those that the application did not make. Not includeSubDomains: other hosts are not ours.
+_NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+_HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 _CUT_OFF_S = 1.0
-_REMEDIES = {
-    errno.EADDRINUSE: "another process listens there already: stop it, or choose another port",
-    errno.EACCES: "this user may not use it: choose a port of 1024 or above, or grant CAP_NET_BIND_SERVICE",
-    errno.EADDRNOTAVAIL: "this machine has no such address: use 127.0.0.1 for local clients, 0.0.0.0 for all networks",
-}
+_WARNING_EVERY_S = 60.0
 
 Application = Callable[..., Any]
 OnStarted = Callable[[list[tuple[str, int]]], None]
@@ -52,6 +59,7 @@ async def serve_http(
     tls: ssl.SSLContext | None,
     drain_s: float,
     stop: asyncio.Event,
+    whole_stop: asyncio.Event | None = None,
     force: asyncio.Event | None = None,
     sockets: list[socket.socket] | None = None,
     notice_s: Callable[[], float] = lambda: 0.0,
@@ -59,22 +67,28 @@ async def serve_http(
     on_own_answer: OnOwnAnswer | None = None,
     bad_request_code: Callable[[str], str] | None = None,
     bounds: Bounds | None = None,
+    trusted_proxies: Sequence[Network] = (),
     settings_text: str = LISTEN_SETTINGS,
+    is_https_only: bool = False,
 ) -> None:
     """Serve the ASGI application until `stop` is set, and return once every connection is closed.
 
     Requests accepted before the stop have `drain_s` seconds, or until `force` is set, to be answered; then they are cut
     off. For the first `notice_s()` of these seconds connections are still accepted, each for one request, so that a
     load balancer can learn of the stop. `sockets` are listening already; without them, `host` and `port` are opened.
+    `whole_stop` is set when all processes that accept on these sockets stop; without it, this one is alone.
     `on_started` is called with the addresses once connections are accepted; for the other callbacks see `WireState`.
+    `is_https_only` tells browsers to use nothing but HTTPS for this host (RFC 6797).
     SettingsError, naming the settings in `settings_text`, if the server cannot listen.
     """
-    sockets = sockets or listen(host, port, settings_text)
+    sockets = sockets or open_sockets(host, port, settings_text)
     state = WireState(
         bounds or Bounds(),
         now_s=asyncio.get_running_loop().time(),
         bad_request_code=bad_request_code or _bad_request,
         on_own_answer=on_own_answer or _ignore_answer,
+        fixed_headers=[_NO_SNIFFING, _HTTPS_ONLY] if is_https_only else [_NO_SNIFFING],
+        is_trusted=lambda peer: is_within(read_address(peer), trusted_proxies),
     )
     addresses = [sock.getsockname()[:2] for sock in sockets]
     server = _Server(app, state)
@@ -86,6 +100,7 @@ async def serve_http(
         force = force or asyncio.Event()
         ends_s = asyncio.get_running_loop().time() + drain_s
         await server.give_notice(notice_s(), force)
+        await server.stop_accepting(sockets, whole_stop or stop)
         await server.drain(ends_s, force)
     finally:
         await server.cut_off()
@@ -139,20 +154,19 @@ class _Server:
         self._state = state
         self._config = _config(app)
         self._listeners: list[asyncio.Server] = []
+        # Each is done once a listener and all its connections are closed.
+        self._closings: list[asyncio.Future[None]] = []
+        self._reported_closed, self._next_warning_s = 0, 0.0
+        self._freed_memory = FreedMemory()
 
     async def open(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Start to accept connections."""
         self._date_answers()
         loop = asyncio.get_running_loop()
         for sock in sockets:
-            listener = await loop.create_server(
-                self._new_connection,
-                sock=sock,
-                ssl=tls,
-                backlog=_BACKLOG,
-                ssl_handshake_timeout=_HANDSHAKE_S if tls else None,
-            )
+            listener = await loop.create_server(partial(self._new_connection, tls), sock=sock, backlog=BACKLOG)
             self._listeners.append(listener)
+            self._closings.append(asyncio.ensure_future(listener.wait_closed()))
 
     async def sweep_until(self, stop: asyncio.Event) -> None:
         """Enforce the deadlines of connections and renew the `Date` header until `stop` is set."""
@@ -171,9 +185,20 @@ class _Server:
                 break
             self._sweep()
 
-    async def drain(self, ends_s: float, force: asyncio.Event) -> None:
-        """Refuse new connections and requests, and wait for the accepted ones until `ends_s` or `force`."""
+    async def stop_accepting(self, sockets: list[socket.socket], whole_stop: asyncio.Event) -> None:
+        """Close the listeners, once each connection that the kernel has completed is accepted, here or elsewhere."""
+        if await _is_set_within(whole_stop, _WHOLE_STOP_S):
+            for sock in sockets:
+                drop_new_connections(sock)
+            loop = asyncio.get_running_loop()
+            ends_s = loop.time() + _UNACCEPTED_S
+            while any(map(has_unaccepted, sockets)) and loop.time() < ends_s:  # noqa: ASYNC110
+                await asyncio.sleep(0)
         self._close_listeners()
+        await asyncio.sleep(0)  # the protocol of an accepted connection is made in the next turn
+
+    async def drain(self, ends_s: float, force: asyncio.Event) -> None:
+        """Refuse new requests, and wait for the accepted ones until `ends_s` or `force`."""
         self._state.is_draining = True
         connections = cast("set[WireProtocol]", self._state.connections)
         unused = {connection for connection in connections if connection.is_unused}
@@ -198,17 +223,49 @@ class _Server:
             connection.transport.abort()
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_CUT_OFF_S)
+        if ending := [*tasks, *self._closings]:
+            await asyncio.wait(ending, timeout=_CUT_OFF_S)
+        for closing in self._closings:
+            closing.cancel()
+        self._closings.clear()
 
     def _sweep(self) -> None:
         self._date_answers()
+        self._warn_of_full_table()
         self._state.now_s = now_s = asyncio.get_running_loop().time()
         for connection in tuple(self._state.connections):
             cast("WireProtocol", connection).enforce_bounds(now_s)
+        self._bound_unread_answers()
+        self._freed_memory.note(len(self._state.connections))
 
-    def _new_connection(self) -> WireProtocol:
-        return WireProtocol(self._config, self._state, {})
+    def _bound_unread_answers(self) -> None:
+        """Close connections whose clients have stopped reading, the longest first, while all answers take too much."""
+        state, bounds = self._state, self._state.bounds
+        connections = cast("set[WireProtocol]", state.connections)
+        excess_bytes = sum(one.unread_answer.size_bytes for one in connections) - bounds.unread_bytes
+        if excess_bytes <= 0:
+            return
+        for connection in sorted(connections, key=lambda one: one.unread_answer.since_s):
+            unread = connection.unread_answer
+            if excess_bytes <= 0 or state.now_s - unread.since_s < bounds.stalled_s:
+                return
+            if unread.size_bytes:
+                excess_bytes -= unread.size_bytes
+                connection.abort()
+
+    def _warn_of_full_table(self) -> None:
+        closed, now_s = self._state.table.closed, self._state.now_s
+        if closed > self._reported_closed and now_s >= self._next_warning_s:
+            _LOG.warning(
+                "Too many connections: %d were closed, the longest idle first, to accept others "
+                "(STOPLIST_CONNECTIONS, STOPLIST_CONNECTIONS_PER_SOURCE).",
+                closed - self._reported_closed,
+            )
+            self._reported_closed, self._next_warning_s = closed, now_s + _WARNING_EVERY_S
+
+    def _new_connection(self, tls: ssl.SSLContext | None) -> asyncio.Protocol:
+        protocol = WireProtocol(self._config, self._state, {})
+        return protocol if tls is None else SecureTransport(tls, protocol)
 
     def _close_listeners(self) -> None:
         for listener in self._listeners:
@@ -217,7 +274,8 @@ class _Server:
 
     def _date_answers(self) -> None:
         # One header value for all answers until the next sweep (RFC 9110 section 6.6.1).
-        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode("ascii"))]
+        date = (b"date", formatdate(usegmt=True).encode("ascii"))
+        self._state.default_headers = [date, *self._state.fixed_headers]
 
 
 def _shut_down(connections: "set[WireProtocol]") -> "set[WireProtocol]":
@@ -246,43 +304,6 @@ def _config(app: Application) -> Config:
     return config
 
 
-def listen(host: str, port: int, settings_text: str = LISTEN_SETTINGS) -> list[socket.socket]:
-    """Open listening sockets on every address of `host`, all on one port; port 0 chooses a free one.
-
-    SettingsError, naming the settings in `settings_text`, if that is not possible.
-    """
-    sockets: list[socket.socket] = []
-    try:
-        for family, address in _addresses(host, port):
-            actual_port = sockets[0].getsockname()[1] if sockets else port
-            sockets.append(_listening_socket(family, (address, actual_port), is_v6_only=host != "::"))
-    except OSError as error:
-        for sock in sockets:
-            sock.close()
-        remedy = _REMEDIES.get(error.errno or 0, f"{error.strerror or error}")
-        raise SettingsError(f"Cannot listen on {host} port {port} ({settings_text}): {remedy}.") from None
-    return sockets
-
-
-def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
-    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in infos))
-
-
-def _listening_socket(family: socket.AddressFamily, address: tuple[str, int], *, is_v6_only: bool) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, is_v6_only)
-        sock.bind(address)
-        sock.listen(_BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
 async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
     try:
         await asyncio.wait_for(event.wait(), timeout_s)
@@ -295,5 +316,5 @@ def _bad_request(_path: str) -> str:
     return "bad_request"
 
 
-def _ignore_answer(_request_id: str, _status: int) -> None:
+def _ignore_answer(_request_id: str, _status: int, _peer: str | None) -> None:
     pass

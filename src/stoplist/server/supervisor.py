@@ -19,19 +19,22 @@ from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from stoplist import chores
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
+from stoplist.links.key_secrets import renew_link_keys
+from stoplist.notices.sealed_links import renew_sealed_links
 from stoplist.secret_key import secret_keys
-from stoplist.server.aggregated_metrics import AggregatedMetrics
+from stoplist.server.aggregated_metrics import AggregatedMetrics, SupervisorMetrics
 from stoplist.server.control_channel import ControlChannel, ControlMessage
-from stoplist.server.http_server import listen, stop_on_signals
-from stoplist.server.lifecycle import OnReady, check_limiter, metrics_listener, open_checked, server_tls
+from stoplist.server.http_server import stop_on_signals
+from stoplist.server.lifecycle import OnReady, metrics_listener, server_tls
+from stoplist.server.listening_sockets import open_sockets
+from stoplist.server.start_checks import check_limiter, check_missing_key, check_nodes, open_checked
 from stoplist.server.worker import main as worker_main
 from stoplist.settings import Settings
+from stoplist.staff.totp_secrets import renew_encryption
 from stoplist.web.metrics import send_page
 from stoplist.web.request_context import Receive, Scope, Send
 
@@ -128,7 +131,7 @@ class _Supervisor:
         self._metrics = AggregatedMetrics()
         self._registry = CollectorRegistry()
         self._registry.register(self._metrics)
-        self._own_metrics = _SupervisorCollector(self._live)
+        self._own_metrics = SupervisorMetrics(lambda: len(self._serving()), configured=settings.workers)
         self._registry.register(self._own_metrics)
 
     async def serve(self, on_ready: OnReady | None) -> None:
@@ -148,7 +151,7 @@ class _Supervisor:
 
     async def metrics_page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, as an ASGI application, with the metrics of all workers; of a stuck worker with its last ones."""
-        workers = [worker for worker in self._live.values() if worker.started_s is not None]
+        workers = self._serving()
         for worker in workers:
             worker.metrics_received.clear()
             worker.channel.send(ControlMessage("metrics"))
@@ -156,6 +159,9 @@ class _Supervisor:
             async with asyncio.timeout(_METRICS_TIMEOUT_S):
                 await asyncio.gather(*(worker.metrics_received.wait() for worker in workers))
         await send_page(send, self._registry)
+
+    def _serving(self) -> list[_Worker]:
+        return [worker for worker in self._live.values() if worker.started_s is not None]
 
     async def _keep_running(self, slot: int) -> None:
         """Run a worker in this slot, and replace it whenever it ends, until the stop."""
@@ -232,7 +238,9 @@ class _Supervisor:
 
     async def _end_workers(self, slots: "asyncio.Future[list[None]]") -> None:
         """Tell every worker to stop, and kill those that have not stopped in time."""
-        self._signal(signal.SIGTERM)
+        for worker in self._live.values():
+            worker.channel.send(ControlMessage("stop"))
+        self._signal(signal.SIGTERM)  # for those that do not read messages yet
         force_stop = asyncio.create_task(self._force.wait())
         await asyncio.wait((slots, force_stop), timeout=self._settings.drain_s, return_when=asyncio.FIRST_COMPLETED)
         force_stop.cancel()
@@ -250,32 +258,21 @@ class _Supervisor:
             worker.signal(number)
 
 
-class _SupervisorCollector(Collector):
-    """The metrics of the supervisor itself."""
-
-    def __init__(self, live: dict[int, _Worker]) -> None:
-        self._live = live
-        self.replaced = 0
-
-    def collect(self) -> Iterable[Metric]:
-        yield GaugeMetricFamily("stoplist_workers", "Worker processes that run now.", value=len(self._live))
-        yield CounterMetricFamily(
-            "stoplist_workers_replaced", "Worker processes that ended and were replaced.", value=self.replaced
-        )
-
-
 async def _check_start(settings: Settings) -> None:
     """Open everything that a worker opens, so that errors are reported once and keys and certificates made once."""
-    async with open_checked(settings):
-        pass
+    async with open_checked(settings) as database:
+        await check_nodes(settings, database)
+        await check_missing_key(settings, database)
+        await renew_encryption(database, secret_keys(settings))
+        await renew_link_keys(database, secret_keys(settings))
+        await renew_sealed_links(database, secret_keys(settings))
     await check_limiter(settings)
-    secret_keys(settings)
     server_tls(settings, Clock())
 
 
 @contextlib.contextmanager
 def _listening(settings: Settings) -> Iterator[list[socket.socket]]:
-    sockets = listen(settings.host, settings.port)
+    sockets = open_sockets(settings.host, settings.port)
     try:
         yield sockets
     finally:

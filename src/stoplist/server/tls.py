@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from stoplist.errors import SettingsError
+from stoplist.folders import folder_error
+from stoplist.settings import Settings
 
 _LOG = logging.getLogger(__name__)
 # Forward secrecy and authenticated encryption; TLS 1.3 offers nothing else and has its own list.
@@ -92,6 +94,13 @@ class CertificateWatch:
         return (*_file_state(self._certificate), *_file_state(self._key))
 
 
+def certificate_of(settings: Settings) -> Path | None:
+    """Return the path of the certificate that servers with these settings show; None if proxies terminate TLS."""
+    if settings.tls_cert is not None:
+        return settings.tls_cert
+    return None if settings.trusted_proxies else settings.data_dir / _SERVER
+
+
 def ensure_development_certificate(data_dir: Path, hosts: Iterable[str], now_ms: int) -> tuple[Path, Path]:
     """Return the paths of a certificate and its key for `hosts` and localhost, valid at `now_ms`.
 
@@ -108,7 +117,7 @@ def ensure_development_certificate(data_dir: Path, hosts: Iterable[str], now_ms:
                     _make(data_dir, names, now_ms // 1000)
         except OSError as error:
             raise SettingsError(
-                f"No certificate can be made in {data_dir}: {error.strerror}. "
+                f"No certificate can be made in {data_dir}: {folder_error(data_dir, error)}. "
                 "STOPLIST_DATA_DIR must name a folder that the server may write to."
             ) from None
     return data_dir / _SERVER, data_dir / _SERVER_KEY

@@ -58,8 +58,14 @@ def _obeying(channel: ControlChannel, process: ServerProcess) -> Iterator[None]:
                 process.readiness.note_probe_elsewhere()
             elif message.about == "metrics":
                 channel.send(_metrics_of(process))
+            elif message.about == "stop":
+                stop_with_all()
             elif message.about == "force_stop":
                 process.force.set()
+        stop_with_all()
+
+    def stop_with_all() -> None:
+        process.whole_stop.set()
         process.stop.set()
 
     task = asyncio.create_task(listen())

@@ -58,6 +58,10 @@ class Hashing:
         """
         return await self._in_thread(lambda: self._verify(password, password_hash))
 
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return the result of other long work on a password, which releases the interpreter lock, too."""
+        return await self._in_thread(work)
+
     def is_outdated(self, password_hash: str) -> bool:
         """Return whether `password_hash` was made with other parameters than the current ones."""
         return self._hasher.check_needs_rehash(password_hash)

@@ -6,6 +6,7 @@ A module of its own, so that the cleanup imports nothing else of this folder. So
 from stoplist.clock import DAY_MS
 
 LINK_MS = DAY_MS
+INVITATION_MS = 7 * DAY_MS
 IDLE_MS = 43_200_000
 SESSION_MS = 604_800_000
 ATTEMPT_MS = 900_000

@@ -4,6 +4,8 @@ A link is good once, for 24 hours. Opening a link does not use it up, since mail
 Source: docs/interface.md section D11.
 """
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from stoplist import ids
@@ -13,10 +15,11 @@ from stoplist.clock import Clock
 from stoplist.db import Database, Transaction
 from stoplist.db.query import load_queries
 from stoplist.errors import Refused
+from stoplist.notices.sealed_links import end_links
 from stoplist.staff import sessions, tickets, two_step
 from stoplist.staff.lifetimes import LINK_MS
 from stoplist.staff.model import NewLink, Person, SecondStep, SignedIn, StaffStores
-from stoplist.staff.passwords import checked_password, set_password
+from stoplist.staff.passwords import checked_password, require_unguessable, set_password
 from stoplist.staff.store import Account, find_person, lock_account_of_link, person_from_rows
 
 _QUERIES = load_queries(__package__)
@@ -26,6 +29,9 @@ _DELETE_OF_OTHERS = _QUERIES["delete_links_of_others"]
 _PERSON_OF_LINK = _QUERIES["person_of_link"]
 _SET_LET_IN_BY = _QUERIES["set_let_in_by"]
 _USE = _QUERIES["use_link"]
+
+SendLink = Callable[[Transaction, int, NewLink, int], Awaitable[None]]
+"""Has a link sent to the person of that id, in the transaction that makes it, at that time."""
 
 DEAD_LINK = "This link has already been used, has expired or was replaced by a newer one. Ask for a new one."
 
@@ -47,8 +53,10 @@ async def use_link(
     invalid link. An unacceptable password is Refused first (field `password`), and the link stays good.
     """
     chosen = checked_password(password, field="password")
-    if await person_of_link(stores.database, stores.clock, link_token) is None:
+    invited = await person_of_link(stores.database, stores.clock, link_token)
+    if invited is None:
         raise Refused(DEAD_LINK)
+    await require_unguessable(stores, chosen, email=invited.email, field="password")
     password_hash = await stores.hashing.hash(chosen)
     now_ms, link_hash = stores.clock.now_ms(), ids.hash_secret(link_token)
 
@@ -66,22 +74,24 @@ async def use_link(
         if account.totp_secret is not None and used["without_two_step"]:
             await two_step.remove(transaction, person, account, now_ms)
         elif account.totp_secret is not None:
-            return SecondStep(
-                tickets.make_ticket(
-                    stores.secret_keys, person_id=account.person_id, password_hash=password_hash, now_ms=now_ms
-                )
-            )
+            return SecondStep(await tickets.add_ticket(transaction, account.person_id, now_ms))
         return await sessions.begin(transaction, person, account, user_agent, now_ms, by="link")
 
     return await stores.database.write(use)
 
 
 async def add_link(
-    transaction: Transaction, actor: Actor, account: Account, now_ms: int, *, without_two_step: bool = False
+    transaction: Transaction,
+    actor: Actor,
+    account: Account,
+    now_ms: int,
+    *,
+    without_two_step: bool = False,
+    send: SendLink | None = None,
 ) -> NewLink:
-    """Make a link and delete the earlier ones, within a transaction that holds the person's lock."""
+    """Make a link and delete the earlier ones, within a transaction that holds the person's lock; `send` sends it."""
     link_token, expires_ms = ids.new_secret(ids.SIGN_IN_LINK), now_ms + LINK_MS
-    await delete_links(transaction, account)
+    await delete_links(transaction, account, now_ms)
     await transaction.run(
         _ADD,
         link_hash=ids.hash_secret(link_token),
@@ -100,12 +110,16 @@ async def add_link(
         organizations=person.roles,
         without_two_step=without_two_step,
     )
-    return NewLink(person=person, link_token=link_token, expires_ms=expires_ms)
+    link = NewLink(person=person, link_token=link_token, expires_ms=expires_ms)
+    if send is not None:
+        await send(transaction, account.person_id, link, now_ms)
+    return link
 
 
-async def delete_links(transaction: Transaction, account: Account) -> None:
-    """Delete all links of the person."""
+async def delete_links(transaction: Transaction, account: Account, now_ms: int) -> None:
+    """Delete all links of the person; those that were not sent yet are not sent any more."""
     await transaction.run(_DELETE, person_id=account.person_id)
+    await end_links(transaction, account.person_id, now_ms)
 
 
 async def delete_links_of_others(transaction: Transaction, actor: Actor, account: Account) -> None:

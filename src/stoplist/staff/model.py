@@ -19,12 +19,16 @@ _HASHING = Hashing()
 
 
 class StaffStores(msgspec.Struct, frozen=True):
-    """The stores that the sign-in operations use. The first of `secret_keys` signs tickets; all verify them."""
+    """The stores that the sign-in operations use. The first of `secret_keys` encrypts TOTP secrets; all decrypt.
+
+    `require_two_step`: the setting of that name.
+    """
 
     database: Database
     clock: Clock
     secret_keys: Sequence[str]
     hashing: Hashing = _HASHING
+    require_two_step: str = "nobody"
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +53,26 @@ class NewLink(msgspec.Struct, frozen=True, kw_only=True):
     person: Person
     link_token: str
     expires_ms: int
+
+
+class Invitation(msgspec.Struct, frozen=True, kw_only=True):
+    """A role in an organization that an admin offers to an address. `invited_by` is the admin's address."""
+
+    org_slug: str
+    org_name: str
+    email: str
+    role: Role
+    invited_by: str
+    created_ms: int
+    expires_ms: int
+
+
+class NewInvitation(msgspec.Struct, frozen=True):
+    """A new invitation, and the token of its link, which is shown only here and good until `link_expires_ms`."""
+
+    invitation: Invitation
+    link_token: str
+    link_expires_ms: int
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

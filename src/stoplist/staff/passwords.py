@@ -1,7 +1,8 @@
 """Passwords: which are acceptable, and how a person changes their own.
 
 A password is compared in NFC (RFC 8265 section 4.2), since keyboards write the same letter in different ways. Its
-length is counted in characters of that form. There are no other rules. Source: docs/interface.md section D11.
+length is counted in characters of that form. A new one must not be easy to guess (password_strength.py).
+Source: docs/interface.md section D11.
 """
 
 import unicodedata
@@ -17,7 +18,9 @@ from stoplist.errors import Forbidden, RateLimited, Refused
 from stoplist.staff import attempts, sessions
 from stoplist.staff.attempts import Attempt
 from stoplist.staff.model import Person, StaffStores
+from stoplist.staff.password_strength import holds_address, is_guessable
 from stoplist.staff.store import Account, find_account, find_person, lock_account, not_found
+from stoplist.staff.tickets import delete_tickets
 
 _QUERIES = load_queries(__package__)
 _DELETE_LINKS = _QUERIES["delete_links"]
@@ -42,6 +45,19 @@ def checked_password(text: str, *, field: str) -> bytes:
             field=field,
         )
     return normalized
+
+
+async def require_unguessable(stores: StaffStores, password: bytes, *, email: str, field: str) -> None:
+    """Raise Refused if a new password holds the person's e-mail address, or if few guesses find it."""
+    text = password.decode()
+    if holds_address(text, email):
+        raise Refused("This password contains your e-mail address. Choose one that nobody can know.", field=field)
+    if await stores.hashing.run(lambda: is_guessable(text, email)):
+        raise Refused(
+            "This password is easy to guess: it is common, or made of common words, patterns or parts of your address. "
+            "A few unrelated words make a good one.",
+            field=field,
+        )
 
 
 def normalized_password(text: str) -> bytes | None:
@@ -97,6 +113,7 @@ async def change_password(actor: Actor, stores: StaffStores, *, session_token: s
     session = await sessions.find_session(stores.database, stores.clock, session_token)
     if session is None or session.person.email != account.email:
         raise Forbidden("This session has ended. Sign in again.")
+    await require_unguessable(stores, chosen, email=account.email, field="new")
     attempt = await confirm(actor, stores, account, current, field="current", what="password")
     password_hash = await attempts.with_attempt(stores, attempt, lambda: stores.hashing.hash(chosen))
     now_ms = stores.clock.now_ms()
@@ -116,9 +133,10 @@ async def change_password(actor: Actor, stores: StaffStores, *, session_token: s
 async def set_password(
     transaction: Transaction, actor: Actor, account: Account, password_hash: str, now_ms: int, *, by: str
 ) -> None:
-    """Set the password and delete all links, within a transaction that holds the person's lock."""
+    """Set the password and delete all links and tickets, within a transaction that holds the person's lock."""
     await transaction.run(_SET, person_id=account.person_id, password_hash=password_hash)
     await transaction.run(_DELETE_LINKS, person_id=account.person_id)
+    await delete_tickets(transaction, account.person_id)
     await trail.record(transaction, actor, "person.password", account.email, at_ms=now_ms, by=by)
 
 

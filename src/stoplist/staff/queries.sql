@@ -12,9 +12,6 @@ RETURNING person_id
 -- By the unique address.
 SELECT person_id, email, is_disabled, password_hash, let_in_by, totp_secret, totp_step FROM people WHERE email = :email
 
--- name: account_by_id
-SELECT person_id, email, is_disabled, password_hash, let_in_by, totp_secret, totp_step FROM people WHERE person_id = :person_id
-
 -- name: lock_account
 -- Changes to one person are made one after the other: the row lock is taken before anything else is read.
 UPDATE people SET email = email WHERE email = :email
@@ -100,6 +97,15 @@ UPDATE people SET totp_secret = :totp_secret, totp_step = :totp_step WHERE perso
 UPDATE people SET totp_step = :totp_step
 WHERE person_id = :person_id AND totp_secret IS NOT NULL AND totp_step < :totp_step
 
+-- name: totp_secrets_after
+-- The next people with two-step sign-in, by the primary key.
+SELECT person_id, email, totp_secret FROM people
+WHERE totp_secret IS NOT NULL AND person_id > :after ORDER BY person_id LIMIT :max_rows
+
+-- name: replace_totp_secret
+-- Compare-and-set: does not bring back a secret that was changed or removed meanwhile.
+UPDATE people SET totp_secret = :totp_secret WHERE person_id = :person_id AND totp_secret = :was
+
 -- name: note_sign_in
 UPDATE people SET last_sign_in_ms = :now_ms WHERE person_id = :person_id
 
@@ -128,6 +134,71 @@ DELETE FROM sign_in_links WHERE person_id = :person_id
 -- name: delete_links_of_others
 -- Deletes the links that other organization admins made; those of administrators have `made_by = ''`.
 DELETE FROM sign_in_links WHERE person_id = :person_id AND made_by <> '' AND made_by <> :made_by
+
+-- name: put_invitation
+-- The primary key decides: a new invitation replaces an earlier one of the same address, and its link.
+INSERT INTO invitations (organization_id, email, role, link_hash, invited_by, created_ms)
+VALUES (:organization_id, :email, :role, :link_hash, :invited_by, :created_ms)
+ON CONFLICT (organization_id, email) DO UPDATE
+SET role = excluded.role, link_hash = excluded.link_hash, invited_by = excluded.invited_by,
+    created_ms = excluded.created_ms
+
+-- name: has_role
+SELECT r.role FROM people p JOIN person_organizations r ON r.person_id = p.person_id
+WHERE p.email = :email AND r.organization_id = :organization_id
+
+-- name: delete_invitation
+-- Of two concurrent answers, only one deletes the row.
+DELETE FROM invitations WHERE organization_id = :organization_id AND email = :email AND created_ms > :since_ms
+RETURNING email, role, invited_by, created_ms
+
+-- name: delete_invitation_of_link
+-- By the unique link_hash. A newer invitation has another one.
+DELETE FROM invitations WHERE link_hash = :link_hash AND created_ms > :since_ms
+RETURNING email, role, invited_by, created_ms
+
+-- fragment: invitations_with_organization
+SELECT o.slug, o.name, i.email, i.role, i.invited_by, i.created_ms
+FROM invitations i JOIN organizations o ON o.organization_id = i.organization_id
+
+-- name: invitation_of_link
+-- By the unique link_hash.
+-- include: invitations_with_organization
+WHERE i.link_hash = :link_hash AND i.created_ms > :since_ms
+
+-- name: invitations_of_organization
+-- By the primary key.
+-- include: invitations_with_organization
+WHERE i.organization_id = :organization_id AND i.created_ms > :since_ms ORDER BY i.email
+
+-- name: invitations_for_person
+-- By invitations_email.
+-- include: invitations_with_organization
+WHERE i.email = :email AND i.created_ms > :since_ms ORDER BY o.slug
+
+-- name: delete_every_invitation
+DELETE FROM invitations
+
+-- name: delete_expired_invitations
+-- A scan of a small table: the invitations of a week.
+DELETE FROM invitations WHERE link_hash IN
+    (SELECT link_hash FROM invitations WHERE created_ms <= :since_ms LIMIT :max_rows)
+
+-- name: add_ticket
+INSERT INTO sign_in_tickets (ticket_hash, person_id, expires_ms) VALUES (:ticket_hash, :person_id, :expires_ms)
+
+-- name: account_of_ticket
+-- By the primary key of the ticket.
+SELECT p.person_id, p.email, p.is_disabled, p.password_hash, p.let_in_by, p.totp_secret, p.totp_step
+FROM sign_in_tickets t JOIN people p ON p.person_id = t.person_id
+WHERE t.ticket_hash = :ticket_hash AND t.expires_ms > :now_ms
+
+-- name: use_ticket
+DELETE FROM sign_in_tickets WHERE ticket_hash = :ticket_hash
+
+-- name: delete_tickets
+-- By the index on the person.
+DELETE FROM sign_in_tickets WHERE person_id = :person_id
 
 -- name: add_session
 INSERT INTO sessions (session_hash, session_id, person_id, created_ms, seen_ms, source_ip, user_agent)
@@ -198,6 +269,9 @@ SELECT 1 AS may  -- only: sqlite
 -- name: delete_every_link
 DELETE FROM sign_in_links
 
+-- name: delete_every_ticket
+DELETE FROM sign_in_tickets
+
 -- name: end_every_session
 DELETE FROM sessions
 
@@ -205,6 +279,11 @@ DELETE FROM sessions
 -- A scan of a small table: at most one row per person, except for links made within a day.
 DELETE FROM sign_in_links WHERE link_hash IN
     (SELECT link_hash FROM sign_in_links WHERE expires_ms <= :now_ms LIMIT :max_rows)
+
+-- name: delete_expired_tickets
+-- A scan of a small table: the tickets of the last minutes.
+DELETE FROM sign_in_tickets WHERE ticket_hash IN
+    (SELECT ticket_hash FROM sign_in_tickets WHERE expires_ms <= :now_ms LIMIT :max_rows)
 
 -- name: delete_ended_sessions
 -- A scan of a small table: the sessions of a week.

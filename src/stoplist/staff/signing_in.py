@@ -11,7 +11,7 @@ from stoplist.db import Transaction
 from stoplist.errors import Refused
 from stoplist.staff import attempts, passwords, sessions, tickets, two_step
 from stoplist.staff.model import SecondStep, SignedIn, StaffStores, canonical_or_none
-from stoplist.staff.store import Account, find_account, find_account_by_id, lock_account
+from stoplist.staff.store import Account, find_account, lock_account
 
 NOT_RECOGNISED = "The e-mail address or password is wrong, or the account cannot be used. Check both and try again."
 SIGN_IN_AGAIN = "Too much time has passed since you entered the password. Sign in again."
@@ -38,7 +38,7 @@ async def sign_in(
             raise Refused(NOT_RECOGNISED)
         await attempts.forget(transaction, attempt)
         if held.totp_secret is not None:
-            return _second_step(stores, held.person_id, held.password_hash, now_ms)
+            return SecondStep(await tickets.add_ticket(transaction, held.person_id, now_ms))
         return await sessions.begin(transaction, _acting_as(actor, held), held, user_agent, now_ms, by="password")
 
     return await stores.database.write(enter)
@@ -47,11 +47,13 @@ async def sign_in(
 async def second_step(actor: Actor, stores: StaffStores, *, ticket: str, code: str, user_agent: str) -> SignedIn:
     """Begin a session by a code of the app or a recovery code. Otherwise Refused (field `code`) or RateLimited.
 
-    A ticket that is invalid, older than 5 minutes or for a former password is Refused without a field: the person has
-    to sign in again.
+    A ticket that is invalid, used, older than 5 minutes or for a former password is Refused without a field: the
+    person has to sign in again.
     """
     now_ms = stores.clock.now_ms()
-    account = await _account_of(stores, ticket, now_ms)
+    account = await tickets.account_of_ticket(stores.database, ticket, now_ms)
+    if account is None:
+        raise Refused(SIGN_IN_AGAIN)
     attempt = await attempts.begin(stores, account.email, source=actor.source_ip)
     # Six digits would not withstand guesses from many sources, so the codes of an account are also counted across all
     # sources. Only those who know the password can use this limit up.
@@ -59,11 +61,13 @@ async def second_step(actor: Actor, stores: StaffStores, *, ticket: str, code: s
 
     async def enter(transaction: Transaction) -> SignedIn | None:
         held = await _lock_enabled_account(transaction, account)
-        if held is None or held.totp_secret is None or held.password_hash != account.password_hash:
+        # Looked up again: a new password, and another use of this ticket, delete it under the lock.
+        if held is None or await tickets.account_of_ticket(transaction, ticket, now_ms) is None:
             raise Refused(SIGN_IN_AGAIN)
-        kind = await two_step.use_code(transaction, held, code, now_ms)
+        kind = await two_step.use_code(transaction, stores, held, code, now_ms)
         if kind is None:
             return None
+        await tickets.use_ticket(transaction, ticket)
         await attempts.forget(transaction, attempt)
         await attempts.forget(transaction, across_sources)
         return await sessions.begin(transaction, _acting_as(actor, held), held, user_agent, now_ms, by=kind)
@@ -75,16 +79,6 @@ async def second_step(actor: Actor, stores: StaffStores, *, ticket: str, code: s
     return signed_in
 
 
-async def _account_of(stores: StaffStores, ticket: str, now_ms: int) -> Account:
-    ticket_content = tickets.read_ticket(stores.secret_keys, ticket, now_ms=now_ms)
-    account = None if ticket_content is None else await find_account_by_id(stores.database, ticket_content.person_id)
-    if ticket_content is None or account is None or account.password_hash is None:
-        raise Refused(SIGN_IN_AGAIN)
-    if tickets.password_mark(account.password_hash) != ticket_content.password_mark:
-        raise Refused(SIGN_IN_AGAIN)
-    return account
-
-
 async def _lock_enabled_account(transaction: Transaction, account: Account) -> Account | None:
     """Lock the account and return its current state, or None if it has been disabled meanwhile."""
     held = await lock_account(transaction, account.email)
@@ -93,9 +87,3 @@ async def _lock_enabled_account(transaction: Transaction, account: Account) -> A
 
 def _acting_as(actor: Actor, account: Account) -> Actor:
     return msgspec.structs.replace(actor, id=account.email)
-
-
-def _second_step(stores: StaffStores, person_id: int, password_hash: str, now_ms: int) -> SecondStep:
-    return SecondStep(
-        tickets.make_ticket(stores.secret_keys, person_id=person_id, password_hash=password_hash, now_ms=now_ms)
-    )

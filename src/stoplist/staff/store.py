@@ -13,7 +13,6 @@ from stoplist.staff.model import Person, canonical_or_none
 
 _QUERIES = load_queries(__package__)
 _ACCOUNT = _QUERIES["account"]
-_ACCOUNT_BY_ID = _QUERIES["account_by_id"]
 _LOCK = _QUERIES["lock_account"]
 _LOCK_OF_LINK = _QUERIES["lock_account_of_link"]
 _PERSON = _QUERIES["person"]
@@ -35,18 +34,13 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_account(database: Database | Transaction, email: str) -> Account | None:
     """Return the account of a canonical address, or None."""
-    return _account(await database.one(_ACCOUNT, email=email))
-
-
-async def find_account_by_id(database: Database | Transaction, person_id: int) -> Account | None:
-    """Return the account of a `person_id`, or None."""
-    return _account(await database.one(_ACCOUNT_BY_ID, person_id=person_id))
+    return account_from_row(await database.one(_ACCOUNT, email=email))
 
 
 async def lock_account(transaction: Transaction, email: str) -> Account:
     """Return the account, locked until the transaction ends; Missing if there is none."""
     canonical = canonical_or_none(email)
-    account = None if canonical is None else _account(await transaction.one(_LOCK, email=canonical))
+    account = None if canonical is None else account_from_row(await transaction.one(_LOCK, email=canonical))
     if account is None:
         raise not_found()
     return account
@@ -54,7 +48,7 @@ async def lock_account(transaction: Transaction, email: str) -> Account:
 
 async def lock_account_of_link(transaction: Transaction, link_hash: bytes, now_ms: int) -> Account | None:
     """Return the account of a valid link, locked until the transaction ends, or None."""
-    return _account(await transaction.one(_LOCK_OF_LINK, link_hash=link_hash, now_ms=now_ms))
+    return account_from_row(await transaction.one(_LOCK_OF_LINK, link_hash=link_hash, now_ms=now_ms))
 
 
 async def find_person(source: Database | Transaction, email: str) -> Person:
@@ -69,6 +63,19 @@ async def find_person(source: Database | Transaction, email: str) -> Person:
 def people_from_rows(rows: Iterable[Row]) -> list[Person]:
     """Return the people in `rows`: one row per role, the rows of a person next to each other."""
     return [person_from_rows(list(of_person)) for _, of_person in groupby(rows, key=itemgetter("email"))]
+
+
+def account_from_row(row: Row | None) -> Account | None:
+    """Return the account in a row of one of the `account` statements, or None without a row."""
+    return row and Account(
+        person_id=row["person_id"],
+        email=row["email"],
+        is_disabled=bool(row["is_disabled"]),
+        password_hash=row["password_hash"],
+        let_in_by=row["let_in_by"],
+        totp_secret=row["totp_secret"],
+        totp_step=row["totp_step"],
+    )
 
 
 def person_from_rows(rows: list[Row]) -> Person:
@@ -89,15 +96,3 @@ def person_from_rows(rows: list[Row]) -> Person:
 def not_found() -> Missing:
     """Return the same error whether the person does not exist or is not visible to the actor."""
     return Missing(NOT_FOUND, command="`stoplist user list` lists everyone.")
-
-
-def _account(row: Row | None) -> Account | None:
-    return row and Account(
-        person_id=row["person_id"],
-        email=row["email"],
-        is_disabled=bool(row["is_disabled"]),
-        password_hash=row["password_hash"],
-        let_in_by=row["let_in_by"],
-        totp_secret=row["totp_secret"],
-        totp_step=row["totp_step"],
-    )

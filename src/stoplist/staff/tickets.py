@@ -1,58 +1,42 @@
 """Tickets, which prove between the two steps of signing in that the password was correct.
 
-A ticket holds the person, the time of expiry and a mark of the password, with a MAC over them; nothing is stored. It
-is worthless once the password changes or the account is disabled, since the reader compares it with the stored account.
-Source: docs/interface.md section D11.
+A ticket is random, and only its hash is stored, so that neither a copy of the database nor the secret key makes one.
+It ends after 5 minutes, with its use, and with the password. Source: docs/interface.md section D11.
 """
 
-import base64
-import hashlib
-import hmac
-import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from stoplist import ids
+from stoplist.db import Database, Transaction
+from stoplist.db.query import load_queries
+from stoplist.staff.store import Account, account_from_row
 
-TICKET_TTL_MS = 300_000
+_QUERIES = load_queries(__package__)
+_ADD = _QUERIES["add_ticket"]
+_ACCOUNT = _QUERIES["account_of_ticket"]
+_DELETE = _QUERIES["delete_tickets"]
+_USE = _QUERIES["use_ticket"]
 
-_ID_BYTES, _TIME_BYTES, _PASSWORD_BYTES, _MAC_BYTES = 8, 8, 16, 32
-_PACKED_BYTES = _ID_BYTES + _TIME_BYTES + _PASSWORD_BYTES
-_FORM = re.compile(r"[A-Za-z0-9_-]{86}")
-_PURPOSE = b"second step 1|"
-
-
-class Ticket(NamedTuple):
-    """The person whose password was correct. `password_mark` shows whether it is still the same password."""
-
-    person_id: int
-    password_mark: bytes
+TICKET_MS = 300_000
 
 
-def make_ticket(secret_keys: Sequence[str], *, person_id: int, password_hash: str, now_ms: int) -> str:
-    """Return a ticket that is valid for 5 minutes: 86 characters of `[A-Za-z0-9_-]`."""
-    packed = (
-        person_id.to_bytes(_ID_BYTES) + (now_ms + TICKET_TTL_MS).to_bytes(_TIME_BYTES) + password_mark(password_hash)
-    )
-    return base64.urlsafe_b64encode(packed + _mac(secret_keys[0], packed)).rstrip(b"=").decode()
+async def add_ticket(transaction: Transaction, person_id: int, now_ms: int) -> str:
+    """Return a new ticket of this person, within a transaction that holds the person's lock."""
+    ticket = ids.new_secret(ids.SIGN_IN_TICKET)
+    await transaction.run(_ADD, ticket_hash=ids.hash_secret(ticket), person_id=person_id, expires_ms=now_ms + TICKET_MS)
+    return ticket
 
 
-def read_ticket(secret_keys: Sequence[str], ticket: str, *, now_ms: int) -> Ticket | None:
-    """Return the content of the ticket, or None unless one of the keys signed it less than 5 minutes ago."""
-    if not _FORM.fullmatch(ticket):
+async def account_of_ticket(source: Database | Transaction, ticket: str, now_ms: int) -> Account | None:
+    """Return the account of a valid ticket, or None for any other text."""
+    if not ids.is_well_formed(ticket, ids.SIGN_IN_TICKET):
         return None
-    content = base64.urlsafe_b64decode(ticket + "==")
-    packed, mac = content[:_PACKED_BYTES], content[_PACKED_BYTES:]
-    if not any(hmac.compare_digest(mac, _mac(key, packed)) for key in secret_keys):
-        return None
-    expires_ms = int.from_bytes(packed[_ID_BYTES : _ID_BYTES + _TIME_BYTES])
-    if expires_ms <= now_ms:
-        return None
-    return Ticket(int.from_bytes(packed[:_ID_BYTES]), packed[_ID_BYTES + _TIME_BYTES :])
+    return account_from_row(await source.one(_ACCOUNT, ticket_hash=ids.hash_secret(ticket), now_ms=now_ms))
 
 
-def password_mark(password_hash: str) -> bytes:
-    """Return a mark that differs from password to password and reveals nothing about them."""
-    return hashlib.sha256(password_hash.encode()).digest()[:_PASSWORD_BYTES]
+async def use_ticket(transaction: Transaction, ticket: str) -> None:
+    """Use the ticket up, within a transaction that holds the person's lock."""
+    await transaction.run(_USE, ticket_hash=ids.hash_secret(ticket))
 
 
-def _mac(secret_key: str, packed: bytes) -> bytes:
-    return hmac.digest(secret_key.encode(), _PURPOSE + packed, hashlib.sha256)
+async def delete_tickets(transaction: Transaction, person_id: int) -> None:
+    """Delete all tickets of the person, within a transaction that holds the person's lock."""
+    await transaction.run(_DELETE, person_id=person_id)

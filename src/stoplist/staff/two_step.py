@@ -6,6 +6,7 @@ Source: docs/interface.md section D11.
 
 import base64
 import hmac
+import logging
 import os
 import re
 
@@ -20,10 +21,13 @@ from stoplist.db.query import load_queries
 from stoplist.errors import Refused
 from stoplist.staff import attempts
 from stoplist.staff.attempts import Attempt
-from stoplist.staff.model import StaffStores
+from stoplist.staff.model import Person, StaffStores
 from stoplist.staff.passwords import WRONG_PASSWORD, confirm, own_account
-from stoplist.staff.store import Account, lock_account
+from stoplist.staff.store import Account, find_person, lock_account
+from stoplist.staff.tickets import delete_tickets
+from stoplist.staff.totp_secrets import LOST, encrypted_secret, readable_secret
 
+_LOG = logging.getLogger(__name__)
 _QUERIES = load_queries(__package__)
 _ADD_CODE = _QUERIES["add_recovery_code"]
 _DELETE_CODES = _QUERIES["delete_recovery_codes"]
@@ -46,6 +50,11 @@ class Enrolment(msgspec.Struct, frozen=True):
 
     secret: str
     uri: str
+
+
+def is_required(person: Person, require_two_step: str) -> bool:
+    """Return whether the setting demands two-step sign-in of this person."""
+    return require_two_step == "everybody" or (require_two_step == "administrators" and person.is_administrator)
 
 
 def begin(email: str) -> Enrolment:
@@ -77,7 +86,8 @@ async def turn_on(actor: Actor, stores: StaffStores, *, secret: str, code: str, 
         held = await _lock_confirmed(transaction, account, attempt)
         if held.totp_secret is not None:
             raise Refused("Two-step sign-in is on already. Turn it off before you set up another app.")
-        await transaction.run(_SET, person_id=held.person_id, totp_secret=secret, totp_step=step)
+        encrypted = encrypted_secret(stores.secret_keys, held.person_id, secret)
+        await transaction.run(_SET, person_id=held.person_id, totp_secret=encrypted, totp_step=step)
         await trail.record(transaction, actor, "person.two_step", held.email, at_ms=now_ms, is_on=True)
         return await _renew_codes(transaction, held)
 
@@ -92,6 +102,10 @@ async def turn_off(actor: Actor, stores: StaffStores, *, password: str) -> None:
 
     async def turn(transaction: Transaction) -> None:
         held = await _lock_confirmed(transaction, account, attempt)
+        if is_required(await find_person(transaction, held.email), stores.require_two_step):
+            raise Refused(
+                "Two-step sign-in is required of you here. To use another device, ask for a new sign-in link."
+            )
         if held.totp_secret is not None:
             await remove(transaction, actor, held, now_ms)
 
@@ -118,10 +132,13 @@ async def remove(transaction: Transaction, actor: Actor, account: Account, now_m
     """Turn two-step sign-in off, within a transaction that holds the person's lock."""
     await transaction.run(_SET, person_id=account.person_id, totp_secret=None, totp_step=None)
     await transaction.run(_DELETE_CODES, person_id=account.person_id)
+    await delete_tickets(transaction, account.person_id)
     await trail.record(transaction, actor, "person.two_step", account.email, at_ms=now_ms, is_on=False)
 
 
-async def use_code(transaction: Transaction, account: Account, code: str, now_ms: int) -> str | None:
+async def use_code(
+    transaction: Transaction, stores: StaffStores, account: Account, code: str, now_ms: int
+) -> str | None:
     """Use the code up, within a transaction that holds the person's lock.
 
     Returns the kind of code, `code` or `recovery code`, or None if the code is wrong.
@@ -130,7 +147,8 @@ async def use_code(transaction: Transaction, account: Account, code: str, now_ms
     if not _CODE.fullmatch(typed):
         used = await transaction.run(_USE_CODE, person_id=account.person_id, code_hash=ids.hash_secret(typed))
         return "recovery code" if used else None
-    step = None if account.totp_secret is None else matching_step(account.totp_secret, typed, now_ms)
+    secret = _readable_secret(stores, account)
+    step = None if secret is None else matching_step(secret, typed, now_ms)
     if step is None:
         return None
     return "code" if await transaction.run(_USE_STEP, person_id=account.person_id, totp_step=step) else None
@@ -148,6 +166,16 @@ def matching_step(secret: str, code: str, now_ms: int) -> int | None:
         if hmac.compare_digest(totp.generate_otp(step), typed)
     ]
     return max(matching, default=None)
+
+
+def _readable_secret(stores: StaffStores, account: Account) -> str | None:
+    """Return the secret of the account; None if it has none, or if no key can read it, which is logged."""
+    if account.totp_secret is None:
+        return None
+    secret = readable_secret(stores.secret_keys, account.person_id, account.totp_secret)
+    if secret is None and account.totp_secret != LOST:
+        _LOG.error("A TOTP secret was encrypted under a key that STOPLIST_SECRET_KEY of this host does not list")
+    return secret
 
 
 async def _lock_confirmed(transaction: Transaction, account: Account, attempt: Attempt) -> Account:

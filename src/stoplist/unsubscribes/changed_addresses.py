@@ -16,6 +16,7 @@ from stoplist.db import Database, Row
 from stoplist.db.query import load_queries
 from stoplist.organizations.organizations import list_organizations
 from stoplist.unsubscribes.channel import CHANNELS, Channel
+from stoplist.unsubscribes.erased import digest_of
 
 _QUERIES = load_queries(__package__)
 _ADDRESSES_AFTER = _QUERIES["addresses_after"]
@@ -35,10 +36,14 @@ class ChangedAddress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExaminedAddresses(NamedTuple):
-    """The number of addresses examined in one slice of a feed, and those of them that would change."""
+    """The number of addresses examined in one slice of a feed, and those of them that would change.
+
+    `erased` is the number of those that nobody can judge, because a digest stands in their place.
+    """
 
     addresses: int
     changed: list[ChangedAddress]
+    erased: int
 
 
 async def find_changed_addresses(actor: Actor, database: Database) -> AsyncGenerator[ExaminedAddresses, None]:
@@ -54,16 +59,18 @@ async def find_changed_addresses(actor: Actor, database: Database) -> AsyncGener
     }
     for feed in feeds:
         slug, channel = slugs[feed["organization_id"]], CHANNELS[feed["channel"]]
-        async with aclosing(_addresses(database, feed["feed_id"])) as slices:
+        async with aclosing(stored_addresses(database, feed["feed_id"])) as slices:
             async for addresses in slices:
+                known = [address for address in addresses if digest_of(address) is None]
                 yield ExaminedAddresses(
-                    len(addresses),
-                    [changed for address in addresses if (changed := _check_address(slug, channel, address))],
+                    len(known),
+                    [changed for address in known if (changed := _check_address(slug, channel, address))],
+                    len(addresses) - len(known),
                 )
 
 
-async def _addresses(database: Database, feed_id: int) -> AsyncGenerator[Sequence[str], None]:
-    """Yield the distinct addresses of a feed in order, in slices."""
+async def stored_addresses(database: Database, feed_id: int) -> AsyncGenerator[Sequence[str], None]:
+    """Yield the distinct addresses of a feed in order, as they are stored, in slices."""
     after, rows_of_page = "", _PAGE_ROWS
     while rows_of_page == _PAGE_ROWS:
         rows_of_page = 0

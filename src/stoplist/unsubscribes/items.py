@@ -9,7 +9,8 @@ import msgspec
 from stoplist_addresses import AddressError
 
 from stoplist import rfc3339
-from stoplist.slicing import in_slices
+from stoplist.control_characters import with_spaces
+from stoplist.slicing import Work, in_timed_slices
 from stoplist.unsubscribes.channel import Channel
 from stoplist.unsubscribes.model import (
     CONSENT,
@@ -44,7 +45,7 @@ class UnacceptableItem(Exception):
 
 
 async def read_acts(
-    items: Sequence[Item | BadItem], channel: Channel, *, now_ms: int, first_index: int = 0
+    items: Sequence[Item | BadItem], channel: Channel, *, now_ms: int, work: Work, first_index: int = 0
 ) -> tuple[list[Act], list[ItemError]]:
     """Return the acts of the valid items and the errors of the others, each in the order of the items.
 
@@ -53,7 +54,7 @@ async def read_acts(
     acts: list[Act] = []
     errors: list[ItemError] = []
     index = first_index
-    async for part in in_slices(items):
+    async for part in in_timed_slices(items, work):
         for item in part:
             if isinstance(item, BadItem):
                 errors.append(ItemError(index, item.error))
@@ -74,6 +75,8 @@ def read_act(item: Item, channel: Channel, now_ms: int, item_index: int = 0) -> 
     source = item.source
     if source is not None and "\0" in source:
         raise UnacceptableItem("source contains a NUL character: send text alone.", field="source")
+    if source is not None:
+        source = with_spaces(source)
     address = channel.canonical(item.address)
     if item.status == RESUBSCRIBED:
         return Act(item_index, address, RESUBSCRIBED, _consent_time_ms(item, now_ms), _consent_reason(item), source)

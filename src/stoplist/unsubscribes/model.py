@@ -3,7 +3,7 @@
 Source: docs/interface.md section D6.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -21,7 +21,6 @@ UPDATED: Final = "updated"
 UNCHANGED: Final = "unchanged"
 OUTRANKED: Final = "outranked"
 UNSUBSCRIBE_REASON, CONSENT = "unsubscribe", "consent"
-ALL_GROUPS = 0
 
 MAX_ITEMS = 10_000
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -36,6 +35,8 @@ Status = Literal["unsubscribed", "resubscribed"]
 SentReason = Literal[
     "unsubscribe", "stop_keyword", "complaint", "bounce", "invalid_address", "manual", "legal", "import", "consent"
 ]
+SENT_REASONS: Final[tuple[str, ...]] = get_args(SentReason)
+OPT_OUT_REASONS: Final = tuple(reason for reason in SENT_REASONS if reason != "consent")
 Reason = Literal[SentReason, "correction"]
 Result = Literal["created", "updated", "unchanged", "outranked"]
 Source = Annotated[str, Meta(max_length=MAX_SOURCE_CHARS)]
@@ -51,6 +52,7 @@ Time = Annotated[
     ),
 ]
 Count = Annotated[int, Meta(ge=0)]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 GroupId = Annotated[str, Meta(pattern=ids.id_pattern(ids.GROUP_ID))]
 RecordId = Annotated[
     str,
@@ -147,6 +149,10 @@ class ItemResult(msgspec.Struct, frozen=True, gc=False):
     latest_act_at: Annotated[
         Time | UnsetType, Meta(description="When the person did what outranks this item; only with `outranked`.")
     ] = UNSET
+    address_digest: Annotated[
+        Digest | UnsetType,
+        Meta(description="Only of an erased record: what is stored instead of the address."),
+    ] = UNSET
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,15 +186,55 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     group_id: Annotated[
         GroupId | None, Meta(description="The group; null: every message of the organization on this channel.")
     ]
-    address: Annotated[str, Meta(description="The address in its canonical form.")]
-    status: Annotated[Status, Meta(description="What the person wants.")]
-    reason: Annotated[Reason, Meta(description="Why; `correction` if an administrator reversed a mistaken submission.")]
-    source: Annotated[str | None, Meta(description="Where it happened, as it was sent.")]
+    address: Annotated[
+        str | None,
+        Meta(
+            description="The address in its canonical form. Null only for an erased record that was not looked up: "
+            "compare its `address_digest`, and never read the null as leave to write."
+        ),
+    ]
+    status: Annotated[
+        Status, Meta(description="What the person wants; with the reason `correction`, what is no longer known.")
+    ]
+    reason: Annotated[
+        Reason,
+        Meta(
+            description="Why. `resubscribed` with `consent`: the person asked for messages again. `resubscribed` with "
+            "`correction`: the opt-out was a mistake and was taken back; no consent is known."
+        ),
+    ]
+    source: Annotated[
+        str | None,
+        Meta(description="Where it happened, with a space for each control or bidirectional formatting character."),
+    ]
     occurred_at: Annotated[Time, Meta(description="When the person acted.")]
     recorded_at: Annotated[Time, Meta(description="When it was recorded here.")]
     seq: Annotated[
         int,
         Meta(ge=1, description="The number of this change: one sequence for each organization and channel."),
+    ]
+    address_digest: Annotated[
+        Digest | UnsetType,
+        Meta(
+            description="Only of an erased record: HMAC-SHA-256 of the canonical address under `digest_key`, as "
+            "hexadecimal digits."
+        ),
+    ] = UNSET
+
+
+class PageState(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of records of a feed, and their digest. Whoever took all changes up to `seq` has the same two."""
+
+    seq: Annotated[int, Meta(ge=0, description="The number of the last change, where `next_cursor` stands.")]
+    records: Count
+    digest: Annotated[
+        str,
+        Meta(
+            pattern=r"^[0-9a-f]{64}$",
+            description="The sum, modulo 2^256, of SHA-256 over each record's "
+            "`[id, group_id, address or address_digest, status, seq]` "
+            "in the form of RFC 8785, as hexadecimal digits.",
+        ),
     ]
 
 
@@ -206,6 +252,20 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     has_more: Annotated[
         bool, Meta(description="True if another page is available now. With a group, a page may be empty.")
     ]
+    state: Annotated[
+        PageState | UnsetType | None,
+        Meta(
+            description="Of the whole feed where `next_cursor` stands. Null with a group, while `has_more` is true, "
+            "and while it is being computed. Absent in look-ups."
+        ),
+    ] = UNSET
+    digest_key: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{43}$")] | UnsetType,
+        Meta(
+            description="Only where a record of the page was erased: the key of its `address_digest`, as base64url. It "
+            "stays the same for an organization and channel.",
+        ),
+    ] = UNSET
     looked_up: Annotated[
         list[str] | UnsetType,
         Meta(
@@ -223,11 +283,17 @@ class RequestedTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OptOutStores(msgspec.Struct, frozen=True, kw_only=True):
-    """The dependencies of the operations. The first of `secret_keys` signs cursors; all of them verify cursors."""
+    """The dependencies of the operations. The first of `secret_keys` signs cursors; all of them verify cursors.
+
+    `history_days` is how long what was received can be reversed; 0 is for ever.
+    """
 
     database: Database
     clock: Clock
     secret_keys: tuple[str, ...]
+    history_days: int = 0
+    digest_keys: dict[int, str] = msgspec.field(default_factory=dict)
+    """The digest keys of feeds that have had erased records, as look-ups found them: a key never changes."""
 
 
 def sender_key(actor: Actor) -> str:

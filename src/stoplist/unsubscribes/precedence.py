@@ -1,4 +1,4 @@
-"""Which act wins: the later act of the person, not the later request. Pure rules, no I/O.
+"""Decides which act wins: the later act of the person, not the later request. Pure rules, no I/O.
 
 Source: docs/interface.md section D6.
 """

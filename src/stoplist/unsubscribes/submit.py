@@ -9,13 +9,12 @@ from msgspec import UNSET
 
 from stoplist.actor import Actor
 from stoplist.errors import DefaultGroupNotConfigured, InsufficientScope, InvalidItem
-from stoplist.organizations.target import Target, find_target
-from stoplist.slicing import yield_to_loop
+from stoplist.organizations.target import ALL_GROUPS, Target, find_target
+from stoplist.slicing import Work
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.feed import find_feed, open_feed
 from stoplist.unsubscribes.items import Act, read_acts
 from stoplist.unsubscribes.model import (
-    ALL_GROUPS,
     CREATED,
     OUTRANKED,
     RESUBSCRIBED,
@@ -33,7 +32,7 @@ from stoplist.unsubscribes.record_reader import RecordReader
 from stoplist.unsubscribes.storing import BeforeCommit, ValidatedBatch, decide_batch, store_batch
 
 _PERMISSION_FOR = {UNSUBSCRIBED: "unsubscribe", RESUBSCRIBED: "resubscribe"}
-_ITEMS_PER_READ = 2_500  # a quarter of the largest batch: its records are read while the next quarter is validated
+_ITEMS_PER_READ = 5_000  # half of the largest batch: its records are read while the other half is validated
 
 
 async def submit(
@@ -45,8 +44,9 @@ async def submit(
     *,
     is_lenient: bool = False,
     is_minimal: bool = False,
+    work: Work | None = None,
 ) -> Submission:
-    """Store every act of the batch, durably; may be repeated.
+    """Store every act of the batch, durably; may be repeated. If `work.pause` raises, nothing is stored.
 
     Errors, in this order: InsufficientScope, UnauthorizedOrganization, DefaultGroupNotConfigured, InvalidItem (with
     `is_lenient` the good items are stored instead). StoreUnavailable at any time. A refused batch stores nothing.
@@ -62,6 +62,7 @@ async def submit(
         all_groups=requested.all_groups,
         is_lenient=is_lenient,
         is_minimal=is_minimal,
+        work=work,
     )
 
 
@@ -76,29 +77,39 @@ async def submit_to(
     is_lenient: bool = False,
     is_minimal: bool = False,
     before_commit: BeforeCommit | None = None,
+    work: Work | None = None,
 ) -> Submission:
     """Do what `submit` does, for an actor and a target that the caller has authorized.
 
-    `before_commit` runs in the same transaction, only if something is written.
+    `before_commit` writes the audit in the same transaction, and runs only if something is written.
     """
+    work = work or Work()
     group_no, group_id = _group(target, all_groups=all_groups)
     # The feed's `writes` is read before the records, so that the lock reveals any later write.
     feed = await find_feed(stores.database, target, channel)
     now_ms = stores.clock.now_ms()
     reader = RecordReader(stores.database, feed, group_no)
     try:
-        acts, errors = await _read_items(items, channel, now_ms, reader, is_lenient=is_lenient)
-        batch = ValidatedBatch(actor, feed_id(target.organization_id, channel), group_no, acts, len(items), now_ms)
-        decision = await decide_batch(batch, await reader.records(), yield_to_loop)
+        acts, errors = await _read_items(items, channel, now_ms, reader, work, is_lenient=is_lenient)
+        batch = ValidatedBatch(
+            actor, feed_id(target.organization_id, channel), group_no, group_id, acts, len(items), now_ms
+        )
+        decision = await decide_batch(batch, await reader.records(), work.pause)
     finally:
         await reader.end()
     submission_id = None
     if decision.has_writes:
-        seen_writes = 0 if feed is None else feed.writes
         if feed is None:  # not earlier: a refused batch must not open a feed
             await open_feed(stores.database, target, channel)
         decision, submission_id = await store_batch(
-            stores.database, batch, decision, seen_writes=seen_writes, before_commit=before_commit
+            stores.database,
+            batch,
+            decision,
+            clock=stores.clock,
+            seen=feed,
+            pause=work.pause,
+            before_commit=before_commit,
+            has_audit=before_commit is not None,
         )
     return Submission(
         submission_id=submission_id,
@@ -115,14 +126,20 @@ async def submit_to(
 
 
 async def _read_items(
-    items: Sequence[Item | BadItem], channel: Channel, now_ms: int, reader: "RecordReader", *, is_lenient: bool
+    items: Sequence[Item | BadItem],
+    channel: Channel,
+    now_ms: int,
+    reader: "RecordReader",
+    work: Work,
+    *,
+    is_lenient: bool,
 ) -> tuple[list[Act], list[ItemError]]:
     """Return the acts and errors of all items, and start to read the records that the acts meet."""
     acts: list[Act] = []
     errors: list[ItemError] = []
     for at in range(0, len(items), _ITEMS_PER_READ):
         some_acts, some_errors = await read_acts(
-            items[at : at + _ITEMS_PER_READ], channel, now_ms=now_ms, first_index=at
+            items[at : at + _ITEMS_PER_READ], channel, now_ms=now_ms, work=work, first_index=at
         )
         acts += some_acts
         errors += some_errors
@@ -134,17 +151,14 @@ async def _read_items(
 
 
 def _check_permissions(actor: Actor, items: Sequence[Item | BadItem]) -> None:
-    statuses = {item.status or (None if isinstance(item, BadItem) else UNSUBSCRIBED) for item in items}
-    needed = {_PERMISSION_FOR[status] for status in statuses if status is not None}
+    # An item whose status cannot be read has the default one: permission comes before items.
+    statuses = {item.status or UNSUBSCRIBED for item in items}
+    needed = {_PERMISSION_FOR[status] for status in statuses}
     missing = needed - actor.may
     if missing:
         raise InsufficientScope(
             f"This key lacks the permission {' and '.join(sorted(missing))}: ask an administrator for it, "
             "or leave out the items that need it."
-        )
-    if not needed and actor.may.isdisjoint(_PERMISSION_FOR.values()):
-        raise InsufficientScope(
-            "This key may not submit anything: ask an administrator for the permission unsubscribe."
         )
 
 

@@ -1,19 +1,25 @@
-"""The body of a request, read within a size limit, a memory quota and a deadline.
+"""The body of a request, read within a size limit, a memory quota and the deadline of its connection.
 
-The deadline keeps a trickling body from holding a request open. Sizes: docs/interface.md sections D2 and D6.
+Sizes: docs/interface.md sections D2 and D6.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from stoplist.errors import BadRequest, RateLimited
+from stoplist.web.request_context import BODY_PROGRESS, header_value
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-DEADLINE_S = 60.0
+T = TypeVar("T")
+
+PROGRESS_BYTES = 512 * 1024
+"""The least that must arrive of a streamed body within the deadline of a connection."""
+
 _MAX_LENGTH_DIGITS = 18
 
 
@@ -58,20 +64,90 @@ async def read_body(
     *,
     max_bytes: int,
     reserve: Callable[[int], None] | None = None,
-    deadline_s: float = DEADLINE_S,
 ) -> bytes:
-    """Return the whole body, which may have `max_bytes` and must arrive within `deadline_s`.
+    """Return the whole body, which may have `max_bytes`.
 
-    BadRequest if it is larger or late (an announced size is refused before anything is read), ClientGone if the client
-    disconnects. `reserve` is called with the length of every part and may raise. Header names are in lower case.
+    BadRequest if it is larger (an announced size is refused before anything is read), or late: `receive` then raises
+    TimeoutError. ClientGone if the client disconnects. `reserve` is called with the length of every part and may raise.
+    Header names are in lower case.
     """
     if _announced_bytes(headers) > max_bytes:
         raise _too_large(max_bytes)
     try:
-        async with asyncio.timeout(deadline_s):
-            return await _read(receive, max_bytes, reserve)
-    except TimeoutError:
-        raise BadRequest(f"The body did not arrive within {deadline_s:g} seconds.") from None
+        return await _read(receive, max_bytes, reserve)
+    except TimeoutError as late:
+        raise BadRequest(str(late)) from None
+
+
+async def read_beginning(receive: Receive, *, max_bytes: int) -> tuple[bytes, bool]:
+    """Return the body, and True; or what arrived of one that is larger than `max_bytes` or late, and False.
+
+    At least `max_bytes` of a larger one. ClientGone if the client disconnects.
+    """
+    parts: list[bytes] = []
+    size, more_body = 0, True
+    while more_body and size <= max_bytes:
+        try:
+            message = await receive()
+        except TimeoutError:
+            return b"".join(parts), False
+        body, more_body = _part(message)
+        parts.append(body)
+        size += len(body)
+    return b"".join(parts), size <= max_bytes
+
+
+class StreamedBody:
+    """The body of a request that may be larger than memory and take longer than others to arrive."""
+
+    def __init__(self, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send) -> None:
+        self._headers, self._receive, self._send = headers, receive, send
+
+    @property
+    def content_type(self) -> bytes:
+        """Return the `Content-Type`, empty if there is none."""
+        return header_value(self._headers, b"content-type")
+
+    @property
+    def announced_bytes(self) -> int:
+        """Return `Content-Length`, 0 if there is none."""
+        return _announced_bytes(self._headers)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives.
+
+        BadRequest if it stands still: the deadline of the connection restarts with each PROGRESS_BYTES. ClientGone
+        if the client disconnects.
+        """
+        size, noted, more_body = 0, 0, True
+        while more_body:
+            try:
+                body, more_body = _part(await self._receive())
+            except TimeoutError as late:
+                raise BadRequest(str(late)) from None
+            size += len(body)
+            if size - noted >= PROGRESS_BYTES:
+                noted = size
+                await self._send({"type": BODY_PROGRESS})
+            yield body
+
+
+async def unless_gone(result: asyncio.Future[T], receive: Receive) -> T:
+    """Wait for the result while the client waits for its answer; ClientGone as soon as it disconnects."""
+    gone = asyncio.ensure_future(until_disconnected(receive))
+    try:
+        await asyncio.wait((result, gone), return_when=asyncio.FIRST_COMPLETED)
+        if gone.done():
+            raise ClientGone
+        return result.result()
+    finally:
+        gone.cancel()
+
+
+async def until_disconnected(receive: Receive) -> None:
+    """Return once the client of a received request has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass  # a GET may have a body, which means nothing
 
 
 async def _read(receive: Receive, max_bytes: int, reserve: Callable[[int], None] | None) -> bytes:

@@ -57,8 +57,13 @@ class _DatabaseCheck:
         await asyncio.shield(task)
 
     async def _query(self) -> None:
-        if await schema.read(self._database) is None:
-            raise StoreUnavailable("The database is empty.")
+        await require_answer(self._database)
+
+
+async def require_answer(database: Database) -> None:
+    """Raise StoreUnavailable if the database does not answer or is empty."""
+    if await schema.read(database) is None:
+        raise StoreUnavailable("The database is empty.")
 
 
 def _begin(scope: Scope, route: str) -> None:

@@ -6,16 +6,27 @@ usage of the key.
 
 import logging
 import time
+from collections.abc import Awaitable
 
 from stoplist import ids, log
 from stoplist.clock import Clock
 from stoplist.errors import ANSWERS, BadRequest, ServerFault, StoplistError, StoreUnavailable
 from stoplist.oauth.usage import Usage
+from stoplist.source import Network
 from stoplist.web.body import ClientGone
-from stoplist.web.forwarded import Network, request_origin
+from stoplist.web.forwarded import OriginReader
 from stoplist.web.health import PATHS as WITHOUT_HTTPS
-from stoplist.web.metrics import Metrics
-from stoplist.web.request_context import AsgiApp, Message, Receive, RequestContext, Scope, Send, send_error
+from stoplist.web.metrics import REQUEST, Metrics
+from stoplist.web.request_context import (
+    WHOLE_ANSWER,
+    AsgiApp,
+    Message,
+    Receive,
+    RequestContext,
+    Scope,
+    Send,
+    send_error,
+)
 
 _LOG = logging.getLogger(__name__)
 _NOT_HTTPS = "This service answers over HTTPS alone: send the request to its https:// address."
@@ -28,7 +39,7 @@ class RequestMiddleware:
         self, routes: AsgiApp, *, clock: Clock, usage: Usage, metrics: Metrics, trusted: tuple[Network, ...]
     ) -> None:
         self._routes = routes
-        self._clock, self._usage, self._metrics, self._trusted = clock, usage, metrics, trusted
+        self._clock, self._usage, self._metrics, self._origin_of = clock, usage, metrics, OriginReader(trusted).origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began_ns = time.perf_counter_ns()
@@ -36,16 +47,16 @@ class RequestMiddleware:
             # Starlette's patterns ignore a newline at the end of a path, and do not match any other.
             scope["path"] = scope["path"].replace("\n", "\N{REPLACEMENT CHARACTER}")
         peer = scope["client"]
-        origin = request_origin(peer[0] if peer else None, scope["scheme"], scope["headers"], self._trusted)
+        origin = self._origin_of(peer[0] if peer else None, scope["scheme"], scope["headers"])
         context = RequestContext(request_id=ids.new_request_id(), source_ip=origin.source_ip)
         scope["stoplist.request_context"] = context
         request_id = (b"x-request-id", context.request_id.encode())
 
-        async def answer(message: Message) -> None:
-            if message["type"] == "http.response.start":
+        def answer(message: Message) -> Awaitable[None]:
+            if message["type"] in ("http.response.start", WHOLE_ANSWER):
                 context.status = message["status"]
                 message["headers"].append(request_id)
-            await send(message)
+            return send(message)
 
         try:
             if not origin.is_https and scope["path"] not in WITHOUT_HTTPS:
@@ -57,22 +68,21 @@ class RequestMiddleware:
             await self._refuse(scope, answer, error)
         except Exception:
             _LOG.exception("A request failed", extra={"fields": {"request_id": context.request_id}})
-            await self._refuse(scope, answer, _fault(context))
+            await self._refuse(scope, answer, self._fault(context))
         finally:
             self._account(scope, context, time.perf_counter_ns() - began_ns)
 
     async def _refuse(self, scope: Scope, answer: Send, error: StoplistError) -> None:
         context: RequestContext = scope["stoplist.request_context"]
         if isinstance(error, StoreUnavailable):
-            self._metrics.store_errors.inc()
+            self._metrics.count_store_error()
             _LOG.warning(error.text, extra={"fields": {"request_id": context.request_id}})
         elif type(error) not in ANSWERS:
             # An error for the operator, such as a setting of the database that was changed while we ran.
             _LOG.error(error.text, extra={"fields": {"request_id": context.request_id}})
+            error = self._fault(context)
         if context.status:
             return  # the answer has begun: closing the connection shows the client that it is incomplete
-        if type(error) not in ANSWERS:
-            error = _fault(context)
         await send_error(scope, answer, error)
 
     def _account(self, scope: Scope, context: RequestContext, took_ns: int) -> None:
@@ -94,11 +104,14 @@ class RequestMiddleware:
             path=scope["path"],
             status=context.status,
             duration_ms=took_ns / 1_000_000,
+            source_ip=context.source_ip,
+            person=context.person,
         )
 
-
-def _fault(context: RequestContext) -> ServerFault:
-    return ServerFault(
-        "The server failed to answer this request. Try again; if it fails again, tell its operator the request_id.",
-        request_id=context.request_id,
-    )
+    def _fault(self, context: RequestContext) -> ServerFault:
+        """Count a defect, and return what its client is told."""
+        self._metrics.count_defect(REQUEST)
+        return ServerFault(
+            "The server failed to answer this request. Try again; if it fails again, tell its operator the request_id.",
+            request_id=context.request_id,
+        )

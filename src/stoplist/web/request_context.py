@@ -25,11 +25,20 @@ Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
+WHOLE_ANSWER = "stoplist.response.whole"
+"""The type of a message that is a whole answer (`status`, `headers`, `body`): an ASGI extension of our server."""
+
+BODY_PROGRESS = "stoplist.request.progress"
+"""The type of a message by which the application gives a long body more time: an ASGI extension of our server."""
+
 TOKEN_PATH = "/oauth/token"
 API_PATH = "/api/v1"
+FAVICON_PATH = "/favicon.ico"
 DOCS_PATH = "/docs"
+LINKS_PATH = "/u/"
 SIGN_IN_PATH = "/settings/sign-in"
 SIGN_IN_LINK_PATH = "/settings/sign-in/link"
+INVITATION_PATH = "/settings/sign-in/invitation"
 
 _JSON = (b"content-type", b"application/json")
 # For secrets and personal data: neither a browser nor a proxy may store them.
@@ -45,15 +54,18 @@ _CHALLENGES: dict[type[StoplistError], str] = {
 class RequestContext(msgspec.Struct, kw_only=True):
     """The facts of a request for its log line, the metrics and the usage of its key, filled in on the way.
 
-    `client_id` is that of a known client; `route` is one of our paths, never text of the client; `status` is 0 until
-    the answer has begun. `headers` are added to an error.
+    `client_id` is that of a known client, `person` the e-mail address of whoever is signed in; `route` is one of our
+    paths, never text of the client; `status` is 0 until the answer has begun. `headers` are added to an error.
+    `held_ns` is how long the request waited for a change (docs/interface.md section D14).
     """
 
     request_id: str
     source_ip: str
     route: str = "unknown"
     client_id: str | None = None
+    person: str | None = None
     is_authenticated: bool = False
+    held_ns: int = 0
     error_code: str | None = None
     headers: Headers = []
     status: int = 0
@@ -83,8 +95,8 @@ async def send_json(send: Send, status: int, value: Any, headers: Headers | None
 async def send_body(send: Send, status: int, body: bytes, headers: Headers | None = None) -> None:
     """Send an answer whose body is JSON already, perhaps in a content coding that `headers` name."""
     length = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *(headers or ())]})
-    await send({"type": "http.response.body", "body": body})
+    answer = {"type": WHOLE_ANSWER, "status": status, "headers": [_JSON, length, *(headers or ())], "body": body}
+    await send(answer)
 
 
 async def send_token_json(send: Send, status: int, value: Any, headers: Headers) -> None:

@@ -17,7 +17,6 @@ from stoplist.web.request_context import Headers, Receive, Scope, Send, header_v
 _REVALIDATE = b"no-cache"
 _HEADERS: Headers = [
     (b"vary", b"accept-encoding"),
-    (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
 ]

@@ -13,7 +13,23 @@ from stoplist.db.opening import sqlite_path
 from stoplist.db.query import load_queries
 from stoplist.errors import SettingsError
 
-FEED_TABLES = ("feeds", "unsubscribes", "unsubscribe_versions", "submissions", "feed_days", "reversals")
+FEED_TABLES = (
+    "feeds",
+    "unsubscribes",
+    "unsubscribe_versions",
+    "submissions",
+    "feed_days",
+    "reversals",
+    "imports",
+    "import_parts",
+    "uploads",
+    "upload_pieces",
+    "import_rejects",
+    "import_work",
+    "feed_followers",
+    "feed_positions",
+    "erasures",
+)
 """Every table with a `feed_id`. All are co-located with the first."""
 
 _QUERIES = load_queries(__package__)

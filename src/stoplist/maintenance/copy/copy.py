@@ -28,7 +28,7 @@ CHUNK_ROWS = 250_000
 # Each database keeps its own rows in these.
 _NOT_COPIED = frozenset(("deployment", "copy_progress"))
 # Tables used to authenticate: they and all tables that refer to them are copied in the last transaction.
-_CREDENTIAL_TABLES = frozenset(("clients", "people"))
+_CREDENTIAL_TABLES = frozenset(("clients", "people", "invitations"))
 
 _START_OVER = "drop the target database, create an empty one with `stoplist migrate`, and copy again"
 
@@ -142,7 +142,7 @@ class _Copy:
                 copied = await target.fill(table, reader, lambda _: None)
                 self._require_same_rows(table, copied, await target.count_and_digest(table))
             await target.advance_identities((*self._tables, *self._last))
-            await target.copy_creation_time(created_ms=self._source.created_ms())
+            await target.copy_lasting_facts(self._source.lasting_facts())
             await trail.record(
                 target, actor, "database.copied", "database", at_ms=clock.now_ms(), rows=sum(self.rows.values())
             )

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from stoplist.db.query import load_queries
-from stoplist.db.sqlite_connection import connect
+from stoplist.db.remedies import sqlite_remedy
+from stoplist.db.sqlite_connection import BUSY, connect, primary_code
 from stoplist.errors import Refused
 from stoplist.maintenance.copy.contents import Progress, Table, Values, first_unstorable, quote_name
 
@@ -19,7 +21,8 @@ _SLICE_ROWS = 1_000
 _CACHE_KIB = 65_536
 _LOCK_WAIT_MS = 5_000
 _LAST_ROWID = 2**63 - 1
-_BUSY = 5
+
+_LASTING_FACTS = "SELECT created_ms, first_erasure_ms, oldest_program, reading_key FROM deployment"
 
 
 class Source:
@@ -42,11 +45,11 @@ class Source:
             (number,) = self._connection.execute(f"SELECT COUNT(*) FROM {quote_name(table.name)}").fetchone()  # noqa: S608
         return int(number)
 
-    def created_ms(self) -> int:
-        """Return when the deployment was created."""
+    def lasting_facts(self) -> dict[str, Any]:
+        """Return when the deployment was created, and what its first erasure decided."""
         with _as_refusals():
-            (created_ms,) = self._connection.execute("SELECT created_ms FROM deployment").fetchone()
-        return int(created_ms)
+            row = self._connection.execute(_LASTING_FACTS).fetchone()
+        return dict(zip(("created_ms", "first_erasure_ms", "oldest_program", "reading_key"), row, strict=True))
 
     def read(self, table: Table, start: Progress, *, most: int = sys.maxsize, to: int = _LAST_ROWID) -> "TableReader":
         """Return a reader of the rows after `start`: `most` rows at most, up to the rowid `to`."""
@@ -131,10 +134,10 @@ def _as_refusals() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == _BUSY:
+        if primary_code(error) == BUSY:
             raise Refused("Another command is writing to the source: let it finish, then run this again.") from None
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         raise Refused(
-            f"The source cannot be read ({name}): if it is damaged, restore its newest backup, "
-            "then copy that into an empty database."
+            f"The source cannot be read ({name}): {sqlite_remedy(primary_code(error))}. "
+            "Copy a restored backup into an empty database."
         ) from None

@@ -1,6 +1,6 @@
 """The PostgreSQL target: filled by binary COPY, each chunk of rows in one transaction with its progress."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ _PROGRESS = _QUERIES["progress"]
 _BEGIN_TABLE = _QUERIES["begin_table"]
 _CLAIM_TABLE = _QUERIES["claim_table"]
 _ADVANCE_TABLE = _QUERIES["advance_table"]
-_SET_CREATED_MS = _QUERIES["copy_creation_time"]
+_SET_LASTING_FACTS = _QUERIES["copy_lasting_facts"]
 _FORGET_PROGRESS = _QUERIES["forget_progress"]
 
 # Overrides a time limit of the role: the digest of a table of a billion rows takes an hour.
@@ -192,9 +192,9 @@ class Completion(CopyTarget):
                 if column.is_identity:
                     await self._connection.fetch(_set_next_number(table, column), quote_name(table.name), column.name)
 
-    async def copy_creation_time(self, *, created_ms: int) -> None:
-        """Set the deployment's creation time to that of the source."""
-        await self._run(_SET_CREATED_MS, created_ms=created_ms)
+    async def copy_lasting_facts(self, facts: Mapping[str, Any]) -> None:
+        """Set what lasts as long as the deployment to that of the source."""
+        await self._run(_SET_LASTING_FACTS, **facts)
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from stoplist.db.opening import sqlite_path
+from stoplist.folders import folder_error
 from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, wrong
 from stoplist.secret_key import FILE_NAME
 from stoplist.settings import Settings
@@ -22,8 +23,15 @@ _NETWORK_FILE_SYSTEMS = frozenset(
     ("nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gfs2")
 )
 _NETWORK_FUSE_NAMES = ("sshfs", "glusterfs", "s3fs", "rclone", "ceph", "davfs")
-_SECRET_FILES = ("STOPLIST_SECRET_KEY_FILE", "STOPLIST_DATABASE_URL_FILE", "STOPLIST_LIMITS_URL_FILE")
-SECRETS = ("STOPLIST_SECRET_KEY", "STOPLIST_DATABASE_URL", "STOPLIST_LIMITS_URL")
+SECRETS = (
+    "STOPLIST_SECRET_KEY",
+    "STOPLIST_DATABASE_URL",
+    "STOPLIST_LIMITS_URL",
+    "STOPLIST_NOTICE_URL",
+    "STOPLIST_NOTICE_SECRET",
+    "STOPLIST_SMTP_URL",
+)
+_SECRET_FILES = tuple(f"{variable}_FILE" for variable in SECRETS)
 
 
 def disk_space(settings: Settings) -> Iterator[Finding]:
@@ -34,7 +42,7 @@ def disk_space(settings: Settings) -> Iterator[Finding]:
         try:
             usage = shutil.disk_usage(folder)
         except OSError as error:
-            yield not_checked("disk room", f"{folder} cannot be checked: {error.strerror}.")
+            yield not_checked("disk room", f"{folder} cannot be checked: {folder_error(folder, error)}.")
             continue
         yield assess_disk_space(folder, total=usage.total, free=usage.free)
     if database is None:

@@ -5,7 +5,7 @@ from stoplist.errors import InvalidClient, StoreUnavailable
 from stoplist.oauth.authentication import find_client, is_authenticated
 from stoplist.oauth.model import Client, TokenPair
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores, rate_limited
-from stoplist.oauth.tokens import issue_pair
+from stoplist.oauth.tokens import RefreshToken, issue_pair
 
 NAME = "client_credentials"
 
@@ -30,13 +30,15 @@ async def answer(actor: Actor, stores: TokenStores, request: TokenRequest) -> Ou
     )
 
 
-async def refuse_client(stores: TokenStores, client: Client | None, source: str) -> Outcome:
+async def refuse_client(
+    stores: TokenStores, client: Client | RefreshToken | None, source: str, *, refusal: InvalidClient | None = None
+) -> Outcome:
     """Refuse a failed client authentication, counted against the named client, if it is known, and this source."""
     if client is None:
         decision = await stores.limiter.token_unknown(source)
     else:
         decision = await stores.limiter.token_failed(client.client_id, source, limit=client.token_per_minute)
-    error = authentication_failed() if decision.accepted else rate_limited(decision)
+    error = refusal or authentication_failed() if decision.accepted else rate_limited(decision)
     return Outcome(error=error, client_id=client.client_id if client else None, decision=decision)
 
 
@@ -51,7 +53,7 @@ def authentication_failed() -> InvalidClient:
 async def _issue(stores: TokenStores, request: TokenRequest, client: Client) -> TokenPair | None:
     """Return a pair for an authenticated client; None if it was deactivated, or got a new secret, meanwhile."""
     while True:
-        if pair := await issue_pair(stores.database, stores.clock, client):
+        if pair := await issue_pair(stores.database, stores.clock, client, chain_days=stores.refresh_chain_days):
             return pair
         # Revoked since its secret was checked. If the secret is still valid, a pair issued now is not revoked.
         current = await find_client(stores.database, client.client_id)

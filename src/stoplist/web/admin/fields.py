@@ -6,6 +6,9 @@ from stoplist.errors import BadRequest
 from stoplist.web.forms import FormFault, MalformedForm, parse_pairs
 
 MAX_FORM_BYTES = 256 * 1024
+MAX_FORM_BYTES_BEFORE_SIGN_IN = 8 * 1024
+"""Limits the memory that a stranger can occupy with a form that is never finished."""
+
 _MAX_FIELDS = 1_000
 _FORM_FAULTS = {
     FormFault.NOT_UTF8: "The form is not valid UTF-8 text. Go back and try again.",

@@ -1,4 +1,4 @@
-"""Key usage for the pages that show it."""
+"""Key usage and positions of readers, for the pages that show them."""
 
 from contextlib import suppress
 
@@ -13,3 +13,9 @@ async def flush_usage(request: PageRequest) -> None:
     """Write the key usage that this process has counted, which it otherwise writes once a minute."""
     with suppress(StoreUnavailable):
         await request.admin.usage.flush(request.database)
+
+
+async def flush_positions(request: PageRequest) -> None:
+    """Write the positions of readers that this process has noted, which it otherwise writes once a minute."""
+    with suppress(StoreUnavailable):
+        await request.admin.positions.flush(request.database)

@@ -1,6 +1,6 @@
 """The request of a screen and its possible answers. A screen parses fields, calls one operation, names a template."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -8,12 +8,15 @@ import msgspec
 from stoplist.actor import ADMIN, Actor
 from stoplist.clock import Clock
 from stoplist.db import Database
-from stoplist.errors import Refused
+from stoplist.errors import BadRequest, Refused
 from stoplist.limits.limiter import Limiter
 from stoplist.oauth.usage import Usage
+from stoplist.proof.positions import Positions
+from stoplist.staff import two_step
 from stoplist.staff.model import Person, StaffStores
 from stoplist.unsubscribes.model import OptOutStores
 from stoplist.web.admin.fields import NO_FIELDS, Fields
+from stoplist.web.body import StreamedBody
 from stoplist.web.request_context import Headers
 
 TEXT_HTML = b"text/html; charset=utf-8"
@@ -26,25 +29,49 @@ class AdminContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     limiter: Limiter
     usage: Usage
+    positions: Positions
     secret_keys: tuple[str, ...]
     base_url: str
+    require_two_step: str
+    propagation_hours: int = 48
+    sends_mail: bool = False
+    import_max_mb: int
+    history_days: int = 0
 
     @property
     def opt_outs(self) -> OptOutStores:
         """The stores for the operations on opt-outs."""
-        return OptOutStores(database=self.database, clock=self.clock, secret_keys=self.secret_keys)
+        return OptOutStores(
+            database=self.database,
+            clock=self.clock,
+            secret_keys=self.secret_keys,
+            history_days=self.history_days,
+        )
 
     @property
     def staff(self) -> StaffStores:
         """The stores for the operations on people."""
-        return StaffStores(database=self.database, clock=self.clock, secret_keys=self.secret_keys)
+        return StaffStores(
+            database=self.database,
+            clock=self.clock,
+            secret_keys=self.secret_keys,
+            require_two_step=self.require_two_step,
+        )
+
+
+class PostedStream(NamedTuple):
+    """A body that is being posted. `renew` reads session and rights again after it has arrived."""
+
+    body: StreamedBody
+    renew: Callable[[], Awaitable["PageRequest"]]
 
 
 class PageRequest(msgspec.Struct, kw_only=True):
     """One request to a screen.
 
     `actor` is the signed-in person with their current rights; on open screens without a session it has no id, and
-    `person` is None. `form` holds what was posted. `refusal` is set when a refused form is shown again.
+    `person` is None. `form` holds what was posted, or `arriving` what is being posted on streamed
+    routes. `refusal` is set when a refused form is shown again.
     """
 
     admin: AdminContext
@@ -56,7 +83,15 @@ class PageRequest(msgspec.Struct, kw_only=True):
     path: dict[str, str] = {}
     query: Fields = NO_FIELDS
     form: Fields = NO_FIELDS
+    arriving: "PostedStream | None" = None
     refusal: Refused | None = None
+
+    @property
+    def stream(self) -> "PostedStream":
+        """Return the body of a streamed route."""
+        if self.arriving is None:
+            raise BadRequest("The form was sent in an unsupported format. Go back and try again.")
+        return self.arriving
 
     @property
     def database(self) -> Database:
@@ -65,6 +100,11 @@ class PageRequest(msgspec.Struct, kw_only=True):
     @property
     def clock(self) -> Clock:
         return self.admin.clock
+
+    @property
+    def must_have_two_step(self) -> bool:
+        """True if STOPLIST_REQUIRE_TWO_STEP demands two-step sign-in of the signed-in person."""
+        return self.person is not None and two_step.is_required(self.person, self.admin.require_two_step)
 
     @property
     def may_audit(self) -> bool:
@@ -102,7 +142,7 @@ class Download(msgspec.Struct, frozen=True):
 
     name: str
     content_type: str
-    parts: AsyncIterator[bytes]
+    parts: AsyncGenerator[bytes, None]
 
 
 Answer = HtmlPage | Redirect | Download
@@ -118,11 +158,18 @@ class PageRoute(NamedTuple):
     on_refusal: Handler | None = None
     is_open: bool = False
     """True for pages that need no session."""
+    is_streamed: bool = False
+    """True if the handler reads the body itself, while it arrives."""
 
 
 def get(path: str, handler: Handler, *, is_open: bool = False) -> PageRoute:
     """Return the route of the page at `path`."""
     return PageRoute("GET", path, handler, is_open=is_open)
+
+
+def upload(path: str, handler: Handler, *, on_refusal: Handler) -> PageRoute:
+    """Return the route of a form with a file at `path`, whose handler reads `PageRequest.stream`."""
+    return PageRoute("POST", path, handler, on_refusal, is_streamed=True)
 
 
 def post(path: str, handler: Handler, *, on_refusal: Handler, is_open: bool = False) -> PageRoute:

@@ -2,6 +2,9 @@
 
 from urllib.parse import quote
 
+from stoplist.db import Transaction
+from stoplist.notices.sealed_links import SealedLink, add_link
+from stoplist.staff.links import SendLink
 from stoplist.staff.model import NewLink, Person
 from stoplist.staff.people import new_link
 from stoplist.web.admin.page_request import HtmlPage, PageRequest
@@ -14,21 +17,42 @@ def link_form(request: PageRequest, person: Person) -> HtmlPage:
 
 
 async def create_link(request: PageRequest) -> HtmlPage:
-    """Create a sign-in link, which replaces earlier ones, and show it once."""
+    """Create a sign-in link, which replaces earlier ones, and send it, or show it once."""
     link = await new_link(
         request.actor,
         request.database,
         request.clock,
         email=request.path["email"],
         without_two_step="without_two_step" in request.form,
+        secret_keys=request.admin.secret_keys,
+        send=link_sender(request),
     )
     return link_page(request, link, back=_back(request, link.person.email))
 
 
 def link_page(request: PageRequest, link: NewLink, *, back: str) -> HtmlPage:
-    """Return the page that shows a link; `back` is the path of the page of its person."""
-    url = sign_in_url(request.admin.base_url, link.link_token)
+    """Return the page that shows a link, or says that it is sent; `back` is the path of the page of its person."""
+    url = None if request.admin.sends_mail else sign_in_url(request.admin.base_url, link.link_token)
     return HtmlPage("people/person_link_made.html", {"link": link, "url": url, "back": back})
+
+
+def link_sender(request: PageRequest) -> SendLink | None:
+    """Return what sends a sign-in link to its person; None if this deployment sends no e-mail."""
+    admin = request.admin
+    if not admin.sends_mail:
+        return None
+
+    async def send(transaction: Transaction, person_id: int, link: NewLink, now_ms: int) -> None:
+        await add_link(
+            transaction,
+            SealedLink(sign_in_url(admin.base_url, link.link_token)),
+            person_id=person_id,
+            secret_keys=admin.secret_keys,
+            now_ms=now_ms,
+            expires_ms=link.expires_ms,
+        )
+
+    return send
 
 
 def person_path(email: str, org_slug: str | None = None) -> str:

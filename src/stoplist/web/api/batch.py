@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from stoplist.errors import BadRequest
-from stoplist.slicing import in_slices
+from stoplist.slicing import Work, in_timed_slices
 from stoplist.unsubscribes.model import (
     MAX_ITEMS,
     MAX_SOURCE_CHARS,
@@ -35,6 +35,7 @@ _REASONS: tuple[str, ...] = get_args(SentReason)
 _BODY = msgspec.json.Decoder(dict[str, Raw])
 _ITEMS = msgspec.json.Decoder(list[Raw])
 _ITEM = msgspec.json.Decoder(Item)
+_GOOD_ITEMS = msgspec.json.Decoder(list[Item])
 
 # msgspec refuses a text that holds half of a surrogate pair anywhere; the standard library reads it.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -46,23 +47,34 @@ _MAX_SLOW_ITEM_BYTES = 64 * 1024
 _SCALAR_STARTS = (b'"', b"t", b"f", b"n")
 _TOO_MANY_VALUES = f"The body holds far more values than {MAX_ITEMS} items have: send fewer at once."
 _NOT_JSON = "The body is not JSON: send an object with items, in UTF-8."
+_NOT_OBJECT = 'The body must be an object that holds the items: {"items": [{"address": "…"}]}.'
 _UNREADABLE = "The item cannot be read: send an object that holds plain values."
 _TOO_DEEP = "The body is nested too deeply: items are objects that hold plain values."
 
 
-async def read_batch(body: bytes) -> tuple[RequestedTarget, Sequence[Item | BadItem]]:
+async def read_batch(body: bytes, work: Work) -> tuple[RequestedTarget, Sequence[Item | BadItem]]:
     """Return the target that the body names, and its items in order; BadRequest for any fault outside the items."""
     fields = _parse_fields(body)
     requested = _requested_target(fields)
-    raw_items = _raw_items(fields.get("items"))
-    if not 0 < len(raw_items) <= MAX_ITEMS:
-        raise BadRequest(
-            f"items must be a list of 1 to {MAX_ITEMS} objects; there are {len(raw_items)}.", parameter="items"
-        )
+    value = fields.get("items")
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if isinstance(value, Raw):
+            good_items = _GOOD_ITEMS.decode(value)
+            _check_count(good_items)
+            return requested, good_items
+    raw_items = _raw_items(value)
+    _check_count(raw_items)
     items: list[Item | BadItem] = []
-    async for part in in_slices(raw_items):
+    async for part in in_timed_slices(raw_items, work):
         items.extend(map(_parse_item, part))
     return requested, items
+
+
+def _check_count(items: Sequence[Any]) -> None:
+    if not 0 < len(items) <= MAX_ITEMS:
+        raise BadRequest(
+            f"items must be a list of 1 to {MAX_ITEMS} objects; there are {len(items)}.", parameter="items"
+        )
 
 
 def _parse_fields(body: bytes) -> dict[str, Any]:
@@ -71,12 +83,14 @@ def _parse_fields(body: bytes) -> dict[str, Any]:
         raise BadRequest(_TOO_MANY_VALUES)
     try:
         fields: Any = _parse_object(body)
+    except msgspec.ValidationError:
+        raise BadRequest(_NOT_OBJECT) from None
     except ValueError:  # a base class of UnicodeDecodeError and msgspec.DecodeError
         raise BadRequest(_NOT_JSON) from None
     except RecursionError:
         raise BadRequest(_TOO_DEEP) from None
     if not isinstance(fields, dict):
-        raise BadRequest(_NOT_JSON)
+        raise BadRequest(_NOT_OBJECT)
     for name in fields:
         if name not in _FIELDS:
             raise BadRequest(

@@ -12,8 +12,11 @@ _ADDRESS = "address"
 _NAMES = (*_SINGLE, _ADDRESS)
 MAX_SHOWN_CHARS = 40
 _SHOWN = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_SHOWN_CHARS}}}")
+# The usual look-up: a single address, in which at most the @ is percent-encoded.
+_ONE_ADDRESS = re.compile(rb"address=([A-Za-z0-9._-]{1,200})(?:@|%40)([A-Za-z0-9.-]{1,200})")
+_NO_TARGET = RequestedTarget()
 _MAX_PARAMETERS = 1000
-_NUMBER = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class ReadQuery(NamedTuple):
@@ -27,11 +30,12 @@ class ReadQuery(NamedTuple):
 
 def read_query(query_string: bytes) -> ReadQuery:
     """Parse the query of a `GET`; BadRequest for unknown, repeated, malformed or incompatible parameters."""
+    if match := _ONE_ADDRESS.fullmatch(query_string):
+        return ReadQuery(_NO_TARGET, [(match[1] + b"@" + match[2]).decode()], DEFAULT_LIMIT, None)
     single, addresses = _parameters(query_string)
-    if addresses:
-        for name in ("cursor", "limit"):
-            if name in single:
-                raise BadRequest(f"A look-up by address takes no {name}: it answers in one page.", parameter=name)
+    # A limit beside addresses is valid and changes nothing: generated clients send the default of every parameter.
+    if addresses and "cursor" in single:
+        raise BadRequest("A look-up by address takes no cursor: it answers in one page.", parameter="cursor")
     if len(addresses) > MAX_LOOK_UPS:
         raise BadRequest(f"address is sent more than {MAX_LOOK_UPS} times: send fewer at once.", parameter=_ADDRESS)
     requested = RequestedTarget(org_slug=_checked(single, "org_slug"), group_id=_checked(single, "group_id"))
@@ -72,19 +76,24 @@ def _pairs(query_string: bytes) -> list[tuple[str, str]]:
     parts = query_string.replace(b"+", b" ").split(b"&")
     if len(parts) > _MAX_PARAMETERS:
         raise BadRequest("The query string has too many parameters.")
-    try:
-        query_string.decode("ascii")
-        pairs = [_pair(part) for part in parts if part]
-    except UnicodeDecodeError:
-        raise BadRequest("The query string is not percent-encoded UTF-8.") from None
-    if any("\0" in text for pair in pairs for text in pair):
-        raise BadRequest("The query string contains a NUL character: send text alone.")
-    return pairs
+    return [_pair(part) for part in parts if part]
 
 
 def _pair(part: bytes) -> tuple[str, str]:
-    name, _, value = part.partition(b"=")
-    return unquote_to_bytes(name).decode(), unquote_to_bytes(value).decode()
+    name_part, _, value_part = part.partition(b"=")
+    name = _text(name_part, parameter="")
+    return name, _text(value_part, parameter=name)
+
+
+def _text(encoded: bytes, *, parameter: str) -> str:
+    try:
+        encoded.decode("ascii")
+        text = unquote_to_bytes(encoded).decode()
+    except UnicodeDecodeError:
+        raise BadRequest("The query string is not percent-encoded UTF-8.", parameter=shown_name(parameter)) from None
+    if "\0" in text:
+        raise BadRequest("The query string contains a NUL character: send text alone.", parameter=shown_name(parameter))
+    return text
 
 
 def _checked(single: dict[str, str], name: str) -> str | None:
@@ -94,6 +103,6 @@ def _checked(single: dict[str, str], name: str) -> str | None:
 def _limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_LIMIT
-    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_LIMIT:
+    if not _NUMBER.fullmatch(text) or int(text) > MAX_LIMIT:
         raise BadRequest(f"limit must be a whole number from 1 to {MAX_LIMIT}.", parameter="limit")
     return int(text)

@@ -98,7 +98,7 @@ def oauth_refusals(types: Errors, instances: Iterable[StoplistError]) -> Json:
     return {
         str(status): _answer(
             _MEANING[status],
-            schemas.oauth_error(errors),
+            schemas.reference(schemas.OAUTH_ENVELOPE),
             {ANSWERS[error].oauth_code: _example(error, oauth_envelope(by_type[error])) for error in errors},
             _OF_REFUSAL[status],
         )
@@ -121,12 +121,20 @@ def _answer(
     return {
         "description": description,
         "headers": {
-            **{name: {"$ref": f"#/components/headers/{name}"} for name in always},
-            # A reference cannot override `required`, so an optional header is written out.
-            **{name: {**HEADERS[name], "required": False} for name in sometimes},
+            **{name: _header_reference(name) for name in always},
+            **{name: _optional_header(name) for name in sometimes},
         },
         "content": {JSON: {"schema": schema, "examples": values}},
     }
+
+
+def _header_reference(name: str) -> Json:
+    return {"$ref": f"#/components/headers/{name}"}
+
+
+def _optional_header(name: str) -> Json:
+    """Return a reference, or the header written out: a reference cannot override `required`."""
+    return {**HEADERS[name], "required": False} if HEADERS[name]["required"] else _header_reference(name)
 
 
 def _example(error: type[StoplistError], envelope: Json) -> Json:
@@ -164,8 +172,9 @@ HEADERS: Json = {
         {"type": "string"},
         'Bearer realm="stoplist", error="invalid_token", error_description="…"',
     ),
-    "Preference-Applied": _header(
-        "The preferences that were honoured (RFC 7240).", {"type": "string"}, "handling=lenient"
-    ),
+    "Preference-Applied": {
+        **_header("The preferences that were honoured (RFC 7240).", {"type": "string"}, "handling=lenient"),
+        "required": False,
+    },
     "Cache-Control": _header("No cache may store the answer.", {"type": "string", "enum": ["no-store"]}, "no-store"),
 }

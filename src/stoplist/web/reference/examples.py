@@ -29,6 +29,7 @@ from stoplist.limits.sliding_log import WINDOW_S
 from stoplist.oauth.model import API_PER_MINUTE, TOKEN_PER_MINUTE, TokenPair
 from stoplist.unsubscribes.channel import Channel
 from stoplist.unsubscribes.cursor import UNUSABLE_CURSOR
+from stoplist.unsubscribes.feed_state import EMPTY, extended_state
 from stoplist.unsubscribes.model import (
     MAX_LIMIT,
     Batch,
@@ -36,6 +37,7 @@ from stoplist.unsubscribes.model import (
     ItemError,
     ItemResult,
     Page,
+    PageState,
     Record,
     SentReason,
     Submission,
@@ -203,9 +205,13 @@ def pages(channel: Channel) -> dict[str, Json]:
         seq=42,
     )
     records = [left, complained]
-    page = Page(items=records, next_cursor=CURSOR, has_more=False)
+    hashed = [(one.id, one.group_id, one.address or "", one.status, one.seq) for one in records]
+    state = PageState(
+        seq=complained.seq, records=len(records), digest=extended_state(EMPTY, complained.seq, hashed).text
+    )
+    page = Page(items=records, next_cursor=CURSOR, has_more=False, state=state)
     looked_up = Page(items=records[:1], next_cursor=None, has_more=False, looked_up=[channel.canonical(people.first)])
-    nothing_new = Page(items=[], next_cursor=CURSOR, has_more=False)
+    nothing_new = Page(items=[], next_cursor=CURSOR, has_more=False, state=state)
     return {
         "A page": _answered(page),
         "Nothing changed since the cursor": _answered(nothing_new),

@@ -9,6 +9,7 @@ import msgspec
 from stoplist import __version__
 from stoplist.unsubscribes.channel import CHANNELS, Channel
 from stoplist.unsubscribes.model import DEFAULT_LIMIT, MAX_LIMIT, MAX_LOOK_UPS, MAX_NAME_CHARS
+from stoplist.web.api.prefer import MAX_WAIT_S
 from stoplist.web.api.unsubscribe import path_of
 from stoplist.web.reference import answers, examples, prose, samples, schemas
 from stoplist.web.reference.schemas import Json, reference
@@ -17,6 +18,19 @@ from stoplist.web.token_forms import FORMS
 
 _FORM = "application/x-www-form-urlencoded"
 _TOKENS = "Tokens"
+_PREFER_FOLLOWING: Json = {
+    "name": "Prefer",
+    "in": "header",
+    "description": f"`wait=N`, 1 to {MAX_WAIT_S} seconds (RFC 7240), with a `cursor`: if nothing has changed, hold the "
+    "answer until something has, or N seconds have passed. `read-ahead`: the page before has not been stored yet, so "
+    "the `cursor` says nothing about what has. Both may be sent, with a comma between.",
+    "schema": {"type": "string"},
+    "examples": {
+        "wait": {"value": f"wait={MAX_WAIT_S}"},
+        "read-ahead": {"value": "read-ahead"},
+        "both": {"value": f"wait={MAX_WAIT_S}, read-ahead"},
+    },
+}
 _PREFER: Json = {
     "name": "Prefer",
     "in": "header",
@@ -36,7 +50,13 @@ def document(base_url: str) -> Json:
     api_errors = dict.fromkeys((*answers.SUBMIT_ERRORS, *answers.READ_ERRORS))
     return {
         "openapi": "3.0.3",
-        "info": {"title": "Stoplist API", "version": __version__, "description": prose.introduction()},
+        "info": {
+            "title": "Stoplist API",
+            "version": __version__,
+            "description": prose.introduction(),
+            "contact": {"name": "The operator of this server"},
+            "license": {"name": "Apache 2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
+        },
         "servers": [{"url": base_url}],
         "tags": [
             {"name": _TOKENS, "description": "Access to the API."},
@@ -94,9 +114,11 @@ def _list(base_url: str, channel: Channel) -> Json:
         "summary": f"List, look up and follow {channel.in_sentence} opt-outs",
         "description": prose.list_unsubscribes(channel),
         "security": [{"oauth2": []}],
-        "parameters": _query_parameters(channel),
+        "parameters": [*_query_parameters(channel), _PREFER_FOLLOWING],
         "responses": {
-            **answers.success("Records, each at its latest change.", reference("Page"), pages),
+            **answers.success(
+                "Records, each at its latest change.", reference("Page"), pages, optional=("Preference-Applied",)
+            ),
             **answers.api_refusals(answers.READ_ERRORS, refusals),
         },
         "x-codeSamples": samples.list_unsubscribes(base_url + path_of(channel), channel),
@@ -137,9 +159,15 @@ def _query_parameters(channel: Channel) -> list[Json]:
     return [
         _query("org_slug", "The organization; by default the group's, else the default one of the key.", name),
         _query("group_id", "Only the records that bear on this group: its own and the all-groups ones.", name),
-        _query("limit", "How many records a page may hold.", limit),
-        _query("cursor", "A `next_cursor` from before: only what changed since.", {"type": "string"}),
-        _query("address", "An address to look up, in any spelling; may be repeated.", addresses),
+        _query("limit", "How many records a page may hold. Changes nothing beside `address`.", limit),
+        _query(
+            "cursor",
+            "A `next_cursor` from before: only what changed since. Not together with `address`.",
+            {"type": "string"},
+        ),
+        _query(
+            "address", "An address to look up, in any spelling; may be repeated. Not together with `cursor`.", addresses
+        ),
     ]
 
 

@@ -163,13 +163,21 @@ class _Reader:
         )
 
     def _fields(self, schema: Json) -> list[Field]:
+        properties, required = self._properties(schema)
+        return [self._field(name, field, is_required=name in required) for name, field in properties.items()]
+
+    def _properties(self, schema: Json) -> tuple[Json, list[str]]:
+        """Return the properties of an object and of all that it consists of, and which of them are required."""
         resolved = self._resolved(schema)
-        return [
-            self._field(name, field, is_required=name in resolved.get("required", ()))
-            for name, field in resolved["properties"].items()
-        ]
+        properties: Json = {}
+        required: list[str] = []
+        for part in resolved.get("allOf", ()):
+            properties |= (found := self._properties(part))[0]
+            required += found[1]
+        return properties | resolved.get("properties", {}), [*required, *resolved.get("required", ())]
 
     def _field(self, name: str, schema: Json, *, is_required: bool) -> Field:
+        schema = self._with_values(schema)
         items = schema.get("items", {})
         return Field(
             name,
@@ -181,6 +189,13 @@ class _Reader:
             items["$ref"].rsplit("/", 1)[1] if "$ref" in items else "",
             self._fields(items) if "$ref" in items else [],
         )
+
+    def _with_values(self, schema: Json) -> Json:
+        """Return the schema of a field; if it refers to an enumeration, or null, with those values."""
+        for keyword in ("allOf", "oneOf"):
+            for part in schema.get(keyword, ()):
+                schema = {**self._resolved(part), **schema}
+        return self._resolved(schema)
 
     def _resolved(self, schema: Json) -> Json:
         if "$ref" not in schema:

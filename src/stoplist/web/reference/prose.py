@@ -43,6 +43,8 @@ with `SSL_CERT_FILE` set to the path of the `ca.pem` in its data folder, curl an
   new one durably before you use it, and let one worker refresh at a time.
 - A refresh token that comes a second time counts as stolen: every token of the key is revoked. So never repeat a
   refresh whose answer was lost; start anew with `client_credentials`.
+- Some keys refresh with their secret alone; then a refresh without it is `invalid_client`. And some deployments end
+  a chain of refreshes after some days: `refresh_expires_in` says what is left.
 
 ## Organizations and groups
 
@@ -60,12 +62,22 @@ The later act of the person wins, not the later request: so send `occurred_at` w
 old imports then never undo an opt-out. On a tie `unsubscribed` wins. A batch may be sent again without harm: what is
 known already is `unchanged`, and what a later act stands against is `outranked`.
 
+`resubscribed` with the reason `correction` is nobody's act: an opt-out was submitted by mistake and was taken back. It
+no longer blocks messages, but it is **not a consent**: send only what you were allowed to send before the mistake.
+
 ## Following changes
 
 Read from the start without a `cursor`, page by page, and keep the last `next_cursor`. Whenever you come back with it
 you get precisely what changed since, each record once, at its latest change, opt-outs and returns alike. Cursors never
 expire. `invalid_cursor` means that the server's database was restored to an earlier state, or that the cursor belongs
 to other parameters: read anew without one.
+
+**To send a cursor is to say that everything up to it is stored.** The organization sees how far each key has come, and
+which lack changes for too long. A program that asks for a page before it has stored the one before sends
+`Prefer: read-ahead`, and that request says nothing.
+
+With `Prefer: wait=30`, a request at the end of the feed is held until something changes, for up to 30 seconds. Without
+`Preference-Applied: wait=30` in its answer it was not held: pause before the next.
 
 ## Limits
 
@@ -96,7 +108,7 @@ def get_tokens() -> str:
     return """\
 Gives a pair of tokens for the credentials of a key, or for a refresh token. The credentials come best in
 `Authorization: Basic`; a client that cannot set the header sends them in the body, never in both. With a refresh token
-they are not needed.
+they are not needed, unless the key demands them.
 
 Parameters are refused in the query string and when they are repeated; unknown ones are ignored."""
 
@@ -109,7 +121,8 @@ Needs the permission `read`. Answers in one of two ways:
 - **Follow**: records in the order in which they last changed, from the start or after a `cursor`. With a `group_id`
   the records that bear on that group: its own and the all-groups ones; a page then goes through at most
   {spaced(MAX_EXAMINED)} records, so it may be short, or empty, while `has_more` is true.
-- **Look up**: with one to {MAX_LOOK_UPS} times `address`, exactly these, in one page, without `limit` and `cursor`.
+- **Look up**: with one to {MAX_LOOK_UPS} times `address`, exactly these, in one page. It takes no `cursor`, and
+  a `limit` changes nothing.
 
 {_ADDRESSES[channel.name]}
 

@@ -29,6 +29,7 @@ from stoplist.unsubscribes.model import (
     Page,
     Reason,
     Result,
+    SentReason,
     Slug,
     Status,
     Submission,
@@ -39,13 +40,21 @@ from stoplist.web.token_forms import FORMS
 Json = dict[str, Any]
 Types = Iterable[type[msgspec.Struct]]
 
+# Enumerations with a schema of their own, which clients are generated from as one type each.
+_ENUMERATIONS = {"Status": Status, "SentReason": SentReason, "Reason": Reason, "Result": Result}
+_NAMES = {frozenset(get_args(values)): name for name, values in _ENUMERATIONS.items()}
+# OpenAPI 3.0.3 has no type for null: this is a text whose only value is null.
+_NULL = {"type": "string", "nullable": True, "enum": [None]}
+# Refused together. With `group_id: null`, or `all_groups: false`, the other may be sent.
+_GROUP_AND_ALL = {
+    "required": ["group_id", "all_groups"],
+    "properties": {"group_id": {"type": "string"}, "all_groups": {"type": "boolean", "enum": [True]}},
+}
 # Two schema names that differ from the names in the code.
 ENVELOPE, OAUTH_ENVELOPE = "RestErrorResponse", "OAuthErrorResponse"
 
 _READ: Types = (Batch, *FORMS.values())
 _ANSWERED: Types = (Submission, Page, TokenPair)
-# msgspec sorts the values of an enumeration; readers expect the usual one first.
-_ORDER = {value: position for position, value in enumerate((*get_args(Status), *get_args(Result), *get_args(Reason)))}
 _REFERENCE = "#/components/schemas/{name}"
 _TEXT = {"type": "string", "description": "What was wrong and what would be right, for people; the wording may change."}
 
@@ -89,9 +98,17 @@ _EXTRA: dict[type[StoplistError], type[msgspec.Struct]] = {
 def schemas(api_errors: Iterable[type[StoplistError]], oauth_errors: Iterable[type[StoplistError]]) -> Json:
     """Return every schema by name: of requests, of answers, and of each of these refusals."""
     by_name = _of_types(_READ) | _answered()
-    api_errors = list(api_errors)
+    by_name["Batch"]["not"] = _GROUP_AND_ALL
+    by_name |= {name: {"type": "string", "enum": list(get_args(values))} for name, values in _ENUMERATIONS.items()}
+    by_name[ENVELOPE] = _object(
+        "What every refusal of the API has.",
+        {
+            "error": {"type": "string", "description": "The code, which never changes."},
+            "message": _TEXT,
+            "error_description": {"type": "string", "description": "The same text as `message`."},
+        },
+    )
     by_name |= {error.__name__: _api_error(error) for error in api_errors}
-    by_name[ENVELOPE] = {"description": "Every refusal of the API.", **one_of(api_errors)}
     by_name[OAUTH_ENVELOPE] = oauth_error(oauth_errors)
     return by_name
 
@@ -125,15 +142,17 @@ def first_paragraph(documented: type) -> str:
 
 
 def _api_error(error: type[StoplistError]) -> Json:
-    envelope = _object(
-        first_paragraph(error),
-        {"error": {"type": "string", "enum": [ANSWERS[error].api_code]}, "message": _TEXT, "error_description": _TEXT},
-    )
+    """Return the envelope with the one code of this refusal, and its additional fields."""
+    own: Json = {
+        "type": "object",
+        "properties": {"error": {"type": "string", "enum": [ANSWERS[error].api_code]}},
+        "required": ["error"],
+    }
     if error in _EXTRA:
         extra = _of_types([_EXTRA[error]])[_EXTRA[error].__name__]
-        envelope["properties"] |= extra["properties"]
-        envelope["required"] += extra.get("required", [])
-    return envelope
+        own["properties"] |= extra["properties"]
+        own["required"] += extra.get("required", [])
+    return {"description": first_paragraph(error), "allOf": [reference(ENVELOPE), own]}
 
 
 def _object(description: str, properties: Json) -> Json:
@@ -182,18 +201,19 @@ def _openapi(schema: Any) -> Any:
     if "const" in converted:
         converted["enum"] = [converted.pop("const")]
     if "enum" in converted:
-        converted["enum"] = sorted(converted["enum"], key=lambda value: _ORDER.get(value, len(_ORDER)))
         converted.setdefault("type", "string")
+    if name := _NAMES.get(frozenset(converted.get("enum", ()))):
+        del converted["enum"], converted["type"]
+        # Keywords beside a reference are ignored, so it stands apart from a description.
+        return {**converted, "allOf": [reference(name)]} if converted else reference(name)
     return converted
 
 
 def _nullable(schema: Json) -> Json:
-    """Convert `anyOf` with null to `nullable`; an enumeration must then list null itself."""
+    """Convert `anyOf` with null to `nullable`, or beside a reference to a choice."""
     others = [other for other in schema.pop("anyOf") if other != {"type": "null"}]
     if len(others) != 1:
         raise ValueError("OpenAPI 3.0.3 cannot express null beside several types")
     if "$ref" in others[0]:
-        return {**schema, "nullable": True, "allOf": others}
-    if "enum" in others[0]:
-        others[0]["enum"] = [*others[0]["enum"], None]
+        return {**schema, "oneOf": [*others, _NULL]}
     return {**schema, **others[0], "nullable": True}

@@ -1,6 +1,7 @@
 """Settings → Your account: password, two-step sign-in, sessions. Source: docs/interface.md section D11."""
 
 from stoplist.errors import Refused
+from stoplist.staff.invitations import own_invitations
 from stoplist.staff.passwords import change_password
 from stoplist.staff.sessions import end_other_sessions, end_session, list_sessions
 from stoplist.web.admin.account.paths import ACCOUNT_PATH
@@ -12,13 +13,14 @@ async def show(request: PageRequest) -> HtmlPage:
     return HtmlPage(
         "account/account.html",
         {
+            "invitations": await own_invitations(request.actor, request.database, request.clock),
             "sessions": await list_sessions(
                 request.actor,
                 request.database,
                 request.clock,
                 email=request.actor.id,
                 current_session_id=request.session_id,
-            )
+            ),
         },
     )
 

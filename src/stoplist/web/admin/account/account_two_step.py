@@ -9,10 +9,10 @@ from markupsafe import Markup
 
 from stoplist.errors import Refused
 from stoplist.staff import two_step
+from stoplist.web.admin.account.paths import TWO_STEP_PATH
 from stoplist.web.admin.form_names import read_signed_field, sign_field
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get, post
 
-_PATH = "/settings/account/two-step"
 _QUIET_ZONE = 4  # modules, as ISO/IEC 18004 requires
 
 
@@ -62,4 +62,4 @@ def _secret_shown_before(request: PageRequest) -> str | None:
         return None
 
 
-ROUTES = (get(_PATH, form), post(_PATH, turn_on, on_refusal=form))
+ROUTES = (get(TWO_STEP_PATH, form), post(TWO_STEP_PATH, turn_on, on_refusal=form))

@@ -2,6 +2,7 @@
 
 from stoplist.staff import sessions, signing_in
 from stoplist.web.admin import cookies
+from stoplist.web.admin.account.paths import SIGN_OUT_PATH
 from stoplist.web.admin.account.sign_in_answer import answer_sign_in
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.request_context import SIGN_IN_PATH
@@ -64,5 +65,5 @@ ROUTES = (
     get(SIGN_IN_PATH, form, is_open=True),
     post(SIGN_IN_PATH, sign_in, on_refusal=form, is_open=True),
     post(_CODE_PATH, enter_code, on_refusal=code_form, is_open=True),
-    post("/settings/sign-out", sign_out, on_refusal=form),
+    post(SIGN_OUT_PATH, sign_out, on_refusal=form),
 )

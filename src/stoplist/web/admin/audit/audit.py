@@ -1,22 +1,20 @@
 """The audit log: a page of entries with filters, and a CSV export. Source: docs/interface.md section D11."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlencode
 
 from stoplist.audit.actions import ACTIONS
-from stoplist.audit.reading import AuditEntry, export_audit, list_audit
-from stoplist.clock import DAY_MS
-from stoplist.errors import Forbidden, Missing, Refused
+from stoplist.audit.reading import AuditEntry, AuditPage, export_audit, list_audit
+from stoplist.errors import Missing
 from stoplist.rfc3339 import format_ms
 from stoplist.slicing import in_slices
 from stoplist.staff.model import canonical_or_none
 from stoplist.web.admin import csv_lines
 from stoplist.web.admin.audit.audit_entry import facts_of, path_of, title_of
 from stoplist.web.admin.fields import parse_number
+from stoplist.web.admin.filtered_list import read_list, read_period
 from stoplist.web.admin.page_request import Download, HtmlPage, PageRequest, get
-from stoplist.web.admin.times import read_day_ms
 
 _PATH, _EXPORT_PATH = "/audit", "/audit/export"
 _FILTERS = ("person", "action", "target", "from", "until")
@@ -36,17 +34,8 @@ _COLUMNS = (
 
 async def show(request: PageRequest) -> HtmlPage:
     """Show the newest entries that match the filters; for an invalid filter, the form with the problem."""
-    status, page = 200, None
-    try:
-        page = await list_audit(
-            request.actor, request.database, **_read_filters(request), before_id=_before_id(request)
-        )
-    except (Missing, Forbidden):
-        raise
-    except Refused as refusal:
-        request.refusal, status = refusal, 422
-    filters = {name: request.query.text(name) for name in _FILTERS}
-    set_filters = {name: text for name, text in filters.items() if text}
+    found = await read_list(request, _PATH, _FILTERS, _read_page)
+    page = found.page
     entries = [] if page is None else page.entries
     return HtmlPage(
         "audit/audit.html",
@@ -54,15 +43,16 @@ async def show(request: PageRequest) -> HtmlPage:
             "page": page,
             "rows": [(entry, title_of(entry), path_of(request.actor, entry), facts_of(entry)) for entry in entries],
             "actions": ACTIONS,
-            "filters": filters,
-            "is_filtered": bool(set_filters),
-            "is_first": not request.query.text("before"),
-            "newest": _url(_PATH, set_filters),
-            "older": None if page is None else _url(_PATH, set_filters | {"before": str(page.older)}),
-            "export": _url(_EXPORT_PATH, set_filters),
+            **found.context,
+            "older": None if page is None else found.url(before=str(page.older)),
+            "export": found.url(_EXPORT_PATH),
         },
-        status,
+        found.status,
     )
+
+
+async def _read_page(request: PageRequest) -> AuditPage:
+    return await list_audit(request.actor, request.database, **_read_filters(request), before_id=_before_id(request))
 
 
 async def export(request: PageRequest) -> Download:
@@ -72,7 +62,7 @@ async def export(request: PageRequest) -> Download:
     return Download(f"stoplist-audit-{today}.csv", csv_lines.CONTENT_TYPE, _csv_parts(slices))
 
 
-async def _csv_parts(slices: AsyncIterator[list[AuditEntry]]) -> AsyncIterator[bytes]:
+async def _csv_parts(slices: AsyncIterator[list[AuditEntry]]) -> AsyncGenerator[bytes, None]:
     text = csv_lines.line(_COLUMNS)
     async for entries in slices:
         async for part in in_slices(entries):
@@ -101,16 +91,13 @@ def _cells(entry: AuditEntry) -> tuple[str, ...]:
 
 def _read_filters(request: PageRequest) -> dict[str, Any]:
     """Return the filters as arguments of list_audit and export_audit. Raises Refused."""
-    first_ms = read_day_ms(request.query.text("from"), field="from")
-    last_ms = read_day_ms(request.query.text("until"), field="until")
-    if first_ms is not None and last_ms is not None and last_ms < first_ms:
-        raise Refused("The end date is before the start date.", field="until")
+    from_ms, until_ms = read_period(request)
     return {
         "person": _canonical_name(request.query.text("person")),
         "action": request.query.text("action") or None,
         "target": _canonical_name(request.query.text("target")),
-        "from_ms": first_ms,
-        "until_ms": None if last_ms is None else last_ms + DAY_MS,
+        "from_ms": from_ms,
+        "until_ms": until_ms,
     }
 
 
@@ -129,10 +116,6 @@ def _before_id(request: PageRequest) -> int | None:
     if number is None:
         raise Missing("This page of the audit log does not exist. Start with the newest entries.")
     return number
-
-
-def _url(path: str, query: dict[str, str]) -> str:
-    return f"{path}?{urlencode(query)}" if query else path
 
 
 ROUTES = (get(_PATH, show), get(_EXPORT_PATH, export))

@@ -9,6 +9,14 @@ PERMISSION_TEXTS = (
     ("unsubscribe", "Unsubscribe", "Submit opt-outs."),
     ("resubscribe", "Resubscribe", "Submit resubscriptions."),
 )
+REFRESH_OPTIONS = (
+    (
+        "needs_secret",
+        "Refresh tokens need the secret",
+        "A stolen refresh token is then useless by itself. The partner's program must send client_id and client_secret "
+        "with every refresh.",
+    ),
+)
 
 
 def read_rate_limit(request: PageRequest, field: str) -> int | None:

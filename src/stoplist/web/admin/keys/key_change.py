@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 from stoplist import ids
 from stoplist.errors import AlreadyMade, Forbidden
-from stoplist.oauth import credentials
+from stoplist.oauth import credentials, replacement
+from stoplist.oauth.key_rules import has_raised_ceilings
 from stoplist.oauth.model import Credential
 from stoplist.oauth.store import may_change
 from stoplist.web.admin.form_names import read_signed_field, sign_field
 from stoplist.web.admin.page_request import Handler, HtmlPage, PageRequest, PageRoute, Redirect, get, post
 
 
-class _Action(NamedTuple):
+class _KeyAction(NamedTuple):
     """The words of an action's page. `is_destructive`: the action stops something, so its button is red."""
 
     name: str
@@ -26,18 +27,18 @@ class _Action(NamedTuple):
 
 
 _ACTIONS = (
-    _Action(
+    _KeyAction(
         "replace",
         "Replace this key",
         (
             "Creates a second key with the same permissions, and its own client_id and secret.",
-            "Nothing stops working: this key stays active until you deactivate it.",
+            "Nothing stops working, unless you choose to deactivate this key at once.",
             "Send the new key to your partner. When Last used of this key no longer changes, deactivate it.",
         ),
         "Create the new key",
         is_destructive=False,
     ),
-    _Action(
+    _KeyAction(
         "rotate",
         "Rotate secret",
         (
@@ -47,7 +48,7 @@ _ACTIONS = (
         ),
         "Rotate secret",
     ),
-    _Action(
+    _KeyAction(
         "revoke",
         "Revoke all tokens",
         (
@@ -56,7 +57,7 @@ _ACTIONS = (
         ),
         "Revoke all tokens",
     ),
-    _Action(
+    _KeyAction(
         "deactivate",
         "Deactivate this key",
         (
@@ -65,7 +66,7 @@ _ACTIONS = (
         ),
         "Deactivate",
     ),
-    _Action(
+    _KeyAction(
         "activate",
         "Activate this key",
         (
@@ -78,7 +79,7 @@ _ACTIONS = (
 )
 
 
-def _page(action: _Action) -> Handler:
+def _page(action: _KeyAction) -> Handler:
     async def show(request: PageRequest) -> HtmlPage:
         key = await credentials.show_credential(request.actor, request.database, client_id=request.path["client_id"])
         if not may_change(request.actor, key):
@@ -86,25 +87,42 @@ def _page(action: _Action) -> Handler:
                 "Only an administrator, or an admin of every organization that this key covers, can do this."
             )
         new_id = sign_field(request, "new_client_id", ids.new_id(ids.CLIENT_ID))
-        return HtmlPage("keys/key_change.html", {"key": key, "action": action, "new_client_id": new_id})
+        values = {"key": key, "action": action, "new_client_id": new_id, "ceilings_hint": _ceilings_hint(request, key)}
+        return HtmlPage("keys/key_change.html", values)
 
     return show
 
 
+def _ceilings_hint(request: PageRequest, key: Credential) -> str:
+    if not has_raised_ceilings(key):
+        return ""
+    if request.actor.is_administrator:
+        return "Both keys have the same rate limits. If you deactivate this key at once, its raised limits move."
+    return (
+        "This key has raised rate limits. They move to the new key only if you deactivate this key at once. "
+        "Otherwise the new key gets ordinary limits, which an administrator can raise."
+    )
+
+
 async def _replace(request: PageRequest) -> HtmlPage | Redirect:
     new_client_id = read_signed_field(request, "new_client_id")
+    deactivates_old = bool(request.form.all("deactivates_old"))
     try:
-        issued = await credentials.replace_credential(
+        issued = await replacement.replace_credential(
             request.actor,
             request.database,
             request.clock,
             client_id=request.path["client_id"],
             new_client_id=new_client_id,
+            deactivates_old=deactivates_old,
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{new_client_id}", note="key-made-already")
     values = {"key": issued.credential, "secret": issued.client_secret, "heading": "Key created"}
-    return HtmlPage("keys/key_secret.html", values | {"old_client_id": request.path["client_id"]})
+    return HtmlPage(
+        "keys/key_secret.html",
+        values | {"old_client_id": request.path["client_id"], "is_old_deactivated": deactivates_old},
+    )
 
 
 async def _rotate(request: PageRequest) -> HtmlPage | Redirect:
@@ -141,7 +159,7 @@ _HANDLERS: dict[str, Handler] = {
 }
 
 
-def _routes(action: _Action) -> tuple[PageRoute, PageRoute]:
+def _routes(action: _KeyAction) -> tuple[PageRoute, PageRoute]:
     path, page = f"/settings/keys/{{client_id}}/{action.name}", _page(action)
     return get(path, page), post(path, _HANDLERS[action.name], on_refusal=page)
 

@@ -6,7 +6,7 @@ from stoplist.oauth.credentials import Changes, show_credential, update_credenti
 from stoplist.oauth.key_rules import DEFAULT_CEILING
 from stoplist.oauth.store import may_change
 from stoplist.organizations.organizations import list_organizations
-from stoplist.web.admin.keys.fields import PERMISSION_TEXTS, read_rate_limit
+from stoplist.web.admin.keys.fields import PERMISSION_TEXTS, REFRESH_OPTIONS, read_rate_limit
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 
 _PATH = "/settings/keys/{client_id}/edit"
@@ -22,7 +22,15 @@ async def form(request: PageRequest) -> HtmlPage:
         for one in await list_organizations(request.actor, request.database)
         if one.slug in key.organizations or (not one.is_closed and request.actor.administers([one.slug]))
     ]
-    return HtmlPage("keys/key_edit.html", {"key": key, "organizations": organizations, "permissions": PERMISSION_TEXTS})
+    return HtmlPage(
+        "keys/key_edit.html",
+        {
+            "key": key,
+            "organizations": organizations,
+            "permissions": PERMISSION_TEXTS,
+            "refresh_options": REFRESH_OPTIONS,
+        },
+    )
 
 
 async def save(request: PageRequest) -> Redirect:
@@ -33,6 +41,7 @@ async def save(request: PageRequest) -> Redirect:
         organizations=request.form.all("organizations"),
         default_organization=request.form.text("default_organization") or None,
         permissions=frozenset(request.form.all("permissions")),
+        refresh_needs_secret="needs_secret" in request.form.all("refresh"),
     )
     await update_credential(request.actor, request.database, request.clock, client_id=client_id, changes=changes)
     return Redirect(f"/settings/keys/{client_id}", note="key-updated")

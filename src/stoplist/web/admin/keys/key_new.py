@@ -5,7 +5,7 @@ from stoplist.errors import AlreadyMade
 from stoplist.oauth.credentials import create_credential
 from stoplist.organizations.organizations import list_organizations
 from stoplist.web.admin.form_names import read_signed_field, sign_field
-from stoplist.web.admin.keys.fields import PERMISSION_TEXTS, read_rate_limit
+from stoplist.web.admin.keys.fields import PERMISSION_TEXTS, REFRESH_OPTIONS, read_rate_limit
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 
 _PATH = "/settings/keys/new"
@@ -23,6 +23,7 @@ async def form(request: PageRequest) -> HtmlPage:
         {
             "organizations": organizations,
             "permissions": PERMISSION_TEXTS,
+            "refresh_options": REFRESH_OPTIONS,
             "client_id": sign_field(request, "client_id", ids.new_id(ids.CLIENT_ID)),
         },
     )
@@ -43,6 +44,7 @@ async def create(request: PageRequest) -> HtmlPage | Redirect:
             client_id=client_id,
             token_per_minute=read_rate_limit(request, "token_per_minute"),
             api_per_minute=read_rate_limit(request, "api_per_minute"),
+            refresh_needs_secret="needs_secret" in request.form.all("refresh"),
         )
     except AlreadyMade:
         return Redirect(f"/settings/keys/{client_id}", note="key-made-already")

@@ -1,6 +1,7 @@
 """A sheet for the partner with everything needed to use a key except the secret, to copy or print."""
 
 from stoplist.oauth.credentials import show_credential
+from stoplist.oauth.store import may_change
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import list_organizations
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
@@ -19,6 +20,7 @@ async def show(request: PageRequest) -> HtmlPage:
         "keys/key_sheet.html",
         {
             "key": key,
+            "may_change": may_change(request.actor, key),
             "organizations": organizations,
             "base_url": request.admin.base_url,
             "token_path": TOKEN_PATH,

@@ -4,35 +4,25 @@ Source: docs/interface.md sections D5 and D6.
 """
 
 from typing import get_args
-from urllib.parse import urlencode
 
-from stoplist.clock import DAY_MS
-from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import show_organization
-from stoplist.records.listing import ALL_GROUPS_FILTER, Listing, list_records
+from stoplist.records.filters import ALL_GROUPS_FILTER
+from stoplist.records.listing import Listing, list_records
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import Reason, Status
+from stoplist.web.admin.filtered_list import read_list
+from stoplist.web.admin.opt_outs.filters import FILTER_FIELDS, read_filters
 from stoplist.web.admin.opt_outs.paths import channel_of, feed_path, read_change
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
-from stoplist.web.admin.times import read_day_ms
-
-_FILTERS = ("group", "status", "reason", "from", "until")
 
 
 async def show(request: PageRequest) -> HtmlPage:
     """Show a page of the records that match the filters; for an invalid filter, the form with the problem."""
     channel, org_slug = channel_of(request), request.path["org_slug"]
     organization = await show_organization(request.actor, request.database, org_slug)
-    status, listing = 200, None
-    try:
-        listing = await _read_listing(request)
-    except (Missing, Forbidden):
-        raise
-    except Refused as refusal:
-        request.refusal, status = refusal, 422
-    filters = {name: request.query.text(name) for name in _FILTERS}
-    here, set_filters = feed_path(org_slug, channel), {name: text for name, text in filters.items() if text}
+    here = feed_path(org_slug, channel)
+    found = await read_list(request, here, FILTER_FIELDS, _read_listing)
     return HtmlPage(
         "opt_outs/feed.html",
         {
@@ -44,41 +34,33 @@ async def show(request: PageRequest) -> HtmlPage:
             "every_group": ALL_GROUPS_FILTER,
             "statuses": get_args(Status),
             "reasons": get_args(Reason),
-            "filters": filters,
-            "is_filtered": bool(set_filters),
-            "is_first": not request.query.text("before"),
-            "listing": listing,
+            **found.context,
+            "listing": found.page,
             "here": here,
-            "newest": _url(here, set_filters),
-            "older": None if listing is None else _url(here, set_filters | {"before": str(listing.older)}),
+            "older": None if found.page is None else found.url(before=str(found.page.older)),
+            "may_export": request.actor.administers([org_slug]),
+            "export": found.url(f"{here}/export/file"),
             "may_add": not organization.is_closed and request.actor.administers([org_slug]),
         },
-        status,
+        found.status,
     )
 
 
 async def _read_listing(request: PageRequest) -> Listing:
-    first_ms = read_day_ms(request.query.text("from"), field="from")
-    last_ms = read_day_ms(request.query.text("until"), field="until")
-    if first_ms is not None and last_ms is not None and last_ms < first_ms:
-        raise Refused("The end date is before the start date.", field="until")
+    filters = read_filters(request)
     before = request.query.text("before")
     return await list_records(
         request.actor,
         request.database,
         org_slug=request.path["org_slug"],
         channel=channel_of(request),
-        group=request.query.text("group") or None,
-        status=request.query.text("status") or None,
-        reason=request.query.text("reason") or None,
-        recorded_from_ms=first_ms,
-        recorded_until_ms=None if last_ms is None else last_ms + DAY_MS,
+        group=filters.group,
+        status=filters.status,
+        reason=filters.reason,
+        recorded_from_ms=filters.recorded_from_ms,
+        recorded_until_ms=filters.recorded_until_ms,
         before_seq=read_change(before) if before else None,
     )
-
-
-def _url(here: str, query: dict[str, str]) -> str:
-    return f"{here}?{urlencode(query)}" if query else here
 
 
 ROUTES = (get("/unsubscribes/{org_slug}/{channel}", show),)

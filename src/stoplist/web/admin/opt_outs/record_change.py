@@ -5,6 +5,7 @@ Source: docs/interface.md sections D6 and D11.
 
 from typing import NamedTuple
 
+from stoplist.errors import Missing
 from stoplist.organizations.target import find_target_of_person
 from stoplist.records.history import RecordDetails, show_record
 from stoplist.records.manual_entry import record_manually
@@ -61,7 +62,7 @@ def _handler(change: _Change) -> Handler:
             org_slug=record.org_slug,
             group_id=record.group_id,
             all_groups=record.group_id is None,
-            address=record.address,
+            address=record.address or "",
             status=change.status,
             occurred_at=read_moment(request.form.text("occurred_at"), field="occurred_at"),
             reason=request.form.text("reason") or None,
@@ -73,13 +74,16 @@ def _handler(change: _Change) -> Handler:
 
 
 async def _record(request: PageRequest) -> RecordDetails:
-    return await show_record(
+    record = await show_record(
         request.actor,
         request.database,
         org_slug=request.path["org_slug"],
         channel=channel_of(request),
         seq=change_of(request),
     )
+    if record.address is None:
+        raise Missing("This person was erased. Add an opt-out or a resubscription with the address that they state.")
+    return record
 
 
 def _routes(change: _Change) -> tuple[PageRoute, PageRoute]:

@@ -4,6 +4,7 @@ Source: docs/interface.md sections D6 and D11.
 """
 
 from stoplist.organizations.organizations import show_organization
+from stoplist.records.reversal import is_recent
 from stoplist.records.submissions import find_submission, records_of_submission
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.web.admin.opt_outs.paths import after_of, feed_path
@@ -24,6 +25,8 @@ async def show(request: PageRequest) -> HtmlPage:
         "opt_outs/submission.html",
         {
             "submission": submission,
+            "is_recent": is_recent(request.admin.opt_outs, submission.received_ms),
+            "history_days": request.admin.history_days,
             "organization": await show_organization(request.actor, request.database, submission.org_slug),
             "label": await label_of_sender(request, submission),
             "records": records[:_PAGE_SIZE],

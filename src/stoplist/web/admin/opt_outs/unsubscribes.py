@@ -1,20 +1,22 @@
-"""Search for an address in all organizations and channels; and the list of organizations with their channels.
+"""Search for addresses in all organizations and channels; and the list of organizations with their channels.
 
-The address is sent by POST and answered on the same page, so that no URL, log or browser history holds it.
+Addresses are sent by POST and answered on the same page, so that no URL, log or browser history holds them.
 Source: docs/interface.md sections D5, D10 and D11.
 """
 
 from stoplist import ids
 from stoplist.errors import Missing, Refused
-from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import list_organizations
 from stoplist.records.search import SearchResult, search
+from stoplist.records.search_terms import MAX_TERMS
 from stoplist.records.submissions import find_submission
+from stoplist.rights.reads import note_read
 from stoplist.unsubscribes.channel import CHANNELS
+from stoplist.web.admin.opt_outs.countries import country_options
+from stoplist.web.admin.organization_filter import filtered_organizations
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 
 _PATH = "/unsubscribes"
-_MAX_SHOWN = 50
 
 
 async def show(request: PageRequest) -> HtmlPage:
@@ -23,11 +25,15 @@ async def show(request: PageRequest) -> HtmlPage:
 
 
 async def find(request: PageRequest) -> HtmlPage | Redirect:
-    """Show every record of the address; for a submission id, redirect to the submission."""
-    text = request.form.text("address")
+    """Show every record of the addresses; for a submission id, redirect to the submission."""
+    text = "\n".join(filter(None, (request.form.text("address"), request.form.text("addresses"))))
     if text.startswith(ids.SUBMISSION_ID) and "@" not in text:
         return Redirect(f"{_PATH}/{await _submission_id(request, text)}")
-    return await _page(request, await search(request.actor, request.database, text))
+    found = await search(request.actor, request.database, text, country=request.form.text("country"))
+    for address in found.addresses:
+        organizations = {one.org_slug for one in address.records}
+        await note_read(request.actor, request.admin.opt_outs, address.canonical, organizations=organizations)
+    return await _page(request, found)
 
 
 async def _submission_id(request: PageRequest, text: str) -> str:
@@ -39,26 +45,20 @@ async def _submission_id(request: PageRequest, text: str) -> str:
 
 async def _page(request: PageRequest, found: SearchResult | None) -> HtmlPage:
     visible = await list_organizations(request.actor, request.database)
-    name = request.query.text("organization")
-    matching = [one for one in visible if _matches(one, name.casefold())]
+    needs_country = request.refusal is not None and request.refusal.field == "country"
     return HtmlPage(
         "opt_outs/unsubscribes.html",
         {
             "found": found,
-            "org_name": name,
-            "organizations": matching[:_MAX_SHOWN],
-            "hidden": len(matching[_MAX_SHOWN:]),
-            "has_many": len(visible) > _MAX_SHOWN,
-            "has_any": bool(visible),
+            "max_terms": MAX_TERMS,
+            "countries": country_options() if needs_country or request.form.text("country") else [],
             "may_add": any(not one.is_closed and request.actor.administers([one.slug]) for one in visible),
+            "may_erase": request.may_audit,
             "channels": CHANNELS,
             "words": CHANNELS,
-        },
+        }
+        | filtered_organizations(request, visible),
     )
-
-
-def _matches(organization: Organization, name: str) -> bool:
-    return name in organization.slug or name in organization.name.casefold()
 
 
 ROUTES = (get(_PATH, show), post(_PATH, find, on_refusal=show))

@@ -3,6 +3,7 @@
 from stoplist.oauth.credentials import list_credentials
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import show_organization
+from stoplist.staff.invitations import list_invitations
 from stoplist.staff.people import people_of
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get
@@ -22,6 +23,9 @@ async def show(request: PageRequest) -> HtmlPage:
             "is_admin": is_admin,
             "may_change": is_admin and not organization.is_closed,
             "people": await people_of(request.actor, request.database, org_slug=slug) if is_admin else [],
+            "invitations": await list_invitations(request.actor, request.database, request.clock, org_slug=slug)
+            if is_admin
+            else [],
             "keys": keys,
             "channels": CHANNELS,
             "words": CHANNELS,

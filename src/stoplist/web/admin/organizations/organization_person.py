@@ -3,7 +3,8 @@
 from stoplist.errors import Missing
 from stoplist.organizations.organizations import show_organization
 from stoplist.staff.model import Person
-from stoplist.staff.people import people_of, set_role
+from stoplist.staff.people import people_of
+from stoplist.staff.roles import set_role
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.admin.roles import ROLE_TEXTS, read_role
 from stoplist.web.admin.sign_in_links import create_link, link_form, person_path

@@ -2,7 +2,8 @@
 
 from stoplist.errors import Refused
 from stoplist.organizations.organizations import list_organizations
-from stoplist.staff.people import set_role, show_person
+from stoplist.staff.people import show_person
+from stoplist.staff.roles import set_role
 from stoplist.staff.sessions import end_session, list_sessions
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, Redirect, get, post
 from stoplist.web.admin.roles import ROLE_TEXTS, read_role

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
-from stoplist.staff import people
+from stoplist.staff import people, roles
 from stoplist.staff.model import Person
 from stoplist.web.admin.page_request import Handler, HtmlPage, PageRequest, PageRoute, Redirect, get, post
 from stoplist.web.admin.sign_in_links import person_path
 
 
-class _Action(NamedTuple):
+class _PersonAction(NamedTuple):
     """The words of an action's page, its operation, and `note`, the message shown afterwards."""
 
     name: str
@@ -26,7 +26,7 @@ class _Action(NamedTuple):
 
 
 _ACTIONS = (
-    _Action(
+    _PersonAction(
         "administrator",
         "Make administrator",
         (
@@ -35,9 +35,9 @@ _ACTIONS = (
         ),
         "Make administrator",
         "administrator-made",
-        partial(people.set_administrator, is_administrator=True),
+        partial(roles.set_administrator, is_administrator=True),
     ),
-    _Action(
+    _PersonAction(
         "no-administrator",
         "Remove administrator",
         (
@@ -46,9 +46,9 @@ _ACTIONS = (
         ),
         "Remove administrator",
         "administrator-unmade",
-        partial(people.set_administrator, is_administrator=False),
+        partial(roles.set_administrator, is_administrator=False),
     ),
-    _Action(
+    _PersonAction(
         "disable",
         "Disable this account",
         (
@@ -60,7 +60,7 @@ _ACTIONS = (
         "person-disabled",
         people.disable_person,
     ),
-    _Action(
+    _PersonAction(
         "enable",
         "Enable this account",
         (
@@ -75,7 +75,7 @@ _ACTIONS = (
 )
 
 
-def _page(action: _Action) -> Handler:
+def _page(action: _PersonAction) -> Handler:
     async def show(request: PageRequest) -> HtmlPage:
         request.actor.require_administrator()
         person = await people.show_person(request.actor, request.database, email=request.path["email"])
@@ -86,7 +86,7 @@ def _page(action: _Action) -> Handler:
     return show
 
 
-def _handler(action: _Action) -> Handler:
+def _handler(action: _PersonAction) -> Handler:
     async def change(request: PageRequest) -> Redirect:
         email = request.path["email"]
         person = await action.operation(request.actor, request.database, request.clock, email=email)
@@ -95,7 +95,7 @@ def _handler(action: _Action) -> Handler:
     return change
 
 
-def _routes(action: _Action) -> tuple[PageRoute, PageRoute]:
+def _routes(action: _PersonAction) -> tuple[PageRoute, PageRoute]:
     path, page = f"/settings/people/{{email:path}}/{action.name}", _page(action)
     return get(path, page), post(path, _handler(action), on_refusal=page)
 

@@ -5,7 +5,7 @@ from stoplist.organizations.organizations import list_organizations
 from stoplist.staff.people import create_person
 from stoplist.web.admin.page_request import HtmlPage, PageRequest, get, post
 from stoplist.web.admin.roles import ROLE_TEXTS, read_role
-from stoplist.web.admin.sign_in_links import link_page, person_path
+from stoplist.web.admin.sign_in_links import link_page, link_sender, person_path
 
 _PATH = "/settings/people/new"
 _ADMINISTRATOR = "administrator"
@@ -37,6 +37,7 @@ async def create(request: PageRequest) -> HtmlPage:
         is_administrator=access == _ADMINISTRATOR,
         org_slug=org_slug if has_role else None,
         role=read_role(request) if has_role else None,
+        send=link_sender(request),
     )
     return link_page(request, link, back=person_path(link.person.email))
 

@@ -1,0 +1,1 @@
+"""Opt-out links, by which people opt out themselves: their keys, and what a click does."""

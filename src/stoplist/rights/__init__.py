@@ -1,0 +1,1 @@
+"""The rights of a person: to be forgotten, and to stay barred."""

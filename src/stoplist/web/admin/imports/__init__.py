@@ -1,0 +1,1 @@
+"""Screens of imports: files of opt-outs that people upload."""

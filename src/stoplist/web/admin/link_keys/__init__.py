@@ -1,0 +1,1 @@
+"""The screens of link keys, and of the page behind their links."""

@@ -1,0 +1,45 @@
+"""German."""
+
+from stoplist.web.links.texts import Texts
+
+TEXTS = Texts(
+    language="de",
+    title="Abmelden",
+    ask="Abmelden?",
+    about="Es geht um Nachrichten an {address}.",
+    leave_group="Von {group} abmelden",
+    leave_everything={
+        "email": "Von allen E-Mails von {organization} abmelden",
+        "sms": "Keine SMS mehr von {organization}",
+        "phone": "Keine Anrufe mehr von {organization}",
+    },
+    has_left_group="Sie haben sich von {group} abgemeldet.",
+    has_left_everything={
+        "email": "Sie haben sich von allen E-Mails von {organization} abgemeldet.",
+        "sms": "Sie haben alle SMS von {organization} abbestellt.",
+        "phone": "Sie haben alle Anrufe von {organization} abbestellt.",
+    },
+    done="Sie sind abgemeldet",
+    one_click="Sie sind abgemeldet.",
+    undo="Rückgängig machen",
+    undo_hint="Das können Sie 15 Minuten lang rückgängig machen.",
+    undone="Rückgängig gemacht",
+    undone_text="Alles ist wieder wie zuvor.",
+    not_undone="Nicht rückgängig gemacht",
+    not_undone_text="Sie haben sich seitdem noch einmal abgemeldet, und das gilt.",
+    undo_expired="Das lässt sich nicht mehr rückgängig machen",
+    undo_expired_text="Die 15 Minuten sind vorbei, oder die Seite wurde verändert. Es wurde nichts geändert.",
+    unknown="Dieser Link funktioniert nicht",
+    unknown_text="Vielleicht ist er unvollständig. Öffnen Sie ihn noch einmal aus der Nachricht, oder kopieren Sie den ganzen Link.",
+    ended="Dieser Link funktioniert nicht mehr",
+    ended_text="Sie sind nicht abgemeldet. Bitte wenden Sie sich an {organization}, um keine Nachrichten mehr zu erhalten.",
+    unusable="Sie sind nicht abgemeldet",
+    unusable_text="Dieser Link enthält keine gültige Adresse. Bitte wenden Sie sich an {organization}, um keine Nachrichten mehr zu erhalten.",
+    unavailable="Bitte versuchen Sie es noch einmal",
+    unavailable_text="Ihre Wahl wurde vielleicht nicht gespeichert. Bitte versuchen Sie es in einer Minute noch einmal.",
+    too_many="Zu viele Versuche",
+    too_many_text="Bitte versuchen Sie es in einer Minute noch einmal.",
+    failed="Etwas ist schiefgegangen",
+    failed_text="Ihre Wahl wurde vielleicht nicht gespeichert. Bitte öffnen Sie den Link noch einmal.",
+    contact="So erreichen Sie {organization}: {contact}",
+)

@@ -1,0 +1,45 @@
+"""English."""
+
+from stoplist.web.links.texts import Texts
+
+TEXTS = Texts(
+    language="en",
+    title="Unsubscribe",
+    ask="Unsubscribe?",
+    about="This is about messages to {address}.",
+    leave_group="Unsubscribe from {group}",
+    leave_everything={
+        "email": "Unsubscribe from all e-mail from {organization}",
+        "sms": "Stop all text messages from {organization}",
+        "phone": "Stop all calls from {organization}",
+    },
+    has_left_group="You have unsubscribed from {group}.",
+    has_left_everything={
+        "email": "You have unsubscribed from all e-mail from {organization}.",
+        "sms": "You have stopped all text messages from {organization}.",
+        "phone": "You have stopped all calls from {organization}.",
+    },
+    done="You are unsubscribed",
+    one_click="You are unsubscribed.",
+    undo="Undo",
+    undo_hint="You can undo this for 15 minutes.",
+    undone="Undone",
+    undone_text="Everything is as it was before.",
+    not_undone="Not undone",
+    not_undone_text="You have unsubscribed again since then. That still applies.",
+    undo_expired="This can no longer be undone",
+    undo_expired_text="The 15 minutes have passed, or the page was changed. Nothing was changed.",
+    unknown="This link does not work",
+    unknown_text="It may be incomplete. Open it again from the message, or copy the whole link.",
+    ended="This link no longer works",
+    ended_text="You have not been unsubscribed. Please ask {organization} to stop the messages.",
+    unusable="You have not been unsubscribed",
+    unusable_text="This link does not contain a valid address. Please ask {organization} to stop the messages.",
+    unavailable="Please try again",
+    unavailable_text="Your choice may not have been stored. Please try again in a minute.",
+    too_many="Too many attempts",
+    too_many_text="Please try again in a minute.",
+    failed="Something went wrong",
+    failed_text="Your choice may not have been stored. Please open the link again.",
+    contact="How to reach {organization}: {contact}",
+)

@@ -1,0 +1,45 @@
+"""Spanish."""
+
+from stoplist.web.links.texts import Texts
+
+TEXTS = Texts(
+    language="es",
+    title="Darse de baja",
+    ask="¿Darse de baja?",
+    about="Se trata de los mensajes a {address}.",
+    leave_group="Darme de baja de {group}",
+    leave_everything={
+        "email": "Darme de baja de todos los correos de {organization}",
+        "sms": "No recibir más SMS de {organization}",
+        "phone": "No recibir más llamadas de {organization}",
+    },
+    has_left_group="Se ha dado de baja de {group}.",
+    has_left_everything={
+        "email": "Se ha dado de baja de todos los correos de {organization}.",
+        "sms": "Ha rechazado todos los SMS de {organization}.",
+        "phone": "Ha rechazado todas las llamadas de {organization}.",
+    },
+    done="Se ha dado de baja",
+    one_click="Se ha dado de baja.",
+    undo="Deshacer",
+    undo_hint="Puede deshacerlo durante 15 minutos.",
+    undone="Deshecho",
+    undone_text="Todo está como antes.",
+    not_undone="No se ha deshecho",
+    not_undone_text="Desde entonces se ha dado de baja otra vez, y esa decisión se mantiene.",
+    undo_expired="Ya no se puede deshacer",
+    undo_expired_text="Han pasado los 15 minutos, o la página se ha modificado. No se ha cambiado nada.",
+    unknown="Este enlace no funciona",
+    unknown_text="Puede que esté incompleto. Ábralo otra vez desde el mensaje, o copie el enlace entero.",
+    ended="Este enlace ya no funciona",
+    ended_text="No se ha dado de baja. Pida a {organization} que no le envíe más mensajes.",
+    unusable="No se ha dado de baja",
+    unusable_text="Este enlace no contiene una dirección válida. Pida a {organization} que no le envíe más mensajes.",
+    unavailable="Inténtelo de nuevo",
+    unavailable_text="Puede que su decisión no se haya guardado. Inténtelo de nuevo dentro de un minuto.",
+    too_many="Demasiados intentos",
+    too_many_text="Inténtelo de nuevo dentro de un minuto.",
+    failed="Algo ha fallado",
+    failed_text="Puede que su decisión no se haya guardado. Abra el enlace otra vez.",
+    contact="Cómo contactar con {organization}: {contact}",
+)

@@ -1,0 +1,45 @@
+"""French."""
+
+from stoplist.web.links.texts import Texts
+
+TEXTS = Texts(
+    language="fr",
+    title="Se désabonner",
+    ask="Se désabonner ?",
+    about="Il s’agit des messages envoyés à {address}.",
+    leave_group="Se désabonner de {group}",
+    leave_everything={
+        "email": "Se désabonner de tous les e-mails de {organization}",
+        "sms": "Ne plus recevoir de SMS de {organization}",
+        "phone": "Ne plus recevoir d’appels de {organization}",
+    },
+    has_left_group="Vous vous êtes désabonné(e) de {group}.",
+    has_left_everything={
+        "email": "Vous vous êtes désabonné(e) de tous les e-mails de {organization}.",
+        "sms": "Vous avez refusé tous les SMS de {organization}.",
+        "phone": "Vous avez refusé tous les appels de {organization}.",
+    },
+    done="Votre désabonnement est enregistré",
+    one_click="Votre désabonnement est enregistré.",
+    undo="Annuler",
+    undo_hint="Vous pouvez annuler ce choix pendant 15 minutes.",
+    undone="Choix annulé",
+    undone_text="Tout est comme avant.",
+    not_undone="Choix maintenu",
+    not_undone_text="Vous vous êtes désabonné(e) une nouvelle fois depuis, et ce choix reste valable.",
+    undo_expired="Ce choix ne peut plus être annulé",
+    undo_expired_text="Les 15 minutes sont écoulées, ou la page a été modifiée. Rien n’a été changé.",
+    unknown="Ce lien ne fonctionne pas",
+    unknown_text="Il est peut-être incomplet. Ouvrez-le de nouveau depuis le message, ou copiez le lien entier.",
+    ended="Ce lien ne fonctionne plus",
+    ended_text="Vous n’êtes pas désabonné(e). Veuillez demander à {organization} de ne plus vous envoyer de messages.",
+    unusable="Vous n’êtes pas désabonné(e)",
+    unusable_text="Ce lien ne contient pas d’adresse valable. Veuillez demander à {organization} de ne plus vous envoyer de messages.",
+    unavailable="Veuillez réessayer",
+    unavailable_text="Votre choix n’a peut-être pas été enregistré. Veuillez réessayer dans une minute.",
+    too_many="Trop de tentatives",
+    too_many_text="Veuillez réessayer dans une minute.",
+    failed="Une erreur s’est produite",
+    failed_text="Votre choix n’a peut-être pas été enregistré. Veuillez ouvrir de nouveau le lien.",
+    contact="Pour joindre {organization} : {contact}",
+)

@@ -1,0 +1,45 @@
+"""Italian."""
+
+from stoplist.web.links.texts import Texts
+
+TEXTS = Texts(
+    language="it",
+    title="Annullare l’iscrizione",
+    ask="Annullare l’iscrizione?",
+    about="Si tratta dei messaggi inviati a {address}.",
+    leave_group="Annulla l’iscrizione a {group}",
+    leave_everything={
+        "email": "Annulla l’iscrizione a tutte le e-mail di {organization}",
+        "sms": "Non ricevere più SMS da {organization}",
+        "phone": "Non ricevere più chiamate da {organization}",
+    },
+    has_left_group="Ha annullato l’iscrizione a {group}.",
+    has_left_everything={
+        "email": "Ha annullato l’iscrizione a tutte le e-mail di {organization}.",
+        "sms": "Ha rifiutato tutti gli SMS di {organization}.",
+        "phone": "Ha rifiutato tutte le chiamate di {organization}.",
+    },
+    done="Iscrizione annullata",
+    one_click="Iscrizione annullata.",
+    undo="Ripristina",
+    undo_hint="Può ripristinare l’iscrizione entro 15 minuti.",
+    undone="Ripristinato",
+    undone_text="Tutto è come prima.",
+    not_undone="Non ripristinato",
+    not_undone_text="Nel frattempo ha annullato l’iscrizione un’altra volta, e questa scelta resta valida.",
+    undo_expired="Non è più possibile ripristinare",
+    undo_expired_text="I 15 minuti sono trascorsi, o la pagina è stata modificata. Non è cambiato nulla.",
+    unknown="Questo link non funziona",
+    unknown_text="Forse è incompleto. Lo apra di nuovo dal messaggio, o copi il link intero.",
+    ended="Questo link non funziona più",
+    ended_text="L’iscrizione non è stata annullata. Chieda a {organization} di non inviarle più messaggi.",
+    unusable="L’iscrizione non è stata annullata",
+    unusable_text="Questo link non contiene un indirizzo valido. Chieda a {organization} di non inviarle più messaggi.",
+    unavailable="Riprovi, per favore",
+    unavailable_text="Forse la Sua scelta non è stata salvata. Riprovi tra un minuto.",
+    too_many="Troppi tentativi",
+    too_many_text="Riprovi tra un minuto.",
+    failed="Qualcosa non ha funzionato",
+    failed_text="Forse la Sua scelta non è stata salvata. Apra di nuovo il link.",
+    contact="Come contattare {organization}: {contact}",
+)

@@ -1,0 +1,45 @@
+"""Dutch."""
+
+from stoplist.web.links.texts import Texts
+
+TEXTS = Texts(
+    language="nl",
+    title="Afmelden",
+    ask="Afmelden?",
+    about="Het gaat om berichten aan {address}.",
+    leave_group="Afmelden voor {group}",
+    leave_everything={
+        "email": "Afmelden voor alle e-mail van {organization}",
+        "sms": "Geen sms meer van {organization}",
+        "phone": "Geen telefoontjes meer van {organization}",
+    },
+    has_left_group="U bent afgemeld voor {group}.",
+    has_left_everything={
+        "email": "U bent afgemeld voor alle e-mail van {organization}.",
+        "sms": "U hebt alle sms van {organization} afgemeld.",
+        "phone": "U hebt alle telefoontjes van {organization} afgemeld.",
+    },
+    done="U bent afgemeld",
+    one_click="U bent afgemeld.",
+    undo="Ongedaan maken",
+    undo_hint="U kunt dit 15 minuten lang ongedaan maken.",
+    undone="Ongedaan gemaakt",
+    undone_text="Alles is weer zoals het was.",
+    not_undone="Niet ongedaan gemaakt",
+    not_undone_text="U hebt zich sindsdien nog een keer afgemeld, en dat blijft gelden.",
+    undo_expired="Dit kan niet meer ongedaan worden gemaakt",
+    undo_expired_text="De 15 minuten zijn voorbij, of de pagina is veranderd. Er is niets gewijzigd.",
+    unknown="Deze link werkt niet",
+    unknown_text="Misschien is hij onvolledig. Open hem opnieuw vanuit het bericht, of kopieer de hele link.",
+    ended="Deze link werkt niet meer",
+    ended_text="U bent niet afgemeld. Vraag {organization} om geen berichten meer te sturen.",
+    unusable="U bent niet afgemeld",
+    unusable_text="Deze link bevat geen geldig adres. Vraag {organization} om geen berichten meer te sturen.",
+    unavailable="Probeer het opnieuw",
+    unavailable_text="Misschien is uw keuze niet opgeslagen. Probeer het over een minuut opnieuw.",
+    too_many="Te veel pogingen",
+    too_many_text="Probeer het over een minuut opnieuw.",
+    failed="Er ging iets mis",
+    failed_text="Misschien is uw keuze niet opgeslagen. Open de link opnieuw.",
+    contact="Zo bereikt u {organization}: {contact}",
+)

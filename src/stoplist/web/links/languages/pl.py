@@ -1,0 +1,45 @@
+"""Polish."""
+
+from stoplist.web.links.texts import Texts
+
+TEXTS = Texts(
+    language="pl",
+    title="Rezygnacja z wiadomości",
+    ask="Zrezygnować z wiadomości?",
+    about="Chodzi o wiadomości wysyłane na: {address}.",
+    leave_group="Rezygnuję z: {group}",
+    leave_everything={
+        "email": "Rezygnuję ze wszystkich e-maili od: {organization}",
+        "sms": "Rezygnuję ze wszystkich SMS-ów od: {organization}",
+        "phone": "Rezygnuję ze wszystkich połączeń od: {organization}",
+    },
+    has_left_group="Zrezygnowano z: {group}.",
+    has_left_everything={
+        "email": "Zrezygnowano ze wszystkich e-maili od: {organization}.",
+        "sms": "Zrezygnowano ze wszystkich SMS-ów od: {organization}.",
+        "phone": "Zrezygnowano ze wszystkich połączeń od: {organization}.",
+    },
+    done="Rezygnacja została zapisana",
+    one_click="Rezygnacja została zapisana.",
+    undo="Cofnij",
+    undo_hint="Można to cofnąć w ciągu 15 minut.",
+    undone="Cofnięto",
+    undone_text="Wszystko jest tak jak przedtem.",
+    not_undone="Nie cofnięto",
+    not_undone_text="Od tego czasu zrezygnowano jeszcze raz i ta decyzja obowiązuje.",
+    undo_expired="Nie można już tego cofnąć",
+    undo_expired_text="Minęło 15 minut lub strona została zmieniona. Niczego nie zmieniono.",
+    unknown="Ten link nie działa",
+    unknown_text="Być może jest niepełny. Proszę otworzyć go ponownie z wiadomości lub skopiować cały link.",
+    ended="Ten link już nie działa",
+    ended_text="Rezygnacja nie została zapisana. Proszę zwrócić się z prośbą o zaprzestanie wysyłki do: {organization}.",
+    unusable="Rezygnacja nie została zapisana",
+    unusable_text="Ten link nie zawiera prawidłowego adresu. Proszę zwrócić się z prośbą o zaprzestanie wysyłki do: {organization}.",
+    unavailable="Proszę spróbować ponownie",
+    unavailable_text="Decyzja mogła nie zostać zapisana. Proszę spróbować ponownie za minutę.",
+    too_many="Zbyt wiele prób",
+    too_many_text="Proszę spróbować ponownie za minutę.",
+    failed="Coś poszło nie tak",
+    failed_text="Decyzja mogła nie zostać zapisana. Proszę otworzyć link ponownie.",
+    contact="Kontakt ({organization}): {contact}",
+)

@@ -1,0 +1,45 @@
+"""Portuguese."""
+
+from stoplist.web.links.texts import Texts
+
+TEXTS = Texts(
+    language="pt",
+    title="Cancelar a subscrição",
+    ask="Cancelar a subscrição?",
+    about="Trata-se das mensagens para {address}.",
+    leave_group="Cancelar a subscrição de {group}",
+    leave_everything={
+        "email": "Cancelar todos os e-mails de {organization}",
+        "sms": "Não receber mais SMS de {organization}",
+        "phone": "Não receber mais chamadas de {organization}",
+    },
+    has_left_group="A subscrição de {group} foi cancelada.",
+    has_left_everything={
+        "email": "Todos os e-mails de {organization} foram cancelados.",
+        "sms": "Todos os SMS de {organization} foram cancelados.",
+        "phone": "Todas as chamadas de {organization} foram canceladas.",
+    },
+    done="Subscrição cancelada",
+    one_click="Subscrição cancelada.",
+    undo="Anular",
+    undo_hint="Pode anular esta escolha durante 15 minutos.",
+    undone="Escolha anulada",
+    undone_text="Está tudo como antes.",
+    not_undone="A escolha mantém-se",
+    not_undone_text="Entretanto cancelou a subscrição mais uma vez, e essa escolha mantém-se.",
+    undo_expired="Já não é possível anular",
+    undo_expired_text="Os 15 minutos passaram, ou a página foi alterada. Nada foi alterado.",
+    unknown="Este link não funciona",
+    unknown_text="Talvez esteja incompleto. Abra-o de novo a partir da mensagem, ou copie o link inteiro.",
+    ended="Este link já não funciona",
+    ended_text="A subscrição não foi cancelada. Peça a {organization} que não envie mais mensagens.",
+    unusable="A subscrição não foi cancelada",
+    unusable_text="Este link não contém um endereço válido. Peça a {organization} que não envie mais mensagens.",
+    unavailable="Tente de novo, por favor",
+    unavailable_text="Talvez a sua escolha não tenha sido guardada. Tente de novo dentro de um minuto.",
+    too_many="Demasiadas tentativas",
+    too_many_text="Tente de novo dentro de um minuto.",
+    failed="Algo correu mal",
+    failed_text="Talvez a sua escolha não tenha sido guardada. Abra o link de novo.",
+    contact="Como contactar {organization}: {contact}",
+)
