@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -16,10 +16,11 @@ from stoplist.db import Database, Row, Transaction, schema
 from stoplist.db.opening import open_database
 from stoplist.db.query import Query, parse_queries
 from stoplist.errors import Refused
+from stoplist.oauth import bearer
 from stoplist.oauth.authentication import find_client
 from stoplist.oauth.credentials import NewCredential, create_credential
-from stoplist.oauth.model import TokenPair
-from stoplist.oauth.tokens import issue_pair
+from stoplist.oauth.model import Bearer, TokenPair
+from stoplist.oauth.tokens import Rotation, find_refresh_token, issue_pair, rotate_pair
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import create_organization
 from tests.fakes import FakeClock
@@ -34,9 +35,11 @@ ADMINISTRATOR = Actor(
 )
 STRANGER = Actor(kind="command", id="stranger", may=frozenset(("read",)))
 
+# The number of the last migration.
+NEWEST = schema.load_migrations()[-1].number
+
 Test = Callable[..., Coroutine[Any, Any, None]]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -103,20 +106,6 @@ def in_a_loop(opening: AbstractAsyncContextManager[T]) -> Iterator[tuple[Run, T]
         opened = runner.run(stack.enter_async_context(opening))
         yield runner.run, opened
         runner.run(stack.aclose())
-
-
-def in_the_loop_of(fixture: str) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
-    """Decorate a test whose body is a coroutine: it runs by the `run` of the fixture of this name."""
-
-    def decorate(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-        @functools.wraps(test)
-        def body(*values: P.args, **named: P.kwargs) -> None:
-            place: Any = named[fixture]
-            place.run(test(*values, **named))
-
-        return body
-
-    return decorate
 
 
 def on_each_database(test: Test) -> Callable[..., None]:
@@ -198,6 +187,19 @@ async def make_token(database: Database, clock: FakeClock, key: NewCredential) -
     pair = await issue_pair(database, clock, client)
     assert pair is not None
     return pair
+
+
+async def find_bearer(database: Database, clock: FakeClock, access_token: str) -> Bearer | None:
+    """Return whom the token speaks for; None if it is not valid."""
+    found = await bearer.find_bearer(database, clock, access_token)
+    return found if isinstance(found, Bearer) else None
+
+
+async def rotate_token(database: Database, clock: FakeClock, refresh_token: str) -> TokenPair | None:
+    """Rotate a refresh token, in whatever state; None if it cannot be rotated."""
+    found = await find_refresh_token(database, refresh_token, clock.now_ms())
+    assert found is not None
+    return await rotate_pair(database, clock, Rotation(refresh_token=refresh_token, found=found))
 
 
 async def refused(database: Database, attempt: Awaitable[Any], text: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,25 +13,32 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 
-from tests.builders import Pooled, migrated, pooled
+from tests.builders import Pooled, in_a_loop, migrated, pooled
+from tests.constants import ROOT
+from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
 from tests.house import wheels as built
 from tests.services import browser
+from tests.services import citus as distributed
 from tests.services import haproxy as balancers
+from tests.services import npm as node_packages
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
+from tests.services import promtool as alert_rules
 from tests.services import valkey as limit_stores
 from tests.services.clean_database import CleanDatabase
+from tests.services.managed_program import Unavailable
 
 Lend = Callable[[str], AbstractContextManager[str]]
 
 _LEFT_OUT = pytest.StashKey[dict[str, str]]()
+_E2E = ROOT / "tests" / "e2e"
 _IS_CI = bool(os.environ.get("CI"))
 
 # In CI the same examples every time: a failure there belongs to the change, and to nobody else's luck.
-hypothesis.settings.register_profile("desk", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
-hypothesis.settings.load_profile("ci" if _IS_CI else "desk")
+hypothesis.settings.load_profile("ci" if _IS_CI else "local")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,6 +53,16 @@ def pytest_configure(config: pytest.Config) -> None:
             del os.environ[name]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with tests/e2e, whose files take longest, then the files with most tests, so that short ones end the run.
+
+    The order within a file stays random.
+    """
+    in_file = Counter(item.path for item in items)
+    items.sort(key=lambda item: (_E2E not in item.path.parents, -in_file[item.path]))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print a closing line for each kind of test that was left out, and why."""
     skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
@@ -53,9 +71,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"Left out: {count} tests {where}: {reason}")
 
 
-def leave_out(config: pytest.Config, where: str, reason: str) -> NoReturn:
-    """Skip a test that needs what this machine lacks, and say so at the end; in CI, fail it."""
-    if _IS_CI:
+def leave_out(config: pytest.Config, where: str, reason: str, *, is_optional: bool = False) -> NoReturn:
+    """Skip a test that needs what this machine lacks, and say so at the end; in CI, fail it unless it is optional."""
+    if _IS_CI and not is_optional:
         pytest.fail(reason, pytrace=False)
     config.stash[_LEFT_OUT][where] = reason
     pytest.skip(reason)
@@ -74,13 +92,23 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture(scope="session")
-def postgresql(pytestconfig: pytest.Config) -> Iterator[services.Server]:
+def postgresql(pytestconfig: pytest.Config) -> Iterator[services.PostgresqlServer]:
     """Yield the PostgreSQL of this run, started by the first test that needs it."""
     try:
         with services.server(os.environ) as server:
             yield server
-    except services.Unavailable as error:
+    except Unavailable as error:
         leave_out(pytestconfig, "on PostgreSQL", str(error))
+
+
+@pytest.fixture(scope="session")
+def citus(pytestconfig: pytest.Config) -> Iterator[distributed.Citus]:
+    """Yield the Citus of this run, where one is installed. No package index that CI uses has it."""
+    try:
+        with distributed.citus() as nodes:
+            yield nodes
+    except Unavailable as error:
+        leave_out(pytestconfig, "on Citus", str(error), is_optional=True)
 
 
 @pytest.fixture(scope="session")
@@ -89,17 +117,17 @@ def valkey(pytestconfig: pytest.Config) -> Iterator[limit_stores.Valkey]:
     try:
         with limit_stores.valkey() as server:
             yield server
-    except limit_stores.Unavailable as error:
+    except Unavailable as error:
         leave_out(pytestconfig, "on Valkey", str(error))
 
 
 @pytest.fixture(scope="session")
-def pgbouncer(postgresql: services.Server, pytestconfig: pytest.Config) -> Iterator[poolers.PgBouncer]:
+def pgbouncer(postgresql: services.PostgresqlServer, pytestconfig: pytest.Config) -> Iterator[poolers.PgBouncer]:
     """Yield the PgBouncer of this run, before its PostgreSQL; `url` turns the URL of a database into one through it."""
     try:
         with poolers.pgbouncer(postgresql.url("postgres")) as pooler:
             yield pooler
-    except poolers.Unavailable as error:
+    except Unavailable as error:
         leave_out(pytestconfig, "through PgBouncer", str(error))
 
 
@@ -109,7 +137,7 @@ def balancer_name(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -
     name: balancers.Name = request.param
     try:
         balancers.find_program(name)
-    except balancers.Unavailable as error:
+    except Unavailable as error:
         leave_out(pytestconfig, f"with {name}", str(error))
     return name
 
@@ -119,12 +147,30 @@ def chromium(pytestconfig: pytest.Config) -> Path:
     """Return the path of the installed browser."""
     try:
         return browser.find(os.environ)
-    except browser.Unavailable as error:
+    except Unavailable as error:
         leave_out(pytestconfig, "in a browser", str(error))
 
 
+@pytest.fixture(scope="session")
+def npm(pytestconfig: pytest.Config) -> node_packages.Npm:
+    """Return Node.js and the packages that make clients in TypeScript."""
+    try:
+        return node_packages.find()
+    except Unavailable as error:
+        leave_out(pytestconfig, "with generators from npm", str(error))
+
+
+@pytest.fixture(scope="session")
+def promtool(pytestconfig: pytest.Config) -> alert_rules.Promtool:
+    """Return the tool that evaluates alert rules."""
+    try:
+        return alert_rules.find()
+    except Unavailable as error:
+        leave_out(pytestconfig, "with promtool", str(error))
+
+
 @pytest.fixture
-def empty_postgresql_url(postgresql: services.Server, request: pytest.FixtureRequest) -> Iterator[str]:
+def empty_postgresql_url(postgresql: services.PostgresqlServer, request: pytest.FixtureRequest) -> Iterator[str]:
     """Yield the URL of a PostgreSQL database without a schema, dropped afterwards."""
     url = postgresql.fresh_database(request.node.name)
     yield url
@@ -145,7 +191,7 @@ def empty_database_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def _clean_databases(postgresql: services.Server) -> Iterator[Lend]:
+def _clean_databases(postgresql: services.PostgresqlServer) -> Iterator[Lend]:
     """Yield a function that lends a clean database for a purpose; two that are lent at once have different purposes."""
     by_purpose: dict[str, CleanDatabase] = {}
 
@@ -221,6 +267,13 @@ def module_database_url(request: pytest.FixtureRequest) -> str:
     """Return the URL of a migrated database without rows for all the tests of a module, which run once on each kind."""
     url: str = request.getfixturevalue(f"module_{request.param}_url")
     return url
+
+
+@pytest.fixture(scope="module")
+def shared_database(module_database_url: str) -> Iterator[SharedDatabase]:
+    """Yield the database of a module, open with one connection for reads and one for submissions."""
+    with in_a_loop(migrated(module_database_url, pool_size=2)) as (run, database):
+        yield SharedDatabase(run, database)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.services.postgresql import Server
+from tests.services.postgresql import PostgresqlServer
 
 __all__ = ["module_postgresql_url", "module_sqlite_url", "postgresql_url", "sqlite_url"]
 
@@ -25,7 +25,7 @@ def sqlite_url(empty_sqlite_url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def module_postgresql_url(postgresql: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+def module_postgresql_url(postgresql: PostgresqlServer, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a PostgreSQL database without a schema, for all the tests of a module."""
     url = postgresql.fresh_database(request.node.name)
     yield url

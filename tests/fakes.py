@@ -1,5 +1,7 @@
 """Fakes of the clock. Tests may fake only time, chance and the outside world."""
 
+from typing import NamedTuple
+
 from stoplist.clock import Clock
 
 _START_MS = 2_431_152_000_000  # 2047-01-15 08:00 UTC: later than any real time that a test run mixes in.
@@ -30,3 +32,11 @@ class FakeClock(Clock):
 
     def monotonic_ns(self) -> int:
         return self._monotonic_ns
+
+
+class DiskUsage(NamedTuple):
+    """A result of `shutil.disk_usage`."""
+
+    total: int
+    used: int
+    free: int

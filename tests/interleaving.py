@@ -236,6 +236,10 @@ class _SteppedPostgresql(Postgresql):
         await self._wait(query.name)
         return await super().all(query, **values)
 
+    async def rows(self, query: Query, *values: Any) -> list[Row]:
+        await self._wait(query.name)
+        return await super().rows(query, *values)
+
     async def one_large(self, query: Query, **values: Any) -> Row | None:
         await self._wait(query.name)
         return await super().one_large(query, **values)

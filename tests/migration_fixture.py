@@ -9,21 +9,30 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from stoplist.db import Database, schema
+from stoplist.db import Database, Transaction, schema
 from stoplist.db.opening import sqlite_path
 from stoplist.errors import Refused
+from stoplist.links.keys import create_link_key
 from stoplist.maintenance.copy.copy import CopyResult, Report, Step, copy_deployment
+from stoplist.notices.model import KEY_BEHIND
+from stoplist.notices.outbox import state_changed
 from stoplist.oauth.authentication import find_client
-from stoplist.oauth.tokens import issue_pair, rotate_pair
+from stoplist.oauth.tokens import issue_pair
 from stoplist.oauth.usage import Usage
 from stoplist.organizations.groups import retire_group
-from stoplist.organizations.organizations import close_organization
+from stoplist.organizations.organizations import close_organization, set_link_page
+from stoplist.proof.positions import Positions
 from stoplist.records.reversal import reverse
-from stoplist.staff.people import set_role
-from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, opened
+from stoplist.rights.reads import note_read
+from stoplist.staff.roles import set_role
+from stoplist.unsubscribes.feed import find_feed_by_id
+from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, opened, rotate_token
 from tests.fakes import FakeClock
-from tests.staff.staff_fixture import StaffFixture
-from tests.unsubscribes.partner import Organization, Place, back, out
+from tests.lists.imports.importer import Importer, list_of
+from tests.lists.uploads.uploader import Uploader
+from tests.rights.eraser import erase
+from tests.staff.staff_fixture import StaffDeployment
+from tests.unsubscribes.partner import OptOutDeployment, Organization, back, out
 
 LONG_AGO = "2001-09-09T01:46:40Z"
 ADDRESSES = tuple(f"person-{number}@example.org" for number in range(40))
@@ -45,30 +54,44 @@ class Issued(NamedTuple):
 
 async def fill_every_table(database: Database, clock: FakeClock) -> Issued:
     """Use the deployment in every way, so that every table has rows."""
-    place = Place(database, clock)
-    organization = await place.new_organization()
+    deployment = OptOutDeployment(database, clock)
+    organization = await deployment.new_organization()
     reminders = await organization.new_group("Erinnerungen für Jürgen; 7:x")
     await organization.submit(*(out(address, source="a link") for address in ADDRESSES[:10]))
     page = await organization.follow()
     clock.advance(60)
     await organization.submit(*map(out, ADDRESSES), by=await organization.new_partner())
-    await organization.submit(*(back(address, place.ago(1)) for address in ADDRESSES[:3]), group_id=reminders)
+    await organization.submit(*(back(address, deployment.ago(1)) for address in ADDRESSES[:3]), group_id=reminders)
     clock.advance(60)
-    await organization.submit(back(ADDRESSES[0], place.ago(0)), out("jürgen@例え.example", LONG_AGO, source="💌\t;1:"))
+    await organization.submit(
+        back(ADDRESSES[0], deployment.ago(0)), out("jürgen@例え.example", LONG_AGO, source="💌\t;1:")
+    )
     await organization.on("sms").submit(out("+12025550123"), all_groups=True)
     mistake = await organization.on("sms").submit(out("+12025550124"))
-    await reverse(ADMINISTRATOR, place.stores, mistake.submission_id or "")
+    await reverse(ADMINISTRATOR, deployment.stores, mistake.submission_id or "")
+    await Importer(organization).take(list_of([("imported@example.org", clock.now_ms() - 1)]))
+    await Uploader(organization).take(list_of([("sent@example.org", clock.now_ms()), ("bad", 1)]))
+    await Uploader(organization).upload(b"address\nwaiting@example.org\n")
+    await _add_positions(database, clock, organization)
+    await organization.on("phone").submit(out("+12025550125"))
+    await erase(organization.on("phone"), "+12025550125")
+    await note_read(ADMINISTRATOR, deployment.stores, ADDRESSES[0], organizations=(organization.slug,))
     await retire_group(ADMINISTRATOR, database, clock, group_id=reminders)
     await make_organization(database, clock, "closed")
     await close_organization(ADMINISTRATOR, database, clock, slug="closed")
     key = await make_key(database, clock, organization.slug, label="a: b; c")
+    await create_link_key(ADMINISTRATOR, database, clock, secret_keys=("k" * 32,), org_slug=organization.slug)
+    await set_link_page(
+        ADMINISTRATOR, database, clock, slug=organization.slug, contact_line="Grüße: a; b", accent_colour="#0a66c2"
+    )
+    await _add_notices(database, clock)
     await _add_usage(database, clock, key.credential.client_id)
     await _add_staff(database, clock, organization.slug)
     client = await find_client(database, key.credential.client_id)
     assert client is not None
     first = await issue_pair(database, clock, client)
     assert first is not None
-    second = await rotate_pair(database, clock, first.refresh_token)
+    second = await rotate_token(database, clock, first.refresh_token)
     assert second is not None
     return Issued(
         second.access_token,
@@ -82,13 +105,32 @@ async def fill_every_table(database: Database, clock: FakeClock) -> Issued:
 
 
 async def _add_staff(database: Database, clock: FakeClock, org_slug: str) -> None:
-    staff = StaffFixture(database, clock)
+    staff = StaffDeployment(database, clock)
     ann = await staff.create("ann@example.org")
     await set_role(ADMINISTRATOR, database, clock, email=ann.id, org_slug=org_slug, role="admin")
     await staff.set_up_app(ann)
+    await staff.ticket(ann.id)
+    await staff.offer(await staff.actor(ann.id), "cleo@example.org", org_slug)
     await staff.invite("bob@example.org", is_administrator=True)
     with suppress(Refused):
         await staff.sign_in("nobody@example.org")
+
+
+async def _add_notices(database: Database, clock: FakeClock) -> None:
+    async def change(transaction: Transaction) -> None:
+        await state_changed(
+            transaction, KEY_BEHIND, "svc_ci_1", "behind", normal="in_time", at_ms=clock.now_ms(), client_id="svc_ci_1"
+        )
+
+    await database.write(change)
+
+
+async def _add_positions(database: Database, clock: FakeClock, organization: Organization) -> None:
+    feed = await find_feed_by_id(database, organization.feed_id)
+    assert feed is not None
+    positions = Positions()
+    positions.note(feed, (organization.partner.id, 0), feed.head_seq, now_ms=clock.now_ms())
+    await positions.flush(database)
 
 
 async def _add_usage(database: Database, clock: FakeClock, client_id: str) -> None:
@@ -167,6 +209,16 @@ class Move(NamedTuple):
                 return not deployment.is_incomplete
 
         return asyncio.run(check())
+
+
+def assert_copied(move: Move) -> None:
+    """Assert that the target has every row of the source, plus one audit row, and is usable."""
+    target = move.target_rows()
+    arrived = max(target["audit"])
+    assert arrived[6:8] == ("database.copied", "database")
+    target["audit"].remove(arrived)
+    assert target == move.source_rows()
+    assert move.is_target_usable()
 
 
 class Interrupted(Exception):

@@ -14,20 +14,24 @@ from stoplist.clock import Clock
 from stoplist.db import Database, Transaction
 from stoplist.errors import StoreUnavailable
 from stoplist.limits.memory import MemoryLimiter
+from stoplist.links.events import LinkEvents
+from stoplist.lists.imports.model import LEASE_MS
 from stoplist.oauth.tokens import EXPIRED_BATCH_ROWS
 from stoplist.oauth.usage import Usage, use_by_day
+from stoplist.proof.positions import Positions
+from stoplist.rights.retention import Retention
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database, sql, value
+from tests.constants import DAY_S, PATIENCE_S
 from tests.fakes import FakeClock
-from tests.staff.staff_fixture import StaffFixture
+from tests.staff.staff_fixture import StaffDeployment
 from tests.test_log import configured
 
 pytestmark = pytest.mark.interpreter
 
 AT_ONCE_S = 0.0
-PATIENCE_S = 30.0  # chores that repeat at once never let a broken test end by itself
 
 
-class Background(NamedTuple):
+class RunningChores(NamedTuple):
     """The chores of a server by name, and the objects that they work on."""
 
     table: dict[str, Chore]
@@ -35,22 +39,39 @@ class Background(NamedTuple):
     limiter: MemoryLimiter
     usage: Usage
     renewals: list[None]
+    loaded: list[None]
 
     async def do(self, name: str) -> None:
         await self.table[name].work()
 
 
-def background(database: Database) -> Background:
-    clock, usage, renewals = FakeClock(), Usage(), list[None]()
+def background(database: Database) -> RunningChores:
+    clock, usage, renewals, loaded = FakeClock(), Usage(), list[None](), list[None]()
     limiter = MemoryLimiter(clock)
+
+    async def load_pages() -> None:
+        loaded.append(None)
+
     table = chores(
         database=database,
         clock=clock,
         limiter=limiter,
+        link_events=LinkEvents(),
         usage=usage,
+        positions=Positions(),
         renew_certificate=lambda: renewals.append(None),
+        load_pages=load_pages,
+        work_on_imports=load_pages,
+        delete_old_uploads=load_pages,
+        deliver_notices=load_pages,
+        delete_old_notices=load_pages,
+        watch_store=load_pages,
+        measure_propagation=load_pages,
+        measure_installation=load_pages,
+        notify_of_keys_behind=load_pages,
+        retention=Retention(),
     )
-    return Background({chore.name: chore for chore in table}, clock, limiter, usage, renewals)
+    return RunningChores({chore.name: chore for chore in table}, clock, limiter, usage, renewals, loaded)
 
 
 @on_each_database
@@ -58,13 +79,32 @@ async def test_the_table_has_every_chore_and_its_interval(database: Database) ->
     """The clock every 30 s (section D1, Clock); the usage of a key at most once a minute (section D9)."""
     assert {name: chore.every_s for name, chore in background(database).table.items()} == {
         "load a renewed certificate": 10,
+        "load the pages": 3,
         "follow the database's clock": 30,
         "write key usage": 60,
+        "write counts of links": 60,
+        "write positions of readers": 60,
+        "measure propagation": 60,
+        "measure the installation": 10,
+        "tell of keys behind": 300,
+        "delete old history": 3_600,
         "reconnect to the limit store": 1,
         "forget idle rate limits": 60,
         "delete expired tokens": 60,
+        "complete the states of feeds": 60,
         "delete ended sessions": 60,
+        "work on imports": 1,
+        "delete old uploads": 600,
+        "deliver notices": 5,
+        "delete old notices": 60,
+        "watch the database": 5,
     }
+
+
+@on_each_database
+async def test_work_of_a_dead_host_is_found_within_90_s(database: Database) -> None:
+    """Its lease ends first (section D12, On the pages)."""
+    assert LEASE_MS / 1_000 + background(database).table["work on imports"].every_s < 90
 
 
 @on_each_database
@@ -73,7 +113,8 @@ async def test_each_chore_does_what_its_name_says(database: Database) -> None:
     await make_organization(database, server.clock)
     client_id = (await make_key(database, server.clock)).credential.client_id
     await server.do("load a renewed certificate")
-    assert len(server.renewals) == 1
+    await server.do("load the pages")
+    assert len(server.renewals) == len(server.loaded) == 1
 
     server.usage.note(client_id, now_ms=server.clock.now_ms(), is_authenticated=True, error=None, request_id="0" * 24)
     await server.do("write key usage")
@@ -90,7 +131,7 @@ async def test_each_chore_does_what_its_name_says(database: Database) -> None:
     await server.do("delete expired tokens")
     assert await pairs(database) == 0
 
-    staff = StaffFixture(database, server.clock)
+    staff = StaffDeployment(database, server.clock)
     token = await staff.session((await staff.create("ann@example.org")).id)
     server.clock.advance(43_200)
     await server.do("delete ended sessions")
@@ -100,9 +141,9 @@ async def test_each_chore_does_what_its_name_says(database: Database) -> None:
 
 @on_each_database
 async def test_the_clock_follows_the_database(database: Database) -> None:
-    """On PostgreSQL the clock of the server; on SQLite it stays that of this machine."""
+    """PostgreSQL's server has the clock; with SQLite it stays that of this machine."""
     fast, right = FakeClock(), Clock()
-    fast.jump(-7 * 86_400)
+    fast.jump(-7 * DAY_S)
     before_ms = fast.now_ms()
     await follow_clock(fast, database)
     if database.kind == "sqlite":
@@ -117,7 +158,7 @@ async def test_the_clock_follows_the_database(database: Database) -> None:
 
 @on_each_database
 async def test_all_expired_pairs_are_deleted_and_no_others(database: Database) -> None:
-    """In any number of batches; a pair that expires in a millisecond stays."""
+    """Any number of batches does it; a pair that expires in a millisecond stays."""
     clock = FakeClock()
     await add_pairs(database, 2 * EXPIRED_BATCH_ROWS + 1, expires_ms=clock.now_ms())
     await add_pairs(database, 3, expires_ms=clock.now_ms() + 1)
@@ -206,7 +247,7 @@ def test_a_chore_first_runs_after_its_interval() -> None:
 
 
 def test_an_unavailable_store_is_logged_and_retried(logged: io.BytesIO) -> None:
-    """As a warning, with the name of the chore and the reason."""
+    """The log has a warning with the name of the chore and the reason."""
 
     async def main() -> None:
         work, done = counting(2, StoreUnavailable("The database rests."))
@@ -219,15 +260,18 @@ def test_an_unavailable_store_is_logged_and_retried(logged: io.BytesIO) -> None:
 
 
 def test_a_defect_ends_no_chore(logged: io.BytesIO) -> None:
-    """It is logged as an error, without the text of the exception."""
+    """It is logged as an error, without the text of the exception, and counted."""
+    defects = list[None]()
 
     async def main() -> None:
         (broken, broken_done), (sound, sound_done) = counting(3, RuntimeError("svc_at_secret")), counting(3)
-        with running([Chore("broken", AT_ONCE_S, broken), Chore("sound", AT_ONCE_S, sound)]):
+        table = [Chore("broken", AT_ONCE_S, broken), Chore("sound", AT_ONCE_S, sound)]
+        with running(table, on_defect=lambda: defects.append(None)):
             await asyncio.gather(broken_done.wait(), sound_done.wait())
 
     asyncio.run(main())
     event = events(logged)[0]
     assert (event["level"], event["chore"]) == ("error", "broken")
+    assert len(defects) >= 3
     assert "RuntimeError" in json.dumps(event)
     assert "svc_at_secret" not in logged.getvalue().decode()

@@ -7,7 +7,14 @@ import pytest
 from stoplist import errors
 from stoplist.errors import ANSWERS, Answer, StoplistError
 
-ABSTRACT_OR_LOCAL = {errors.SettingsError, errors.Refused, errors.Missing, errors.Forbidden, errors.AlreadyMade}
+ABSTRACT_OR_LOCAL = {
+    errors.SettingsError,
+    errors.Refused,
+    errors.Missing,
+    errors.Forbidden,
+    errors.AlreadyMade,
+    errors.TooLarge,
+}
 """What only people meet, on a page or at the command line, and whoever starts the server."""
 
 

@@ -1,4 +1,4 @@
-"""What is logged, what never is, and that no line is lost, torn or forged."""
+"""The log: what it contains, what it never contains, and that no line is lost, torn or forged."""
 
 import asyncio
 import errno
@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 import stoplist
 from stoplist import log
 from stoplist.ids import CLIENT_ID, CLIENT_SECRET, new_id, new_request_id, new_secret
+from stoplist.log import layouts
 from stoplist.rfc3339 import format_ms
 
 pytestmark = pytest.mark.interpreter
@@ -62,6 +63,7 @@ def request(**values: Any) -> None:
         "path": "/api/v1/unsubscribe/email",
         "status": 200,
         "duration_ms": 1.23456,
+        "source_ip": "192.0.2.7",
     }
     log.log_request(**(known | values))
 
@@ -84,6 +86,7 @@ def test_a_request_is_one_line_of_json() -> None:
     with configured("json", stream):
         request()
         request(client_id=None)
+        request(client_id=None, person="ann@people.example")
     assert written(stream)[0] == {
         "time": "2026-03-01T09:30:00.007Z",
         "level": "info",
@@ -94,9 +97,11 @@ def test_a_request_is_one_line_of_json() -> None:
         "path": "/api/v1/unsubscribe/email",
         "status": 200,
         "duration_ms": 1.235,
+        "source_ip": "192.0.2.7",
         "request_id": "0123456789abcdef01234567",
     }
     assert written(stream)[1]["client_id"] is None
+    assert written(stream)[2]["person"] == "ann@people.example"
 
 
 def test_a_request_is_one_line_on_the_console() -> None:
@@ -104,11 +109,12 @@ def test_a_request_is_one_line_on_the_console() -> None:
     stream = io.BytesIO()
     with configured("console", stream):
         request()
-        request(client_id=None)
+        request(client_id=None, person="ann@people.example", path="/audit", source_ip="2001:db8::7")
     assert stream.getvalue().decode().splitlines() == [
         "2026-03-01T09:30:00.007Z info     GET /api/v1/unsubscribe/email svc_ci_0123456789ABCDEFGHIJKL"
-        " 200 1.235 ms 0123456789abcdef01234567",
-        "2026-03-01T09:30:00.007Z info     GET /api/v1/unsubscribe/email - 200 1.235 ms 0123456789abcdef01234567",
+        " 200 1.235 ms 192.0.2.7 0123456789abcdef01234567",
+        '2026-03-01T09:30:00.007Z info     GET /audit "ann@people.example"'
+        " 200 1.235 ms 2001:db8::7 0123456789abcdef01234567",
     ]
 
 
@@ -128,7 +134,7 @@ def test_an_event_has_its_fields_beside_its_message() -> None:
 
 
 def test_times_are_in_utc_with_milliseconds() -> None:
-    """Also when time goes back: the cached second is compared."""
+    """They are right when time goes back, too: the cached second is compared."""
     assert [format_ms(at_ms) for at_ms in (0, AT_MS, AT_MS + 993, AT_MS)] == [
         "1970-01-01T00:00:00.000Z",
         "2026-03-01T09:30:00.007Z",
@@ -153,11 +159,25 @@ def test_times_are_in_utc_with_milliseconds() -> None:
         ("/Ann", "/*"),
         ("*", "*"),
         ("/a" * 129, "/*"),
+        ("/u/plain", "/u/*"),
+        ("/u/plain/words", "/u/*"),
     ],
 )
 def test_a_path_shows_only_plain_words(path: str, shown: str) -> None:
     """A client may put an address or a token into a path."""
     assert log.safe_path(path) == shown
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_no_link_stays_in_memory_for_the_log(log_format: str) -> None:
+    """All links share an entry of the cache, which thus keeps what is used again."""
+    cached: Any = layouts.LAYOUTS[log_format].call
+    with configured(log_format, io.BytesIO()):
+        request(path="/u/first")
+        before = cached.cache_info().currsize
+        for number in range(3):
+            request(path=f"/u/token-{number}")
+    assert cached.cache_info().currsize == before
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
@@ -293,7 +313,7 @@ def test_exception_groups_and_endless_chains_are_logged() -> None:
     ],
 )
 def test_an_exception_as_a_value_is_its_class(message: object, values: Any, fields: dict[str, Any]) -> None:
-    """As message, as an argument, or as a field."""
+    """The exception may be the message, an argument or a field."""
     line = one_event("json", message, *values, extra={"fields": fields})
     assert SECRET not in line
     assert "ValueError" in line
@@ -397,7 +417,7 @@ class ObservedStream(io.BytesIO):
 
 
 def test_buffered_lines_are_written_within_50_ms() -> None:
-    """Of a running loop, each time again; also by the loop after one that left lines behind."""
+    """A running loop writes them each time again; the loop after one that left lines behind writes those too."""
 
     async def leave_a_line() -> None:
         request(status=201)
@@ -419,7 +439,7 @@ def test_buffered_lines_are_written_within_50_ms() -> None:
 
 
 def test_buffered_lines_are_written_at_64_kib() -> None:
-    """Also while the loop has no time for its timers."""
+    """They are written even while the loop has no time for its timers."""
     stream = io.BytesIO()
 
     async def main() -> None:
@@ -584,7 +604,8 @@ import asyncio, logging
 from stoplist import log
 async def main():
     log.log_request(
-        at_ms=0, request_id="r", client_id=None, method="GET", path="/", status=200, duration_ms=1
+        at_ms=0, request_id="r", client_id=None, method="GET", path="/", status=200, duration_ms=1,
+        source_ip="::1"
     )
 log.configure("json")
 asyncio.run(main())
@@ -593,7 +614,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("is_read", [True, False])
 def test_buffered_lines_are_written_at_exit(is_read: bool) -> None:
-    """To standard error, the default stream; if that is closed, the exit status is still right."""
+    """Standard error is the default; if it is closed, the exit status is still right."""
     reader, writer = os.pipe()
     with open(reader, "rb") as stream:
         if not is_read:
@@ -623,7 +644,7 @@ async def main():
     for number in range(2000):
         log.log_request(
             at_ms=0, request_id=f"{sys.argv[1]}-{number}", client_id=None, method="GET", path="/", status=200,
-            duration_ms=0.0,
+            duration_ms=0.0, source_ip="::1",
         )
     log.flush()
 

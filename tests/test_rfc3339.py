@@ -23,7 +23,7 @@ TIMES = st.datetimes(
 
 @given(TIMES, st.sampled_from("Tt"), st.sampled_from(["auto", "seconds", "milliseconds", "microseconds"]))
 def test_any_time_of_the_standard_library_is_read(at: datetime, between: str, timespec: str) -> None:
-    """Whatever its offset and its number of digits; truncated to the millisecond."""
+    """It may have any offset and any number of digits; it is truncated to the millisecond."""
     text = at.isoformat(between, timespec)
     meant = datetime.fromisoformat(text.upper())
     assert parse_ms(text) == (meant - EPOCH) // timedelta(milliseconds=1)
@@ -39,7 +39,7 @@ def test_any_number_of_digits_is_accepted(at: datetime, z: str, digits: str) -> 
 
 @given(st.integers(FIRST_MS, LAST_MS))
 def test_formatted_times_are_parsed_back(at_ms: int) -> None:
-    """In the one form of section D6, for every millisecond."""
+    """Every millisecond has the one form of section D6."""
     text = format_ms(at_ms)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", text)
     assert text == (EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

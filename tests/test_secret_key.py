@@ -38,7 +38,7 @@ def test_configured_keys_take_precedence(tmp_path: Path) -> None:
 
 
 def test_an_operators_own_key_is_used_as_it_is(tmp_path: Path) -> None:
-    """Without the white space around it, such as a final newline."""
+    """Only the white space around it, such as a final newline, is removed."""
     (tmp_path / FILE_NAME).write_text("k" * 32 + "\r\n")
     assert keys(tmp_path) == ("k" * 32,)
 
@@ -54,7 +54,7 @@ def test_a_damaged_file_is_refused_and_kept(tmp_path: Path, content: bytes) -> N
 
 @pytest.mark.parametrize("obstacle", ["folder", "file"])
 def test_an_unusable_path_is_refused(tmp_path: Path, obstacle: str) -> None:
-    """With a text for people."""
+    """The refusal has a text for people."""
     if obstacle == "folder":
         (tmp_path / FILE_NAME).mkdir()
     else:
@@ -80,7 +80,7 @@ def test_a_killed_start_leaves_no_partial_key(tmp_path: Path, monkeypatch: pytes
 
 
 def test_concurrent_starts_use_the_same_key(tmp_path: Path) -> None:
-    """Whichever is first."""
+    """The key is the one of the first."""
     with get_context("spawn").Pool(3) as pool:
         found = pool.map(keys, [tmp_path] * 12)
     assert len(set(found)) == 1

@@ -35,7 +35,7 @@ def test_every_item_comes_once_and_in_order(count: int) -> None:
 
 
 def test_there_is_a_pause_after_each_millisecond_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a fake clock: here 0.3 ms per part, so after every fourth."""
+    """A fake clock measures it: here 0.3 ms per part, so the pause comes after every fourth."""
     monkeypatch.setattr(time, "monotonic_ns", itertools.count(0, 300_000).__next__)
     found, pauses = asyncio.run(sliced(list(range(16 * 40))))
     assert len(found) == 16 * 40
@@ -49,7 +49,7 @@ def test_little_work_has_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_tasks_run_in_between() -> None:
-    """At each pause."""
+    """They run at each pause."""
 
     async def both() -> list[str]:
         log: list[str] = []
@@ -111,3 +111,13 @@ def test_a_cancelled_waiter_does_not_block_others() -> None:
         return went_on
 
     assert asyncio.run(three()) == [2]
+
+
+def test_a_time_limit_is_over_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = [5]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns[0])
+    limit = slicing.TimeLimit(10)
+    now_ns[0] = 15
+    assert not limit.is_over
+    now_ns[0] = 16
+    assert limit.is_over

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoplist.source import source_key
+from stoplist.source import source_key, wider_source_key
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,22 @@ from stoplist.source import source_key
 def test_ipv6_sources_count_by_their_64(ip: str, key: str) -> None:
     """Source: docs/interface.md section D8."""
     assert source_key(ip) == key
+
+
+@pytest.mark.parametrize(
+    ("key", "network"),
+    [
+        ("2001:db8:1:2::/64", "2001:db8:1::/48"),
+        ("2001:db8:1::/64", "2001:db8:1::/48"),
+        ("::/64", "::/48"),
+        ("192.0.2.7", None),
+        ("unknown", None),
+        ("codes of a/b@example.org", None),
+        ("x/64", None),
+        ("2001:db8::1/64", None),
+        ("", None),
+    ],
+)
+def test_ipv6_sources_count_by_their_48_too(key: str, network: str | None) -> None:
+    """Other sources have no wider one."""
+    assert wider_source_key(key) == network

@@ -5,7 +5,6 @@ import gc
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import stoplist_addresses
@@ -13,9 +12,11 @@ from stoplist_addresses import RULES, AddressError, Vector, canonical_email, can
 from stoplist_addresses.email import EmailFault
 from stoplist_addresses.phone import PhoneFault
 
+from tests.constants import ROOT
+
 pytestmark = pytest.mark.interpreter
 
-README = Path(__file__).parents[2] / "addresses" / "README.md"
+README = ROOT / "addresses" / "README.md"
 
 
 def outcome(channel: str, text: str) -> tuple[str | None, str | None]:

@@ -1,8 +1,10 @@
 """E-mail addresses (docs/interface.md section D7), clause by clause and against two widely used libraries."""
 
+import contextlib
 import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
+from unittest import mock
 
 import email_validator
 import idna
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from stoplist_addresses import AddressError, canonical_email
 from stoplist_addresses import email as rule
+from stoplist_addresses.domain_labels import uts46_mapped
 from stoplist_addresses.email import EmailFault
 from stoplist_addresses.input_limits import MAX_CHARACTERS
 
@@ -259,7 +262,7 @@ def _is_dropped(character: str) -> bool:
 
 
 def email_validator_outcome(address: str) -> str | None:
-    """What email-validator makes of it, with the domain as it goes over the wire."""
+    """Return the result of email-validator, with the domain as it goes over the wire."""
     try:
         valid = email_validator.validate_email(address, check_deliverability=False, strict=True)
     except email_validator.EmailNotValidError:
@@ -303,3 +306,13 @@ def test_idna_agrees_on_domains(domain: str) -> None:
         assert ours is None
     else:
         assert ours == f"j@{encoded}"
+
+
+def test_a_domain_is_worked_out_once() -> None:
+    """Valid or not: it takes as long as hundreds of plain addresses."""
+    domains = ["once-b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.example", "once-\N{SNOWMAN}.example"]
+    with mock.patch("stoplist_addresses.email.uts46_mapped", side_effect=uts46_mapped) as mapped:
+        for number in range(100):
+            with contextlib.suppress(AddressError):
+                canonical_email(f"person{number}@{domains[number % 2]}")
+    assert mapped.call_count == 2

@@ -11,7 +11,7 @@ from stoplist.actor import Actor
 from stoplist.audit import reading
 from stoplist.audit.reading import AuditEntry
 from stoplist.db import Database
-from stoplist.oauth import ceilings, credentials, events, key_alerts, usage
+from stoplist.oauth import ceilings, credentials, events, key_alerts, replacement, usage
 from stoplist.oauth.credentials import Changes
 from stoplist.organizations import groups, target
 from stoplist.organizations import organizations as companies
@@ -19,7 +19,7 @@ from tests.builders import ADMINISTRATOR, make_key, make_organization
 from tests.fakes import FakeClock
 
 
-class Deployment(NamedTuple):
+class AuditFixture(NamedTuple):
     """An organization with a default group and another group, an active key and an inactive one."""
 
     database: Database
@@ -35,7 +35,7 @@ class Deployment(NamedTuple):
 class Operation(NamedTuple):
     """A call of the operation, and the actions that the audit then has; a read has none."""
 
-    call: Callable[[Actor, Deployment], Awaitable[Any]]
+    call: Callable[[Actor, AuditFixture], Awaitable[Any]]
     actions: tuple[str, ...] = ()
 
 
@@ -58,6 +58,12 @@ OPERATIONS = {
     "organizations.rename_organization": Operation(
         lambda actor, env: companies.rename_organization(actor, env.database, env.clock, slug=env.slug, name="Renamed"),
         ("organization.rename",),
+    ),
+    "organizations.set_link_page": Operation(
+        lambda actor, env: companies.set_link_page(
+            actor, env.database, env.clock, slug=env.slug, contact_line="privacy@example.com", accent_colour=""
+        ),
+        ("organization.link_page",),
     ),
     "organizations.close_organization": Operation(
         lambda actor, env: companies.close_organization(actor, env.database, env.clock, slug=env.slug),
@@ -117,8 +123,8 @@ OPERATIONS = {
         lambda actor, env: credentials.rotate_secret(actor, env.database, env.clock, client_id=env.client_id),
         ("key.rotate_secret",),
     ),
-    "credentials.replace_credential": Operation(
-        lambda actor, env: credentials.replace_credential(actor, env.database, env.clock, client_id=env.client_id),
+    "replacement.replace_credential": Operation(
+        lambda actor, env: replacement.replace_credential(actor, env.database, env.clock, client_id=env.client_id),
         ("key.replace", "key.create"),
     ),
     "ceilings.set_ceilings": Operation(
@@ -164,7 +170,7 @@ def known_operations() -> set[str]:
     return {f"{function.__module__.rsplit('.', 1)[1]}.{name}" for name, function in _functions()}
 
 
-async def make_deployment(database: Database, clock: FakeClock, slug: str = "acme", *more_slugs: str) -> Deployment:
+async def make_deployment(database: Database, clock: FakeClock, slug: str = "acme", *more_slugs: str) -> AuditFixture:
     """Create an organization with groups and keys, which also cover `more_slugs`. The database may hold others."""
     organization = await make_organization(database, clock, slug, default_group="news")
     other = await groups.create_group(ADMINISTRATOR, database, clock, org_slug=slug, name="reminders")
@@ -173,7 +179,7 @@ async def make_deployment(database: Database, clock: FakeClock, slug: str = "acm
     inactive_id = inactive.credential.client_id
     await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=inactive_id)
     assert organization.default_group_id is not None
-    return Deployment(
+    return AuditFixture(
         database=database,
         clock=clock,
         slug=slug,

@@ -81,7 +81,7 @@ async def test_an_entry_is_read_as_it_was_written(database: Database) -> None:
 
 @on_each_database
 async def test_entries_are_newest_first(database: Database) -> None:
-    """By time, not by the order of writing; within a millisecond the one written later comes first."""
+    """Time decides, not the order of writing; within a millisecond the one written later comes first."""
     for at_ms, target in ((7, "a"), (9, "b"), (8, "c"), (8, "d"), (1, "e")):
         await note(database, at_ms, target=target)
     page = await list_audit(ADMINISTRATOR, database)
@@ -118,7 +118,7 @@ async def test_filters_match_exactly_and_together(database: Database) -> None:
 
 @on_each_database
 async def test_an_admin_reads_only_entries_of_their_organizations(database: Database) -> None:
-    """With any filter, no entry of the deployment, and none that also concerns another organization."""
+    """No filter shows an entry of the deployment, or one that also concerns another organization."""
     await make_organizations(database, "acme", "bolt", "cord")
     await note(database, 1)
     await note(database, 2, "acme")
@@ -172,7 +172,7 @@ async def test_a_page_examines_a_bounded_number_of_rows(database: Database, monk
 
 @on_each_database
 async def test_an_export_has_all_entries_in_slices(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the pages; no slice is empty, even if many rows were examined for it."""
+    """They are in the order of the pages; no slice is empty, even if many rows were examined for it."""
     monkeypatch.setattr(reading, "MAX_SCANNED", 3)
     monkeypatch.setattr(reading, "MAX_PAGE_SIZE", 2)
     for at_ms in range(1, 12):
@@ -190,7 +190,7 @@ async def test_an_export_has_all_entries_in_slices(database: Database, monkeypat
 
 @on_each_database
 async def test_an_unknown_page_is_missing(database: Database) -> None:
-    """For any number that is not an entry's."""
+    """Any number that is not an entry's is unknown."""
     for before_id in (0, -1, 7, 2**63, 2**80):
         with pytest.raises(Missing):
             await list_audit(ADMINISTRATOR, database, before_id=before_id)

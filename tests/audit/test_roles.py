@@ -1,4 +1,4 @@
-"""Who may do what to organizations, groups, keys and the audit: the table of docs/interface.md section D11."""
+"""Rights on organizations, groups, keys and the audit: the table of docs/interface.md section D11."""
 
 import msgspec
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from stoplist.actor import ADMIN, VIEWER, Actor, Role
 from stoplist.db import Database
 from stoplist.errors import Forbidden, Missing, Refused
-from tests.audit.operations import OPERATIONS, Deployment, exported, make_deployment
+from tests.audit.operations import OPERATIONS, AuditFixture, exported, make_deployment
 from tests.builders import ADMINISTRATOR, audit_rows, contents, make_organization, on_each_database
 from tests.fakes import FakeClock
 
@@ -30,6 +30,7 @@ MAY = {
     "organizations.list_organizations": _LIST,
     "organizations.show_organization": _LOOK,
     "organizations.rename_organization": _CHANGE,
+    "organizations.set_link_page": _CHANGE,
     "groups.create_group": _CHANGE,
     "groups.list_groups": _LOOK,
     "groups.rename_group": _CHANGE,
@@ -44,7 +45,7 @@ MAY = {
     "credentials.activate_credential": _CHANGE_OF_A_KEY,
     "credentials.revoke_tokens": _CHANGE_OF_A_KEY,
     "credentials.rotate_secret": _CHANGE_OF_A_KEY,
-    "credentials.replace_credential": _CHANGE_OF_A_KEY,
+    "replacement.replace_credential": _CHANGE_OF_A_KEY,
     "credentials.update_credential": _CHANGE_OF_A_KEY,
     "ceilings.set_ceilings": _ADMINISTRATORS,
     "usage.use_by_day": _LOOK,
@@ -153,7 +154,7 @@ async def test_lists_have_only_what_the_actor_may_see(database: Database, clock:
     await make_deployment(database, clock, "bolt")
 
     async def listed(actor: Actor) -> tuple[list[str], set[str]]:
-        deployment = Deployment(database, clock, "", "", "", "", "", "")
+        deployment = AuditFixture(database, clock, "", "", "", "", "", "")
         organizations = await OPERATIONS["organizations.list_organizations"].call(actor, deployment)
         keys = await OPERATIONS["credentials.list_credentials"].call(actor, deployment)
         return [organization.slug for organization in organizations], {
@@ -174,7 +175,7 @@ def with_role_in(actor: Actor, slug: str, other_slug: str) -> Actor:
     return msgspec.structs.replace(actor, roles=roles)
 
 
-async def refusal(name: str, actor: Actor, deployment: Deployment) -> Refused:
+async def refusal(name: str, actor: Actor, deployment: AuditFixture) -> Refused:
     """Return the error of an operation that must be refused."""
     with pytest.raises(Refused) as raised:
         await OPERATIONS[name].call(actor, deployment)

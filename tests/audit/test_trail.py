@@ -41,7 +41,7 @@ def test_these_tests_cover_every_operation() -> None:
 
 @on_each_database
 async def test_each_change_is_recorded_once(database: Database, clock: FakeClock) -> None:
-    """With the time of the clock; a read is not recorded."""
+    """The entry has the time of the clock; a read is not recorded."""
     for number, (name, operation) in enumerate(OPERATIONS.items()):
         deployment = await make_deployment(database, clock, f"acme-{number}")
         before = await audit_rows(database)
@@ -70,7 +70,7 @@ async def test_a_change_that_cannot_be_recorded_is_not_made(database: Database, 
 
 @on_each_database
 async def test_no_secret_is_in_the_audit(database: Database, clock: FakeClock) -> None:
-    """At most the prefix of a secret, which stays visible (section D2)."""
+    """The audit holds at most the prefix of a secret, which stays visible (section D2)."""
     deployment = await make_deployment(database, clock)
     for name in ("credentials.create_credential", "credentials.rotate_secret"):
         await OPERATIONS[name].call(ADMINISTRATOR, deployment)
@@ -101,7 +101,7 @@ async def test_an_entry_keeps_its_values(database: Database) -> None:
 
 @on_each_database
 async def test_an_entry_names_its_organizations_once(database: Database, clock: FakeClock) -> None:
-    """In any order; one that does not exist is left out, and the list may be empty."""
+    """Their order does not matter; one that does not exist is left out, and the list may be empty."""
     for slug in ("acme", "bolt", "cord"):
         await make_organization(database, clock, slug)
     chore = Actor(kind="system", id="a chore")
@@ -128,6 +128,7 @@ async def test_details_describe_the_change(database: Database, clock: FakeClock)
         "covers": ["acme"],
         "default_organization": "acme",
         "permissions": ["read", "unsubscribe"],
+        "refresh_needs_secret": False,
     }
 
 

@@ -4,7 +4,10 @@ import contextlib
 import io
 import json
 import os
+import pty
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,3 +71,31 @@ class Prompt:
         result = self.run(*arguments)
         assert (result.status, result.out) == (2, ""), result
         return result.err
+
+
+def at_a_terminal(
+    prompt: Prompt, answer: str, *arguments: str, question: str = "[y/N]", meanwhile: Callable[[], Any] = lambda: None
+) -> CommandResult:
+    """Run a command on a terminal and type the answer to its question; `err` is what the terminal shows."""
+    ours, theirs = pty.openpty()
+    terminal_output = b""
+    with subprocess.Popen(
+        [sys.executable, "-c", "from stoplist.cli.main import main; main()", *arguments],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        cwd=prompt.folder,
+    ) as process:
+        os.close(theirs)
+        while question.encode() not in terminal_output:
+            terminal_output += os.read(ours, 65_536)
+        meanwhile()
+        os.write(ours, answer.encode())
+        out, _ = process.communicate(timeout=60)
+    try:
+        while part := os.read(ours, 65_536):
+            terminal_output += part
+    except OSError:  # on Linux, the end of a terminal without a writer
+        pass
+    os.close(ours)
+    return CommandResult(process.returncode, out.decode(), terminal_output.decode().replace("\r\n", "\n"))

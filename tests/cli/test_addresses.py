@@ -33,7 +33,7 @@ def write_list(prompt: Prompt, content: bytes | str) -> str:
 
 
 def test_each_line_is_shown_as_it_would_be_stored(check: Prompt) -> None:
-    """With its number; empty lines are skipped, and the count goes to stderr."""
+    """It has its number; empty lines are skipped, and the count goes to stderr."""
     file = write_list(check, "Jane@Example.COM\n\n \t\r\n jane@bücher.example\r\nlast@example.com")
     assert check.run("addresses", "check", "email", file) == CommandResult(
         0,
@@ -152,7 +152,7 @@ def rewrite(prompt: Prompt, address: str, stored_as: str) -> None:
 
 
 def test_no_changed_address_prints_only_the_count(stored: Prompt) -> None:
-    """And an empty array with --json."""
+    """`--json` prints an empty array."""
     count = "2 addresses are stored, 0 of them would be written differently.\n"
     assert stored.run("addresses", "changed") == CommandResult(0, "", count)
     assert stored.run("addresses", "changed", "--json") == CommandResult(0, "[]\n", count)

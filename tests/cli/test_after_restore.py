@@ -7,7 +7,7 @@ from tests.cli.command_line import Prompt
 
 
 def test_it_prints_how_many_feeds_and_keys_it_renewed(prompt: Prompt) -> None:
-    """As an object with --json, otherwise as a sentence; it may be repeated."""
+    """The counts are an object with --json, otherwise a sentence; the command may be repeated."""
     prompt.ok("key", "create", "--label", "x", "--org", "acme")
     prompt.ok("key", "create", "--label", "y", "--org", "acme")
     assert prompt.json("after-restore") == {"feeds": 0, "credentials": 2}
@@ -20,7 +20,10 @@ def test_every_generation_and_every_epoch_changes(prompt: Prompt) -> None:
     """The audit names the person at the command line."""
     prompt.ok("key", "create", "--label", "x", "--org", "acme")
     with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
-        connection.execute("INSERT INTO feeds VALUES (17, 1, 'email', 'the first', 9, 4)")
+        connection.execute(
+            "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes) "
+            "VALUES (17, 1, 'email', 'the first', 9, 4)"
+        )
         (epoch,) = connection.execute("SELECT epoch FROM clients").fetchone()
         assert prompt.json("after-restore") == {"feeds": 1, "credentials": 1}
         feed = connection.execute("SELECT feed_id, organization_id, channel, head_seq, writes FROM feeds").fetchone()
@@ -42,7 +45,7 @@ def test_it_takes_no_argument(prompt: Prompt) -> None:
 
 
 def test_it_works_on_postgresql(on_postgresql: Prompt) -> None:
-    """With the same output."""
+    """The output is the same."""
     on_postgresql.ok("migrate")
     on_postgresql.ok("org", "create", "acme", "--name", "Acme")
     on_postgresql.ok("key", "create", "--label", "x", "--org", "acme")

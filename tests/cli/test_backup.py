@@ -1,16 +1,17 @@
 """`stoplist backup` (docs/interface.md section D9)."""
 
+import os
 import sqlite3
+import time
 from contextlib import closing
 
-from stoplist.db.schema import load_migrations
+from stoplist.db.last_backup import last_backup_s
+from tests.builders import NEWEST
 from tests.cli.command_line import Prompt
-
-NEWEST = load_migrations()[-1].number
 
 
 def test_it_prints_where_the_backup_is_and_what_it_lacks(prompt: Prompt) -> None:
-    """As an object with --json, otherwise in three sentences: the secret key has to be kept too."""
+    """It prints an object with --json, otherwise three sentences: the secret key has to be kept too."""
     result = prompt.json("backup", "monday.db")
     file = prompt.folder / "monday.db"
     assert result.pop("duration_ms") >= 0
@@ -31,13 +32,28 @@ def test_a_key_set_by_a_variable_is_named_by_it(prompt: Prompt) -> None:
     assert "0123456789" not in text
 
 
+def test_it_notes_when_a_backup_was_completed(prompt: Prompt) -> None:
+    """For the metrics of the server. A backup that fails is none."""
+    database = prompt.data_dir / "stoplist.db"
+    assert last_backup_s(database) == 0
+    began_s = time.time()
+    prompt.ok("backup", "monday.db")
+    noted_s = last_backup_s(database)
+    assert began_s - 1 <= noted_s <= time.time() + 1
+    os.utime(database.with_name("stoplist.db.last-backup"), (1, 1))
+    prompt.refused("backup", "monday.db")
+    assert last_backup_s(database) == 1
+    prompt.ok("backup", "tuesday.db")
+    assert last_backup_s(database) >= noted_s
+
+
 def test_it_overwrites_nothing(prompt: Prompt) -> None:
     prompt.ok("backup", "monday.db")
     assert "overwrites nothing" in prompt.refused("backup", "monday.db")
 
 
 def test_an_older_schema_is_backed_up_too(prompt: Prompt) -> None:
-    """As before a migration, with the new release."""
+    """The new release makes such a backup before a migration."""
     with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
         connection.execute("UPDATE deployment SET schema_version = 1")
     assert "`stoplist migrate`" in prompt.refused("org", "list")
@@ -51,7 +67,7 @@ def test_it_needs_a_database(empty: Prompt) -> None:
 
 
 def test_on_postgresql_it_names_other_tools(empty: Prompt) -> None:
-    """Even if that database cannot be reached."""
+    """It does so even if that database cannot be reached."""
     empty.set(DATABASE_URL="postgresql://stoplist:hush@127.0.0.1:1/none")
     text = empty.refused("backup", "monday.db")
     assert "pg_dump" in text

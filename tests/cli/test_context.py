@@ -40,13 +40,13 @@ def test_sudo_user_is_trusted_only_for_root(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_account_without_a_name_is_named_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container."""
+    """A container may have such an account."""
     unused = next(number for number in range(60_000, 1_000_000) if not _is_account(number))
     assert act_as(monkeypatch, unused, LOGNAME="eve", SUDO_USER="eve") == str(unused)
 
 
 def test_the_audit_names_the_account(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the variables say."""
+    """It is the account that runs the command, in spite of all variables."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, "eve")
     monkeypatch.delenv("SUDO_USER", raising=False)
@@ -62,7 +62,7 @@ def test_the_audit_names_the_account(prompt: Prompt, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("folder", [TOO_LONG, f"./{TOO_LONG}/data", "x/" * 3000])
 @pytest.mark.parametrize("command", [["org", "list"], ["key", "list", "--json"], ["migrate"]])
 def test_a_data_folder_with_a_too_long_name_is_refused(empty: Prompt, command: list[str], folder: str) -> None:
-    """With the reason that the system gives."""
+    """The refusal has the reason that the system gives."""
     assert "name too long" in empty.refused(*command, "--data-dir", folder)
 
 

@@ -1,6 +1,6 @@
 """`stoplist copy` (docs/interface.md section D9)."""
 
-import io
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +8,10 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import pytest
 
-from stoplist.cli.copy import ProgressDisplay, progress_line
-from stoplist.maintenance.copy.copy import Step
+from stoplist.cli.progress import ProgressDisplay
 from tests.cli.command_line import Prompt
-from tests.fakes import FakeClock
 from tests.migration_fixture import Move, make_move
-from tests.services.postgresql import Server
+from tests.services.postgresql import PostgresqlServer
 
 HUSH = "hush-hush"
 UNREACHABLE = f"postgresql://stoplist:{HUSH}@127.0.0.1:1/none"
@@ -26,7 +24,7 @@ def template(module_sqlite_url: str, module_postgresql_url: str) -> Move:
 
 
 @pytest.fixture
-def move(template: Move, postgresql: Server, empty: Prompt) -> Iterator[Move]:
+def move(template: Move, postgresql: PostgresqlServer, empty: Prompt) -> Iterator[Move]:
     """A copy of the template in the folder of the prompt."""
     target = postgresql.fresh_database("copy", template=template.target_url.rsplit("/", 1)[1])
     empty.data_dir.mkdir()
@@ -54,7 +52,7 @@ def test_it_prints_what_was_copied_and_the_next_steps(empty: Prompt, move: Move)
 
 
 def test_json_has_the_rows_of_each_table(empty: Prompt, move: Move) -> None:
-    """And the duration; the progress goes to stderr."""
+    """It has the duration too; the progress goes to stderr."""
     result = empty.json("copy", "--from", move.source_url, "--to", move.target_url)
     assert result.pop("duration_ms") >= 0
     assert result == {
@@ -65,12 +63,12 @@ def test_json_has_the_rows_of_each_table(empty: Prompt, move: Move) -> None:
 
 
 def test_it_continues_after_an_interruption(empty: Prompt, move: Move) -> None:
-    """And prints how much the earlier run had copied."""
+    """It prints how much the earlier run had copied."""
     move.interrupt()
     result = empty.run("copy", "--from", move.source_url, "--to", move.target_url)
     assert result.status == 0
     assert "of them by an earlier run" in result.out
-    assert result.err.startswith("Checking what is there 58% [######    ] 18 of 31 rows (audit)\n")
+    assert re.match(r"Checking what is there (\d+)% \[#+ +\] \d+ of \d+ rows \(audit\)\n", result.err)
 
 
 def test_commands_refuse_an_unfinished_target(empty: Prompt, move: Move) -> None:
@@ -91,7 +89,7 @@ def test_a_second_copy_into_the_same_database_is_refused(empty: Prompt, move: Mo
 
 
 def test_a_missing_secret_key_is_described_by_its_former_place(empty: Prompt, move: Move) -> None:
-    """Without the key, the partners' cursors are refused."""
+    """The text says that without the key the partners' cursors are refused."""
     out = empty.ok("copy", "--from", move.source_url, "--to", move.target_url)
     assert "the secret.key of the data folder of the old server" in out
 
@@ -119,7 +117,7 @@ def test_the_password_may_come_from_a_variable(empty: Prompt, move: Move, monkey
 def test_the_password_may_come_from_a_file(
     empty: Prompt, move: Move, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As with other programs for PostgreSQL."""
+    """Other programs for PostgreSQL allow this too."""
     url, password = without_password(move.target_url)
     (tmp_path / "pgpass").write_text(f"*:*:*:*:{unquote(password)}\n")
     (tmp_path / "pgpass").chmod(0o600)
@@ -184,88 +182,3 @@ def test_ctrl_c_says_how_to_continue(empty: Prompt, move: Move, monkeypatch: pyt
         patch.setattr(ProgressDisplay, "report", interrupt)
         assert "run the same command again" in empty.refused("copy", "--from", move.source_url, "--to", move.target_url)
     empty.ok("copy", "--from", move.source_url, "--to", move.target_url)
-
-
-# Progress
-
-Steps = list[tuple[float, Step]]
-
-
-class Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def render(stream: io.StringIO | None, steps: Steps) -> str:
-    """Return the output for steps that each come so many seconds after the previous one."""
-    clock = FakeClock()
-    display = ProgressDisplay(clock, stream)
-    for seconds, step in steps:
-        clock.advance(seconds)
-        display.report(step)
-    display.close()
-    return stream.getvalue() if stream is not None else ""
-
-
-STEPS: Steps = [(1, Step("copy", "audit", rows, 10_000_000)) for rows in range(0, 2_000_000, 100_000)]
-END: Steps = [
-    (1, Step("copy", "unsubscribes", 10_000_000, 10_000_000)),
-    (0, Step("copy", "unsubscribes", 10_000_000, 10_000_000)),
-    (0, Step("verify", "audit", 0, 10_000_000)),
-    (0, Step("verify", "audit", 10_000_000, 10_000_000)),
-]
-
-
-def test_a_progress_line_has_rows_rate_and_time_left() -> None:
-    step = Step("copy", "unsubscribes", 5_200_000, 10_000_000)
-    assert progress_line(step, rows_since=2_000_000, elapsed_ns=20_000_000_000) == (
-        "Copying 52% [#####     ] 5,200,000 of 10,000,000 rows, 100,000 rows/s, 0:48 left (unsubscribes)"
-    )
-    assert progress_line(step, rows_since=100, elapsed_ns=1_000_000_000).endswith(
-        "100 rows/s, 13:20:00 left (unsubscribes)"
-    )
-    assert progress_line(step, rows_since=0, elapsed_ns=0).endswith("10,000,000 rows (unsubscribes)")
-
-
-def test_without_a_terminal_a_line_is_printed_every_few_seconds() -> None:
-    """The first and the last line of each kind are always printed."""
-    lines = render(io.StringIO(), STEPS + END).splitlines()
-    assert [line.split(" rows")[0].split("] ", 1)[1] for line in lines] == [
-        "0 of 10,000,000",
-        "500,000 of 10,000,000",
-        "1,000,000 of 10,000,000",
-        "1,500,000 of 10,000,000",
-        "10,000,000 of 10,000,000",
-        "0 of 10,000,000",
-        "10,000,000 of 10,000,000",
-    ]
-    assert "\r" not in "".join(lines)
-
-
-def test_on_a_terminal_one_line_is_overwritten() -> None:
-    """At most ten times a second; the next output begins on a new line."""
-    text = render(Terminal(), [(0.01, step) for _, step in STEPS])
-    assert text.count("\r") == 2
-    assert text.endswith("\n")
-    assert text.count("\n") == 1
-    assert render(Terminal(), []) == ""
-
-
-def test_on_a_narrow_terminal_the_line_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrapped line could not be overwritten."""
-    monkeypatch.setenv("COLUMNS", "40")
-    for line in render(Terminal(), STEPS).split("\r")[1:]:
-        assert len(line.split("\x1b")[0]) < 40
-
-
-def test_a_closed_stderr_does_not_stop_the_copy() -> None:
-    """It may be closed from the start, or its reader may have gone."""
-
-    class Gone(io.StringIO):
-        def write(self, _: str) -> int:
-            raise BrokenPipeError
-
-    assert render(None, STEPS) == ""
-    assert render(Gone(), STEPS) == ""

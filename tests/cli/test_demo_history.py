@@ -10,9 +10,9 @@ from stoplist.oauth.key_alerts import list_key_alerts
 from stoplist.organizations.groups import list_groups
 from stoplist.records.daily_counts import recent_changes, totals
 from tests.builders import ADMINISTRATOR, on_each_database, on_sqlite, sql
+from tests.constants import DAY_MS
 from tests.fakes import FakeClock
 
-DAY_MS = 86_400_000
 # RFC 2606; 555-01xx of the North American plan; Ofcom's numbers for drama.
 RESERVED = re.compile(
     r"[a-z0-9.]+@example\.(com|net|org)|\+1\d{3}55501\d\d|\+447700900\d{3}|\+442079460\d{3}", re.ASCII

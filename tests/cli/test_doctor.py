@@ -3,28 +3,21 @@
 import shutil
 import sqlite3
 from contextlib import closing
-from typing import NamedTuple
 
 import pytest
 
+from stoplist.encryption import encrypt
 from stoplist.maintenance.doctor import files
 from tests.cli.command_line import Prompt
+from tests.fakes import DiskUsage
 
 GIB = 1 << 30
-
-
-class Usage(NamedTuple):
-    """A result of `shutil.disk_usage`."""
-
-    total: int
-    used: int
-    free: int
 
 
 @pytest.fixture(autouse=True)
 def healthy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the values of this machine, whose disk may be full and whose limits may be low."""
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(100 * GIB, 50 * GIB, 50 * GIB))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: DiskUsage(100 * GIB, 50 * GIB, 50 * GIB))
     monkeypatch.setattr(files, "MIN_OPEN_FILES", 1)
     monkeypatch.setattr(files, "_NETWORK_FILE_SYSTEMS", frozenset())
 
@@ -50,12 +43,12 @@ def test_something_wrong_exits_with_1(prompt: Prompt) -> None:
 
 
 def test_every_wrong_setting_is_named(prompt: Prompt) -> None:
-    """In variables, in the `.env` file, and in contradiction to each other; never with its value."""
-    (prompt.folder / ".env").write_text("STOPLIST_DRAIN_S=hush\nSTOPLIST_NONSENSE=1\n")
-    prompt.set(PORT="hush", PORTT="1", SECRET_KEY="hush", SECRET_KEY_FILE="x")
+    """Variables, the `.env` file and contradictions are examined; no secret is shown with its value."""
+    (prompt.folder / ".env").write_text("STOPLIST_DRAIN_S=soon\nSTOPLIST_NONSENSE=1\n")
+    prompt.set(PORT="x", PORTT="1", SECRET_KEY="hush", SECRET_KEY_FILE="x")
     result = prompt.run("doctor")
     assert (result.status, result.err) == (1, "")
-    for name in ("STOPLIST_DRAIN_S in .env", "STOPLIST_NONSENSE in .env", "STOPLIST_PORT ", "STOPLIST_PORTT"):
+    for name in ("STOPLIST_DRAIN_S in .env", "'soon'", "STOPLIST_NONSENSE in .env", "STOPLIST_PORT ", "STOPLIST_PORTT"):
         assert name in result.out
     assert "STOPLIST_SECRET_KEY and STOPLIST_SECRET_KEY_FILE are both set" in result.out
     assert "hush" not in result.out
@@ -65,10 +58,11 @@ def test_every_setting_that_stops_a_server_is_named(prompt: Prompt) -> None:
     """Other commands work with these settings, so the rest is examined too."""
     prompt.set(ENVIRONMENT="production", WORKERS="2", TLS_CERT="nowhere.pem")
     findings = [finding for finding in prompt.run("doctor", "--json").out.split('"check"') if '"settings"' in finding]
-    assert len(findings) >= 3
+    assert len(findings) >= 4
     out = prompt.run("doctor").out
     assert "STOPLIST_WORKERS" in out
-    assert "STOPLIST_TLS_CERT must name a readable file" in out
+    assert "STOPLIST_TLS_CERT (nowhere.pem) must name a readable file" in out
+    assert "STOPLIST_BASE_URL must be set in production" in out
     assert "database" in out
 
 
@@ -80,7 +74,7 @@ def test_an_environment_in_the_env_file_counts_as_set(prompt: Prompt) -> None:
 
 
 def test_it_creates_nothing(empty: Prompt) -> None:
-    """Neither a database nor a folder."""
+    """It makes neither a database nor a folder."""
     assert empty.run("doctor").status == 1
     assert not empty.data_dir.exists()
 
@@ -103,7 +97,7 @@ def test_it_works_on_postgresql(on_postgresql: Prompt) -> None:
 def test_an_env_file_with_a_secret_must_be_private(
     prompt: Prompt, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """Even if a variable overrides the secret. A file with a port only may be readable by all."""
+    """This holds even if a variable overrides the secret. A file with a port only may be readable by all."""
     monkeypatch.setattr(files, "_is_open_to_others", lambda path: path.name == ".env")
     (prompt.folder / ".env").write_text("STOPLIST_PORT=8443\n")
     assert "chmod" not in prompt.ok("doctor")
@@ -115,10 +109,58 @@ def test_an_env_file_with_a_secret_must_be_private(
     assert f"`chmod o-rwx {prompt.folder / '.env'}`" in result.out
 
 
+def test_a_totp_secret_that_no_key_reads_is_named(prompt: Prompt) -> None:
+    """The text has the way on, which works although no server can start; recovery by the link is then possible."""
+    prompt.ok("user", "create", "ann@example.org", "--administrator")
+    with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE people SET totp_secret = ?", (encrypt("x" * 32, "A" * 32, purpose="totp 1"),))
+    prompt.set(SECRET_KEY="y" * 32)
+    result = prompt.run("doctor")
+    assert result.status == 1
+    assert "The TOTP secrets of ann@example.org are encrypted" in result.out
+    assert "`stoplist user link EMAIL --without-two-step`" in result.out
+    prompt.ok("user", "link", "ann@example.org", "--without-two-step")
+    assert "TOTP" not in prompt.run("doctor").out
+
+
+def test_a_lost_key_is_named_with_the_way_on(prompt: Prompt) -> None:
+    """Neither the doctor nor the way on creates another key."""
+    prompt.ok("user", "create", "ann@example.org", "--administrator")
+    with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE people SET totp_secret = ?", (encrypt("x" * 32, "A" * 32, purpose="totp 1"),))
+    (prompt.data_dir / "secret.key").unlink(missing_ok=True)
+    result = prompt.run("doctor")
+    assert result.status == 1
+    assert "is missing: restore it" in result.out
+    assert "`stoplist user link EMAIL --without-two-step`" in result.out
+    prompt.ok("user", "link", "ann@example.org", "--without-two-step")
+    assert "TOTP secrets of" not in prompt.run("doctor").out
+    assert not (prompt.data_dir / "secret.key").exists()
+
+
 def test_a_missing_key_that_cursors_need_is_reported(prompt: Prompt) -> None:
     """The database shows whether a partner may hold a cursor."""
     with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
-        connection.execute("INSERT INTO feeds VALUES (17, 1, 'email', 'first', 0, 0)")
+        connection.execute(
+            "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes) "
+            "VALUES (17, 1, 'email', 'first', 0, 0)"
+        )
     result = prompt.run("doctor")
     assert result.status == 1
     assert "restore it from its backup" in result.out
+
+
+def test_a_deep_check_finds_a_wrong_state(prompt: Prompt) -> None:
+    """The quick check does not look for it: a state that counts a record, of a feed that has none."""
+    prompt.set(SECRET_KEY="k" * 32)
+    prompt.ok("doctor", "--deep")
+    with closing(sqlite3.connect(prompt.data_dir / "stoplist.db")) as database:
+        database.execute(
+            "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes, state_seq,"
+            " state_records, state_writes) VALUES (17, 1, 'email', 'first', 1, 1, 1, 1, 1)"
+        )
+        database.commit()
+    assert "states of feeds" not in prompt.ok("doctor")
+    result = prompt.run("doctor", "--deep")
+    assert result.status == 1
+    assert "1 of 1 differ from their records (feed_id 17)" in result.out

@@ -27,7 +27,7 @@ def assert_all_refuse(prompt: Prompt) -> None:
 
 @pytest.mark.parametrize("theirs", THEIRS.values(), ids=THEIRS)
 def test_a_foreign_sqlite_file_is_unchanged(empty: Prompt, theirs: str) -> None:
-    """To the byte, and no file is left beside it."""
+    """Every byte stays as it was, and no file is left beside it."""
     empty.data_dir.mkdir()
     path = empty.data_dir / "stoplist.db"
     with closing(sqlite3.connect(path)) as connection:

@@ -40,7 +40,7 @@ def test_retiring_the_default_leaves_the_organization_without_one(prompt: Prompt
 
 
 def test_list_is_in_the_order_of_creation(prompt: Prompt) -> None:
-    """As an array with --json, otherwise as a table, or a hint if there is no group."""
+    """The list is an array with --json, otherwise a table, or a hint if there is no group."""
     assert prompt.json("group", "list", "--org", "acme") == []
     assert "`stoplist group create`" in prompt.ok("group", "list", "--org", "acme")
     for name in ("Zebra", "Ant"):

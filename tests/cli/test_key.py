@@ -15,7 +15,7 @@ from tests.cli.command_line import Prompt
 CLIENT_ID, SECRET = re.compile("svc_ci_[0-9A-Za-z]{22}"), re.compile("svc_cs_[0-9A-Za-z]{49}")
 SHOWN = {
     "client_id", "label", "secret_prefix", "active", "organizations", "default_organization", "permissions",
-    "token_per_minute", "api_per_minute", "last_used_at", "created_at",
+    "token_per_minute", "api_per_minute", "refresh_needs_secret", "last_used_at", "created_at",
 }  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def test_create_needs_organizations_that_exist(prompt: Prompt) -> None:
 
 
 def test_list_is_oldest_first(prompt: Prompt) -> None:
-    """As an array with --json, otherwise as a table, or a hint if there is no key."""
+    """The list is an array with --json, otherwise a table, or a hint if there is no key."""
     assert prompt.json("key", "list") == []
     assert "`stoplist key create`" in prompt.ok("key", "list")
     first, second = create_key(prompt), create_key(prompt)
@@ -93,7 +93,7 @@ def test_revoke_tokens_leaves_the_key_as_it_is(prompt: Prompt) -> None:
 
 
 def test_rotate_secret_prints_the_new_one(prompt: Prompt) -> None:
-    """Only the two fields; an inactive key stays inactive."""
+    """It prints the two fields alone; an inactive key stays inactive."""
     key = create_key(prompt)
     prompt.ok("key", "deactivate", key["client_id"])
     rotated = prompt.json("key", "rotate-secret", key["client_id"])
@@ -134,22 +134,28 @@ def test_update_replaces_the_given_values(prompt: Prompt) -> None:
     assert update("--org", "acme", "--org", "beta", "--default-org", "acme") == ("Daily", both, "acme", ["read"])
     assert update("--default-org", "beta") == ("Daily", both, "beta", ["read"])
     assert update("--org", "acme") == ("Daily", ["acme"], "acme", ["read"])
+    for option, is_needed in (("--refresh-needs-secret", True), ("--no-refresh-needs-secret", False)):
+        assert update(option) == ("Daily", ["acme"], "acme", ["read"])
+        assert prompt.json("key", "show", client_id)["refresh_needs_secret"] == is_needed
+    assert create_key(prompt, "--refresh-needs-secret")["refresh_needs_secret"]
     assert "must be one of the organizations" in prompt.refused("key", "update", client_id, "--default-org", "beta")
     assert "no organization" in prompt.refused("key", "update", client_id, "--org", "nowhere")
 
 
-def test_update_to_several_organizations_keeps_or_needs_a_default(prompt: Prompt) -> None:
-    """The default is never guessed."""
-    for slug in ("beta", "gamma"):
-        prompt.ok("org", "create", slug, "--name", slug)
+def test_update_to_several_organizations_needs_a_default(prompt: Prompt) -> None:
+    """Section D9, wrong usage: the default is never guessed, even if the former one is among them."""
+    prompt.ok("org", "create", "beta", "--name", "Beta")
     client_id = create_key(prompt)["client_id"]
-    assert "default" in prompt.refused("key", "update", client_id, "--org", "beta", "--org", "gamma")
-    kept = prompt.json("key", "update", client_id, "--org", "acme", "--org", "beta")
-    assert kept["default_organization"] == "acme"
+    for organizations in (("--org", "acme", "--org", "beta"), ("--org", "beta", "--org", "acme")):
+        result = prompt.run("key", "update", client_id, *organizations)
+        assert (result.status, "--default-org" in result.err) == (2, True)
+    assert prompt.run("key", "update", client_id, "--org", "acme", "--default-org", "beta").status == 2
+    kept = prompt.json("key", "update", client_id, "--org", "acme", "--org", "acme")
+    assert kept["organizations"] == ["acme"]
 
 
 def test_show_prints_the_use_and_the_last_refusals(prompt: Prompt) -> None:
-    """By day, and by request id; days and times are in RFC 3339."""
+    """It lists them by day and by request id; days and times are in RFC 3339."""
     client_id = create_key(prompt)["client_id"]
     url = f"sqlite:///{prompt.data_dir / 'stoplist.db'}"
     now_ms = Clock().now_ms()  # the command shows the last 30 days
@@ -188,7 +194,7 @@ def test_show_says_that_a_key_was_not_used(prompt: Prompt) -> None:
 
 
 def test_every_change_is_in_the_audit_with_who_made_it(prompt: Prompt) -> None:
-    """With the account of the machine, never with a secret."""
+    """The entry has the account of the machine, never a secret."""
     key = create_key(prompt)
     client_id = key["client_id"]
     secret = prompt.json("key", "rotate-secret", client_id)["client_secret"]
@@ -210,7 +216,7 @@ def test_every_change_is_in_the_audit_with_who_made_it(prompt: Prompt) -> None:
 
 @pytest.mark.parametrize("verb", ["deactivate", "activate", "revoke-tokens", "rotate-secret", "show", "limits"])
 def test_a_key_of_another_environment_is_unknown(prompt: Prompt, verb: str) -> None:
-    """As in any database that does not have it."""
+    """No other database has the key."""
     assert "`stoplist key list`" in prompt.refused("key", verb, "svc_ci_0123456789ABCDEFGHIJKL")
 
 
@@ -220,3 +226,11 @@ def audit(prompt: Prompt) -> Any:
             return await audit_rows(database)
 
     return asyncio.run(rows())
+
+
+def test_help_says_the_defaults_of_a_new_key(prompt: Prompt) -> None:
+    """It also says that a change leaves the rest as it is."""
+    create, update = (" ".join(prompt.ok("key", name, "--help").split()) for name in ("create", "update"))
+    for default in ("default: the only --org", "default: read and unsubscribe", "default: no"):
+        assert f"({default})" in create
+    assert update.count("(default: unchanged") == 5

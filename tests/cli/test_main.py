@@ -86,10 +86,23 @@ WRONG_USAGE = {
 
 @pytest.mark.parametrize("arguments", WRONG_USAGE.values(), ids=WRONG_USAGE)
 def test_wrong_usage_exits_with_2(empty: Prompt, arguments: list[str]) -> None:
-    """For unknown, missing, malformed and contradictory options. The error goes to stderr, and nothing is done."""
+    """Unknown, missing, malformed and contradictory options are errors on stderr, and nothing is done."""
     text = empty.wrong_usage(*arguments)
     assert "Error: " in text or text.startswith("Usage: ")
     assert list(empty.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["migrate"], ["org", "list"]], ids=" ".join)
+def test_a_file_in_place_of_the_data_folder_is_named(empty: Prompt, arguments: list[str]) -> None:
+    """The text does not only say that something exists there, or that it is no directory."""
+    empty.data_dir.write_text("")
+    assert "data is a file, not a folder" in empty.refused(*arguments)
+
+
+def test_the_description_of_production_needs_a_base_address(empty: Prompt) -> None:
+    """Its `servers` would name localhost."""
+    empty.set(ENVIRONMENT="production")
+    assert "STOPLIST_BASE_URL must be set in production" in empty.refused("openapi")
 
 
 @pytest.mark.parametrize("arguments", ON_A_DATABASE.values(), ids=ON_A_DATABASE)
@@ -127,6 +140,58 @@ def test_every_command_takes_a_data_folder_and_json(empty: Prompt, arguments: li
     assert "here/stoplist.db" in text
 
 
+@pytest.mark.parametrize("arguments", ON_A_DATABASE.values(), ids=ON_A_DATABASE)
+def test_the_options_of_all_commands_may_stand_first(empty: Prompt, arguments: list[str]) -> None:
+    """They may precede the noun or the verb. One that stands after the command wins."""
+    noun, *rest = arguments
+    assert "here/stoplist.db" in empty.refused("--json", "--data-dir", "here", *arguments)
+    assert "here/stoplist.db" in empty.refused("--data-dir=here", noun, "--json", *rest)
+    assert "here/stoplist.db" in empty.refused("--data-dir", "there", noun, "--data-dir", "here", *rest)
+    assert "here/stoplist.db" in empty.refused("--data-dir", "there", *arguments, "--data-dir", "here")
+
+
+def test_json_before_the_command_is_printed(prompt: Prompt) -> None:
+    """The same as after it; a command that prints none refuses it."""
+    assert prompt.ok("--json", "key", "list") == prompt.ok("key", "--json", "list") == "[]\n"
+    assert "--json" in prompt.wrong_usage("--json", "serve")
+    for arguments in (
+        ["--json"],
+        ["--data-dir"],
+        ["--data-dir", "key"],
+        ["key", "--json"],
+        ["--json", "--data-dir", "x"],
+    ):
+        prompt.wrong_usage(*arguments)
+
+
+def test_the_former_name_of_a_command_works(empty: Prompt) -> None:
+    """For one more minor release: scripts depend on it."""
+    assert empty.ok("restored", "--help").partition("\n")[2] == empty.ok("after-restore", "--help").partition("\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["keys"], "'key'"),
+        (["organization"], "'org'"),
+        (["grp"], "'group'"),
+        (["dokter"], "'doctor'"),
+        (["address"], "'addresses'"),
+        (["key", "lst"], "'list'"),
+        (["key", "rotate"], "'rotate-secret'"),
+        (["user", "enabel"], "'enable'"),
+        (["--data-dir", "x", "keys"], "'key'"),
+    ],
+)
+def test_a_misspelt_command_is_answered_with_the_nearest(empty: Prompt, words: list[str], meant: str) -> None:
+    assert f"No such command {words[-1]!r}. Did you mean {meant}" in empty.wrong_usage(*words)
+
+
+def test_a_command_like_none_gets_no_suggestion(empty: Prompt) -> None:
+    for name in ("xyzzy", ""):
+        assert "Did you mean" not in empty.wrong_usage(name)
+
+
 IDS_OF_NOTHING = ["svc_ci_0123456789ABCDEFGHIJKL", "x", "", "é", "'; DROP TABLE clients; --", "x" * 10_000]
 
 
@@ -147,7 +212,7 @@ def test_a_wrong_setting_exits_with_1(prompt: Prompt) -> None:
 
 
 def test_settings_are_read_from_a_file_too(prompt: Prompt) -> None:
-    """From `.env` in the working directory; a variable overrides it."""
+    """`.env` in the working directory is read; a variable overrides it."""
     (prompt.folder / ".env").write_text("STOPLIST_DATA_DIR=elsewhere\n")
     assert "elsewhere/stoplist.db" in prompt.refused("org", "list")
     prompt.set(DATA_DIR="data")
@@ -156,7 +221,7 @@ def test_settings_are_read_from_a_file_too(prompt: Prompt) -> None:
 
 @pytest.mark.parametrize("environment", ["development", "production"])
 def test_commands_work_in_the_environment_of_the_database(empty: Prompt, environment: str) -> None:
-    """Whatever STOPLIST_ENVIRONMENT says."""
+    """It does so in every STOPLIST_ENVIRONMENT."""
     empty.set(ENVIRONMENT=environment)
     empty.ok("migrate")
     for other in ("development", "production"):

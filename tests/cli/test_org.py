@@ -29,7 +29,7 @@ def test_any_well_formed_slug_is_accepted(prompt: Prompt, slug: str) -> None:
 
 
 def test_a_slug_stays_taken(prompt: Prompt) -> None:
-    """Even once its organization is closed."""
+    """It stays taken even once its organization is closed."""
     assert "taken" in prompt.refused("org", "create", "acme", "--name", "Other")
     prompt.ok("org", "close", "acme")
     assert "taken" in prompt.refused("org", "create", "acme", "--name", "Other")

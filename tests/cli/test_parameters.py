@@ -29,14 +29,14 @@ ID = "svc_ci_0123456789ABCDEFGHIJKL"
 )
 @pytest.mark.parametrize("option", ["--api-per-minute", "--token-per-minute"])
 def test_a_malformed_ceiling_is_wrong_usage(empty: Prompt, option: str, number: str) -> None:
-    """Even with more than 4300 digits, which Python refuses to convert."""
+    """It may have more than 4300 digits, which Python refuses to convert."""
     assert f"from 1 to {MAX_PER_MINUTE}" in empty.wrong_usage("key", "limits", ID, f"{option}={number}")
     assert list(empty.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("control", [chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))], ids=ascii)
 def test_a_name_with_bidi_controls_is_wrong_usage(empty: Prompt, control: str) -> None:
-    """In names of organizations and groups and labels of keys, such characters make one look like another."""
+    """Such characters make one name of an organization, a group or a key look like another."""
     name = f"Acme {control}seohS"
     for command in (
         ["org", "create", "acme", "--name", name],

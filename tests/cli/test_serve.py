@@ -26,11 +26,27 @@ REFUSED: dict[str, tuple[dict[str, str], list[str], str]] = {
         [],
         "STOPLIST_SECRET_KEY",
     ),
+    "production without a base address": ({}, ["--environment", "production"], "STOPLIST_BASE_URL"),
     "production without a certificate": ({}, ["--environment", "production"], "STOPLIST_TLS_CERT"),
     "a certificate without its key": ({"TLS_CERT": "cert.pem"}, [], "STOPLIST_TLS_KEY"),
     "a certificate that is not there": ({"TLS_CERT": "cert.pem", "TLS_KEY": "key.pem"}, [], "STOPLIST_TLS_CERT"),
+    "a file in place of the data folder": ({}, ["--data-dir", __file__], "is a file"),
     "a demo in production": ({"ENVIRONMENT": "production"}, ["--demo"], "--demo"),
 }
+
+
+def test_all_wrong_options_and_settings_are_in_one_message(empty: Prompt) -> None:
+    """Wrong usage, as a single wrong option is."""
+    empty.set(DRAIN_S="soon")
+    text = empty.wrong_usage("serve", "--port", "http", "--workers", "0", "--environment", "production")
+    for part in (
+        "--port must be",
+        "not 'http'",
+        "--workers must be",
+        "STOPLIST_DRAIN_S must",
+        "STOPLIST_BASE_URL must",
+    ):
+        assert part in text
 
 
 @pytest.mark.parametrize(("variables", "flags", "named"), REFUSED.values(), ids=REFUSED)
@@ -39,5 +55,7 @@ def test_a_server_with_wrong_settings_does_not_start(
 ) -> None:
     """The exit status is 1, the error names what is wrong, and nothing is created."""
     empty.set(**variables)
-    assert named in empty.refused("serve", *flags)
+    result = empty.run("serve", *flags)
+    assert (result.status, result.out) == (1, "")
+    assert named in result.err
     assert list(empty.folder.iterdir()) == []

@@ -3,23 +3,21 @@
 import asyncio
 import json
 import os
-import pty
 import re
-import subprocess
-import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from stoplist.actor import Actor
+from stoplist.cli import context, submission
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import Item, OptOutStores, RequestedTarget
 from stoplist.unsubscribes.submit import submit
 from tests.builders import make_key, opened
-from tests.cli.command_line import CommandResult, Prompt
+from tests.cli.command_line import Prompt, at_a_terminal
+from tests.constants import DAY_S
 from tests.fakes import FakeClock
-from tests.unsubscribes.partner import ALL_PERMISSIONS, written
+from tests.keys import EVERY_PERMISSION
+from tests.unsubscribes.partner import written
 
 UNKNOWN = "sub_" + 22 * "0"
 
@@ -31,8 +29,8 @@ def submit_batches(prompt: Prompt, *batches: tuple[str, ...]) -> list[str]:
         clock = FakeClock()
         url = os.environ.get("STOPLIST_DATABASE_URL", f"sqlite:///{prompt.data_dir}/stoplist.db")
         async with opened(url, prepared=os.environ.get("STOPLIST_DATABASE_PREPARED") != "off") as database:
-            key = await make_key(database, clock, permissions=frozenset(ALL_PERMISSIONS))
-            partner = Actor(kind="client", id=key.credential.client_id, may=frozenset(ALL_PERMISSIONS))
+            key = await make_key(database, clock, permissions=EVERY_PERMISSION)
+            partner = Actor(kind="client", id=key.credential.client_id, may=EVERY_PERMISSION)
             stores = OptOutStores(database=database, clock=clock, secret_keys=("k" * 32,))
             submission_ids = []
             for batch in batches:
@@ -61,36 +59,8 @@ def mistake(prompt: Prompt) -> str:
 COUNTS = {"restored": 1, "corrected": 1, "superseded": 1, "confirmed": 1, "taken_back": 0}
 
 
-def at_a_terminal(
-    prompt: Prompt, answer: str, *arguments: str, meanwhile: Callable[[], Any] = lambda: None
-) -> CommandResult:
-    """Run a command on a terminal and type the answer to its question; `err` is what the terminal shows."""
-    ours, theirs = pty.openpty()
-    terminal_output = b""
-    with subprocess.Popen(
-        [sys.executable, "-c", "from stoplist.cli.main import main; main()", *arguments],
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        cwd=prompt.folder,
-    ) as process:
-        os.close(theirs)
-        while b"[y/N]" not in terminal_output:
-            terminal_output += os.read(ours, 65_536)
-        meanwhile()
-        os.write(ours, answer.encode())
-        out, _ = process.communicate(timeout=60)
-    try:
-        while part := os.read(ours, 65_536):
-            terminal_output += part
-    except OSError:  # on Linux, the end of a terminal without a writer
-        pass
-    os.close(ours)
-    return CommandResult(process.returncode, out.decode(), terminal_output.decode().replace("\r\n", "\n"))
-
-
 def test_show_prints_the_submission(prompt: Prompt, mistake: str) -> None:
-    """Who sent it, when, to which group, and the counts."""
+    """It shows the sender, the time, the group, and the counts."""
     shown = prompt.json("submission", "show", mistake)
     assert re.fullmatch("grp_[0-9A-Za-z]{22}", shown.pop("group_id"))
     assert shown.pop("actor_id").startswith("svc_ci_")
@@ -113,13 +83,15 @@ def test_show_prints_the_submission(prompt: Prompt, mistake: str) -> None:
         "last_seq": 5,
         "reversed_by": [],
         "reverses": None,
+        "import_id": None,
+        "kind": "batch",
     }
     lines = dict(line.split(maxsplit=1) for line in prompt.ok("submission", "show", mistake).splitlines())
     assert (lines["submission_id"], lines["created"], lines["reversed_by"]) == (mistake, "3", "-")
 
 
 def test_reverse_prints_the_counts_and_what_was_left_out(prompt: Prompt, mistake: str) -> None:
-    """As one object with --json."""
+    """`--json` prints both as one object."""
     result = prompt.json("submission", "reverse", mistake, "--yes")
     reversed_by = result.pop("reversed_by")
     assert re.fullmatch("sub_[0-9A-Za-z]{22}", reversed_by)
@@ -149,6 +121,17 @@ def test_reverse_prints_the_counts_and_what_was_left_out(prompt: Prompt, mistake
     assert by["submission_id"] == reversed_by
     assert prompt.json("submission", "show", reversed_by)["reverses"] == mistake
     assert reversed_by in prompt.ok("submission", "show", mistake)
+
+
+def test_reverse_refuses_what_is_too_old(prompt: Prompt, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """STOPLIST_HISTORY_DAYS bounds the age; nothing is changed (section D13, Retention)."""
+    clock = FakeClock()
+    clock.advance(3 * DAY_S)
+    monkeypatch.setattr(context, "Clock", lambda: clock)
+    monkeypatch.setenv("STOPLIST_HISTORY_DAYS", "2")
+    assert "received more than 2 days ago" in prompt.refused("submission", "reverse", mistake, "--yes")
+    monkeypatch.setenv("STOPLIST_HISTORY_DAYS", "4")
+    assert prompt.json("submission", "reverse", mistake, "--yes")["restored"] == 1
 
 
 def test_reverse_prints_a_summary_for_people(prompt: Prompt, mistake: str) -> None:
@@ -215,7 +198,7 @@ def test_any_answer_but_yes_changes_nothing(prompt: Prompt, mistake: str, answer
 @pytest.mark.parametrize("command", [("show",), ("reverse",), ("reverse", "--yes")])
 @pytest.mark.parametrize("submission_id", [UNKNOWN, "acme", ""])
 def test_an_unknown_submission_is_refused(prompt: Prompt, command: tuple[str, ...], submission_id: str) -> None:
-    """With exit status 1."""
+    """The exit status is 1."""
     assert "There is no submission of that id" in prompt.refused("submission", *command, submission_id)
 
 
@@ -233,7 +216,7 @@ def test_wrong_usage(prompt: Prompt) -> None:
 
 
 def test_it_works_on_postgresql(on_postgresql: Prompt) -> None:
-    """With the same output, with and without a pooler."""
+    """The output is the same, with and without a pooler."""
     on_postgresql.ok("migrate")
     on_postgresql.ok("org", "create", "acme", "--name", "Acme", "--default-group", "News")
     _, mistake, _ = submit_batches(on_postgresql, ("+a",), ("a", "b", "c", "d"), ("+c", "d"))
@@ -241,3 +224,48 @@ def test_it_works_on_postgresql(on_postgresql: Prompt) -> None:
     result = on_postgresql.json("submission", "reverse", mistake, "--yes")
     assert COUNTS.items() <= result.items()
     assert len(result["left_out"]) == 2
+
+
+def test_submissions_are_listed_newest_first(prompt: Prompt) -> None:
+    """They are filtered by organization, channel, key and time; a day is one of UTC, its last millisecond included."""
+    prompt.ok("group", "create", "--org", "acme", "--name", "News", "--default")
+    first, second = submit_batches(prompt, ("a",), ("b", "c"))
+    found = prompt.json("submission", "list")
+    assert [one["submission_id"] for one in found] == [second, first]
+    (key,) = {one["actor_id"] for one in found}
+    assert (found[0]["sent_by"], found[0]["created"], found[0]["reversed_by"]) == ("partner", 2, None)
+    times = [one["received_at"] for one in found]
+    day = times[0][:10]
+
+    def ids(*options: str) -> list[str]:
+        return [one["submission_id"] for one in prompt.json("submission", "list", *options)]
+
+    assert ids("--key", key, "--since", day, "--until", day) == [second, first]
+    assert ids("--since", times[0]) == [second]
+    assert ids("--until", times[0]) == [first]
+    assert ids("--since", "2047-01-16") == ids("--until", "2047-01-14") == ids("--channel", "sms") == []
+    assert ids("--org", "acme", "--channel", "email") == [second, first]
+    assert ids("--key", "svc_ci_" + "0" * 22) == []
+    shown = prompt.ok("submission", "list").splitlines()
+    assert [line.split()[0] for line in shown] == ["submission_id", second, first]
+    assert "No submissions were found." in prompt.ok("submission", "list", "--channel", "phone")
+
+
+def test_a_long_list_of_submissions_says_that_it_is_cut(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt.ok("group", "create", "--org", "acme", "--name", "News", "--default")
+    submit_batches(prompt, ("a",), ("b",), ("c",))
+    monkeypatch.setattr(submission, "_PAGE_SIZE", 1)
+    monkeypatch.setattr(submission, "_MAX_LISTED", 2)
+    result = prompt.run("submission", "list")
+    assert (result.status, len(result.out.splitlines())) == (0, 3)
+    assert "These are the newest 2. Narrow them by --since and --until" in result.err
+
+
+@pytest.mark.parametrize("options", [("--since", "yesterday"), ("--until", "2047-13-01"), ("--channel", "fax")])
+def test_wrong_filters_of_the_list_are_wrong_usage(prompt: Prompt, options: tuple[str, str]) -> None:
+    prompt.wrong_usage("submission", "list", *options)
+
+
+def test_unknown_organizations_and_malformed_keys_are_refused(prompt: Prompt) -> None:
+    assert "no organization" in prompt.refused("submission", "list", "--org", "nope")
+    assert "A client ID is" in prompt.refused("submission", "list", "--key", "mine")

@@ -34,8 +34,18 @@ def test_the_link_is_below_the_configured_base_address(prompt: Prompt) -> None:
     assert "good once" in text.err
 
 
+@pytest.mark.parametrize("words", [["create", ANN, "--administrator"], ["link", ANN]], ids=" ".join)
+def test_production_needs_a_base_address_for_links(empty: Prompt, words: list[str]) -> None:
+    """A link to localhost works for nobody else; nothing is changed. The database says that it is production."""
+    empty.set(ENVIRONMENT="production")
+    empty.ok("migrate")
+    empty.set(ENVIRONMENT="development")
+    assert "STOPLIST_BASE_URL must be set in production" in empty.refused("user", *words)
+    assert empty.json("user", "list") == []
+
+
 def test_list_shows_all_people(prompt: Prompt) -> None:
-    """With their rights, as a table and as JSON."""
+    """It shows their rights, as a table and as JSON."""
     assert prompt.json("user", "list") == []
     assert "`stoplist user create`" in prompt.ok("user", "list")
     prompt.ok("user", "create", "bob@example.org", "--administrator", "--org", "acme", "--role", "admin")
@@ -102,7 +112,7 @@ def test_impossible_requests_are_refused(prompt: Prompt) -> None:
 
 
 def test_every_change_is_in_the_audit_without_the_link(prompt: Prompt) -> None:
-    """With the account of the machine."""
+    """The entry has the account of the machine."""
     created = prompt.json("user", "create", ANN, "--administrator")
     prompt.ok("user", "link", ANN)
     prompt.ok("user", "disable", ANN)

@@ -9,7 +9,7 @@ import pytest
 from stoplist_client import Client
 
 from tests.client.partners import BlockingAsyncClient, Opener, Partner, Service
-from tests.e2e.server_process import Place
+from tests.e2e.server_process import Installation
 
 _numbers = itertools.count(1)
 # A developer's proxy or certificate authority must not reach the tests.
@@ -30,9 +30,9 @@ def client_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A server on SQLite that runs until the last test is done."""
-    place = Place(tmp_path_factory.mktemp("service"))
-    with place.serving() as server:
-        yield Service(place, server)
+    installation = Installation(tmp_path_factory.mktemp("service"))
+    with installation.serving() as server:
+        yield Service(installation, server)
 
 
 @pytest.fixture

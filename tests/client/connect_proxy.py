@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 
-_PATIENCE_S = 60.0
+from tests.constants import PATIENCE_S
 
 
 class ConnectProxy:
@@ -29,7 +29,7 @@ class ConnectProxy:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(_PATIENCE_S)
+            thread.join(PATIENCE_S)
         for each in (self._listening, *self._open):
             each.close()
 
@@ -54,7 +54,7 @@ class ConnectProxy:
             client.sendall(b"HTTP/1.1 407 Sign in\r\nContent-Length: 0\r\n\r\n")
             return
         host, port = head.split()[1].decode().rsplit(":", 1)
-        server = socket.create_connection((host, int(port)), _PATIENCE_S)
+        server = socket.create_connection((host, int(port)), PATIENCE_S)
         self._open.append(server)
         client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         self._begin(_pass_on, client, server)

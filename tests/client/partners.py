@@ -15,19 +15,18 @@ from stoplist.oauth.credentials import create_credential
 from stoplist.organizations.groups import create_group
 from stoplist.organizations.organizations import create_organization
 from tests.builders import ADMINISTRATOR, opened
-from tests.e2e.server_process import Key, Place, Server
+from tests.constants import HIGH_LIMIT
+from tests.e2e.server_process import Installation, RunningServer
+from tests.keys import EVERY_PERMISSION, Key
 
 T = TypeVar("T")
 
-EVERY_PERMISSION = frozenset(("read", "unsubscribe", "resubscribe"))
-UNLIMITED_PER_MINUTE = 100_000
-
 
 class Service(NamedTuple):
-    """A running server and the place with its database."""
+    """A running server and the installation with its database."""
 
-    place: Place
-    server: Server
+    installation: Installation
+    server: RunningServer
 
     @property
     def base_url(self) -> str:
@@ -42,7 +41,7 @@ class Service(NamedTuple):
         org_slug: str,
         *,
         permissions: frozenset[str] = EVERY_PERMISSION,
-        per_minute: int = UNLIMITED_PER_MINUTE,
+        per_minute: int = HIGH_LIMIT,
         has_default_group: bool = True,
     ) -> "Partner":
         """Create an organization with a default group and another one, and a key with these limits."""
@@ -64,7 +63,7 @@ class Partner(NamedTuple):
         return {
             "base_url": self.service.base_url,
             "client_id": self.key.client_id,
-            "client_secret": self.key.secret,
+            "client_secret": self.key.client_secret,
             "ca_file": self.service.ca_file,
         }
 
@@ -123,7 +122,7 @@ class BlockingAsyncClient:
 
 
 AnyClient = Client | BlockingAsyncClient
-Opener = Callable[..., Any]  # of a Face; Any, so that one text of a test fits both
+Opener = Callable[..., Any]  # of a client class; Any, so that one text of a test fits both
 
 
 @contextmanager
@@ -156,7 +155,7 @@ async def _new_partner(
     service: Service, org_slug: str, permissions: frozenset[str], per_minute: int, has_default_group: bool
 ) -> Partner:
     clock = Clock()
-    async with opened(service.place.database_url) as database:
+    async with opened(service.installation.database_url) as database:
         await create_organization(ADMINISTRATOR, database, clock, slug=org_slug, name=org_slug.title())
         group, other = [
             await create_group(ADMINISTRATOR, database, clock, org_slug=org_slug, name=name, is_default=is_default)

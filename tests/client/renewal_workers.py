@@ -21,8 +21,8 @@ from stoplist.clock import Clock
 from stoplist.oauth.credentials import revoke_tokens
 from tests.builders import ADMINISTRATOR, opened
 from tests.client.partners import Partner
+from tests.constants import PATIENCE_S
 
-PATIENCE_S = 60.0
 WORKER = Path(__file__).with_name("renewal_process.py")
 
 
@@ -30,7 +30,7 @@ class TokenRows:
     """The tokens of one key in the server's database."""
 
     def __init__(self, partner: Partner) -> None:
-        self._url, self._client_id = partner.service.place.database_url, partner.key.client_id
+        self._url, self._client_id = partner.service.installation.database_url, partner.key.client_id
 
     @property
     def issued(self) -> int:
@@ -51,6 +51,11 @@ class TokenRows:
         """Expire all access tokens issued so far."""
         with self._opened() as database, database:
             database.execute("UPDATE token_pairs SET access_expires_ms = 0 WHERE client_id = ?", (self._client_id,))
+
+    def need_secret(self) -> None:
+        """Let the key refresh with its secret alone, as `stoplist key update --refresh-needs-secret` does."""
+        with self._opened() as database, database:
+            database.execute("UPDATE clients SET refresh_needs_secret = 1 WHERE client_id = ?", (self._client_id,))
 
     def revoke(self) -> None:
         """Revoke all tokens issued so far, as `stoplist key revoke-tokens` does."""
@@ -92,14 +97,16 @@ class Worker:
             # Tokens belong to the service, not to the proxy in front of it.
             "base_url": partner.service.base_url,
             "client_id": partner.key.client_id,
-            "client_secret": partner.key.secret,
+            "client_secret": partner.key.client_secret,
             "store": store,
             "environment": self.environment,
             "attempts": 3,
         }
         self.renewal = Renewal(**(defaults | options))
         base_url = via_base_url or partner.service.base_url
-        self._driver = Driver(wire.options(base_url, ca_file=partner.service.ca_file, timeout_s=PATIENCE_S))
+        self._driver = Driver(
+            wire.options(base_url, ca_file=partner.service.ca_file, timeout_s=PATIENCE_S), total_s=PATIENCE_S
+        )
         self._driver.sleep = self.pauses.append
 
     def current_token(self) -> HeldToken:

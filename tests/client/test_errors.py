@@ -134,12 +134,12 @@ def test_wrong_secret_is_not_retried(open_client: Opener, partner: Partner) -> N
 
 
 async def _deactivate(partner: Partner) -> None:
-    async with opened(partner.service.place.database_url) as database:
+    async with opened(partner.service.installation.database_url) as database:
         await deactivate_credential(ADMINISTRATOR, database, Clock(), client_id=partner.key.client_id)
 
 
 def test_deactivated_key_is_invalid_client(open_client: Opener, partner: Partner) -> None:
-    """Neither its tokens nor its secret are valid any more."""
+    """Its tokens and its secret are no longer valid."""
     client = open_client(partner)
     client.unsubscribe("email", [ANN])
     asyncio.run(_deactivate(partner))
@@ -173,7 +173,7 @@ def test_rate_limit_is_waited_for_before_it_is_raised(open_client: Opener, new_p
 def test_failure_is_raised_after_three_attempts(
     open_client: Opener, partner: Partner, between: Faults, kind: type[StoplistClientError], told: Fault
 ) -> None:
-    """With the result of earlier batches; two failures pass unnoticed."""
+    """It has the result of earlier batches; two failures pass unnoticed."""
     client = open_client(partner, base_url=between.base_url, batch_items=1)
     waited_s = without_waiting(client)
     between.next(told, told, when=is_api)
@@ -199,7 +199,7 @@ def test_refused_fresh_token_is_not_replaced(open_client: Opener, partner: Partn
     between.next(REFUSED_TOKEN, when=is_api)
     with pytest.raises(InvalidToken):
         client.unsubscribe("email", [ANN])
-    assert [seen.told for seen in between.seen] == [200, 401]
+    assert [seen.client_status for seen in between.seen] == [200, 401]
 
 
 def test_401_of_a_proxy_replaces_no_token(open_client: Opener, partner: Partner, between: Faults) -> None:
@@ -209,7 +209,7 @@ def test_401_of_a_proxy_replaces_no_token(open_client: Opener, partner: Partner,
     between.next(Reply(status=401, body=b"<html>Sign in</html>"), when=is_api)
     with pytest.raises(NotUnderstood):
         client.unsubscribe("email", [ANN])
-    assert [seen.told for seen in between.seen] == [200, 200, 401]
+    assert [seen.client_status for seen in between.seen] == [200, 200, 401]
 
 
 @pytest.mark.parametrize("received", [0, 1, 3])
@@ -229,7 +229,7 @@ def test_answer_about_other_items_is_not_understood(
 def test_nothing_shows_a_secret_or_an_address(
     open_client: Opener, partner: Partner, between: Faults, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither debug logs, also of libraries, nor errors, their causes and the locals of their frames."""
+    """This holds for debug logs, also of libraries, and for errors, their causes and the locals of their frames."""
     caplog.set_level(logging.DEBUG)
     client = open_client(partner, base_url=between.base_url, batch_items=2, attempts=1)
     client.unsubscribe("email", [ANN])
@@ -329,7 +329,7 @@ def test_error_of_a_callback_shows_nothing(open_client: Opener, partner: Partner
 
 def _assert_tells_nothing(told: str, partner: Partner) -> None:
     assert "needle" not in told
-    assert partner.key.secret[7:] not in told
+    assert partner.key.client_secret[7:] not in told
     if tokens := FileStore().of(partner.service.base_url, partner.key.client_id).read():
         assert tokens.access_token[7:] not in told
         assert tokens.refresh_token[7:] not in told
@@ -348,7 +348,7 @@ def _filled(kind: type[StoplistClientError]) -> StoplistClientError:
 
 @pytest.mark.parametrize("kind", _classes(), ids=lambda kind: kind.__name__)
 def test_errors_can_be_pickled_and_copied(kind: type[StoplistClientError]) -> None:
-    """As process pools and task queues do; all fields are kept."""
+    """Process pools and task queues do so; all fields are kept."""
     error = _filled(kind)
     again = [
         pickle.loads(pickle.dumps(error, protocol))  # noqa: S301
@@ -373,10 +373,12 @@ def _errors(open_client: Opener, client: Any, partner: Partner, between: Faults)
         (UnauthorizedOrganization, lambda: client.unsubscribe("email", [ANN], org_slug="elsewhere")),
         (
             InvalidClient,
-            lambda: open_client(partner, client_secret=partner.key.secret[:-1] + "-").unsubscribe("email", [ANN]),
+            lambda: open_client(partner, client_secret=partner.key.client_secret[:-1] + "-").unsubscribe(
+                "email", [ANN]
+            ),
         ),
-        (ConfigurationError, lambda: open_client(partner, client_secret=partner.key.secret + "\n")),
-        (ConfigurationError, lambda: open_client(partner, client_id=partner.key.secret)),
+        (ConfigurationError, lambda: open_client(partner, client_secret=partner.key.client_secret + "\n")),
+        (ConfigurationError, lambda: open_client(partner, client_id=partner.key.client_secret)),
         (TransportFailed, lambda: open_client(partner, ca_file=None).unsubscribe("email", [ANN])),
     ]
     for kind, attempt in attempts:
@@ -410,7 +412,7 @@ def _needles(partner: Partner, between: Faults) -> Iterator[str]:
     yield from addresses
     yield from map(quote, addresses)
     yield "needle"
-    yield partner.key.secret[7:]
+    yield partner.key.client_secret[7:]
     for base_url in (partner.service.base_url, between.base_url):
         tokens = FileStore().of(base_url, partner.key.client_id).read()
         if tokens is not None:

@@ -63,7 +63,7 @@ def test_invalid_base_address_is_refused(given: Any) -> None:
 @pytest.mark.parametrize("options", [{}, {"client_id": ""}, {"attempts": 0}])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_password_in_the_base_address_is_in_no_frame(kind: type[Client | AsyncClient], options: dict[str, Any]) -> None:
-    """Whatever else is wrong, no traceback with locals shows it."""
+    """No traceback with locals shows it, whatever other mistake there is."""
     known: dict[str, Any] = {"client_id": "svc_ci_x", "client_secret": "svc_cs_x"}
     for base_url in ("https://user:hunter2@localhost", b"https://user:hunter2@localhost", "http://user:hunter2@["):
         with pytest.raises(ConfigurationError) as caught:
@@ -90,6 +90,7 @@ def test_password_in_the_base_address_is_in_no_frame(kind: type[Client | AsyncCl
         {"timeout_s": float("nan")},
         {"timeout_s": float("inf")},
         {"timeout_s": "60"},
+        {"total_s": 0},
         {"timeout_s": None},
         {"attempts": 0},
         {"attempts": 1.5},
@@ -103,7 +104,7 @@ def test_password_in_the_base_address_is_in_no_frame(kind: type[Client | AsyncCl
     ids=str,
 )
 def test_invalid_options_are_refused(open_client: Opener, partner: Partner, options: dict[str, Any]) -> None:
-    """When the client is created, with a message that names the option."""
+    """Creating the client fails with a message that names the option."""
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         open_client(partner, **options)
 

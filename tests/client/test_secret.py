@@ -12,7 +12,7 @@ TEXT = "svc_cs_Example1Example2Example3"
 
 
 def test_secret_is_in_no_text() -> None:
-    """Neither repr, str and format nor the repr of a container show it."""
+    """No repr, str or format shows it, and no repr of a container."""
     secret = Secret(TEXT)
     shown = f"{secret} {secret!r} {[secret]} {{'secret': {secret}}} %s" % secret
     assert TEXT not in shown

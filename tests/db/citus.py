@@ -1,4 +1,7 @@
-"""Stand-ins for the functions and the catalogue of Citus. They record calls and move nothing."""
+"""Stand-ins for the functions and the catalogue of Citus. They record calls and move nothing.
+
+Each node of theirs is this server, asked with the synchronous_commit that the catalogue gives the node.
+"""
 
 from typing import Any
 
@@ -34,6 +37,27 @@ _MAKE = (
             END IF;
             INSERT INTO recorded (what, in_transaction)
             VALUES (concat_ws(' ', 'truncate', table_name), pg_current_xact_id());
+        END $$""",
+    """CREATE TABLE pg_dist_node (nodeid integer PRIMARY KEY, groupid integer NOT NULL, nodename text NOT NULL,
+        nodeport integer NOT NULL DEFAULT 5432, isactive boolean NOT NULL DEFAULT true,
+        noderole text NOT NULL DEFAULT 'primary', is_reached boolean NOT NULL DEFAULT true,
+        synchronous_commit text NOT NULL DEFAULT 'on')""",
+    """CREATE FUNCTION run_command_on_all_nodes(command text, parallel boolean DEFAULT true,
+        give_warning_for_connection_errors boolean DEFAULT false, OUT nodeid integer, OUT success boolean,
+        OUT result text) RETURNS SETOF record LANGUAGE plpgsql AS $$
+        DECLARE
+            node record;
+        BEGIN
+            FOR node IN SELECT * FROM pg_dist_node n WHERE n.isactive AND n.noderole = 'primary' LOOP
+                nodeid := node.nodeid;
+                success := node.is_reached;
+                result := 'failed to connect';
+                IF node.is_reached THEN
+                    PERFORM set_config('synchronous_commit', node.synchronous_commit, true);
+                    EXECUTE command INTO result;
+                END IF;
+                RETURN NEXT;
+            END LOOP;
         END $$""",
 )
 

@@ -7,7 +7,15 @@ from types import ModuleType
 
 import pytest
 
-from stoplist.db import feed_queues, host_selection, pools, postgresql, sqlite, sqlite_connection
+from stoplist.db import (
+    feed_breaker,
+    feed_queues,
+    host_selection,
+    pools,
+    postgresql_transactions,
+    sqlite,
+    sqlite_connection,
+)
 from tests.conftest import leave_out
 from tests.db import hosts
 from tests.db.failing_databases import MAX_WAITING
@@ -43,10 +51,10 @@ Timeouts = dict[tuple[ModuleType, str], float]
 _LONG: Timeouts = {
     (pools, "ACQUIRE_TIMEOUT_S"): 60.0,
     (pools, "STATEMENT_TIMEOUT_S"): 60.0,
-    (postgresql, "STATEMENT_TIMEOUT_S"): 60.0,
-    (postgresql, "SERVER_STATEMENT_TIMEOUT_S"): 60.0,
-    (postgresql, "LOCK_TIMEOUT_S"): 60.0,
-    (postgresql, "IDLE_TIMEOUT_S"): 60.0,
+    (postgresql_transactions, "STATEMENT_TIMEOUT_S"): 60.0,
+    (postgresql_transactions, "SERVER_STATEMENT_TIMEOUT_S"): 60.0,
+    (postgresql_transactions, "LOCK_TIMEOUT_S"): 60.0,
+    (postgresql_transactions, "IDLE_TIMEOUT_S"): 60.0,
     (host_selection, "CONNECT_TIMEOUT_S"): 60.0,
     (feed_queues, "SMALL_WAIT_S"): 60.0,
     (feed_queues, "HEAVY_WAIT_S"): 60.0,
@@ -56,8 +64,8 @@ _LONG: Timeouts = {
 _SHORT: Timeouts = {
     (pools, "ACQUIRE_TIMEOUT_S"): 0.5,
     (pools, "SETTLE_TIMEOUT_S"): 0.2,
-    (postgresql, "SETTLE_TIMEOUT_S"): 0.2,
-    (postgresql, "STATEMENT_TIMEOUT_S"): 1.0,
+    (postgresql_transactions, "SETTLE_TIMEOUT_S"): 0.2,
+    (postgresql_transactions, "STATEMENT_TIMEOUT_S"): 1.0,
     (host_selection, "CONNECT_TIMEOUT_S"): 0.5,
     (feed_queues, "SMALL_WAIT_S"): 0.5,
     (feed_queues, "HEAVY_WAIT_S"): 1.0,
@@ -73,6 +81,7 @@ def _set(patch: pytest.MonkeyPatch, timeouts: Timeouts) -> None:
 def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make all timeouts much longer than in the product, because a busy machine is not a failing database."""
     _set(monkeypatch, _LONG)
+    monkeypatch.setattr(feed_breaker, "PROBE_INTERVAL_S", 0.02)
 
 
 @pytest.fixture

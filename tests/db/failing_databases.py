@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from stoplist.db import Database, Transaction
 from stoplist.errors import StoreUnavailable
 from tests.builders import sql
+from tests.constants import PATIENCE_S
 from tests.db.unit_fixture import ADD
 
 POOL = 4
 MAX_WAITING = 50
-PATIENCE_S = 60.0
 PID = sql("SELECT pg_backend_pid() AS pid")
 
+T = TypeVar("T")
 Work = Callable[[Transaction], Awaitable[Any]]
 
 
@@ -34,6 +35,16 @@ async def wait_until_recovered(database: Database) -> None:
             except StoreUnavailable:
                 continue
             return
+
+
+async def wait_until_answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a request until it is not refused, and return its result."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await ask()
+            except StoreUnavailable:
+                await asyncio.sleep(0.01)
 
 
 async def assert_all_connections_usable(database: Database, size: int = POOL) -> None:

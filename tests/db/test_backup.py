@@ -18,23 +18,22 @@ import pytest
 
 from stoplist.db import backup
 from stoplist.db.backup import back_up
-from stoplist.db.schema import load_migrations
 from stoplist.db.sqlite_file import read_only, schema_version_of
 from stoplist.errors import Refused
-from tests.builders import execute, migrated
+from tests.builders import NEWEST, execute, migrated
+from tests.constants import ROOT
 
 pytestmark = pytest.mark.interpreter
 
-ROOT = Path(__file__).parents[2]
-NEWEST = load_migrations()[-1].number
 NOBODY = 65_534
 
 # Stops when the copy is complete but has no name yet, and waits to be killed.
 INTERRUPTED_PROGRAM = """
 import os, signal, sys
 from pathlib import Path
+from stoplist import whole_file
 from stoplist.db import backup
-backup._link = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+whole_file._link = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
 backup.back_up(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
@@ -98,7 +97,7 @@ def test_a_backup_is_on_disk_before_it_has_its_name(
 
 
 def test_a_backup_is_a_private_database(source: Path, target: Path) -> None:
-    """Whatever the umask. Nothing else is in the folder."""
+    """The umask does not matter. Nothing else is in the folder."""
     before = os.umask(0)
     try:
         done = back_up(source, target)
@@ -120,6 +119,22 @@ def test_changes_in_the_log_are_in_the_backup(source: Path, target: Path) -> Non
     assert slugs(target) == ["acme", "beta"]
 
 
+def test_after_an_erasure_it_has_nothing_that_was_deleted(source: Path, target: Path) -> None:
+    """A copy of the pages would have what released space held before (docs/interface.md section D13, Backups)."""
+    with writer(source) as connection:
+        connection.execute("PRAGMA secure_delete=FAST").fetchall()  # as the product does
+        add(connection, "forgotten-long-ago" * 1_000)  # on pages of its own
+        connection.execute("DELETE FROM organizations WHERE slug <> 'acme'")
+        connection.execute("PRAGMA wal_checkpoint").fetchall()
+        back_up(source, target)
+        assert b"forgotten-long-ago" in target.read_bytes()
+        target.unlink()
+        connection.execute("UPDATE deployment SET first_erasure_ms = 1")
+    back_up(source, target)
+    assert slugs(target) == ["acme"]
+    assert b"forgotten-long-ago" not in target.read_bytes()
+
+
 def test_a_writer_in_the_middle_of_a_transaction_goes_on(source: Path, target: Path) -> None:
     """The backup takes no lock that a writer has or waits for; uncommitted changes are not in it."""
     with writer(source) as connection:
@@ -133,7 +148,7 @@ def test_a_writer_in_the_middle_of_a_transaction_goes_on(source: Path, target: P
 
 
 def test_the_source_is_not_changed(source: Path, target: Path) -> None:
-    """Not even by a checkpoint when no server runs."""
+    """A backup makes no checkpoint, even when no server runs."""
     with writer(source) as connection:
         add(connection, "beta")
         log = source.with_name("stoplist.db-wal")
@@ -243,7 +258,7 @@ def test_a_damaged_database_makes_no_backup(source: Path, target: Path) -> None:
 
 
 def test_a_foreign_file_makes_no_backup(source: Path, target: Path) -> None:
-    """Neither another product's file, nor one that is no database."""
+    """It may be another product's file, or no database at all."""
     other = source.with_name("other.db")
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")
@@ -259,6 +274,8 @@ def test_a_missing_folder_is_named(source: Path, target: Path) -> None:
     """It is not created: it may be a disk that is not mounted."""
     with pytest.raises(Refused, match=r"There is no folder .*elsewhere"):
         back_up(source, target.parent / "elsewhere" / "monday.db")
+    with pytest.raises(Refused, match=r"is a file, not a folder"):
+        back_up(source, source / "monday.db")
 
 
 def test_a_full_disk_leaves_nothing(source: Path, target: Path) -> None:
@@ -266,7 +283,7 @@ def test_a_full_disk_leaves_nothing(source: Path, target: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (source.stat().st_size // 2, limits[1]))
     try:
-        with pytest.raises(Refused, match="free space"):
+        with pytest.raises(Refused, match="check its space and quota"):
             back_up(source, target)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -294,7 +311,7 @@ def as_nobody() -> Iterator[None]:
 
 
 def test_a_file_in_a_read_only_folder_can_be_read(source: Path) -> None:
-    """Without the log of a running server: for `doctor`, not for a copy."""
+    """The log of a running server is not read: this serves `doctor`, not a copy."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder = Path(name)
         file = folder / "stoplist.db"

@@ -146,7 +146,7 @@ async def test_the_driver_counts_its_writes(database: Database) -> None:
 
 @on_each_database
 async def test_a_statement_that_returns_rows_counts_them_all(database: Database) -> None:
-    """In small units and in heavy ones."""
+    """It does so in small units and in heavy ones."""
     await execute(database, MAKE)
     for number in range(3):
         await database.write_one(ADD, number=number, content="")

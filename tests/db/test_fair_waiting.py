@@ -36,7 +36,7 @@ async def test_a_small_unit_goes_ahead_of_waiting_heavy_ones(database: Database)
 
 @on_each_database
 async def test_a_unit_without_queue_goes_ahead_of_waiting_heavy_ones(database: Database) -> None:
-    """Without a queue key, as for tokens, a unit or statement waits only for the heavy unit in progress."""
+    """A unit or statement without a queue key, as for tokens, waits only for the heavy unit in progress."""
     units = await create_units(database)
     first = await units.start_held(1)
     second = asyncio.create_task(units.start_held(2))

@@ -45,7 +45,7 @@ def test_a_file_put_back_is_served_again(
     sqlite_url: str, tmp_path: Path, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing was lost meanwhile, and nothing was written to the file in its place."""
-    monkeypatch.setattr("stoplist.db.sqlite.FILE_CHECK_S", 0.0)
+    monkeypatch.setattr("stoplist.db.sqlite_readers.FILE_CHECK_S", 0.0)
     path, away = tmp_path / "stoplist.db", tmp_path / "away.db"
 
     async def body() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from stoplist.db import Database, Transaction, sqlite, sqlite_connection
+from stoplist.db import Database, Transaction, sqlite, sqlite_connection, sqlite_readers
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, on_sqlite, sql
+from tests.constants import PATIENCE_S
 from tests.db.full_disk import driver_of, full_log, two_free_pages
 from tests.db.unit_fixture import ADD, HEAVY, MAKE, ONE, create_units, let_units_queue, numbers
 
@@ -19,7 +20,6 @@ pytestmark = pytest.mark.interpreter
 
 FILL = sql("INSERT INTO things (number, content) VALUES (:number, :content)")
 HOLD = sql("SELECT hold() AS went_on")
-PATIENCE_S = 60.0
 
 
 class BlockingFunction:
@@ -50,7 +50,8 @@ def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingFunction]:
         connection.create_function("hold", 0, function)
         return connection
 
-    monkeypatch.setattr(sqlite, "connect", with_function)
+    for module in (sqlite, sqlite_readers):
+        monkeypatch.setattr(module, "connect", with_function)
     yield function
     function.release()
 

@@ -11,16 +11,18 @@ from stoplist.db import host_selection, pools
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, opened, pooled, value
+from tests.constants import PATIENCE_S
 from tests.db import hosts
-from tests.db.failing_databases import PATIENCE_S, POOL, add_unit, assert_all_connections_usable, wait_until_recovered
-from tests.db.relay import relay_to
+from tests.db.failing_databases import POOL, add_unit, assert_all_connections_usable, wait_until_recovered
 from tests.db.unit_fixture import ADD, MAKE, QUEUE_KEY, numbers
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
+from tests.services.proxy import proxy
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
+@pytest.mark.slow
 def test_a_standby_is_never_read_from(primary: services.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A standby alone is refused at startup; among several hosts the primary is found, before and after a promotion."""
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 4.0)
@@ -60,24 +62,21 @@ def test_a_pooler_that_leads_to_a_standby_is_noticed(primary: services.Cluster) 
     url = primary.fresh_database()
 
     async def body(standby: hosts.Standby) -> None:
-        async with relay_to(url) as (relay, by_relay):
-            with poolers.pgbouncer(by_relay) as pooler:
-                through = pooled(pooler, url)
-                async with opened(through, pool_size=POOL) as database:
-                    await execute(database, MAKE)
-                    for asks in (database.clock_ms, lambda: database.write_one(ADD, number=1)):
-                        relay.redirect(standby.url(url))
-                        relay.cut_all()
-                        await reaches_standby(through)
-                        assert await value(database, "SELECT pg_is_in_recovery()")
-                        with pytest.raises(StoreUnavailable):
-                            await asks()
-                        with pytest.raises(StoreUnavailable):
-                            await numbers(database)
-                        relay.redirect(url)
-                        relay.cut_all()
-                        await wait_until_recovered(database)
-                    assert await numbers(database) == []
+        with proxy(url) as between, poolers.pgbouncer(between.url(url)) as pooler:
+            through = pooled(pooler, url)
+            async with opened(through, pool_size=POOL) as database:
+                await execute(database, MAKE)
+                for asks in (database.clock_ms, lambda: database.write_one(ADD, number=1)):
+                    between.redirect(standby.url(url))
+                    await reaches_standby(through)
+                    assert await value(database, "SELECT pg_is_in_recovery()")
+                    with pytest.raises(StoreUnavailable):
+                        await asks()
+                    with pytest.raises(StoreUnavailable):
+                        await numbers(database)
+                    between.redirect(url)
+                    await wait_until_recovered(database)
+                assert await numbers(database) == []
 
     with hosts.standby(primary) as standby:
         asyncio.run(body(standby))
@@ -96,7 +95,7 @@ async def reaches_standby(url: str) -> None:
                     await client.close()
 
 
-def test_read_only_connections_are_replaced(postgresql: services.Server, postgresql_url: str) -> None:
+def test_read_only_connections_are_replaced(postgresql: services.PostgresqlServer, postgresql_url: str) -> None:
     """All of them, at the first write that fails so; they would otherwise stay read-only."""
     name = urlsplit(postgresql_url).path[1:]
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stoplist.db.opening import create_folder, open_database, single_server_lock, sqlite_path
+from stoplist.db.opening import create_folder, is_served, open_database, single_server_lock, sqlite_path
 from stoplist.errors import SettingsError
-
-ROOT = Path(__file__).parents[2]
+from tests.constants import ROOT
 
 # Holds the lock of a URL until the process ends.
 HOLDER = """
@@ -110,7 +109,16 @@ def test_a_killed_server_leaves_no_lock(sqlite_url: str) -> None:
 
 
 def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
-    """Before the server begins to answer."""
+    """The server refuses to start."""
     (tmp_path / "stoplist.db.lock").mkdir()
     with pytest.raises(SettingsError, match=tmp_path.name), single_server_lock(f"sqlite:///{tmp_path}/stoplist.db"):
         pass
+
+
+def test_a_served_file_is_known_by_its_lock(empty_sqlite_url: str) -> None:
+    """`stoplist import` leaves time to others then. PostgreSQL needs no such care."""
+    assert not is_served(empty_sqlite_url)
+    with single_server_lock(empty_sqlite_url):
+        assert is_served(empty_sqlite_url)
+    assert not is_served(empty_sqlite_url)
+    assert not is_served("postgresql://localhost/stoplist")

@@ -18,10 +18,10 @@ from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import Pooled, direct, execute, make_key, make_organization, migrated, opened, pooled, sql, value
 from tests.db.unit_fixture import ALL, HEAVY, MAKE, numbers
 from tests.fakes import FakeClock
-from tests.oauth.partner import deployed, pair_of
+from tests.oauth.partner import pair_of, token_deployment
 from tests.services import pgbouncer as poolers
-from tests.services.postgresql import Server
-from tests.unsubscribes.partner import out, placed
+from tests.services.postgresql import PostgresqlServer
+from tests.unsubscribes.partner import opt_out_deployment, out
 
 ADD = sql("INSERT INTO things (number, content) VALUES (:number, '')")
 COUNT_UP = sql("UPDATE things SET content = CAST(CAST(content AS bigint) + 1 AS text) WHERE number = :number")
@@ -40,7 +40,9 @@ RUNNING = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_databas
 
 
 @pytest.fixture
-def single_server_url(postgresql: Server, pgbouncer: poolers.PgBouncer, postgresql_url: str) -> Iterator[Pooled]:
+def single_server_url(
+    postgresql: PostgresqlServer, pgbouncer: poolers.PgBouncer, postgresql_url: str
+) -> Iterator[Pooled]:
     """Return the URL of an empty database through a pooler with a single server connection."""
     with poolers.pgbouncer(postgresql.url("postgres"), settings={"default_pool_size": "1"}) as pooler:
         yield pooled(pooler, postgresql_url)
@@ -138,21 +140,21 @@ def test_a_client_leaves_nothing_to_the_next_one(single_server_url: Pooled, cloc
 
     async def body() -> None:
         before = await left_behind(single_server_url)
-        async with deployed(single_server_url, clock) as service:
-            key = await service.new_key()
-            pair = await service.new_pair(key)
-            await service.refresh(pair_of(await service.refresh(pair.refresh_token)).refresh_token)
-            await service.refresh(pair.refresh_token)
+        async with token_deployment(single_server_url, clock) as deployment:
+            key = await deployment.new_key()
+            pair = await deployment.new_pair(key)
+            await deployment.refresh(pair_of(await deployment.refresh(pair.refresh_token)).refresh_token)
+            await deployment.refresh(pair.refresh_token)
             with pytest.raises(asyncpg.UndefinedTableError):
-                await service.database.write(lambda transaction: transaction.one(sql("SELECT * FROM nowhere")))
+                await deployment.database.write(lambda transaction: transaction.one(sql("SELECT * FROM nowhere")))
             with pytest.raises(StoreUnavailable):
-                await service.database.write(
+                await deployment.database.write(
                     lambda transaction: transaction.one(
                         sql("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = 'deadlock_detected'; END $$")
                     )
                 )
-        async with placed(single_server_url, clock) as place:
-            organization = await place.new_organization()
+        async with opt_out_deployment(single_server_url, clock) as deployment:
+            organization = await deployment.new_organization()
             await organization.submit(*(out(f"p{number}@example.com") for number in range(HEAVY)))
             await organization.submit(out("p0@example.com"), out("new@example.com"))
             assert len(await organization.feed()) == HEAVY + 1
@@ -189,7 +191,7 @@ def test_timeouts_end_with_their_transaction(single_server_url: Pooled) -> None:
 def test_a_cancelled_caller_releases_the_server_connection(
     single_server_url: Pooled, steps: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At whatever step: also between the description and the execution of a statement, unseen by the pooler."""
+    """This holds at every step: also between the description and the execution, unseen by the pooler."""
     describe = asyncpg.Connection._get_statement  # type: ignore[attr-defined]
 
     async def described(*given: Any, **named: Any) -> None:

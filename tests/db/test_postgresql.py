@@ -13,7 +13,7 @@ from stoplist.db import Database, SchemaChange, Transaction, host_selection, poo
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import Pooled, direct, execute, migrated, on_postgresql, opened, pooled, sql, value
-from tests.services.postgresql import Server
+from tests.services.postgresql import PostgresqlServer
 
 MAKE = "CREATE TABLE things (number BIGINT PRIMARY KEY, content TEXT)"
 ADD = sql("INSERT INTO things (number, content) VALUES (:number, :content)")
@@ -23,6 +23,10 @@ ALL = sql("SELECT number FROM things ORDER BY number")
 WAITS_FOR_A_LOCK = """
     SELECT EXISTS (
         SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+    )"""
+NOBODY_ELSE_IS_CONNECTED = """
+    SELECT NOT EXISTS (
+        SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
     )"""
 TERMINATE = sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
@@ -59,7 +63,7 @@ def refusal(url: str) -> str:
 # Opening
 
 
-def test_asynchronous_commit_is_refused(postgresql: Server, postgresql_url: str) -> None:
+def test_asynchronous_commit_is_refused(postgresql: PostgresqlServer, postgresql_url: str) -> None:
     """With `synchronous_commit = off` a crash loses confirmed writes; the text says how to set it."""
     postgresql.execute(f'ALTER DATABASE "{name_of(postgresql_url)}" SET synchronous_commit = off')
     assert "synchronous_commit = on" in refusal(postgresql_url)
@@ -78,7 +82,7 @@ def test_an_unreachable_server_is_refused_without_the_password() -> None:
     assert "s3cret" not in text
 
 
-def test_a_database_that_does_not_exist_is_refused(postgresql: Server) -> None:
+def test_a_database_that_does_not_exist_is_refused(postgresql: PostgresqlServer) -> None:
     """Only PostgreSQL's own tools create a database."""
     assert "does not exist" in refusal(postgresql.url("nowhere"))
 
@@ -109,7 +113,7 @@ def test_a_malformed_url_is_refused_without_the_password(url: str) -> None:
 
 @pytest.mark.parametrize("steps", range(0, 12, 3))
 def test_a_cancelled_caller_does_not_undo_its_unit(postgresql_url: str, steps: int) -> None:
-    """At whatever step it is cancelled, the unit is finished, at the latest when the database is closed."""
+    """The unit is finished, at whatever step it is cancelled, at the latest when the database is closed."""
 
     async def body() -> list[int]:
         async with opened(postgresql_url) as database:
@@ -149,7 +153,7 @@ def test_a_caller_cancelled_at_a_row_lock_does_not_undo_its_unit(postgresql_url:
 
 
 def test_closing_finishes_waiting_units(postgresql_url: str) -> None:
-    """Also units that still wait for a connection."""
+    """This includes units that still wait for a connection."""
 
     async def body() -> list[int]:
         async with opened(postgresql_url, pool_size=1) as database:
@@ -166,7 +170,7 @@ def test_closing_finishes_waiting_units(postgresql_url: str) -> None:
     assert asyncio.run(body()) == list(range(8))
 
 
-def test_two_units_that_deadlock_both_succeed(postgresql: Server, postgresql_url: str) -> None:
+def test_two_units_that_deadlock_both_succeed(postgresql: PostgresqlServer, postgresql_url: str) -> None:
     """PostgreSQL rolls one of them back; it is run again."""
     postgresql.execute(f'ALTER DATABASE "{name_of(postgresql_url)}" SET deadlock_timeout = 20')
 
@@ -197,6 +201,16 @@ def test_two_units_that_deadlock_both_succeed(postgresql: Server, postgresql_url
     runs, contents = asyncio.run(body())
     assert runs >= 3  # the one rolled back may meet the other again
     assert sorted(contents) in (["", "by 1"], ["", "by 2"])
+
+
+@on_postgresql
+async def test_a_connection_left_in_a_transaction_is_not_lent_again(database: Database) -> None:
+    """The next caller would write into that transaction."""
+    assert isinstance(database, postgresql.Postgresql)
+    async with database._small_pool.acquire() as connection:
+        await connection.execute("BEGIN")
+    async with database._small_pool.acquire() as connection:
+        assert not connection.is_in_transaction()
 
 
 @on_postgresql
@@ -297,7 +311,7 @@ def _ways() -> list[Any]:
 
 @on_postgresql
 async def test_a_cut_connection_is_a_store_failure_and_is_replaced(database: Database) -> None:
-    """Whatever it was doing, possibly the commit itself. The next statement gets a new connection."""
+    """Any statement may be cut, even the commit itself. The next statement gets a new connection."""
     for way in _ways():
         with pytest.raises(StoreUnavailable) as failure:
             await way(database, TERMINATE)
@@ -333,6 +347,23 @@ def test_a_server_that_does_not_answer_times_out(monkeypatch: pytest.MonkeyPatch
     asyncio.run(body())
 
 
+def test_unused_connections_are_closed_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, empty_postgresql_url: str
+) -> None:
+    """The server gets the memory of its processes back; the next statement opens a connection anew."""
+    monkeypatch.setattr(pools, "IDLE_S", 0.05)
+
+    async def body() -> None:
+        async with opened(empty_postgresql_url) as database:
+            await value(database, "SELECT 1")
+            watcher = await asyncpg.connect(empty_postgresql_url)
+            await _wait_until(watcher, NOBODY_ELSE_IS_CONNECTED)
+            assert await value(database, "SELECT 1") == 1
+            await watcher.close()
+
+    asyncio.run(body())
+
+
 def test_an_exhausted_pool_is_a_store_failure(monkeypatch: pytest.MonkeyPatch, postgresql_url: str) -> None:
     """A caller that gets no connection in time is told to try again; the holder of the connection is unaffected."""
 
@@ -363,9 +394,9 @@ def test_an_exhausted_pool_is_a_store_failure(monkeypatch: pytest.MonkeyPatch, p
 
 
 def test_a_missing_database_is_a_store_failure(
-    postgresql: Server, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+    postgresql: PostgresqlServer, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As while an operator puts a restored one in its place: 503, not a defect."""
+    """The database is missing while an operator puts a restored one in its place: the answer is 503, not a defect."""
     # A pooler makes clients wait for a database that it expects back.
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 0.5)
 
@@ -381,7 +412,9 @@ def test_a_missing_database_is_a_store_failure(
     asyncio.run(body())
 
 
-def test_a_server_that_stops_committing_durably_is_a_store_failure(postgresql: Server, postgresql_url: str) -> None:
+def test_a_server_that_stops_committing_durably_is_a_store_failure(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
     """Each new connection of the pool is checked, not only the first; a request then gets a 503."""
 
     async def body() -> None:
@@ -407,7 +440,7 @@ async def test_a_value_of_the_wrong_type_is_a_defect(database: Database) -> None
 
 @on_postgresql
 async def test_a_wrong_statement_is_a_defect(database: Database) -> None:
-    """Also a table that does not exist."""
+    """A table that does not exist is one too."""
     for way in _ways():
         with pytest.raises(asyncpg.UndefinedTableError):
             await way(database, sql("SELECT * FROM nowhere"))
@@ -465,7 +498,7 @@ async def _wait_until(connection: Any, query: str) -> None:
 
 
 def test_an_untrusted_certificate_is_reported_as_such() -> None:
-    """Not as a malformed URL, although the library's error is a ValueError too."""
+    """It is not called a malformed URL, although the library's error is a ValueError too."""
     reason = host_selection.failure_reason(ssl.SSLCertVerificationError(1, "certificate verify failed"))
     assert reason.startswith("TLS failed (")
     assert "sslrootcert" in reason

@@ -14,14 +14,15 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from stoplist.db import Database, Transaction, pools, postgresql
+from stoplist.db import Database, Transaction, pools, postgresql_transactions
 from stoplist.db.opening import open_database
+from stoplist.db.postgresql_errors import KIND_BY_STATE, Kind, Phase, kind_of
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, on_postgresql, opened, pooled, sql, value
+from tests.constants import PATIENCE_S
 from tests.db import hosts
 from tests.db.failing_databases import (
     MAX_WAITING,
-    PATIENCE_S,
     PID,
     POOL,
     Work,
@@ -29,11 +30,11 @@ from tests.db.failing_databases import (
     assert_all_connections_usable,
     wait_until_recovered,
 )
-from tests.db.relay import BEFORE_ANSWER, BEFORE_ARRIVAL, relay_to
 from tests.db.unit_fixture import ADD, ALL, CHANGE, HEAVY, MAKE, QUEUE_KEY, another_process, let_units_queue, numbers
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 from tests.services.managed_program import wait_until
+from tests.services.proxy import proxy
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 
@@ -211,7 +212,7 @@ def test_one_timeout_drops_all_connections(cluster: services.Cluster, short_time
 def test_closing_does_not_wait_for_a_frozen_server(
     cluster: services.Cluster, short_timeouts: ShortTimeouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a server process is told to stop."""
+    """A server process that is told to stop closes its connections so."""
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 10 * PATIENCE_S)
 
     async def body(url: str) -> None:
@@ -330,37 +331,41 @@ def test_answered_units_are_stored_and_refused_ones_are_not(cluster: services.Cl
     asyncio.run(body(cluster.fresh_database()))
 
 
-@pytest.mark.parametrize("when", [BEFORE_ARRIVAL, BEFORE_ANSWER])
+@pytest.mark.parametrize("is_stored", [False, True])
 @pytest.mark.parametrize("rows", [None, 1, HEAVY])
-def test_a_commit_whose_answer_is_lost_is_uncertain(postgresql_url: str, when: str, rows: int | None) -> None:
+def test_a_commit_whose_answer_is_lost_is_uncertain(postgresql_url: str, is_stored: bool, rows: int | None) -> None:
     """The caller is told neither that it is stored nor that it is not. The next unit has a new connection."""
 
     async def body() -> None:
-        async with relay_to(postgresql_url) as (relay, url), opened(url, pool_size=2) as database:
-            await execute(database, MAKE)
-            relay.cut(b"COMMIT\0", when)
-            with pytest.raises(StoreUnavailable) as failure:
-                await database.write(add_unit(1), queue_key=None if rows is None else QUEUE_KEY, rows=rows or 1)
-            assert relay.cut_done.is_set()
-            assert failure.value.is_uncertain
-            await database.write(add_unit(2), queue_key=None if rows is None else QUEUE_KEY, rows=rows or 1)
-            assert await numbers(database) == ([2] if when == BEFORE_ARRIVAL else [1, 2])
+        with proxy(postgresql_url) as between:
+            async with opened(between.url(postgresql_url), pool_size=2) as database:
+                await execute(database, MAKE)
+                lose = between.drop_answers_after if is_stored else between.drop_request
+                lose(lambda sent: b"COMMIT\0" in sent)
+                with pytest.raises(StoreUnavailable) as failure:
+                    await database.write(add_unit(1), queue_key=None if rows is None else QUEUE_KEY, rows=rows or 1)
+                assert failure.value.is_uncertain
+                between.drop_answers_after(None)
+                await database.write(add_unit(2), queue_key=None if rows is None else QUEUE_KEY, rows=rows or 1)
+                assert await numbers(database) == ([1, 2] if is_stored else [2])
 
     asyncio.run(body())
 
 
 def test_cut_connections_are_replaced(postgresql_url: str) -> None:
-    """Also unused ones: at most one caller per connection is told to try again."""
+    """Unused ones are replaced too: at most one caller per connection is told to try again."""
 
     async def body() -> None:
-        async with relay_to(postgresql_url) as (relay, url), opened(url, pool_size=POOL) as database:
-            await execute(database, MAKE)
-            await assert_all_connections_usable(database)
-            relay.cut_all()
-            answers = await asyncio.gather(*(every_way(database, n) for n in range(40)), return_exceptions=True)
-            assert all(not isinstance(it, Exception) or isinstance(it, StoreUnavailable) for it in answers)
-            await wait_until_recovered(database)
-            await assert_all_connections_usable(database)
+        with proxy(postgresql_url) as between:
+            async with opened(between.url(postgresql_url), pool_size=POOL) as database:
+                await execute(database, MAKE)
+                await assert_all_connections_usable(database)
+                between.cut()
+                between.mend()
+                answers = await asyncio.gather(*(every_way(database, n) for n in range(40)), return_exceptions=True)
+                assert all(not isinstance(it, Exception) or isinstance(it, StoreUnavailable) for it in answers)
+                await wait_until_recovered(database)
+                await assert_all_connections_usable(database)
 
     asyncio.run(body())
 
@@ -388,23 +393,23 @@ async def test_a_lack_of_resources_undoes_the_unit(database: Database, state: st
 
         return work
 
-    for queue_key, rows in ((None, 1), (QUEUE_KEY, 1), (QUEUE_KEY, HEAVY)):
+    for queue_key, rows in ((None, 1), (QUEUE_KEY, 1), (QUEUE_KEY + 1, HEAVY)):
         with pytest.raises(StoreUnavailable, match=state) as failure:
             await database.write(unit(1, 2, 7), queue_key=queue_key, rows=rows)
         assert not failure.value.is_uncertain
     with pytest.raises(StoreUnavailable, match=state):
         await database.write_one(ADD, number=7)
     together = await asyncio.gather(
-        *(database.write(unit(*added), queue_key=QUEUE_KEY) for added in ((11,), (12, 17), (13,))),
+        *(database.write(unit(*added), queue_key=QUEUE_KEY + 2) for added in ((11,), (12, 17), (13,))),
         return_exceptions=True,
     )
     assert {type(answer) for answer in together} == {StoreUnavailable}
     assert await numbers(database) == []
-    await database.write(unit(1), queue_key=QUEUE_KEY)
+    await database.write(unit(1), queue_key=QUEUE_KEY + 3)
     assert await numbers(database) == [1]
 
 
-def test_too_many_connections_are_a_store_failure(postgresql: services.Server, postgresql_url: str) -> None:
+def test_too_many_connections_are_a_store_failure(postgresql: services.PostgresqlServer, postgresql_url: str) -> None:
     """The caller is told to try again and that nothing is stored. It recovers when other connections close."""
     name = urlsplit(postgresql_url).path[1:]
 
@@ -437,6 +442,84 @@ def test_too_many_connections_are_a_store_failure(postgresql: services.Server, p
     finally:
         postgresql.execute(f'ALTER DATABASE "{name}" OWNER TO CURRENT_USER')
         postgresql.execute(f'DROP ROLE IF EXISTS "{name}"')
+
+
+@on_postgresql
+async def test_a_commit_that_fails_is_uncertain(database: Database) -> None:
+    """So does a Citus that loses a node at COMMIT: an internal error, and not a defect of ours."""
+    await execute(database, MAKE)
+    await execute(
+        database,
+        """CREATE FUNCTION loses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'could not commit transaction for shard 102008' USING ERRCODE = 'XX000';
+        END $$""",
+    )
+    await execute(
+        database,
+        "CREATE CONSTRAINT TRIGGER loses AFTER INSERT ON things DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION loses()",
+    )
+    asks: list[Callable[[], Awaitable[Any]]] = [
+        lambda: database.write(add_unit(1)),
+        lambda: database.write(add_unit(1), queue_key=QUEUE_KEY),
+        lambda: database.write_one(ADD, number=1),
+    ]
+    for ask in asks:
+        with pytest.raises(StoreUnavailable, match="XX000") as failure:
+            await ask()
+        assert failure.value.is_uncertain
+        assert "could not commit" not in failure.value.text
+
+
+def test_a_database_that_accepts_no_connections_is_a_store_failure(
+    postgresql: services.PostgresqlServer, postgresql_url: str
+) -> None:
+    """SQLSTATE 55000, as while an operator works on it: nothing was sent, so nothing is stored."""
+    name = urlsplit(postgresql_url).path[1:]
+
+    async def body() -> None:
+        async with opened(postgresql_url, pool_size=POOL) as database:
+            postgresql.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+            try:
+                with pytest.raises(StoreUnavailable, match="55000") as failure:
+                    await database.write(add_unit(1), queue_key=QUEUE_KEY)
+                assert not failure.value.is_uncertain
+            finally:
+                postgresql.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+            await wait_until_recovered(database)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("state", "phase", "kind"),
+    [
+        ("55000", Phase.CONNECT, Kind.STORE),
+        ("42501", Phase.CONNECT, Kind.STORE),
+        ("ZZ999", Phase.CONNECT, Kind.STORE),
+        ("ZZ999", Phase.STATEMENT, Kind.DEFECT),
+        ("23505", Phase.STATEMENT, Kind.DEFECT),
+        ("53100", Phase.STATEMENT, Kind.STORE),
+        ("08006", Phase.STATEMENT, Kind.UNCERTAIN),
+        ("40001", Phase.COMMIT, Kind.RETRY),
+        ("40003", Phase.COMMIT, Kind.UNCERTAIN),
+        ("53100", Phase.COMMIT, Kind.UNCERTAIN),
+        ("23503", Phase.COMMIT, Kind.DEFECT),
+        ("ZZ999", Phase.COMMIT, Kind.UNCERTAIN),
+        ("XX000", Phase.STATEMENT, Kind.DEFECT),
+        ("XX000", Phase.AUTOCOMMIT, Kind.UNCERTAIN),
+        ("42601", Phase.AUTOCOMMIT, Kind.DEFECT),
+    ],
+)
+def test_a_failure_is_judged_by_its_state_and_its_phase(state: str, phase: Phase, kind: Kind) -> None:
+    assert kind_of(asyncpg.PostgresError.new({"C": state, "M": "as PostgreSQL sends it"}), phase) is kind
+
+
+def test_every_class_of_errors_is_judged() -> None:
+    """The table names each class that the driver knows; an unknown one would be our defect."""
+    states = {getattr(it, "sqlstate", None) for it in vars(asyncpg.exceptions).values()} - {None}
+    classes = {state[:2] for state in states if state} - {"00", "01", "02"}  # success, warnings, no rows
+    assert classes == {state[:2] for state in KIND_BY_STATE}
 
 
 @on_postgresql
@@ -475,7 +558,7 @@ def test_a_process_frozen_in_a_unit_does_not_lock_its_feed(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server ends an idle transaction; others go on, and nothing of it is stored."""
-    monkeypatch.setattr(postgresql, "IDLE_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(postgresql_transactions, "IDLE_TIMEOUT_S", 2.0)
 
     async def body() -> None:
         async with opened(postgresql_url) as database, another_process(postgresql_url) as other:

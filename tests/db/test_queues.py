@@ -9,7 +9,8 @@ import pytest
 from stoplist.db import Transaction, feed_queues, pools
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, opened
-from tests.db.failing_databases import PATIENCE_S, PID, POOL, add_unit
+from tests.constants import PATIENCE_S
+from tests.db.failing_databases import PID, POOL, add_unit
 from tests.db.unit_fixture import ADD, ALL, HEAVY, MAKE, QUEUE_KEY, let_units_queue, numbers
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")

@@ -9,7 +9,6 @@ import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -21,10 +20,10 @@ from stoplist.db.opening import sqlite_path
 from stoplist.db.query import Query
 from stoplist.db.schema import Migration, load_migrations
 from tests.builders import direct, opened
+from tests.constants import ROOT
 from tests.db.catalogue import Catalogue, catalogue, incompatibilities
 from tests.db.test_shardable import QUERIES
 
-ROOT = Path(__file__).parents[2]
 STEPS = load_migrations()
 NEWEST = STEPS[-1].number
 LATER = [step.number for step in STEPS[1:]]
@@ -242,7 +241,6 @@ def change(request: pytest.FixtureRequest) -> Callable[[str, str], list[str]]:
 def test_an_incompatible_migration_is_detected(
     database_url: str, change: Callable[[str, str], list[str]], what: str
 ) -> None:
-    """On both databases."""
     text, objection = BAD[what]
     assert any(objection in found for found in change(database_url, text))
 

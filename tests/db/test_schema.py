@@ -19,10 +19,8 @@ from stoplist.db import Database, schema
 from stoplist.db.opening import sqlite_path
 from stoplist.db.schema import Deployment, Migration, MigrationResult, load_migrations, migrate
 from stoplist.errors import SettingsError
-from tests.builders import execute, opened, sql, value
-
-ROOT = Path(__file__).parents[2]
-NEWEST = load_migrations()[-1].number
+from tests.builders import NEWEST, execute, opened, sql, value
+from tests.constants import ROOT
 
 SECOND = Migration(
     NEWEST + 1,
@@ -126,7 +124,7 @@ def test_concurrent_migrations_take_turns(database_url: str) -> None:
 
 
 def test_concurrent_migrating_processes_take_turns(database_url: str) -> None:
-    """Even before the file exists."""
+    """They do so even before the file exists."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", MIGRATING_PROGRAM, database_url],
@@ -225,7 +223,7 @@ def test_before_a_migration_the_file_is_copied(sqlite_url: str) -> None:
 
 
 def test_a_copy_that_cannot_be_made_stops_the_migration(sqlite_url: str) -> None:
-    """Without a way back, nothing is changed."""
+    """Nothing is changed if there is no way back."""
     original = sqlite_path(sqlite_url)
     assert original is not None
     original.with_name(f"stoplist.db.before-{NEWEST + 1:04}").mkdir()
@@ -321,7 +319,7 @@ def test_an_older_program_is_refused(program: str) -> None:
 
 
 def test_an_older_release_does_not_lower_the_schema_version(database_url: str) -> None:
-    """While hosts are upgraded one by one, the older program must not write its own version."""
+    """Hosts are upgraded one by one: the older program must not write its own version."""
 
     async def body() -> None:
         async with opened(database_url) as database:

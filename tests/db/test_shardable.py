@@ -18,16 +18,36 @@ import stoplist
 from stoplist.db.query import Query, load_queries, parse_queries
 from stoplist.db.sharding import FEED_TABLES
 from tests.builders import migrated
-from tests.services.postgresql import Server
+from tests.services.postgresql import PostgresqlServer
 
 Plan = Mapping[str, Any]
 
 MULTI_FEED_STATEMENTS = {
     "feeds": "all feeds, after a restore and to look for changed addresses; never in a request",
     "find_submission": "an id does not name its feed: each is searched by primary key, for people",
+    "submissions_before": "the newest of several feeds: a page of each by its index, for people",
+    "submissions_of_sender_before": "the newest of several feeds: a page of each by its index, for people",
+    "find_import": "an id does not name its feed: each is searched by primary key, for people",
+    "imports_of": "the imports of all feeds of an organization or deployment, for people",
+    "find_upload_anywhere": "an id does not name its feed: each is searched by primary key, for people",
+    "unfinished_uploads": "the uploads of the last days, for people",
+    "old_uploads": "the uploads of the last days, for a chore",
+    "old_work": "the work of the last days, for a chore",
+    "waiting_work": "the work of the last days, for a chore of each process",
     "records_everywhere": "one address in all feeds visible to somebody: each is searched by primary key, for people",
+    "erased_everywhere": "the same under the digests of these feeds",
+    "digest_keys_of": "the digest keys of all feeds visible to somebody, for people",
+    "feeds_that_know": "how often each of these feeds holds an address, for people",
+    "feeds_without_digest_key": "all feeds that an older program opened, for a start",
+    "feeds_with_digest_keys": "all feeds, to list or to repeat erasures",
     "changes_by_day": "the daily counts of all feeds visible to somebody, for people",
     "standing_now": "the same over all days",
+    "incomplete_feeds": "all feeds without a complete state, for a chore",
+    "feeds_to_clean": "all feeds in steps, for the chore that deletes old history",
+    "heads": "all feeds that somebody waits for: one read a second and process, never in a request",
+    "heads_and_generations": "the feeds of the organizations that somebody sees, for people and a chore",
+    "followers_of_feeds": "the readers of these feeds, for people and a chore",
+    "probe_all_feeds": "whether every node answers again",
     "holds_feeds": "whether there is any feed, for the doctor",
 }
 """Statements about more than one feed, and why this is acceptable: these reads go to every node."""
@@ -53,7 +73,7 @@ QUERIES = {
 
 
 @pytest.fixture(scope="module")
-def url(postgresql: Server) -> Iterator[str]:
+def url(postgresql: PostgresqlServer) -> Iterator[str]:
     """Return a database with the schema."""
     database_url = postgresql.fresh_database("shardable")
 
@@ -262,6 +282,29 @@ def test_every_feed_statement_runs_on_one_node(plans: dict[tuple[str, str], Plan
     }
     assert {name: why for name, why in by_statement.items() if why} == {}
     assert {"lock_feed", "put_records", "records_after", "keep_versions"} <= set(by_statement)
+
+
+def test_the_driver_knows_every_feed_statement(plans: dict[tuple[str, str], Plan]) -> None:
+    """It bounds the connections that they hold."""
+    assert [key for key in feed_plans(plans) if not QUERIES[key].reads_feeds] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "add_records",
+        "put_records",
+        "put_records_of_acts",
+        "record_submissions",
+        "touch_records",
+        "keep_versions",
+        "count_changes",
+    ],
+)
+def test_a_batch_is_sent_whole_to_its_node(plans: dict[tuple[str, str], Plan], name: str) -> None:
+    """Its rows come from a table of the feed, too: rows of a parameter alone are copied there by the coordinator."""
+    (source,) = plans["stoplist.unsubscribes", name]["Plans"]
+    assert tables(source) & set(FEED_TABLES)
 
 
 def test_every_exception_is_needed(plans: dict[tuple[str, str], Plan]) -> None:

@@ -1,7 +1,7 @@
 """`migrate --distribute` calls Citus once, under the lock of migrations.
 
-Citus itself cannot be installed here: stand-ins record the calls. test_shardable.py shows that Citus would accept the
-tables and the statements. Source: docs/interface.md section D1, Sharding.
+Stand-ins record the calls, because Citus is installed on few machines; test_citus.py runs there. test_shardable.py
+shows that Citus would accept the tables and the statements. Source: docs/interface.md section D1, Sharding.
 """
 
 import asyncio
@@ -21,13 +21,22 @@ CALLS = [
     "submissions feed_id feeds",
     "feed_days feed_id feeds",
     "reversals feed_id feeds",
+    "imports feed_id feeds",
+    "import_parts feed_id feeds",
+    "uploads feed_id feeds",
+    "upload_pieces feed_id feeds",
+    "import_rejects feed_id feeds",
+    "import_work feed_id feeds",
+    "feed_followers feed_id feeds",
+    "feed_positions feed_id feeds",
+    "erasures feed_id feeds",
 ]
 CLEARED = [f"truncate {call.split()[0]}" for call in CALLS]
 
 
 @on_postgresql
 async def test_the_feed_tables_are_distributed_together(database: Database) -> None:
-    """By feed_id, in one transaction, co-located with feeds; then their local rows are truncated in another."""
+    """One transaction distributes them by feed_id, co-located with feeds; another truncates their local rows."""
     await citus.install(database)
     assert await distribute(database) == DistributionResult(FEED_TABLES)
     calls = await citus.recorded_calls(database)
@@ -50,7 +59,7 @@ async def test_a_second_run_distributes_nothing(database: Database) -> None:
 
 @on_postgresql
 async def test_only_missing_tables_are_distributed(database: Database) -> None:
-    """As after a release with one more feed table."""
+    """A release with one more feed table needs this."""
     await citus.install(database)
     await distribute(database)
     await execute(database, "DELETE FROM pg_dist_partition WHERE logicalrelid = CAST('feed_days' AS regclass)")
@@ -90,7 +99,7 @@ async def test_local_tables_in_the_catalogue_are_not_distributed(database: Datab
 
 @on_postgresql
 async def test_a_failure_leaves_no_table_distributed(database: Database) -> None:
-    """For example, a worker is unreachable at the last table."""
+    """Here a worker is unreachable at the last table."""
     await citus.install(database)
     await execute(database, "ALTER TABLE recorded ADD CHECK (what NOT LIKE 'feed_days%')")
     with pytest.raises(SettingsError, match=r"CheckViolationError, SQLSTATE 23514.*nothing was changed"):
@@ -123,7 +132,7 @@ async def test_without_citus_the_error_names_the_remedy(database: Database) -> N
 
 
 def test_on_sqlite_the_error_names_the_remedy() -> None:
-    """Before a file is created."""
+    """The error comes before a file is created."""
     with pytest.raises(SettingsError, match="`stoplist copy`"):
         require_postgresql("sqlite:///stoplist.db")
     require_postgresql("postgresql://localhost/stoplist")

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from stoplist.db import Database, Transaction, sqlite, sqlite_connection
+from stoplist.db import Database, Transaction, sqlite, sqlite_connection, sqlite_readers
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
-from tests.builders import execute, migrated, on_sqlite, opened, sql, value
+from tests.builders import execute, in_a_loop, migrated, on_sqlite, opened, sql, value
+from tests.constants import ROOT
 from tests.db.full_disk import driver_of, full_log, two_free_pages
 
 pytestmark = pytest.mark.interpreter
 
-ROOT = Path(__file__).parents[2]
 
 MAKE = "CREATE TABLE things (number INTEGER PRIMARY KEY, content BLOB UNIQUE)"
 ADD = sql("INSERT INTO things (number, content) VALUES (:number, :content)")
@@ -219,7 +219,7 @@ async def test_a_unit_that_awaits_something_else_is_refused(database: Database) 
 
 @pytest.mark.parametrize("steps", range(8))
 def test_a_cancelled_caller_stops_nothing(sqlite_url: str, steps: int) -> None:
-    """At whatever step it is cancelled, its unit is stored and so is every other."""
+    """Its unit is stored, at whatever step it is cancelled, and so is every other."""
 
     async def body() -> None:
         async with opened(sqlite_url) as database:
@@ -268,7 +268,7 @@ async def test_a_result_waits_for_the_commit(database: Database, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(database, "_commit", fails)
         answers = await asyncio.gather(add(database, 1), add(database, 2), return_exceptions=True)
-    assert [type(answer) for answer in answers] == [sqlite3.OperationalError, sqlite3.OperationalError]
+    assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable]
     assert await numbers(database) == []
     await add(database, 3)
     assert await numbers(database) == [3]
@@ -332,7 +332,7 @@ async def test_a_full_disk_refuses_the_whole_group(database: Database) -> None:
         answers = await asyncio.gather(add(database, 1), database.write(big), add(database, 3), return_exceptions=True)
     # The third had not started when the second filled the disk: it is in the next group, and fits.
     assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable, type(None)]
-    assert "SQLITE_FULL" in str(answers[0])
+    assert "(SQLITE_FULL): its disk is full: free space on it." in str(answers[0])
     assert await numbers(database) == [3]
     await database.write(big)
     assert await numbers(database) == [2, 3]
@@ -350,6 +350,26 @@ async def test_a_commit_on_a_full_disk_refuses_the_whole_group(database: Databas
     assert await numbers(database) == []
     await add(database, 3, bytes(50_000))
     assert await numbers(database) == [3]
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "COMMIT"])
+def test_any_failure_to_begin_or_commit_is_a_store_failure(sqlite_url: str, statement: str) -> None:
+    """No request causes it: 503, not 500, whatever SQLite calls it. Here it denies the statement (SQLITE_AUTH)."""
+
+    def deny(action: int, what: str | None, *_: object) -> int:
+        return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION and what == statement else sqlite3.SQLITE_OK
+
+    async def body() -> None:
+        async with opened(sqlite_url) as database:
+            await execute(database, MAKE)
+            driver_of(database)._writer.set_authorizer(deny)
+            with pytest.raises(StoreUnavailable, match="SQLITE_AUTH"):
+                await add(database, 1)
+            driver_of(database)._writer.set_authorizer(None)
+            assert await numbers(database) == []
+            await add(database, 2)
+
+    asyncio.run(body())
 
 
 @on_sqlite
@@ -372,7 +392,9 @@ def test_a_damaged_file_is_a_store_failure(sqlite_url: str, tmp_path: Path) -> N
             file.seek(4096)
             file.write(b"\xee" * 40_960)
         async with opened(sqlite_url) as database:
-            with pytest.raises(StoreUnavailable, match="SQLITE_CORRUPT"):
+            with pytest.raises(
+                StoreUnavailable, match=r"SQLITE_CORRUPT\): its disk cannot be read, or its file is damaged"
+            ):
                 await database.all(ALL)
 
     asyncio.run(body())
@@ -383,7 +405,7 @@ def test_a_missing_or_replaced_file_is_a_store_failure(
     sqlite_url: str, tmp_path: Path, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reads would return old data and writes would be lost: 503 until the server is restarted."""
-    monkeypatch.setattr("stoplist.db.sqlite.FILE_CHECK_S", 0.0)
+    monkeypatch.setattr("stoplist.db.sqlite_readers.FILE_CHECK_S", 0.0)
 
     def remove_file() -> None:
         for file in tmp_path.iterdir():
@@ -449,9 +471,9 @@ async def test_concurrent_long_reads_do_not_keep_their_connections(database: Dat
     """Each has its own meanwhile; a few are kept for later reads."""
     await execute(database, MAKE)
     await execute(database, FILL, rows=500)
-    read = await asyncio.gather(*(database.all(ALL) for _ in range(sqlite.IDLE_READERS * 3)))
+    read = await asyncio.gather(*(database.all(ALL) for _ in range(sqlite_readers.IDLE_READERS * 3)))
     assert {len(rows) for rows in read} == {500}
-    assert len(driver_of(database)._idle_readers) == sqlite.IDLE_READERS
+    assert len(driver_of(database)._readers.idle) == sqlite_readers.IDLE_READERS
 
 
 # The log beside the file
@@ -545,3 +567,12 @@ async def _finish(read: Any) -> Any:
         except StopIteration as done:
             return done.value
         await asyncio.sleep(0)
+
+
+def test_another_process_leaves_the_log_of_a_file_open_twice(sqlite_url: str, tmp_path: Path) -> None:
+    """The last connection to a file deletes the log, and what another process still writes to it would be lost."""
+    with in_a_loop(opened(sqlite_url)) as (run, database), in_a_loop(opened(sqlite_url)):
+        run(execute(database, MAKE))
+        other = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT name FROM sqlite_schema').fetchall()"
+        subprocess.run([sys.executable, "-c", other, tmp_path / "stoplist.db"], check=True)
+        assert (tmp_path / "stoplist.db-wal").stat().st_size > 0

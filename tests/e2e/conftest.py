@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 import redis
 
-from tests.e2e.server_process import Place, Server
+from tests.e2e.server_process import Installation, RunningServer
 from tests.empty_databases import *  # noqa: F403 - fixtures
 from tests.services import postgresql as services
 from tests.services.valkey import Valkey
@@ -18,7 +18,7 @@ SECRET_KEY = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 # A busy machine must not count as a failing limit store: a server that counts alone would accept more.
-_LONG_TIMEOUT = """
+LONG_LIMIT_TIMEOUT = """
 import sys
 
 if {"serve", "--multiprocessing-fork"} & set(sys.orig_argv):
@@ -31,37 +31,39 @@ if {"serve", "--multiprocessing-fork"} & set(sys.orig_argv):
 _limit_databases = itertools.cycle(range(1, 16))
 
 
-class Deployment(NamedTuple):
-    """A place and its servers: one process on SQLite, or one of two workers on PostgreSQL and Valkey."""
+class RunningDeployment(NamedTuple):
+    """An installation and its servers: one process on SQLite, or one of two workers on PostgreSQL and Valkey."""
 
-    place: Place
-    servers: list[Server]
+    installation: Installation
+    servers: list[RunningServer]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """Return an empty place for SQLite."""
-    return Place(tmp_path)
+def installation(tmp_path: Path) -> Installation:
+    """Return an empty installation for SQLite."""
+    return Installation(tmp_path)
 
 
-def postgresql_place(folder: Path, url: str, **variables: str) -> Place:
-    """Return a place on an empty PostgreSQL database, by default with a server of one process."""
+def postgresql_installation(folder: Path, url: str, **variables: str) -> Installation:
+    """Return an installation on an empty PostgreSQL database, by default with a server of one process."""
     defaults = {"DATABASE_URL": url, "LIMITS_URL": "memory:", "SECRET_KEY": SECRET_KEY, "DATABASE_POOL": "5"}
-    return Place(folder, **(defaults | variables))
+    return Installation(folder, **(defaults | variables))
 
 
-def scaled_place(folder: Path, url: str, valkey: Valkey) -> Place:
-    """Return a place on PostgreSQL and Valkey with two workers per server, which wait long for Valkey."""
-    return run_first(_LONG_TIMEOUT, postgresql_place(folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2"))
+def scaled_installation(folder: Path, url: str, valkey: Valkey) -> Installation:
+    """Return an installation on PostgreSQL and Valkey with two workers per server, which wait long for Valkey."""
+    return run_first(
+        LONG_LIMIT_TIMEOUT, postgresql_installation(folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2")
+    )
 
 
-def run_first(program: str, place: Place) -> Place:
-    """Make every `stoplist` process of the place run this program first."""
-    start = place.folder / "start"
+def run_first(program: str, installation: Installation) -> Installation:
+    """Make every `stoplist` process of the installation run this program first."""
+    start = installation.folder / "start"
     start.mkdir(exist_ok=True)
     (start / "sitecustomize.py").write_text(program)
-    place.variables["PYTHONPATH"] = f"{start}{os.pathsep}{place.variables['PYTHONPATH']}"
-    return place
+    installation.variables["PYTHONPATH"] = f"{start}{os.pathsep}{installation.variables['PYTHONPATH']}"
+    return installation
 
 
 def own_limits_url(valkey: Valkey) -> str:
@@ -74,49 +76,49 @@ def own_limits_url(valkey: Valkey) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def migrated(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Return a place with a database of each kind, and no server."""
+def migrated(request: pytest.FixtureRequest, tmp_path: Path) -> Installation:
+    """Return an installation with a database of each kind, and no server."""
     if request.param == "sqlite":
-        place = Place(tmp_path)
+        installation = Installation(tmp_path)
     else:
         url, valkey = map(request.getfixturevalue, ("postgresql_url", "valkey"))
-        place = scaled_place(tmp_path, url, valkey)
-    place.ok("migrate")
-    return place
+        installation = scaled_installation(tmp_path, url, valkey)
+    installation.ok("migrate")
+    return installation
 
 
 @pytest.fixture(scope="module")
-def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
     """Run a server on SQLite."""
-    place = Place(tmp_path_factory.mktemp("sqlite"))
-    with place.serving() as server:
-        yield Deployment(place, [server])
+    installation = Installation(tmp_path_factory.mktemp("sqlite"))
+    with installation.serving() as server:
+        yield RunningDeployment(installation, [server])
 
 
 @pytest.fixture(scope="module")
 def scaled(
     tmp_path_factory: pytest.TempPathFactory,
-    postgresql: services.Server,
+    postgresql: services.PostgresqlServer,
     valkey: Valkey,
     request: pytest.FixtureRequest,
-) -> Iterator[Place]:
-    """Return a place on PostgreSQL and Valkey with two workers per server, for the tests of a module."""
+) -> Iterator[Installation]:
+    """Return an installation on PostgreSQL and Valkey with two workers per server, for the tests of a module."""
     url = postgresql.fresh_database(request.node.name)
-    place = scaled_place(tmp_path_factory.mktemp("scaled"), url, valkey)
-    place.ok("migrate")
-    yield place
+    installation = scaled_installation(tmp_path_factory.mktemp("scaled"), url, valkey)
+    installation.ok("migrate")
+    yield installation
     postgresql.drop_database(url)
 
 
 @pytest.fixture(scope="module")
-def on_postgresql(scaled: Place) -> Iterator[Deployment]:
+def on_postgresql(scaled: Installation) -> Iterator[RunningDeployment]:
     """Run a server of two workers on PostgreSQL and Valkey."""
     with scaled.serving() as server:
-        yield Deployment(scaled, [server])
+        yield RunningDeployment(scaled, [server])
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def deployment(request: pytest.FixtureRequest) -> Deployment:
+def deployment(request: pytest.FixtureRequest) -> RunningDeployment:
     """Run each kind of deployment."""
-    running: Deployment = request.getfixturevalue(f"on_{request.param}")
+    running: RunningDeployment = request.getfixturevalue(f"on_{request.param}")
     return running

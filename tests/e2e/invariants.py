@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from stoplist.db import Database
 from stoplist.ids import hash_secret
 from tests.builders import sql, value
+from tests.constants import DAY_MS
 from tests.e2e.partners import Writer
-
-DAY_MS = 86_400_000
 
 _FEED = (
     "SELECT feed_id FROM feeds WHERE organization_id = (SELECT organization_id FROM organizations WHERE slug = :slug)"

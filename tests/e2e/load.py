@@ -9,14 +9,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.e2e.server_process import PATIENCE_S, Key, Server
-from tests.server.serving import Answer, Connection
+from tests.constants import PATIENCE_S
+from tests.e2e.server_process import RunningServer
+from tests.keys import CLIENT_CREDENTIALS, Key
+from tests.server.serving import RawConnection, WireAnswer
+
+
+async def connect(server: RunningServer) -> RawConnection:
+    """Open a connection, which the caller closes."""
+    return RawConnection(*await asyncio.open_connection("localhost", server.port, ssl=server.tls))
 
 
 @asynccontextmanager
-async def connections(servers: list[Server], count: int) -> AsyncIterator[list[Connection]]:
+async def connections(servers: list[RunningServer], count: int) -> AsyncIterator[list[RawConnection]]:
     """Open kept-alive connections, distributed evenly over the servers."""
-    lines = await asyncio.gather(*(_connect(servers[n % len(servers)]) for n in range(count)))
+    lines = await asyncio.gather(*(connect(servers[n % len(servers)]) for n in range(count)))
     try:
         yield lines
     finally:
@@ -24,14 +31,14 @@ async def connections(servers: list[Server], count: int) -> AsyncIterator[list[C
 
 
 @asynccontextmanager
-async def connection(server: Server) -> AsyncIterator[Connection]:
+async def connection(server: RunningServer) -> AsyncIterator[RawConnection]:
     """Open one connection."""
     async with connections([server], 1) as (line,):
         yield line
 
 
 @asynccontextmanager
-async def in_flight(server: Server, key: Key) -> AsyncIterator[tuple[Connection, bytes]]:
+async def in_flight(server: RunningServer, key: Key) -> AsyncIterator[tuple[RawConnection, bytes]]:
     """Open a connection whose token request the application is handling; yield it and the missing body."""
     head, _, body = issue(key).partition(b"\r\n\r\n")
     async with connection(server) as line:
@@ -41,7 +48,7 @@ async def in_flight(server: Server, key: Key) -> AsyncIterator[tuple[Connection,
         yield line, body
 
 
-async def wait_until_refused(server: Server) -> None:
+async def wait_until_refused(server: RunningServer) -> None:
     """Wait until the server refuses new connections."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -54,7 +61,7 @@ async def wait_until_refused(server: Server) -> None:
                 await writer.wait_closed()
 
 
-async def send_once(line: Connection, request: bytes) -> Answer:
+async def send_once(line: RawConnection, request: bytes) -> WireAnswer:
     """Send a request and return its answer."""
     await line.send(request)
     return await line.answer()
@@ -62,8 +69,8 @@ async def send_once(line: Connection, request: bytes) -> Answer:
 
 def issue(key: Key) -> bytes:
     """Return a request for a new pair."""
-    credentials = base64.b64encode(f"{key.client_id}:{key.secret}".encode()).decode()
-    return _post({"grant_type": "client_credentials"}, f"Authorization: Basic {credentials}\r\n")
+    credentials = base64.b64encode(f"{key.client_id}:{key.client_secret}".encode()).decode()
+    return _post(CLIENT_CREDENTIALS, f"Authorization: Basic {credentials}\r\n")
 
 
 def refresh(refresh_token: str) -> bytes:
@@ -90,6 +97,12 @@ def follow(access_token: str, channel: str, *, limit: int, cursor: str | None) -
     return _get(access_token, channel, {"limit": limit} | ({} if cursor is None else {"cursor": cursor}))
 
 
+def wait_for_change(access_token: str, channel: str, cursor: str, *, wait_s: int = 30) -> bytes:
+    """Return a request for the changes after a cursor that is held for so long if there is none."""
+    head, _, _ = _get(access_token, channel, {"cursor": cursor}).rpartition(b"\r\n")
+    return head + f"Prefer: wait={wait_s}\r\n\r\n".encode()
+
+
 def look_up(access_token: str, channel: str, address: str) -> bytes:
     """Return a request for the records of one address."""
     return _get(access_token, channel, {"address": address})
@@ -110,11 +123,7 @@ def _post(form: dict[str, str], headers: str) -> bytes:
     ).encode()
 
 
-async def _connect(server: Server) -> Connection:
-    return Connection(*await asyncio.open_connection("localhost", server.port, ssl=server.tls))
-
-
-async def _hang_up(line: Connection) -> None:
+async def _hang_up(line: RawConnection) -> None:
     line.writer.transport.abort()
     with contextlib.suppress(OSError):
         await line.writer.wait_closed()

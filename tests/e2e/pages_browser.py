@@ -14,10 +14,12 @@ import httpx
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page, StorageState, expect
 
-from tests.e2e.server_process import PATIENCE_S, Place, Server
+from tests.constants import PATIENCE_S, ROOT
+from tests.e2e.server_process import Installation, RunningServer
+from tests.keys import CLIENT_CREDENTIALS
 from tests.services.browser import launched
 
-PICTURES = Path(__file__).parents[2] / "build" / "pages"
+PICTURES = ROOT / "build" / "pages"
 PASSWORD = "four words nobody said"
 ADMINISTRATOR = "root@people.example"
 WIDE, PHONE, PAPER = 1600, 360, 718
@@ -38,6 +40,12 @@ _OVERFLOWS = """
   const over = document.documentElement.scrollWidth - width;
   return over ? [...wide, `the page is wider than the window by ${over}`] : wide;
 }
+"""
+
+_SCROLLS = """
+() => [...document.querySelectorAll(".wide")]
+  .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
+  .map((one) => `scrolls on a phone: ${one.outerHTML.slice(0, 160)}`)
 """
 
 _RECORD_CHANGES = """
@@ -64,8 +72,8 @@ class Site(NamedTuple):
 
     runner: asyncio.Runner
     browser: Browser
-    server: Server
-    place: Place
+    server: RunningServer
+    installation: Installation
     state: StorageState
 
     def visit(self, steps: Steps, **options: Any) -> None:
@@ -89,29 +97,29 @@ class Site(NamedTuple):
 
 
 @contextmanager
-def opened_site(chromium: Path, place: Place, *flags: str) -> Iterator[Site]:
-    """Start a server in this place and sign an administrator in."""
-    with place.serving(*flags) as server, asyncio.Runner() as runner:
+def opened_site(chromium: Path, installation: Installation, *flags: str) -> Iterator[Site]:
+    """Start a server of this installation and sign an administrator in."""
+    with installation.serving(*flags) as server, asyncio.Runner() as runner:
         if "--demo" in flags:
             assert server.out.wait_for("Ctrl+C")
-        link = link_of(place, server, ADMINISTRATOR, "--administrator")
+        link = link_of(installation, server, ADMINISTRATOR, "--administrator")
         stack = AsyncExitStack()
         browser = runner.run(stack.enter_async_context(launched(chromium)))
         try:
-            yield Site(runner, browser, server, place, runner.run(_signed_in(browser, server, link)))
+            yield Site(runner, browser, server, installation, runner.run(_signed_in(browser, server, link)))
         finally:
             runner.run(stack.aclose())
 
 
-def link_of(place: Place, server: Server, email: str, *options: str) -> str:
+def link_of(installation: Installation, server: RunningServer, email: str, *options: str) -> str:
     """Create a person and return their sign-in link."""
-    link = place.json("user", "create", email, *options)["sign_in_url"]
+    link = installation.json("user", "create", email, *options)["sign_in_url"]
     # The command assumes the default port; this server uses a free one.
     return re.sub(r"^https://[^/]*", server.base_url, link)
 
 
 @asynccontextmanager
-async def window(browser: Browser, server: Server, **options: Any) -> AsyncIterator[Page]:
+async def window(browser: Browser, server: RunningServer, **options: Any) -> AsyncIterator[Page]:
     """Open a window; browser complaints and requests to other hosts fail the test."""
     defaults: dict[str, Any] = {
         "ignore_https_errors": True,  # a development server has a certificate authority of its own
@@ -143,7 +151,9 @@ async def assert_accessible(page: Page, name: str) -> None:
 
 
 async def find_faults(page: Page, name: str) -> list[str]:
-    """Return what axe finds in light, in dark and at phone width, and what overflows. Screenshots get this name."""
+    """Return what axe finds in light, in dark and at phone width, and what overflows.
+
+    On a phone tables may not scroll either. Screenshots get this name."""
     await page.evaluate(Axe().axe_script)
     found = [] if await page.locator("h1").count() == 1 else ["not one h1"]
     found += await _violations(page, "light")
@@ -151,6 +161,7 @@ async def find_faults(page: Page, name: str) -> list[str]:
     found += await _violations(page, "dark")
     await page.set_viewport_size({"width": PHONE, "height": _HEIGHT})
     found += await _violations(page, "dark")
+    found += await page.evaluate(_SCROLLS)
     await _screenshot(page, f"{name}-{PHONE}-dark")
     await page.set_viewport_size({"width": WIDE, "height": _HEIGHT})
     return [f"{name}: {one}" for one in found]
@@ -200,7 +211,7 @@ async def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
 
 def get_token(client: httpx.Client, client_id: str, secret: str) -> httpx.Response:
     """Request a token with this key."""
-    return client.post("/oauth/token", data={"grant_type": "client_credentials"}, auth=(client_id, secret))
+    return client.post("/oauth/token", data=CLIENT_CREDENTIALS, auth=(client_id, secret))
 
 
 def bearer(client: httpx.Client, client_id: str, secret: str) -> dict[str, str]:
@@ -213,7 +224,7 @@ def _is_expected_complaint(text: str) -> bool:
     return text.startswith(("Failed to load resource", "Clear-Site-Data header on"))
 
 
-async def _signed_in(browser: Browser, server: Server, link: str) -> StorageState:
+async def _signed_in(browser: Browser, server: RunningServer, link: str) -> StorageState:
     async with window(browser, server) as page:
         await page.goto(link)
         await set_password(page)

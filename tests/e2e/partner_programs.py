@@ -14,8 +14,9 @@ import psutil
 
 from tests.e2e import load
 from tests.e2e.partners import Acts, Follower, Writer
-from tests.e2e.server_process import Key, Server
-from tests.server.serving import Answer, Connection
+from tests.e2e.server_process import RunningServer
+from tests.keys import Key
+from tests.server.serving import RawConnection, WireAnswer
 
 # Pauses of a program after an answer and after a refusal.
 PACE_S, BACK_OFF_S = 0.03, 0.1
@@ -45,7 +46,7 @@ class AnswerLog:
         self.statuses: Counter[int] = Counter()
         self.longest_s = 0.0
 
-    def record(self, answer: Answer, took_s: float) -> None:
+    def record(self, answer: WireAnswer, took_s: float) -> None:
         """Assert that the answer is 200 or 404, or 429 or 503 with Retry-After; never 401 or 500."""
         self.statuses[answer.status] += 1
         self.longest_s = max(self.longest_s, took_s)
@@ -55,13 +56,13 @@ class AnswerLog:
             assert answer.json()["error"] == {429: "rate_limited", 503: "temporarily_unavailable"}[answer.status]
 
 
-class CheckedConnection(Connection):
+class CheckedConnection(RawConnection):
     """A connection whose answers are all checked. The server never closes it, whatever is broken behind the server.
 
     If `is_patient`, a request is repeated for as long as the answer is 503.
     """
 
-    def __init__(self, line: Connection, seen: AnswerLog, *, is_patient: bool) -> None:
+    def __init__(self, line: RawConnection, seen: AnswerLog, *, is_patient: bool) -> None:
         super().__init__(line.reader, line.writer)
         self._seen, self._is_patient = seen, is_patient
         self._request = b""
@@ -71,7 +72,7 @@ class CheckedConnection(Connection):
         self._request, self._sent_s = data, time.monotonic()
         await super().send(data)
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> WireAnswer:
         answer = await super().answer()
         self._seen.record(answer, time.monotonic() - self._sent_s)
         if answer.status != 503 or not self._is_patient:
@@ -83,7 +84,7 @@ class CheckedConnection(Connection):
 class Partners:
     """The programs of one organization, with their answers."""
 
-    def __init__(self, server: Server, *, workers: int, key: Key, hasty: Key) -> None:
+    def __init__(self, server: RunningServer, *, workers: int, key: Key, hasty: Key) -> None:
         """`hasty` has a low limit and a program that exceeds it, on a connection to each of the workers."""
         self.server, self.key, self.hasty, self._workers = server, key, hasty, workers
         self.seen = AnswerLog()
@@ -100,13 +101,17 @@ class Partners:
         self.follower = Follower("email", 1_000)
         self._known: str | None = None
         self._is_over = False
+        self.pace_s = PACE_S
 
     @asynccontextmanager
     async def run_programs(self) -> AsyncIterator[None]:
         """Run all programs within this context; then each finishes what it has begun."""
         async with AsyncExitStack() as opened, asyncio.TaskGroup() as group:
             plain = await opened.enter_async_context(load.connections([self.server], 6 + len(SIZES)))
-            hasty = await self._at_each_worker(opened)
+            hasty = [
+                CheckedConnection(line, self.seen, is_patient=False)
+                for line in await connections_to_each_worker(opened, self.server, self._workers)
+            ]
             patient = [CheckedConnection(line, self.seen, is_patient=True) for line in plain[:4]]
             once = [CheckedConnection(line, self.seen, is_patient=False) for line in plain[4:]]
             token = (await self._new_pair(patient[0]))["access_token"]
@@ -155,27 +160,11 @@ class Partners:
             assert len(surely) <= limit
         assert self.seen.statuses[429] > 0
 
-    async def _at_each_worker(self, opened: AsyncExitStack) -> list[CheckedConnection]:
-        """Open connections until each worker serves at least one."""
-        lines: list[Connection] = []
-        while len({self._worker_of(line) for line in lines}) < self._workers:
-            lines += await opened.enter_async_context(load.connections([self.server], HASTY))
-        return [CheckedConnection(line, self.seen, is_patient=False) for line in lines]
-
-    def _worker_of(self, line: Connection) -> int:
-        port = line.writer.get_extra_info("sockname")[1]
-        workers = psutil.Process(self.server.process.pid).children()
-        return next(
-            other.pid
-            for other in workers
-            if any(end.raddr and end.raddr.port == port for end in other.net_connections("tcp"))
-        )
-
     async def _repeat(self, name: str, step: Step) -> None:
         while not self._is_over or any(name == f"submit {other}" for other in self._unsettled()):
             successes = await step()
             self.successes[name] += successes
-            await asyncio.sleep(PACE_S if successes else BACK_OFF_S)
+            await asyncio.sleep(self.pace_s if successes else BACK_OFF_S)
 
     def _unsettled(self) -> list[int]:
         return [SIZES[at] for at, writer in enumerate(self.writers) if writer.is_unanswered]
@@ -243,6 +232,27 @@ class Partners:
             if (await load.send_once(line, request)).status == 404:
                 self.accepted.append(Accepted(sent_s, time.monotonic()))
             await asyncio.sleep(BACK_OFF_S)
+
+
+async def connections_to_each_worker(
+    opened: AsyncExitStack, server: RunningServer, workers: int
+) -> list[RawConnection]:
+    """Open connections until each worker serves at least one."""
+    lines: list[RawConnection] = []
+    while len({worker_of(server, line) for line in lines}) < workers:
+        lines += await opened.enter_async_context(load.connections([server], HASTY))
+    return lines
+
+
+def worker_of(server: RunningServer, line: RawConnection) -> int:
+    """Return the process id of the worker that serves this connection."""
+    port = line.writer.get_extra_info("sockname")[1]
+    workers = psutil.Process(server.process.pid).children()
+    return next(
+        other.pid
+        for other in workers
+        if any(end.raddr and end.raddr.port == port for end in other.net_connections("tcp"))
+    )
 
 
 async def wait_until(is_true: Callable[[], bool], what: Callable[[], str]) -> None:

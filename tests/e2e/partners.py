@@ -5,40 +5,68 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.e2e import load
-from tests.server.serving import Answer, Connection
+from tests.server.serving import RawConnection, WireAnswer
+from tests.unsubscribes.naive import naive_hash
 
 Record = dict[str, Any]
 
 
 class Follower:
-    """Reads a feed page by page and keeps the newest version of each record."""
+    """Reads a feed page by page and keeps the newest version of each record.
+
+    Asserts that each `state` is that of the records that it has at that moment.
+    """
 
     def __init__(self, channel: str, limit: int) -> None:
         self.channel, self._limit = channel, limit
         self._cursor: str | None = None
-        self._last_seq = 0
+        self._last_seq = self._sum = 0
         self.records: dict[str, Record] = {}
-        self.pages_with_news = 0
+        self.pages_with_news = self.states = 0
 
-    async def read_page(self, line: Connection, access_token: str) -> bool:
+    async def read_page(self, line: RawConnection, access_token: str) -> bool:
         """Read the next page and return whether more follow. Every number must be higher than all before."""
-        request = load.follow(access_token, self.channel, limit=self._limit, cursor=self._cursor)
-        answer = await load.send_once(line, request)
+        answer = await load.send_once(line, self.request(access_token))
         assert answer.status == 200, answer.body
-        page = answer.json()
+        return self.take(answer.json())
+
+    def request(self, access_token: str, *, wait_s: int | None = None) -> bytes:
+        """Return the request for the next page, which is held for so long if there is none."""
+        if wait_s is None or self._cursor is None:
+            return load.follow(access_token, self.channel, limit=self._limit, cursor=self._cursor)
+        return load.wait_for_change(access_token, self.channel, self._cursor, wait_s=wait_s)
+
+    def take(self, page: dict[str, Any]) -> bool:
+        """Take a page and return whether more follow."""
         for record in page["items"]:
             assert record["seq"] > self._last_seq, (record, self._last_seq)
             self._last_seq = record["seq"]
+            self._sum += _hash_of(record) - _hash_of(self.records.get(record["id"]))
             self.records[record["id"]] = record
         self.pages_with_news += bool(page["items"])
         self._cursor = page["next_cursor"]
+        if page["state"] is not None:
+            self.states += 1
+            assert page["state"] == self.state, "no follower can reproduce this state"
         has_more: bool = page["has_more"]
         return has_more
 
-    async def read_all(self, line: Connection, access_token: str) -> None:
+    @property
+    def state(self) -> dict[str, Any]:
+        """Return the state of these records, as a page has it."""
+        return {"seq": self._last_seq, "records": len(self.records), "digest": f"{self._sum % 2**256:064x}"}
+
+    async def read_all(self, line: RawConnection, access_token: str) -> None:
         """Read all remaining pages."""
         while await self.read_page(line, access_token):
             pass
+
+
+def _hash_of(record: Record | None) -> int:
+    if record is None:
+        return 0
+    address = record["address"] or record["address_digest"]  # the digest of an erased person
+    return naive_hash([record["id"], record["group_id"], address, record["status"], record["seq"]])
 
 
 class Acts:
@@ -54,7 +82,7 @@ class Acts:
         return at.isoformat(timespec="milliseconds")
 
 
-async def new_token(line: Connection, request: bytes) -> str:
+async def new_token(line: RawConnection, request: bytes) -> str:
     """Request a token and return it."""
     answer = await load.send_once(line, request)
     assert answer.status == 200, answer.body
@@ -74,7 +102,7 @@ class Writer:
         self.answered: dict[str, int] = {}
         """The number of items of each answered batch, by source."""
         self.absent = self.whole = 0
-        """How many repeated batches had not been stored before, and how many had."""
+        """Return how many repeated batches had not been stored before, and how many had."""
 
     @property
     def is_unanswered(self) -> bool:
@@ -102,7 +130,7 @@ class Writer:
             ]
         return self._unanswered
 
-    def accept_answer(self, answer: Answer) -> None:
+    def accept_answer(self, answer: WireAnswer) -> None:
         """Check the answer: the batch was stored by this request or, if it is a repetition, possibly before."""
         assert answer.status == 200, answer.body
         batch, counts = self._unanswered, answer.json()

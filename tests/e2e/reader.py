@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.e2e.server_process import PATIENCE_S, STOPLIST, Place, ProcessOutput, Server
+from tests.constants import PATIENCE_S
+from tests.e2e.server_process import STOPLIST, Installation, ProcessOutput, RunningServer
 
 BASE_URL = "https://localhost:8443"
 """The URL of a development server in documents."""
@@ -56,8 +57,10 @@ class Reader:
     `known` has real values by the examples that stand for them in the documents.
     """
 
-    def __init__(self, place: Place, server: Server, shell: "Shell", known: Mapping[str, str] | None = None) -> None:
-        self._folder, self._shell = place.folder, shell
+    def __init__(
+        self, installation: Installation, server: RunningServer, shell: "Shell", known: Mapping[str, str] | None = None
+    ) -> None:
+        self._folder, self._shell = installation.folder, shell
         self._base_url = server.base_url
         self._real = dict(known or {})
 
@@ -101,11 +104,11 @@ class Reader:
 class Shell:
     """A shell that stays open from block to block, and ends at the first command that fails."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, installation: Installation) -> None:
         self._process = subprocess.Popen(
             ["bash", "-e", "-o", "pipefail"],
-            cwd=place.folder,
-            env=place.variables | {"PATH": f"{STOPLIST.parent}:{place.variables['PATH']}"},
+            cwd=installation.folder,
+            env=installation.variables | {"PATH": f"{STOPLIST.parent}:{installation.variables['PATH']}"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

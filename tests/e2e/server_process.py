@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import httpx
 
@@ -21,32 +21,20 @@ from stoplist.oauth import ceilings, credentials
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS
 from stoplist.organizations.organizations import create_organization, list_organizations
 from tests.builders import ADMINISTRATOR, opened
+from tests.cli.command_line import CommandResult
+from tests.constants import PATIENCE_S
+from tests.keys import Key
 from tests.services.managed_program import reserve_port
 
 # The console script of the installation.
 STOPLIST = Path(sys.executable).with_name("stoplist")
-# More than any answer takes, even on a busy machine.
-PATIENCE_S = 60.0
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV")
 
 
-class CompletedCommand(NamedTuple):
-    """The result of a command."""
+class Installation:
+    """A folder to run commands in, with the variables and the data folder of one installation."""
 
-    status: int
-    out: str
-    err: str
-
-
-class Key(NamedTuple):
-    """A key with its secret."""
-
-    client_id: str
-    secret: str
-
-
-class Place:
-    """A folder to run commands in, with the variables and the data folder of one deployment."""
+    command = STOPLIST
 
     def __init__(self, folder: Path, **variables: str) -> None:
         self.folder, self.data_dir = folder, folder / "data"
@@ -55,10 +43,10 @@ class Place:
         self.variables |= {"PYTHONPATH": str(Path(stoplist.__file__).parents[1]), "PYTHONWARNINGS": "error"}
         self.variables |= _prefixed(variables)
 
-    def run(self, *arguments: str, **variables: str) -> CompletedCommand:
+    def run(self, *arguments: str, **variables: str) -> CommandResult:
         """Run `stoplist` with these arguments; variables are given without prefix."""
         done = subprocess.run(
-            [STOPLIST, *arguments],
+            [self.command, *arguments],
             cwd=self.folder,
             env=self.variables | _prefixed(variables),
             capture_output=True,
@@ -66,7 +54,7 @@ class Place:
             timeout=PATIENCE_S,
             check=False,
         )
-        return CompletedCommand(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *arguments: str) -> str:
         """Run a command that must succeed, and return its output."""
@@ -86,6 +74,14 @@ class Place:
         assert done.err.count("\n") == 1
         return done.err
 
+    def of_release(self, command: Path) -> "Installation":
+        """Return the same installation with the `stoplist` of another release, which has its own packages."""
+        other = Installation(self.folder)
+        other.command = command
+        other.variables = self.variables.copy()
+        del other.variables["PYTHONPATH"]
+        return other
+
     @property
     def database_url(self) -> str:
         return self.variables.get("STOPLIST_DATABASE_URL", f"sqlite:///{self.data_dir / 'stoplist.db'}")
@@ -104,9 +100,9 @@ class Place:
         return asyncio.run(_new_key(self.database_url, per_minute, may, organization))
 
     @contextlib.contextmanager
-    def serving(self, *flags: str, **variables: str) -> Iterator["Server"]:
+    def serving(self, *flags: str, **variables: str) -> Iterator["RunningServer"]:
         """Run a server and wait until it accepts connections; kill it at the end if it still runs."""
-        server = Server(self, flags, variables)
+        server = RunningServer(self, flags, variables)
         try:
             if not server.log.wait_for_line(lambda line: line["message"] == "Serving"):
                 raise AssertionError(f"the server did not start: {server.log.text}")
@@ -115,19 +111,29 @@ class Place:
             server.kill()
 
 
-class Server:
+class OtherInstallation(Installation):
+    """An installation whose command is that of another environment, and sees nothing of this checkout."""
+
+    def __init__(self, folder: Path, program: Path) -> None:
+        super().__init__(folder)
+        self.command = program
+        for name in ("PYTHONPATH", "VIRTUAL_ENV"):
+            self.variables.pop(name, None)
+
+
+class RunningServer:
     """A `stoplist serve` process with its workers. Its port stays reserved until it is killed."""
 
-    def __init__(self, place: Place, flags: tuple[str, ...], variables: dict[str, str]) -> None:
+    def __init__(self, installation: Installation, flags: tuple[str, ...], variables: dict[str, str]) -> None:
         self._reserved = reserve_port(int(variables.get("PORT", "0")))
         self.port = int(self._reserved.getsockname()[1])
         self.base_url = f"https://localhost:{self.port}"
-        self.ca = place.data_dir / "ca.pem"
+        self.ca = installation.data_dir / "ca.pem"
         environment = {"LOG_FORMAT": "json"} | variables | {"PORT": str(self.port)}
         self.process = subprocess.Popen(
-            [STOPLIST, "serve", *flags],
-            cwd=place.folder,
-            env=place.variables | _prefixed(environment),
+            [installation.command, "serve", *flags],
+            cwd=installation.folder,
+            env=installation.variables | _prefixed(environment),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

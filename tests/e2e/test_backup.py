@@ -11,25 +11,25 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from stoplist.oauth.model import PERMISSIONS
+from tests.constants import HIGH_LIMIT
 from tests.e2e import load
 from tests.e2e.partners import Follower, new_token
-from tests.e2e.server_process import STOPLIST, Key, Place, Server
-from tests.server.serving import Connection
+from tests.e2e.server_process import STOPLIST, Installation, RunningServer
+from tests.keys import CLIENT_CREDENTIALS, EVERY_PERMISSION, Key
+from tests.server.serving import RawConnection
 
-MANY = 1_000_000
 WRITERS = 4
 BATCHES_BEFORE = 20
 
 
-class _Writer:
+class _SmallBatchWriter:
     """Sends small batches endlessly; `answered` are the addresses answered 200."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self.answered: list[str] = []
 
-    async def work(self, line: Connection, access_token: str) -> None:
+    async def work(self, line: RawConnection, access_token: str) -> None:
         nth = 0
         while True:
             nth += 1
@@ -40,28 +40,28 @@ class _Writer:
             self.answered += addresses
 
 
-def test_a_backup_under_load_is_restored(place: Place) -> None:
+def test_a_backup_under_load_is_restored(installation: Installation) -> None:
     """Writes confirmed before it began are in it; cursors and tokens from before the restore are refused, keys work."""
-    place.ok("migrate")
-    key = place.new_key(per_minute=MANY, may=frozenset(PERMISSIONS))
-    backup = place.folder / "backup.db"
-    with place.serving() as server:
-        before, after, cursor, token = asyncio.run(_back_up_under_load(place, server, key, backup))
-        found = {one["check"]: one["status"] for one in json.loads(place.run("doctor", "--json").out)}
+    installation.ok("migrate")
+    key = installation.new_key(per_minute=HIGH_LIMIT, may=EVERY_PERMISSION)
+    backup = installation.folder / "backup.db"
+    with installation.serving() as server:
+        before, after, cursor, token = asyncio.run(_back_up_under_load(installation, server, key, backup))
+        found = {one["check"]: one["status"] for one in json.loads(installation.run("doctor", "--json").out)}
         assert {found[check] for check in ("settings", "database", "schema", "secret key", "certificate")} == {"ok"}
         assert server.terminate() == 0
-    assert "overwrites nothing" in place.refused("backup", str(backup))
+    assert "overwrites nothing" in installation.refused("backup", str(backup))
 
     kept = _addresses(backup)
     assert set(before) <= set(kept)
     assert len(kept) < len(after), "somebody wrote on after the backup"
 
-    _restore(place, backup)
-    assert json.loads(place.ok("after-restore", "--json")) == {"feeds": 1, "credentials": 1}
-    with place.serving() as server, server.client() as client:
+    _restore(installation, backup)
+    assert json.loads(installation.ok("after-restore", "--json")) == {"feeds": 1, "credentials": 1}
+    with installation.serving() as server, server.client() as client:
         path = "/api/v1/unsubscribe/email"
         assert client.get(path, headers=_bearer(token)).status_code == 401
-        tokens = client.post("/oauth/token", data={"grant_type": "client_credentials"}, auth=key).json()
+        tokens = client.post("/oauth/token", data=CLIENT_CREDENTIALS, auth=key).json()
         bearer = _bearer(tokens["access_token"])
         refused = client.get(path, params={"cursor": cursor}, headers=bearer)
         assert (refused.status_code, refused.json()["error"]) == (400, "invalid_cursor")
@@ -72,10 +72,10 @@ def test_a_backup_under_load_is_restored(place: Place) -> None:
 
 
 async def _back_up_under_load(
-    place: Place, server: Server, key: Key, backup: Path
+    installation: Installation, server: RunningServer, key: Key, backup: Path
 ) -> tuple[list[str], list[str], str, str]:
     """Return the addresses answered before the backup began, and in all; and a cursor and a token of that time."""
-    writers = [_Writer(number) for number in range(WRITERS)]
+    writers = [_SmallBatchWriter(number) for number in range(WRITERS)]
     async with load.connections([server], WRITERS + 1) as lines:
         token = await new_token(lines[-1], load.issue(key))
         work = [asyncio.create_task(one.work(line, token)) for one, line in zip(writers, lines, strict=False)]
@@ -83,7 +83,7 @@ async def _back_up_under_load(
         answer = await load.send_once(lines[-1], load.follow(token, "email", limit=1, cursor=None))
         before = [address for one in writers for address in one.answered]
         process = await asyncio.create_subprocess_exec(
-            STOPLIST, "backup", str(backup), "--json", cwd=place.folder, env=place.variables,
+            STOPLIST, "backup", str(backup), "--json", cwd=installation.folder, env=installation.variables,
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, _ = await process.communicate()
@@ -106,19 +106,19 @@ async def _run_until(work: list["asyncio.Task[None]"], is_done: Any) -> None:
             task.result()
 
 
-async def _read_all(server: Server, token: str) -> list[str]:
+async def _read_all(server: RunningServer, token: str) -> list[str]:
     follower = Follower("email", 10_000)
     async with load.connection(server) as line:
         await follower.read_all(line, token)
     return [record["address"] for record in follower.records.values()]
 
 
-def _restore(place: Place, backup: Path) -> None:
+def _restore(installation: Installation, backup: Path) -> None:
     """Replace the database and its side files by the backup, as docs/operate.md says."""
     for name in ("stoplist.db", "stoplist.db-wal", "stoplist.db-shm"):
-        (place.data_dir / name).unlink(missing_ok=True)
-    (place.data_dir / "stoplist.db").write_bytes(backup.read_bytes())
-    (place.data_dir / "stoplist.db").chmod(0o600)
+        (installation.data_dir / name).unlink(missing_ok=True)
+    (installation.data_dir / "stoplist.db").write_bytes(backup.read_bytes())
+    (installation.data_dir / "stoplist.db").chmod(0o600)
 
 
 def _addresses(path: Path) -> list[str]:

@@ -16,18 +16,19 @@ from pathlib import Path
 import pytest
 
 from stoplist.server import development_ca
+from tests.constants import HIGH_LIMIT, PATIENCE_S, ROOT
 from tests.e2e import load
-from tests.e2e.conftest import own_limits_url, postgresql_place
+from tests.e2e.conftest import own_limits_url, postgresql_installation
 from tests.e2e.partners import new_token
-from tests.e2e.server_process import PATIENCE_S, Key, Place, Server
-from tests.server.serving import Answer, Connection
+from tests.e2e.server_process import Installation, RunningServer
+from tests.keys import Key
+from tests.server.serving import RawConnection, WireAnswer
 from tests.services import haproxy as balancers
 from tests.services.valkey import Valkey
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-MANY = 1_000_000
+DEPLOY = ROOT / "deploy"
 CALLERS = 6
 # Half of it is the notice period: a balancer that checks every second needs two checks, on a busy machine more.
 DRAIN_S = 12
@@ -48,7 +49,7 @@ def test_servers_behind_a_balancer_are_replaced_without_failures(
 
     The balancer's log has a line for each request, none of them with what stood behind the question mark.
     """
-    place = postgresql_place(
+    installation = postgresql_installation(
         tmp_path,
         postgresql_url,
         LIMITS_URL=own_limits_url(valkey),
@@ -56,22 +57,27 @@ def test_servers_behind_a_balancer_are_replaced_without_failures(
         TRUSTED_PROXIES="127.0.0.0/8",
         DRAIN_S=str(DRAIN_S),
     )
-    place.ok("migrate")
-    key = place.new_key(per_minute=MANY)
+    installation.ok("migrate")
+    key = installation.new_key(per_minute=HIGH_LIMIT)
     with contextlib.ExitStack() as running:
-        servers = [running.enter_context(place.serving()) for _ in range(2)]
+        servers = [running.enter_context(installation.serving()) for _ in range(2)]
         behind = running.enter_context(_start_balancer(balancer_name, servers))
-        stored = asyncio.run(_replace_each(place, running, servers, behind, key))
+        stored = asyncio.run(_replace_each(installation, running, servers, behind, key))
         asyncio.run(_all_there(behind, key, stored))
-        log = _log_of(balancer_name, behind)
+        log = _wait_for_log(balancer_name, behind, "/u/*")
     assert "/api/v1/unsubscribe/email" in log
     assert "POST" in log
     assert "?" not in log
     assert "example.org" not in log
+    assert "tokenofalink" not in log
 
 
 async def _replace_each(
-    place: Place, running: contextlib.ExitStack, servers: list[Server], behind: BalancedServers, key: Key
+    installation: Installation,
+    running: contextlib.ExitStack,
+    servers: list[RunningServer],
+    behind: BalancedServers,
+    key: Key,
 ) -> set[str]:
     """Replace one server after the other, and return what callers stored meanwhile without a pause."""
     callers = [_Caller(number) for number in range(CALLERS)]
@@ -83,7 +89,7 @@ async def _replace_each(
             await _wait_for_answers(callers, 5)
             assert await asyncio.to_thread(server.terminate) == 0
             await _wait_for_answers(callers, 5)
-            again = await asyncio.to_thread(running.enter_context, place.serving(PORT=str(server.port)))
+            again = await asyncio.to_thread(running.enter_context, installation.serving(PORT=str(server.port)))
             assert await asyncio.to_thread(again.log.wait_for_line, lambda line: line.get("path") == "/oauth/token")
         is_over.set()
     return set().union(*(caller.stored for caller in callers))
@@ -116,7 +122,7 @@ class _Caller:
             found = await self._ask(behind, load.look_up(token, "email", address))
             assert [record["address"] for record in json.loads(found.body)["items"]] == [address]
 
-    async def _ask(self, behind: BalancedServers, request: bytes) -> Answer:
+    async def _ask(self, behind: BalancedServers, request: bytes) -> WireAnswer:
         async with _connected(behind) as line:
             answer = await load.send_once(line, request)
         assert answer.status == 200, answer
@@ -130,11 +136,14 @@ async def _all_there(behind: BalancedServers, key: Key, stored: set[str]) -> Non
     async with _connected(behind) as line:
         page = json.loads((await load.send_once(line, load.follow(token, "email", limit=10_000, cursor=None))).body)
     assert {record["address"] for record in page["items"]} == stored
+    async with _connected(behind) as line:
+        request = b"GET /u/tokenofalink HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        assert (await load.send_once(line, request)).status == 404
 
 
 @contextlib.asynccontextmanager
-async def _connected(behind: BalancedServers) -> AsyncIterator[Connection]:
-    line = Connection(*await asyncio.open_connection("localhost", behind.port, ssl=behind.tls))
+async def _connected(behind: BalancedServers) -> AsyncIterator[RawConnection]:
+    line = RawConnection(*await asyncio.open_connection("localhost", behind.port, ssl=behind.tls))
     try:
         yield line
     finally:
@@ -144,7 +153,7 @@ async def _connected(behind: BalancedServers) -> AsyncIterator[Connection]:
 
 
 @contextlib.contextmanager
-def _start_balancer(name: balancers.Name, servers: list[Server]) -> Iterator[BalancedServers]:
+def _start_balancer(name: balancers.Name, servers: list[RunningServer]) -> Iterator[BalancedServers]:
     """Start the balancer with the configuration of `deploy/`, but with addresses, files and logs of the test."""
     file = DEPLOY / ("haproxy.cfg" if name == "haproxy" else "nginx.conf")
     text = file.read_text()
@@ -178,5 +187,11 @@ def _replaced(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def _log_of(name: balancers.Name, behind: BalancedServers) -> str:
-    return (behind.folder / ("output.log" if name == "haproxy" else "stoplist.log")).read_text()
+def _wait_for_log(name: balancers.Name, behind: BalancedServers, last: str) -> str:
+    """Return the log once it holds `last`: a balancer writes the line of a request after the answer."""
+    file = behind.folder / ("output.log" if name == "haproxy" else "stoplist.log")
+    deadline_s = time.monotonic() + PATIENCE_S
+    while last not in (log := file.read_text()):
+        assert time.monotonic() < deadline_s, log
+        time.sleep(0.02)
+    return log

@@ -7,89 +7,90 @@ from typing import Any
 
 import pytest
 
+from tests.constants import HIGH_LIMIT
 from tests.e2e import load
-from tests.e2e.conftest import Deployment
-from tests.e2e.server_process import Key, Server
-from tests.server.serving import Connection
+from tests.e2e.conftest import RunningDeployment
+from tests.e2e.server_process import RunningServer
+from tests.keys import CLIENT_CREDENTIALS, Key
+from tests.server.serving import RawConnection
 
 pytestmark = pytest.mark.interpreter
 
-MANY = 1_000_000
-CC = {"grant_type": "client_credentials"}
 
-
-def pair(server: Server, key: Key) -> dict[str, Any]:
+def pair(server: RunningServer, key: Key) -> dict[str, Any]:
     """Request a new pair."""
     with server.client() as client:
-        answer = client.post("/oauth/token", data=CC, auth=key)
+        answer = client.post("/oauth/token", data=CLIENT_CREDENTIALS, auth=key)
     assert answer.status_code == 200, answer.text
     fields: dict[str, Any] = answer.json()
     return fields
 
 
-def statuses(servers: list[Server], key: Key, tokens: dict[str, Any]) -> list[tuple[int, int]]:
+def statuses(servers: list[RunningServer], key: Key, tokens: dict[str, Any]) -> list[tuple[int, int]]:
     """Return what each server answers to the key, and to the access token."""
     found = []
     for server in servers:
         with server.client() as client:
             token = client.get("/api/v1/x", headers={"authorization": f"Bearer {tokens['access_token']}"})
-            found.append((client.post("/oauth/token", data=CC, auth=key).status_code, token.status_code))
+            found.append(
+                (client.post("/oauth/token", data=CLIENT_CREDENTIALS, auth=key).status_code, token.status_code)
+            )
     return found
 
 
-def test_a_key_works_as_soon_as_it_is_created(deployment: Deployment) -> None:
-    """On every server, and each token on all of them."""
-    place, servers = deployment
-    if "acme" not in [organization["slug"] for organization in place.json("org", "list")]:
-        place.ok("org", "create", "acme", "--name", "Acme")
-    made = place.json("key", "create", "--label", "partner", "--org", "acme")
+def test_a_key_works_as_soon_as_it_is_created(deployment: RunningDeployment) -> None:
+    """Every server accepts it, and each of its tokens."""
+    installation, servers = deployment
+    if "acme" not in [organization["slug"] for organization in installation.json("org", "list")]:
+        installation.ok("org", "create", "acme", "--name", "Acme")
+    made = installation.json("key", "create", "--label", "partner", "--org", "acme")
     key = Key(made["client_id"], made["client_secret"])
     tokens = pair(servers[0], key)
     assert set(statuses(servers, key, tokens)) == {(200, 404)}
 
 
-def test_every_revocation_applies_at_once(deployment: Deployment) -> None:
+def test_every_revocation_applies_at_once(deployment: RunningDeployment) -> None:
     """`revoke-tokens`, `rotate-secret`, `deactivate`; and `activate` revives no token."""
-    place, servers = deployment
-    key = place.new_key()
+    installation, servers = deployment
+    key = installation.new_key()
     tokens = pair(servers[0], key)
-    place.ok("key", "revoke-tokens", key.client_id)
+    installation.ok("key", "revoke-tokens", key.client_id)
     assert set(statuses(servers, key, tokens)) == {(200, 401)}
     tokens = pair(servers[-1], key)
-    rotated = Key(key.client_id, place.json("key", "rotate-secret", key.client_id)["client_secret"])
+    rotated = Key(key.client_id, installation.json("key", "rotate-secret", key.client_id)["client_secret"])
     assert set(statuses(servers, key, tokens)) == {(401, 401)}
     tokens = pair(servers[0], rotated)
-    place.ok("key", "deactivate", key.client_id)
+    installation.ok("key", "deactivate", key.client_id)
     assert set(statuses(servers, rotated, tokens)) == {(401, 401)}
-    place.ok("key", "activate", key.client_id)
+    installation.ok("key", "activate", key.client_id)
     assert set(statuses(servers, rotated, tokens)) == {(200, 401)}
 
 
-def test_a_changed_limit_applies_at_once(deployment: Deployment) -> None:
-    """Without a restart."""
-    place, servers = deployment
-    key = place.new_key()
+def test_a_changed_limit_applies_at_once(deployment: RunningDeployment) -> None:
+    """The server is not restarted."""
+    installation, servers = deployment
+    key = installation.new_key()
     with servers[0].client() as client:
         for options, policy in ((["--token-per-minute", "3"], 3), (["--token-per-minute", "default"], 10)):
-            place.ok("key", "limits", key.client_id, *options)
-            answer = client.post("/oauth/token", data=CC, auth=key)
+            installation.ok("key", "limits", key.client_id, *options)
+            answer = client.post("/oauth/token", data=CLIENT_CREDENTIALS, auth=key)
             assert answer.headers["ratelimit-policy"] == f'"token";q={policy};w=60'
 
 
 @pytest.mark.parametrize("command", ["deactivate", "rotate-secret", "revoke-tokens"])
-def test_under_load_no_request_begun_after_a_revocation_succeeds(deployment: Deployment, command: str) -> None:
+def test_under_load_no_request_begun_after_a_revocation_succeeds(deployment: RunningDeployment, command: str) -> None:
     """Clients that hammer every server while the command runs: what begins after its end is refused, all of it.
 
     So is every token that an answer in between still held. After `revoke-tokens` the secret alone stays good.
     """
-    place, servers = deployment
-    key = place.new_key(per_minute=MANY)
+    installation, servers = deployment
+    key = installation.new_key(per_minute=HIGH_LIMIT)
     stays_good = {"issue"} if command == "revoke-tokens" else set()
-    asyncio.run(_hammer_until_revoked(servers, key, lambda: place.ok("key", command, key.client_id), stays_good))
+    asyncio.run(_hammer_until_revoked(servers, key, lambda: installation.ok("key", command, key.client_id), stays_good))
 
 
 async def _hammer_until_revoked(
-    servers: list[Server], key: Key, revoke: Callable[[], object], stays_good: set[str]
+    servers: list[RunningServer], key: Key, revoke: Callable[[], object], stays_good: set[str]
 ) -> None:
     loop = asyncio.get_running_loop()
     ended_s = float("inf")
@@ -97,7 +98,7 @@ async def _hammer_until_revoked(
     is_under_load = asyncio.Event()
     late: list[int] = []
 
-    async def hammer(line: Connection, kind: str, pair: dict[str, Any]) -> dict[str, Any]:
+    async def hammer(line: RawConnection, kind: str, pair: dict[str, Any]) -> dict[str, Any]:
         """Send requests until 20 have begun after the end of the command; return the last pair."""
         late_left = 20
         while late_left:

@@ -5,30 +5,30 @@ import asyncio
 import pytest
 
 from tests.builders import opened, value
+from tests.constants import HIGH_LIMIT
 from tests.e2e import load
-from tests.e2e.conftest import Deployment
-from tests.e2e.server_process import Key
-from tests.server.serving import Connection
+from tests.e2e.conftest import RunningDeployment
+from tests.keys import Key
+from tests.server.serving import RawConnection
 
 CONCURRENT = 32
-MANY = 1_000_000
 
 
 @pytest.mark.parametrize("rounds", [10, pytest.param(200, marks=pytest.mark.slow)])
-def test_one_of_simultaneous_refreshes_wins_then_all_tokens_die(deployment: Deployment, rounds: int) -> None:
+def test_one_of_simultaneous_refreshes_wins_then_all_tokens_die(deployment: RunningDeployment, rounds: int) -> None:
     """32 requests over TLS, on PostgreSQL through two processes: one 200, then every token invalid, in each round.
 
     The alarm is raised once per round, however many lose.
     """
-    key = deployment.place.new_key(per_minute=MANY)
+    key = deployment.installation.new_key(per_minute=HIGH_LIMIT)
     asyncio.run(_rounds(deployment, key, rounds))
 
 
-async def _rounds(deployment: Deployment, key: Key, rounds: int) -> None:
+async def _rounds(deployment: RunningDeployment, key: Key, rounds: int) -> None:
     async with load.connections(deployment.servers, CONCURRENT) as lines:
         for _ in range(rounds):
             await _round(lines, key)
-    async with opened(deployment.place.database_url) as database:
+    async with opened(deployment.installation.database_url) as database:
         alarms = await value(
             database,
             "SELECT COUNT(*) AS n FROM audit WHERE action = 'client.reuse_alarm' AND target = :client_id",
@@ -38,7 +38,7 @@ async def _rounds(deployment: Deployment, key: Key, rounds: int) -> None:
     assert (alarms, epoch) == (rounds, rounds + 1)
 
 
-async def _round(lines: list[Connection], key: Key) -> None:
+async def _round(lines: list[RawConnection], key: Key) -> None:
     first = (await load.send_once(lines[0], load.issue(key))).json()
     answers = await asyncio.gather(*(load.send_once(line, load.refresh(first["refresh_token"])) for line in lines))
     assert sorted(answer.status for answer in answers) == [200] + [400] * (CONCURRENT - 1)

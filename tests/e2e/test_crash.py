@@ -4,20 +4,21 @@ import asyncio
 import contextlib
 from typing import Any
 
+from tests.constants import HIGH_LIMIT
 from tests.e2e import load
-from tests.e2e.server_process import Key, Place, Server
-from tests.server.serving import Connection
+from tests.e2e.server_process import Installation, RunningServer
+from tests.keys import Key
+from tests.server.serving import RawConnection
 
-MANY = 1_000_000
 ENOUGH = 50
 ROUNDS = 3
 
 Pair = dict[str, Any]
 
 
-def test_answered_pairs_work_after_a_kill_and_restart(migrated: Place) -> None:
+def test_answered_pairs_work_after_a_kill_and_restart(migrated: Installation) -> None:
     """kill -9 in the middle of many token requests: no answer was given too early, and none is lost."""
-    issuing, refreshing = migrated.new_key(per_minute=MANY), migrated.new_key(per_minute=MANY)
+    issuing, refreshing = migrated.new_key(per_minute=HIGH_LIMIT), migrated.new_key(per_minute=HIGH_LIMIT)
     with contextlib.ExitStack() as running:
         server = running.enter_context(migrated.serving())
         for _ in range(ROUNDS):
@@ -27,12 +28,12 @@ def test_answered_pairs_work_after_a_kill_and_restart(migrated: Place) -> None:
             asyncio.run(_assert_valid(server, issued, refreshed))
 
 
-async def _pairs_until_killed(server: Server, issuing: Key, refreshing: Key) -> tuple[list[Pair], list[Pair]]:
+async def _pairs_until_killed(server: RunningServer, issuing: Key, refreshing: Key) -> tuple[list[Pair], list[Pair]]:
     """Return the answered pairs of each kind; the server is killed when there are enough of both."""
     issued: list[Pair] = []
     refreshed: list[Pair] = []
 
-    async def request_repeatedly(line: Connection, key: Key, *, is_refreshing: bool) -> None:
+    async def request_repeatedly(line: RawConnection, key: Key, *, is_refreshing: bool) -> None:
         request = load.issue(key)
         while True:
             try:
@@ -55,15 +56,15 @@ async def _pairs_until_killed(server: Server, issuing: Key, refreshing: Key) -> 
     return issued, refreshed
 
 
-async def _assert_valid(server: Server, issued: list[Pair], refreshed: list[Pair]) -> None:
+async def _assert_valid(server: RunningServer, issued: list[Pair], refreshed: list[Pair]) -> None:
     """Assert that all access tokens are valid, and all refresh tokens not in use when the server died."""
     calls = [load.call(pair["access_token"]) for pair in (*issued, *refreshed)]
     assert await _statuses(server, calls) == {404}
     assert await _statuses(server, [load.refresh(pair["refresh_token"]) for pair in issued]) == {200}
 
 
-async def _statuses(server: Server, requests: list[bytes]) -> set[int]:
-    async def request_all(line: Connection, share: list[bytes]) -> list[int]:
+async def _statuses(server: RunningServer, requests: list[bytes]) -> set[int]:
+    async def request_all(line: RawConnection, share: list[bytes]) -> list[int]:
         return [(await load.send_once(line, request)).status for request in share]
 
     async with load.connections([server], 8) as lines:

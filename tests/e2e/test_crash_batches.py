@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from stoplist.oauth.model import PERMISSIONS
 from tests.builders import opened
+from tests.constants import HIGH_LIMIT
 from tests.e2e import load
 from tests.e2e.invariants import check_records
 from tests.e2e.partners import Acts, Follower, Writer, new_token
-from tests.e2e.server_process import Key, Place, Server
-from tests.server.serving import Connection
+from tests.e2e.server_process import Installation, RunningServer
+from tests.keys import EVERY_PERMISSION, Key
+from tests.server.serving import RawConnection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-MANY = 1_000_000
 ROUNDS = 20
 # People who opt out per batch of a writer: small batches are stored in groups, big ones alone.
 SIZES = (1, 3, 9, 50, 400, 1_000)
@@ -30,12 +30,12 @@ SIZES = (1, 3, 9, 50, 400, 1_000)
 FIRST_KILL, NEXT_KILL, KILLS = 4, 11, 31
 
 
-def test_every_batch_is_whole_or_absent_after_each_kill(migrated: Place) -> None:
+def test_every_batch_is_whole_or_absent_after_each_kill(migrated: Installation) -> None:
     """kill -9 in the middle of batches: what was answered is there, and what was not is there as a whole or not at all.
 
     After each start every writer repeats what it got no answer to, as partners do.
     """
-    key = migrated.new_key(per_minute=MANY, may=frozenset(PERMISSIONS))
+    key = migrated.new_key(per_minute=HIGH_LIMIT, may=EVERY_PERMISSION)
     acts = Acts()
     writers = [Writer(number, size, acts) for number, size in enumerate(SIZES)]
     follower = Follower("email", 1_000)
@@ -50,7 +50,9 @@ def test_every_batch_is_whole_or_absent_after_each_kill(migrated: Place) -> None
     asyncio.run(_check(migrated, writers))
 
 
-async def _work_until_killed(server: Server, key: Key, writers: list[Writer], follower: Follower, kill_at: int) -> None:
+async def _work_until_killed(
+    server: RunningServer, key: Key, writers: list[Writer], follower: Follower, kill_at: int
+) -> None:
     """Run all writers and the follower until the server is killed, after so many messages were sent or answered."""
     seen = itertools.count(1)
 
@@ -74,7 +76,7 @@ async def _run_until_gone(work: Coroutine[Any, Any, None]) -> None:
         await work
 
 
-async def _write(writer: Writer, line: Connection, access_token: str, count: Callable[[], None]) -> None:
+async def _write(writer: Writer, line: RawConnection, access_token: str, count: Callable[[], None]) -> None:
     """Send batch after batch; `count` is called for each sent or answered one."""
     writer.repeat_unanswered()
     while True:
@@ -84,12 +86,12 @@ async def _write(writer: Writer, line: Connection, access_token: str, count: Cal
         count()
 
 
-async def _follow(follower: Follower, line: Connection, access_token: str) -> None:
+async def _follow(follower: Follower, line: RawConnection, access_token: str) -> None:
     while True:
         await follower.read_page(line, access_token)
 
 
-async def _finish(server: Server, key: Key, writers: list[Writer], follower: Follower) -> None:
+async def _finish(server: RunningServer, key: Key, writers: list[Writer], follower: Follower) -> None:
     """Settle every unanswered batch; the follower then has exactly the records of the feed."""
     feed = Follower("email", 10_000)
     async with load.connection(server) as line:
@@ -103,6 +105,6 @@ async def _finish(server: Server, key: Key, writers: list[Writer], follower: Fol
     assert follower.records == feed.records
 
 
-async def _check(place: Place, writers: list[Writer]) -> None:
-    async with opened(place.database_url) as database:
+async def _check(installation: Installation, writers: list[Writer]) -> None:
+    async with opened(installation.database_url) as database:
         await check_records(database, writers, organization="acme")

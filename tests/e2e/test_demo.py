@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 
-from tests.e2e.server_process import PATIENCE_S, Place, Server
+from tests.constants import PATIENCE_S
+from tests.e2e.server_process import Installation, RunningServer
 
 # In CI a missing curl fails the tests.
 needs_curl = pytest.mark.skipif(
@@ -18,7 +19,7 @@ needs_curl = pytest.mark.skipif(
 LAST_LINE = "Stop with Ctrl+C."
 
 
-def printed_text(server: Server) -> str:
+def printed_text(server: RunningServer) -> str:
     """Return everything it prints for people."""
     assert server.out.wait_for(LAST_LINE)
     return server.out.text
@@ -31,19 +32,19 @@ def commands(text: str) -> list[str]:
     ]
 
 
-def sign_in_link(server: Server) -> str:
+def sign_in_link(server: RunningServer) -> str:
     """Return the only link that it prints."""
     (link,) = re.findall(r"https://\S+/settings/sign-in/link\?token=\S+", printed_text(server))
     return str(link)
 
 
-def run_pasted(place: Place, lines: list[str]) -> str:
+def run_pasted(installation: Installation, lines: list[str]) -> str:
     """Run these lines in a shell, in the folder of the server, and return what it prints."""
     done = subprocess.run(
         ["bash", "-e"],
         input="\n".join(lines),
-        cwd=place.folder,
-        env=place.variables,
+        cwd=installation.folder,
+        env=installation.variables,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -55,12 +56,12 @@ def run_pasted(place: Place, lines: list[str]) -> str:
 
 @needs_curl
 @pytest.mark.parametrize("folder", ["data", "a folder with 'quotes'"])
-def test_the_printed_commands_of_a_first_start_work(place: Place, folder: str) -> None:
+def test_the_printed_commands_of_a_first_start_work(installation: Installation, folder: str) -> None:
     """A token in a variable, two opt-outs, a list of everyone who opted out; `--cacert` names the authority."""
-    with place.serving("--demo", "--data-dir", folder) as server:
+    with installation.serving("--demo", "--data-dir", folder) as server:
         lines = commands(printed_text(server))
         assert len(lines) == 3
-        submitted, listed = run_pasted(place, lines).split("}{", 1)
+        submitted, listed = run_pasted(installation, lines).split("}{", 1)
         assert json.loads(submitted + "}")["created"] == 2
         addresses = [record["address"] for record in json.loads("{" + listed)["items"]]
         assert addresses[-2:] == ["ann@example.com", "bob@example.com"]
@@ -68,51 +69,51 @@ def test_the_printed_commands_of_a_first_start_work(place: Place, folder: str) -
 
 
 @needs_curl
-def test_a_later_start_lists_what_exists(place: Place) -> None:
+def test_a_later_start_lists_what_exists(installation: Installation) -> None:
     """The secret is not shown again; the command for another key works, and so does that key."""
-    with place.serving("--demo") as server:
+    with installation.serving("--demo") as server:
         text = printed_text(server)
         secret = re.search(r"svc_cs_\w{49}", text)
         client_id = re.search(r"svc_ci_\w{22}", text)
         assert secret
         assert client_id
         assert server.terminate() == 0
-    with place.serving("--demo") as server:
+    with installation.serving("--demo") as server:
         text = printed_text(server)
         assert secret[0] not in text
         assert client_id[0] in text
         assert "demo" in text
         another, get_token = commands(text)
         assert "key create" in another
-        made = json.loads(run_pasted(place, [f"{another} --json 2>&-"]))
+        made = json.loads(run_pasted(installation, [f"{another} --json 2>&-"]))
         for key in (f"{client_id[0]}:{secret[0]}", f"{made['client_id']}:{made['client_secret']}"):
             line = get_token.replace("CLIENT_ID:CLIENT_SECRET", key)
-            assert json.loads(run_pasted(place, [line]))["expires_in"] == 900
+            assert json.loads(run_pasted(installation, [line]))["expires_in"] == 900
 
 
-def test_a_demo_has_an_empty_and_a_filled_organization(place: Place) -> None:
+def test_a_demo_has_an_empty_and_a_filled_organization(installation: Installation) -> None:
     """`demo` with a default group and one key; the other with two months of opt-outs. A restart creates no more."""
     for _ in range(2):
-        with place.serving("--demo") as server:
+        with installation.serving("--demo") as server:
             printed_text(server)
-    demo, lantern = place.json("org", "list")
-    (group,) = place.json("group", "list", "--org", "demo")
-    (key,) = [key for key in place.json("key", "list") if key["label"] == "Demo"]
+    demo, lantern = installation.json("org", "list")
+    (group,) = installation.json("group", "list", "--org", "demo")
+    (key,) = [key for key in installation.json("key", "list") if key["label"] == "Demo"]
     assert (demo["slug"], demo["default_group_id"]) == ("demo", group["group_id"])
     assert key["organizations"] == ["demo"]
     assert lantern["slug"] == "lantern-books"
-    assert len(place.json("group", "list", "--org", "lantern-books")) == 3
+    assert len(installation.json("group", "list", "--org", "lantern-books")) == 3
 
 
-def test_an_administrator_signs_in_by_the_printed_link(place: Place) -> None:
+def test_an_administrator_signs_in_by_the_printed_link(installation: Installation) -> None:
     """A new link at each start until one is used; afterwards the address of the sign-in page, and no link."""
     links = []
     for _ in range(2):
-        with place.serving("--demo") as server:
+        with installation.serving("--demo") as server:
             links.append(sign_in_link(server))
             assert server.terminate() == 0
     assert links[0].partition("?")[2] != links[1].partition("?")[2]
-    with place.serving("--demo") as server, server.client() as browser:
+    with installation.serving("--demo") as server, server.client() as browser:
         link = sign_in_link(server)
         assert browser.get(f"{server.base_url}/settings/sign-in/link?{links[1].partition('?')[2]}").status_code == 404
         chosen = {
@@ -124,28 +125,29 @@ def test_an_administrator_signs_in_by_the_printed_link(place: Place) -> None:
         assert (entered.status_code, entered.headers["location"]) == (303, "/")
         overview = browser.get("/")
         assert "Opt-outs per day" in overview.text
-        assert "admin@demo.example" in overview.text
+        assert "admin<wbr>@demo.example" in overview.text
         assert server.terminate() == 0
-    with place.serving("--demo") as server:
+    with installation.serving("--demo") as server:
         text = printed_text(server)
         assert f"{server.base_url}/settings/sign-in\n" in text
         assert "token=" not in text
 
 
-def test_a_demo_changes_nothing_in_a_database_in_use(place: Place) -> None:
+def test_a_demo_changes_nothing_in_a_database_in_use(installation: Installation) -> None:
     """It shows what exists."""
-    place.ok("migrate")
-    key = place.new_key()
-    with place.serving("--demo") as server:
+    installation.ok("migrate")
+    key = installation.new_key()
+    with installation.serving("--demo") as server:
         text = printed_text(server)
         assert key.client_id in text
         assert "user create" in text, "nobody can sign in yet"
         assert "token=" not in text
-    assert [org["slug"] for org in place.json("org", "list")] == ["acme"]
-    assert place.json("user", "list") == []
+    assert [org["slug"] for org in installation.json("org", "list")] == ["acme"]
+    assert installation.json("user", "list") == []
 
 
-def test_a_demo_in_production_is_refused(place: Place) -> None:
-    """Before anything is created."""
-    assert "--demo" in place.refused("serve", "--demo", ENVIRONMENT="production", TRUSTED_PROXIES="10.0.0.0/8")
-    assert not place.data_dir.exists()
+def test_a_demo_in_production_is_refused(installation: Installation) -> None:
+    """Nothing is created."""
+    variables = {"BASE_URL": "https://optout.example", "TRUSTED_PROXIES": "10.0.0.0/8"}
+    assert "--demo" in installation.refused("serve", "--demo", ENVIRONMENT="production", **variables)
+    assert not installation.data_dir.exists()

@@ -1,6 +1,5 @@
 """The OpenAPI description against a real server: requests generated from it, and its code samples."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -22,15 +21,15 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from stoplist.oauth.model import PERMISSIONS
-from tests.e2e.server_process import PATIENCE_S, Key, Place, Server
+from tests.constants import HIGH_LIMIT, PATIENCE_S
+from tests.e2e.server_process import Installation, RunningServer
 from tests.e2e.test_demo import needs_curl
+from tests.keys import CLIENT_CREDENTIALS, EVERY_PERMISSION, Key
 
 Json = dict[str, Any]
 AnyCase = Case[Any]
 AnyOperation = APIOperation[Any, Any, Any, Any]
 
-MANY = 1_000_000
 EXAMPLES = 40
 TOKEN = "/oauth/token"
 CHANNELS = ["email", "sms", "phone"]
@@ -47,37 +46,34 @@ CHECKS: list[Any] = [
 ]
 
 
-class Partner(NamedTuple):
+class DescribedServer(NamedTuple):
     """A server, its description, and a key with all permissions and high limits."""
 
-    place: Place
-    server: Server
+    installation: Installation
+    server: RunningServer
     key: Key
     document: Json
 
     def new_pair(self) -> Json:
         """Request a new pair of tokens."""
         with self.server.client(auth=self.key) as client:
-            answer = client.post(TOKEN, data={"grant_type": "client_credentials"})
+            answer = client.post(TOKEN, data=CLIENT_CREDENTIALS)
         pair: Json = answer.raise_for_status().json()
         return pair
 
 
 @pytest.fixture(scope="module")
-def partner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Partner]:
-    place = Place(tmp_path_factory.mktemp("described"))
-    with place.serving() as server:
-        place.ok("org", "create", "acme", "--name", "Acme", "--default-group", "Newsletter")
-        permissions = itertools.chain.from_iterable(("--permission", word) for word in PERMISSIONS)
-        made = place.json("key", "create", "--label", "all", "--org", "acme", *permissions)
-        key = Key(made["client_id"], made["client_secret"])
-        place.ok("key", "limits", key.client_id, "--token-per-minute", str(MANY), "--api-per-minute", str(MANY))
+def partner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DescribedServer]:
+    installation = Installation(tmp_path_factory.mktemp("described"))
+    with installation.serving() as server:
+        installation.ok("org", "create", "acme", "--name", "Acme", "--default-group", "Newsletter")
+        key = installation.new_key(per_minute=HIGH_LIMIT, may=EVERY_PERMISSION)
         with server.client() as client:
-            yield Partner(place, server, key, client.get("/openapi.json").raise_for_status().json())
+            yield DescribedServer(installation, server, key, client.get("/openapi.json").raise_for_status().json())
 
 
 @pytest.fixture(scope="module")
-def session(partner: Partner) -> Iterator[requests.Session]:
+def session(partner: DescribedServer) -> Iterator[requests.Session]:
     """Return a client that keeps its connection."""
     with requests.Session() as session:
         session.trust_env = False
@@ -88,7 +84,7 @@ def session(partner: Partner) -> Iterator[requests.Session]:
 
 
 @pytest.fixture(scope="module")
-def operations(partner: Partner) -> dict[str, AnyOperation]:
+def operations(partner: DescribedServer) -> dict[str, AnyOperation]:
     """Return all operations by method and path."""
     found: list[Any] = list(schemathesis.openapi.from_dict(partner.document).get_all_operations())
     return {one.ok().label: one.ok() for one in found}
@@ -99,9 +95,10 @@ def test_there_are_seven_operations(operations: dict[str, AnyOperation]) -> None
     assert sorted(operations) == sorted(SEVEN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", SEVEN)
 def test_generated_requests_are_answered_as_described(
-    partner: Partner, session: requests.Session, operations: dict[str, AnyOperation], label: str
+    partner: DescribedServer, session: requests.Session, operations: dict[str, AnyOperation], label: str
 ) -> None:
     """Never with 5xx: what fits the description, what nearly does, and what names only what is there, which succeeds.
 
@@ -159,7 +156,7 @@ def for_each(operation: AnyOperation, mode: GenerationMode, send_once: Callable[
     run_case()
 
 
-def use_real_values(case: AnyCase, partner: Partner) -> None:
+def use_real_values(case: AnyCase, partner: DescribedServer) -> None:
     """Replace generated values by real ones: credentials, the organization and group, addresses, a cursor."""
     body: Any = case.body
     if case.path == TOKEN:
@@ -177,25 +174,24 @@ def use_real_values(case: AnyCase, partner: Partner) -> None:
             item["address"] = address.replace("0123", f"{number % 10_000:04}").replace("ann", f"ann{number}")
     elif named.get("address"):
         named["address"] = [address] * len(named["address"])
-        named.pop("limit", None)
 
 
 # The code samples
 
 
 @pytest.fixture(scope="module")
-def variables(partner: Partner) -> dict[str, str]:
+def variables(partner: DescribedServer) -> dict[str, str]:
     """Return the variables that the page says the samples need."""
     pair = partner.new_pair()
-    return partner.place.variables | {
+    return partner.installation.variables | {
         "SSL_CERT_FILE": str(partner.server.ca),
         "CLIENT_ID": partner.key.client_id,
-        "CLIENT_SECRET": partner.key.secret,
+        "CLIENT_SECRET": partner.key.client_secret,
         "TOKEN": pair["access_token"],
     }
 
 
-def samples(partner: Partner, label: str, language: str) -> list[str]:
+def samples(partner: DescribedServer, label: str, language: str) -> list[str]:
     """Return the sources of an operation's samples in a language."""
     method, path = label.split(" ")
     all_ = partner.document["paths"][path][method.lower()]["x-codeSamples"]
@@ -220,7 +216,9 @@ def run_sample(command: list[str], source: str, variables: dict[str, str], folde
 
 @needs_curl
 @pytest.mark.parametrize("label", SEVEN)
-def test_the_shell_samples_work(partner: Partner, variables: dict[str, str], label: str, tmp_path: Path) -> None:
+def test_the_shell_samples_work(
+    partner: DescribedServer, variables: dict[str, str], label: str, tmp_path: Path
+) -> None:
     """Each is answered with success."""
     sources = samples(partner, label, "Shell")
     assert sources
@@ -232,7 +230,7 @@ def test_the_shell_samples_work(partner: Partner, variables: dict[str, str], lab
 
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_the_python_samples_work_in_order(
-    partner: Partner, variables: dict[str, str], channel: str, tmp_path: Path
+    partner: DescribedServer, variables: dict[str, str], channel: str, tmp_path: Path
 ) -> None:
     """A token, two opt-outs, all records; and a second run of the last sample finds nothing new."""
     python = [sys.executable, "-I", "-"]
@@ -248,8 +246,8 @@ def test_the_python_samples_work_in_order(
     assert run_sample(python, follow, variables, tmp_path) == ""
 
 
-def test_the_python_samples_print_refusals(partner: Partner, variables: dict[str, str], tmp_path: Path) -> None:
-    """For a bad batch."""
+def test_the_python_samples_print_refusals(partner: DescribedServer, variables: dict[str, str], tmp_path: Path) -> None:
+    """Here it is that of a bad batch."""
     (submit,) = samples(partner, "POST /api/v1/unsubscribe/email", "Python")
     done = subprocess.run(
         [sys.executable, "-I", "-"],

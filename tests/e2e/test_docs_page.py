@@ -10,8 +10,9 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from tests.constants import PATIENCE_S
 from tests.e2e.pages_browser import record_changes, wait_for_changes
-from tests.e2e.server_process import PATIENCE_S, Place, Server
+from tests.e2e.server_process import Installation, RunningServer
 from tests.services.browser import launched
 
 DOCS = "/docs"
@@ -71,7 +72,7 @@ class OpenedPage(NamedTuple):
 class Window:
     """A browser before a server; each call opens a new window."""
 
-    def __init__(self, runner: asyncio.Runner, browser: Browser, server: Server) -> None:
+    def __init__(self, runner: asyncio.Runner, browser: Browser, server: RunningServer) -> None:
         self._runner, self._browser, self.server = runner, browser, server
 
     def open(
@@ -109,8 +110,8 @@ class Window:
 
 @pytest.fixture(scope="module")
 def window(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
-    place = Place(tmp_path_factory.mktemp("docs"))
-    with place.serving() as server, asyncio.Runner() as runner:
+    installation = Installation(tmp_path_factory.mktemp("docs"))
+    with installation.serving() as server, asyncio.Runner() as runner:
         stack = AsyncExitStack()
         browser = runner.run(stack.enter_async_context(launched(chromium)))
         yield Window(runner, browser, server)

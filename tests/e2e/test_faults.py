@@ -21,12 +21,27 @@ from stoplist.db.pools import MAX_WAITING_REQUESTS
 from stoplist.ids import hash_secret
 from stoplist.web.concurrency_limit import MAX_CONCURRENT_PER_SOURCE
 from tests.conftest import leave_out
+from tests.constants import PATIENCE_S
 from tests.db import hosts
 from tests.e2e import load
 from tests.e2e.conftest import own_limits_url
-from tests.e2e.partner_programs import RECOVERY_LIMIT_S, Partners, wait_until
-from tests.e2e.server_process import PATIENCE_S, Server
-from tests.e2e.under_load import TURNS, WORKERS, Deployment, deployed, under_load
+from tests.e2e.partner_programs import Partners, wait_until
+from tests.e2e.server_process import RunningServer
+from tests.e2e.store_faults import (
+    Fault,
+    ProxiedDeployment,
+    assert_counting_alone,
+    crash_postgresql,
+    cut_postgresql_off,
+    lose_answers_to_commits,
+    proxied_deployment,
+    refuse_logins,
+    refuse_writes,
+    restart_postgresql,
+    time_statements_out,
+    wait_for_counting_alone,
+)
+from tests.e2e.under_load import TURNS, WORKERS, DeploymentUnderLoad, deployed, own_cluster, under_load
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 from tests.services import valkey as limit_stores
@@ -35,7 +50,6 @@ from tests.services.valkey import Valkey
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-ROLE = "server"
 FROZEN_S = 20.0
 CALLERS = 2_600
 MAX_GROWTH_BYTES = 100 << 20
@@ -43,119 +57,135 @@ MAX_GROWTH_BYTES = 100 << 20
 _FAST_RETRY = {"server_login_retry": "1"}
 
 
-class Proxied(NamedTuple):
-    """A deployment with network proxies before its stores; its PostgreSQL belongs to the test."""
+# A busy machine must not count as a failing database.
+_LONG_TIMEOUTS = """
+import sys
 
-    deployment: Deployment
-    cluster: services.Cluster
+if {"serve", "--multiprocessing-fork"} & set(sys.orig_argv):
+    from stoplist.db import feed_queues, host_selection, pools, postgresql_transactions
+
+    host_selection.CONNECT_TIMEOUT_S = pools.ACQUIRE_TIMEOUT_S = pools.STATEMENT_TIMEOUT_S = 60.0
+    postgresql_transactions.STATEMENT_TIMEOUT_S = postgresql_transactions.SERVER_STATEMENT_TIMEOUT_S = 60.0
+    postgresql_transactions.LOCK_TIMEOUT_S = postgresql_transactions.IDLE_TIMEOUT_S = 60.0
+    feed_queues.SMALL_WAIT_S = feed_queues.HEAVY_WAIT_S = 60.0
+"""
+
+
+class PatientDeployment(NamedTuple):
+    """A deployment that waits long for PostgreSQL, for faults in which no request may fail.
+
+    It has network proxies before its stores; its limit store belongs to the test.
+    """
+
+    deployment: DeploymentUnderLoad
     to_database: Proxy
     to_limits: Proxy
-
-
-class Pooled(NamedTuple):
-    """A deployment behind PgBouncer; all its stores belong to the test."""
-
-    deployment: Deployment
-    cluster: services.Cluster
-    pooler: poolers.PgBouncer
     valkey: Valkey
 
 
-@contextlib.contextmanager
-def _own_cluster(config: pytest.Config) -> Iterator[services.Cluster]:
-    """Start a PostgreSQL without autovacuum, because statistics in the middle of a test would be left to chance."""
-    with contextlib.ExitStack() as running:
-        try:
-            cluster = running.enter_context(hosts.start_cluster())
-        except services.Unavailable as error:
-            leave_out(config, "on a PostgreSQL of their own", str(error))
-        cluster.execute("ALTER SYSTEM SET autovacuum = off")
-        cluster.execute("SELECT pg_reload_conf()")
-        yield cluster
+class PooledDeployment(NamedTuple):
+    """A deployment behind PgBouncer; pooler and PostgreSQL belong to the test."""
+
+    deployment: DeploymentUnderLoad
+    cluster: services.Cluster
+    pooler: poolers.PgBouncer
 
 
 @pytest.fixture(scope="module")
 def all_proxied(
     tmp_path_factory: pytest.TempPathFactory, valkey: Valkey, pytestconfig: pytest.Config
-) -> Iterator[Proxied]:
-    """Run one deployment for all tests. The server is not a superuser of the database."""
-    with contextlib.ExitStack() as running:
-        cluster = running.enter_context(_own_cluster(pytestconfig))
-        administrators_url = cluster.fresh_database()
-        name = administrators_url.rpartition("/")[2]
-        cluster.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD 'x'")
-        cluster.execute(f'ALTER DATABASE "{name}" OWNER TO {ROLE}')
-        url = f"postgresql://{ROLE}:x@127.0.0.1:{cluster.port}/{name}"
-        limits_url = own_limits_url(valkey)
-        to_database, to_limits = running.enter_context(proxy(url)), running.enter_context(proxy(limits_url))
-        deployment = running.enter_context(
-            deployed(tmp_path_factory.mktemp("proxied"), url, to_database.url(url), to_limits.url(limits_url))
-        )
-        yield Proxied(deployment, cluster, to_database, to_limits)
+) -> Iterator[ProxiedDeployment]:
+    """Run one deployment for all tests."""
+    folder = tmp_path_factory.mktemp("proxied")
+    with proxied_deployment(folder, valkey, pytestconfig, CONNECTIONS_PER_SOURCE=str(CALLERS)) as deployment:
+        yield deployment
 
 
 @pytest.fixture
-def proxied(all_proxied: Proxied) -> Iterator[Proxied]:
+def proxied(all_proxied: ProxiedDeployment) -> Iterator[ProxiedDeployment]:
     """Yield the deployment, and repair what a test breaks, even if it fails."""
     yield all_proxied
-    for default in ("CONNECTION LIMIT -1", "RESET ALL"):
-        all_proxied.cluster.execute(f"ALTER ROLE {ROLE} {default}")
-    for between in (all_proxied.to_database, all_proxied.to_limits):
-        between.drop_answers_after(None)
+    all_proxied.repair()
+
+
+@pytest.fixture(scope="module")
+def all_patient(
+    tmp_path_factory: pytest.TempPathFactory, postgresql: services.PostgresqlServer, pytestconfig: pytest.Config
+) -> Iterator[PatientDeployment]:
+    """Run one deployment for all tests."""
+    with contextlib.ExitStack() as running:
+        try:
+            valkey = running.enter_context(limit_stores.valkey())
+        except limit_stores.Unavailable as error:
+            leave_out(pytestconfig, "on a limit store of their own", str(error))
+        url = postgresql.fresh_database("patient")
+        running.callback(postgresql.drop_database, url)
+        to_database, to_limits = running.enter_context(proxy(url)), running.enter_context(proxy(valkey.url))
+        urls = url, to_database.url(url), to_limits.url(valkey.url)
+        deployment = running.enter_context(deployed(tmp_path_factory.mktemp("patient"), *urls, first=_LONG_TIMEOUTS))
+        yield PatientDeployment(deployment, to_database, to_limits, valkey)
+
+
+@pytest.fixture
+def patient(all_patient: PatientDeployment) -> Iterator[PatientDeployment]:
+    """Yield the deployment, and repair what a test breaks in its network, even if it fails."""
+    yield all_patient
+    for between in (all_patient.to_database, all_patient.to_limits):
         between.delay(0)
         between.mend()
 
 
 @pytest.fixture(scope="module")
-def pooled(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Pooled]:
+def pooled(
+    tmp_path_factory: pytest.TempPathFactory, valkey: Valkey, pytestconfig: pytest.Config
+) -> Iterator[PooledDeployment]:
     """Run one deployment for all tests."""
     with contextlib.ExitStack() as running:
-        cluster = running.enter_context(_own_cluster(pytestconfig))
+        cluster = running.enter_context(own_cluster(pytestconfig))
         try:
             pooler = running.enter_context(poolers.pgbouncer(cluster.url("postgres"), settings=_FAST_RETRY))
-            valkey = running.enter_context(limit_stores.valkey())
-        except (poolers.Unavailable, limit_stores.Unavailable) as error:
-            leave_out(pytestconfig, "on stores of their own", str(error))
+        except poolers.Unavailable as error:
+            leave_out(pytestconfig, "through a PgBouncer of their own", str(error))
         url = cluster.fresh_database()
         deployment = running.enter_context(
-            deployed(tmp_path_factory.mktemp("pooled"), url, pooler.url(url), valkey.url, DATABASE_PREPARED="off")
+            deployed(
+                tmp_path_factory.mktemp("pooled"),
+                url,
+                pooler.url(url),
+                own_limits_url(valkey),
+                DATABASE_PREPARED="off",
+            )
         )
-        yield Pooled(deployment, cluster, pooler, valkey)
+        yield PooledDeployment(deployment, cluster, pooler)
+
+
+def _run_under_load(proxied: ProxiedDeployment, fault: Fault) -> None:
+    async def body() -> None:
+        async with under_load(proxied.deployment) as partners:
+            await fault(proxied, partners)
+
+    asyncio.run(body())
 
 
 # PostgreSQL ends
 
 
-def test_postgresql_crashes(proxied: Proxied) -> None:
+def test_postgresql_crashes(proxied: ProxiedDeployment) -> None:
     """kill -9, and a later restart."""
 
-    async def body() -> None:
-        async with under_load(proxied.deployment) as partners:
-            await asyncio.to_thread(hosts.crash, proxied.cluster)
-            await partners.wait_for_refusals(20)
-            await asyncio.to_thread(proxied.cluster.stop, keep=True)
-            await asyncio.to_thread(proxied.cluster.start)
-
-    asyncio.run(body())
+    _run_under_load(proxied, crash_postgresql)
 
 
-def test_postgresql_is_restarted(proxied: Proxied) -> None:
-    """By an operator who does not wait for open transactions."""
+def test_postgresql_is_restarted(proxied: ProxiedDeployment) -> None:
+    """The operator does not wait for open transactions."""
 
-    async def body() -> None:
-        async with under_load(proxied.deployment) as partners:
-            for _ in range(2):
-                await asyncio.to_thread(proxied.cluster.stop, keep=True)
-                await asyncio.to_thread(proxied.cluster.start)
-                await partners.wait_for_successes(1)
-
-    asyncio.run(body())
+    _run_under_load(proxied, restart_postgresql)
 
 
 def test_a_standby_takes_over(tmp_path: Path, valkey: Valkey, pytestconfig: pytest.Config) -> None:
     """The primary crashes for good and the standby is promoted: the servers find it, with every confirmed write."""
 
-    async def body(deployment: Deployment, primary: services.Cluster, standby_url: str) -> None:
+    async def body(deployment: DeploymentUnderLoad, primary: services.Cluster, standby_url: str) -> None:
         async with under_load(deployment) as partners:
             await asyncio.to_thread(hosts.crash, primary)
             await partners.wait_for_refusals(20)
@@ -164,7 +194,7 @@ def test_a_standby_takes_over(tmp_path: Path, valkey: Valkey, pytestconfig: pyte
             await promoting.close()
 
     with contextlib.ExitStack() as running:
-        primary = running.enter_context(_own_cluster(pytestconfig))
+        primary = running.enter_context(own_cluster(pytestconfig))
         standby = running.enter_context(hosts.standby(primary))
         url = primary.fresh_database()
         both = f"{standby.url_of_both(url)}?target_session_attrs=read-write"
@@ -182,7 +212,7 @@ _OTHER_ADDRESS = ("127.0.0.9", 0)
 class ConcurrentCallers:
     """Callers on separate connections that all send at the same time."""
 
-    def __init__(self, server: Server, count: int) -> None:
+    def __init__(self, server: RunningServer, count: int) -> None:
         self._workers = psutil.Process(server.process.pid).children(recursive=True)
         tls, address = server.tls, ("127.0.0.1", server.port)
         self._lines = [
@@ -210,34 +240,34 @@ class ConcurrentCallers:
         return answer.status, answer.read()
 
 
-def test_either_store_freezes(proxied: Proxied, pooled: Pooled) -> None:
-    """For 20 s. Without PostgreSQL each request is refused in time, of thousands most at once, and memory is bounded.
+def test_either_store_freezes(proxied: ProxiedDeployment, patient: PatientDeployment) -> None:
+    """Each stands still for 20 s. Without PostgreSQL each request is refused in time, and memory is bounded.
 
-    Without the limit store no request is refused, and each process counts alone.
+    Most of thousands are refused at once. Without the limit store none is refused, and each process counts alone.
     """
 
     async def body() -> None:
         async with (
             under_load(proxied.deployment) as without_database,
-            under_load(pooled.deployment) as without_limits,
+            under_load(patient.deployment) as without_limits,
         ):
             hosts.freeze(proxied.cluster)
-            pooled.valkey.freeze()
+            patient.valkey.freeze()
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(asyncio.sleep(FROZEN_S))
                     group.create_task(_assert_callers_refused(proxied.deployment.server, without_database))
-                    group.create_task(_assert_counting_alone(pooled.deployment, without_limits))
+                    group.create_task(assert_counting_alone(patient.deployment, without_limits))
             finally:
                 hosts.thaw(proxied.cluster)
-                pooled.valkey.thaw()
-            await _wait_for_counting_alone(pooled.deployment, 0)
+                patient.valkey.thaw()
+            await wait_for_counting_alone(patient.deployment, 0)
         assert without_limits.seen.statuses[503] == 0
 
     asyncio.run(body())
 
 
-async def _assert_callers_refused(server: Server, partners: Partners) -> None:
+async def _assert_callers_refused(server: RunningServer, partners: Partners) -> None:
     """Assert that no caller is accepted, and only as many wait as may."""
     callers = await asyncio.to_thread(ConcurrentCallers, server, CALLERS)
     try:
@@ -256,44 +286,30 @@ async def _assert_callers_refused(server: Server, partners: Partners) -> None:
 # The limit store ends
 
 
-async def _wait_for_counting_alone(deployment: Deployment, workers: int) -> None:
-    """Wait until so many workers count alone."""
-    async with asyncio.timeout(RECOVERY_LIMIT_S):
-        while await asyncio.to_thread(deployment.metric, "limit_store_lost") != workers:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
-async def _assert_counting_alone(deployment: Deployment, partners: Partners) -> None:
-    """Assert that all workers count alone, and that partners notice nothing."""
-    await _wait_for_counting_alone(deployment, WORKERS)
-    await partners.wait_for_successes(TURNS)
-    assert await asyncio.to_thread(deployment.metric, "limits_decided_alone_total") > 0
-
-
-def test_the_limit_store_crashes_and_comes_back_empty(pooled: Pooled) -> None:
+def test_the_limit_store_crashes_and_comes_back_empty(patient: PatientDeployment) -> None:
     """No request fails, and no process accepts more than it would alone."""
 
     async def body() -> None:
-        async with under_load(pooled.deployment) as partners:
-            pooled.valkey.kill()
-            await _assert_counting_alone(pooled.deployment, partners)
-            await asyncio.to_thread(pooled.valkey.start)
-            await _wait_for_counting_alone(pooled.deployment, 0)
+        async with under_load(patient.deployment) as partners:
+            patient.valkey.kill()
+            await assert_counting_alone(patient.deployment, partners)
+            await asyncio.to_thread(patient.valkey.start)
+            await wait_for_counting_alone(patient.deployment, 0)
         assert partners.seen.statuses[503] == 0
 
     asyncio.run(body())
 
 
 @pytest.mark.parametrize("how", ["slow", "cut off"])
-def test_the_limit_store_is_slow_or_unreachable(proxied: Proxied, how: str) -> None:
+def test_the_limit_store_is_slow_or_unreachable(patient: PatientDeployment, how: str) -> None:
     """Answers after 400 ms, or none: no request fails, and each process counts alone."""
 
     async def body() -> None:
-        async with under_load(proxied.deployment) as partners:
-            proxied.to_limits.delay(0.4) if how == "slow" else proxied.to_limits.cut()
-            await _assert_counting_alone(proxied.deployment, partners)
-            proxied.to_limits.delay(0) if how == "slow" else proxied.to_limits.mend()
-            await _wait_for_counting_alone(proxied.deployment, 0)
+        async with under_load(patient.deployment) as partners:
+            patient.to_limits.delay(0.4) if how == "slow" else patient.to_limits.cut()
+            await assert_counting_alone(patient.deployment, partners)
+            patient.to_limits.delay(0) if how == "slow" else patient.to_limits.mend()
+            await wait_for_counting_alone(patient.deployment, 0)
         assert partners.seen.statuses[503] == 0
 
     asyncio.run(body())
@@ -302,43 +318,31 @@ def test_the_limit_store_is_slow_or_unreachable(proxied: Proxied, how: str) -> N
 # The network
 
 
-def test_postgresql_is_cut_off(proxied: Proxied) -> None:
-    """For a while, and then for moments."""
+def test_postgresql_is_cut_off(proxied: ProxiedDeployment) -> None:
+    """It is away for a while, and then for moments."""
 
-    async def body() -> None:
-        async with under_load(proxied.deployment) as partners:
-            proxied.to_database.cut()
-            await partners.wait_for_refusals(20)
-            proxied.to_database.mend()
-            for _ in range(4):
-                await partners.wait_for_successes(1)
-                proxied.to_database.cut()
-                proxied.to_database.mend()
-
-    asyncio.run(body())
+    _run_under_load(proxied, cut_postgresql_off)
 
 
-def test_postgresql_is_far_away(proxied: Proxied) -> None:
+def test_postgresql_is_far_away(patient: PatientDeployment) -> None:
     """Each answer takes 30 ms: everything takes longer, and nothing fails."""
 
     async def body() -> None:
-        async with under_load(proxied.deployment) as partners:
-            proxied.to_database.delay(0.03)
+        async with under_load(patient.deployment) as partners:
+            patient.to_database.delay(0.03)
             await partners.wait_for_successes(TURNS)
-            proxied.to_database.delay(0)
+            patient.to_database.delay(0)
         assert partners.seen.statuses[503] == 0
 
     asyncio.run(body())
 
 
-def test_the_answer_to_a_commit_is_lost(proxied: Proxied) -> None:
-    """For every commit: the partner gets a 503, sends the batch again, and is told that all of it is stored."""
+def test_the_answer_to_a_commit_is_lost(proxied: ProxiedDeployment) -> None:
+    """The partner gets a 503 for every commit, sends the batch again, and is told that all of it is stored."""
 
     async def body() -> None:
         async with under_load(proxied.deployment) as partners:
-            proxied.to_database.drop_answers_after(lambda sent: b"COMMIT\0" in sent)
-            await partners.wait_for_successes(TURNS)
-            proxied.to_database.drop_answers_after(None)
+            await lose_answers_to_commits(proxied, partners)
         assert all(writer.whole >= TURNS - 1 for writer in partners.writers)
         assert sum(writer.absent for writer in partners.writers) == 0
 
@@ -346,7 +350,7 @@ def test_the_answer_to_a_commit_is_lost(proxied: Proxied) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_the_answer_to_a_rotation_is_lost(proxied: Proxied, times: int) -> None:
+def test_the_answer_to_a_rotation_is_lost(proxied: ProxiedDeployment, times: int) -> None:
     """Once: the server finds out, and the partner notices nothing. Twice: it says that the outcome is unknown."""
 
     async def body() -> None:
@@ -388,51 +392,25 @@ _FILL_DISK = """
     CREATE TRIGGER grow AFTER INSERT ON token_pairs FOR EACH ROW EXECUTE FUNCTION grow();
     CREATE TRIGGER grow AFTER INSERT ON submissions FOR EACH ROW EXECUTE FUNCTION grow()"""
 _STOP_FILLING = "DROP TRIGGER grow ON token_pairs; DROP TRIGGER grow ON submissions"
-_TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'server'"
 
 
-@pytest.mark.parametrize(
-    ("setting", "default"),
-    [
-        ("CONNECTION LIMIT 0", "CONNECTION LIMIT -1"),
-        ("SET default_transaction_read_only = on", "RESET default_transaction_read_only"),
-    ],
-)
-def test_postgresql_refuses_logins_or_writes(proxied: Proxied, setting: str, default: str) -> None:
-    """From one moment to the next. After it allows them again, no old connection is used."""
-
-    async def body() -> None:
-        async with under_load(proxied.deployment) as partners:
-            await asyncio.to_thread(proxied.cluster.execute, f"ALTER ROLE {ROLE} {setting}")
-            await asyncio.to_thread(proxied.cluster.execute, _TERMINATE)
-            await partners.wait_for_refusals(20)
-            await asyncio.to_thread(proxied.cluster.execute, f"ALTER ROLE {ROLE} {default}")
-
-    asyncio.run(body())
+@pytest.mark.parametrize("fault", [refuse_logins, refuse_writes])
+def test_postgresql_refuses_logins_or_writes(proxied: ProxiedDeployment, fault: Fault) -> None:
+    """It does so from one moment to the next. After it allows them again, no old connection is used."""
+    _run_under_load(proxied, fault)
 
 
-def test_statements_time_out(proxied: Proxied) -> None:
+def test_statements_time_out(proxied: ProxiedDeployment) -> None:
     """Another session locks tables, and the database's statement timeout is shorter than ours."""
 
-    async def body() -> None:
-        async with under_load(proxied.deployment) as partners:
-            await asyncio.to_thread(proxied.cluster.execute, f"ALTER ROLE {ROLE} SET statement_timeout = '0.2s'")
-            await asyncio.to_thread(proxied.cluster.execute, _TERMINATE)
-            other = await asyncpg.connect(proxied.deployment.direct.database_url)
-            await other.execute("BEGIN; LOCK TABLE token_pairs, submissions IN ACCESS EXCLUSIVE MODE")
-            await partners.wait_for_refusals(20)
-            await other.close()
-            await asyncio.to_thread(proxied.cluster.execute, f"ALTER ROLE {ROLE} RESET statement_timeout")
-            await asyncio.to_thread(proxied.cluster.execute, _TERMINATE)
-
-    asyncio.run(body())
+    _run_under_load(proxied, time_statements_out)
 
 
-def test_the_disk_is_full(proxied: Proxied) -> None:
+def test_the_disk_is_full(proxied: ProxiedDeployment) -> None:
     """No page can be added for a token or a batch: no token is rotated and no batch stored until there is space."""
 
     async def body() -> None:
-        database = services.Server(proxied.deployment.direct.database_url)
+        database = services.PostgresqlServer(proxied.deployment.direct.database_url)
         async with under_load(proxied.deployment) as partners:
             await asyncio.to_thread(_create_table_on_full_disk, proxied.cluster, database)
             await asyncio.to_thread(database.execute, _FILL_DISK)
@@ -443,7 +421,7 @@ def test_the_disk_is_full(proxied: Proxied) -> None:
     asyncio.run(body())
 
 
-def _create_table_on_full_disk(cluster: services.Cluster, database: services.Server) -> None:
+def _create_table_on_full_disk(cluster: services.Cluster, database: services.PostgresqlServer) -> None:
     """Create a table whose first page PostgreSQL cannot store."""
     database.execute("CREATE TABLE on_full_disk (one INTEGER)")
     file = cluster.folder / "data" / database.value("SELECT pg_relation_filepath('on_full_disk')")
@@ -454,7 +432,7 @@ def _create_table_on_full_disk(cluster: services.Cluster, database: services.Ser
 # With a pooler
 
 
-def test_pgbouncer_crashes(pooled: Pooled) -> None:
+def test_pgbouncer_crashes(pooled: PooledDeployment) -> None:
     """kill -9, and a later restart."""
 
     async def body() -> None:
@@ -466,7 +444,7 @@ def test_pgbouncer_crashes(pooled: Pooled) -> None:
     asyncio.run(body())
 
 
-def test_postgresql_is_restarted_behind_pgbouncer(pooled: Pooled) -> None:
+def test_postgresql_is_restarted_behind_pgbouncer(pooled: PooledDeployment) -> None:
     """Its clients keep their connections meanwhile."""
 
     async def body() -> None:

@@ -4,14 +4,16 @@ import asyncio
 import itertools
 from typing import Any
 
-from stoplist.oauth.model import PERMISSIONS
-from tests.e2e import load
-from tests.e2e.conftest import Deployment
-from tests.e2e.partners import Acts, Follower, new_token
-from tests.e2e.server_process import Key, Server
-from tests.server.serving import Connection
+import pytest
 
-MANY = 1_000_000
+from tests.constants import HIGH_LIMIT
+from tests.e2e import load
+from tests.e2e.conftest import RunningDeployment
+from tests.e2e.partners import Acts, Follower, new_token
+from tests.e2e.server_process import RunningServer
+from tests.keys import EVERY_PERMISSION, Key
+from tests.server.serving import RawConnection
+
 WRITERS = 8
 BATCHES = 15
 # People who opt out per batch: small batches are stored in groups, big ones alone.
@@ -24,18 +26,19 @@ SHARED = 200
 SHARED_PER_BATCH = 10
 
 
-def test_followers_see_every_record_once_and_in_order(deployment: Deployment) -> None:
+@pytest.mark.slow
+def test_followers_see_every_record_once_and_in_order(deployment: RunningDeployment) -> None:
     """8 writers and 3 followers over TLS, on PostgreSQL through two processes, so that no line within one orders them.
 
     Every follower asks the servers by turns, and ends with exactly the records that the feed holds.
     """
-    key = deployment.place.new_key(per_minute=MANY, may=frozenset(PERMISSIONS))
+    key = deployment.installation.new_key(per_minute=HIGH_LIMIT, may=EVERY_PERMISSION)
     asyncio.run(_followed(deployment, key))
 
 
-async def _followed(deployment: Deployment, key: Key) -> None:
+async def _followed(deployment: RunningDeployment, key: Key) -> None:
     acts, is_written = Acts(), asyncio.Event()
-    writers = [_Writer(number, acts) for number in range(WRITERS)]
+    writers = [_FeedWriter(number, acts) for number in range(WRITERS)]
     followers = [Follower("email", limit) for limit in PAGES]
     async with load.connections(deployment.servers, WRITERS) as lines:
         token = await new_token(lines[0], load.issue(key))
@@ -57,7 +60,9 @@ async def _followed(deployment: Deployment, key: Key) -> None:
                 assert follower.channel != channel or follower.records == feed.records
 
 
-async def _follow(follower: Follower, servers: list[Server], access_token: str, is_written: asyncio.Event) -> None:
+async def _follow(
+    follower: Follower, servers: list[RunningServer], access_token: str, is_written: asyncio.Event
+) -> None:
     """Read page after page, until a page requested after the last batch is the last one."""
     async with load.connections(servers, len(servers)) as lines:
         for line in itertools.cycle(lines):
@@ -66,7 +71,7 @@ async def _follow(follower: Follower, servers: list[Server], access_token: str, 
                 return
 
 
-class _Writer:
+class _FeedWriter:
     """Sends its batches one after the other: some addresses of its own, and some that others change as well."""
 
     def __init__(self, number: int, acts: Acts) -> None:
@@ -74,7 +79,7 @@ class _Writer:
         self._people = itertools.count()
         self.sent: dict[str, set[str]] = {"email": set(), "sms": set()}
 
-    async def write(self, line: Connection, access_token: str, followers: list[Follower]) -> None:
+    async def write(self, line: RawConnection, access_token: str, followers: list[Follower]) -> None:
         """Send all batches; the first writer waits until the followers have read something between two batches."""
         for turn in range(BATCHES):
             at = self._number + turn

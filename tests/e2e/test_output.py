@@ -8,7 +8,10 @@ import pytest
 
 from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
 from tests.builders import audit_rows, opened
-from tests.e2e.server_process import PATIENCE_S, STOPLIST, CompletedCommand, Key, Place
+from tests.cli.command_line import CommandResult
+from tests.constants import PATIENCE_S
+from tests.e2e.server_process import STOPLIST, Installation
+from tests.keys import Key
 
 pytestmark = pytest.mark.interpreter
 
@@ -16,28 +19,28 @@ FULL = Path("/dev/full")
 
 
 @pytest.fixture
-def filled(place: Place) -> Place:
-    """Return a place with the organization `acme`."""
-    place.ok("migrate")
-    place.ok("org", "create", "acme", "--name", "Acme")
-    return place
+def filled(installation: Installation) -> Installation:
+    """Return an installation with the organization `acme`."""
+    installation.ok("migrate")
+    installation.ok("org", "create", "acme", "--name", "Acme")
+    return installation
 
 
-def run_redirected(place: Place, redirection: str, *arguments: str) -> CompletedCommand:
+def run_redirected(installation: Installation, redirection: str, *arguments: str) -> CommandResult:
     """Run `stoplist` with these arguments in a shell that redirects its output."""
     result = subprocess.run(
         ["/bin/sh", "-c", f'"$0" "$@" {redirection}', STOPLIST, *arguments],
-        cwd=place.folder,
-        env=place.variables,
+        cwd=installation.folder,
+        env=installation.variables,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
     )
-    return CompletedCommand(result.returncode, result.stdout, result.stderr)
+    return CommandResult(result.returncode, result.stdout, result.stderr)
 
 
-def assert_is_refused(result: CompletedCommand, text: str) -> None:
+def assert_is_refused(result: CommandResult, text: str) -> None:
     """Assert exit status 1, and one line with the error."""
     assert (result.status, result.out) == (1, ""), result
     assert result.err.startswith("stoplist: ")
@@ -45,20 +48,20 @@ def assert_is_refused(result: CompletedCommand, text: str) -> None:
     assert result.err.count("\n") == 1, result.err
 
 
-def audit_actions(place: Place) -> list[str]:
+def audit_actions(installation: Installation) -> list[str]:
     async def actions() -> list[str]:
-        async with opened(place.database_url) as database:
+        async with opened(installation.database_url) as database:
             return [row.action for row in await audit_rows(database)]
 
     return asyncio.run(actions())
 
 
-def is_secret_of(place: Place, key: Key) -> bool:
+def is_secret_of(installation: Installation, key: Key) -> bool:
     """Return whether the key's secret is valid."""
 
     async def look() -> bool:
-        async with opened(place.database_url) as database:
-            shown = PresentedCredentials(client_id=key.client_id, client_secret=key.secret)
+        async with opened(installation.database_url) as database:
+            shown = PresentedCredentials(client_id=key.client_id, client_secret=key.client_secret)
             return is_authenticated(await find_client(database, key.client_id), shown)
 
     return asyncio.run(look())
@@ -69,7 +72,7 @@ CREATE = ("key", "create", "--label", "x", "--org", "acme")
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("json", [(), ("--json",)])
-def test_a_lost_secret_can_be_replaced(filled: Place, json: tuple[str, ...]) -> None:
+def test_a_lost_secret_can_be_replaced(filled: Installation, json: tuple[str, ...]) -> None:
     """The key exists; the message names the command that gives its owner a new secret."""
     assert_is_refused(run_redirected(filled, "> /dev/full", *CREATE, *json), "`stoplist key rotate-secret`")
     [key] = filled.json("key", "list")
@@ -81,8 +84,8 @@ def test_a_lost_secret_can_be_replaced(filled: Place, json: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize("json", [(), ("--json",)])
-def test_without_an_output_no_secret_is_created(filled: Place, json: tuple[str, ...]) -> None:
-    """Nobody would see it: nothing is changed, and the old secret is valid."""
+def test_without_an_output_no_secret_is_created(filled: Installation, json: tuple[str, ...]) -> None:
+    """The secret would be lost: nothing is changed, and the old secret is valid."""
     key = filled.new_key()
     before = audit_actions(filled)
     for arguments in (CREATE, ("key", "rotate-secret", key.client_id)):
@@ -95,12 +98,12 @@ def test_without_an_output_no_secret_is_created(filled: Place, json: tuple[str, 
 @pytest.mark.parametrize(
     "command", ["migrate", "migrate --json", "org list", "key list --json", "group list --org acme"]
 )
-def test_any_output_that_cannot_be_written_is_reported(filled: Place, command: str) -> None:
+def test_any_output_that_cannot_be_written_is_reported(filled: Installation, command: str) -> None:
     """One line on stderr, no traceback."""
     assert_is_refused(run_redirected(filled, "> /dev/full", *command.split()), "could not be written")
 
 
-def test_a_closed_pipe_is_no_error(filled: Place) -> None:
+def test_a_closed_pipe_is_no_error(filled: Installation) -> None:
     """`stoplist key list | head -0`."""
     result = run_redirected(filled, "| true", "org", "list")
     assert result.status == 0

@@ -7,18 +7,19 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.conftest import Deployment
-from tests.e2e.server_process import PATIENCE_S, Server
+from tests.constants import PATIENCE_S
+from tests.e2e.conftest import RunningDeployment
+from tests.e2e.server_process import RunningServer
 
 MALFORMED_CHUNK = b"Host: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n"
 
 
 @pytest.fixture
-def server(on_sqlite: Deployment) -> Server:
+def server(on_sqlite: RunningDeployment) -> RunningServer:
     return on_sqlite.servers[0]
 
 
-def answer_to(server: Server, request: bytes) -> httpx.Response:
+def answer_to(server: RunningServer, request: bytes) -> httpx.Response:
     """Return the server's answer before it ends the connection."""
     with (
         socket.create_connection(("localhost", server.port), PATIENCE_S) as raw,
@@ -41,7 +42,7 @@ def answer_to(server: Server, request: bytes) -> httpx.Response:
         ("/api/v1/x", "bad_request", {"error", "message", "error_description"}),
     ],
 )
-def test_the_envelope_is_that_of_the_endpoint(server: Server, path: str, error: str, names: set[str]) -> None:
+def test_the_envelope_is_that_of_the_endpoint(server: RunningServer, path: str, error: str, names: set[str]) -> None:
     """Source: docs/interface.md section 7.1. At the token endpoint it has exactly two fields."""
     answer = answer_to(server, f"POST {path} HTTP/1.1\r\n".encode() + MALFORMED_CHUNK)
     fields: dict[str, Any] = answer.json()
@@ -50,8 +51,8 @@ def test_the_envelope_is_that_of_the_endpoint(server: Server, path: str, error: 
 
 
 @pytest.mark.parametrize("request_", [b"svc_cs_no_http\r\n\r\n", b"POST /oauth/token HTTP/1.1\r\n" + MALFORMED_CHUNK])
-def test_the_log_has_a_line_of_the_request(server: Server, request_: bytes) -> None:
-    """By the request id that the client was given; nothing that the client sent is in it."""
+def test_the_log_has_a_line_of_the_request(server: RunningServer, request_: bytes) -> None:
+    """The request id that the client was given finds it; nothing that the client sent is in it."""
     request_id = answer_to(server, request_).headers["x-request-id"]
     assert re.fullmatch("[0-9a-f]{24}", request_id)
     assert server.log.wait_for_line(lambda line: line.get("request_id") == request_id)

@@ -4,6 +4,7 @@ test_pages_at_work.py covers what people do on the pages.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.e2e.pages_browser import (
     opened_site,
     sign_in,
 )
-from tests.e2e.server_process import Place
+from tests.e2e.server_process import Installation
 
 # The result does not depend on the interpreter.
 pytestmark = pytest.mark.slow
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.slow
 SECTIONS = {
     "/": 1,
     "/unsubscribes": 7,
+    "/settings/imports": 2,
     "/organizations": 9,
     "/audit": 1,
     "/settings/keys": 9,
@@ -43,8 +45,8 @@ LINKS = "all => all.map((one) => one.getAttribute('href'))"
 @pytest.fixture(scope="module")
 def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server with the demo."""
-    with opened_site(chromium, Place(tmp_path_factory.mktemp("pages")), "--demo") as opened:
-        link_of(opened.place, opened.server, "ann@people.example", "--org", "demo", "--role", "viewer")
+    with opened_site(chromium, Installation(tmp_path_factory.mktemp("pages")), "--demo") as opened:
+        link_of(opened.installation, opened.server, "ann@people.example", "--org", "demo", "--role", "viewer")
         yield opened
 
 
@@ -89,7 +91,7 @@ def test_every_linked_page_is_accessible(site: Site, section: str) -> None:
 
 def test_signing_in_is_accessible(site: Site) -> None:
     """The form, its refusal, a sign-in link, and an invalid link."""
-    link = link_of(site.place, site.server, "link@people.example", "--org", "demo", "--role", "viewer")
+    link = link_of(site.installation, site.server, "link@people.example", "--org", "demo", "--role", "viewer")
 
     async def steps(page: Page) -> None:
         await page.goto("/audit")
@@ -109,7 +111,7 @@ def test_signing_in_is_accessible(site: Site) -> None:
 
 
 def test_a_search_is_accessible(site: Site) -> None:
-    """With results, without results, and for an invalid address, which stays in the field beside its problem."""
+    """It has results or none, or an invalid address, which stays in the field beside its problem."""
 
     async def steps(page: Page) -> None:
         for address, name in (("Carla@Example.org", "search-found"), ("nobody@example.org", "search-not-found")):
@@ -133,7 +135,7 @@ def test_a_search_is_accessible(site: Site) -> None:
 
 def test_errors_are_accessible(site: Site) -> None:
     """404 and 403."""
-    link = link_of(site.place, site.server, "admin@people.example", "--org", "demo", "--role", "admin")
+    link = link_of(site.installation, site.server, "admin@people.example", "--org", "demo", "--role", "admin")
 
     async def nothing(page: Page) -> None:
         answer = await page.goto("/settings/keys/svc_ci_nothing")
@@ -158,7 +160,7 @@ def test_errors_are_accessible(site: Site) -> None:
 
 def test_an_alarm_is_accessible(site: Site) -> None:
     """A refresh token that is used twice raises a banner on the key's page and a mark in both lists."""
-    key = site.place.json("key", "create", "--label", "Reused", "--org", "demo")
+    key = site.installation.json("key", "create", "--label", "Reused", "--org", "demo")
     client_id = key["client_id"]
     with site.server.client() as client:
         first = get_token(client, client_id, key["client_secret"]).json()["refresh_token"]
@@ -179,8 +181,114 @@ def test_an_alarm_is_accessible(site: Site) -> None:
     site.visit(steps)
 
 
+def test_tables_keep_their_meaning_on_phones(site: Site) -> None:
+    """Rows are shown as cards, and screen readers still meet a table with its headers, with the name of each column."""
+
+    async def roles(page: Page) -> Counter[str]:
+        session = await page.context.new_cdp_session(page)
+        tree = await session.send("Accessibility.getFullAXTree")
+        return Counter(node["role"]["value"] for node in tree["nodes"] if not node.get("ignored"))
+
+    async def steps(page: Page) -> None:
+        await page.goto("/unsubscribes/lantern-books/email")
+        wide = await roles(page)
+        await page.set_viewport_size({"width": 390, "height": 1000})
+        narrow = await roles(page)
+        for role in ("table", "row", "columnheader", "rowheader", "cell"):
+            assert narrow[role] == wide[role] > 0, role
+        row = page.get_by_role("row").nth(1)
+        for column in ("Recorded", "Status"):
+            cell = row.locator(f"[data-label='{column}']")
+            await expect(cell).to_be_in_viewport()
+            shown = await cell.evaluate("cell => getComputedStyle(cell, '::before').content")
+            assert "attr(data-label)" in shown or column in shown
+
+    site.visit(steps)
+
+
+def test_filters_fold_on_phones_alone(site: Site) -> None:
+    """The list begins on the first screen; elsewhere the fields are reached without a click."""
+
+    async def steps(page: Page) -> None:
+        await page.goto("/unsubscribes/lantern-books/email?status=unsubscribed")
+        status, folded = page.get_by_label("Status"), page.get_by_text("Filters: 1 set")
+        await expect(status).to_be_in_viewport()
+        await expect(folded).to_be_hidden()
+        await status.focus()
+        await expect(status).to_be_focused()
+        await page.set_viewport_size({"width": 390, "height": 844})
+        assert not await status.evaluate("field => field.checkVisibility({contentVisibilityAuto: true})")
+        await expect(page.get_by_role("rowheader").first).to_be_in_viewport()
+        await folded.focus()
+        await page.keyboard.press("Enter")
+        await expect(status).to_be_in_viewport()
+        await assert_accessible(page, "filters")
+
+    site.visit(steps)
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+def test_the_values_of_a_chart_are_shown_on_hover_and_focus(site: Site, has_script: bool) -> None:
+    """One stop for Tab, then the arrow keys, also without script. Else the total is shown."""
+
+    async def steps(page: Page) -> None:
+        await page.goto("/?organization=lantern-books&days=90")
+        values, total = page.locator(".values .value"), page.locator(".plot .total")
+        await expect(total).to_contain_text("90 days before: ")
+        days = page.get_by_role("radio")
+        assert await days.count() == 90
+        await page.get_by_role("link", name="1 year").focus()
+        await page.keyboard.press("Tab")
+        await expect(days.last).to_be_focused()
+        await expect(total).to_be_hidden()
+        await page.keyboard.press("ArrowLeft")
+        await expect(days.nth(88)).to_be_focused()
+        await expect(values.nth(88)).to_be_in_viewport()
+        assert [box["width"] > 1 for box in await boxes(page)].count(True) == 1
+        await days.nth(40).hover()
+        shown = await boxes(page)
+        assert [at for at, box in enumerate(shown) if box["width"] > 1] == [40]
+        if has_script:  # axe needs it
+            await assert_accessible(page, "chart-values")
+        await page.keyboard.press("Tab")
+        await expect(page.locator("summary").first).to_be_focused()
+
+    async def boxes(page: Page) -> list[dict[str, float]]:
+        found: list[dict[str, float]] = await page.eval_on_selector_all(
+            ".values .value", "all => all.map((one) => one.getBoundingClientRect().toJSON())"
+        )
+        return found
+
+    site.visit(steps, java_script_enabled=has_script)
+
+
+def test_local_times_stand_beside_utc(site: Site) -> None:
+    """The date is added where it differs; nothing is added where the clock shows UTC, or on paper."""
+
+    async def steps(page: Page) -> None:
+        await page.goto("/unsubscribes/demo/email")
+        await page.get_by_role("link", name="carla@example.org").click()
+        await expect(page.locator("dt:text('Occurred') + dd")).to_have_text("2026-03-01 09:30:00 UTC (23:30 GMT+14)")
+        await expect(page.locator("footer")).to_contain_text("(Pacific/Kiritimati)")
+        await assert_printable(page, "record-local")
+        await page.emulate_media(media="print")
+        await expect(page.locator(".local").first).to_be_hidden()
+        await page.emulate_media(media="screen")
+        await page.get_by_role("link", name="Resubscribe manually").click()
+        await page.get_by_label("Occurred at (UTC)").fill("2026-03-02T12:00")
+        await expect(page.locator("input + .local")).to_have_text("(2026-03-03 02:00 GMT+14)")
+
+    async def in_utc(page: Page) -> None:
+        await page.goto("/unsubscribes/demo/email")
+        await expect(page.locator("time").first).to_contain_text("UTC")
+        assert await page.locator(".local").count() == 0
+
+    site.visit(steps, timezone_id="Pacific/Kiritimati")
+    site.visit(in_utc, timezone_id="UTC")
+
+
 def test_a_record_and_partner_instructions_are_printable(site: Site) -> None:
-    """Without navigation and buttons; a record also states who printed it and when."""
+    """They are printed without navigation and buttons; a record also states who printed it and when."""
 
     async def steps(page: Page) -> None:
         await page.goto("/unsubscribes/demo/email")
@@ -202,7 +310,7 @@ def test_a_record_and_partner_instructions_are_printable(site: Site) -> None:
 
 def test_an_empty_deployment_names_the_next_step(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Each page links to the next step: an organization, then a key, then the first opt-out."""
-    place = Place(tmp_path_factory.mktemp("nothing"))
+    installation = Installation(tmp_path_factory.mktemp("nothing"))
 
     async def steps(page: Page) -> None:
         for path in ("/unsubscribes", "/organizations", "/settings/keys", "/settings/keys/new", "/"):
@@ -222,10 +330,10 @@ def test_an_empty_deployment_names_the_next_step(chromium: Path, tmp_path_factor
         await expect(page.get_by_role("heading", name="No opt-outs yet")).to_be_visible()
         await assert_accessible(page, "empty-feed")
 
-    with opened_site(chromium, place) as empty:
+    with opened_site(chromium, installation) as empty:
         empty.visit(steps)
         with empty.server.client() as client:
-            key = place.json("key", "create", "--label", "First", "--org", "acme-shoes")
+            key = installation.json("key", "create", "--label", "First", "--org", "acme-shoes")
             body = {"all_groups": True, "items": [{"address": "first@example.org"}]}
             call = bearer(client, key["client_id"], key["client_secret"])
             assert client.post("/api/v1/unsubscribe/email", json=body, headers=call).status_code == 200
@@ -235,3 +343,37 @@ def test_an_empty_deployment_names_the_next_step(chromium: Path, tmp_path_factor
             await expect(page.locator("figure").first).to_contain_text("Opt-outs per day")
 
         empty.visit(first)
+
+
+def test_many_organizations_are_searched_accessibly(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Lists, suggestions, and boxes that shorten while somebody types; Enter in that field sends nothing."""
+
+    async def steps(page: Page) -> None:
+        await page.goto("/organizations/_new")
+        for number in range(60):
+            form: dict[str, str | float | bool] = {
+                "name": f"Chain Store {number}",
+                "slug": f"chain-{number}",
+                "default_group": "News",
+            }
+            answer = await page.request.post(
+                "/organizations/_new", form=form, headers={"sec-fetch-site": "same-origin"}
+            )
+            assert answer.status == 200, await answer.text()
+        for path in ("/organizations", "/unsubscribes", "/settings/keys/new"):
+            await page.goto(path)
+            await assert_accessible(page, f"many-{kind_of(path)}")
+        boxes = page.get_by_role("group", name="Organizations").get_by_role("checkbox")
+        await expect(boxes).to_have_count(60)
+        await page.get_by_label("Find in Organizations").fill("STORE 57")
+        await expect(boxes).to_have_count(1)
+        await page.keyboard.press("Enter")
+        await expect(page).to_have_title(re.compile("Create API key"))
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Space")
+        await page.get_by_label("Find in Organizations").fill("")
+        await expect(page.get_by_label("Chain Store 57")).to_be_checked()
+        await expect(boxes).to_have_count(60)
+
+    with opened_site(chromium, Installation(tmp_path_factory.mktemp("many"))) as many:
+        many.visit(steps)

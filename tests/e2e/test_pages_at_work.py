@@ -26,9 +26,10 @@ from tests.e2e.pages_browser import (
     sign_in,
     wait_for_changes,
 )
-from tests.e2e.server_process import Key, Place
+from tests.e2e.server_process import Installation
 from tests.e2e.test_workers import worker_of
-from tests.server.serving import Connection
+from tests.keys import Key
+from tests.server.serving import RawConnection
 
 # The result does not depend on the interpreter.
 pytestmark = pytest.mark.slow
@@ -46,15 +47,15 @@ FOCUS_IS_SHOWN = """
 @pytest.fixture(scope="module")
 def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server on SQLite with the organizations `acme` and `bolt`."""
-    place = Place(tmp_path_factory.mktemp("at-work"))
-    with opened_site(chromium, place) as opened:
-        place.ok("org", "create", "acme", "--name", "Acme Shoes", "--default-group", "Newsletter")
-        place.ok("org", "create", "bolt", "--name", "Bolt and Nut")
+    installation = Installation(tmp_path_factory.mktemp("at-work"))
+    with opened_site(chromium, installation) as opened:
+        installation.ok("org", "create", "acme", "--name", "Acme Shoes", "--default-group", "Newsletter")
+        installation.ok("org", "create", "bolt", "--name", "Bolt and Nut")
         yield opened
 
 
 @pytest.fixture(scope="module")
-def scaled_site(chromium: Path, scaled: Place) -> Iterator[Site]:
+def scaled_site(chromium: Path, scaled: Installation) -> Iterator[Site]:
     """Two workers on PostgreSQL and Valkey with the organization `acme`."""
     with opened_site(chromium, scaled) as opened:
         scaled.ok("org", "create", "acme", "--name", "Acme Shoes", "--default-group", "Newsletter")
@@ -108,16 +109,16 @@ def test_a_key_is_created_used_and_deactivated(either: Site) -> None:
         await click_button(page, "Create API key")
         key = Key(await page.locator("#client-id").inner_text(), await page.locator("#client-secret").inner_text())
         await page.reload()  # sends the form again
-        assert key.secret not in await page.content()
+        assert key.client_secret not in await page.content()
         await page.go_back()
-        assert key.secret not in await page.content()
+        assert key.client_secret not in await page.content()
         with either.server.client() as client:
             call = bearer(client, *key)
             assert client.get(EMAIL_PATH, headers=call).status_code == 200
             await page.goto("/settings/keys")
             await click_link(page, "Made in a browser")
             # With several processes, each writes its counts once a minute.
-            if either.place.variables.get("STOPLIST_WORKERS", "1") == "1":
+            if either.installation.variables.get("STOPLIST_WORKERS", "1") == "1":
                 await expect(page.locator("dt:text('Last used') + dd")).to_contain_text("UTC")
             await click_link(page, "Deactivate")
             await expect(page.locator("main")).to_contain_text("tokens stop working immediately")
@@ -130,8 +131,8 @@ def test_a_key_is_created_used_and_deactivated(either: Site) -> None:
 
 
 def test_an_address_is_searched_and_resubscribed(either: Site) -> None:
-    """In another spelling, by way of the history; the address is in no URL and no log."""
-    key = either.place.new_key(organization="acme")
+    """Another spelling leads there by way of the history; the address is in no URL and no log."""
+    key = either.installation.new_key(organization="acme")
     submit(either, key, "why@example.org", at=days_from_now(-2))
     seen: list[str] = []
 
@@ -169,8 +170,8 @@ def test_an_address_is_searched_and_resubscribed(either: Site) -> None:
 
 
 def test_a_submission_is_reversed(site: Site) -> None:
-    """What only this submission had changed is resubscribed; what was submitted again is left out."""
-    key = site.place.new_key(organization="acme")
+    """Records that only this submission had changed are withdrawn; those submitted again are left out."""
+    key = site.installation.new_key(organization="acme")
     mistaken = submit(site, key, "first@example.org", "second@example.org")
     submit(site, key, "second@example.org")
 
@@ -184,14 +185,14 @@ def test_a_submission_is_reversed(site: Site) -> None:
         await expect_status(page, "The submission was reversed")
         await assert_accessible(page, "reverse-done")
         await page.goto("/unsubscribes/acme/email")
-        await expect(page.get_by_role("row", name="first@example.org")).to_contain_text("Resubscribed")
+        await expect(page.get_by_role("row", name="first@example.org")).to_contain_text("Withdrawn")
         await expect(page.get_by_role("row", name="second@example.org")).to_contain_text("Unsubscribed")
 
     site.visit(steps)
 
 
 def test_a_person_sees_one_organization_until_disabled(site: Site) -> None:
-    """From the sign-in link to the first page refused after the account was disabled."""
+    """The test goes from the sign-in link to the first page refused after the account was disabled."""
 
     async def steps(page: Page) -> None:
         await page.goto("/organizations")
@@ -229,9 +230,9 @@ async def disable(page: Page, email: str) -> None:
 
 
 def test_disabling_takes_effect_at_every_worker(scaled_site: Site) -> None:
-    """At once, on connections that were open before."""
+    """Connections that were open before are affected at once."""
     server = scaled_site.server
-    link = link_of(scaled_site.place, server, "out@acme.example", "--org", "acme", "--role", "viewer")
+    link = link_of(scaled_site.installation, server, "out@acme.example", "--org", "acme", "--role", "viewer")
 
     async def steps(page: Page) -> None:
         async with AsyncExitStack() as stack:
@@ -242,7 +243,7 @@ def test_disabling_takes_effect_at_every_worker(scaled_site: Site) -> None:
             request = (
                 f"GET / HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie['name']}={cookie['value']}\r\n\r\n".encode()
             )
-            lines: dict[int, Connection] = {}
+            lines: dict[int, RawConnection] = {}
             while len(lines) < 2:
                 line = await stack.enter_async_context(load.connection(server))
                 lines.setdefault(worker_of(server, line).pid, line)
@@ -257,7 +258,7 @@ def test_disabling_takes_effect_at_every_worker(scaled_site: Site) -> None:
 
 def test_two_step_sign_in_and_recovery_codes(site: Site) -> None:
     """It is turned on with a code; sign-in then needs a code, or a recovery code, which works once."""
-    link = link_of(site.place, site.server, "two@acme.example", "--org", "acme", "--role", "viewer")
+    link = link_of(site.installation, site.server, "two@acme.example", "--org", "acme", "--role", "viewer")
 
     async def steps(page: Page) -> None:
         await page.goto(link)
@@ -309,7 +310,7 @@ async def sign_out(page: Page) -> None:
 
 def test_the_audit_is_filtered_and_exported(site: Site) -> None:
     """Filters apply to the list and the file; an invalid one is refused beside its field."""
-    site.place.ok("org", "create", "audited", "--name", "=1+1")
+    site.installation.ok("org", "create", "audited", "--name", "=1+1")
 
     async def steps(page: Page) -> None:
         await page.goto("/")
@@ -337,7 +338,7 @@ def test_the_audit_is_filtered_and_exported(site: Site) -> None:
 
 
 def test_an_organization_is_created_and_closed(site: Site) -> None:
-    """With groups: one becomes the default and is retired after a warning."""
+    """It has groups: one becomes the default and is retired after a warning."""
 
     async def steps(page: Page) -> None:
         await page.goto("/organizations")
@@ -417,7 +418,7 @@ def test_a_key_is_created_by_keyboard(site: Site) -> None:
 
 
 def test_a_refused_form_keeps_its_values(site: Site) -> None:
-    """For a key without an organization, the problem is shown beside its field."""
+    """The problem of a key without an organization is shown beside its field."""
 
     async def steps(page: Page) -> None:
         await page.goto("/settings/keys/new")

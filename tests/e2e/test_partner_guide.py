@@ -4,17 +4,18 @@ import os
 import re
 import shutil
 from contextlib import closing
-from pathlib import Path
 from typing import NamedTuple
 
 import httpx
 import pytest
 
 from stoplist import errors
+from tests.constants import ROOT
 from tests.e2e.reader import Reader, Shell
-from tests.e2e.server_process import Place
+from tests.e2e.server_process import Installation
+from tests.keys import CLIENT_CREDENTIALS
 
-GUIDE = Path(__file__).parents[2] / "docs" / "partner-guide.md"
+GUIDE = ROOT / "docs" / "partner-guide.md"
 # Programs used by the guide's commands; in CI a missing one fails the tests.
 PROGRAMS = ("bash", "curl", "gzip", "python3")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -22,13 +23,13 @@ needs_programs = pytest.mark.skipif(bool(MISSING) and not os.environ.get("CI"), 
 
 
 @needs_programs
-def test_every_command_of_the_guide_prints_what_the_guide_says(place: Place) -> None:
+def test_every_command_of_the_guide_prints_what_the_guide_says(installation: Installation) -> None:
     """A partner's engineer who runs them all, in order, sees nothing else. (This is the test of every command.)"""
-    with place.serving() as server, closing(Shell(place)) as shell:
-        Reader(place, server, shell).follow(GUIDE)
+    with installation.serving() as server, closing(Shell(installation)) as shell:
+        Reader(installation, server, shell).follow(GUIDE)
 
 
-class Row(NamedTuple):
+class ExampleRow(NamedTuple):
     """A row of the worked example."""
 
     number: str
@@ -39,20 +40,20 @@ class Row(NamedTuple):
     since: str
 
 
-def worked_example() -> list[Row]:
+def worked_example() -> list[ExampleRow]:
     """Return the acts in the table on precedence."""
     line = re.compile(
         r"^\| (\d+) \| `(\w+)` \| (none|\d\d:\d\d) \| `(\w+)` \| `(\w+)` since (now|\d\d:\d\d) \|", re.MULTILINE
     )
-    return [Row(*match.groups()) for match in line.finditer(GUIDE.read_text())]
+    return [ExampleRow(*match.groups()) for match in line.finditer(GUIDE.read_text())]
 
 
-def test_the_worked_example_of_precedence_is_correct(place: Place) -> None:
+def test_the_worked_example_of_precedence_is_correct(installation: Installation) -> None:
     """Act by act: the result, and the record afterwards."""
     rows = worked_example()
     assert [row.number for row in rows] == [str(number) for number in range(1, 10)]
-    with place.serving() as server, server.client() as client:
-        authorize(place, client)
+    with installation.serving() as server, server.client() as client:
+        authorize(installation, client)
         path = "/api/v1/unsubscribe/email"
         for row in rows:
             item = {"address": "ann@example.com", "status": row.status}
@@ -67,12 +68,12 @@ def test_the_worked_example_of_precedence_is_correct(place: Place) -> None:
             assert ("latest_act_at" in answer) == (row.result == "outranked"), row
 
 
-def authorize(place: Place, client: httpx.Client) -> None:
+def authorize(installation: Installation, client: httpx.Client) -> None:
     """Authorize the client by a key with all permissions."""
-    place.ok("org", "create", "acme", "--name", "Acme", "--default-group", "Newsletter")
+    installation.ok("org", "create", "acme", "--name", "Acme", "--default-group", "Newsletter")
     permissions = [f"--permission={name}" for name in ("read", "unsubscribe", "resubscribe")]
-    key = place.json("key", "create", "--label=x", "--org=acme", *permissions)
-    form = {"grant_type": "client_credentials"}
+    key = installation.json("key", "create", "--label=x", "--org=acme", *permissions)
+    form = CLIENT_CREDENTIALS
     token = client.post("/oauth/token", data=form, auth=(key["client_id"], key["client_secret"])).json()
     client.headers["Authorization"] = f"Bearer {token['access_token']}"
 

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from stoplist import __version__
 from stoplist.db import schema
 from stoplist.db.schema import Deployment, Migration, MigrationResult, load_migrations
-from stoplist.oauth.model import PERMISSIONS
-from tests.builders import opened
+from tests.builders import NEWEST, opened
+from tests.constants import HIGH_LIMIT
 from tests.e2e import load
-from tests.e2e.conftest import postgresql_place
+from tests.e2e.conftest import postgresql_installation
 from tests.e2e.partners import Follower, new_token
-from tests.e2e.server_process import Key, Place, Server
-from tests.server.serving import Connection
+from tests.e2e.server_process import Installation, RunningServer
+from tests.keys import EVERY_PERMISSION, Key
+from tests.server.serving import RawConnection
 
-MANY = 1_000_000
 PARTNERS = 4
 ROUNDS = 10
 
-NEWEST = load_migrations()[-1].number
 # What a next release may do: add columns to busy tables, and a new table.
 NEXT = Migration(
     NEWEST + 1,
@@ -35,9 +35,10 @@ NEXT = Migration(
     CREATE INDEX unsubscribes_of_day ON unsubscribes (feed_id, recorded_ms);
     CREATE TABLE later (later_id BIGINT NOT NULL PRIMARY KEY, client_id TEXT REFERENCES clients (client_id));
     """,
-    "0.1.0",
+    __version__,
 )
-AFTERWARDS = Deployment("development", NEWEST + 1, "0.1.0")
+NEXT_RELEASE = "99.0.0"
+AFTERWARDS = Deployment("development", NEWEST + 1, __version__)
 
 
 class _Partner:
@@ -49,7 +50,7 @@ class _Partner:
         self.rounds = 0
         self.stored: list[str] = []
 
-    async def work(self, line: Connection) -> None:
+    async def work(self, line: RawConnection) -> None:
         while True:
             token = await new_token(line, load.issue(self._key))
             address = f"p{self._number}-{self.rounds}@example.org"
@@ -62,34 +63,34 @@ class _Partner:
 
 
 @pytest.fixture
-def place(tmp_path: Path, postgresql_url: str) -> Place:
-    """Return a place on PostgreSQL with the schema of this release."""
-    place = postgresql_place(tmp_path, postgresql_url)
-    place.ok("migrate")
-    return place
+def installation(tmp_path: Path, postgresql_url: str) -> Installation:
+    """Return an installation on PostgreSQL with the schema of this release."""
+    installation = postgresql_installation(tmp_path, postgresql_url)
+    installation.ok("migrate")
+    return installation
 
 
-def test_servers_keep_working_and_restart_after_the_next_migration(place: Place) -> None:
+def test_servers_keep_working_and_restart_after_the_next_migration(installation: Installation) -> None:
     """No request fails before, during or after it; a server started then has everything stored."""
-    key = place.new_key(per_minute=MANY, may=frozenset(PERMISSIONS))
-    with place.serving() as server:
-        stored = asyncio.run(_migrate_under_load(place, server, key))
+    key = installation.new_key(per_minute=HIGH_LIMIT, may=EVERY_PERMISSION)
+    with installation.serving() as server:
+        stored = asyncio.run(_migrate_under_load(installation, server, key))
         assert server.terminate() == 0
         assert not [line for line in server.log.lines if line.get("level") in ("error", "warning")], server.log.text
-    place.ok("migrate")
-    assert asyncio.run(_read_deployment(place)) == AFTERWARDS, "nothing is taken back"
-    assert place.json("key", "list")[0]["client_id"] == key.client_id
-    with place.serving() as server:
+    installation.ok("migrate")
+    assert asyncio.run(_read_deployment(installation)) == AFTERWARDS, "nothing is taken back"
+    assert installation.json("key", "list")[0]["client_id"] == key.client_id
+    with installation.serving() as server:
         assert set(stored) <= set(asyncio.run(_read_all(server, key)))
 
 
-async def _migrate_under_load(place: Place, server: Server, key: Key) -> list[str]:
+async def _migrate_under_load(installation: Installation, server: RunningServer, key: Key) -> list[str]:
     """Return the addresses answered 200."""
     partners = [_Partner(number, key) for number in range(PARTNERS)]
     async with load.connections([server], PARTNERS) as lines:
         work = [asyncio.create_task(one.work(line)) for one, line in zip(partners, lines, strict=True)]
         await _run_rounds(partners, work)
-        await _migrate_as_next(place)
+        await _migrate_as_next(installation)
         await _run_rounds(partners, work)
         for task in work:
             task.cancel()
@@ -98,17 +99,19 @@ async def _migrate_under_load(place: Place, server: Server, key: Key) -> list[st
     return [address for one in partners for address in one.stored]
 
 
-async def _migrate_as_next(place: Place) -> None:
-    """Migrate as `stoplist migrate` of release 0.2.0 would."""
-    async with opened(place.database_url) as database:
+async def _migrate_as_next(installation: Installation) -> None:
+    """Migrate as `stoplist migrate` of the next release would."""
+    async with opened(installation.database_url) as database:
         steps = [*load_migrations(), NEXT]
-        done = await schema.migrate(database, environment="development", now_ms=0, migrations=steps, program="0.2.0")
+        done = await schema.migrate(
+            database, environment="development", now_ms=0, migrations=steps, program=NEXT_RELEASE
+        )
         assert done == MigrationResult(NEWEST, NEWEST + 1, None)
         assert await schema.read(database) == AFTERWARDS
 
 
-async def _read_deployment(place: Place) -> Deployment | None:
-    async with opened(place.database_url) as database:
+async def _read_deployment(installation: Installation) -> Deployment | None:
+    async with opened(installation.database_url) as database:
         return await schema.read(database)
 
 
@@ -121,7 +124,7 @@ async def _run_rounds(partners: list[_Partner], work: list["asyncio.Task[None]"]
             task.result()
 
 
-async def _read_all(server: Server, key: Key) -> list[str]:
+async def _read_all(server: RunningServer, key: Key) -> list[str]:
     follower = Follower("email", 10_000)
     async with load.connection(server) as line:
         await follower.read_all(line, await new_token(line, load.issue(key)))

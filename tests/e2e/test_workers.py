@@ -16,16 +16,17 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stoplist.server.http_server import listen
+from stoplist.server.listening_sockets import open_sockets
+from tests.constants import HIGH_LIMIT, PATIENCE_S
 from tests.e2e import load
-from tests.e2e.conftest import SECRET_KEY, own_limits_url, postgresql_place, run_first, scaled_place
-from tests.e2e.server_process import PATIENCE_S, Key, Place, Server, reserved_address
-from tests.server.serving import Answer, Connection
+from tests.e2e.conftest import SECRET_KEY, own_limits_url, postgresql_installation, run_first, scaled_installation
+from tests.e2e.server_process import Installation, RunningServer, reserved_address
+from tests.keys import Key
+from tests.server.serving import RawConnection, WireAnswer
 from tests.services.managed_program import reserve_port, wait_until
 from tests.services.proxy import Proxy, proxy
 from tests.services.valkey import Valkey
 
-MANY = 1_000_000
 READYZ = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _WAIT_FOR_GATE = """
@@ -38,27 +39,27 @@ _BROKEN = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
 
 
 @pytest.fixture(scope="module")
-def proxied(scaled: Place, valkey: Valkey) -> Iterator[tuple[Place, Proxy]]:
-    """Return a place on the same database through a proxy."""
+def proxied(scaled: Installation, valkey: Valkey) -> Iterator[tuple[Installation, Proxy]]:
+    """Return an installation on the same database through a proxy."""
     with proxy(scaled.database_url) as between:
         url = between.url(scaled.database_url)
-        yield postgresql_place(scaled.folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2"), between
+        yield postgresql_installation(scaled.folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2"), between
 
 
 # Observing a server
 
 
-def processes(server: Server) -> list[psutil.Process]:
+def processes(server: RunningServer) -> list[psutil.Process]:
     """Return every process of the server, the parent first."""
     parent = psutil.Process(server.process.pid)
     return [parent, *parent.children(recursive=True)]
 
 
-def workers(server: Server) -> list[psutil.Process]:
+def workers(server: RunningServer) -> list[psutil.Process]:
     return [process for process in processes(server)[1:] if "spawn_main" in " ".join(_command_line(process))]
 
 
-def worker_of(server: Server, line: Connection) -> psutil.Process:
+def worker_of(server: RunningServer, line: RawConnection) -> psutil.Process:
     """Return the worker that serves this connection."""
     port = line.writer.get_extra_info("sockname")[1]
 
@@ -73,15 +74,18 @@ def worker_of(server: Server, line: Connection) -> psutil.Process:
     return serving_workers()[0]
 
 
-def assert_ended(server: Server, earlier: list[psutil.Process]) -> None:
+def assert_ended(server: RunningServer, earlier: list[psutil.Process]) -> None:
     """Assert that no process is left, and that every line of the log is complete and JSON."""
     gone, left = psutil.wait_procs(earlier, timeout=PATIENCE_S)
     assert (len(gone), left) == (len(earlier), [])
     for line in server.log.text.splitlines():
-        json.loads(line)  # a warning, a traceback, half a line
+        try:
+            json.loads(line)
+        except ValueError:
+            pytest.fail(f"A warning, a traceback or half a line: {server.log.text}")
 
 
-def messages(server: Server) -> list[str]:
+def messages(server: RunningServer) -> list[str]:
     return [line["message"] for line in server.log.lines]
 
 
@@ -114,9 +118,9 @@ def _command_line(process: psutil.Process) -> list[str]:
 
 
 @contextlib.contextmanager
-def starting(place: Place, *flags: str, **variables: str) -> Iterator[Server]:
+def starting(installation: Installation, *flags: str, **variables: str) -> Iterator[RunningServer]:
     """Start a server and wait until its first worker process exists."""
-    server = Server(place, flags, variables)
+    server = RunningServer(installation, flags, variables)
     try:
         wait_until(lambda: bool(workers(server)), "a worker process")
         yield server
@@ -124,21 +128,21 @@ def starting(place: Place, *flags: str, **variables: str) -> Iterator[Server]:
         server.kill()
 
 
-def gated(place: Place, folder: Path) -> tuple[Place, Path]:
+def gated(installation: Installation, folder: Path) -> tuple[Installation, Path]:
     """Return the deployment with worker processes that do nothing until a file exists, and that file."""
-    gate, held = folder / "gate", Place(folder)
-    held.variables = dict(place.variables)
+    gate, held = folder / "gate", Installation(folder)
+    held.variables = dict(installation.variables)
     return run_first(_WAIT_FOR_GATE.format(gate=str(gate)), held), gate
 
 
 # Serving
 
 
-def test_workers_share_port_limits_and_metrics(scaled: Place) -> None:
-    """Of 60 concurrent requests, over connections to each, as many are accepted as the limit says; all are counted."""
+def test_workers_share_port_limits_and_metrics(scaled: Installation) -> None:
+    """The limit decides how many of 60 concurrent requests, over connections to each, are accepted; all are counted."""
     key = scaled.new_key(per_minute=30)
 
-    async def ask_all(server: Server) -> tuple[list[Answer], set[int]]:
+    async def ask_all(server: RunningServer) -> tuple[list[WireAnswer], set[int]]:
         async with _connections_to_both(server) as of, load.connections([server], 10) as more:
             serving, lines = set(of), [*of.values(), *more]
             asked = [[load.send_once(line, load.issue(key)) for line in lines] for _ in range(5)]
@@ -170,9 +174,10 @@ def assert_no_secret_is_visible(earlier: list[psutil.Process]) -> None:
 # A worker dies
 
 
-def test_a_killed_worker_loses_only_its_current_requests(scaled: Place) -> None:
+@pytest.mark.slow
+def test_a_killed_worker_loses_only_its_current_requests(scaled: Installation) -> None:
     """Every 200 answer is stored, the worker is replaced, no metric decreases, and the parent keeps nothing of it."""
-    key = scaled.new_key(per_minute=MANY)
+    key = scaled.new_key(per_minute=HIGH_LIMIT)
     with reserved_address() as metrics, scaled.serving(METRICS_LISTEN=metrics) as server:
         parent, known = processes(server)[0], workers(server)
         asyncio.run(_statuses(server, [READYZ] * 10))
@@ -193,14 +198,14 @@ def test_a_killed_worker_loses_only_its_current_requests(scaled: Place) -> None:
         assert SECRET_KEY not in server.log.text
 
 
-async def _load_until_killed(server: Server, key: Key, victim: psutil.Process) -> tuple[list[str], int, int]:
+async def _load_until_killed(server: RunningServer, key: Key, victim: psutil.Process) -> tuple[list[str], int, int]:
     """Return the answered tokens, the number of broken requests, and the victim's connections when it was killed."""
     tokens: list[str] = []
     broken = in_hand = 0
     enough = asyncio.Event()
     request = load.issue(key)
 
-    async def ask_on(line: Connection) -> None:
+    async def ask_on(line: RawConnection) -> None:
         nonlocal broken
         while len(tokens) < 400:
             try:
@@ -226,19 +231,20 @@ async def _load_until_killed(server: Server, key: Key, victim: psutil.Process) -
     return tokens, broken, in_hand
 
 
-async def _statuses(server: Server, requests: list[bytes]) -> set[int]:
+async def _statuses(server: RunningServer, requests: list[bytes]) -> set[int]:
     async with load.connection(server) as line:
         return {(await load.send_once(line, request)).status for request in requests}
 
 
-def _wait_until_serving(server: Server, number: int) -> bool:
+def _wait_until_serving(server: RunningServer, number: int) -> bool:
     return messages(server).count("A worker serves") == number
 
 
-def test_a_worker_is_restarted_until_the_database_is_back(proxied: tuple[Place, Proxy]) -> None:
+@pytest.mark.slow
+def test_a_worker_is_restarted_until_the_database_is_back(proxied: tuple[Installation, Proxy]) -> None:
     """The error is logged without an address, and nobody needs to intervene."""
-    place, between = proxied
-    with place.serving(DRAIN_S="1") as server:
+    installation, between = proxied
+    with installation.serving(DRAIN_S="1") as server:
         known = workers(server)
         between.cut()
         try:
@@ -254,13 +260,14 @@ def test_a_worker_is_restarted_until_the_database_is_back(proxied: tuple[Place, 
         whys = [line["why"] for line in replaced]
         assert whys[0] == "exit status -9"
         assert "STOPLIST_DATABASE_URL" in whys[1]
-        assert place.database_url.rpartition("@")[0].rpartition(":")[2] not in server.log.text
+        assert installation.database_url.rpartition("@")[0].rpartition(":")[2] not in server.log.text
         earlier = processes(server)
         assert server.terminate() == 0
         assert_ended(server, earlier)
 
 
-def test_workers_finish_and_end_when_the_parent_dies(scaled: Place) -> None:
+@pytest.mark.slow
+def test_workers_finish_and_end_when_the_parent_dies(scaled: Installation) -> None:
     """A request in flight is answered; then the port is free, and a new server starts on it."""
     key = scaled.new_key()
     with scaled.serving(DRAIN_S="60") as server:
@@ -275,11 +282,11 @@ def test_workers_finish_and_end_when_the_parent_dies(scaled: Place) -> None:
 # Stopping
 
 
-def _group(number: signal.Signals) -> Callable[[Server], None]:
+def _group(number: signal.Signals) -> Callable[[RunningServer], None]:
     return lambda server: os.killpg(server.process.pid, number)
 
 
-STOPS: dict[str, Callable[[Server], None]] = {
+STOPS: dict[str, Callable[[RunningServer], None]] = {
     "SIGTERM to the parent": lambda server: server.process.send_signal(signal.SIGTERM),
     "SIGTERM to all, as systemd does": _group(signal.SIGTERM),
     "SIGINT to all, as Ctrl+C does": _group(signal.SIGINT),
@@ -287,7 +294,7 @@ STOPS: dict[str, Callable[[Server], None]] = {
 
 
 @pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS)
-def test_all_workers_finish_requests_in_flight(scaled: Place, stop: Callable[[Server], None]) -> None:
+def test_all_workers_finish_requests_in_flight(scaled: Installation, stop: Callable[[RunningServer], None]) -> None:
     """Nothing else is accepted; the exit status is 0 and the last message "Stopped"."""
     key = scaled.new_key()
     with scaled.serving(DRAIN_S="60") as server:
@@ -300,7 +307,7 @@ def test_all_workers_finish_requests_in_flight(scaled: Place, stop: Callable[[Se
         assert messages(server).count("A worker has stopped") == 2
 
 
-async def _answer_across(server: Server, key: Key, stop: Callable[[], Any]) -> Answer:
+async def _answer_across(server: RunningServer, key: Key, stop: Callable[[], Any]) -> WireAnswer:
     async with load.in_flight(server, key) as (line, body):
         stop()
         await load.wait_until_refused(server)
@@ -308,10 +315,10 @@ async def _answer_across(server: Server, key: Key, stop: Callable[[], Any]) -> A
         return await line.answer()
 
 
-def test_readiness_announces_a_stop_before_connections_are_refused(scaled: Place) -> None:
+def test_readiness_announces_a_stop_before_connections_are_refused(scaled: Installation) -> None:
     """Asked of one worker, answered by both: 503 on new and on old connections, each of which is then closed."""
 
-    async def announcement(server: Server, metrics: str) -> list[Answer]:
+    async def announcement(server: RunningServer, metrics: str) -> list[WireAnswer]:
         async with _connections_to_both(server) as kept:
             first, second = kept.values()
             assert (await load.send_once(first, READYZ)).status == 200
@@ -335,9 +342,9 @@ def test_readiness_announces_a_stop_before_connections_are_refused(scaled: Place
 
 
 @contextlib.asynccontextmanager
-async def _connections_to_both(server: Server) -> AsyncIterator[dict[int, Connection]]:
+async def _connections_to_both(server: RunningServer) -> AsyncIterator[dict[int, RawConnection]]:
     """Open a connection to each of two workers, by process id."""
-    serving_workers: dict[int, Connection] = {}
+    serving_workers: dict[int, RawConnection] = {}
     async with contextlib.AsyncExitStack() as lines:
         while len(serving_workers) < 2:
             line = await lines.enter_async_context(load.connection(server))
@@ -345,9 +352,9 @@ async def _connections_to_both(server: Server) -> AsyncIterator[dict[int, Connec
         yield serving_workers
 
 
-async def _wait_for_not_ready(server: Server, pids: set[int]) -> list[Answer]:
+async def _wait_for_not_ready(server: RunningServer, pids: set[int]) -> list[WireAnswer]:
     """Wait until each worker has answered on a new connection that it is not ready, and return these answers."""
-    told: list[Answer] = []
+    told: list[WireAnswer] = []
     async with asyncio.timeout(PATIENCE_S):
         while pids:
             async with load.connection(server) as line:
@@ -361,11 +368,12 @@ async def _wait_for_not_ready(server: Server, pids: set[int]) -> list[Answer]:
     return told
 
 
-def test_a_second_ctrl_c_does_not_wait(scaled: Place) -> None:
+@pytest.mark.slow
+def test_a_second_ctrl_c_does_not_wait(scaled: Installation) -> None:
     """Requests in flight are cut off."""
     key = scaled.new_key()
 
-    async def stopped_at_once(server: Server) -> bool:
+    async def stopped_at_once(server: RunningServer) -> bool:
         async with load.in_flight(server, key) as (line, _):
             _group(signal.SIGINT)(server)
             await load.wait_until_refused(server)
@@ -381,7 +389,7 @@ def test_a_second_ctrl_c_does_not_wait(scaled: Place) -> None:
         assert messages(server).count("A worker has stopped") == 2
 
 
-def test_a_worker_leaves_ctrl_c_to_its_parent(scaled: Place) -> None:
+def test_a_worker_leaves_ctrl_c_to_its_parent(scaled: Installation) -> None:
     """A terminal sends it to all processes: neither a starting nor a serving worker reacts to it."""
     with starting(scaled) as server:
         for _ in range(2):
@@ -393,7 +401,8 @@ def test_a_worker_leaves_ctrl_c_to_its_parent(scaled: Place) -> None:
         assert set(messages(server)) - {"request"} == {"A worker serves", "Serving"}
 
 
-def test_a_frozen_worker_delays_neither_metrics_nor_stop(scaled: Place) -> None:
+@pytest.mark.slow
+def test_a_frozen_worker_delays_neither_metrics_nor_stop(scaled: Installation) -> None:
     """Its counts stay on the page; it is killed a few seconds after the others end, and the status is 0."""
     with reserved_address() as metrics, scaled.serving(METRICS_LISTEN=metrics, DRAIN_S="0") as server:
         earlier = processes(server)
@@ -410,7 +419,7 @@ def test_a_frozen_worker_delays_neither_metrics_nor_stop(scaled: Place) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_while_workers_start_is_quiet(scaled: Place, number: signal.Signals) -> None:
+def test_a_stop_while_workers_start_is_quiet(scaled: Installation, number: signal.Signals) -> None:
     """Sent to the whole process group: no traceback, status 0."""
     with starting(scaled, WORKERS="2") as server:
         earlier = processes(server)
@@ -420,7 +429,8 @@ def test_a_stop_while_workers_start_is_quiet(scaled: Place, number: signal.Signa
         assert messages(server)[-1] == "Stopped"
 
 
-def test_a_stop_while_a_worker_is_replaced_stops(scaled: Place) -> None:
+@pytest.mark.slow
+def test_a_stop_while_a_worker_is_replaced_stops(scaled: Installation) -> None:
     """No other worker is started."""
     with scaled.serving() as server:
         earlier = processes(server)
@@ -434,10 +444,10 @@ def test_a_stop_while_a_worker_is_replaced_stops(scaled: Place) -> None:
 # Failed starts
 
 
-def test_a_worker_that_cannot_start_ends_the_server(scaled: Place, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_ends_the_server(scaled: Installation, tmp_path: Path) -> None:
     """It dies while starting: one error, exit status 1, no process left."""
-    place, _ = gated(scaled, tmp_path)
-    with starting(place, WORKERS="3") as server:
+    installation, _ = gated(scaled, tmp_path)
+    with starting(installation, WORKERS="3") as server:
         earlier = processes(server)
         workers(server)[0].kill()
         assert server.wait_for_exit() == 1
@@ -447,10 +457,11 @@ def test_a_worker_that_cannot_start_ends_the_server(scaled: Place, tmp_path: Pat
         assert left == []
 
 
-def test_a_database_lost_during_the_start_is_one_error(proxied: tuple[Place, Proxy], tmp_path: Path) -> None:
-    """After the parent checked it and before the workers do."""
-    place, between = proxied
-    held, gate = gated(place, tmp_path)
+@pytest.mark.slow
+def test_a_database_lost_during_the_start_is_one_error(proxied: tuple[Installation, Proxy], tmp_path: Path) -> None:
+    """It is lost between the checks of the parent and of the workers."""
+    installation, between = proxied
+    held, gate = gated(installation, tmp_path)
     try:
         with starting(held) as server:
             earlier = processes(server)
@@ -467,9 +478,9 @@ def test_a_database_lost_during_the_start_is_one_error(proxied: tuple[Place, Pro
         between.mend()
 
 
-def test_a_port_in_use_is_one_error(scaled: Place) -> None:
+def test_a_port_in_use_is_one_error(scaled: Installation) -> None:
     """The port of the server, or of its metrics; no worker is started."""
-    [taken] = listen("127.0.0.1", 0)
+    [taken] = open_sockets("127.0.0.1", 0)
     with taken:
         port = str(taken.getsockname()[1])
         assert "STOPLIST_HOST and STOPLIST_PORT" in scaled.refused("serve", PORT=port)
@@ -481,21 +492,22 @@ def test_a_port_in_use_is_one_error(scaled: Place) -> None:
 
 def test_an_empty_database_is_one_error(tmp_path: Path, postgresql_url: str, valkey: Valkey) -> None:
     """Reported by the parent, once for all workers."""
-    assert "`stoplist migrate`" in scaled_place(tmp_path, postgresql_url, valkey).refused("serve")
+    assert "`stoplist migrate`" in scaled_installation(tmp_path, postgresql_url, valkey).refused("serve")
 
 
 # Done by one process only
 
 
-def test_the_demo_and_the_certificate_are_created_once(scaled: Place, tmp_path: Path, valkey: Valkey) -> None:
-    """On the first start in a folder, with two workers; both serve that certificate."""
-    place = scaled_place(tmp_path, scaled.database_url, valkey)
+@pytest.mark.slow
+def test_the_demo_and_the_certificate_are_created_once(scaled: Installation, tmp_path: Path, valkey: Valkey) -> None:
+    """Two workers start first in the folder; both serve that certificate."""
+    installation = scaled_installation(tmp_path, scaled.database_url, valkey)
 
-    async def both_answer(server: Server) -> None:
+    async def both_answer(server: RunningServer) -> None:
         async with _connections_to_both(server):
             pass
 
-    with place.serving("--demo", "--workers", "2", WORKERS="1") as server:
+    with installation.serving("--demo", "--workers", "2", WORKERS="1") as server:
         assert server.out.wait_for("Stop with Ctrl+C.")
         asyncio.run(both_answer(server))
         earlier = processes(server)
@@ -504,10 +516,10 @@ def test_the_demo_and_the_certificate_are_created_once(scaled: Place, tmp_path: 
         assert server.out.text.count("Stop with Ctrl+C.") == 1
 
 
-def test_a_single_process_does_not_load_worker_code(place: Place) -> None:
+def test_a_single_process_does_not_load_worker_code(installation: Installation) -> None:
     """Neither the supervisor nor the client of the limit store is loaded, so its start takes no longer."""
-    place.variables["PYTHONPROFILEIMPORTTIME"] = "1"
-    with place.serving() as server:
+    installation.variables["PYTHONPROFILEIMPORTTIME"] = "1"
+    with installation.serving() as server:
         imported = {line.rpartition("|")[2].strip() for line in server.log.text.splitlines() if "|" in line}
         assert "stoplist.server.lifecycle" in imported
         unwanted = {"stoplist.server.supervisor", "multiprocessing.resource_tracker", "stoplist.limits.shared", "redis"}

@@ -11,19 +11,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stoplist.oauth.model import PERMISSIONS
 from tests.builders import opened
+from tests.conftest import leave_out
+from tests.constants import HIGH_LIMIT, PATIENCE_S
+from tests.db import hosts
 from tests.e2e import load
-from tests.e2e.conftest import postgresql_place
+from tests.e2e.conftest import postgresql_installation, run_first
 from tests.e2e.invariants import check_records, check_tokens
 from tests.e2e.partner_programs import Partners
 from tests.e2e.partners import Follower
-from tests.e2e.server_process import PATIENCE_S, Key, Place, Server, reserved_address
-from tests.server.serving import Connection
+from tests.e2e.server_process import Installation, RunningServer, reserved_address
+from tests.keys import EVERY_PERMISSION, Key
+from tests.server.serving import RawConnection
+from tests.services import postgresql as services
 
-MANY = 1_000_000
 FEW = 8
 """The limit of the hasty program."""
 WORKERS = 2
@@ -34,11 +38,11 @@ TURNS = 5
 _organizations = (f"acme-{number}" for number in itertools.count(1))
 
 
-class Deployment(NamedTuple):
+class DeploymentUnderLoad(NamedTuple):
     """A running server, and direct access to its database."""
 
-    server: Server
-    direct: Place
+    server: RunningServer
+    direct: Installation
     metrics: str
 
     def metric(self, name: str) -> float:
@@ -49,22 +53,40 @@ class Deployment(NamedTuple):
 
 
 @contextlib.contextmanager
-def deployed(folder: Path, direct_url: str, url: str, limits_url: str, **variables: str) -> Iterator[Deployment]:
-    """Run a server of two workers with its stores at these URLs."""
-    direct = postgresql_place(folder, direct_url)
+def deployed(
+    folder: Path, direct_url: str, url: str, limits_url: str, *, first: str = "", **variables: str
+) -> Iterator[DeploymentUnderLoad]:
+    """Run a server of two workers with its stores at these URLs; each process runs the program `first` before."""
+    direct = postgresql_installation(folder, direct_url)
     direct.ok("migrate")
-    place = postgresql_place(folder, url, LIMITS_URL=limits_url, WORKERS=str(WORKERS), DATABASE_POOL=str(POOL))
-    with reserved_address() as metrics, place.serving(METRICS_LISTEN=metrics, **variables) as server:
-        yield Deployment(server, direct, metrics)
+    installation = postgresql_installation(
+        folder, url, LIMITS_URL=limits_url, WORKERS=str(WORKERS), DATABASE_POOL=str(POOL)
+    )
+    run_first(first, installation)
+    with reserved_address() as metrics, installation.serving(METRICS_LISTEN=metrics, **variables) as server:
+        yield DeploymentUnderLoad(server, direct, metrics)
+
+
+@contextlib.contextmanager
+def own_cluster(config: pytest.Config) -> Iterator[services.Cluster]:
+    """Start a PostgreSQL without autovacuum, because statistics in the middle of a test would be left to chance."""
+    with contextlib.ExitStack() as running:
+        try:
+            cluster = running.enter_context(hosts.start_cluster())
+        except services.Unavailable as error:
+            leave_out(config, "on a PostgreSQL of their own", str(error))
+        cluster.execute("ALTER SYSTEM SET autovacuum = off")
+        cluster.execute("SELECT pg_reload_conf()")
+        yield cluster
 
 
 @contextlib.asynccontextmanager
-async def under_load(deployment: Deployment) -> AsyncIterator[Partners]:
+async def under_load(deployment: DeploymentUnderLoad) -> AsyncIterator[Partners]:
     """Run partners while something breaks within this context, and check everything afterwards."""
     organization = next(_organizations)
     key, hasty = await asyncio.to_thread(
         lambda: (
-            deployment.direct.new_key(per_minute=MANY, may=frozenset(PERMISSIONS), organization=organization),
+            deployment.direct.new_key(per_minute=HIGH_LIMIT, may=EVERY_PERMISSION, organization=organization),
             deployment.direct.new_key(per_minute=FEW, organization=organization),
         )
     )
@@ -98,7 +120,7 @@ async def _assert_all_answered(partners: Partners) -> None:
                 assert (await load.send_once(line, load.call(token))).status == 404
 
 
-async def _issue_pair(line: Connection, key: Key) -> dict[str, Any]:
+async def _issue_pair(line: RawConnection, key: Key) -> dict[str, Any]:
     """Request a pair. A connection from a read-only period may fail once before it is replaced."""
     answer = await load.send_once(line, load.issue(key))
     if answer.status == 503:

@@ -26,7 +26,7 @@ _UNWANTED = {
     r"js\.|debian"
     r"\.org|crates"
     r"\.io",
-    "a path of one machine": r"(?<![\w.$}/-])/(?:wo" r"rk|ro" r"ot|home/\w+)/|\.\./sha" "red",
+    "a path of one machine": r"(?<![\w.$}/-])/(?:wo" r"rk|ro" r"ot|home/\w+)/",
     "the number of an issue": r"\biss" r"ues? #?\d",
 }
 

@@ -16,6 +16,8 @@ DATASET = Dataset(
     partner=Partner("svc_ci_bench", "svc_cs_bench"),
     tokens={ADMINISTRATOR: "svc_ss_ada", ORGANIZATION_ADMIN: "svc_ss_olga"},
     group_id="grp_bench",
+    link_key_id="lnk_bench",
+    import_id="imp_bench",
     submission_id="sub_bench",
     big_submission_id="sub_big",
     record_seq=1,
@@ -31,7 +33,9 @@ def test_every_page_is_measured() -> None:
     """Every page for signed-in people is requested, except downloads."""
     requested = {one.title for one in requests.measured_requests(DATASET)}
     assert {route.path for route in ROUTES if route.method == "GET" and not route.is_open} - requested == {
-        "/audit/export"
+        "/audit/export",
+        "/unsubscribes/{org_slug}/{channel}/export/file",
+        "/settings/imports/{import_id}/rejects",
     }
 
 

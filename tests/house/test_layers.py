@@ -2,7 +2,6 @@
 
 import tomllib
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import grimp
@@ -13,8 +12,10 @@ from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.contracts.independence import IndependenceContract
 from importlinter.contracts.layers import LayersContract
 
+from tests.constants import ROOT
+
 configure()
-CONFIGURATION = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["importlinter"]
+CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
 CONTRACTS = {contract["id"]: contract for contract in CONFIGURATION["contracts"]}
 SESSION = {"root_packages": CONFIGURATION["root_packages"], "include_external_packages": "True"}
 TYPES: dict[str, type[Any]] = {

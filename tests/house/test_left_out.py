@@ -1,4 +1,4 @@
-"""Tests that need a missing database, limit store, balancer or browser are skipped locally and fail in CI."""
+"""Tests that need a missing database, store, balancer, browser or generator are skipped locally and fail in CI."""
 
 import os
 import re
@@ -8,21 +8,33 @@ from pathlib import Path
 
 import pytest
 
+from tests.constants import ROOT
 from tests.services.browser import VARIABLE as BROWSER_VARIABLE
 from tests.services.postgresql import SERVER_VARIABLE
-
-ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.slow
 
 TESTS = """
-from tests.services import haproxy, valkey
+from tests.services import citus as citus_service
+from tests.services import haproxy, npm as node_packages, promtool as alert_rules, valkey
 
-haproxy.find_programs = valkey.find_programs = lambda name: []
+haproxy.find_programs = valkey.find_programs = alert_rules.find_programs = lambda name: []
 valkey.wheel_program = lambda: None
+
+def no_binaries():
+    raise citus_service.Unavailable("no Citus is installed")
+
+def no_packages():
+    raise node_packages.Unavailable("no Node.js was found")
+
+citus_service.find_binaries = no_binaries
+node_packages.find = no_packages
 
 def test_on_both(database_url):
     assert database_url
+
+def test_on_many(citus):
+    assert citus
 
 def test_on_one(postgresql_url):
     assert postgresql_url
@@ -38,12 +50,18 @@ def test_with_each_balancer(balancer_name):
 
 def test_in_a_browser(chromium):
     assert chromium
+
+def test_with_generators(npm):
+    assert npm
+
+def test_with_rules(promtool):
+    assert promtool
 """
 
 
 @pytest.fixture
 def tests_file(tmp_path: Path) -> Path:
-    """Return a file of eight tests, of which only one, on SQLite, needs no missing service."""
+    """Return a file of eleven tests, of which only one, on SQLite, needs no missing service."""
     file = tmp_path / "test_made_up.py"
     file.write_text(TESTS)
     return file
@@ -78,14 +96,18 @@ def test_locally_they_are_skipped_with_one_summary_line_each(tests_file: Path) -
         "1 tests with haproxy.*apt install haproxy",
         "1 tests with nginx.*apt install nginx",
         f"1 tests in a browser.*{BROWSER_VARIABLE}",
+        "1 tests on Citus.*no Citus is installed",
+        "1 tests with generators from npm: no Node.js was found",
+        "1 tests with promtool: no promtool was found.*apt install prometheus",
     ):
         assert len(re.findall(rf"^Left out: {line}", run.stdout, re.MULTILINE)) == 1, line
-    assert "1 passed, 7 skipped" in run.stdout
+    assert "1 passed, 10 skipped" in run.stdout
 
 
 def test_in_continuous_integration_they_fail(tests_file: Path) -> None:
-    """A green run means that everything was tested; a red one says what is missing."""
+    """A green run means that everything was tested; a red one says what is missing. Citus alone may be missing."""
     run = outcome(tests_file, CI="true")
     assert run.returncode == 1, run.stdout
-    assert "1 passed, 7 errors" in run.stdout
+    assert "1 passed, 1 skipped, 9 errors" in run.stdout
+    assert "Left out: 1 tests on Citus: no Citus is installed" in run.stdout
     assert BROWSER_VARIABLE in run.stdout

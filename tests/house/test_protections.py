@@ -2,12 +2,12 @@
 
 import ast
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.constants import ROOT
+
 PROTECTIONS = tomllib.loads((ROOT / "tools" / "mutations.toml").read_text())["protection"]
 
 

@@ -8,7 +8,8 @@ import pytest
 import stoplist_client
 
 import stoplist
-from tests.house.wheels import ADDRESSES, PROJECTS, ROOT, run, scripts_of
+from tests.constants import ROOT
+from tests.house.wheels import ADDRESSES, PROJECTS, run, scripts_of
 
 # A wheel does not depend on the interpreter, and environments are slow: once is enough.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -27,7 +28,7 @@ projects = pytest.mark.parametrize("project", PROJECTS, ids=["server", "addresse
 def test_a_wheel_holds_its_whole_package_and_nothing_else(project: Path, wheels: dict[Path, Path]) -> None:
     """Every module, all SQL, the page's parts, the vectors and the type marker; no tests or benchmarks."""
     source = project / "src"
-    kinds = ("*.py", "*.sql", "*.lua", "*.html", "*.css", "*.js", "*.svg", "vectors.json", "py.typed")
+    kinds = ("*.py", "*.sql", "*.lua", "*.html", "*.css", "*.js", "*.svg", "*vectors.json", "py.typed")
     expected = {str(path.relative_to(source)) for kind in kinds for path in source.rglob(kind)}
     with zipfile.ZipFile(wheels[project]) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -68,7 +69,7 @@ def test_locked_dependencies_are_complete(where: str, tmp_path: Path, request: p
 
 
 def test_the_installed_addresses_have_their_vectors(installed: Path, tmp_path: Path) -> None:
-    """And work without the server."""
+    """They work without the server."""
     program = "from stoplist_addresses import RULES, load_vectors as l; print(RULES[l()[0].channel](l()[0].input))"
     assert run(installed / "python", "-c", program, folder=tmp_path) == "jane@example.com\n"
 

@@ -7,7 +7,8 @@ import sys
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.constants import ROOT
+
 ADDRESSES, CLIENT = ROOT / "addresses", ROOT / "client"
 PROJECTS = (ROOT, ADDRESSES, CLIENT)
 

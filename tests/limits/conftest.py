@@ -8,7 +8,7 @@ from tests.limits.counting import patience
 
 
 @pytest.fixture
-def patient() -> Iterator[None]:
+def long_store_timeout() -> Iterator[None]:
     """Raise the timeout: these tests are about decisions, not about speed."""
     with patience():
         yield

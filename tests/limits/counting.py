@@ -11,7 +11,7 @@ import redis
 
 from stoplist.limits import store as limit_store
 from stoplist.limits.decision import RateDecision
-from stoplist.limits.limiter import Limiter, Log
+from stoplist.limits.limiter import Limiter, Log, Wider
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import SCRIPT, LimitStore
@@ -62,8 +62,8 @@ class ScriptLimiter(Limiter):
     def __init__(self, store: LimitStore) -> None:
         self._store = store
 
-    async def acquire(self, own: Log, other: Log | None, *, limit: int) -> RateDecision:
-        return await self._store.acquire(own, other, limit=limit)
+    async def acquire(self, own: Log, other: Log | None, *, limit: int, wider: Wider | None = None) -> RateDecision:
+        return await self._store.acquire(own, other, limit=limit, wider=wider)
 
     async def sweep(self) -> None:
         """Do nothing: keys of the store expire."""

@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import Limiter
+from tests.constants import SECOND_NS
 from tests.limits.counting import Counting
 
-SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
 
 

@@ -2,8 +2,8 @@
 
 from stoplist.limits.decision import RateDecision, decide
 from stoplist.limits.sliding_log import EMPTY_LOG, WINDOW_NS, SlidingLog
+from tests.constants import SECOND_NS
 
-SECOND_NS = 1_000_000_000
 START_NS = 1_000 * SECOND_NS
 
 

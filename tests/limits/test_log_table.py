@@ -27,7 +27,7 @@ def test_each_key_has_its_own_log() -> None:
 
 
 def test_a_log_is_dropped_once_its_newest_entry_has_expired() -> None:
-    """Not when its oldest has, and not one nanosecond early."""
+    """The expiry of its oldest entry does not count, and it is not dropped one nanosecond early."""
     logs = LogTable[str]()
     record(logs, "a", 0)
     record(logs, "b", 1)

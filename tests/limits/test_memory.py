@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoplist.limits.memory import MemoryLimiter
+from tests.constants import SECOND_NS
 from tests.fakes import FakeClock
 from tests.limits.at_once import at_once
-
-SECOND_NS = 1_000_000_000
 
 
 def are_sixty_seconds_apart(times_ns: list[int], limit: int) -> bool:

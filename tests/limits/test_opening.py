@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,16 +15,16 @@ from stoplist.limits.limiter import StoreHealth
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.limits.opening import open_limiter
 from stoplist.limits.store import LimitStore, StoreLost
+from tests.builders import Run
 from tests.conftest import leave_out
 from tests.limits.counting import patience
-from tests.limits.lying import lying_store
+from tests.limits.scripted_store import scripted_store
 from tests.services import valkey as services
 from tests.services.managed_program import reserve_port
 from tests.services.valkey import Valkey
 
-pytestmark = [pytest.mark.interpreter, pytest.mark.usefixtures("patient")]
+pytestmark = [pytest.mark.interpreter, pytest.mark.usefixtures("long_store_timeout")]
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
 PASSWORD = "not-to-be-repeated"
 # The rights that the error text names, and no others.
 RIGHTS = ["+evalsha", "+script|load", "+time", "+zadd", "+zcard", "+zrange", "+zremrangebyscore", "+del", "+pexpire"]
@@ -74,7 +74,7 @@ def test_the_store_counts_over_tcp_and_unix_sockets(run: Run, valkey: Valkey) ->
 
 
 def test_the_rights_in_the_error_text_are_enough(run: Run, user: str) -> None:
-    """For a user with these rights and no others."""
+    """The user of the test has these rights and no others."""
     assert run(opened(user)) == StoreHealth(is_lost=False, decided_alone=0)
 
 
@@ -88,7 +88,7 @@ def test_a_missing_right_stops_the_start(run: Run, valkey: Valkey, user: str, ri
 
 
 def test_an_absent_store_does_not_stop_the_start(run: Run, caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
-    """Nobody listens: the server starts, counts alone, and warns once."""
+    """No store listens: the server starts, counts alone, and warns once."""
     with reserve_port() as closed:
         port = closed.getsockname()[1]
         for url in (f"redis://:{PASSWORD}@127.0.0.1:{port}/0", f"unix://:{PASSWORD}@{tmp_path}/none.sock"):
@@ -121,7 +121,7 @@ def test_a_store_that_can_never_decide_stops_the_start(run: Run, answer: bytes) 
     """One node of a cluster, or a server without scripts."""
 
     async def main() -> None:
-        async with lying_store(answer) as url:
+        async with scripted_store(answer) as url:
             with pytest.raises(SettingsError, match="one primary, or a proxy before a cluster"):
                 await opened(url)
 
@@ -139,7 +139,7 @@ def tls(pytestconfig: pytest.Config) -> Iterator[Valkey]:
 
 
 def test_the_store_counts_over_tls(run: Run, tls: Valkey) -> None:
-    """With the authority that the URL names."""
+    """The URL names the authority."""
     assert run(opened(tls.url)) == StoreHealth(is_lost=False, decided_alone=0)
     gc.collect()
 

@@ -1,10 +1,9 @@
-"""How processes and the store communicate, in real time: round trips, cancelled requests, several processes."""
+"""Communication of processes with the store, in real time: round trips, cancelled requests, several processes."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import redis
@@ -13,18 +12,17 @@ from hypothesis import strategies as st
 
 from stoplist.clock import Clock
 from stoplist.limits.decision import RateDecision
-from stoplist.limits.limiter import Log, StoreHealth
+from stoplist.limits.limiter import Log, StoreHealth, Wider
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import LimitStore, StoreLost
+from tests.builders import Run
+from tests.constants import SECOND_NS
 from tests.fakes import FakeClock
 from tests.limits.counting import at_store, own_url, patience
-from tests.limits.naive_model import SECOND_NS
 from tests.services.proxy import ANSWERS, Proxy, proxy
 from tests.services.valkey import Valkey
 
-pytestmark = pytest.mark.usefixtures("patient")
-
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
+pytestmark = pytest.mark.usefixtures("long_store_timeout")
 
 
 @pytest.fixture
@@ -206,7 +204,7 @@ def test_a_late_answer_is_never_another_requests(run: Run, url: str, between: Pr
 
 
 def test_an_unknown_script_is_sent_with_the_same_request(run: Run, url: str) -> None:
-    """Also for many concurrent requests, each of which counts once."""
+    """This holds for many concurrent requests too, each of which counts once."""
 
     async def main() -> None:
         async with store_at(url) as store:
@@ -235,7 +233,7 @@ def test_a_connection_closed_by_the_server_is_reopened(run: Run, url: str) -> No
 
 
 def test_two_processes_together_let_exactly_n_through(run: Run, url: str) -> None:
-    """Under load, in real time, at the token endpoint with both its logs."""
+    """They are under load, in real time, at the token endpoint with both its logs."""
 
     async def main() -> None:
         async with limiter_at(url) as one, limiter_at(url) as other:
@@ -253,7 +251,7 @@ def test_two_processes_together_let_exactly_n_through(run: Run, url: str) -> Non
 
 
 def test_a_refusal_waits_for_pending_decisions(run: Run, url: str) -> None:
-    """Of two concurrent requests for the last place, filled elsewhere, both learn when that place is free."""
+    """Two concurrent requests for the last place, filled elsewhere, both learn when that place is free."""
 
     async def main() -> None:
         clock = FakeClock()
@@ -279,11 +277,13 @@ def test_capacity_undone_by_a_refusal_is_usable(run: Run, url: str) -> None:
     class Freed(LimitStore):
         """Frees a place after the first request was refused, before the second is checked."""
 
-        async def acquire(self, own: Log, other: Log | None, *, limit: int, is_recorded: bool = True) -> RateDecision:
+        async def acquire(
+            self, own: Log, other: Log | None, *, limit: int, wider: Wider | None = None, is_recorded: bool = True
+        ) -> RateDecision:
             if not is_recorded:
                 await tasks[0]
                 direct.delete("stoplist:proved:{a}")
-            return await super().acquire(own, other, limit=limit, is_recorded=is_recorded)
+            return await super().acquire(own, other, limit=limit, wider=wider, is_recorded=is_recorded)
 
     async def main() -> None:
         store = Freed.at(url)

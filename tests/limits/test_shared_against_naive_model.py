@@ -14,10 +14,10 @@ from stoplist.limits.decision import RateDecision
 from stoplist.limits.limiter import StoreHealth
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import LimitStore
+from tests.constants import SECOND_NS
 from tests.limits.counting import CLOCKED_SCRIPT, StoreClock, own_url, patience
 from tests.limits.naive_model import (
     MINUTE_NS,
-    SECOND_NS,
     LimitedRequest,
     NaiveLimits,
     ceilings,
@@ -28,11 +28,11 @@ from tests.limits.naive_model import (
 from tests.services.proxy import Proxy, proxy
 from tests.services.valkey import Valkey
 
-RUSH, RUSH_LIMIT = LimitedRequest("api", "rush", "x"), 3
+BURST, BURST_LIMIT = LimitedRequest("api", "burst", "x"), 3
 processes = st.integers(0, 1)
 
 
-class Warnings(logging.Handler):
+class WarningCounter(logging.Handler):
     """Counts warnings."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Warnings(logging.Handler):
         self.count += 1
 
 
-class Deployment:
+class StoreWithLimiters:
     """One store behind a proxy, and two limiters that count there."""
 
     def __init__(self, url: str, between: Proxy, runner: asyncio.Runner) -> None:
@@ -70,11 +70,11 @@ class Deployment:
 
 
 @contextmanager
-def deployment(server: Valkey) -> Iterator[Deployment]:
+def store_with_limiters(server: Valkey) -> Iterator[StoreWithLimiters]:
     url = own_url(server)
     # An absent store refuses at once; only a present one may take its time.
     with proxy(url) as between, asyncio.Runner() as runner, patience():
-        own = Deployment(url, between, runner)
+        own = StoreWithLimiters(url, between, runner)
         try:
             yield own
         finally:
@@ -83,7 +83,7 @@ def deployment(server: Valkey) -> Iterator[Deployment]:
 
 
 class KnownToProcess:
-    """What one process has accepted itself, and whether it knows that the store is lost."""
+    """The requests that one process has accepted itself, and whether it knows that the store is lost."""
 
     def __init__(self) -> None:
         self.accepted = NaiveLimits()
@@ -98,7 +98,7 @@ class SharedAgainstModel(RuleBasedStateMachine):
     the store may have forgotten everything.
     """
 
-    def __init__(self, deployed: Deployment, warnings: Warnings) -> None:
+    def __init__(self, deployed: StoreWithLimiters, warnings: WarningCounter) -> None:
         super().__init__()
         self.deployed, self.warnings = deployed, warnings
         deployed.begin()
@@ -150,14 +150,14 @@ class SharedAgainstModel(RuleBasedStateMachine):
             self.acquire(process, limited_request, limit)
 
     @rule(order=st.lists(processes, min_size=4, max_size=8))
-    def a_rush_comes(self, order: list[int]) -> None:
+    def concurrent_requests(self, order: list[int]) -> None:
         """Send a burst with a constant limit, so that the promise can be checked without a model."""
         for process in order:
-            self.acquire(process, RUSH, RUSH_LIMIT)
-        counted = [len(it.accepted.counted_ns(RUSH, self.now_ns)) for it in self.known]
-        assert max(counted) <= RUSH_LIMIT
+            self.acquire(process, BURST, BURST_LIMIT)
+        counted = [len(it.accepted.counted_ns(BURST, self.now_ns)) for it in self.known]
+        assert max(counted) <= BURST_LIMIT
         if self.now_ns - self.last_trouble_ns >= MINUTE_NS:
-            assert sum(counted) <= RUSH_LIMIT
+            assert sum(counted) <= BURST_LIMIT
 
     @rule()
     def the_store_goes(self) -> None:
@@ -185,10 +185,10 @@ class SharedAgainstModel(RuleBasedStateMachine):
 
 def test_every_transition_keeps_to_the_limits(valkey: Valkey) -> None:
     """Section D8: shared while the store answers, else from local records; never more than N a process."""
-    warnings, log = Warnings(), logging.getLogger("stoplist.limits.shared")
+    warnings, log = WarningCounter(), logging.getLogger("stoplist.limits.shared")
     log.addHandler(warnings)
     try:
-        with deployment(valkey) as deployed:
+        with store_with_limiters(valkey) as deployed:
             run_state_machine_as_test(
                 lambda: SharedAgainstModel(deployed, warnings),  # type: ignore[arg-type] # whatever makes one will do
                 settings=settings(

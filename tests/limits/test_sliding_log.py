@@ -30,7 +30,7 @@ def test_an_entry_counts_until_it_is_sixty_seconds_old() -> None:
 
 
 def test_a_log_is_over_once_its_newest_entry_has_expired() -> None:
-    """Even if nobody has counted since; a log without entries is over too."""
+    """It is over even if nobody has counted since; a log without entries is over too."""
     log = log_of([5, 7])
     assert not log.is_over(7 + WINDOW_NS - 1)
     assert log.is_over(7 + WINDOW_NS)
@@ -79,7 +79,7 @@ def test_a_million_entries_take_eight_bytes_each() -> None:
 def test_the_nth_oldest_of_two_logs_is_that_of_their_merged_times(
     first: list[int], second: list[int], data: st.DataObject
 ) -> None:
-    """For every n, with ties and with an empty log on either side."""
+    """This holds for every n, with ties and with an empty log on either side."""
     merged = sorted(first + second)
     if not merged:
         return

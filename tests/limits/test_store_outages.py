@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
 import pytest
 
@@ -13,13 +12,13 @@ from stoplist.limits.limiter import StoreHealth
 from stoplist.limits.opening import open_limiter
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import LimitStore
+from tests.builders import Run
 from tests.limits.counting import patience
-from tests.limits.lying import lying_store
+from tests.limits.scripted_store import scripted_store
 from tests.services.proxy import ANSWERS, REQUESTS, Proxy, proxy
 from tests.services.valkey import Valkey
 from tests.services.valkey import valkey as throw_away
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
 N = 5
 
 
@@ -46,7 +45,7 @@ class StoreUnderTest:
 
 @pytest.fixture(scope="module")
 def store_under_test(valkey: Valkey) -> Iterator[StoreUnderTest]:
-    """Not the session's server, which other tests need unchanged; skipped if there is none."""
+    """Yield a server of the test's own, as other tests need the session's unchanged; skip if there is none."""
     with throw_away(valkey.program) as own, proxy(own.url) as between:
         yield StoreUnderTest(own, between)
 
@@ -207,7 +206,7 @@ def test_any_answer_of_the_store_leads_to_a_decision(run: Run, answer: bytes) ->
     """A transient error stops no start, and no answer is an error for a request."""
 
     async def main() -> None:
-        async with lying_store(answer) as url:
+        async with scripted_store(answer) as url:
             limiter = await open_limiter(url, Clock())
             assert isinstance(limiter, SharedLimiter)
             assert limiter.health().is_lost

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from stoplist.limits import limiter as limiter_module
 from stoplist.limits.decision import RateDecision
 from tests.limits.counting import Counting, InProcess, at_store
 
@@ -105,3 +106,51 @@ def test_a_changed_ceiling_applies_to_the_next_request(counting: Counting) -> No
     assert accepted_of(counting, 4, lambda: limiter.api("a", limit=3)) == 3
     assert counting.acquire(limiter.api("a", limit=5)) == RateDecision(True, 5, 1, 60, 0)
     assert counting.acquire(limiter.api("a", limit=2)) == RateDecision(False, 2, 0, 60, 60)
+
+
+def of_network(number: int) -> str:
+    """Return a source in one /48."""
+    return f"2001:db8:1:{number:x}::/64"
+
+
+def test_a_48_fails_as_often_as_four_sources(counting: Counting) -> None:
+    """Section D8: of a known client. Its owner may send from anywhere, there too; another /48 is not affected."""
+    limiter = counting.limiter
+    failures = [counting.acquire(limiter.token_failed("a", of_network(n % 20), limit=3)) for n in range(60)]
+    assert [failure.accepted for failure in failures] == [True] * 12 + [False] * 48
+    assert failures[-1] == RateDecision(False, 3, 0, 60, 60)
+    assert counting.acquire(limiter.token_failed("b", of_network(0), limit=3)).accepted
+    assert counting.acquire(limiter.token_failed("a", "2001:db8:2::/64", limit=3)).accepted
+    assert counting.acquire(limiter.token_failed("a", "192.0.2.1", limit=3)).accepted
+    assert accepted_of(counting, 5, lambda: limiter.token_authenticated("a", of_network(19), limit=3)) == 3
+    counting.clock.advance(60.001)
+    assert counting.acquire(limiter.token_failed("a", of_network(21), limit=3)).accepted
+
+
+def test_what_a_64_refuses_does_not_count_for_its_48(counting: Counting) -> None:
+    """Requests that the /48 refuses count for neither, so that `Retry-After` holds."""
+    limiter = counting.limiter
+    assert accepted_of(counting, 50, lambda: limiter.token_failed("a", of_network(1), limit=1)) == 1
+    counting.clock.advance(10)
+    assert [counting.acquire(limiter.token_failed("a", of_network(n), limit=1)).accepted for n in (2, 3, 4, 5)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert counting.acquire(limiter.token_failed("a", of_network(5), limit=1)).retry_after_s == 50
+    assert counting.acquire(limiter.token_failed("a", of_network(2), limit=1)).retry_after_s == 60
+    counting.clock.advance(50.001)
+    assert counting.acquire(limiter.token_failed("a", of_network(5), limit=1)).accepted
+    assert not counting.acquire(limiter.token_failed("a", of_network(1), limit=1)).accepted
+
+
+@pytest.mark.parametrize("kind", ["token_unknown", "bearer_unknown"])
+def test_strangers_of_a_48_are_bounded(counting: Counting, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts that name no known client, and tokens that nobody was given, each by themselves."""
+    monkeypatch.setattr(limiter_module, "UNKNOWN_PER_MINUTE", 3)
+    acquire = getattr(counting.limiter, kind)
+    assert [accepted_of(counting, 4, lambda: acquire("192.0.2.1")) for _ in range(2)] == [3, 0]
+    assert sum(counting.acquire(acquire(of_network(number))).accepted for number in range(20)) == 12
+    assert counting.acquire(acquire("2001:db8:2::/64")).accepted
+    assert counting.acquire(counting.limiter.api("a", limit=1)).accepted

@@ -6,14 +6,15 @@ from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.db import Database, Transaction
 from stoplist.maintenance.after_restore import RestoreResult, after_restore
-from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.credentials import deactivate_credential
 from stoplist.staff.links import person_of_link
+from stoplist.staff.tickets import account_of_ticket
 from tests.builders import (
     ADMINISTRATOR,
     STRANGER,
     audit_rows,
     contents,
+    find_bearer,
     make_key,
     make_organization,
     make_token,
@@ -22,15 +23,16 @@ from tests.builders import (
     sql,
 )
 from tests.fakes import FakeClock
-from tests.staff.staff_fixture import StaffFixture
-from tests.unsubscribes.partner import Organization, Place, out
+from tests.notices.operator import NoticeDeployment
+from tests.staff.staff_fixture import StaffDeployment
+from tests.unsubscribes.partner import OptOutDeployment, Organization, out
 
 GENERATIONS = sql("SELECT feed_id, generation, head_seq, writes FROM feeds ORDER BY feed_id")
 
 
-async def feeds_in_use(place: Place) -> Organization:
+async def feeds_in_use(deployment: OptOutDeployment) -> Organization:
     """Return an organization with two feeds that hold records."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     await organization.submit(out("a@x.org"))
     await organization.on("sms").submit(out("+12025550123"))
     return organization
@@ -39,8 +41,8 @@ async def feeds_in_use(place: Place) -> Organization:
 @on_each_database
 async def test_every_feed_gets_a_new_generation_and_keeps_its_rows(database: Database, clock: FakeClock) -> None:
     """The operation may be repeated, and gives a new generation each time."""
-    place = Place(database, clock)
-    await feeds_in_use(place)
+    deployment = OptOutDeployment(database, clock)
+    await feeds_in_use(deployment)
     tables = ("unsubscribes", "unsubscribe_versions", "submissions", "feed_days", "organizations", "groups")
     before = await contents(database, *tables)
     versions = [list(map(tuple, await database.all(GENERATIONS)))]
@@ -58,7 +60,7 @@ async def test_every_feed_gets_a_new_generation_and_keeps_its_rows(database: Dat
 
 @on_each_database
 async def test_every_token_of_every_key_is_revoked(database: Database, clock: FakeClock) -> None:
-    """Also those of inactive keys, which stay inactive. New tokens are valid."""
+    """This includes those of inactive keys, which stay inactive. New tokens are valid."""
     await make_organization(database, clock)
     keys = [await make_key(database, clock) for _ in range(3)]
     pairs = [await make_token(database, clock, key) for key in keys]
@@ -74,8 +76,8 @@ async def test_every_token_of_every_key_is_revoked(database: Database, clock: Fa
 
 @on_each_database
 async def test_the_audit_says_who_restored_when_and_how_much(database: Database, clock: FakeClock) -> None:
-    place = Place(database, clock)
-    await feeds_in_use(place)
+    deployment = OptOutDeployment(database, clock)
+    await feeds_in_use(deployment)
     clock.advance(5)
     await after_restore(ADMINISTRATOR, database, clock)
     row = (await audit_rows(database))[-1]
@@ -88,7 +90,7 @@ async def test_the_audit_says_who_restored_when_and_how_much(database: Database,
 @on_each_database
 async def test_only_an_administrator_may_run_it(database: Database, clock: FakeClock) -> None:
     """It makes every partner read everything again."""
-    await feeds_in_use(Place(database, clock))
+    await feeds_in_use(OptOutDeployment(database, clock))
     before = await contents(database, "feeds", "clients")
     partner = Actor(kind="client", id="svc_ci_x", may=frozenset(("read", "unsubscribe", "resubscribe")))
     for actor in (STRANGER, partner):
@@ -101,7 +103,7 @@ async def test_it_happens_completely_or_not_at_all(
     database: Database, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New generations without revoked tokens, or the reverse, would be worse than either."""
-    await feeds_in_use(Place(database, clock))
+    await feeds_in_use(OptOutDeployment(database, clock))
     before = await contents(database, "feeds", "clients", "audit")
 
     async def fails(transaction: Transaction, *_: object, **__: object) -> None:
@@ -116,11 +118,24 @@ async def test_it_happens_completely_or_not_at_all(
 @on_each_database
 async def test_sessions_and_links_are_invalid_afterwards(database: Database) -> None:
     """Otherwise sessions ended since the backup and links used since would be valid again."""
-    staff = StaffFixture(database)
+    staff = StaffDeployment(database)
     await staff.create("ann@example.org")
     session_token = await staff.session("ann@example.org")
     invited = await staff.invite("bob@example.org")
+    await staff.set_up_app(await staff.actor("ann@example.org"))
+    ticket = await staff.ticket("ann@example.org")
     await after_restore(ADMINISTRATOR, database, staff.clock)
     assert not await staff.is_alive(session_token)
     assert await person_of_link(database, staff.clock, invited.link_token) is None
-    assert await staff.is_alive(await staff.session("ann@example.org"))
+    assert await account_of_ticket(database, ticket, staff.clock.now_ms()) is None
+    assert await staff.ticket("ann@example.org")
+
+
+@on_each_database
+async def test_no_notice_from_before_is_delivered(database: Database, clock: FakeClock) -> None:
+    """It may have arrived since the backup."""
+    notices = NoticeDeployment(database, clock)
+    await notices.person("ann@example.org", is_administrator=True)
+    await notices.add()
+    await after_restore(ADMINISTRATOR, database, clock)
+    assert [(one["ended_ms"], one["is_delivered"]) for one in await notices.deliveries()] == [(clock.now_ms(), 0)] * 2

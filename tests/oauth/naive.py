@@ -5,8 +5,7 @@ No epochs and no hashes: revoking everything means going through the whole list.
 
 from dataclasses import dataclass, field
 
-MINUTE_MS = 60_000
-DAY_MS = 24 * 60 * MINUTE_MS
+from tests.constants import DAY_MS, MINUTE_MS
 
 
 @dataclass

@@ -1,8 +1,9 @@
-"""What partners and administrators do, one call per act: the fixtures for the token rules."""
+"""Fixtures for the token rules: one call for each act of a partner or an administrator."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple, Self
 
 from stoplist.actor import Actor
 from stoplist.db import Database
@@ -11,13 +12,14 @@ from stoplist.limits.limiter import UNKNOWN_PER_MINUTE
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.oauth import ceilings, credentials
 from stoplist.oauth.authentication import PresentedCredentials
-from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.grants import GRANTS
 from stoplist.oauth.model import MAX_PER_MINUTE, TokenPair
 from stoplist.oauth.outcome import Outcome, TokenRequest, TokenStores
 from stoplist.oauth.tokens import delete_expired
-from tests.builders import ADMINISTRATOR, in_the_loop_of, make_key, make_organization, migrated, sql
+from tests.builders import ADMINISTRATOR, Run, find_bearer, make_key, make_organization, migrated, sql
+from tests.deployment import Deployment, SharedDatabase
 from tests.fakes import FakeClock
+from tests.keys import Key
 
 PROGRAM = Actor(kind="client", id="", source_ip="192.0.2.1", request_id="0" * 24)
 HERE, ELSEWHERE = "192.0.2.1", "198.51.100.7"
@@ -41,23 +43,6 @@ _REASONS = {
 }
 
 
-class Key(NamedTuple):
-    """A credential as its owner has it."""
-
-    client_id: str
-    client_secret: str
-
-    @property
-    def shown(self) -> PresentedCredentials:
-        """Return the valid credentials for a request."""
-        return PresentedCredentials(client_id=self.client_id, client_secret=self.client_secret)
-
-    @property
-    def named(self) -> PresentedCredentials:
-        """Return the `client_id` alone."""
-        return PresentedCredentials(client_id=self.client_id)
-
-
 class Counted(NamedTuple):
     """The number of requests in each log of section D8 in the last minute."""
 
@@ -66,17 +51,29 @@ class Counted(NamedTuple):
     unknown: int
 
 
-class Service:
-    """A deployment, at the level of its operations."""
+class TokenDeployment(Deployment):
+    """A deployment whose partners request tokens."""
 
-    def __init__(self, database: Database, clock: FakeClock) -> None:
-        self.database = database
-        self.clock = clock
+    def __init__(self, database: Database, clock: FakeClock, run: Run = asyncio.run) -> None:
+        super().__init__(database, clock, run)
         self.limiter = MemoryLimiter(clock)
+        self.refresh_chain_days = 0
+
+    @classmethod
+    def on(cls, shared: SharedDatabase, clock: FakeClock | None = None) -> Self:
+        """Return a deployment without tokens, whose limits have counted nothing yet."""
+        deployment = super().on(shared, clock)
+        shared.run(deployment.forget_tokens())
+        return deployment
 
     @property
     def stores(self) -> TokenStores:
-        return TokenStores(database=self.database, clock=self.clock, limiter=self.limiter)
+        return TokenStores(
+            database=self.database,
+            clock=self.clock,
+            limiter=self.limiter,
+            refresh_chain_days=self.refresh_chain_days,
+        )
 
     async def new_key(self, *, per_minute: int = MAX_PER_MINUTE) -> Key:
         """Create a credential; without `per_minute` its limit never applies."""
@@ -95,6 +92,16 @@ class Service:
             api_per_minute=None,
         )
 
+    async def need_secret(self, key: Key, *, is_needed: bool = True) -> None:
+        """Set whether a refresh with a token of this key needs its secret."""
+        await credentials.update_credential(
+            ADMINISTRATOR,
+            self.database,
+            self.clock,
+            client_id=key.client_id,
+            changes=credentials.Changes(refresh_needs_secret=is_needed),
+        )
+
     async def issue(self, presented: PresentedCredentials, *, source: str = HERE) -> Outcome:
         """Request the `client_credentials` grant."""
         return await self._ask("client_credentials", presented, "", source)
@@ -107,7 +114,7 @@ class Service:
 
     async def new_pair(self, key: Key) -> TokenPair:
         """Return the pair for valid credentials."""
-        return pair_of(await self.issue(key.shown))
+        return pair_of(await self.issue(key.presented))
 
     async def is_alive(self, access_token: str) -> bool:
         """Return whether the API would accept it."""
@@ -178,11 +185,11 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def deployed(database_url: str, clock: FakeClock) -> AsyncIterator[Service]:
-    """Yield a service on an empty database, with one organization."""
+async def token_deployment(database_url: str, clock: FakeClock) -> AsyncIterator[TokenDeployment]:
+    """Yield a deployment on an empty database, with one organization."""
     async with migrated(database_url) as database:
         await make_organization(database, clock)
-        yield Service(database, clock)
+        yield TokenDeployment(database, clock)
 
 
 def pair_of(outcome: Outcome) -> TokenPair:
@@ -201,27 +208,3 @@ def answer_of(outcome: Outcome) -> str:
     if not isinstance(outcome.error, InvalidGrant):
         return type(outcome.error).__name__
     return next(reason for words, reason in _REASONS.items() if words in outcome.error.text)
-
-
-class InLoop(Service):
-    """A service and its event loop: `run` runs the loop until a coroutine has finished."""
-
-    def __init__(self, database: Database, clock: FakeClock, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        super().__init__(database, clock)
-        self.run = run
-
-
-class Deployment(NamedTuple):
-    """A service that serves several tests, or the examples of one, in turn."""
-
-    run: Callable[[Coroutine[Any, Any, Any]], Any]
-    database: Database
-
-    def service(self, clock: FakeClock | None = None) -> InLoop:
-        """Return the service without tokens, at a moment of its own, with limits that have counted nothing yet."""
-        service = InLoop(self.database, clock or FakeClock(), self.run)
-        self.run(service.forget_tokens())
-        return service
-
-
-in_loop = in_the_loop_of("service")

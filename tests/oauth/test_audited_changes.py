@@ -13,6 +13,7 @@ FIRST = {
     "covers": ["acme"],
     "default_organization": "acme",
     "permissions": ["read", "unsubscribe"],
+    "refresh_needs_secret": False,
 }
 
 
@@ -33,9 +34,10 @@ async def test_a_change_of_rights_is_recorded_with_the_old_ones(database: Databa
     second = FIRST | {"label": "new"}
     await update_credential(ADMINISTRATOR, database, clock, client_id=client_id, changes=Changes(label="new"))
     assert await last_detail(database, "key.update") == second | {"was": FIRST}
-    changes = Changes(organizations=["bolt"], permissions=frozenset(("read",)))
+    changes = Changes(organizations=["bolt"], permissions=frozenset(("read",)), refresh_needs_secret=True)
     await update_credential(ADMINISTRATOR, database, clock, client_id=client_id, changes=changes)
     third = second | {"covers": ["bolt"], "default_organization": "bolt", "permissions": ["read"]}
+    third |= {"refresh_needs_secret": True}
     assert await last_detail(database, "key.update") == third | {"was": second}
 
 

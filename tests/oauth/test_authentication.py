@@ -204,12 +204,19 @@ def test_different_client_ids_in_header_and_body_are_refused() -> None:
             both(basic(GOOD), client_id=other)
 
 
-@pytest.mark.parametrize("header", [basic(GOOD), basic("no-colon"), b"", b"Bearer x"])
+@pytest.mark.parametrize("header", [basic(GOOD), basic("no-colon"), b"Basic", b" bAsIc\tx"])
 def test_two_secrets_are_refused(header: bytes) -> None:
-    """Section D2: never both, even if the header is malformed; the text repeats neither."""
+    """Section D2: never both, even if the Basic header is malformed; the text repeats neither."""
     with pytest.raises(BadRequest, match="not in both") as refused:
         both(header, client_id=ID, client_secret=SECRET)
     assert SECRET not in refused.value.text
+
+
+@pytest.mark.parametrize("header", [b"", b"Bearer x", b"Basics YTpi", b"BasicYTpi", b"\xff"])
+def test_another_scheme_fails_beside_a_secret_in_the_body(header: bytes) -> None:
+    """Section D2: it is a malformed header, so nothing is proved, whatever the body holds."""
+    presented = both(header, client_id=ID, client_secret=SECRET)
+    assert presented == PresentedCredentials(client_id=ID, is_malformed=True)
 
 
 def test_an_empty_secret_in_the_header_is_a_secret() -> None:
@@ -233,7 +240,7 @@ def client(client_secret: str, *, is_active: bool = True) -> Client:
 
 
 def test_the_right_secret_of_an_active_client_proves_it() -> None:
-    """And nothing else does."""
+    """Nothing else does."""
     right = PresentedCredentials(client_id=ID, client_secret=SECRET)
     assert is_authenticated(client(SECRET), right)
     assert not is_authenticated(client(SECRET, is_active=False), right)

@@ -11,17 +11,16 @@ from stoplist.db import Database
 from stoplist.errors import Refused
 from stoplist.oauth import credentials
 from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
-from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.ceilings import set_ceilings
 from stoplist.oauth.credentials import Changes, NewCredential, list_credentials, show_credential
 from stoplist.oauth.model import MAX_PER_MINUTE, Credential, TokenPair
-from stoplist.oauth.tokens import rotate_pair
 from stoplist.oauth.usage import Usage
 from stoplist.organizations.organizations import close_organization
 from tests.builders import (
     ADMINISTRATOR,
     audit_rows,
     contents,
+    find_bearer,
     make_key,
     make_organization,
     make_token,
@@ -29,8 +28,10 @@ from tests.builders import (
     on_each_database,
     opened,
     refused,
+    rotate_token,
     value,
 )
+from tests.constants import DAY_MS
 from tests.fakes import FakeClock
 
 ALL = frozenset(("read", "unsubscribe", "resubscribe"))
@@ -68,7 +69,7 @@ async def proves(database: Database, client_id: str, client_secret: str) -> bool
 async def lives(database: Database, clock: FakeClock, pair: TokenPair) -> tuple[bool, bool]:
     """Return whether its access token is accepted and its refresh token rotated."""
     is_answered = await find_bearer(database, clock, pair.access_token) is not None
-    return is_answered, await rotate_pair(database, clock, pair.refresh_token) is not None
+    return is_answered, await rotate_token(database, clock, pair.refresh_token) is not None
 
 
 async def epoch(database: Database, client_id: str) -> int:
@@ -99,6 +100,7 @@ async def test_a_new_key_has_the_documented_properties(database: Database, clock
         permissions=["read", "unsubscribe"],
         token_per_minute=10,
         api_per_minute=60,
+        refresh_needs_secret=False,
         last_used_ms=None,
         created_ms=clock.now_ms(),
     )
@@ -156,7 +158,7 @@ async def test_permissions_are_validated(database: Database, clock: FakeClock) -
 
 @on_each_database
 async def test_a_label_is_one_line(database: Database, clock: FakeClock) -> None:
-    """For new and changed keys; two keys may have the same label."""
+    """This holds for new and changed keys; two keys may have the same label."""
     await make_organization(database, clock)
     key = await make_key(database, clock, label="shop")
     await make_key(database, clock, label="shop")
@@ -181,7 +183,7 @@ async def test_keys_are_listed_oldest_first(database: Database, clock: FakeClock
 
 @on_each_database
 async def test_an_unknown_key_is_refused_with_a_hint(database: Database, clock: FakeClock) -> None:
-    """By every operation, also for a text that cannot be a `client_id`."""
+    """Every operation refuses it, also a text that cannot be a `client_id`."""
     await make_organization(database, clock)
     for client_id in ("svc_ci_0000000000000000000000", "nobody", "", "x" * 1_000, "svc_ci_\0", "svc_ci_\ud800"):
         for operation in (
@@ -425,6 +427,7 @@ def test_concurrent_changes_are_serialised(database_url: str, clock: FakeClock) 
                 "covers": last.organizations,
                 "default_organization": last.default_organization,
                 "permissions": last.permissions,
+                "refresh_needs_secret": last.refresh_needs_secret,
             }
 
     asyncio.run(body())
@@ -474,11 +477,11 @@ async def test_last_used_is_the_latest_of_all_days(database: Database, clock: Fa
     key, unused = await make_key(database, clock), await make_key(database, clock)
     usage = Usage()
     for day in (0, 2, 1):
-        at_ms = clock.now_ms() + day * 86_400_000
+        at_ms = clock.now_ms() + day * DAY_MS
         usage.note(ids_of(key), now_ms=at_ms, is_authenticated=True, error=None, request_id="r")
         await usage.flush(database)
     shown = await show_credential(ADMINISTRATOR, database, client_id=ids_of(key))
-    assert shown.last_used_ms == clock.now_ms() + 2 * 86_400_000
+    assert shown.last_used_ms == clock.now_ms() + 2 * DAY_MS
     listed = {it.client_id: it.last_used_ms for it in await list_credentials(ADMINISTRATOR, database)}
     assert listed == {ids_of(key): shown.last_used_ms, ids_of(unused): None}
 

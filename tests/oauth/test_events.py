@@ -1,4 +1,4 @@
-"""What people see of a key, and what is hidden from them: docs/interface.md section D11."""
+"""Events of a key, and the people from whom they are hidden: docs/interface.md section D11."""
 
 from stoplist.actor import ADMIN, VIEWER, Actor, Role
 from stoplist.audit import trail
@@ -8,8 +8,9 @@ from stoplist.oauth.credentials import Changes, list_credentials, show_credentia
 from stoplist.oauth.events import Alarm, alarms, events_of
 from stoplist.oauth.store import may_change
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database
+from tests.deployment import in_loop
 from tests.fakes import FakeClock
-from tests.oauth.partner import InLoop, in_loop
+from tests.oauth.partner import TokenDeployment
 
 
 def person(**roles: Role) -> Actor:
@@ -36,7 +37,7 @@ async def alarm(database: Database, client_id: str, *, at_ms: int) -> None:
 
 @on_each_database
 async def test_hidden_organizations_are_only_counted(database: Database, clock: FakeClock) -> None:
-    """Neither their names are shown nor that one of them is the default, in the list as for one key."""
+    """The list and the page of one key show neither their names nor that one of them is the default."""
     client_id = await key_of_two(database, clock)
     for actor, organizations, hidden, default in (
         (ADMINISTRATOR, ["acme", "bolt"], 0, "bolt"),
@@ -52,7 +53,7 @@ async def test_hidden_organizations_are_only_counted(database: Database, clock: 
 
 @on_each_database
 async def test_may_change_agrees_with_the_operations(database: Database, clock: FakeClock) -> None:
-    """For pages, which must not show a button that would be refused."""
+    """Pages must not show a button that would be refused."""
     client_id = await key_of_two(database, clock)
     for actor, may in (
         (ADMINISTRATOR, True),
@@ -66,7 +67,7 @@ async def test_may_change_agrees_with_the_operations(database: Database, clock: 
 
 @on_each_database
 async def test_events_are_listed_newest_first(database: Database, clock: FakeClock) -> None:
-    """As many as requested, without those of other keys."""
+    """The list has as many as requested, without those of other keys."""
     client_id = await key_of_two(database, clock)
     await make_key(database, clock)
     for change in (credentials.revoke_tokens, credentials.deactivate_credential, credentials.activate_credential):
@@ -110,7 +111,7 @@ async def test_formerly_covered_organizations_stay_hidden(database: Database, cl
 
 @on_each_database
 async def test_the_last_alarm_of_each_key_is_listed(database: Database, clock: FakeClock) -> None:
-    """Of visible keys, latest first, none older than requested."""
+    """The list has visible keys only, the latest alarm first, and none older than requested."""
     both = await key_of_two(database, clock)
     of_acme = (await make_key(database, clock, "acme")).credential.client_id
     of_bolt = (await make_key(database, clock, "bolt")).credential.client_id
@@ -128,14 +129,14 @@ async def test_the_last_alarm_of_each_key_is_listed(database: Database, clock: F
 
 
 @in_loop
-async def test_a_reuse_alarm_concerns_every_organization_of_its_key(service: InLoop) -> None:
+async def test_a_reuse_alarm_concerns_every_organization_of_its_key(deployment: TokenDeployment) -> None:
     """So their admins read it in the audit, with its source."""
-    key = await service.new_key()
-    pair = await service.new_pair(key)
+    key = await deployment.new_key()
+    pair = await deployment.new_pair(key)
     for _ in range(2):
-        await service.refresh(pair.refresh_token)
-    [slug] = (await show_credential(ADMINISTRATOR, service.database, client_id=key.client_id)).organizations
-    event = (await events_of(person(**{slug: ADMIN}), service.database, key.client_id))[0]
+        await deployment.refresh(pair.refresh_token)
+    [slug] = (await show_credential(ADMINISTRATOR, deployment.database, client_id=key.client_id)).organizations
+    event = (await events_of(person(**{slug: ADMIN}), deployment.database, key.client_id))[0]
     assert (event.action, event.organizations) == ("client.reuse_alarm", [slug])
     assert event.source_ip is not None
-    assert key.client_id in [it.client_id for it in await alarms(ADMINISTRATOR, service.database, since_ms=0)]
+    assert key.client_id in [it.client_id for it in await alarms(ADMINISTRATOR, deployment.database, since_ms=0)]

@@ -7,7 +7,7 @@ import pytest
 from stoplist.db import Database, Transaction
 from stoplist.oauth import tokens
 from stoplist.oauth.model import REFRESH_TTL_S, TokenPair
-from stoplist.oauth.tokens import State, delete_expired, find_refresh_token, rotate_pair, state_of
+from stoplist.oauth.tokens import TokenState, delete_expired, find_refresh_token, state_of
 from tests.builders import (
     execute,
     make_key,
@@ -16,6 +16,7 @@ from tests.builders import (
     migrated,
     on_each_database,
     opened,
+    rotate_token,
     sql,
     value,
 )
@@ -40,7 +41,7 @@ async def left(database: Database) -> list[int]:
 
 
 async def rotated(database: Database, clock: FakeClock, pair: TokenPair) -> TokenPair:
-    successor = await rotate_pair(database, clock, pair.refresh_token)
+    successor = await rotate_token(database, clock, pair.refresh_token)
     assert successor is not None
     return successor
 
@@ -48,18 +49,18 @@ async def rotated(database: Database, clock: FakeClock, pair: TokenPair) -> Toke
 @pytest.mark.parametrize(
     ("is_rotated", "is_revoked", "has_expired", "state"),
     [
-        (False, False, False, State.ACTIVE),
-        (True, False, False, State.ROTATED),
-        (False, True, False, State.REVOKED),
-        (True, True, False, State.REVOKED),
-        (False, False, True, State.EXPIRED),
-        (True, False, True, State.EXPIRED),
-        (False, True, True, State.EXPIRED),
-        (True, True, True, State.EXPIRED),
+        (False, False, False, TokenState.ACTIVE),
+        (True, False, False, TokenState.ROTATED),
+        (False, True, False, TokenState.REVOKED),
+        (True, True, False, TokenState.REVOKED),
+        (False, False, True, TokenState.EXPIRED),
+        (True, False, True, TokenState.EXPIRED),
+        (False, True, True, TokenState.EXPIRED),
+        (True, True, True, TokenState.EXPIRED),
     ],
 )
 def test_state_follows_from_expiry_revocation_and_rotation(
-    is_rotated: bool, is_revoked: bool, has_expired: bool, state: State
+    is_rotated: bool, is_revoked: bool, has_expired: bool, state: TokenState
 ) -> None:
     """Section D2, Reuse: neither an expired token nor a revoked one raises the alarm, rotated or not."""
     now_ms = 1_000 if has_expired else 999
@@ -105,15 +106,15 @@ async def test_a_rotated_token_is_known_until_it_expires(database: Database, clo
     assert await delete_expired(database, clock.now_ms()) == 0
     found = await find_refresh_token(database, first.refresh_token, clock.now_ms())
     assert found is not None
-    assert found.state is State.ROTATED
+    assert found.state is TokenState.ROTATED
     clock.advance(0.001)
     assert await delete_expired(database, clock.now_ms()) == 1
     assert await find_refresh_token(database, first.refresh_token, clock.now_ms()) is None
     third = await rotated(database, clock, second)
-    assert await rotate_pair(database, clock, second.refresh_token) is None
+    assert await rotate_token(database, clock, second.refresh_token) is None
     found = await find_refresh_token(database, third.refresh_token, clock.now_ms())
     assert found is not None
-    assert found.state is State.ACTIVE
+    assert found.state is TokenState.ACTIVE
 
 
 @on_each_database
@@ -128,7 +129,7 @@ async def test_a_reused_row_number_is_no_proof_of_use(database: Database, clock:
     for pair in fresh:
         found = await find_refresh_token(database, pair.refresh_token, clock.now_ms())
         assert found is not None
-        assert found.state is State.ACTIVE
+        assert found.state is TokenState.ACTIVE
         await rotated(database, clock, pair)
 
 
@@ -172,7 +173,7 @@ def test_only_one_process_deletes_at_a_time(postgresql_url: str) -> None:
 
 @on_each_database
 async def test_tokens_of_any_client_are_deleted(database: Database, clock: FakeClock) -> None:
-    """Even of a client that no longer exists: only the time counts."""
+    """The client may no longer exist: only the time counts."""
     await fill(database, 1, 3)
     await execute(database, "UPDATE token_pairs SET client_id = 'nobody'")
     assert await delete_expired(database, clock.now_ms()) == 3

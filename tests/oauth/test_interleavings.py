@@ -24,7 +24,8 @@ from tests import interleaving
 from tests.builders import execute, value
 from tests.fakes import FakeClock
 from tests.interleaving import Order, Scheduler, Step, Work, open_scheduler
-from tests.oauth.partner import NO_CREDENTIALS, Key, Service, answer_of, deployed, pair_of
+from tests.keys import Key
+from tests.oauth.partner import NO_CREDENTIALS, TokenDeployment, answer_of, pair_of, token_deployment
 
 # Hundreds of orders each, which take long on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -34,19 +35,19 @@ AT_ONCE = 32
 
 COMMITTED = Step("other", "COMMIT")
 ALARM = "client.reuse_alarm"
-Act = Callable[[Service, Key], Awaitable[Any]]
+Act = Callable[[TokenDeployment, Key], Awaitable[Any]]
 REVOCATIONS: dict[str, Act] = {
-    "key.deactivate": Service.deactivate,
-    "key.revoke_tokens": Service.revoke,
-    "key.rotate_secret": Service.rotate_secret,
+    "key.deactivate": TokenDeployment.deactivate,
+    "key.revoke_tokens": TokenDeployment.revoke,
+    "key.rotate_secret": TokenDeployment.rotate_secret,
 }
 
 
-class Scenario:
-    """A scheduler, a service to inspect the outcome, and the key that is used."""
+class TokenScenario:
+    """A scheduler, a deployment to inspect the outcome, and the key that is used."""
 
-    def __init__(self, service: Service, scheduler: Scheduler, key: Key, stranger: Key) -> None:
-        self.service = service
+    def __init__(self, deployment: TokenDeployment, scheduler: Scheduler, key: Key, stranger: Key) -> None:
+        self.deployment = deployment
         self.scheduler = scheduler
         self.key = key
         self.stranger = stranger
@@ -54,15 +55,15 @@ class Scenario:
 
     async def reset(self) -> None:
         """Create one active key with one pair that was never refreshed."""
-        await self.service.forget_tokens()
+        await self.deployment.forget_tokens()
         await execute(
-            self.service.database,
+            self.deployment.database,
             "UPDATE clients SET epoch = 1, is_active = 1, secret_hash = CAST(:secret AS bytea) "
             "WHERE client_id = :client_id",
             client_id=self.key.client_id,
             secret=ids.hash_secret(self.key.client_secret),
         )
-        self.pair = await self.service.new_pair(self.key)
+        self.pair = await self.deployment.new_pair(self.key)
 
     def refresh(
         self,
@@ -83,7 +84,7 @@ class Scenario:
         """Return a participant that presents the secret of the key."""
 
         async def work(database: Postgresql) -> Outcome:
-            return await self._at(database).issue(self.key.shown)
+            return await self._at(database).issue(self.key.presented)
 
         return work
 
@@ -97,8 +98,8 @@ class Scenario:
 
     async def living(self, *pairs: TokenPair) -> list[str]:
         """Return the tokens that still work: access tokens first, because refreshing may revoke them."""
-        accepted = [pair.access_token for pair in pairs if await self.service.is_alive(pair.access_token)]
-        refreshed = [await self.service.refresh(pair.refresh_token) for pair in pairs]
+        accepted = [pair.access_token for pair in pairs if await self.deployment.is_alive(pair.access_token)]
+        refreshed = [await self.deployment.refresh(pair.refresh_token) for pair in pairs]
         return accepted + [pair.refresh_token for pair, outcome in zip(pairs, refreshed, strict=True) if outcome.pair]
 
     async def assert_alive_together(self, pair: TokenPair) -> None:
@@ -108,16 +109,16 @@ class Scenario:
     async def assert_stored(self, *, pairs: int, epoch: int, audit: list[str]) -> None:
         """Assert the number of pairs, the epoch and the audited actions: nothing half done, nothing twice."""
         actions = await value(
-            self.service.database, "SELECT COALESCE(string_agg(action, ' ' ORDER BY action), '') FROM audit"
+            self.deployment.database, "SELECT COALESCE(string_agg(action, ' ' ORDER BY action), '') FROM audit"
         )
-        assert len(await self.service.stored_pairs(self.key)) == pairs
-        assert await self.service.epoch(self.key) == epoch
+        assert len(await self.deployment.stored_pairs(self.key)) == pairs
+        assert await self.deployment.epoch(self.key) == epoch
         assert actions.split() == sorted(audit)
 
-    def _at(self, database: Database, limiter: MemoryLimiter | None = None) -> Service:
-        service = Service(database, self.service.clock)
-        service.limiter = limiter or self.service.limiter
-        return service
+    def _at(self, database: Database, limiter: MemoryLimiter | None = None) -> TokenDeployment:
+        deployment = TokenDeployment(database, self.deployment.clock)
+        deployment.limiter = limiter or self.deployment.limiter
+        return deployment
 
 
 class FullLimiter(MemoryLimiter):
@@ -128,20 +129,20 @@ class FullLimiter(MemoryLimiter):
 
 
 @asynccontextmanager
-async def open_scenario(database_url: str) -> AsyncIterator[Scenario]:
+async def open_scenario(database_url: str) -> AsyncIterator[TokenScenario]:
     """Yield a scenario on an empty database, for the participants `one` and `other`."""
     async with (
-        deployed(database_url, FakeClock()) as service,
+        token_deployment(database_url, FakeClock()) as deployment,
         open_scheduler(database_url, "one", "other") as scheduler,
     ):
-        yield Scenario(service, scheduler, key=await service.new_key(), stranger=await service.new_key())
+        yield TokenScenario(deployment, scheduler, key=await deployment.new_key(), stranger=await deployment.new_key())
 
 
 in_every_order = functools.partial(interleaving.in_every_order, open_scenario)
 
 
 @in_every_order(at_least=50)
-async def test_a_refresh_against_a_refresh(scenario: Scenario, order: Order) -> None:
+async def test_a_refresh_against_a_refresh(scenario: TokenScenario, order: Order) -> None:
     """Exactly one gets a pair; the other is a reuse, and no token is valid afterwards."""
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(), other=scenario.refresh())
     loser, winner = sorted(run_result.results.values(), key=lambda outcome: outcome.pair is not None)
@@ -153,7 +154,7 @@ async def test_a_refresh_against_a_refresh(scenario: Scenario, order: Order) -> 
 
 @pytest.mark.parametrize("action", ["key.revoke_tokens", "key.deactivate"])
 @in_every_order(at_least=330)
-async def test_a_refresh_against_a_revocation(scenario: Scenario, order: Order, action: str) -> None:
+async def test_a_refresh_against_a_revocation(scenario: TokenScenario, order: Order, action: str) -> None:
     """The refresh gets a pair or is refused; afterwards no token is valid."""
     run_result = await scenario.scheduler.run(
         order, one=scenario.refresh(), other=scenario.administer(REVOCATIONS[action])
@@ -172,7 +173,7 @@ async def test_a_refresh_against_a_revocation(scenario: Scenario, order: Order, 
 
 @pytest.mark.parametrize("action", ["key.deactivate", "key.rotate_secret"])
 @in_every_order(at_least=330)
-async def test_an_issue_against_the_end_of_its_secret(scenario: Scenario, order: Order, action: str) -> None:
+async def test_an_issue_against_the_end_of_its_secret(scenario: TokenScenario, order: Order, action: str) -> None:
     """No token from the old secret is valid once the credential is inactive or has another secret."""
     run_result = await scenario.scheduler.run(
         order, one=scenario.issue(), other=scenario.administer(REVOCATIONS[action])
@@ -186,47 +187,49 @@ async def test_an_issue_against_the_end_of_its_secret(scenario: Scenario, order:
     won = [outcome.pair] if outcome.pair else []
     await scenario.assert_stored(pairs=1 + len(won), epoch=2, audit=[action])
     assert await scenario.living(scenario.pair, *won) == []
-    assert answer_of(await scenario.service.issue(scenario.key.shown)) == "InvalidClient"
-    await scenario.service.activate(scenario.key)
+    assert answer_of(await scenario.deployment.issue(scenario.key.presented)) == "InvalidClient"
+    await scenario.deployment.activate(scenario.key)
     assert await scenario.living(scenario.pair, *won) == []
 
 
 @in_every_order(at_least=330)
-async def test_an_issue_against_a_revocation(scenario: Scenario, order: Order) -> None:
+async def test_an_issue_against_a_revocation(scenario: TokenScenario, order: Order) -> None:
     """The secret stays valid, so the issue always gets a pair: one from before the revocation, or a valid one."""
-    run_result = await scenario.scheduler.run(order, one=scenario.issue(), other=scenario.administer(Service.revoke))
+    run_result = await scenario.scheduler.run(
+        order, one=scenario.issue(), other=scenario.administer(TokenDeployment.revoke)
+    )
     pair = pair_of(run_result.results["one"])
     await scenario.assert_stored(pairs=2, epoch=2, audit=["key.revoke_tokens"])
     if run_result.is_before(COMMITTED, Step("one", "issue_pair")):
-        assert await scenario.service.is_alive(pair.access_token)
+        assert await scenario.deployment.is_alive(pair.access_token)
     if run_result.finished_first("one"):
-        assert not await scenario.service.is_alive(pair.access_token)
+        assert not await scenario.deployment.is_alive(pair.access_token)
     await scenario.assert_alive_together(pair)
     assert await scenario.living(scenario.pair) == []
 
 
 @in_every_order(at_least=120)
-async def test_an_issue_against_a_reuse(scenario: Scenario, order: Order) -> None:
+async def test_an_issue_against_a_reuse(scenario: TokenScenario, order: Order) -> None:
     """The alarm is raised; the issue gets a pair that the alarm revokes, or a valid one."""
     used = scenario.pair
-    successor = pair_of(await scenario.service.refresh(used.refresh_token))
+    successor = pair_of(await scenario.deployment.refresh(used.refresh_token))
     run_result = await scenario.scheduler.run(order, one=scenario.issue(), other=scenario.refresh(used))
     pair, reuse = pair_of(run_result.results["one"]), run_result.results["other"]
     assert (answer_of(reuse), reuse.raised_alarm) == ("used", True)
     await scenario.assert_stored(pairs=3, epoch=2, audit=[ALARM])
     if run_result.is_before(COMMITTED, Step("one", "issue_pair")):
-        assert await scenario.service.is_alive(pair.access_token)
+        assert await scenario.deployment.is_alive(pair.access_token)
     if run_result.finished_first("one"):
-        assert not await scenario.service.is_alive(pair.access_token)
+        assert not await scenario.deployment.is_alive(pair.access_token)
     await scenario.assert_alive_together(pair)
     assert await scenario.living(used, successor) == []
 
 
 @in_every_order(at_least=90)
-async def test_a_reuse_against_a_reuse(scenario: Scenario, order: Order) -> None:
+async def test_a_reuse_against_a_reuse(scenario: TokenScenario, order: Order) -> None:
     """The alarm is raised once."""
     used = scenario.pair
-    successor = pair_of(await scenario.service.refresh(used.refresh_token))
+    successor = pair_of(await scenario.deployment.refresh(used.refresh_token))
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(used), other=scenario.refresh(used))
     assert sorted(outcome.raised_alarm for outcome in run_result.results.values()) == [False, True]
     assert {answer_of(outcome) for outcome in run_result.results.values()} <= {"used", "revoked"}
@@ -235,12 +238,12 @@ async def test_a_reuse_against_a_reuse(scenario: Scenario, order: Order) -> None
 
 
 @in_every_order(at_least=130)
-async def test_a_reuse_against_a_revocation(scenario: Scenario, order: Order) -> None:
-    """Whichever comes first revokes everything; an alarm that comes second is none."""
+async def test_a_reuse_against_a_revocation(scenario: TokenScenario, order: Order) -> None:
+    """The first of the two revokes everything; a reuse that comes second raises no alarm."""
     used = scenario.pair
-    successor = pair_of(await scenario.service.refresh(used.refresh_token))
+    successor = pair_of(await scenario.deployment.refresh(used.refresh_token))
     run_result = await scenario.scheduler.run(
-        order, one=scenario.refresh(used), other=scenario.administer(Service.revoke)
+        order, one=scenario.refresh(used), other=scenario.administer(TokenDeployment.revoke)
     )
     reuse = run_result.results["one"]
     if run_result.is_before(COMMITTED, Step("one", "find_refresh_token")):
@@ -254,10 +257,10 @@ async def test_a_reuse_against_a_revocation(scenario: Scenario, order: Order) ->
 
 
 @in_every_order(at_least=120)
-async def test_a_reuse_against_a_refresh_of_the_successor(scenario: Scenario, order: Order) -> None:
+async def test_a_reuse_against_a_refresh_of_the_successor(scenario: TokenScenario, order: Order) -> None:
     """The thief with the old token and the owner with the new one: neither has a valid token afterwards."""
     used = scenario.pair
-    successor = pair_of(await scenario.service.refresh(used.refresh_token))
+    successor = pair_of(await scenario.deployment.refresh(used.refresh_token))
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(used), other=scenario.refresh(successor))
     reuse, outcome = run_result.results["one"], run_result.results["other"]
     assert (answer_of(reuse), reuse.raised_alarm) == ("used", True)
@@ -269,9 +272,9 @@ async def test_a_reuse_against_a_refresh_of_the_successor(scenario: Scenario, or
 
 
 @in_every_order(at_least=50)
-async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scenario: Scenario, order: Order) -> None:
+async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scenario: TokenScenario, order: Order) -> None:
     """The refused one is 429 and consumes nothing; it raises the alarm unless it came first."""
-    refused_work = scenario.refresh(limiter=FullLimiter(scenario.service.clock))
+    refused_work = scenario.refresh(limiter=FullLimiter(scenario.deployment.clock))
     run_result = await scenario.scheduler.run(order, one=refused_work, other=scenario.refresh())
     refused, winner = run_result.results["one"], run_result.results["other"]
     assert answer_of(refused) == "RateLimited"
@@ -288,7 +291,7 @@ async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scenario: Scen
 
 
 @in_every_order(at_least=15)
-async def test_a_refresh_by_another_client_against_a_refresh(scenario: Scenario, order: Order) -> None:
+async def test_a_refresh_by_another_client_against_a_refresh(scenario: TokenScenario, order: Order) -> None:
     """Another client's presentation never consumes the token; it raises the alarm if the token was used."""
     foreign = PresentedCredentials(client_id=scenario.stranger.client_id)
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(presented=foreign), other=scenario.refresh())
@@ -307,8 +310,8 @@ async def test_a_refresh_by_another_client_against_a_refresh(scenario: Scenario,
 
 
 @in_every_order(at_least=70)
-async def test_a_refresh_against_an_issue(scenario: Scenario, order: Order) -> None:
-    """Neither affects the other: both pairs are valid."""
+async def test_a_refresh_against_an_issue(scenario: TokenScenario, order: Order) -> None:
+    """The two do not affect each other: both pairs are valid."""
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(), other=scenario.issue())
     pairs = [pair_of(outcome) for outcome in run_result.results.values()]
     await scenario.assert_stored(pairs=3, epoch=1, audit=[])
@@ -319,25 +322,25 @@ def test_concurrent_refreshes_yield_one_pair_and_one_alarm(database_url: str) ->
     """32 presentations of one token within one process, in 20 rounds; no token is valid afterwards."""
 
     async def main() -> None:
-        async with deployed(database_url, FakeClock()) as service:
+        async with token_deployment(database_url, FakeClock()) as deployment:
             for _ in range(ROUNDS):
-                await all_at_once(service, await service.new_key())
+                await all_at_once(deployment, await deployment.new_key())
 
     asyncio.run(main())
 
 
-async def all_at_once(service: Service, key: Key) -> None:
+async def all_at_once(deployment: TokenDeployment, key: Key) -> None:
     """Run one round: all present the same token."""
-    pair = await service.new_pair(key)
-    outcomes = await asyncio.gather(*(service.refresh(pair.refresh_token) for _ in range(AT_ONCE)))
+    pair = await deployment.new_pair(key)
+    outcomes = await asyncio.gather(*(deployment.refresh(pair.refresh_token) for _ in range(AT_ONCE)))
     answers = sorted(answer_of(outcome) for outcome in outcomes)
     assert answers.count("pair") == 1
     assert set(answers) <= {"pair", "used", "revoked"}
     assert sum(outcome.raised_alarm for outcome in outcomes) == 1
-    assert len(await service.alarms(key)) == 1
-    assert await service.epoch(key) == 2
+    assert len(await deployment.alarms(key)) == 1
+    assert await deployment.epoch(key) == 2
     winner = next(pair_of(outcome) for outcome in outcomes if outcome.pair)
-    assert len(await service.stored_pairs(key)) == 2
-    assert await service.are_alive(pair, winner) == [False, False]
-    assert answer_of(await service.refresh(winner.refresh_token)) == "revoked"
-    assert await service.is_alive((await service.new_pair(key)).access_token)
+    assert len(await deployment.stored_pairs(key)) == 2
+    assert await deployment.are_alive(pair, winner) == [False, False]
+    assert answer_of(await deployment.refresh(winner.refresh_token)) == "revoked"
+    assert await deployment.is_alive((await deployment.new_pair(key)).access_token)

@@ -10,9 +10,9 @@ from stoplist.oauth.credentials import deactivate_credential
 from stoplist.oauth.key_alerts import MAX_ALERTS, list_key_alerts
 from stoplist.oauth.usage import Usage
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database
+from tests.constants import DAY_S
 from tests.fakes import FakeClock
 
-DAY_S = 86_400
 VIEWER_OF_BOLT = Actor(kind="person", id="zoe@example.org", roles={"bolt": VIEWER})
 
 
@@ -81,7 +81,7 @@ async def test_older_incidents_are_not_listed(database: Database, clock: FakeClo
 
 @on_each_database
 async def test_people_see_alerts_of_their_organizations_only(database: Database, clock: FakeClock) -> None:
-    """Also for a key of several organizations; other keys seem not to exist."""
+    """A key of several organizations may be one of theirs; other keys seem not to exist."""
     (shared,) = await keys(database, clock, "acme", "bolt")
     (hidden,) = await keys(database, clock, "zinc")
     for key in (shared, hidden):
@@ -98,7 +98,7 @@ async def test_people_see_alerts_of_their_organizations_only(database: Database,
 
 @on_each_database
 async def test_alerts_can_be_limited_to_one_organization(database: Database, clock: FakeClock) -> None:
-    """For an administrator, who sees all."""
+    """The administrator would see all."""
     (acme,) = await keys(database, clock, "acme")
     (bolt,) = await keys(database, clock, "bolt")
     for key in (acme, bolt):

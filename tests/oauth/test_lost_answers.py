@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import sqlite3
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import closing
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
@@ -15,97 +15,60 @@ from stoplist import ids
 from stoplist.db import sqlite
 from stoplist.db.opening import sqlite_path
 from stoplist.errors import StoreUnavailable
-from stoplist.oauth.tokens import rotate_pair
-from tests.builders import opened
+from tests.builders import opened, rotate_token
+from tests.constants import PATIENCE_S
 from tests.fakes import FakeClock
-from tests.oauth.partner import Key, Service, deployed, pair_of
+from tests.keys import Key
+from tests.oauth.partner import TokenDeployment, pair_of, token_deployment
+from tests.services.proxy import Proxy
 
-PATIENCE_S = 60.0
-ROUNDS = 10
+ROUNDS = 4
 ARRIVES, STORED, RUNNING = "before it arrives", "when it is stored", "while it is under way"
 
 
-class Relay:
-    """A proxy between Stoplist and PostgreSQL that cuts the connection of the next rotation."""
+class RotationProxy(Proxy):
+    """A proxy between Stoplist and PostgreSQL that breaks the connection of the next rotation."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._host, self._port = host, port
-        self._writers: list[asyncio.StreamWriter] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self._server: asyncio.Server
-        self.cuts_when: str | None = None
-        self.stays_cut = False
-        self.was_cut = asyncio.Event()
+    cuts_when: str | None = None
+    stays_cut = was_cut = False
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self.rotations: list[bytes] = []
 
-    async def listen(self) -> int:
-        """Start to listen; return the port."""
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        return int(self._server.sockets[0].getsockname()[1])
-
-    async def close(self) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.append(writer)
-        if self.stays_cut and self.was_cut.is_set():
-            writer.transport.abort()
-            return
-        server_reader, server_writer = await asyncio.open_connection(self._host, self._port)
-        self._writers.append(server_writer)
-        rotates = asyncio.Event()
-        self._tasks += [
-            asyncio.create_task(self._to_server(reader, server_writer, writer, rotates)),
-            asyncio.create_task(self._to_client(server_reader, writer, rotates)),
-        ]
-
-    async def _to_server(
-        self,
-        reader: asyncio.StreamReader,
-        server: asyncio.StreamWriter,
-        client: asyncio.StreamWriter,
-        rotates: asyncio.Event,
-    ) -> None:
-        server.write(await _first_message(reader))
+    async def forward_requests(self, reader: StreamReader, writer: StreamWriter, is_doomed: asyncio.Event) -> None:
+        if self.stays_cut and self.was_cut:
+            raise ConnectionAbortedError
+        writer.write(await _first_message(reader))
         rotations: set[bytes] = set()
         async for kind, message in _messages(reader):
             if kind == b"P" and b"ON CONFLICT (rotated_from)" in message:  # Parse: a name, and the text
                 rotations.add(message[5:].split(b"\0")[0])
             elif kind == b"B":  # Bind: a portal, the name, the values
-                rotates.clear()
+                is_doomed.clear()
                 if message[5:].split(b"\0")[1] in rotations:
-                    rotates.set()
+                    is_doomed.set()
                     self.rotations.append(message)
-            if rotates.is_set() and self.cuts_when == ARRIVES:
-                self._cut(client)
-                return
-            server.write(message)
-            if kind == b"S" and rotates.is_set() and self.cuts_when == RUNNING:  # Sync: nothing more follows
-                self._cut(client)
-                return
-        server.close()
+            if is_doomed.is_set() and self.cuts_when == ARRIVES:
+                raise self._lost()
+            writer.write(message)
+            if kind == b"S" and is_doomed.is_set() and self.cuts_when == RUNNING:  # Sync: nothing more follows
+                self._lost()
+                break
+        raise EOFError
 
-    async def _to_client(
-        self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, rotates: asyncio.Event
-    ) -> None:
+    async def forward_answers(self, reader: StreamReader, writer: StreamWriter, is_doomed: asyncio.Event) -> None:
         async for kind, message in _messages(reader):
-            if rotates.is_set() and self.cuts_when == STORED:
+            if is_doomed.is_set() and self.cuts_when == STORED:
                 if kind == b"Z":  # ReadyForQuery: it is committed
-                    self._cut(client)
-                    return
-                continue
-            client.write(message)
-        client.close()
+                    raise self._lost()
+            else:
+                writer.write(message)
+        raise EOFError
 
-    def _cut(self, client: asyncio.StreamWriter) -> None:
-        self.cuts_when = None
-        self.was_cut.set()
-        client.transport.abort()
+    def _lost(self) -> ConnectionAbortedError:
+        self.cuts_when, self.was_cut = None, True
+        return ConnectionAbortedError()
 
 
 async def _first_message(reader: asyncio.StreamReader) -> bytes:
@@ -122,25 +85,20 @@ async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[tuple[bytes, 
 
 
 @contextlib.asynccontextmanager
-async def relayed(url: str) -> AsyncIterator[tuple[Relay, str]]:
-    """Yield a relay before this server, and its URL."""
-    parts = urlsplit(url)
-    relay = Relay(parts.hostname or "127.0.0.1", parts.port or 5432)
-    port = await relay.listen()
-    account = parts.netloc.rpartition("@")[0]
-    try:
-        yield relay, urlunsplit(parts._replace(netloc=f"{account}@127.0.0.1:{port}", query="sslmode=disable"))
-    finally:
-        await relay.close()
+async def rotation_proxy(url: str, clock: FakeClock) -> AsyncIterator[tuple[RotationProxy, TokenDeployment]]:
+    """Yield a proxy before this server, and a deployment that uses it."""
+    with closing(RotationProxy(url)) as between:
+        async with token_deployment(f"{between.url(url)}?sslmode=disable", clock) as deployment:
+            yield between, deployment
 
 
-async def assert_rotated_once(service: Service, key: Key, *, alive: str) -> None:
+async def assert_rotated_once(deployment: TokenDeployment, key: Key, *, alive: str) -> None:
     """Assert one valid successor and no alarm."""
-    stored = await service.stored_pairs(key)
+    stored = await deployment.stored_pairs(key)
     assert [row["rotated_from"] for row in stored] == [None, stored[0]["pair_id"]]
-    assert await service.alarms(key) == []
-    assert await service.epoch(key) == 1
-    assert await service.is_alive(alive)
+    assert await deployment.alarms(key) == []
+    assert await deployment.epoch(key) == 1
+    assert await deployment.is_alive(alive)
 
 
 @pytest.mark.parametrize("moment", [ARRIVES, STORED])
@@ -148,17 +106,17 @@ def test_a_lost_answer_is_replaced_by_what_is_stored(postgresql_url: str, clock:
     """One rotation, no alarm: the statement is sent again, and shows whether the first one arrived."""
 
     async def body() -> None:
-        async with relayed(postgresql_url) as (relay, url), deployed(url, clock) as service:
-            key = await service.new_key()
-            first = await service.new_pair(key)
-            relay.cuts_when = moment
-            second = pair_of(await service.refresh(first.refresh_token))
-            assert relay.was_cut.is_set()
+        async with rotation_proxy(postgresql_url, clock) as (between, deployment):
+            key = await deployment.new_key()
+            first = await deployment.new_pair(key)
+            between.cuts_when = moment
+            second = pair_of(await deployment.refresh(first.refresh_token))
+            assert between.was_cut
             # Each has hashes of its own: the same hashes twice would violate a unique index.
             hash_ = ids.hash_secret(second.refresh_token)
-            assert [hash_ in rotation for rotation in relay.rotations] == [moment == STORED, moment == ARRIVES]
-            await assert_rotated_once(service, key, alive=second.access_token)
-            assert await service.is_alive(pair_of(await service.refresh(second.refresh_token)).access_token)
+            assert [hash_ in rotation for rotation in between.rotations] == [moment == STORED, moment == ARRIVES]
+            await assert_rotated_once(deployment, key, alive=second.access_token)
+            assert await deployment.is_alive(pair_of(await deployment.refresh(second.refresh_token)).access_token)
 
     asyncio.run(body())
 
@@ -167,18 +125,18 @@ def test_a_running_refresh_is_waited_for(postgresql_url: str, clock: FakeClock) 
     """The server does not notice the cut and continues: both attempts meet, and one of them stores its pair."""
 
     async def body() -> None:
-        async with relayed(postgresql_url) as (relay, url), deployed(url, clock) as service:
+        async with rotation_proxy(postgresql_url, clock) as (between, deployment):
             other = await asyncpg.connect(postgresql_url)
             try:
                 for _ in range(ROUNDS):
-                    key = await service.new_key()
-                    first = await service.new_pair(key)
-                    async with held_up(other, await service.stored_pairs(key)):
-                        relay.cuts_when = RUNNING
-                        refresh = asyncio.create_task(service.refresh(first.refresh_token))
+                    key = await deployment.new_key()
+                    first = await deployment.new_pair(key)
+                    async with held_up(other, await deployment.stored_pairs(key)):
+                        between.cuts_when = RUNNING
+                        refresh = asyncio.create_task(deployment.refresh(first.refresh_token))
                         await until_two_wait(other)
                     second = pair_of(await refresh)
-                    await assert_rotated_once(service, key, alive=second.access_token)
+                    await assert_rotated_once(deployment, key, alive=second.access_token)
             finally:
                 await other.close()
 
@@ -216,19 +174,19 @@ def test_an_unknown_outcome_says_not_to_send_the_token_again(
     """The database stays away: a second presentation might raise the alarm. Nothing is promised, nothing lost."""
 
     async def body() -> None:
-        async with relayed(postgresql_url) as (relay, url), deployed(url, clock) as service:
-            key = await service.new_key()
-            first = await service.new_pair(key)
-            relay.cuts_when, relay.stays_cut = moment, True
-            error = (await service.refresh(first.refresh_token)).error
+        async with rotation_proxy(postgresql_url, clock) as (between, deployment):
+            key = await deployment.new_key()
+            first = await deployment.new_pair(key)
+            between.cuts_when, between.stays_cut = moment, True
+            error = (await deployment.refresh(first.refresh_token)).error
             assert isinstance(error, StoreUnavailable)
             assert "do not send it again" in error.text
             assert "client_credentials" in error.text
             assert error.retry_after_s == 1
             async with opened(postgresql_url) as database:
-                service.database = database
-                assert len(await service.stored_pairs(key)) == (2 if moment == STORED else 1)
-                assert await service.alarms(key) == []
+                deployment.database = database
+                assert len(await deployment.stored_pairs(key)) == (2 if moment == STORED else 1)
+                assert await deployment.alarms(key) == []
 
     asyncio.run(body())
 
@@ -240,20 +198,20 @@ def test_a_failed_refresh_on_sqlite_stores_nothing(
     monkeypatch.setattr(sqlite, "LOCK_WAIT_S", 0.01)
 
     async def body() -> None:
-        async with deployed(sqlite_url, clock) as service:
-            key = await service.new_key()
-            first = await service.new_pair(key)
+        async with token_deployment(sqlite_url, clock) as deployment:
+            key = await deployment.new_key()
+            first = await deployment.new_pair(key)
             path = sqlite_path(sqlite_url)
             assert path is not None
             with closing(sqlite3.connect(path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
                 with pytest.raises(StoreUnavailable, match="try again shortly") as failure:
-                    await rotate_pair(service.database, clock, first.refresh_token)
+                    await rotate_token(deployment.database, clock, first.refresh_token)
                 assert not failure.value.is_uncertain
-                error = (await service.refresh(first.refresh_token)).error
+                error = (await deployment.refresh(first.refresh_token)).error
                 assert isinstance(error, StoreUnavailable)
                 assert error.text == failure.value.text
-            second = pair_of(await service.refresh(first.refresh_token))
-            await assert_rotated_once(service, key, alive=second.access_token)
+            second = pair_of(await deployment.refresh(first.refresh_token))
+            await assert_rotated_once(deployment, key, alive=second.access_token)
 
     asyncio.run(body())

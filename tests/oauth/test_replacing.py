@@ -9,15 +9,16 @@ from stoplist import ids
 from stoplist.actor import ADMIN, Actor
 from stoplist.db import Database
 from stoplist.errors import AlreadyMade, Forbidden, Refused
-from stoplist.oauth import credentials
+from stoplist.oauth import credentials, replacement
 from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
-from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.ceilings import set_ceilings
 from stoplist.oauth.credentials import NewCredential, list_credentials, show_credential
+from stoplist.oauth.model import Credential
 from stoplist.organizations.organizations import close_organization
 from tests.builders import (
     ADMINISTRATOR,
     audit_rows,
+    find_bearer,
     make_key,
     make_organization,
     make_token,
@@ -35,7 +36,7 @@ MADE_ID = f"{ids.CLIENT_ID}{7:022}"
 async def replace(
     database: Database, clock: FakeClock, client_id: str, *, actor: Actor = ADMINISTRATOR, **options: Any
 ) -> NewCredential:
-    return await credentials.replace_credential(actor, database, clock, client_id=client_id, **options)
+    return await replacement.replace_credential(actor, database, clock, client_id=client_id, **options)
 
 
 async def proves(database: Database, key: NewCredential) -> bool:
@@ -165,13 +166,58 @@ async def test_the_audit_of_both_keys_shows_the_replacement(database: Database, 
     assert created.detail["api_per_minute"] == 600
 
 
+def ceilings(key: Credential) -> tuple[int, int]:
+    return key.token_per_minute, key.api_per_minute
+
+
 @on_each_database
-async def test_an_admin_may_replace_a_key_with_other_ceilings(database: Database, clock: FakeClock) -> None:
-    """They are the same rights; only new ceilings need an administrator."""
+async def test_an_admins_replacements_do_not_multiply_raised_ceilings(database: Database, clock: FakeClock) -> None:
+    """Section D8: only an administrator raises ceilings. A lowered ceiling is no way out either."""
     await make_organization(database, clock)
-    old = await make_key(database, clock, token_per_minute=50, api_per_minute=600)
-    new = await replace(database, clock, old.credential.client_id, actor=ZOE)
-    assert (new.credential.token_per_minute, new.credential.api_per_minute) == (50, 600)
+    old = await make_key(database, clock, token_per_minute=5, api_per_minute=600)
+    for _ in range(2):
+        new = await replace(database, clock, old.credential.client_id, actor=ZOE)
+        assert ceilings(new.credential) == (5, 60)
+    assert await show_credential(ADMINISTRATOR, database, client_id=old.credential.client_id) == old.credential
+    assert ceilings((await replace(database, clock, old.credential.client_id)).credential) == (5, 600)
+
+
+@on_each_database
+async def test_raised_ceilings_move_if_the_old_key_ends_with_it(database: Database, clock: FakeClock) -> None:
+    """They are there once: activating the old key again, or replacing it again, brings none of them back."""
+    await make_organization(database, clock)
+    old = await make_key(database, clock, token_per_minute=50, api_per_minute=6)
+    client_id = old.credential.client_id
+    pair = await make_token(database, clock, old)
+    new = await replace(database, clock, client_id, actor=ZOE, deactivates_old=True)
+    assert (new.credential.is_active, ceilings(new.credential)) == (True, (50, 6))
+    assert not await proves(database, old)
+    assert await find_bearer(database, clock, pair.access_token) is None
+    assert [row.action for row in await audit_rows(database)][2:] == [
+        "key.replace",
+        "key.create",
+        "key.limits",
+        "key.deactivate",
+    ]
+    again = await replace(database, clock, client_id, actor=ZOE, deactivates_old=True)
+    assert ceilings(again.credential) == (10, 6)
+    activated = await credentials.activate_credential(ZOE, database, clock, client_id=client_id)
+    assert (activated.is_active, ceilings(activated)) == (True, (10, 6))
+
+
+def test_concurrent_replacements_move_raised_ceilings_once(database_url: str, clock: FakeClock) -> None:
+    """The key's lock lets one of them have the raised ceilings."""
+
+    async def body() -> None:
+        async with migrated(database_url) as one, opened(database_url) as other:
+            await make_organization(one, clock)
+            old = (await make_key(one, clock, api_per_minute=600)).credential.client_id
+            made = await asyncio.gather(
+                *(replace(it, clock, old, actor=ZOE, deactivates_old=True) for it in (one, other, one, other))
+            )
+            assert sorted(new.credential.api_per_minute for new in made) == [60, 60, 60, 600]
+
+    asyncio.run(body())
 
 
 @on_each_database
@@ -204,10 +250,10 @@ LABELS = {
 async def test_a_replacements_label_says_so(database: Database, clock: FakeClock) -> None:
     """It counts on from an earlier replacement, and is never longer than a label may be."""
     await make_organization(database, clock)
-    for label, replacement in LABELS.items():
+    for label, expected in LABELS.items():
         key = await make_key(database, clock, label=label)
-        assert (await replace(database, clock, key.credential.client_id)).credential.label == replacement
-        await make_key(database, clock, label=replacement)
+        assert (await replace(database, clock, key.credential.client_id)).credential.label == expected
+        await make_key(database, clock, label=expected)
 
 
 @on_each_database

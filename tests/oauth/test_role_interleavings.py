@@ -1,4 +1,4 @@
-"""What a key covers when it is changed decides whether a person may change it, not what a form said before.
+"""The organizations that a key covers at the moment of a change decide who may change it, not those of the form.
 
 On PostgreSQL every order of the statements of two changes is run; SQLite has a single writer.
 """
@@ -15,7 +15,7 @@ from stoplist.clock import Clock
 from stoplist.db import Database
 from stoplist.db.postgresql import Postgresql
 from stoplist.errors import Forbidden
-from stoplist.oauth import credentials
+from stoplist.oauth import credentials, replacement
 from stoplist.oauth.credentials import Changes
 from tests import interleaving
 from tests.builders import ADMINISTRATOR, audit_rows, make_key, make_organization, migrated
@@ -35,7 +35,7 @@ CHANGES: dict[str, Change] = {
     "rotate": lambda actor, database, clock, client_id: credentials.rotate_secret(
         actor, database, clock, client_id=client_id
     ),
-    "replace": lambda actor, database, clock, client_id: credentials.replace_credential(
+    "replace": lambda actor, database, clock, client_id: replacement.replace_credential(
         actor, database, clock, client_id=client_id
     ),
     "update": lambda actor, database, clock, client_id: credentials.update_credential(
@@ -44,7 +44,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-class Scenario:
+class RoleScenario:
     """A scheduler, and the key that is changed."""
 
     def __init__(self, database: Database, clock: FakeClock, scheduler: Scheduler) -> None:
@@ -76,7 +76,7 @@ class Scenario:
 
 
 @asynccontextmanager
-async def open_scenario(database_url: str) -> AsyncIterator[Scenario]:
+async def open_scenario(database_url: str) -> AsyncIterator[RoleScenario]:
     """Yield a scenario on an empty database, for the participants `zoe` and `other`."""
     clock = FakeClock()
     async with (
@@ -85,7 +85,7 @@ async def open_scenario(database_url: str) -> AsyncIterator[Scenario]:
     ):
         for slug in ("acme", "bolt"):
             await make_organization(database, clock, slug)
-        yield Scenario(database, clock, scheduler)
+        yield RoleScenario(database, clock, scheduler)
 
 
 in_every_order = functools.partial(interleaving.in_every_order, open_scenario)
@@ -93,7 +93,9 @@ in_every_order = functools.partial(interleaving.in_every_order, open_scenario)
 
 @pytest.mark.parametrize("change", CHANGES)
 @in_every_order(at_least=8)
-async def test_an_admin_changes_a_key_only_while_it_is_theirs(scenario: Scenario, order: Order, change: str) -> None:
+async def test_an_admin_changes_a_key_only_while_it_is_theirs(
+    scenario: RoleScenario, order: Order, change: str
+) -> None:
     """Allowed if committed before the other organization was added, else Forbidden without a trace."""
     run_result = await scenario.scheduler.run(order, zoe=scenario.changes(CHANGES[change]), other=scenario.widens)
     came_before = run_result.is_before(Step("zoe", "COMMIT"), Step("other", "COMMIT"))

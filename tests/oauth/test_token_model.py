@@ -19,9 +19,11 @@ from stoplist import ids
 from stoplist.oauth.authentication import PresentedCredentials
 from stoplist.oauth.model import TokenPair
 from stoplist.oauth.outcome import Outcome
+from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
+from tests.keys import Key
 from tests.oauth.naive import NaiveClient, NaiveTokens
-from tests.oauth.partner import Deployment, Key, answer_of, pair_of
+from tests.oauth.partner import TokenDeployment, answer_of, pair_of
 
 CLIENTS = st.sampled_from([0, 1])
 
@@ -46,10 +48,10 @@ class TokenMachine(RuleBasedStateMachine):
     tokens: Bundle[tuple[str, int]] = Bundle("tokens")
     """Refresh tokens that were given out, each with the number of its client."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, shared_database: SharedDatabase) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.service = deployment.service(self.clock)
+        self.deployment = TokenDeployment.on(shared_database, self.clock)
         self.model = NaiveTokens()
         self.secrets: list[list[str]] = []
         self.pairs: list[TokenPair] = []
@@ -59,16 +61,16 @@ class TokenMachine(RuleBasedStateMachine):
         """Create two active keys, each with a pair."""
         pairs = []
         for client in range(2):
-            key = self.run(self.service.new_key())
+            key = self.run(self.deployment.new_key())
             self.model.clients.append(NaiveClient(key.client_id, key.client_secret))
             self.secrets.append([key.client_secret])
-            pairs.append(self.given(self.run(self.service.issue(self.presented(client, "latest")))))
+            pairs.append(self.given(self.run(self.deployment.issue(self.presented(client, "latest")))))
         return multiple(*pairs)
 
     @rule(target=tokens, client=CLIENTS, secret=SECRETS)
     def issue(self, client: int, secret: str) -> Any:
         shown = self.presented(client, secret)
-        outcome = self.run(self.service.issue(shown))
+        outcome = self.run(self.deployment.issue(shown))
         assert answer_of(outcome) == self.model.issue(shown.client_id, shown.client_secret)
         return self.given(outcome) if outcome.pair else multiple()
 
@@ -97,16 +99,16 @@ class TokenMachine(RuleBasedStateMachine):
     def administer(self, act: str, client: int) -> None:
         key, known = self.key(client), self.model.clients[client]
         if act == "activate":
-            self.run(self.service.activate(key))
+            self.run(self.deployment.activate(key))
             self.model.activate(known)
         elif act == "deactivate":
-            self.run(self.service.deactivate(key))
+            self.run(self.deployment.deactivate(key))
             self.model.deactivate(known)
         elif act == "revoke":
-            self.run(self.service.revoke(key))
+            self.run(self.deployment.revoke(key))
             self.model.revoke(known)
         else:
-            self.secrets[client].append(self.run(self.service.rotate_secret(key)).client_secret)
+            self.secrets[client].append(self.run(self.deployment.rotate_secret(key)).client_secret)
             self.model.rotate_secret(known, self.secrets[client][-1])
 
     @rule(pause_ms=PAUSES_MS)
@@ -115,22 +117,22 @@ class TokenMachine(RuleBasedStateMachine):
 
     @rule()
     def delete_expired(self) -> None:
-        assert self.run(self.service.delete_expired()) == self.model.delete_expired(self.clock.now_ms())
+        assert self.run(self.deployment.delete_expired()) == self.model.delete_expired(self.clock.now_ms())
 
     @invariant()
     def exactly_the_right_tokens_are_alive(self) -> None:
         """Check every access token ever issued, after each act."""
         now_ms = self.clock.now_ms()
-        alive = self.run(self.service.are_alive(*self.pairs))
+        alive = self.run(self.deployment.are_alive(*self.pairs))
         assert alive == [self.model.is_alive(pair.access_token, now_ms) for pair in self.pairs]
 
     def teardown(self) -> None:
         for client in range(len(self.secrets)):
-            alarms = self.run(self.service.alarms(self.key(client)))
+            alarms = self.run(self.deployment.alarms(self.key(client)))
             assert len(alarms) == self.model.clients[client].alarms
 
     def present(self, token: str, shown: PresentedCredentials) -> Any:
-        outcome = self.run(self.service.refresh(token, shown))
+        outcome = self.run(self.deployment.refresh(token, shown))
         expected = self.model.refresh(token, shown.client_id, shown.client_secret, self.clock.now_ms())
         assert (answer_of(outcome), outcome.raised_alarm) == expected
         return self.given(outcome) if outcome.pair else multiple()
@@ -156,7 +158,7 @@ class TokenMachine(RuleBasedStateMachine):
         return Key(self.model.clients[client].client_id, self.secrets[client][-1])
 
     def run(self, work: Any) -> Any:
-        return self.service.run(work)
+        return self.deployment.run(work)
 
 
 # Both run the same statements; PostgreSQL gets fewer examples because they take longer.
@@ -164,9 +166,9 @@ EXAMPLES = {"sqlite": 100, "postgresql": 30}
 
 
 @pytest.mark.timeout(300)  # thousands of acts, possibly on a busy machine
-def test_any_acts_agree_with_the_naive_model(deployment: Deployment) -> None:
+def test_any_acts_agree_with_the_naive_model(shared_database: SharedDatabase) -> None:
     """Answers, alarms, and which tokens are valid after each act."""
     run_state_machine_as_test(
-        lambda: TokenMachine(deployment),  # type: ignore[arg-type]  # documented: any factory will do
-        settings=settings(max_examples=EXAMPLES[deployment.database.kind], stateful_step_count=40),
+        lambda: TokenMachine(shared_database),  # type: ignore[arg-type]  # documented: any factory will do
+        settings=settings(max_examples=EXAMPLES[shared_database.database.kind], stateful_step_count=40),
     )

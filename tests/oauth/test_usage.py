@@ -8,11 +8,18 @@ from urllib.parse import urlsplit
 import pytest
 
 from stoplist import ids
-from stoplist.clock import DAY_MS
 from stoplist.db import Database
 from stoplist.errors import StoreUnavailable
 from stoplist.oauth import usage as usage_module
-from stoplist.oauth.usage import MAX_KEPT_REFUSALS, DayOfUse, RefusedRequest, Usage, last_refusals, use_by_day
+from stoplist.oauth.usage import (
+    MAX_KEPT_REFUSALS,
+    DayOfUse,
+    RefusedRequest,
+    Usage,
+    group_refusals,
+    last_refusals,
+    use_by_day,
+)
 from tests.builders import (
     ADMINISTRATOR,
     contents,
@@ -24,8 +31,9 @@ from tests.builders import (
     opened,
     value,
 )
+from tests.constants import DAY_MS, HOUR_MS
 from tests.fakes import FakeClock
-from tests.services.postgresql import Server
+from tests.services.postgresql import PostgresqlServer
 
 NOON_MS = 20_000 * DAY_MS + DAY_MS // 2
 TODAY = NOON_MS // DAY_MS
@@ -92,7 +100,7 @@ async def test_requests_are_counted_by_key_and_by_day(database: Database) -> Non
 
 @on_each_database
 async def test_refusals_are_counted_by_their_kind(database: Database) -> None:
-    """By a limit and by a wrong secret separately, and all as requests."""
+    """Those by a limit and those by a wrong secret are counted separately, and all as requests."""
     usage = Usage()
     for error in (None, "rate_limited", "rate_limited", "invalid_client", "invalid_grant", "not_found"):
         note(usage, error=error)
@@ -154,23 +162,49 @@ async def test_last_used_never_goes_back(database: Database) -> None:
 
 
 @on_each_database
-async def test_the_last_50_refusals_of_a_key_are_kept(database: Database) -> None:
-    """Newest first: time, request, code. Those of other keys are not affected."""
+async def test_the_last_50_refusals_of_each_code_are_kept(database: Database) -> None:
+    """Newest first: time, request, code. Many of one code displace no other, and those of other keys stay."""
     usage = Usage()
     of_other = note(usage, NOON_MS, "not_found", client_id=OTHER)
+    rare = RefusedRequest(NOON_MS - 1, note(usage, NOON_MS - 1, "invalid_item"), "invalid_item")
     noted = []
-    for number in range(2 * MAX_KEPT_REFUSALS + 7):
+    for number in range(3 * MAX_KEPT_REFUSALS + 7):
         at_ms = NOON_MS + number
-        noted.append(RefusedRequest(at_ms, note(usage, at_ms, "rate_limited" if number % 2 else "not_found"), "?"))
-        if number % 10 == 0:
+        code = "rate_limited" if number % 3 else "not_found"
+        noted.append(RefusedRequest(at_ms, note(usage, at_ms, code), code))
+        if number % 70 == 0:
             await usage.flush(database)
     await usage.flush(database)
-    kept = await stored_refusals(database)
-    assert len(kept) == MAX_KEPT_REFUSALS == 50
-    assert [(it.at_ms, it.request_id) for it in kept] == [(it.at_ms, it.request_id) for it in noted[:-51:-1]]
-    assert [it.code for it in kept[:2]] == ["not_found", "rate_limited"]
+    kept = [
+        *[it for it in noted if it.code == "rate_limited"][-50:],
+        *[it for it in noted if it.code == "not_found"][-50:],
+        rare,
+    ]
+    assert MAX_KEPT_REFUSALS == 50
+    assert await stored_refusals(database) == sorted(kept, key=lambda it: -it.at_ms)
     assert await stored_refusals(database, OTHER) == [RefusedRequest(NOON_MS, of_other, "not_found")]
-    assert await value(database, "SELECT COUNT(*) FROM client_refusals") == MAX_KEPT_REFUSALS + 1
+    assert await value(database, "SELECT COUNT(*) FROM client_refusals") == len(kept) + 1
+
+
+def test_refusals_are_grouped_by_hour_and_code() -> None:
+    """Hours in UTC, newest first. Only the oldest group of a code of which the last 50 are kept may lack some."""
+
+    def refusals(code: str, *times_ms: int) -> list[RefusedRequest]:
+        return [RefusedRequest(at_ms, f"{code} {at_ms}", code) for at_ms in times_ms]
+
+    last = 10 * HOUR_MS
+    many = refusals("rate_limited", *(last - number * 100_000 for number in range(MAX_KEPT_REFUSALS)))
+    rare = refusals("invalid_item", last + 5, last - 1)
+    groups = group_refusals(sorted(many + rare, key=lambda it: -it.at_ms))
+    assert [(it.hour_ms // HOUR_MS, it.code, it.count, it.is_cut) for it in groups] == [
+        (10, "invalid_item", 1, False),
+        (10, "rate_limited", 1, False),
+        (9, "invalid_item", 1, False),
+        (9, "rate_limited", 36, False),
+        (8, "rate_limited", 13, True),
+    ]
+    assert [it.newest.request_id for it in groups[:2]] == [f"invalid_item {last + 5}", f"rate_limited {last}"]
+    assert group_refusals([]) == []
 
 
 @on_each_database
@@ -203,14 +237,14 @@ async def test_use_that_cannot_be_written_is_kept(database: Database) -> None:
 
 @on_each_database
 async def test_newer_use_follows_use_that_could_not_be_written(database: Database) -> None:
-    """Last used is the later one, and the last fifty are the latest ones."""
+    """Last used is the later one, and the last fifty of a code are the latest ones."""
     usage = Usage()
     for number in range(60):
         note(usage, NOON_MS + number, "rate_limited", is_authenticated=True)
     await _break(database)
     with pytest.raises(Exception, match="no more"):
         await usage.flush(database)
-    later = [note(usage, NOON_MS + 100 + number, "not_found", is_authenticated=True) for number in range(20)]
+    later = [note(usage, NOON_MS + 100 + number, "rate_limited", is_authenticated=True) for number in range(20)]
     with pytest.raises(Exception, match="no more"):
         await usage.flush(database)
     await _mend(database)
@@ -219,7 +253,7 @@ async def test_newer_use_follows_use_that_could_not_be_written(database: Databas
     assert [it.request_id for it in kept[:20]] == later[::-1]
     assert [it.at_ms for it in kept[20:]] == [NOON_MS + number for number in range(59, 29, -1)]
     assert await last_used_ms(database) == NOON_MS + 119
-    assert await days(database) == {TODAY: (80, 60, 0)}
+    assert await days(database) == {TODAY: (80, 80, 0)}
 
 
 @on_each_database
@@ -242,7 +276,7 @@ async def test_use_during_a_failed_write_follows_it(database: Database) -> None:
 
 @on_each_database
 async def test_only_written_keys_are_removed_from_memory(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys are written in small units, so that none delays other writes; each is counted once in the end."""
+    """Units are small and delay no other write; one that fails stops none. Each key counts once in the end."""
     monkeypatch.setattr(usage_module, "CLIENTS_PER_UNIT", 2)
     usage = Usage()
     clients = KEYS[:7]
@@ -252,8 +286,8 @@ async def test_only_written_keys_are_removed_from_memory(database: Database, mon
     before = database.counts.writes
     with pytest.raises(Exception, match="no more"):
         await usage.flush(database)
-    assert database.counts.writes == before + 3  # keys 0 1, 2 3, 4 5
-    assert await value(database, "SELECT COUNT(*) FROM client_days") == 4
+    assert database.counts.writes == before + 4  # keys 0 1, 2 3, 4 5, which fails, and 6
+    assert await value(database, "SELECT COUNT(*) FROM client_days") == 5
     await _mend(database)
     await usage.flush(database)
     for client_id in clients:
@@ -262,7 +296,7 @@ async def test_only_written_keys_are_removed_from_memory(database: Database, mon
 
 @on_each_database
 async def test_use_noted_during_a_write_is_counted_once(database: Database) -> None:
-    """Also by two concurrent flushes, as of a chore and the shutdown."""
+    """Two concurrent flushes, such as those of a chore and of the shutdown, count it once too."""
     usage = Usage()
     for _ in range(5):
         note(usage)
@@ -292,7 +326,7 @@ def test_the_use_of_two_servers_adds_up(database_url: str) -> None:
     asyncio.run(body())
 
 
-def test_two_servers_never_deadlock(postgresql: Server, postgresql_url: str) -> None:
+def test_two_servers_never_deadlock(postgresql: PostgresqlServer, postgresql_url: str) -> None:
     """They write keys in one order. A deadlock would be noticed only when a lock times out.
 
     That takes 5 s, after which the write is refused.
@@ -317,7 +351,7 @@ def test_two_servers_never_deadlock(postgresql: Server, postgresql_url: str) -> 
 
 @on_each_database
 async def test_nothing_that_was_sent_is_stored(database: Database) -> None:
-    """Only key, day, counts, time, request id and code."""
+    """Key, day, counts, time, request id and code are all that is."""
     usage = Usage()
     request_id = note(usage, error="invalid_client")
     await usage.flush(database)
@@ -329,7 +363,7 @@ async def test_nothing_that_was_sent_is_stored(database: Database) -> None:
 
 
 def test_a_closed_database_loses_no_use(database_url: str) -> None:
-    """What a server cannot write at its end is still in memory, and the failure is raised."""
+    """Uses that a server cannot write at its end are still in memory, and the failure is raised."""
 
     async def body() -> None:
         usage = Usage()

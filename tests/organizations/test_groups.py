@@ -82,7 +82,7 @@ async def test_a_name_is_unique_in_its_organization(database: Database, clock: F
 
 @on_each_database
 async def test_an_invalid_group_name_is_refused(database: Database, clock: FakeClock) -> None:
-    """By the same rules as names of organizations."""
+    """The rules are the same as for names of organizations."""
     await make_organization(database, clock)
     for name in ("", " ", "a\nb", "x" * 201):
         await refused(database, make_group(database, clock, name), "name of a group")
@@ -90,7 +90,7 @@ async def test_an_invalid_group_name_is_refused(database: Database, clock: FakeC
 
 @on_each_database
 async def test_groups_are_numbered_within_their_organization(database: Database, clock: FakeClock) -> None:
-    """From 1 in the order of their creation, which is also that of the list; 0 stands for all groups."""
+    """They begin at 1, in the order of their creation and of the list; 0 stands for all groups."""
     for slug in ("acme", "bolt"):
         await make_organization(database, clock, slug)
         for name in ("c", "a", "b"):
@@ -173,7 +173,7 @@ async def test_the_default_group_can_be_unset(database: Database, clock: FakeClo
 
 @on_each_database
 async def test_a_retired_group_stays_in_the_list(database: Database, clock: FakeClock) -> None:
-    """With its name and the time of its retirement; the default group is unchanged."""
+    """It keeps its name and has the time of its retirement; the default group is unchanged."""
     await make_organization(database, clock, default_group="news")
     group = await make_group(database, clock, "letters")
     clock.advance(5)
@@ -200,7 +200,7 @@ async def test_retiring_the_default_leaves_none(database: Database, clock: FakeC
 
 @on_each_database
 async def test_a_retired_group_cannot_be_changed(database: Database, clock: FakeClock) -> None:
-    """Neither retired again nor made the default; neither attempt is recorded."""
+    """It can be neither retired again nor made the default; neither attempt is recorded."""
     await make_organization(database, clock)
     group = await make_group(database, clock, "news")
     retired = await retire_group(ADMINISTRATOR, database, clock, group_id=group.group_id)
@@ -247,7 +247,7 @@ async def test_groups_of_a_closed_organization_cannot_be_changed(database: Datab
 
 
 def test_groups_created_concurrently_have_consecutive_numbers(database_url: str, clock: FakeClock) -> None:
-    """In two processes no number is used twice or left out, and no attempt fails."""
+    """Two processes use no number twice and leave none out, and no attempt fails."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:
@@ -260,7 +260,7 @@ def test_groups_created_concurrently_have_consecutive_numbers(database_url: str,
 
 
 def test_a_group_retired_while_being_chosen_is_no_default(database_url: str, clock: FakeClock) -> None:
-    """Whichever comes first, the default is a group in use, or there is none."""
+    """The default is a group in use, or there is none, whichever of the two comes first."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:

@@ -74,9 +74,22 @@ def test_names_are_text_of_any_script(name: str) -> None:
         "a\x85b",
         "a\u202eb",
         "a\u2066b",
+        "a\u200bb",
+        "a\u2060b",
+        "a\u00adb",
+        "a\ufeffb",
+        "a\u034fb",
+        "a\ufe0fb",
+        "a\u3164b",
+        "a\u2800b",
+        "\u115f",
+        "a\U000e0041b",
+        "a\U000e0100b",
     ],
 )
-def test_a_name_is_one_line_without_control_characters(name: str) -> None:
-    """Characters that PostgreSQL cannot store or a terminal would act on are refused. The error says what it names."""
+def test_a_name_is_one_line_of_visible_characters(name: str) -> None:
+    """PostgreSQL cannot store some, terminals act on others, and two names must not look alike. The error says what it
+    names.
+    """
     with pytest.raises(Refused, match="The label of a key"):
         checked_name(name, "The label of a key")

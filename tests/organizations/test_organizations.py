@@ -6,7 +6,6 @@ from typing import Any
 
 from stoplist.db import Database
 from stoplist.errors import Refused
-from stoplist.oauth.bearer import find_bearer
 from stoplist.oauth.credentials import show_credential
 from stoplist.organizations.groups import create_group, list_groups
 from stoplist.organizations.model import Organization
@@ -21,6 +20,7 @@ from stoplist.organizations.store import find_organization
 from tests.builders import (
     ADMINISTRATOR,
     audit_rows,
+    find_bearer,
     make_key,
     make_organization,
     make_token,
@@ -34,7 +34,7 @@ from tests.fakes import FakeClock
 
 @on_each_database
 async def test_an_organization_is_created_as_requested(database: Database, clock: FakeClock) -> None:
-    """With its slug and name, open, and without a default group unless one is named."""
+    """It has its slug and name, is open, and has no default group unless one is named."""
     created = await create_organization(ADMINISTRATOR, database, clock, slug="acme", name=" Acme Shoes ")
     assert created == Organization(
         organization_id=created.organization_id,
@@ -68,7 +68,7 @@ async def test_a_slug_is_taken_permanently(database: Database, clock: FakeClock)
 
 @on_each_database
 async def test_invalid_slugs_and_names_are_refused(database: Database, clock: FakeClock) -> None:
-    """Before anything is stored, even if only the name of the default group is wrong."""
+    """Nothing is stored, even if only the name of the default group is wrong."""
     for wrong in ({"slug": "Acme"}, {"name": " "}, {"name": "a\nb"}, {"default_group": ""}):
         values: dict[str, Any] = {"slug": "acme", "name": "Acme"} | wrong
         await refused(database, create_organization(ADMINISTRATOR, database, clock, **values), "slug|name")
@@ -140,7 +140,7 @@ async def test_a_closed_organization_cannot_be_changed(database: Database, clock
 
 @on_each_database
 async def test_an_unknown_organization_is_refused_with_a_hint(database: Database, clock: FakeClock) -> None:
-    """By every operation; so is a malformed slug."""
+    """Every operation refuses it; a malformed slug is refused too."""
     for slug in ("nowhere", "No Where!", "", "x" * 1_000, "a\0", "\ud800"):
         attempts: list[Awaitable[Any]] = [
             close_organization(ADMINISTRATOR, database, clock, slug=slug),
@@ -155,7 +155,7 @@ async def test_an_unknown_organization_is_refused_with_a_hint(database: Database
 
 
 def test_a_slug_taken_concurrently_goes_to_one_organization(database_url: str, clock: FakeClock) -> None:
-    """Of twenty attempts in two processes one succeeds and is audited; the others are Refused."""
+    """One of twenty attempts in two processes succeeds and is audited; the others are Refused."""
 
     async def body() -> None:
         async with migrated(database_url) as one, opened(database_url) as other:

@@ -60,7 +60,7 @@ REFUSED_GROUPS: list[RequestedNames] = [
 """Refused because of the group, which is repeated in the error."""
 
 
-class Deployment(NamedTuple):
+class FourOrganizations(NamedTuple):
     """Four organizations, their groups by name, and a key."""
 
     database: Database
@@ -79,7 +79,7 @@ class Deployment(NamedTuple):
         return refusal.value.extra
 
 
-async def make_deployment(database: Database, clock: FakeClock) -> Deployment:
+async def make_four_organizations(database: Database, clock: FakeClock) -> FourOrganizations:
     groups: dict[str, str] = {}
     for slug, names in _GROUPS.items():
         await make_organization(database, clock, slug)
@@ -91,60 +91,60 @@ async def make_deployment(database: Database, clock: FakeClock) -> Deployment:
     await retire_group(ADMINISTRATOR, database, clock, group_id=groups["retired"])
     key = await make_key(database, clock, "acme", "beta", "closed", default_organization="acme")
     await close_organization(ADMINISTRATOR, database, clock, slug="closed")
-    return Deployment(database, groups, key.credential.client_id)
+    return FourOrganizations(database, groups, key.credential.client_id)
 
 
 @on_each_database
 async def test_a_request_selects_organization_and_group(database: Database, clock: FakeClock) -> None:
-    """With neither, the default organization; with a group alone, the organization of the group."""
-    deployment = await make_deployment(database, clock)
+    """One that names neither means the default organization; a group alone, the organization of the group."""
+    four_organizations = await make_four_organizations(database, clock)
     for names, (slug, group) in ACCEPTED.items():
-        target = await deployment.target(*names)
+        target = await four_organizations.target(*names)
         assert target.org_slug == slug, names
-        assert (target.group and target.group.group_id) == (group and deployment.groups[group]), names
-        default = deployment.groups["news"] if slug == "acme" else None
+        assert (target.group and target.group.group_id) == (group and four_organizations.groups[group]), names
+        default = four_organizations.groups["news"] if slug == "acme" else None
         assert (target.default_group and target.default_group.group_id) == default, names
 
 
 @on_each_database
 async def test_names_of_others_are_refused_like_unknown_ones(database: Database, clock: FakeClock) -> None:
-    """Those of others, closed, retired, unknown and malformed ones alike; the error repeats the wrong name as sent."""
-    deployment = await make_deployment(database, clock)
+    """Targets of others, closed, retired, unknown and malformed ones: the error repeats the wrong name as sent."""
+    four_organizations = await make_four_organizations(database, clock)
     for slug, group in REFUSED_SLUGS:
-        assert await deployment.refusal(slug, group) == {"org_slug": slug}, (slug, group)
+        assert await four_organizations.refusal(slug, group) == {"org_slug": slug}, (slug, group)
     for slug, group in REFUSED_GROUPS:
-        sent = deployment.groups.get(str(group), group)
-        assert await deployment.refusal(slug, group) == {"group_id": sent}, (slug, group)
+        sent = four_organizations.groups.get(str(group), group)
+        assert await four_organizations.refusal(slug, group) == {"group_id": sent}, (slug, group)
 
 
 @on_each_database
 async def test_a_closed_default_organization_is_named_in_the_error(database: Database, clock: FakeClock) -> None:
-    """Even if the request named none; the key's other organizations still work."""
-    deployment = await make_deployment(database, clock)
+    """It is named even if the request named none; the key's other organizations still work."""
+    four_organizations = await make_four_organizations(database, clock)
     await close_organization(ADMINISTRATOR, database, clock, slug="acme")
-    assert await deployment.refusal(None, None) == {"org_slug": "acme"}
-    assert await deployment.refusal("acme", "news") == {"org_slug": "acme"}
-    assert await deployment.refusal(None, "news") == {"group_id": deployment.groups["news"]}
-    assert (await deployment.target("beta", None)).org_slug == "beta"
+    assert await four_organizations.refusal(None, None) == {"org_slug": "acme"}
+    assert await four_organizations.refusal("acme", "news") == {"org_slug": "acme"}
+    assert await four_organizations.refusal(None, "news") == {"group_id": four_organizations.groups["news"]}
+    assert (await four_organizations.target("beta", None)).org_slug == "beta"
 
 
 @on_each_database
 async def test_a_retired_group_is_no_longer_the_default(database: Database, clock: FakeClock) -> None:
     """The organization then has none."""
-    deployment = await make_deployment(database, clock)
-    await retire_group(ADMINISTRATOR, database, clock, group_id=deployment.groups["news"])
-    assert (await deployment.target("acme", None)).default_group is None
-    assert await deployment.refusal("acme", "news") == {"group_id": deployment.groups["news"]}
+    four_organizations = await make_four_organizations(database, clock)
+    await retire_group(ADMINISTRATOR, database, clock, group_id=four_organizations.groups["news"])
+    assert (await four_organizations.target("acme", None)).default_group is None
+    assert await four_organizations.refusal("acme", "news") == {"group_id": four_organizations.groups["news"]}
 
 
 @on_each_database
 async def test_groups_are_numbered_from_one_in_their_organization(database: Database, clock: FakeClock) -> None:
     """0 stands for all groups; retired ones keep their number."""
-    deployment = await make_deployment(database, clock)
-    organization_id = (await deployment.target("acme", None)).organization_id
+    four_organizations = await make_four_organizations(database, clock)
+    organization_id = (await four_organizations.target("acme", None)).organization_id
     numbers = await group_ids(database, organization_id)
-    assert numbers == {number: deployment.groups[name] for number, name in enumerate(_GROUPS["acme"], 1)}
-    target = await deployment.target(None, "reminders")
+    assert numbers == {number: four_organizations.groups[name] for number, name in enumerate(_GROUPS["acme"], 1)}
+    target = await four_organizations.target(None, "reminders")
     assert target.group is not None
     assert numbers[target.group.number] == target.group.group_id
 
@@ -154,20 +154,22 @@ async def test_groups_are_numbered_from_one_in_their_organization(database: Data
 
 @on_each_database
 async def test_a_person_selects_organization_and_group(database: Database, clock: FakeClock) -> None:
-    """As a key does, but the organization is always named; commands and administrators may name any."""
-    deployment = await make_deployment(database, clock)
+    """A key selects them too, but a person always names the organization; commands and administrators may name any."""
+    four_organizations = await make_four_organizations(database, clock)
     admin = Actor(kind="person", id="a@x.org", roles={"acme": "admin"})
     for actor in (admin, ADMINISTRATOR):
         for group in (None, "news", "reminders"):
-            group_id = None if group is None else deployment.groups[group]
+            group_id = None if group is None else four_organizations.groups[group]
             target = await find_target_of_person(actor, database, org_slug="acme", group_id=group_id)
-            assert target == await find_target(database, deployment.client_id, org_slug="acme", group_id=group_id)
+            assert target == await find_target(
+                database, four_organizations.client_id, org_slug="acme", group_id=group_id
+            )
 
 
 @on_each_database
 async def test_a_person_may_not_select_others(database: Database, clock: FakeClock) -> None:
     """Missing if the person does not see it, Forbidden if they only see it, Refused if closed, retired or another's."""
-    deployment = await make_deployment(database, clock)
+    four_organizations = await make_four_organizations(database, clock)
     person = Actor(kind="person", id="a@x.org", roles={"acme": "admin", "beta": "viewer", "closed": "admin"})
     for slug, group, kind, field in (
         ("others", None, Missing, None),
@@ -184,7 +186,10 @@ async def test_a_person_may_not_select_others(database: Database, clock: FakeClo
     ):
         with pytest.raises(Refused) as refusal:
             await find_target_of_person(
-                person, database, org_slug=slug, group_id=None if group is None else deployment.groups.get(group, group)
+                person,
+                database,
+                org_slug=slug,
+                group_id=None if group is None else four_organizations.groups.get(group, group),
             )
         assert (type(refusal.value), refusal.value.field) == (kind, field), (slug, group)
     with pytest.raises(Missing):
@@ -193,8 +198,11 @@ async def test_a_person_may_not_select_others(database: Database, clock: FakeClo
 
 @on_each_database
 async def test_people_see_the_organizations_of_their_roles(database: Database, clock: FakeClock) -> None:
-    """By slug, closed ones included; administrators see all. A role in an unknown organization shows nothing."""
-    await make_deployment(database, clock)
+    """They are in the order of slugs, closed ones included; administrators see all.
+
+    A role in an unknown organization shows nothing.
+    """
+    await make_four_organizations(database, clock)
     person = Actor(kind="person", id="a@x.org", roles={"closed": "viewer", "acme": "admin", "nobody": "viewer"})
     nobody = Actor(kind="person", id="b@x.org")
     for actor, slugs in ((person, ["acme", "closed"]), (nobody, []), (ADMINISTRATOR, sorted(_GROUPS))):
@@ -204,14 +212,14 @@ async def test_people_see_the_organizations_of_their_roles(database: Database, c
 @on_each_database
 async def test_group_names_are_found_by_organization_and_number(database: Database, clock: FakeClock) -> None:
     """Retired groups included."""
-    deployment = await make_deployment(database, clock)
+    four_organizations = await make_four_organizations(database, clock)
     ids = {
         organization.slug: organization.organization_id
         for organization in await list_organizations(ADMINISTRATOR, database)
     }
     names = await group_names(database, [ids["acme"], ids["beta"], ids["acme"]])
     assert names == {
-        (ids[slug], number): GroupName(deployment.groups[name], name)
+        (ids[slug], number): GroupName(four_organizations.groups[name], name)
         for slug in ("acme", "beta")
         for number, name in enumerate(_GROUPS[slug], 1)
     }

@@ -9,20 +9,22 @@ from typing import Any
 import pytest
 
 from stoplist.errors import Missing, Refused
-from stoplist.records import listing as browsing
-from stoplist.records.listing import ALL_GROUPS_FILTER, DISORDER_MS, MAX_SCANNED, ListedRecord, Listing, list_records
+from stoplist.records.filters import ALL_GROUPS_FILTER, DISORDER_MS
+from stoplist.records.listing import ListedRecord, Listing, list_records
 from stoplist.unsubscribes.channel import CHANNELS
-from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
+from tests.builders import execute
+from tests.constants import MINUTE_MS
+from tests.deployment import in_loop
+from tests.records.scan_limit import limit_scans
+from tests.unsubscribes.partner import OptOutDeployment, Organization, back, out
 from tests.unsubscribes.people import BOSS, viewer
-
-MINUTE_MS = 60_000
 
 
 async def page(organization: Organization, **arguments: Any) -> Listing:
     """Return one page as a viewer of the organization sees it."""
     channel = CHANNELS[organization.channel]
     arguments.setdefault("org_slug", organization.slug)
-    return await list_records(viewer(organization), organization.place.database, channel=channel, **arguments)
+    return await list_records(viewer(organization), organization.deployment.database, channel=channel, **arguments)
 
 
 async def pages(organization: Organization, **arguments: Any) -> list[Listing]:
@@ -56,17 +58,17 @@ async def naively(organization: Organization, groups: dict[str | None, int], **w
 
 
 async def busy(
-    place: InLoop, chance: random.Random, *, batches: int = 40
+    deployment: OptOutDeployment, chance: random.Random, *, batches: int = 40
 ) -> tuple[Organization, dict[str | None, int]]:
     """Return an organization with hours of opt-outs and returns, and the numbers of its groups by filter."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     reminders = await organization.new_group("Reminders")
     for _ in range(batches):
-        place.clock.advance(chance.randrange(600))
+        deployment.clock.advance(chance.randrange(600))
         items = [
             chance.choice([
                 out(f"p{n}@x.org", reason=chance.choice(["complaint", "bounce", "unsubscribe"])),
-                back(f"p{n}@x.org", place.ago(0)),
+                back(f"p{n}@x.org", deployment.ago(0)),
             ])
             for n in chance.sample(range(25), 3)
         ]  # fmt: skip
@@ -77,17 +79,18 @@ async def busy(
 
 
 @in_loop
-async def test_every_filter_finds_the_same_as_a_full_scan(place: InLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_filter_finds_the_same_as_a_full_scan(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each filter alone and all together, page by page, newest first, for any size of page and scan."""
     chance = random.Random(6)  # noqa: S311 - the same examples every time
-    start_ms = place.now_ms
-    organization, groups = await busy(place, chance)
-    length_ms = place.now_ms - start_ms
+    start_ms = deployment.now_ms
+    organization, groups = await busy(deployment, chance)
+    length_ms = deployment.now_ms - start_ms
     statuses, reasons = [None, "unsubscribed", "resubscribed"], [None, "complaint", "consent", "correction"]
     filters = list(itertools.product([None, *groups], statuses, reasons))
     for limit, at_once, scanned in ((3, 2, 4), (7, 5, 10), (50, 1_000, 4_000)):
-        monkeypatch.setattr(browsing, "_ROWS_PER_SCAN", at_once)
-        monkeypatch.setattr(browsing, "MAX_SCANNED", scanned)
+        limit_scans(monkeypatch, scanned // at_once, rows=at_once)
         for group, status, reason in chance.sample(filters, 12):
             first, end = sorted(start_ms + chance.randrange(length_ms) for _ in range(2))
             for from_ms, until_ms in ((None, None), (first, None), (None, end), (first, end)):
@@ -104,11 +107,11 @@ async def test_every_filter_finds_the_same_as_a_full_scan(place: InLoop, monkeyp
 
 
 @in_loop
-async def test_a_listed_record_has_all_fields(place: InLoop) -> None:
-    """With the name of its group; records of other channels are not listed."""
-    organization = await place.new_organization()
+async def test_a_listed_record_has_all_fields(deployment: OptOutDeployment) -> None:
+    """It has the name of its group; records of other channels are not listed."""
+    organization = await deployment.new_organization()
     await organization.on("sms").submit(out("+442079460018"))
-    await organization.submit(out("a@x.org", place.ago(90), source="a form"))
+    await organization.submit(out("a@x.org", deployment.ago(90), source="a form"))
     answer = await organization.submit(out("b@x.org", reason="legal"), all_groups=True)
     listing = await page(organization)
     assert (listing.org_slug, listing.org_name, listing.channel) == (
@@ -126,27 +129,27 @@ async def test_a_listed_record_has_all_fields(place: InLoop) -> None:
         status="unsubscribed",
         reason="unsubscribe",
         source="a form",
-        occurred_ms=place.now_ms - 90,
-        recorded_ms=place.now_ms,
+        occurred_ms=deployment.now_ms - 90,
+        recorded_ms=deployment.now_ms,
         seq=1,
     )
     assert (listing.older, listing.examined, listing.is_cut) == (None, 2, False)
 
 
 @in_loop
-async def test_paging_during_writes_shows_no_record_twice(place: InLoop) -> None:
+async def test_paging_during_writes_shows_no_record_twice(deployment: OptOutDeployment) -> None:
     """A record that changes meanwhile moves to the newest, so it may be left out; all others are shown."""
     chance = random.Random(7)  # noqa: S311 - the same examples every time
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     for at in range(5):
         await organization.submit(*(out(f"p{n}@x.org") for n in range(at * 40, at * 40 + 40)))
     before = {row["id"]: row["seq"] for row in await organization.rows("unsubscribes", "seq")}
 
     async def write() -> None:
         for _ in range(30):
-            place.clock.advance(1)
+            deployment.clock.advance(1)
             people = chance.sample(range(230), 5)
-            await organization.submit(*(back(f"p{n}@x.org", place.ago(0)) for n in people))
+            await organization.submit(*(back(f"p{n}@x.org", deployment.ago(0)) for n in people))
             await asyncio.sleep(0)
 
     async def read() -> list[ListedRecord]:
@@ -167,20 +170,23 @@ async def test_paging_during_writes_shows_no_record_twice(place: InLoop) -> None
 
 
 @in_loop
-async def test_a_page_examines_a_bounded_number_and_says_so(place: InLoop) -> None:
-    """A page cut by that bound shows its matches, possibly none, and the next page continues below."""
-    organization = await place.new_organization()
+async def test_a_search_ends_with_its_time_and_says_so(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page shows the matches up to there, possibly none, and the next page continues below."""
+    organization = await deployment.new_organization()
     await organization.submit(out("legal@x.org", reason="legal"))
-    size = MAX_SCANNED + 1_500
+    size, searched = 600, 51 + 200 + 200  # a page, to begin with
     await organization.submit(*(out(f"p{n}@x.org") for n in range(size - 2)), is_minimal=True)
-    oldest_ms = place.now_ms
-    place.clock.advance(60)
+    oldest_ms = deployment.now_ms
+    deployment.clock.advance(60)
     await organization.submit(out("last@x.org"))
+    limit_scans(monkeypatch, 3, rows=200)
     first, second = await pages(organization, reason="legal")
-    assert (first.records, first.is_cut, first.examined) == ([], True, MAX_SCANNED)
-    assert (first.oldest_ms, first.newest_ms) == (oldest_ms, place.now_ms)
-    assert first.older == size - MAX_SCANNED + 1
-    assert (seqs(second), second.is_cut, second.examined, second.older) == ([1], False, size - MAX_SCANNED, None)
+    assert (first.records, first.is_cut, first.examined) == ([], True, searched)
+    assert (first.oldest_ms, first.newest_ms) == (oldest_ms, deployment.now_ms)
+    assert first.older == size - searched + 1
+    assert (seqs(second), second.is_cut, second.examined, second.older) == ([1], False, size - searched, None)
     assert (second.oldest_ms, second.newest_ms) == (None, None)
     full = await page(organization, reason="unsubscribe", limit=20)
     assert (len(full.records), full.is_cut, full.examined, full.older) == (20, False, 20, size - 19)
@@ -189,12 +195,12 @@ async def test_a_page_examines_a_bounded_number_and_says_so(place: InLoop) -> No
 
 
 @in_loop
-async def test_the_last_page_has_no_next_page(place: InLoop) -> None:
-    """Also if it is exactly full, or empty."""
-    organization = await place.new_organization()
+async def test_the_last_page_has_no_next_page(deployment: OptOutDeployment) -> None:
+    """The page may be exactly full, or empty."""
+    organization = await deployment.new_organization()
     assert await pages(organization) == [await page(organization)]
     assert (await page(organization)).records == []
-    assert (await page(organization, recorded_from_ms=0, recorded_until_ms=place.now_ms)).examined == 0
+    assert (await page(organization, recorded_from_ms=0, recorded_until_ms=deployment.now_ms)).examined == 0
     await organization.submit(*(out(f"p{n}@x.org") for n in range(6)))
     for status in (None, "unsubscribed"):
         found = await pages(organization, limit=3, status=status)
@@ -203,18 +209,27 @@ async def test_the_last_page_has_no_next_page(place: InLoop) -> None:
 
 
 @in_loop
-async def test_dates_are_found_despite_clocks_that_differ(place: InLoop) -> None:
+async def test_dates_are_found_despite_clocks_that_differ(deployment: OptOutDeployment) -> None:
     """Records may be dated some minutes out of the order of their numbers."""
     chance = random.Random(8)  # noqa: S311 - the same examples every time
-    organization = await place.new_organization()
-    start_ms = place.now_ms
+    organization = await deployment.new_organization()
+    start_ms = deployment.now_ms
     for n in range(120):
-        skew_s = chance.choice([0, 0, DISORDER_MS / 1000 * chance.random()])
-        place.clock.advance(chance.randrange(90))
-        place.clock.jump(skew_s)
+        deployment.clock.advance(chance.randrange(90))
         people = [f"p{n}@x.org", f"p{chance.randrange(n + 1)}@x.org"]
-        await organization.submit(*(out(who) for who in people[:1]), *(back(who, place.ago(0)) for who in people[1:]))
-        place.clock.jump(-skew_s)
+        await organization.submit(
+            *(out(who) for who in people[:1]), *(back(who, deployment.ago(0)) for who in people[1:])
+        )
+    # Programs before this release dated records by their own clocks.
+    for row in await organization.rows("unsubscribes", "seq"):
+        skew_ms = chance.choice([0, 0, chance.randrange(DISORDER_MS)])
+        await execute(
+            deployment.database,
+            "UPDATE unsubscribes SET recorded_ms = recorded_ms + :skew_ms WHERE feed_id = :feed_id AND seq = :seq",
+            skew_ms=skew_ms,
+            feed_id=organization.feed_id,
+            seq=row["seq"],
+        )
     times = [row["recorded_ms"] for row in await organization.rows("unsubscribes", "seq")]
     assert times != sorted(times)
     for _ in range(12):
@@ -228,13 +243,13 @@ async def test_dates_are_found_despite_clocks_that_differ(place: InLoop) -> None
 
 
 @in_loop
-async def test_a_date_is_found_by_binary_search(place: InLoop) -> None:
+async def test_a_date_is_found_by_binary_search(deployment: OptOutDeployment) -> None:
     """Records above and below it are not examined, however many there are."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     for n in range(30):
         await organization.submit(*(out(f"p{n}-{m}@x.org") for m in range(100)), is_minimal=True)
-        place.clock.advance(60 * 60)
-    day_ms = place.now_ms - 15 * 60 * MINUTE_MS
+        deployment.clock.advance(60 * 60)
+    day_ms = deployment.now_ms - 15 * 60 * MINUTE_MS
     found = await pages(organization, recorded_from_ms=day_ms, recorded_until_ms=day_ms + 1, limit=60)
     assert [len(one.records) for one in found] == [60, 40]
     # The day's own hundred records, and the last record before them, at which the search ended.
@@ -242,22 +257,24 @@ async def test_a_date_is_found_by_binary_search(place: InLoop) -> None:
 
 
 @in_loop
-async def test_listing_needs_a_visible_organization(place: InLoop) -> None:
+async def test_listing_needs_a_visible_organization(deployment: OptOutDeployment) -> None:
     """The answer is the same as if there were none."""
-    ours, theirs = await place.new_organization(), await place.new_organization()
+    ours, theirs = await deployment.new_organization(), await deployment.new_organization()
     told = []
     for slug in (theirs.slug, "nobody", "no slug", "\0"):
         with pytest.raises(Missing) as refusal:
             await page(ours, org_slug=slug)
         told.append(refusal.value.text.replace(repr(slug), "…"))
     assert len(set(told)) == 1
-    assert (await list_records(BOSS, place.database, org_slug=theirs.slug, channel=CHANNELS["email"])).records == []
+    assert (
+        await list_records(BOSS, deployment.database, org_slug=theirs.slug, channel=CHANNELS["email"])
+    ).records == []
 
 
 @in_loop
-async def test_an_impossible_filter_is_refused(place: InLoop) -> None:
+async def test_an_impossible_filter_is_refused(deployment: OptOutDeployment) -> None:
     """Such as a group of another organization; the refusal names the filter."""
-    ours, theirs = await place.new_organization(), await place.new_organization()
+    ours, theirs = await deployment.new_organization(), await deployment.new_organization()
     for field, text in (
         ("group", theirs.default_group),
         ("group", ""),
@@ -271,9 +288,9 @@ async def test_an_impossible_filter_is_refused(place: InLoop) -> None:
 
 
 @in_loop
-async def test_out_of_range_numbers_are_accepted(place: InLoop) -> None:
+async def test_out_of_range_numbers_are_accepted(deployment: OptOutDeployment) -> None:
     """They come from URLs of pages, which people edit."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     await organization.submit(out("a@x.org"))
     assert seqs(await page(organization, before_seq=2**80)) == [1]
     assert seqs(await page(organization, before_seq=-(2**80))) == []

@@ -12,7 +12,8 @@ from stoplist.organizations.organizations import close_organization
 from stoplist.records.manual_entry import ManualEntry, record_manually
 from stoplist.unsubscribes.channel import CHANNELS
 from tests.builders import ADMINISTRATOR, AuditRow, audit_rows, execute, sql, value
-from tests.unsubscribes.partner import InLoop, Organization, back, in_loop, out
+from tests.deployment import in_loop
+from tests.unsubscribes.partner import OptOutDeployment, Organization, back, out
 from tests.unsubscribes.people import BOSS, admin, person, viewer
 
 
@@ -23,12 +24,12 @@ async def by_hand(
     arguments = {"org_slug": organization.slug, "stated_reason": "She told us on the telephone."} | arguments
     actor = by or admin(organization)
     channel = CHANNELS[organization.channel]
-    return await record_manually(actor, organization.place.stores, channel, address=address, **arguments)
+    return await record_manually(actor, organization.deployment.stores, channel, address=address, **arguments)
 
 
 async def refused(organization: Organization, **arguments: Any) -> Refused:
     """Return the refusal, and assert that nothing was stored."""
-    database = organization.place.database
+    database = organization.deployment.database
     before = await organization.stored(), await audit_rows(database)
     arguments = {"address": "ann@x.org"} | arguments
     with pytest.raises(Refused) as refusal:
@@ -37,16 +38,16 @@ async def refused(organization: Organization, **arguments: Any) -> Refused:
     return refusal.value
 
 
-async def audited(place: InLoop, organization: Organization) -> list[AuditRow]:
+async def audited(deployment: OptOutDeployment, organization: Organization) -> list[AuditRow]:
     """Return the audit entries of this organization's opt-outs."""
-    rows = [row for row in await audit_rows(place.database) if row.action.endswith(".by_hand")]
+    rows = [row for row in await audit_rows(deployment.database) if row.action.endswith(".by_hand")]
     return [row for row in rows if row.detail["org_slug"] == organization.slug]
 
 
 @in_loop
-async def test_a_manual_opt_out_is_like_any_other(place: InLoop) -> None:
+async def test_a_manual_opt_out_is_like_any_other(deployment: OptOutDeployment) -> None:
     """Canonical address, present time, default group, reason `manual`, and the stated reason as source."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     done = await by_hand(organization, "  Ann@X.org ", stated_reason=" She wrote a letter. ")
     (record,) = (await organization.look_up("Ann@x.org")).items  # type: ignore[misc]
     assert done == ManualEntry(
@@ -55,7 +56,7 @@ async def test_a_manual_opt_out_is_like_any_other(place: InLoop) -> None:
         channel="email",
         group_id=organization.default_group,
         id=record.id,
-        address=record.address,
+        address=record.address or "",
         result="created",
         status="unsubscribed",
         latest_act_ms=None,
@@ -74,16 +75,16 @@ async def test_a_manual_opt_out_is_like_any_other(place: InLoop) -> None:
 
 
 @in_loop
-async def test_the_audit_names_the_actor_but_not_the_address(place: InLoop) -> None:
+async def test_the_audit_names_the_actor_but_not_the_address(deployment: OptOutDeployment) -> None:
     """One row with the submission and the organization; none if nothing was stored."""
-    organization = await place.new_organization("sms")
+    organization = await deployment.new_organization("sms")
     first = await by_hand(organization, "+442079460018", stated_reason="Call of 020 7946 0018")
-    again = await by_hand(organization, "+442079460018", occurred_at=place.ago(0))
-    place.clock.advance(60)
-    second = await by_hand(organization, "+442079460018", status="resubscribed", occurred_at=place.ago(0))
+    again = await by_hand(organization, "+442079460018", occurred_at=deployment.ago(0))
+    deployment.clock.advance(60)
+    second = await by_hand(organization, "+442079460018", status="resubscribed", occurred_at=deployment.ago(0))
     assert (again.result, again.submission_id) == ("unchanged", None)
     actor = admin(organization)
-    rows = await audited(place, organization)
+    rows = await audited(deployment, organization)
     assert [(row.action, row.target, row.detail["result"]) for row in rows] == [
         ("unsubscribe.by_hand", first.submission_id, "created"),
         ("resubscribe.by_hand", second.submission_id, "updated"),
@@ -94,50 +95,50 @@ async def test_the_audit_names_the_actor_but_not_the_address(place: InLoop) -> N
         assert not any(number in repr(row) for number in ("79460018", "7946 0018"))
     concerned = "SELECT COUNT(*) FROM audit_organizations WHERE organization_id = :id AND audit_id IN (SELECT audit_id FROM audit WHERE target IN (:a, :b))"  # noqa: E501
     targets = {"a": first.submission_id, "b": second.submission_id}
-    assert await value(place.database, concerned, id=organization.organization_id, **targets) == 2
+    assert await value(deployment.database, concerned, id=organization.organization_id, **targets) == 2
 
 
 @in_loop
-async def test_an_entry_that_cannot_be_audited_is_not_stored(place: InLoop) -> None:
+async def test_an_entry_that_cannot_be_audited_is_not_stored(deployment: OptOutDeployment) -> None:
     """Both are one transaction."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     await by_hand(organization, "ann@x.org")
     before = await organization.stored()
-    if isinstance(place.database, Postgresql):
+    if isinstance(deployment.database, Postgresql):
         make, undo = "ALTER TABLE audit RENAME TO away", "ALTER TABLE away RENAME TO audit"
     else:
         make = "CREATE TRIGGER away BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'away'); END"
         undo = "DROP TRIGGER away"
-    await execute(place.database, make)
+    await execute(deployment.database, make)
     with pytest.raises(Exception, match=r"away|audit"):
         await by_hand(organization, "ben@x.org")
-    await execute(place.database, undo)
+    await execute(deployment.database, undo)
     assert await organization.stored() == before
 
 
 @in_loop
-async def test_a_manual_resubscription_needs_a_later_time(place: InLoop) -> None:
+async def test_a_manual_resubscription_needs_a_later_time(deployment: OptOutDeployment) -> None:
     """Otherwise the opt-out stands, and the answer has its time."""
-    organization = await place.new_organization()
-    await organization.submit(out("ann@x.org", place.ago(60_000)))
-    await organization.submit(out("ann@x.org", place.ago(20_000)))
+    organization = await deployment.new_organization()
+    await organization.submit(out("ann@x.org", deployment.ago(60_000)))
+    await organization.submit(out("ann@x.org", deployment.ago(20_000)))
     resubscribe: dict[str, Any] = {"status": "resubscribed", "stated_reason": "She asked for it."}
-    outranked = await by_hand(organization, "ann@x.org", occurred_at=place.ago(30_000), **resubscribe)
+    outranked = await by_hand(organization, "ann@x.org", occurred_at=deployment.ago(30_000), **resubscribe)
     assert (outranked.result, outranked.status, outranked.seq) == ("outranked", "unsubscribed", 1)
-    assert outranked.latest_act_ms == place.now_ms - 20_000
-    done = await by_hand(organization, "ann@x.org", occurred_at=place.ago(10_000), **resubscribe)
+    assert outranked.latest_act_ms == deployment.now_ms - 20_000
+    done = await by_hand(organization, "ann@x.org", occurred_at=deployment.ago(10_000), **resubscribe)
     assert (done.result, done.status, done.seq, done.latest_act_ms) == ("updated", "resubscribed", 2, None)
     (record,) = (await organization.look_up("ann@x.org")).items  # type: ignore[misc]
     assert (record.reason, record.source) == ("consent", "She asked for it.")
-    same = await by_hand(organization, "ann@x.org", occurred_at=place.ago(5_000), **resubscribe)
+    same = await by_hand(organization, "ann@x.org", occurred_at=deployment.ago(5_000), **resubscribe)
     assert (same.result, same.seq) == ("unchanged", 2)
     assert same.submission_id is not None  # the latest act moved
 
 
 @in_loop
-async def test_one_group_or_all_groups_can_be_chosen(place: InLoop) -> None:
+async def test_one_group_or_all_groups_can_be_chosen(deployment: OptOutDeployment) -> None:
     """Each has its own record."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     reminders = await organization.new_group("Reminders")
     done = [
         await by_hand(organization, "ann@x.org"),
@@ -179,25 +180,27 @@ async def test_one_group_or_all_groups_can_be_chosen(place: InLoop) -> None:
     ],
 )
 @in_loop
-async def test_a_refusal_names_the_input_at_fault(place: InLoop, field: str, arguments: dict[str, Any]) -> None:
+async def test_a_refusal_names_the_input_at_fault(
+    deployment: OptOutDeployment, field: str, arguments: dict[str, Any]
+) -> None:
     """It never repeats the address."""
-    refusal = await refused(await place.new_organization(), **arguments)
+    refusal = await refused(await deployment.new_organization(), **arguments)
     assert (refusal.field, "ann" in refusal.text) == (field, False)
 
 
 @in_loop
-async def test_a_stated_reason_of_200_characters_is_accepted(place: InLoop) -> None:
-    """Without the white space around it."""
-    organization = await place.new_organization()
+async def test_a_stated_reason_of_200_characters_is_accepted(deployment: OptOutDeployment) -> None:
+    """The white space around it does not count."""
+    organization = await deployment.new_organization()
     assert (await by_hand(organization, "ann@x.org", stated_reason=" " + "é" * 200 + " ")).result == "created"
 
 
 @in_loop
-async def test_other_or_retired_groups_are_refused(place: InLoop) -> None:
+async def test_other_or_retired_groups_are_refused(deployment: OptOutDeployment) -> None:
     """So is no group without a default group: an entry is never silently wider than asked."""
-    ours, theirs = await place.new_organization(), await place.new_organization()
+    ours, theirs = await deployment.new_organization(), await deployment.new_organization()
     told = [(await refused(ours, group_id=theirs.default_group)).text]
-    await retire_group(ADMINISTRATOR, place.database, place.clock, group_id=ours.default_group)
+    await retire_group(ADMINISTRATOR, deployment.database, deployment.clock, group_id=ours.default_group)
     told.append((await refused(ours, group_id=ours.default_group)).text)
     told.append((await refused(ours, group_id="grp_" + "0" * 22)).text)
     assert len(set(told)) == 1
@@ -208,19 +211,19 @@ async def test_other_or_retired_groups_are_refused(place: InLoop) -> None:
 
 
 @in_loop
-async def test_a_closed_organization_refuses_entries(place: InLoop) -> None:
-    """Even from an administrator."""
-    organization = await place.new_organization()
-    await close_organization(ADMINISTRATOR, place.database, place.clock, slug=organization.slug)
+async def test_a_closed_organization_refuses_entries(deployment: OptOutDeployment) -> None:
+    """It refuses those of an administrator too."""
+    organization = await deployment.new_organization()
+    await close_organization(ADMINISTRATOR, deployment.database, deployment.clock, slug=organization.slug)
     for actor in (BOSS, admin(organization)):
         refusal = await refused(organization, by=actor)
         assert (type(refusal), refusal.field) == (Refused, "org_slug")
 
 
 @in_loop
-async def test_only_admins_may_enter_records(place: InLoop) -> None:
+async def test_only_admins_may_enter_records(deployment: OptOutDeployment) -> None:
     """A viewer is forbidden; for others the organization does not exist, whatever they send."""
-    ours, theirs = await place.new_organization(), await place.new_organization()
+    ours, theirs = await deployment.new_organization(), await deployment.new_organization()
     for actor, kind in (
         (viewer(ours), Forbidden),
         (admin(theirs), Missing),
@@ -240,15 +243,15 @@ async def test_only_admins_may_enter_records(place: InLoop) -> None:
 
 
 @in_loop
-async def test_partners_read_manual_entries(place: InLoop) -> None:
+async def test_partners_read_manual_entries(deployment: OptOutDeployment) -> None:
     """An entry is a change in the feed like any other, and is included in the daily counts."""
-    organization = await place.new_organization()
-    await organization.submit(back("ann@x.org", place.ago(50)))
+    organization = await deployment.new_organization()
+    await organization.submit(back("ann@x.org", deployment.ago(50)))
     cursor = (await organization.follow()).next_cursor
     await by_hand(organization, "ann@x.org")
     (record,) = await organization.feed(cursor)
     assert (record.status, record.seq) == ("unsubscribed", 2)
-    counted = await place.database.all(
+    counted = await deployment.database.all(
         sql("SELECT status, reason, changes, standing FROM feed_days WHERE feed_id = :id ORDER BY status"),
         id=organization.feed_id,
     )

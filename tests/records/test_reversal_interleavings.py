@@ -20,13 +20,13 @@ from tests.builders import ADMINISTRATOR, execute, value
 from tests.interleaving import Order, RunResult, Step, Work, in_every_order, open_scheduler
 from tests.records.naive_reversal import ReversibleFeed
 from tests.unsubscribes.naive import NEVER, NaiveFeed
-from tests.unsubscribes.partner import Place, placed
+from tests.unsubscribes.partner import OptOutDeployment, opt_out_deployment
 from tests.unsubscribes.test_interleavings import (
     ONE,
     OTHER,
     SEEDER,
     Batch,
-    Scenario,
+    FeedScenario,
     answered,
     back,
     batch,
@@ -56,14 +56,14 @@ MEANWHILE = {
 }
 
 
-class ReversalScenario(Scenario):
+class ReversalScenario(FeedScenario):
     """A scenario in which the mistake is reversed."""
 
     mistake = ""
 
     async def reset(self) -> None:
         await super().reset()
-        await execute(self.organization.place.database, "DELETE FROM reversals WHERE feed_id > :none", none=0)
+        await execute(self.organization.deployment.database, "DELETE FROM reversals WHERE feed_id > :none", none=0)
 
     async def with_mistake(self) -> ReversibleFeed:
         """Store the earlier state, and then the mistake as the second batch."""
@@ -76,13 +76,13 @@ class ReversalScenario(Scenario):
 
     async def expected(self) -> Reversal:
         """Return the counts that an administrator is shown."""
-        return await count_reversal(ADMINISTRATOR, self.organization.place.stores, self.mistake)
+        return await count_reversal(ADMINISTRATOR, self.organization.deployment.stores, self.mistake)
 
     def reverses(self, *, expected: Reversal | None = None) -> Work:
         """Return a participant that reverses the mistake, if it is still as expected."""
 
         async def work(database: Postgresql) -> Reversal | Refused:
-            stores = Place(database, self.organization.place.clock).stores
+            stores = OptOutDeployment(database, self.organization.deployment.clock).stores
             try:
                 return await reverse(ADMINISTRATOR, stores, self.mistake, expected=expected)
             except Refused as refusal:
@@ -114,10 +114,10 @@ async def open_scenario(
     database_url: str, is_paused: Callable[[Step], bool] = at_locks_and_commits_and_what_is_read_for_them
 ) -> AsyncIterator[ReversalScenario]:
     async with (
-        placed(database_url) as place,
+        opt_out_deployment(database_url) as deployment,
         open_scheduler(database_url, ONE, OTHER, is_paused=is_paused) as scheduler,
     ):
-        organization = await place.new_organization()
+        organization = await deployment.new_organization()
         partners = {who: await organization.new_partner() for who in (SEEDER, ONE, OTHER)}
         yield ReversalScenario(scheduler, organization, partners, await organization.new_group("Reminders"))
 
@@ -155,7 +155,7 @@ async def test_a_reversal_against_a_submission(scenario: ReversalScenario, order
             assert isinstance(result, Submission)
             assert answered(result) == naively(*scenario.submitted(model, who, sent))
         else:
-            assert counts_of(result) == model.reverse(2, "tester", scenario.organization.place.now_ms).counts
+            assert counts_of(result) == model.reverse(2, "tester", scenario.organization.deployment.now_ms).counts
     await scenario.assert_stored(model)
 
 
@@ -174,14 +174,14 @@ async def test_a_reversal_does_what_was_confirmed_or_nothing(
         assert "Nothing was changed" in result.text
         scenario.submitted(model, who, sent)
         assert model.would_reverse(2).counts != counts_of(expected)
-        assert not await value(scenario.organization.place.database, "SELECT count(*) FROM reversals")
+        assert not await value(scenario.organization.deployment.database, "SELECT count(*) FROM reversals")
     else:
         assert counts_of(result) == counts_of(expected)
         for participant in in_turn(run_result):
             if participant == ONE:
                 scenario.submitted(model, who, sent)
             else:
-                assert model.reverse(2, "tester", scenario.organization.place.now_ms).counts == counts_of(expected)
+                assert model.reverse(2, "tester", scenario.organization.deployment.now_ms).counts == counts_of(expected)
     await scenario.assert_stored(model)
 
 
@@ -201,7 +201,7 @@ async def test_two_reversals_of_one_submission(scenario: ReversalScenario, order
         assert isinstance(lost, Refused)
     else:
         assert (counts_of(lost), lost.taken_back) == ((0, 0, 0, 0), 4)
-    model.reverse(2, "tester", scenario.organization.place.now_ms)
+    model.reverse(2, "tester", scenario.organization.deployment.now_ms)
     await scenario.assert_stored(model)
-    assert await value(scenario.organization.place.database, "SELECT head_seq FROM feeds") == model.seq
-    assert await value(scenario.organization.place.database, "SELECT count(*) FROM reversals") == 1
+    assert await value(scenario.organization.deployment.database, "SELECT head_seq FROM feeds") == model.seq
+    assert await value(scenario.organization.deployment.database, "SELECT count(*) FROM reversals") == 1

@@ -15,8 +15,10 @@ from stoplist.records.reversal_plan import Reversal
 from stoplist.records.submissions import find_submission, records_of_submission
 from stoplist.unsubscribes.model import Record
 from tests.builders import ADMINISTRATOR
+from tests.deployment import SharedDatabase
 from tests.records.naive_reversal import NaiveReversal, ReversibleFeed
-from tests.unsubscribes.partner import Deployment, InLoop, as_shown
+from tests.unsubscribes.naive import naive_state
+from tests.unsubscribes.partner import OptOutDeployment, as_shown
 from tests.unsubscribes.test_precedence import BAD_ADDRESS, GROUPS, SPELLINGS, ComparedOrganization, SentBatch, as_dict
 
 EXAMPLES = {"sqlite": 400, "postgresql": 60}
@@ -72,25 +74,25 @@ class ReversibleOrganization(ComparedOrganization):
         self.followed: dict[str, Record] = {}
 
     @classmethod
-    async def made(cls, place: InLoop) -> "ReversibleOrganization":
-        world = await super().made(place)
-        assert isinstance(world, cls)
-        return world
+    async def made(cls, deployment: OptOutDeployment) -> "ReversibleOrganization":
+        organization = await super().made(deployment)
+        assert isinstance(organization, cls)
+        return organization
 
     async def undo(self, undo: Undo) -> None:
         """Reverse in both; the outcome and the reported counts must match."""
         if not self.submission_ids:
             return
-        place = self.organization.place
-        place.clock.advance(undo.pause_ms / 1000)
+        deployment = self.organization.deployment
+        deployment.clock.advance(undo.pause_ms / 1000)
         batch = sorted(self.submission_ids)[-1 - undo.back % len(self.submission_ids)]
         submission_id, actor = self.submission_ids[batch], ADMINISTRATORS[undo.by]
-        counted = await count_reversal(actor, place.stores, submission_id)
+        counted = await count_reversal(actor, deployment.stores, submission_id)
         before = self.model.would_reverse(batch)
         assert counts_of(counted) == before.counts
         await self.check_left_out(submission_id, before)
-        naively = self.model.reverse(batch, actor.id, place.now_ms)
-        done = await reverse(actor, place.stores, submission_id, expected=counted if undo.is_expected else None)
+        naively = self.model.reverse(batch, actor.id, deployment.now_ms)
+        done = await reverse(actor, deployment.stores, submission_id, expected=counted if undo.is_expected else None)
         assert counts_of(done) == naively.counts
         assert done.taken_back == len(naively.taken_back)
         assert (done.submission_id is not None) == bool(naively.restored or naively.corrected)
@@ -101,7 +103,7 @@ class ReversibleOrganization(ComparedOrganization):
     async def check_left_out(self, submission_id: str, naively: NaiveReversal) -> None:
         """Assert that each record left out has its reason, before and after the reversal, in pages of two."""
         found, after_seq = [], None
-        stores = self.organization.place.stores
+        stores = self.organization.deployment.stores
         while some := await left_out(ADMINISTRATOR, stores, submission_id, after_seq=after_seq, limit=2):
             found += some
             after_seq = some[-1].seq
@@ -119,7 +121,7 @@ class ReversibleOrganization(ComparedOrganization):
 
     async def check_submissions(self) -> None:
         """Assert that each submission lists its states and its reversals."""
-        database = self.organization.place.database
+        database = self.organization.deployment.database
         for batch, submission_id in self.submission_ids.items():
             shown = await find_submission(ADMINISTRATOR, database, submission_id)
             by = [self.submission_ids[late] for early, late in self.model.reversals if early == batch]
@@ -152,6 +154,8 @@ class ReversibleOrganization(ComparedOrganization):
             assert isinstance(page.items, list)
             self.followed |= {record.id: record for record in page.items}
             self.cursor = page.next_cursor
+            assert (page.state is None) is page.has_more
+        assert page.state == naive_state(self.followed.values(), self.model.seq)
         known = sorted(self.followed.values(), key=lambda record: record.seq)
         assert [as_dict(record) for record in known] == [
             as_shown(
@@ -178,10 +182,10 @@ UNDO = Undo(0, 0, True, 1)
 
 
 @pytest.mark.timeout(300)  # thousands of steps, possibly on a busy machine
-def test_any_submissions_and_reversals_agree_with_the_model(deployment: Deployment) -> None:
-    """After each step: records, versions, numbers, counts and latest acts."""
+def test_any_submissions_and_reversals_agree_with_the_model(shared_database: SharedDatabase) -> None:
+    """Each step compares records, versions, numbers, counts and latest acts."""
 
-    @settings(max_examples=EXAMPLES[deployment.database.kind])
+    @settings(max_examples=EXAMPLES[shared_database.database.kind])
     @given(STEPS)
     @example([sent((ANN, OUT, -3)), UNDO, sent((ANN, OUT, -4)), UNDO, sent((ANN, OUT, -4))])
     @example([sent((ANN, OUT, -3)), UNDO, UNDO, UNDO, Undo(3, 0, True, 1)])
@@ -193,24 +197,24 @@ def test_any_submissions_and_reversals_agree_with_the_model(deployment: Deployme
     @example([sent((ANN, IN, -3)), sent((ANN, OUT, -2), sender=1), "again", UNDO])
     @example([sent((ANN, IN, -3)), sent((ANN, OUT, -2), sender=1), sent((ANN, IN, -3)), UNDO, Undo(1, 0, True, 1)])
     def any_steps(steps: list[Any]) -> None:
-        place = deployment.place()
+        deployment = OptOutDeployment.on(shared_database)
 
         async def both() -> None:
-            world = await ReversibleOrganization.made(place)
+            organization = await ReversibleOrganization.made(deployment)
             last: SentBatch | None = None
             for step in steps:
                 if isinstance(step, Undo):
-                    await world.undo(step)
+                    await organization.undo(step)
                 elif isinstance(step, SentBatch):
-                    await world.submit(step)
+                    await organization.submit(step)
                     last = step
                 elif last is not None:  # a partner repeats its last batch
-                    await world.submit(last)
-                await world.check_store()
-                await world.follow()
-            await world.check_reading()
-            await world.check_submissions()
+                    await organization.submit(last)
+                await organization.check_store()
+                await organization.follow()
+            await organization.check_reading()
+            await organization.check_submissions()
 
-        place.run(both())
+        deployment.run(both())
 
     any_steps()

@@ -11,13 +11,12 @@ import uvloop
 
 from stoplist.server.bounds import Bounds
 from stoplist.server.http_server import serve_http
+from tests.constants import PATIENCE_S
 
 Scope = dict[str, Any]
-# Longer than any answer takes: a heavy unit waits 15 s for its turn, then as long for a database that is stuck.
-PATIENCE_S = 60.0
 
 
-class Answer(NamedTuple):
+class WireAnswer(NamedTuple):
     """One answer as it came over the wire; header names are in lower case."""
 
     status: int
@@ -28,7 +27,7 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-class Connection:
+class RawConnection:
     """A client connection that sends exactly the given bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,14 +43,14 @@ class Connection:
             await self.send(piece)
             await asyncio.sleep(0)
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> WireAnswer:
         """Read the next answer, which must have a `Content-Length` or no body."""
         async with asyncio.timeout(PATIENCE_S):
             lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:-2])}
             assert len(headers) == len(lines) - 3, "no header comes twice"
             body = await self.reader.readexactly(int(headers.get("content-length", "0")))
-        return Answer(int(lines[0].split(" ")[1]), headers, body)
+        return WireAnswer(int(lines[0].split(" ")[1]), headers, body)
 
     async def rest(self) -> bytes:
         """Read until the server ends the connection, which it must do soon."""
@@ -76,16 +75,16 @@ class Running:
         self.port, self.stop, self.force = port, stop, force
         self.own_answers: list[tuple[str, int]] = []
         self.done: asyncio.Task[None]
-        self._open: list[Connection] = []
+        self._open: list[RawConnection] = []
 
-    async def connect(self, tls: ssl.SSLContext | None = None) -> Connection:
+    async def connect(self, tls: ssl.SSLContext | None = None) -> RawConnection:
         name = "localhost" if tls else None
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=tls, server_hostname=name)
-        connection = Connection(reader, writer)
+        connection = RawConnection(reader, writer)
         self._open.append(connection)
         return connection
 
-    async def ask(self, data: bytes) -> Answer:
+    async def ask(self, data: bytes) -> WireAnswer:
         """Send these bytes on a new connection, and return the answer."""
         connection = await self.connect()
         await connection.send(data)
@@ -110,9 +109,16 @@ async def serving(
     tls: ssl.SSLContext | None = None,
     drain_s: float = 600.0,
     notice_s: float = 0.0,
+    on_stop: Callable[[], None] = lambda: None,
     bounds: Bounds | None = None,
+    is_https_only: bool = False,
 ) -> AsyncIterator[Running]:
     """Serve `app` within the context, and force the stop at its end."""
+
+    def notice() -> float:
+        on_stop()
+        return notice_s
+
     started: asyncio.Future[list[tuple[str, int]]] = asyncio.get_running_loop().create_future()
     running = Running(0, asyncio.Event(), asyncio.Event())
     running.done = asyncio.create_task(
@@ -124,10 +130,11 @@ async def serving(
             drain_s=drain_s,
             stop=running.stop,
             force=running.force,
-            notice_s=lambda: notice_s,
+            notice_s=notice,
             on_started=started.set_result,
-            on_own_answer=lambda request_id, status: running.own_answers.append((request_id, status)),
+            on_own_answer=lambda request_id, status, _: running.own_answers.append((request_id, status)),
             bounds=bounds,
+            is_https_only=is_https_only,
         )
     )
     both: list[asyncio.Future[Any]] = [started, running.done]

@@ -3,13 +3,14 @@
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from stoplist.server.aggregated_metrics import AggregatedMetrics
-from stoplist.web.metrics import MetricFamily, families_of, send_page
+from stoplist.web.metrics import COMMON_PREFIXES, MetricFamily, families_of, send_page
 
 
 class ProcessMetrics:
@@ -38,7 +39,7 @@ def page(metrics: AggregatedMetrics) -> dict[str, float]:
 
 
 def test_counters_and_gauges_of_processes_are_summed() -> None:
-    """With labels and without; a label that only one process has is kept."""
+    """They may have labels; a label that only one process has is kept."""
     metrics, first, second = AggregatedMetrics(), ProcessMetrics(), ProcessMetrics()
     first.requests.labels("/a").inc(2)
     second.requests.labels("/a").inc(3)
@@ -52,6 +53,16 @@ def test_counters_and_gauges_of_processes_are_summed() -> None:
     assert (samples["requests_total /a"], samples["requests_total /b"]) == (5, 4)
     assert (samples["alarms_total"], samples["waiting"]) == (1, 11)
     assert not [name for name in samples if "_created" in name], "the sum has no creation time"
+
+
+@pytest.mark.parametrize("prefix", COMMON_PREFIXES)
+def test_of_what_all_measure_the_greatest_figure_counts(prefix: str) -> None:
+    """Such as how far keys are behind: the sum would be a multiple."""
+    metrics = AggregatedMetrics()
+    name = f"{prefix}figure"
+    for process, value in ((1, 5.0), (2, 7.0), (3, 6.0)):
+        metrics.update(process, [MetricFamily(name, "gauge", "text", [(name, {"channel": "email"}, value)])])
+    assert page(metrics) == {f"{name} email": 7}
 
 
 def test_histograms_are_summed() -> None:
@@ -103,7 +114,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(("count", "report", "end")), st.integ
 
 @given(STEPS)
 def test_no_counter_ever_falls(steps: list[tuple[str, int]]) -> None:
-    """Whatever three processes count, report and end; the sum includes everything that ended ones reported."""
+    """The sum includes everything that ended processes reported, in any order of counts, reports and ends."""
     metrics = AggregatedMetrics()
     processes = [ProcessMetrics() for _ in range(3)]
     numbers = [0, 1, 2]

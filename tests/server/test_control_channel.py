@@ -9,7 +9,8 @@ import pytest
 
 from stoplist.server.control_channel import ControlChannel, ControlMessage
 from stoplist.web.metrics import MetricFamily
-from tests.server.serving import PATIENCE_S, on_uvloop
+from tests.constants import PATIENCE_S
+from tests.server.serving import on_uvloop
 
 pytestmark = pytest.mark.interpreter
 
@@ -42,7 +43,7 @@ async def received(channel: ControlChannel) -> list[ControlMessage]:
 
 
 def test_messages_arrive_whole_and_in_order() -> None:
-    """Over a real socket pair, in both directions, until one side closes."""
+    """A real socket pair carries them in both directions, until one side closes."""
 
     async def main() -> None:
         first, second = [await ControlChannel.over(end) for end in socket.socketpair()]

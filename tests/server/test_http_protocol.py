@@ -20,7 +20,9 @@ from stoplist.server.bounds import HEAD, NEW, Bounds
 from stoplist.server.http_protocol import WireProtocol
 from stoplist.server.http_server import _Server, serve_http
 from stoplist.web.body import ClientGone, read_body
-from tests.server.serving import PATIENCE_S, Answer, on_uvloop, respond, serving
+from stoplist.web.request_context import BODY_PROGRESS
+from tests.constants import PATIENCE_S
+from tests.server.serving import WireAnswer, on_uvloop, respond, serving
 
 pytestmark = pytest.mark.interpreter
 
@@ -81,7 +83,7 @@ def head_of(size: int) -> bytes:
     return get("/", "X-Padding: " + "p" * padding)
 
 
-def assert_is_bad_request(answer: Answer, text: str) -> None:
+def assert_is_bad_request(answer: WireAnswer, text: str) -> None:
     """Check a 400 in the envelope, with a request id and `no-store`, and without a `Server` header."""
     assert answer.status == 400
     assert answer.json() == {"error": "bad_request", "message": text, "error_description": text}
@@ -234,6 +236,33 @@ def test_garbage_after_a_request_does_not_spoil_its_answer() -> None:
     on_uvloop(main())
 
 
+def test_requests_before_a_malformed_body_are_answered() -> None:
+    """The pipelined requests are answered in order, the malformed one with 400, and the connection ends."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
+        await go_on.wait()
+        await echo(scope, receive, send)
+
+    async def main() -> None:
+        async with serving(app) as server:
+            connection = await server.connect()
+            await connection.send(
+                get("/first") + get("/second") + chunked(b"3\r\nabc\r\n", b"no chunk\r\n") + get("/never")
+            )
+            await begun.wait()
+            go_on.set()
+            assert (await connection.answer()).body == b"/first "
+            assert (await connection.answer()).body == b"/second "
+            refused = await connection.answer()
+            assert (refused.status, refused.headers["connection"]) == (400, "close")
+            assert b"not well-formed" in refused.body
+            assert await connection.is_closed()
+
+    on_uvloop(main())
+
+
 def test_garbage_after_an_early_answer_gets_no_second_answer() -> None:
     """The application answered before the body was complete; what follows belongs to that request."""
 
@@ -331,15 +360,56 @@ def test_a_trickling_head_does_not_extend_its_deadline(monkeypatch: pytest.Monke
 
 
 def test_a_body_has_a_deadline() -> None:
-    """Also if the application would wait for ever; in production its own deadline comes first."""
+    """The application is told, answers in its own words, and the connection ends; requests before it are answered."""
+
+    async def patient(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            while (await receive())["more_body"]:
+                pass
+        except TimeoutError as late:
+            await respond(send, str(late).encode(), status=400)
+        else:
+            await respond(send, b"complete")
 
     async def main() -> None:
-        async with serving(echo, bounds=short_deadlines(request_s=0.2)) as server:
+        async with serving(patient, bounds=short_deadlines(request_s=0.2)) as server:
+            connection = await server.connect()
+            await connection.send(post(b"abc") + post(b"abc")[:-1])
+            assert (await connection.answer()).body == b"complete"
+            late = await connection.answer()
+            assert (late.status, late.body) == (400, b"The body did not arrive within 0.2 seconds.")
+            assert await connection.is_closed()
+
+    on_uvloop(main())
+
+
+@pytest.mark.timeout(60)
+def test_a_body_gets_more_time_if_the_application_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large file may take longer than the deadline, as long as it goes on arriving."""
+    swept, went_on = asyncio.Event(), asyncio.Event()
+    enforce = WireProtocol.enforce_bounds
+
+    def enforce_and_note(connection: WireProtocol, now_s: float) -> None:
+        enforce(connection, now_s)
+        if went_on.is_set():
+            swept.set()
+
+    monkeypatch.setattr(WireProtocol, "enforce_bounds", enforce_and_note)
+
+    async def storing(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        receive.__self__.protocol._since_s -= 1_000
+        await send({"type": BODY_PROGRESS})
+        went_on.set()
+        await respond(send, (await receive())["body"])
+
+    async def main() -> None:
+        async with serving(storing, bounds=Bounds(sweep_s=0.02)) as server:
             connection = await server.connect()
             await connection.send(post(b"abc")[:-1])
-            text = "The request did not arrive within 0.2 seconds."
-            assert_is_bad_request(await connection.answer(), text)
-            assert await connection.is_closed()
+            await swept.wait()
+            await connection.send(b"c")
+            assert (await connection.answer()).body == b"c"
 
     on_uvloop(main())
 
@@ -396,8 +466,9 @@ def test_deadlines_do_not_bound_the_application(monkeypatch: pytest.MonkeyPatch)
     on_uvloop(main())
 
 
-def test_an_unread_answer_is_given_up() -> None:
-    """A client that does not read would otherwise hold the answer in memory for ever."""
+@pytest.mark.parametrize("bounds", [{"unread_s": 0.3}, {"unread_bytes": 1 << 16, "stalled_s": 0.3}])
+def test_an_unread_answer_is_given_up(bounds: dict[str, Any]) -> None:
+    """Its deadline ends it, or earlier the memory that all unread answers take together."""
     ended: list[str] = []
 
     async def large(scope: Any, receive: Any, send: Any) -> None:
@@ -408,7 +479,7 @@ def test_an_unread_answer_is_given_up() -> None:
         ended.append("application")
 
     async def main() -> None:
-        async with serving(large, bounds=short_deadlines(unread_s=0.3)) as server:
+        async with serving(large, bounds=Bounds(sweep_s=0.02, **({"unread_s": 6000.0} | bounds))) as server:
             with socket.create_connection(("127.0.0.1", server.port)) as client:
                 client.send(get())
                 async with asyncio.timeout(PATIENCE_S):
@@ -419,7 +490,7 @@ def test_an_unread_answer_is_given_up() -> None:
 
 
 def test_a_slowly_read_answer_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as the client reads something now and then; here time passes with each part."""
+    """The answer is sent as long as the client reads something now and then; here time passes with each part."""
     size = 16 << 20
     now_s, swept = 0.0, asyncio.Event()
 
@@ -560,7 +631,7 @@ def test_a_flood_of_upgrades_is_bounded() -> None:
 
 @pytest.mark.parametrize(("fields", "is_refused"), [(498, False), (501, True)])
 def test_the_fields_of_an_unfinished_head_are_bounded(fields: int, *, is_refused: bool) -> None:
-    """At most 500 with the Host: thousands of short ones would take ten times the memory of the bytes received."""
+    """There are at most 500 with the Host: thousands of short ones would take ten times their bytes of memory."""
     head = get("/", *["a:b"] * fields)
 
     async def main() -> None:
@@ -604,7 +675,7 @@ def test_trailers_do_not_become_headers() -> None:
 
 
 def test_a_client_that_waits_for_100_continue_gets_it() -> None:
-    """As soon as the application reads the body."""
+    """The server sends it as soon as the application reads the body."""
 
     async def main() -> None:
         async with serving(echo) as server:
@@ -638,7 +709,7 @@ def test_an_answer_instead_of_100_continue_ends_the_connection() -> None:
 def test_a_defect_of_the_application_is_answered_in_the_envelope(
     is_head_sent: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the request id that is logged; the log shows the place of the error and no text that might be secret."""
+    """Answer and log have one request id; the log shows the place of the error and no text that might be secret."""
 
     async def defect(scope: Any, receive: Any, send: Any) -> None:
         if is_head_sent:
@@ -717,7 +788,7 @@ def test_http_1_0_is_answered_and_closed() -> None:
     on_uvloop(main())
 
 
-class Warnings(logging.Handler):
+class LogCollector(logging.Handler):
     """Collects log records of this level and above."""
 
     def __init__(self, level: int) -> None:
@@ -728,7 +799,7 @@ class Warnings(logging.Handler):
         self.records.append(record)
 
 
-class Background:
+class BackgroundServer:
     """A server in its own thread, for a test with many examples."""
 
     def __init__(self) -> None:
@@ -737,9 +808,9 @@ class Background:
         self._stop = asyncio.Event()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run)
-        self.warnings = Warnings(logging.WARNING)
+        self.warnings = LogCollector(logging.WARNING)
 
-    def __enter__(self) -> "Background":
+    def __enter__(self) -> "BackgroundServer":
         logging.getLogger().addHandler(self.warnings)
         self._thread.start()
         assert self._started.wait(PATIENCE_S)
@@ -787,8 +858,8 @@ class Background:
 
 
 @pytest.fixture(scope="module")
-def background() -> Iterator[Background]:
-    with Background() as server:
+def background() -> Iterator[BackgroundServer]:
+    with BackgroundServer() as server:
         yield server
 
 
@@ -807,7 +878,7 @@ words = st.sampled_from(
 @given(st.lists(st.lists(words | st.binary(max_size=30)).map(b"".join), max_size=4))
 @example([b"CONNECT ", b"/", b" HTTP/1.1\r\n\r\n"])
 @example([b"GET http://x/ HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 3\r\n\r\nabcGET"])
-def test_any_bytes_are_answered_or_refused(background: Background, pieces: list[bytes]) -> None:
+def test_any_bytes_are_answered_or_refused(background: BackgroundServer, pieces: list[bytes]) -> None:
     """Nothing is logged as a defect, and the server goes on."""
     received = background.answers(*pieces)
     assert {line[9:12] for line in received.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")} <= {b"100", b"200", b"400"}

@@ -1,6 +1,7 @@
 """Starting, serving and stopping: sockets, signals, and the drain."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -20,19 +21,20 @@ from stoplist.server.bounds import Bounds
 from stoplist.server.http_server import serve_http, serve_plain, stop_on_signals
 from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body
-from tests.server.serving import PATIENCE_S, Connection, on_uvloop, respond, serving
+from tests.constants import PATIENCE_S
+from tests.server.serving import RawConnection, on_uvloop, respond, serving
 
 pytestmark = pytest.mark.interpreter
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-class Gate:
-    """An application that answers once the gate is opened, and at `/at-once` immediately."""
+class HeldApplication:
+    """An application that answers once it is released, and at `/at-once` immediately."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
-        self.opened = asyncio.Event()
+        self.released = asyncio.Event()
         self.was_cancelled = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -42,11 +44,11 @@ class Gate:
         self.begun.set()
         try:
             body = await read_body(receive, scope["headers"], max_bytes=100)
-            await self.opened.wait()
+            await self.released.wait()
         except asyncio.CancelledError:
             self.was_cancelled = True
             raise
-        await respond(send, b"opened " + body)
+        await respond(send, b"released " + body)
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
@@ -66,17 +68,17 @@ def test_a_stop_answers_open_requests_and_accepts_no_others() -> None:
     """Source: docs/interface.md section D1, DRAIN_S."""
 
     async def main() -> None:
-        gate = Gate()
-        async with serving(gate) as server:
+        application = HeldApplication()
+        async with serving(application) as server:
             connection = await server.connect()
             await connection.send(GET)
-            await gate.begun.wait()
+            await application.begun.wait()
             server.stop.set()
             await wait_until_refused(server.port)
             assert not server.done.done()
-            gate.opened.set()
+            application.released.set()
             answer = await connection.answer()
-            assert (answer.body, answer.headers["connection"]) == (b"opened ", "close")
+            assert (answer.body, answer.headers["connection"]) == (b"released ", "close")
             assert await connection.is_closed()
             await server.ended()
 
@@ -91,9 +93,9 @@ def test_a_request_that_arrives_during_the_stop_is_answered(before: bytes, after
     """Part of a head, or a head without its body: the request is accepted, and it is the last one."""
 
     async def main() -> None:
-        gate = Gate()
-        gate.opened.set()
-        async with serving(gate, drain_s=600) as server:
+        application = HeldApplication()
+        application.released.set()
+        async with serving(application, drain_s=600) as server:
             arriving, other = await server.connect(), await server.connect()
             await arriving.send(before)
             await other.send(GET)  # so that the server has read what the first one sent
@@ -117,9 +119,9 @@ def test_a_new_connection_may_send_its_request_after_the_stop(
     monkeypatch.setattr(server_module, "_UNUSED_S", PATIENCE_S)  # a busy machine may take longer than a moment
 
     async def main() -> None:
-        gate = Gate()
-        gate.opened.set()
-        async with serving(gate, drain_s=600) as server:
+        application = HeldApplication()
+        application.released.set()
+        async with serving(application, drain_s=600) as server:
             other, opened = await server.connect(), await server.connect()
             await other.send(GET)  # so that both were accepted
             await other.answer()
@@ -137,14 +139,14 @@ def test_accepted_pipelined_requests_are_all_answered() -> None:
     """The last answer ends the connection."""
 
     async def main() -> None:
-        gate = Gate()
-        async with serving(gate) as server:
+        application = HeldApplication()
+        async with serving(application) as server:
             connection = await server.connect()
             await connection.send(GET * 3)
-            await gate.begun.wait()
+            await application.begun.wait()
             server.stop.set()
             await wait_until_refused(server.port)
-            gate.opened.set()
+            application.released.set()
             answers = [await connection.answer() for _ in range(3)]
             assert ["connection" in answer.headers for answer in answers] == [False, False, True]
             await server.ended()
@@ -158,8 +160,8 @@ def test_idle_connections_do_not_delay_the_stop(is_tls: bool, certificate: tuple
     context = server_context(*certificate) if is_tls else None
 
     async def main() -> None:
-        gate = Gate()
-        async with serving(gate, tls=context, drain_s=600) as server:
+        application = HeldApplication()
+        async with serving(application, tls=context, drain_s=600) as server:
             fresh = await server.connect(client(certificate) if is_tls else None)
             used = await server.connect(client(certificate) if is_tls else None)
             await used.send(GET.replace(b"/ ", b"/at-once ", 1))
@@ -184,18 +186,67 @@ def test_an_unfinished_handshake_does_not_delay_the_stop(certificate: tuple[Path
     on_uvloop(main())
 
 
-def test_requests_unanswered_after_the_drain_are_cut_off(caplog: pytest.LogCaptureFixture) -> None:
-    """With one warning that counts them; the application is cancelled and the connection closed."""
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can ignore connections to a listening socket")
+def test_connections_that_no_process_accepted_are_served() -> None:
+    """A balancer has sent its requests on them already, and does not send a POST to another server."""
 
     async def main() -> None:
-        gate = Gate()
-        async with serving(gate, drain_s=0.1) as server:
+        def connect_at_once() -> None:
+            """Connect while the event loop cannot accept: the kernel alone completes the connections."""
+            for _ in range(50):
+                client = closing.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+                client.sendall(GET)
+                client.setblocking(False)
+                clients.append(client)
+
+        clients: list[socket.socket] = []
+        with contextlib.ExitStack() as closing:
+            async with serving(hello, on_stop=connect_at_once) as server:
+                server.stop.set()
+                await server.ended()
+                answers = [await asyncio.get_running_loop().sock_recv(client, 1000) for client in clients]
+                assert [answer[:12] for answer in answers] == [b"HTTP/1.1 200"] * 50
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", server.port))
+
+    on_uvloop(main())
+
+
+def test_a_worker_that_stops_alone_leaves_the_socket_to_others() -> None:
+    """They go on accepting, so this worker must not let the kernel ignore connections."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as shared:
+            stop = asyncio.Event()
+            stop.set()
+            await serve_http(
+                hello,
+                host="",
+                port=0,
+                tls=None,
+                drain_s=1,
+                stop=stop,
+                whole_stop=asyncio.Event(),
+                sockets=[shared.dup()],
+            )
+            with socket.create_connection(shared.getsockname()):
+                shared.accept()[0].close()
+
+    on_uvloop(main())
+
+
+def test_requests_unanswered_after_the_drain_are_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    """One warning counts them; the application is cancelled and the connection closed."""
+
+    async def main() -> None:
+        application = HeldApplication()
+        async with serving(application, drain_s=0.1) as server:
             connection = await server.connect()
             await connection.send(GET)
-            await gate.begun.wait()
+            await application.begun.wait()
             server.stop.set()
             await server.ended()
-            assert gate.was_cancelled
+            assert application.was_cancelled
             assert await connection.is_closed()
 
     with caplog.at_level(logging.WARNING):
@@ -209,19 +260,19 @@ def test_during_the_notice_each_connection_gets_one_answer() -> None:
     """A new one, an idle one, and one with a request under way: the answer says `close`, and the connection ends."""
 
     async def main() -> None:
-        gate = Gate()
-        async with serving(gate, drain_s=600, notice_s=500) as server:
+        application = HeldApplication()
+        async with serving(application, drain_s=600, notice_s=500) as server:
             at_once = GET.replace(b"/ ", b"/at-once ", 1)
             kept, busy = await server.connect(), await server.connect()
             await kept.send(at_once)
             assert "connection" not in (await kept.answer()).headers
             await busy.send(GET)
-            await gate.begun.wait()
+            await application.begun.wait()
             server.stop.set()
             async with asyncio.timeout(PATIENCE_S):
                 while (await server.ask(at_once)).headers.get("connection") != "close":
                     pass
-            gate.opened.set()
+            application.released.set()
             new = await server.connect()
             for connection, request in ((kept, at_once), (new, at_once), (busy, b"")):
                 await connection.send(request)
@@ -234,18 +285,18 @@ def test_during_the_notice_each_connection_gets_one_answer() -> None:
 
 
 def test_after_the_notice_only_open_requests_are_answered() -> None:
-    """As without a notice; an idle connection is closed."""
+    """The drain is the same as without a notice; an idle connection is closed."""
 
     async def main() -> None:
-        gate = Gate()
-        async with serving(gate, drain_s=600, notice_s=0.2) as server:
+        application = HeldApplication()
+        async with serving(application, drain_s=600, notice_s=0.2) as server:
             resting, busy = await server.connect(), await server.connect()
             await busy.send(GET)
-            await gate.begun.wait()
+            await application.begun.wait()
             server.stop.set()
             await wait_until_refused(server.port)
             assert await resting.is_closed()
-            gate.opened.set()
+            application.released.set()
             assert (await busy.answer()).status == 200
             await server.ended()
 
@@ -256,29 +307,29 @@ def test_the_notice_is_part_of_the_drain() -> None:
     """After both, unanswered requests are cut off."""
 
     async def main() -> None:
-        gate = Gate()
-        async with serving(gate, drain_s=0.2, notice_s=0.1) as server:
+        application = HeldApplication()
+        async with serving(application, drain_s=0.2, notice_s=0.1) as server:
             connection = await server.connect()
             await connection.send(GET)
-            await gate.begun.wait()
+            await application.begun.wait()
             server.stop.set()
             await server.ended()
-            assert gate.was_cancelled
+            assert application.was_cancelled
 
     on_uvloop(main())
 
 
 def test_force_ends_the_notice_and_the_drain() -> None:
     async def main() -> None:
-        gate = Gate()
-        async with serving(gate, drain_s=600, notice_s=500) as server:
+        application = HeldApplication()
+        async with serving(application, drain_s=600, notice_s=500) as server:
             await (await server.connect()).send(GET)
-            await gate.begun.wait()
+            await application.begun.wait()
             server.stop.set()
             server.force.set()
             await server.ended()
             await wait_until_refused(server.port)
-            assert gate.was_cancelled
+            assert application.was_cancelled
 
     on_uvloop(main())
 
@@ -296,26 +347,26 @@ def test_deadlines_hold_during_the_notice() -> None:
 
 def test_force_ends_the_drain() -> None:
     async def main() -> None:
-        gate = Gate()
-        async with serving(gate, drain_s=600) as server:
+        application = HeldApplication()
+        async with serving(application, drain_s=600) as server:
             await (await server.connect()).send(GET)
-            await gate.begun.wait()
+            await application.begun.wait()
             server.stop.set()
             await wait_until_refused(server.port)
             server.force.set()
             await server.ended()
-            assert gate.was_cancelled
+            assert application.was_cancelled
 
     on_uvloop(main())
 
 
 def test_a_cancelled_server_closes_connections_and_port() -> None:
     async def main() -> None:
-        gate = Gate()
-        async with serving(gate, drain_s=600) as server:
+        application = HeldApplication()
+        async with serving(application, drain_s=600) as server:
             connection = await server.connect()
             await connection.send(GET)
-            await gate.begun.wait()
+            await application.begun.wait()
             server.done.cancel()
             await asyncio.wait([server.done])
             assert await connection.is_closed()
@@ -391,7 +442,7 @@ def test_the_metrics_listener_stops_with_the_main_server() -> None:
                 serve_plain(hello, host="127.0.0.1", port=0, stop=server.stop, on_started=started.set_result)
             )
             [(host, port)] = await started
-            connection = Connection(*await asyncio.open_connection(host, port))
+            connection = RawConnection(*await asyncio.open_connection(host, port))
             await connection.send(GET)
             assert (await connection.answer()).body == b"hello"
             server.stop.set()
@@ -439,10 +490,35 @@ def test_no_proxy_is_trusted_and_no_server_header_sent(certificate: tuple[Path, 
             claims = b"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nForwarded: for=192.0.2.1\r\n\r\n"
             await connection.send(GET[:-2] + claims)
             answer = await connection.answer()
-            assert answer.headers.keys() == {"date", "content-type", "content-length"}
+            assert answer.headers.keys() == {"date", "content-type", "content-length", "x-content-type-options"}
 
     on_uvloop(main())
     assert seen == [("127.0.0.1", "https")]
+
+
+@pytest.mark.parametrize("is_https_only", [True, False])
+def test_every_answer_has_the_headers_of_the_server(is_https_only: bool) -> None:
+    """The answers of the application, a 500 for its failure, and a 400 that it never saw (RFC 6797)."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/failing":
+            raise ZeroDivisionError
+        await respond(send, b"hello")
+
+    async def body() -> None:
+        async with serving(app, is_https_only=is_https_only) as server:
+            for data, status in (
+                (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", 200),
+                (b"GET /failing HTTP/1.1\r\nhost: x\r\n\r\n", 500),
+                (b"GET / HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n", 400),
+            ):
+                answer = await server.ask(data)
+                assert answer.status == status
+                assert answer.headers["x-content-type-options"] == "nosniff"
+                expected = "max-age=31536000" if is_https_only else None
+                assert answer.headers.get("strict-transport-security") == expected
+
+    on_uvloop(body())
 
 
 def test_the_date_header_is_renewed_by_every_sweep() -> None:

@@ -18,8 +18,9 @@ from stoplist.server import supervisor
 from stoplist.server.control_channel import ControlChannel
 from stoplist.server.supervisor import next_pause_s, serve_workers
 from stoplist.settings import Settings, load
+from tests.constants import PATIENCE_S
 from tests.server import odd_workers
-from tests.server.serving import PATIENCE_S, on_uvloop
+from tests.server.serving import on_uvloop
 from tests.services.managed_program import reserve_port
 
 pytestmark = pytest.mark.interpreter
@@ -108,7 +109,7 @@ def test_a_started_worker_is_not_killed_by_the_start_timeout(
 def test_a_worker_that_exits_is_replaced_every_time(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also one that exits in the middle of a message."""
+    """It may exit in the middle of a message."""
     use(monkeypatch, odd_workers.ending, _END_TIMEOUT_S=PATIENCE_S, _LONGEST_PAUSE_S=0.01)
     served(settings, wait_for_log(caplog, REPLACED, times=4))
     assert set(end_reasons(caplog)) == {"exit status 0"}
@@ -170,7 +171,7 @@ def test_a_worker_started_during_the_stop_is_stopped(settings: Settings, monkeyp
 
 
 def test_the_pause_before_a_replacement_doubles_and_resets() -> None:
-    """From 0.2 to 5 seconds; 0.1 after a worker that had served for a while."""
+    """It grows from 0.2 to 5 seconds; it is 0.1 after a worker that had served for a while."""
     pauses = [0.1]
     for _ in range(8):
         pauses.append(next_pause_s(pauses[-1], was_steady=False))

@@ -14,6 +14,9 @@ from pathlib import Path
 
 from playwright.async_api import Browser, async_playwright
 
+from tests.constants import PATIENCE_S
+from tests.services.managed_program import Unavailable
+
 VARIABLE = "TEST_BROWSER"
 
 _NAMES = (
@@ -24,12 +27,7 @@ _NAMES = (
     "google-chrome",
     "chrome",
 )
-_PATIENCE_S = 60.0
 _INSTALLED = Path.home() / ".cache" / "ms-playwright"
-
-
-class Unavailable(Exception):
-    """No browser was found; the text says what to do."""
 
 
 def find(environ: Mapping[str, str]) -> Path:
@@ -53,7 +51,7 @@ async def launched(program: Path) -> AsyncIterator[Browser]:
     # For root, as in a container: Chromium's own sandbox refuses to run as root.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=arguments, timeout=_PATIENCE_S * 1000)
+        browser = await playwright.chromium.launch(executable_path=program, args=arguments, timeout=PATIENCE_S * 1000)
         try:
             yield browser
         finally:
@@ -73,7 +71,7 @@ def _programs(environ: Mapping[str, str]) -> Iterator[Path]:
 def _runs(program: Path) -> bool:
     """Return whether the program starts: one with missing libraries does not."""
     try:
-        asked = subprocess.run([program, "--version"], capture_output=True, timeout=_PATIENCE_S, check=False)
+        asked = subprocess.run([program, "--version"], capture_output=True, timeout=PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return asked.returncode == 0

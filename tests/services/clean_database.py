@@ -9,7 +9,7 @@ import asyncpg
 
 from stoplist.db import schema
 from stoplist.db.opening import open_database
-from tests.services.postgresql import Server
+from tests.services.postgresql import PostgresqlServer
 
 # What a test may not leave behind: other tables, columns, indexes, triggers, constraints or settings, and other rows of
 # the tables that a migration fills.
@@ -35,7 +35,7 @@ _SEQUENCES = "SELECT format('ALTER SEQUENCE %I RESTART', sequencename) FROM pg_s
 class CleanDatabase:
     """Lends one database at a time, migrated and without a row; makes another where a test changed more than rows."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PostgresqlServer) -> None:
         self._server = server
         self._runner = asyncio.Runner()
         self._url: str | None = None

@@ -8,10 +8,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from tests.constants import PATIENCE_S
 from tests.services.http_messages import Reply as Reply  # for tests that import both
 from tests.services.http_messages import Request
-
-_PATIENCE_S = 60.0
 
 
 class ConnectionFault(enum.Enum):
@@ -26,6 +25,15 @@ class ConnectionFault(enum.Enum):
 DROP, RESET, LOSE, CUT = ConnectionFault.DROP, ConnectionFault.RESET, ConnectionFault.LOSE, ConnectionFault.CUT
 
 
+class EndlessFault(enum.Enum):
+    """A fault that lasts until the client gives up."""
+
+    INTERIM = "100 Continue again and again; the server never sees the request"
+
+
+INTERIM = EndlessFault.INTERIM
+
+
 class Hold:
     """Hold back the server's answer until `release`."""
 
@@ -34,7 +42,7 @@ class Hold:
 
     def wait(self) -> None:
         """Wait until the server has answered. Raise TimeoutError if it does not."""
-        if not self._answered.wait(_PATIENCE_S):
+        if not self._answered.wait(PATIENCE_S):
             raise TimeoutError("there was no answer to hold back")
 
     def release(self) -> None:
@@ -53,7 +61,7 @@ class Alter(msgspec.Struct, frozen=True):
     change: Callable[[Reply], Reply]
 
 
-Fault: TypeAlias = ConnectionFault | Reply | Hold | Alter | None
+Fault: TypeAlias = ConnectionFault | EndlessFault | Reply | Hold | Alter | None
 """A Reply is returned without asking the server; None passes the request."""
 Which: TypeAlias = Callable[[Request], bool]
 

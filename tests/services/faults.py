@@ -12,7 +12,7 @@ It runs on an event loop and a thread of its own; tests control it from theirs:
         client.unsubscribe("email", ["ann@example.com"])
         assert between.planned == 0                                 # every planned fault has happened
         assert between.presented_twice == []                        # no refresh token was presented more than once
-        assert [seen.told for seen in between.seen] == [200, 503, …]
+        assert [seen.client_status for seen in between.seen] == [200, 503, …]
 
 To hold an answer back: `held = Hold(); between.next(held, when=is_refresh)`. While another thread or process waits for
 it, `held.wait()` returns once the server has answered (and so has committed), and `held.release()` passes it on.
@@ -33,22 +33,22 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tests.services.fault_kinds import CUT, DROP, LOSE, RESET, Alter, Fault, Hold, Which, is_any
+from tests.constants import PATIENCE_S
+from tests.services.fault_kinds import CUT, DROP, INTERIM, LOSE, RESET, Alter, Fault, Hold, Which, is_any
 from tests.services.http_messages import Reply, Request, read_reply, read_request, reply_bytes, request_bytes
 from tests.services.managed_program import end_other_tasks, reserve_port
 
-_PATIENCE_S = 60.0
 # More than any page or batch, so that the reader never waits for its consumer.
 _BUFFER_BYTES = 1 << 25
 
 
 class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True):
-    """A request and its outcome: the server's `status`, if it was asked, and the status `told` to the client."""
+    """A request and its outcome: the server's `status`, if it was asked, and the `client_status` that arrived."""
 
     request: Request
     fault: Fault
     status: int | None
-    told: int | None
+    client_status: int | None
 
     @property
     def method(self) -> str:
@@ -147,7 +147,7 @@ class Faults:
         self._reserved.close()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     async def _listen(self) -> None:
         # asyncio turns Nagle's algorithm off only for sockets with proto TCP, which create_server does not set.
@@ -155,7 +155,7 @@ class Faults:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", self.port))
         self._listener = await asyncio.start_server(
-            self._accept, sock=listener, ssl=self._context, limit=_BUFFER_BYTES, ssl_shutdown_timeout=_PATIENCE_S
+            self._accept, sock=listener, ssl=self._context, limit=_BUFFER_BYTES, ssl_shutdown_timeout=PATIENCE_S
         )
 
     async def _close_idle(self) -> None:
@@ -198,19 +198,23 @@ class Faults:
     async def _handle(self, request: Request, upstream: "_Upstream", writer: StreamWriter) -> bool:
         """Return whether the connection stays open."""
         fault = self._fault_of(request)
-        server_reply = told = None
+        server_reply = reported = None
         try:
             server_reply = await _server_reply(request, fault, upstream)
-            told = _client_reply(server_reply, fault)
+            reported = _client_reply(server_reply, fault)
         finally:
             # Recorded before the client can see the outcome.
-            self._exchange.append(_exchange(request, fault, server_reply, told))
+            self._exchange.append(_exchange(request, fault, server_reply, reported))
         if fault is RESET:
             # Closing a socket without lingering sends RST.
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        if told is None:
+        while fault is INTERIM:  # until the connection breaks
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
+            await writer.drain()
+            await asyncio.sleep(0)  # drain alone does not let others run
+        if reported is None:
             return False
-        return await _send_reply(told, writer, is_cut=fault is CUT)
+        return await _send_reply(reported, writer, is_cut=fault is CUT)
 
     def _fault_of(self, request: Request) -> Fault:
         with self._plans:
@@ -223,7 +227,7 @@ class Faults:
 
 async def _server_reply(request: Request, fault: Fault, upstream: "_Upstream") -> Reply | None:
     """Return the server's answer; None if the request does not reach it."""
-    if isinstance(fault, Reply) or fault in (DROP, RESET):
+    if isinstance(fault, Reply) or fault in (DROP, RESET, INTERIM):
         return None
     reply = await upstream.ask(request)
     if isinstance(fault, Hold):
@@ -240,16 +244,18 @@ def _client_reply(server_reply: Reply | None, fault: Fault) -> Reply | None:
     return None if fault is LOSE else server_reply
 
 
-def _exchange(request: Request, fault: Fault, server_reply: Reply | None, told: Reply | None) -> RecordedExchange:
+def _exchange(request: Request, fault: Fault, server_reply: Reply | None, reported: Reply | None) -> RecordedExchange:
     status = server_reply.status if server_reply is not None else None
-    is_told = told is not None and fault is not CUT
-    return RecordedExchange(request=request, fault=fault, status=status, told=told.status if told and is_told else None)
+    is_reported = reported is not None and fault is not CUT
+    return RecordedExchange(
+        request=request, fault=fault, status=status, client_status=reported.status if reported and is_reported else None
+    )
 
 
-async def _send_reply(told: Reply, writer: StreamWriter, *, is_cut: bool) -> bool:
+async def _send_reply(reported: Reply, writer: StreamWriter, *, is_cut: bool) -> bool:
     """Return whether the connection stays open: not after half a body, or half a head if there is no body."""
-    message = reply_bytes(told)
-    half = len(told.body) // 2 or len(message) // 2
+    message = reply_bytes(reported)
+    half = len(reported.body) // 2 or len(message) // 2
     writer.write(message[: len(message) - half] if is_cut else message)
     await writer.drain()
     if is_cut:

@@ -19,7 +19,8 @@ from typing import Any
 
 import psutil
 
-_PATIENCE_S = 60
+from tests.constants import PATIENCE_S
+
 _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
 
 # The cleanup process reads the id of the current process group, or an empty line for none. Its input ends when the test
@@ -128,7 +129,7 @@ class ManagedProgram:
             os.killpg(process.pid, signal_number)
             os.killpg(process.pid, signal.SIGCONT)
         try:
-            process.wait(_PATIENCE_S)
+            process.wait(PATIENCE_S)
         finally:
             self._set_cleanup_group("")
         # One of its worker processes may live and listen a moment longer.
@@ -176,7 +177,7 @@ async def end_other_tasks() -> None:
     await asyncio.sleep(0)  # The loop closes the sockets in its next iteration.
 
 
-def wait_until(is_true: Callable[[], bool], what: str, *, seconds: float = _PATIENCE_S) -> None:
+def wait_until(is_true: Callable[[], bool], what: str, *, seconds: float = PATIENCE_S) -> None:
     """Poll every 5 ms until `is_true`. Raise TimeoutError, with `what` in its text, if that takes too long."""
     deadline = time.monotonic() + seconds
     while not is_true():

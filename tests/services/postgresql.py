@@ -23,6 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from tests.constants import PATIENCE_S
 from tests.services.managed_program import Unavailable as Unavailable
 from tests.services.managed_program import reserve_port, unprivileged_user
 
@@ -35,8 +36,6 @@ _MEMORY = Path("/dev/shm")
 _MEMORY_NEEDED_BYTES = 1 << 30
 
 _SYSTEM_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin")
-# PostgreSQL itself waits 5 s for other connections to a database that is copied or dropped.
-_PATIENCE_S = 60.0
 
 # The socket is in a folder that only its owner may enter. On TCP a password in plain text is enough, because it never
 # leaves the machine; SCRAM would cost each connection some milliseconds.
@@ -60,7 +59,7 @@ read -r last_word
 """
 
 
-class Server:
+class PostgresqlServer:
     """A running PostgreSQL on which databases can be created and dropped."""
 
     _create_options = ""
@@ -85,7 +84,7 @@ class Server:
 
     def execute(self, statement: str) -> None:
         """Run one statement as administrator, outside any transaction."""
-        until_s = time.monotonic() + _PATIENCE_S
+        until_s = time.monotonic() + PATIENCE_S
         while True:
             try:
                 self._run(statement, asyncpg.Connection.execute)
@@ -116,18 +115,20 @@ class Server:
             return thread.submit(asyncio.run, once()).result()
 
 
-class Cluster(Server):
+class Cluster(PostgresqlServer):
     """A server created from binaries, in a folder of its own."""
 
     # Takes half the time of the default, which suits servers whose checkpoints have more to write.
     _create_options = "STRATEGY FILE_COPY"
 
-    def __init__(self, binaries: Path, *, parent: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, binaries: Path, *, parent: Path, settings: Mapping[str, str], password: str | None = None
+    ) -> None:
         self.binaries = binaries
         self._settings = settings
         self._user = unprivileged_user("PostgreSQL")
         self._cleanup_process: subprocess.Popen[str] | None = None
-        self._password = secrets.token_hex(16)
+        self._password = password or secrets.token_hex(16)
         # Reserved also while the server is stopped.
         self._reserved = reserve_port()
         self.port = int(self._reserved.getsockname()[1])
@@ -150,6 +151,13 @@ class Cluster(Server):
     def socket_url(self, url: str) -> str:
         """Return the URL of the same database through the server's Unix socket."""
         return f"postgresql://stoplist@/{urlsplit(url).path[1:]}?host={self.folder}&port={self.port}"
+
+    def let_log_in_elsewhere(self) -> None:
+        """Let this server log in to others that have the same password."""
+        file = self.folder / "pgpass"
+        file.touch(mode=0o600)
+        file.write_text(f"127.0.0.1:*:*:stoplist:{self._password}\n")
+        self._hand_over(file)
 
     def stop(self, *, keep: bool = False) -> None:
         """End the server and, unless `keep`, remove everything. May be repeated."""
@@ -210,7 +218,9 @@ class Cluster(Server):
 
     def _identity(self) -> dict[str, Any]:
         """Return the user, folder and environment of PostgreSQL's programs, as arguments of Popen."""
-        identity: dict[str, Any] = {"cwd": self.folder, "env": {"PATH": os.defpath, "LC_ALL": "C"}}
+        # Nodes of a Citus find the passwords of the others in the file, if there is one.
+        environment = {"PATH": os.defpath, "LC_ALL": "C", "PGPASSFILE": str(self.folder / "pgpass")}
+        identity: dict[str, Any] = {"cwd": self.folder, "env": environment}
         if self._user is not None:
             identity |= {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
         return identity
@@ -236,7 +246,7 @@ class Cluster(Server):
 
 
 @contextlib.contextmanager
-def server(environ: Mapping[str, str]) -> Iterator[Server]:
+def server(environ: Mapping[str, str]) -> Iterator[PostgresqlServer]:
     """Return the server that TEST_POSTGRESQL_URL names, otherwise start a cluster. Raise `Unavailable`."""
     if url := environ.get(SERVER_VARIABLE):
         yield _running_server(url)
@@ -247,13 +257,18 @@ def server(environ: Mapping[str, str]) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def cluster(
-    binaries: Path | None = None, *, parent: Path = Path("/tmp"), settings: Mapping[str, str] | None = None
+    binaries: Path | None = None,
+    *,
+    parent: Path = Path("/tmp"),
+    settings: Mapping[str, str] | None = None,
+    password: str | None = None,
 ) -> Iterator[Cluster]:
     """Start a cluster with PostgreSQL's own defaults, hence durable. It is removed at the end.
 
-    `parent` is the folder for the cluster's folder, and `settings` are lines of its configuration.
+    `parent` is the folder for the cluster's folder, and `settings` are lines of its configuration. The account has
+    this password, by default one of its own.
     """
-    own = Cluster(binaries or find_binaries(), parent=parent, settings=settings or {})
+    own = Cluster(binaries or find_binaries(), parent=parent, settings=settings or {}, password=password)
     try:
         yield own
     finally:
@@ -304,8 +319,8 @@ def _major_version(folder: Path) -> int:
     return int(found[1]) if found else 0
 
 
-def _running_server(url: str) -> Server:
-    running = Server(url)
+def _running_server(url: str) -> PostgresqlServer:
+    running = PostgresqlServer(url)
     try:
         major = running.major_version()
     except (OSError, asyncpg.PostgresError, ValueError) as error:

@@ -8,29 +8,34 @@ import contextlib
 import socket
 import threading
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from tests.services.managed_program import end_other_tasks, reserve_port
 
-REQUESTS, ANSWERS = "requests", "answers"
+REQUESTS, ANSWERS, SELECTED = "requests", "answers", "selected requests"
 _PIECE_BYTES = 1 << 16
 
 
 class Proxy:
-    """Forwards connections from `port` of 127.0.0.1. Every method takes effect before it returns."""
+    """Forwards connections from `port` of 127.0.0.1 to the host and port of a URL, until it is closed.
 
-    def __init__(self, host: str, port: int) -> None:
+    Every method takes effect before it returns.
+    """
+
+    def __init__(self, url: str) -> None:
         self.dropped = 0  # answers dropped by `drop_answers_after`
-        self._target = (host, port)
+        self._target = _host_and_port(url)
         self._reserved = reserve_port()
         self.port = int(self._reserved.getsockname()[1])
         self._listener: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        self._flows = {REQUESTS: asyncio.Event(), ANSWERS: asyncio.Event()}
+        self._flows = {direction: asyncio.Event() for direction in (REQUESTS, ANSWERS, SELECTED)}
         self._delay_s = 0.0
         self._is_fatal: Callable[[bytes], bool] | None = None
+        self._is_dropped: Callable[[bytes], bool] | None = None
+        self._is_held: Callable[[bytes], bool] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
@@ -42,6 +47,12 @@ class Proxy:
         parts = urlsplit(url)
         who, at, _ = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{who}{at}127.0.0.1:{self.port}"))
+
+    def redirect(self, url: str) -> None:
+        """Break all connections, and forward new ones to the host and port of this URL."""
+        self.cut()
+        self._target = _host_and_port(url)
+        self.mend()
 
     def cut(self) -> None:
         """Break all connections, and refuse new ones until `mend`."""
@@ -55,8 +66,14 @@ class Proxy:
         """Hold back REQUESTS, ANSWERS or both until `release`. Nothing is closed or lost."""
         self._run(self._let_flow(directions, False))
 
+    def hold_requests_with(self, text: bytes) -> None:
+        """Hold back each request that contains `text`, and what follows it on its connection, until `release`."""
+        self._run(self._let_flow((SELECTED,), False))
+        self._is_held = lambda piece: text in piece
+
     def release(self) -> None:
         """Forward what was held back, and everything after it."""
+        self._is_held = None
         self._run(self._let_flow((), True))
 
     def delay(self, seconds: float) -> None:
@@ -69,6 +86,10 @@ class Proxy:
         `is_fatal` is called for each piece that a client sends, on arrival, on the proxy's thread. None ends this.
         """
         self._is_fatal = is_fatal
+
+    def drop_request(self, is_dropped: Callable[[bytes], bool]) -> None:
+        """Break the connection of the next request for which `is_dropped` is true, before it is passed on."""
+        self._is_dropped = is_dropped
 
     def close(self) -> None:
         """Break all connections for good."""
@@ -117,8 +138,8 @@ class Proxy:
             server_reader, server_writer = await asyncio.open_connection(*self._target)
             writers.append(server_writer)
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._forward_requests(reader, server_writer, is_doomed))
-                both.create_task(self._forward_answers(server_reader, writer, is_doomed))
+                both.create_task(self.forward_requests(reader, server_writer, is_doomed))
+                both.create_task(self.forward_answers(server_reader, writer, is_doomed))
         except* EOFError:
             for ended in writers:
                 ended.close()
@@ -129,16 +150,26 @@ class Proxy:
                 if not left.is_closing():
                     left.transport.abort()
 
-    async def _forward_requests(self, reader: StreamReader, writer: StreamWriter, is_doomed: asyncio.Event) -> None:
+    async def forward_requests(self, reader: StreamReader, writer: StreamWriter, is_doomed: asyncio.Event) -> None:
+        """Forward until the client ends; OSError breaks the connection, EOFError ends it after what was sent.
+
+        `is_doomed` is shared with `forward_answers` of the same connection.
+        """
         while piece := await reader.read(_PIECE_BYTES):
             await self._flows[REQUESTS].wait()
+            if self._is_held is not None and self._is_held(piece):
+                await self._flows[SELECTED].wait()
+            if self._is_dropped is not None and self._is_dropped(piece):
+                self._is_dropped = None
+                raise ConnectionAbortedError
             if self._is_fatal is not None and self._is_fatal(piece):
                 is_doomed.set()
             writer.write(piece)
             await writer.drain()
         raise EOFError
 
-    async def _forward_answers(self, reader: StreamReader, writer: StreamWriter, is_doomed: asyncio.Event) -> None:
+    async def forward_answers(self, reader: StreamReader, writer: StreamWriter, is_doomed: asyncio.Event) -> None:
+        """Forward until the server ends; otherwise like `forward_requests`."""
         while piece := await reader.read(_PIECE_BYTES):
             if is_doomed.is_set():
                 self.dropped += 1
@@ -150,14 +181,13 @@ class Proxy:
         raise EOFError
 
 
-@contextlib.contextmanager
-def proxy(url: str) -> Iterator[Proxy]:
+def proxy(url: str) -> contextlib.closing[Proxy]:
     """Start a proxy before the host and port of that URL."""
+    return contextlib.closing(Proxy(url))
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
     target = urlsplit(url)
     assert target.hostname is not None
     assert target.port is not None
-    own = Proxy(target.hostname, target.port)
-    try:
-        yield own
-    finally:
-        own.close()
+    return target.hostname, target.port

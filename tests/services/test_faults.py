@@ -15,7 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.server_process import Key, Place, Server
+from tests.constants import PATIENCE_S
+from tests.e2e.server_process import Installation, RunningServer
+from tests.keys import CLIENT_CREDENTIALS, Key
 from tests.services.fault_kinds import (
     CUT,
     DROP,
@@ -34,39 +36,38 @@ from tests.services.faults import Faults, faults
 # The interpreter does not matter to the proxy: once is enough.
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60
 _numbers = itertools.count(1)
 PATH = "/api/v1/unsubscribe/email"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """Return a place for SQLite."""
-    return Place(tmp_path_factory.mktemp("faults"))
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Return an installation for SQLite."""
+    return Installation(tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture(scope="module")
-def server(place: Place) -> Iterator[Server]:
+def server(installation: Installation) -> Iterator[RunningServer]:
     """Start a server that terminates TLS itself."""
-    with place.serving() as server:
+    with installation.serving() as server:
         yield server
 
 
 @pytest.fixture
-def key(place: Place, server: Server) -> Key:
+def key(installation: Installation, server: RunningServer) -> Key:
     """Create a key of a new organization."""
-    return place.new_key(per_minute=10_000, organization=f"org-{next(_numbers)}")
+    return installation.new_key(per_minute=10_000, organization=f"org-{next(_numbers)}")
 
 
 @pytest.fixture
-def between(server: Server) -> Iterator[Faults]:
+def between(server: RunningServer) -> Iterator[Faults]:
     """Start a proxy before the server."""
     with faults(server.base_url, server.ca.parent) as own:
         yield own
 
 
 @pytest.fixture
-def line(server: Server, between: Faults) -> Iterator[httpx.Client]:
+def line(server: RunningServer, between: Faults) -> Iterator[httpx.Client]:
     """Return a client through the proxy, on one connection, without retries."""
     one = httpx.Limits(max_connections=1)
     with server.client(base_url=between.base_url, limits=one) as line:
@@ -78,7 +79,7 @@ def tokens(line: httpx.Client, key: Key, **form: str) -> Any:
     if form:
         answer = line.post("/oauth/token", data=form)
     else:
-        answer = line.post("/oauth/token", data={"grant_type": "client_credentials"}, auth=key)
+        answer = line.post("/oauth/token", data=CLIENT_CREDENTIALS, auth=key)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -122,7 +123,7 @@ def test_without_faults_it_is_transparent(line: httpx.Client, between: Faults, k
     assert {"ann@pass.test", "bob@pass.test"} <= {record["address"] for record in page.json()["items"]}
     assert line.get("/nowhere").status_code == 404
     assert between.connections == 1
-    assert [(seen.method, seen.path, seen.status, seen.told) for seen in between.seen] == [
+    assert [(seen.method, seen.path, seen.status, seen.client_status) for seen in between.seen] == [
         ("POST", "/oauth/token", 200, 200),
         ("POST", PATH, 200, 200),
         ("POST", PATH, 200, 200),
@@ -131,9 +132,11 @@ def test_without_faults_it_is_transparent(line: httpx.Client, between: Faults, k
     ]
 
 
-def test_it_terminates_tls_for_a_trusting_server(tmp_path_factory: pytest.TempPathFactory, server: Server) -> None:
-    """As an operator's proxy does."""
-    behind = Place(tmp_path_factory.mktemp("behind"), TRUSTED_PROXIES="127.0.0.1/32")
+def test_it_terminates_tls_for_a_trusting_server(
+    tmp_path_factory: pytest.TempPathFactory, server: RunningServer
+) -> None:
+    """An operator's proxy does the same."""
+    behind = Installation(tmp_path_factory.mktemp("behind"), TRUSTED_PROXIES="127.0.0.1/32")
     with behind.serving() as plain, faults(f"http://127.0.0.1:{plain.port}", server.ca.parent) as between:
         key = behind.new_key(per_minute=100)
         with server.client(base_url=between.base_url) as line:
@@ -155,7 +158,7 @@ def test_it_answers_by_itself(line: httpx.Client, between: Faults, key: Key) -> 
     assert stored_addresses(line, headers) & {"ann@itself.test", "bob@itself.test", "cleo@itself.test"} == {
         "bob@itself.test"
     }
-    assert [(seen.status, seen.told) for seen in between.seen][1:5] == [
+    assert [(seen.status, seen.client_status) for seen in between.seen][1:5] == [
         (None, 429),
         (200, 200),
         (200, 200),
@@ -181,12 +184,12 @@ def test_a_connection_breaks_before_or_after_the_commit(
     with pytest.raises(httpx.TransportError, match=words):
         submit(line, headers, address)
     assert (address in stored_addresses(line, headers)) == is_stored
-    assert [(seen.status, seen.told) for seen in between.seen][1] == (200 if is_stored else None, None)
+    assert [(seen.status, seen.client_status) for seen in between.seen][1] == (200 if is_stored else None, None)
     assert between.connections == 2
 
 
-def test_a_reset_is_a_tcp_reset(server: Server, between: Faults) -> None:
-    """On the wire; Python's TLS treats it like any other end."""
+def test_a_reset_is_a_tcp_reset(server: RunningServer, between: Faults) -> None:
+    """It is seen on the wire; Python's TLS treats it like any other end."""
     between.next(RESET)
     with (
         socket.create_connection(("127.0.0.1", between.port), timeout=PATIENCE_S) as tcp,
@@ -252,11 +255,11 @@ def test_a_rule_applies_to_requests_without_a_plan(line: httpx.Client, between: 
     between.next(DROP)
     between.forget()
     assert submit(line, headers, "ann@rule.test").status_code == 200
-    assert [(seen.path, seen.told) for seen in between.seen] == [(PATH, 200)]
+    assert [(seen.path, seen.client_status) for seen in between.seen] == [(PATH, 200)]
 
 
 def test_a_refresh_token_is_identified_by_its_hash(line: httpx.Client, between: Faults, key: Key) -> None:
-    """Also one that was never passed on; its text appears nowhere in the proxy's records."""
+    """It may never have been passed on; its text appears nowhere in the proxy's records."""
     first = tokens(line, key)["refresh_token"]
     between.next(DROP, when=is_refresh)
     form = {"grant_type": "refresh_token", "refresh_token": first}
@@ -286,11 +289,13 @@ def test_idle_connections_are_closed(line: httpx.Client, between: Faults, key: K
     assert between.connections == 2
 
 
-def test_a_stopped_server_breaks_the_connection(tmp_path_factory: pytest.TempPathFactory, server: Server) -> None:
+def test_a_stopped_server_breaks_the_connection(
+    tmp_path_factory: pytest.TempPathFactory, server: RunningServer
+) -> None:
     """The proxy does not answer for it, and connects to the next server at the same address."""
-    place = Place(tmp_path_factory.mktemp("gone"), TRUSTED_PROXIES="127.0.0.1/32")
+    installation = Installation(tmp_path_factory.mktemp("gone"), TRUSTED_PROXIES="127.0.0.1/32")
     with (
-        place.serving() as first,
+        installation.serving() as first,
         faults(f"http://127.0.0.1:{first.port}", server.ca.parent) as between,
         server.client(base_url=between.base_url) as line,
     ):
@@ -298,13 +303,13 @@ def test_a_stopped_server_breaks_the_connection(tmp_path_factory: pytest.TempPat
         first.kill()
         with pytest.raises(httpx.TransportError):
             line.get("/healthz")
-        with place.serving() as second:
+        with installation.serving() as second:
             between.server = f"http://127.0.0.1:{second.port}"
             assert line.get("/healthz").status_code == 200
 
 
-def test_it_leaves_no_thread(server: Server) -> None:
-    """Not even while it holds an answer."""
+def test_it_leaves_no_thread(server: RunningServer) -> None:
+    """It leaves none even while it holds an answer."""
     before, held = set(threading.enumerate()), Hold()
     with (
         ThreadPoolExecutor(max_workers=1) as other,

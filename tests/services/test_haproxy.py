@@ -92,7 +92,7 @@ def test_a_balancer_forwards_and_ends(balancer_name: services.Name, target: int)
 
 
 def test_a_wrong_configuration_is_reported(balancer_name: services.Name) -> None:
-    """With the program's own message, and without waiting."""
+    """The report has the program's own message, and comes without waiting."""
     with (
         pytest.raises(services.Unavailable, match=r"does not start: .*nonsense"),
         services.balancer(balancer_name, lambda _: "nonsense;\n"),

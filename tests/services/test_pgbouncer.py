@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from tests.services import pgbouncer as services
-from tests.services.postgresql import Server
+from tests.services.postgresql import PostgresqlServer
 
 # The interpreter does not matter to the servers: once is enough.
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ async def connections(url: str, count: int) -> AsyncIterator[list[asyncpg.Connec
 
 
 def test_many_clients_share_few_connections(
-    pgbouncer: services.PgBouncer, postgresql: Server, postgresql_url: str
+    pgbouncer: services.PgBouncer, postgresql: PostgresqlServer, postgresql_url: str
 ) -> None:
     """Four clients per database connection: each has one for the duration of a transaction."""
     url = pgbouncer.url(postgresql_url)
@@ -47,7 +47,7 @@ def test_many_clients_share_few_connections(
 
 
 def test_state_of_a_session_is_found_by_another_client(
-    pgbouncer: services.PgBouncer, postgresql: Server, postgresql_url: str
+    pgbouncer: services.PgBouncer, postgresql: PostgresqlServer, postgresql_url: str
 ) -> None:
     """This exposes clients that set something for a session instead of a transaction."""
     url = pgbouncer.url(postgresql_url)
@@ -64,7 +64,7 @@ def test_state_of_a_session_is_found_by_another_client(
 
 
 def test_a_prepared_statement_is_lost_between_transactions(
-    pgbouncer: services.PgBouncer, postgresql: Server, postgresql_url: str
+    pgbouncer: services.PgBouncer, postgresql: PostgresqlServer, postgresql_url: str
 ) -> None:
     """This exposes clients that keep statements prepared from one transaction to the next."""
     url = pgbouncer.url(postgresql_url)
@@ -88,10 +88,10 @@ def test_a_wrong_password_is_refused(pgbouncer: services.PgBouncer, postgresql_u
     user, _, where = pgbouncer.url(postgresql_url).removeprefix("postgresql://").partition("@")
     wrong = f"postgresql://{user.partition(':')[0]}:wrong@{where}"
     with pytest.raises(asyncpg.PostgresError, match="password authentication failed"):
-        Server(wrong).value("SELECT 1")
+        PostgresqlServer(wrong).value("SELECT 1")
 
 
-def test_it_restarts_on_the_same_port_after_a_kill(postgresql: Server, postgresql_url: str) -> None:
+def test_it_restarts_on_the_same_port_after_a_kill(postgresql: PostgresqlServer, postgresql_url: str) -> None:
     with services.pgbouncer(postgresql.url("postgres")) as own:
         own.kill()
         with pytest.raises(OSError, match=r"Connect call failed|refused"):

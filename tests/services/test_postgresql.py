@@ -14,9 +14,8 @@ import asyncpg
 import psutil
 import pytest
 
+from tests.constants import ROOT
 from tests.services import postgresql as services
-
-ROOT = Path(__file__).parents[2]
 
 # The interpreter does not matter to the servers: once is enough.
 pytestmark = pytest.mark.slow
@@ -59,10 +58,10 @@ def test_commits_are_synchronous(cluster: services.Cluster) -> None:
 
 
 def test_fresh_databases_are_empty_and_separate(cluster: services.Cluster) -> None:
-    """Even with the same name."""
+    """They are so even with the same name."""
     one, other = cluster.fresh_database("test_x[1-a]"), cluster.fresh_database("test_x[1-a]")
-    services.Server(one).execute("CREATE TABLE left_behind ()")
-    assert services.Server(other).value("SELECT to_regclass('left_behind')") is None
+    services.PostgresqlServer(one).execute("CREATE TABLE left_behind ()")
+    assert services.PostgresqlServer(other).value("SELECT to_regclass('left_behind')") is None
 
 
 def test_a_database_with_an_open_connection_can_be_dropped(cluster: services.Cluster) -> None:
@@ -78,24 +77,24 @@ def test_a_database_with_an_open_connection_can_be_dropped(cluster: services.Clu
 
     assert asyncio.run(hold_and_drop())
     with pytest.raises(asyncpg.InvalidCatalogNameError):
-        services.Server(url).value("SELECT 1")
+        services.PostgresqlServer(url).value("SELECT 1")
 
 
 def test_the_socket_leads_to_the_same_database(cluster: services.Cluster) -> None:
     """A benchmark may avoid TCP."""
     url = cluster.fresh_database()
-    services.Server(url).execute("CREATE TABLE here ()")
-    assert services.Server(cluster.socket_url(url)).value("SELECT to_regclass('here')::text") == "here"
+    services.PostgresqlServer(url).execute("CREATE TABLE here ()")
+    assert services.PostgresqlServer(cluster.socket_url(url)).value("SELECT to_regclass('here')::text") == "here"
 
 
 def test_a_stopped_server_comes_back_with_its_databases(cluster: services.Cluster) -> None:
     url = cluster.fresh_database()
-    services.Server(url).execute("CREATE TABLE kept ()")
+    services.PostgresqlServer(url).execute("CREATE TABLE kept ()")
     cluster.stop(keep=True)
     with pytest.raises(OSError, match=r"Connect call failed|refused"):
-        services.Server(url).value("SELECT 1")
+        services.PostgresqlServer(url).value("SELECT 1")
     cluster.start()
-    assert services.Server(url).value("SELECT to_regclass('kept')::text") == "kept"
+    assert services.PostgresqlServer(url).value("SELECT to_regclass('kept')::text") == "kept"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -145,10 +144,10 @@ def test_an_unreachable_server_is_named() -> None:
 
 
 def test_a_running_server_is_used_as_it_is(cluster: services.Cluster) -> None:
-    """With the variable no cluster is created, and the databases are on that server."""
+    """The variable names it: no cluster is created, and the databases are on that server."""
     url = cluster.url("postgres")
     with services.server({services.SERVER_VARIABLE: url}) as running:
         assert not isinstance(running, services.Cluster)
         database = running.fresh_database()
-        assert services.Server(database).value("SELECT inet_server_port()") == cluster.port
+        assert services.PostgresqlServer(database).value("SELECT inet_server_port()") == cluster.port
         running.drop_database(database)

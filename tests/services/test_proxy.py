@@ -12,14 +12,14 @@ import asyncpg
 import pytest
 import redis
 
+from tests.constants import PATIENCE_S
 from tests.services import managed_program, valkey
-from tests.services.postgresql import Server
+from tests.services.postgresql import PostgresqlServer
 from tests.services.proxy import ANSWERS, REQUESTS, Proxy, proxy
 
 # The interpreter does not matter to the servers: once is enough.
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60
 SOON_S = 0.1
 
 
@@ -38,13 +38,13 @@ def client(server: valkey.Valkey, between: Proxy) -> Iterator[redis.Redis]:
 
 
 def test_it_forwards_both_ways(valkey: valkey.Valkey, between: Proxy) -> None:
-    """Also an answer of many pieces."""
+    """An answer of many pieces arrives too."""
     with client(valkey, between) as one:
         assert one.echo("x" * 1_000_000) == b"x" * 1_000_000
 
 
 def test_a_cut_breaks_connections_and_refuses_new_ones_until_mended(valkey: valkey.Valkey, between: Proxy) -> None:
-    """As when the server's host is gone."""
+    """The server's host seems to be gone."""
     with client(valkey, between) as one:
         assert one.ping()
         between.cut()
@@ -60,7 +60,7 @@ def test_a_cut_breaks_connections_and_refuses_new_ones_until_mended(valkey: valk
 def test_held_data_arrives_after_the_release(
     valkey: valkey.Valkey, between: Proxy, directions: tuple[str, ...]
 ) -> None:
-    """As when packets are lost for a while: the connection stays, and nothing is lost."""
+    """Packets are lost for a while: the connection stays, and nothing is lost."""
     with socket.create_connection(("127.0.0.1", between.port), timeout=PATIENCE_S) as raw:
         between.hold(*directions)
         raw.sendall(b"PING\r\n")
@@ -73,7 +73,7 @@ def test_held_data_arrives_after_the_release(
 
 
 def test_only_held_requests_do_not_reach_the_server(valkey: valkey.Valkey, between: Proxy) -> None:
-    """With answers held the server executed the request; with requests held it did not."""
+    """The server executed the request whose answer was held, and not the request that was held."""
     for direction, reaches in ((REQUESTS, False), (ANSWERS, True)):
         key = f"held:{direction}:{between.port}"
         with client(valkey, between) as one, ThreadPoolExecutor(max_workers=1) as thread:
@@ -109,9 +109,9 @@ def test_a_delayed_answer_comes_later(valkey: valkey.Valkey, between: Proxy) -> 
         assert time.monotonic() - began >= SOON_S
 
 
-def test_an_answer_is_lost_after_the_commit(postgresql: Server, postgresql_url: str) -> None:
+def test_an_answer_is_lost_after_the_commit(postgresql: PostgresqlServer, postgresql_url: str) -> None:
     """The server stored the value, although its client got no answer."""
-    Server(postgresql_url).execute("CREATE TABLE stored (number int)")
+    PostgresqlServer(postgresql_url).execute("CREATE TABLE stored (number int)")
 
     async def store(between: Proxy) -> None:
         connection = await asyncpg.connect(between.url(postgresql_url))
@@ -124,7 +124,7 @@ def test_an_answer_is_lost_after_the_commit(postgresql: Server, postgresql_url: 
         asyncio.run(store(between))
         assert between.dropped == 1
         between.drop_answers_after(None)
-        assert Server(between.url(postgresql_url)).value("SELECT count(*) FROM stored") == 1
+        assert PostgresqlServer(between.url(postgresql_url)).value("SELECT count(*) FROM stored") == 1
 
 
 def test_data_sent_before_a_close_arrives() -> None:

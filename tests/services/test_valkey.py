@@ -12,10 +12,9 @@ import psutil
 import pytest
 import redis
 
+from tests.constants import ROOT
 from tests.services import valkey as services
 from tests.services.managed_program import wait_until
-
-ROOT = Path(__file__).parents[2]
 
 # The interpreter does not matter to the servers: once is enough.
 pytestmark = pytest.mark.slow

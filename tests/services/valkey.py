@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from stoplist.server import development_ca
+from tests.constants import PATIENCE_S
 from tests.services.managed_program import ManagedProgram, find_programs, wait_until
 from tests.services.managed_program import Unavailable as Unavailable
 
@@ -30,7 +31,6 @@ _NAMES = ("valkey-server", "redis-server")
 # Each node of a cluster also listens at this offset from its port; 6.2 has no setting for it.
 _BUS_OFFSET = 10_000
 NO_RETRY = Retry(NoBackoff(), 0)
-_PATIENCE_S = 60.0
 
 
 class Valkey(ManagedProgram):
@@ -68,7 +68,7 @@ class Valkey(ManagedProgram):
 
     def execute(self, *command: str | int) -> Any:
         """Return the answer to one command, over the Unix socket. Raise redis.RedisError if it fails."""
-        client = redis.Redis.from_url(self.unix_url, socket_timeout=_PATIENCE_S, decode_responses=True, retry=NO_RETRY)
+        client = redis.Redis.from_url(self.unix_url, socket_timeout=PATIENCE_S, decode_responses=True, retry=NO_RETRY)
         with client:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]
 

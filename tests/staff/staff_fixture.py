@@ -10,15 +10,18 @@ import pyotp
 
 from stoplist.actor import ADMINISTER, Actor, Role
 from stoplist.db import Database
-from stoplist.staff import links, people, sessions, signing_in, two_step
+from stoplist.staff import invitations, links, people, sessions, signing_in, two_step
 from stoplist.staff.hashing import PARAMETERS, Hashing
-from stoplist.staff.model import NewLink, Person, SecondStep, SignedIn, StaffStores
+from stoplist.staff.model import NewInvitation, NewLink, Person, SecondStep, SignedIn, StaffStores
+from stoplist.staff.roles import set_role
 from stoplist.staff.store import find_person
 from tests.builders import ADMINISTRATOR, audit_rows, make_organization, on_each_database
+from tests.deployment import Deployment
 from tests.fakes import FakeClock
 
 HERE, ELSEWHERE = "192.0.2.1", "198.51.100.7"
 PASSWORD = "correct horse battery"
+SECRET_KEY = "a key that nobody else has, at all"
 BROWSER = "Mozilla/5.0"
 CHEAP = argon2.Parameters(
     type=PARAMETERS.type,
@@ -55,16 +58,17 @@ class App(NamedTuple):
         return pyotp.TOTP(self.secret).at(clock.now_ms() // 1000, counter_offset=steps)
 
 
-class StaffFixture:
-    """The operations of one deployment, on a database and a clock of the test."""
+class StaffDeployment(Deployment):
+    """A deployment whose people use the pages."""
 
     def __init__(self, database: Database, clock: FakeClock | None = None) -> None:
-        self.database, self.clock = database, clock or FakeClock()
+        super().__init__(database, clock or FakeClock())
         self.hashing = CountingHashing()
+        self.secret_keys: tuple[str, ...] = (SECRET_KEY,)
 
     @property
     def stores(self) -> StaffStores:
-        return StaffStores(self.database, self.clock, ("a key that nobody else has, at all",), self.hashing)
+        return StaffStores(self.database, self.clock, self.secret_keys, self.hashing)
 
     async def organization(self, slug: str = "acme") -> str:
         return (await make_organization(self.database, self.clock, slug)).slug
@@ -75,7 +79,7 @@ class StaffFixture:
             ADMINISTRATOR, self.database, self.clock, email=email, is_administrator=is_administrator
         )
         for slug, role in roles.items():
-            await people.set_role(ADMINISTRATOR, self.database, self.clock, email=email, org_slug=slug, role=role)
+            await set_role(ADMINISTRATOR, self.database, self.clock, email=email, org_slug=slug, role=role)
         return link
 
     async def create(self, email: str, *, is_administrator: bool = False, **roles: Role) -> Actor:
@@ -99,6 +103,15 @@ class StaffFixture:
     async def use_link(self, link_token: str, password: str = PASSWORD) -> SignedIn | SecondStep:
         return await links.use_link(
             stranger(), self.stores, link_token=link_token, password=password, user_agent=BROWSER
+        )
+
+    async def offer(self, admin: Actor, email: str, org_slug: str = "acme", role: Role = "viewer") -> NewInvitation:
+        """Invite an address to the organization."""
+        return await invitations.invite(admin, self.database, self.clock, email=email, org_slug=org_slug, role=role)
+
+    async def accept_by_link(self, token: str, password: str = PASSWORD) -> SignedIn:
+        return await invitations.accept_by_link(
+            stranger(), self.stores, token=token, password=password, user_agent=BROWSER
         )
 
     async def sign_in(self, email: str, password: str = PASSWORD, *, source: str = HERE) -> SignedIn | SecondStep:
@@ -146,7 +159,7 @@ def with_staff(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
 
     @functools.wraps(test)
     async def body(database: Database, **given: Any) -> None:
-        await test(staff=StaffFixture(database), **given)
+        await test(staff=StaffDeployment(database), **given)
 
     parameters = [
         parameter if name != "staff" else parameter.replace(name="database")

@@ -5,12 +5,12 @@ from stoplist.chores import delete_all_ended
 from stoplist.staff.cleanup import BATCH_ROWS, delete_ended
 from stoplist.staff.model import SignedIn
 from tests.builders import execute, value
-from tests.staff.staff_fixture import StaffFixture, with_staff
+from tests.staff.staff_fixture import StaffDeployment, with_staff
 
 
 @with_staff
-async def test_links_sessions_and_attempts_are_deleted_on_expiry(staff: StaffFixture) -> None:
-    """Not a millisecond earlier."""
+async def test_links_sessions_and_attempts_are_deleted_on_expiry(staff: StaffDeployment) -> None:
+    """They are not deleted a millisecond earlier."""
     link = await staff.invite("ann@example.org")
     await staff.invite("bob@example.org")
     assert isinstance(await staff.use_link(link.link_token), SignedIn)
@@ -31,7 +31,7 @@ async def test_links_sessions_and_attempts_are_deleted_on_expiry(staff: StaffFix
 
 
 @with_staff
-async def test_a_session_of_seven_days_is_deleted_even_if_in_use(staff: StaffFixture) -> None:
+async def test_a_session_of_seven_days_is_deleted_even_if_in_use(staff: StaffDeployment) -> None:
     await staff.create("ann@example.org")
     staff.clock.advance(604_800)
     await execute(staff.database, "UPDATE sessions SET seen_ms = :now_ms", now_ms=staff.clock.now_ms())
@@ -40,7 +40,7 @@ async def test_a_session_of_seven_days_is_deleted_even_if_in_use(staff: StaffFix
 
 
 @with_staff
-async def test_many_rows_are_deleted_in_batches(staff: StaffFixture) -> None:
+async def test_many_rows_are_deleted_in_batches(staff: StaffDeployment) -> None:
     """Other writers run in between."""
     for after in (1, 501):
         await execute(
@@ -63,7 +63,7 @@ async def test_many_rows_are_deleted_in_batches(staff: StaffFixture) -> None:
     assert await counts(staff) == (0, 0, 1)
 
 
-async def attempt(staff: StaffFixture) -> None:
+async def attempt(staff: StaffDeployment) -> None:
     """Add a failed attempt made now."""
     await execute(
         staff.database,
@@ -74,7 +74,7 @@ async def attempt(staff: StaffFixture) -> None:
     )
 
 
-async def counts(staff: StaffFixture) -> tuple[int, ...]:
+async def counts(staff: StaffDeployment) -> tuple[int, ...]:
     """Return the numbers of links, sessions and attempts."""
     return tuple(
         [

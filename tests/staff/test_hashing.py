@@ -38,7 +38,7 @@ def test_a_hash_matches_only_its_password() -> None:
 
 @pytest.mark.parametrize("kept", [None, "", "plain", "$argon2id$v=19$m=8,t=1,p=1$broken", "ü"])
 def test_no_password_matches_a_missing_or_malformed_hash(kept: str | None) -> None:
-    """Not even the password of the dummy hash."""
+    """The password of the dummy hash does not match either."""
 
     async def main() -> None:
         hashing = Hashing(CHEAP)

@@ -9,7 +9,7 @@ from stoplist.errors import RateLimited, Refused
 from stoplist.staff import links, people
 from stoplist.staff.model import SecondStep, SignedIn
 from tests.builders import ADMINISTRATOR, audit_rows
-from tests.staff.staff_fixture import BROWSER, CHEAP, HERE, PASSWORD, CountingHashing, StaffFixture, with_staff
+from tests.staff.staff_fixture import BROWSER, CHEAP, HERE, PASSWORD, CountingHashing, StaffDeployment, with_staff
 
 NEW = "another password of mine"
 
@@ -30,7 +30,7 @@ class SimultaneousHashing(CountingHashing):
 
 
 @with_staff
-async def test_opening_a_link_does_not_use_it_up(staff: StaffFixture) -> None:
+async def test_opening_a_link_does_not_use_it_up(staff: StaffDeployment) -> None:
     """Mail scanners open the links they find. Source: docs/interface.md section D11."""
     link = await staff.invite("ann@example.org")
     for _ in range(3):
@@ -44,7 +44,7 @@ async def test_opening_a_link_does_not_use_it_up(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_one_of_many_concurrent_uses_of_a_link_succeeds(staff: StaffFixture) -> None:
+async def test_one_of_many_concurrent_uses_of_a_link_succeeds(staff: StaffDeployment) -> None:
     """Its password is the one that is set."""
     link = await staff.invite("ann@example.org")
     passwords = [f"the password of number {number}" for number in range(8)]
@@ -63,8 +63,7 @@ async def test_one_of_many_concurrent_uses_of_a_link_succeeds(staff: StaffFixtur
 
 
 @with_staff
-async def test_a_link_expires_after_a_day(staff: StaffFixture) -> None:
-    """To the millisecond."""
+async def test_a_link_expires_after_a_day(staff: StaffDeployment) -> None:
     link = await staff.invite("ann@example.org")
     staff.clock.advance(86_399.999)
     assert await links.person_of_link(staff.database, staff.clock, link.link_token) is not None
@@ -75,7 +74,7 @@ async def test_a_link_expires_after_a_day(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_an_invalid_link_is_refused_without_hashing(staff: StaffFixture) -> None:
+async def test_an_invalid_link_is_refused_without_hashing(staff: StaffDeployment) -> None:
     """A server too busy to hash refuses it all the same."""
     staff.hashing = CountingHashing(max_concurrent=1, max_waiting=-1)
     unknown = ids.new_secret(ids.SIGN_IN_LINK)
@@ -86,7 +85,7 @@ async def test_an_invalid_link_is_refused_without_hashing(staff: StaffFixture) -
 
 
 @with_staff
-async def test_an_unacceptable_password_leaves_the_link_valid(staff: StaffFixture) -> None:
+async def test_an_unacceptable_password_leaves_the_link_valid(staff: StaffDeployment) -> None:
     link = await staff.invite("ann@example.org")
     for password in ("", "eleven char", "x" * 129, "x" * 10_000, "twelve chars\ud800"):
         with pytest.raises(Refused) as failure:
@@ -96,7 +95,7 @@ async def test_an_unacceptable_password_leaves_the_link_valid(staff: StaffFixtur
 
 
 @with_staff
-async def test_a_new_password_ends_every_session_and_link(staff: StaffFixture) -> None:
+async def test_a_new_password_ends_every_session_and_link(staff: StaffDeployment) -> None:
     await staff.create("ann@example.org")
     sessions = [await staff.session("ann@example.org") for _ in range(2)]
     link = await people.new_link(ADMINISTRATOR, staff.database, staff.clock, email="ann@example.org")
@@ -108,7 +107,7 @@ async def test_a_new_password_ends_every_session_and_link(staff: StaffFixture) -
 
 
 @with_staff
-async def test_a_link_does_not_replace_the_second_step(staff: StaffFixture) -> None:
+async def test_a_link_does_not_replace_the_second_step(staff: StaffDeployment) -> None:
     """The password is set, and a code is still needed."""
     ann = await staff.create("ann@example.org")
     session_token = await staff.session(ann.id)
@@ -123,8 +122,8 @@ async def test_a_link_does_not_replace_the_second_step(staff: StaffFixture) -> N
 
 
 @with_staff
-async def test_an_administrators_link_can_turn_two_step_off(staff: StaffFixture) -> None:
-    """Only once it is used: making the link does not help somebody who knows only the password."""
+async def test_an_administrators_link_can_turn_two_step_off(staff: StaffDeployment) -> None:
+    """It is off once the link is used: making the link does not help somebody who knows only the password."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
     link = await people.new_link(ADMINISTRATOR, staff.database, staff.clock, email=ann.id, without_two_step=True)
@@ -143,7 +142,7 @@ async def test_an_administrators_link_can_turn_two_step_off(staff: StaffFixture)
 
 
 @with_staff
-async def test_the_audit_records_who_signed_in_and_how(staff: StaffFixture) -> None:
+async def test_the_audit_records_who_signed_in_and_how(staff: StaffDeployment) -> None:
     """It holds the person and the source address, never the token or the password."""
     link = await staff.invite("ann@example.org")
     await staff.use_link(link.link_token)
@@ -156,7 +155,7 @@ async def test_the_audit_records_who_signed_in_and_how(staff: StaffFixture) -> N
 
 
 @with_staff
-async def test_a_busy_server_leaves_the_link_valid(staff: StaffFixture) -> None:
+async def test_a_busy_server_leaves_the_link_valid(staff: StaffDeployment) -> None:
     link = await staff.invite("ann@example.org")
     staff.hashing = CountingHashing(CHEAP, max_concurrent=1, max_waiting=-1)
     with pytest.raises(RateLimited):

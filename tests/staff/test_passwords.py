@@ -1,4 +1,4 @@
-"""Which passwords are acceptable, and how people change their own."""
+"""Acceptable passwords, and the change of one's own."""
 
 import dataclasses
 import unicodedata
@@ -8,9 +8,10 @@ import pytest
 from stoplist.errors import Forbidden, RateLimited, Refused
 from stoplist.staff import passwords, people
 from stoplist.staff.model import SignedIn
+from stoplist.staff.password_strength import is_guessable
 from stoplist.staff.passwords import checked_password, normalized_password
 from tests.builders import ADMINISTRATOR, audit_rows, value
-from tests.staff.staff_fixture import CHEAP, PASSWORD, CountingHashing, StaffFixture, with_staff
+from tests.staff.staff_fixture import CHEAP, PASSWORD, CountingHashing, StaffDeployment, with_staff
 
 NEW = "another password of mine"
 WRONG = "not the password at all"
@@ -37,6 +38,49 @@ def test_a_lone_surrogate_is_refused() -> None:
     assert normalized_password("x" * 12 + "\ud800") is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password1234",
+        "P@ssw0rd1234",
+        "qwertyuiop[]",
+        "123456789012",
+        "aaaaaaaaaaaa",
+        "monkeymonkey",
+        "ы" * 12,
+        "jordanjordan",
+        "Jordan123456",
+        "stoplist1234",
+        "x" * 128,
+        "4@8({[</369&#!1/" * 8,
+    ],
+)
+def test_common_passwords_and_patterns_are_guessable(text: str) -> None:
+    """So are parts of the person's address with little beside them. The slowest text is judged by its beginning."""
+    assert is_guessable(text, "jordan@examples.org") == (not text.startswith("4@8"))
+
+
+@pytest.mark.parametrize("text", [PASSWORD, NEW, "x9$kLqPz7!wR", "длинный пароль слов"])
+def test_a_few_words_are_not_guessable(text: str) -> None:
+    assert not is_guessable(text, "jordan@examples.org")
+
+
+@with_staff
+async def test_a_guessable_password_is_refused(staff: StaffDeployment) -> None:
+    """A link, which stays good, and a change refuse it; and one that holds the address, in any case."""
+    link = await staff.invite("ann@example.org")
+    for text, words in (("password1234", "easy to guess"), ("x9$kLqPz7! Ann@Example.ORG", "your e-mail address")):
+        with pytest.raises(Refused, match=words) as failure:
+            await staff.use_link(link.link_token, text)
+        assert failure.value.field == "password"
+    await staff.use_link(link.link_token)
+    session_token, ann = await staff.session("ann@example.org"), await staff.actor("ann@example.org")
+    for text, words in (("password1234", "easy to guess"), ("x9$kLqPz7! Ann@Example.ORG", "your e-mail address")):
+        with pytest.raises(Refused, match=words) as failure:
+            await passwords.change_password(ann, staff.stores, session_token=session_token, current=PASSWORD, new=text)
+        assert failure.value.field == "new"
+
+
 def test_passwords_are_compared_in_nfc() -> None:
     """Keyboards write the same letter in different ways (RFC 8265 section 4.2)."""
     assert normalized_password("cafe\u0301") == normalized_password("caf\u00e9")
@@ -44,7 +88,7 @@ def test_passwords_are_compared_in_nfc() -> None:
 
 
 @with_staff
-async def test_a_changed_password_ends_other_sessions_and_links(staff: StaffFixture) -> None:
+async def test_a_changed_password_ends_other_sessions_and_links(staff: StaffDeployment) -> None:
     """The session that changes it stays active."""
     ann = await staff.create("ann@example.org")
     others = [await staff.session(ann.id) for _ in range(2)]
@@ -65,7 +109,7 @@ async def test_a_changed_password_ends_other_sessions_and_links(staff: StaffFixt
 
 
 @with_staff
-async def test_wrong_current_passwords_count_like_failed_sign_ins(staff: StaffFixture) -> None:
+async def test_wrong_current_passwords_count_like_failed_sign_ins(staff: StaffDeployment) -> None:
     """Somebody at an unattended browser cannot go on guessing, and changes nothing."""
     ann = await staff.create("ann@example.org")
     mine = await staff.session(ann.id)
@@ -82,7 +126,7 @@ async def test_wrong_current_passwords_count_like_failed_sign_ins(staff: StaffFi
 
 
 @with_staff
-async def test_a_password_is_changed_by_its_own_active_session(staff: StaffFixture) -> None:
+async def test_a_password_is_changed_by_its_own_active_session(staff: StaffDeployment) -> None:
     """Other, ended and unknown sessions are refused, and an unacceptable new password names its field."""
     ann, bob = await staff.create("ann@example.org"), await staff.create("bob@example.org")
     mine = await staff.session(ann.id)
@@ -99,7 +143,7 @@ async def test_a_password_is_changed_by_its_own_active_session(staff: StaffFixtu
 
 
 @with_staff
-async def test_signing_in_replaces_an_outdated_hash(staff: StaffFixture) -> None:
+async def test_signing_in_replaces_an_outdated_hash(staff: StaffDeployment) -> None:
     """The new hash has the parameters of this release; a second sign-in changes nothing."""
     await staff.create("ann@example.org")
     old = await value(staff.database, "SELECT password_hash FROM people")

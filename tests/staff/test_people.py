@@ -9,15 +9,16 @@ from stoplist.actor import Actor
 from stoplist.db import Database
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.organizations import close_organization
-from stoplist.staff import links, people, sessions
+from stoplist.staff import invitations, links, people, roles, sessions
 from tests.builders import ADMINISTRATOR, audit_rows, on_each_database, refused, value
-from tests.staff.staff_fixture import PASSWORD, StaffFixture, with_staff
+from tests.constants import DAY_MS
+from tests.staff.staff_fixture import PASSWORD, StaffDeployment, with_staff
 
 COMMAND = ADMINISTRATOR
 
 
 @with_staff
-async def test_a_person_is_created_with_rights_and_a_link(staff: StaffFixture) -> None:
+async def test_a_person_is_created_with_rights_and_a_link(staff: StaffDeployment) -> None:
     """The address is stored in its canonical form; the audit has the person, the role and the link."""
     await staff.organization()
     link = await people.create_person(
@@ -27,7 +28,7 @@ async def test_a_person_is_created_with_rights_and_a_link(staff: StaffFixture) -
     assert (person.email, person.roles, person.is_administrator) == ("ann@example.org", {"acme": "viewer"}, False)
     assert (person.has_password, person.has_two_step, person.is_disabled) == (False, False, False)
     assert (person.created_ms, person.last_sign_in_ms) == (staff.clock.now_ms(), None)
-    assert link.expires_ms == staff.clock.now_ms() + 86_400_000
+    assert link.expires_ms == staff.clock.now_ms() + DAY_MS
     assert [row.action for row in await audit_rows(staff.database)][1:] == [
         "person.create",
         "person.role",
@@ -38,7 +39,7 @@ async def test_a_person_is_created_with_rights_and_a_link(staff: StaffFixture) -
 
 
 @with_staff
-async def test_a_person_is_created_once(staff: StaffFixture) -> None:
+async def test_a_person_is_created_once(staff: StaffDeployment) -> None:
     """However the address is written; of many concurrent requests one succeeds."""
     attempts = [
         people.create_person(COMMAND, staff.database, staff.clock, email=email, is_administrator=True)
@@ -52,7 +53,7 @@ async def test_a_person_is_created_once(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_an_invalid_address_is_refused(staff: StaffFixture) -> None:
+async def test_an_invalid_address_is_refused(staff: StaffDeployment) -> None:
     """Source: docs/interface.md section D7."""
     for email in ("", "ann", "ann@localhost", "a\0b@example.org"):
         with pytest.raises(Refused) as failure:
@@ -65,7 +66,7 @@ async def test_an_invalid_address_is_refused(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_a_role_needs_an_organization_and_the_reverse(staff: StaffFixture) -> None:
+async def test_a_role_needs_an_organization_and_the_reverse(staff: StaffDeployment) -> None:
     """If the organization does not exist, no person is created."""
     for given in ({"org_slug": "acme"}, {"role": "viewer"}):
         await refused(staff.database, _create(staff, COMMAND, **given), "go together")
@@ -75,7 +76,7 @@ async def test_a_role_needs_an_organization_and_the_reverse(staff: StaffFixture)
 
 
 @with_staff
-async def test_only_administrators_manage_the_deployment(staff: StaffFixture) -> None:
+async def test_only_administrators_manage_the_deployment(staff: StaffDeployment) -> None:
     """Source: docs/interface.md section D11, the table."""
     await staff.organization()
     admin = await staff.create("admin@example.org", acme="admin")
@@ -86,7 +87,7 @@ async def test_only_administrators_manage_the_deployment(staff: StaffFixture) ->
         people.list_people(admin, staff.database),
         people.disable_person(admin, staff.database, staff.clock, **of_victim),
         people.enable_person(admin, staff.database, staff.clock, **of_victim),
-        people.set_administrator(admin, staff.database, staff.clock, **of_victim, is_administrator=True),
+        roles.set_administrator(admin, staff.database, staff.clock, **of_victim, is_administrator=True),
     ]
     for attempt in attempts:
         with pytest.raises(Forbidden):
@@ -94,24 +95,23 @@ async def test_only_administrators_manage_the_deployment(staff: StaffFixture) ->
 
 
 @with_staff
-async def test_an_admin_adds_people_to_the_organization(staff: StaffFixture) -> None:
-    """A new person gets a link; a known person gets the role and no link, so that the account cannot be taken over."""
+async def test_an_administrator_adds_people_to_an_organization(staff: StaffDeployment) -> None:
+    """A new person gets a link; a known person gets the role and no link. Admins of the organization invite."""
     await staff.organization()
     await staff.organization("beta")
-    admin = await staff.create("admin@example.org", acme="admin")
     await staff.create("known@example.org", beta="admin")
-    new, link = await _add(staff, admin, "new@example.org")
+    new, link = await _add(staff, COMMAND, "new@example.org")
     assert link is not None
     assert (new.roles, link.person) == ({"acme": "viewer"}, new)
-    known, no_link = await _add(staff, admin, "Known@example.org")
+    known, no_link = await _add(staff, COMMAND, "Known@example.org")
     assert no_link is None
-    # The other organization is not visible to this admin.
-    assert known.roles == {"acme": "viewer"}
-    assert (await staff.person("known@example.org")).roles == {"acme": "viewer", "beta": "admin"}
+    assert known.roles == {"acme": "viewer", "beta": "admin"}
+    with pytest.raises(Forbidden):
+        await _add(staff, await staff.create("admin@example.org", acme="admin"), "known@example.org")
 
 
 @with_staff
-async def test_a_person_added_concurrently_is_created_once(staff: StaffFixture) -> None:
+async def test_a_person_added_concurrently_is_created_once(staff: StaffDeployment) -> None:
     await staff.organization()
     added = await asyncio.gather(*(_add(staff, COMMAND, "new@example.org") for _ in range(6)))
     assert len([link for _, link in added if link is not None]) == 1
@@ -119,7 +119,7 @@ async def test_a_person_added_concurrently_is_created_once(staff: StaffFixture) 
 
 
 @with_staff
-async def test_each_operation_needs_rights_over_the_organization(staff: StaffFixture) -> None:
+async def test_each_operation_needs_rights_over_the_organization(staff: StaffDeployment) -> None:
     """A viewer gets Forbidden; for people of another organization this one is Missing."""
     await staff.organization()
     await staff.organization("beta")
@@ -127,7 +127,7 @@ async def test_each_operation_needs_rights_over_the_organization(staff: StaffFix
     outsider = await staff.create("outsider@example.org", beta="admin")
     for actor, error in ((viewer, Forbidden), (outsider, Missing)):
         attempts = [
-            _add(staff, actor, "new@example.org"),
+            staff.offer(actor, "new@example.org"),
             _set_role(staff, actor, "viewer@example.org", "admin"),
             _set_role(staff, actor, "viewer@example.org", None),
             people.people_of(actor, staff.database, org_slug="acme"),
@@ -139,7 +139,7 @@ async def test_each_operation_needs_rights_over_the_organization(staff: StaffFix
 
 
 @with_staff
-async def test_invisible_people_look_like_missing_ones(staff: StaffFixture) -> None:
+async def test_invisible_people_look_like_missing_ones(staff: StaffDeployment) -> None:
     """The text is the same for a person of another organization and for one who does not exist."""
     await staff.organization()
     await staff.organization("beta")
@@ -162,7 +162,7 @@ async def test_invisible_people_look_like_missing_ones(staff: StaffFixture) -> N
 
 
 @with_staff
-async def test_people_are_shown_with_the_roles_visible_to_the_actor(staff: StaffFixture) -> None:
+async def test_people_are_shown_with_the_roles_visible_to_the_actor(staff: StaffDeployment) -> None:
     """Admins see the people of their organizations with their roles there; people see all of their own roles."""
     await staff.organization()
     await staff.organization("beta")
@@ -184,7 +184,7 @@ async def test_people_are_shown_with_the_roles_visible_to_the_actor(staff: Staff
 
 
 @with_staff
-async def test_a_role_is_changed_and_taken_away(staff: StaffFixture) -> None:
+async def test_a_role_is_changed_and_taken_away(staff: StaffDeployment) -> None:
     """Each change is in the organization's audit once; setting the same role again is no change."""
     await staff.organization()
     admin = await staff.create("admin@example.org", acme="admin")
@@ -205,7 +205,7 @@ async def test_a_role_is_changed_and_taken_away(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_a_role_in_a_closed_organization_can_be_taken_away(staff: StaffFixture) -> None:
+async def test_a_role_in_a_closed_organization_can_be_taken_away(staff: StaffDeployment) -> None:
     """Its records stay, and people with a role can still see them."""
     await staff.organization()
     await staff.create("ann@example.org", acme="viewer")
@@ -215,28 +215,27 @@ async def test_a_role_in_a_closed_organization_can_be_taken_away(staff: StaffFix
 
 
 @with_staff
-async def test_people_cannot_take_their_own_rights_away(staff: StaffFixture) -> None:
-    """By none of the operations; the command line may."""
+async def test_people_cannot_take_their_own_rights_away(staff: StaffDeployment) -> None:
+    """None of the operations does so; the command line may."""
     await staff.organization()
     boss = await staff.administrator()
     admin = await staff.create("admin@example.org", acme="admin")
     attempts = [
         people.disable_person(boss, staff.database, staff.clock, email="Boss@example.org"),
-        people.set_administrator(boss, staff.database, staff.clock, email=boss.id, is_administrator=False),
+        roles.set_administrator(boss, staff.database, staff.clock, email=boss.id, is_administrator=False),
         _set_role(staff, admin, "ADMIN@example.org", None),
         _set_role(staff, admin, admin.id, "viewer"),
-        _add(staff, admin, "Admin@example.org"),
     ]
     for attempt in attempts:
         with pytest.raises(Forbidden, match="your own account"):
             await attempt
     assert (await staff.person(admin.id)).roles == {"acme": "admin"}
-    await people.set_administrator(COMMAND, staff.database, staff.clock, email=boss.id, is_administrator=False)
+    await roles.set_administrator(COMMAND, staff.database, staff.clock, email=boss.id, is_administrator=False)
     assert not (await staff.person(boss.id)).is_administrator
 
 
 @with_staff
-async def test_of_two_administrators_disabling_each_other_one_remains(staff: StaffFixture) -> None:
+async def test_of_two_administrators_disabling_each_other_one_remains(staff: StaffDeployment) -> None:
     """The second is no longer an administrator when the second change is made."""
     pairs = [
         (await staff.administrator(f"one-{n}@example.org"), await staff.administrator(f"two-{n}@example.org"))
@@ -245,7 +244,7 @@ async def test_of_two_administrators_disabling_each_other_one_remains(staff: Sta
     for one, two in pairs:
         await asyncio.gather(
             people.disable_person(one, staff.database, staff.clock, email=two.id),
-            people.set_administrator(two, staff.database, staff.clock, email=one.id, is_administrator=False),
+            roles.set_administrator(two, staff.database, staff.clock, email=one.id, is_administrator=False),
             return_exceptions=True,
         )
         able = [
@@ -256,7 +255,7 @@ async def test_of_two_administrators_disabling_each_other_one_remains(staff: Sta
 
 
 @with_staff
-async def test_a_person_let_in_by_an_admin_gets_no_rights_elsewhere(staff: StaffFixture) -> None:
+async def test_a_person_let_in_by_an_admin_gets_no_rights_elsewhere(staff: StaffDeployment) -> None:
     """The admin may have invited an address of somebody else, used the link, and waited for more rights.
 
     In the organization itself the role may change. Using a link from an administrator makes the account trusted.
@@ -265,33 +264,30 @@ async def test_a_person_let_in_by_an_admin_gets_no_rights_elsewhere(staff: Staff
         await staff.organization(slug)
     admin = await staff.create("admin@example.org", acme="admin", cord="admin")
     bolt, boss = await staff.create("bolt@example.org", bolt="admin"), await staff.administrator()
-    _, link = await _add(staff, admin, "chief@example.org")
-    assert link is not None
-    await staff.use_link(link.link_token)
+    await staff.accept_by_link((await staff.offer(admin, "chief@example.org")).link_token)
+    chief_actor = await staff.actor("chief@example.org")
+    await staff.offer(bolt, chief_actor.id, "bolt")
 
     async def attempts_to_give_more() -> list[Any]:
-        to_all = people.set_administrator(
+        to_all = roles.set_administrator(
             boss, staff.database, staff.clock, email="chief@example.org", is_administrator=True
         )
-        by_bolt = people.add_to_organization(
-            bolt, staff.database, staff.clock, email="chief@example.org", org_slug="bolt", role="viewer"
-        )
-        by_boss = people.set_role(
+        by_bolt = invitations.accept(chief_actor, staff.database, staff.clock, org_slug="bolt")
+        by_boss = roles.set_role(
             boss, staff.database, staff.clock, email="chief@example.org", org_slug="bolt", role="admin"
         )
         return [by_bolt, by_boss, to_all]
 
     texts = []
     for attempt in await attempts_to_give_more():
-        with pytest.raises(Refused, match="may hold the account") as failure:
+        with pytest.raises(Refused, match=r"may hold the account|admin of another organization") as failure:
             await attempt
         texts.append(failure.value.text)
     assert ["admin@example.org" in text for text in texts] == [False, True, True]
     assert (await staff.person("chief@example.org")).roles == {"acme": "viewer"}
     await _set_role(staff, boss, "chief@example.org", "admin")
-    await people.add_to_organization(
-        admin, staff.database, staff.clock, email="chief@example.org", org_slug="cord", role="viewer"
-    )
+    await staff.offer(admin, chief_actor.id, "cord")
+    await invitations.accept(chief_actor, staff.database, staff.clock, org_slug="cord")
     again = await people.new_link(boss, staff.database, staff.clock, email="chief@example.org")
     await staff.use_link(again.link_token)
     for attempt in await attempts_to_give_more():
@@ -301,7 +297,7 @@ async def test_a_person_let_in_by_an_admin_gets_no_rights_elsewhere(staff: Staff
 
 
 @with_staff
-async def test_a_former_administrator_makes_no_accounts_or_links(staff: StaffFixture) -> None:
+async def test_a_former_administrator_makes_no_accounts_or_links(staff: StaffDeployment) -> None:
     """The right is checked when the change is made, not when the request arrived."""
     await staff.administrator("other@example.org")
     boss = await staff.administrator()
@@ -317,13 +313,13 @@ async def test_a_former_administrator_makes_no_accounts_or_links(staff: StaffFix
 
 
 @with_staff
-async def test_the_administrator_right_is_given_and_taken_away(staff: StaffFixture) -> None:
+async def test_the_administrator_right_is_given_and_taken_away(staff: StaffDeployment) -> None:
     """Each change is in the audit once."""
     boss = await staff.administrator()
     await staff.create("ann@example.org")
     before = len(await audit_rows(staff.database))
     for is_administrator in (True, True, False):
-        changed = await people.set_administrator(
+        changed = await roles.set_administrator(
             boss, staff.database, staff.clock, email="ann@example.org", is_administrator=is_administrator
         )
         assert changed.is_administrator == is_administrator
@@ -335,8 +331,8 @@ async def test_the_administrator_right_is_given_and_taken_away(staff: StaffFixtu
 
 
 @with_staff
-async def test_an_admin_makes_no_link_to_take_an_account_over(staff: StaffFixture) -> None:
-    """Only for a person who has never signed in and has roles in the admin's organizations only."""
+async def test_an_admin_makes_no_link_to_take_an_account_over(staff: StaffDeployment) -> None:
+    """The person must never have signed in, and have roles in the admin's organizations only."""
     await staff.organization()
     await staff.organization("beta")
     admin = await staff.create("admin@example.org", acme="admin")
@@ -359,25 +355,22 @@ async def test_an_admin_makes_no_link_to_take_an_account_over(staff: StaffFixtur
 
 
 @with_staff
-async def test_a_right_given_by_others_ends_an_admins_link(staff: StaffFixture) -> None:
+async def test_a_right_given_by_others_ends_an_admins_link(staff: StaffDeployment) -> None:
     """The admin could use the link, and hold rights that the admin may not give."""
     await staff.organization()
     await staff.organization("beta")
     admin = await staff.create("admin@example.org", acme="admin")
-    other = await staff.create("other@example.org", beta="admin")
 
     async def is_link_valid_after(giving: Any, email: str) -> bool:
-        _, link = await _add(staff, admin, email)
-        assert link is not None
+        await staff.invite(email, acme="viewer")
+        link = await people.new_link(admin, staff.database, staff.clock, email=email)
         await giving
         return await links.person_of_link(staff.database, staff.clock, link.link_token) is not None
 
     by_other = people.add_to_organization(
-        other, staff.database, staff.clock, email="a@example.org", org_slug="beta", role="viewer"
+        COMMAND, staff.database, staff.clock, email="a@example.org", org_slug="beta", role="viewer"
     )
-    to_all = people.set_administrator(
-        COMMAND, staff.database, staff.clock, email="b@example.org", is_administrator=True
-    )
+    to_all = roles.set_administrator(COMMAND, staff.database, staff.clock, email="b@example.org", is_administrator=True)
     assert not await is_link_valid_after(by_other, "a@example.org")
     assert not await is_link_valid_after(to_all, "b@example.org")
     assert await is_link_valid_after(_set_role(staff, admin, "c@example.org", "admin"), "c@example.org")
@@ -387,7 +380,7 @@ async def test_a_right_given_by_others_ends_an_admins_link(staff: StaffFixture) 
 
 
 @with_staff
-async def test_a_new_link_ends_the_earlier_ones(staff: StaffFixture) -> None:
+async def test_a_new_link_ends_the_earlier_ones(staff: StaffDeployment) -> None:
     """The password stays valid until the new link is used."""
     boss = await staff.administrator()
     first = await staff.invite("ann@example.org")
@@ -402,8 +395,8 @@ async def test_a_new_link_ends_the_earlier_ones(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_disabling_takes_effect_at_once(staff: StaffFixture) -> None:
-    """For sessions, for links, and for the correct password."""
+async def test_disabling_takes_effect_at_once(staff: StaffDeployment) -> None:
+    """This holds for sessions, for links, and for the correct password."""
     boss = await staff.administrator()
     await staff.create("ann@example.org")
     session_token = await staff.session("ann@example.org")
@@ -421,7 +414,7 @@ async def test_disabling_takes_effect_at_once(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_enabling_brings_no_session_back(staff: StaffFixture) -> None:
+async def test_enabling_brings_no_session_back(staff: StaffDeployment) -> None:
     """The password and the rights are as before; sessions and links stay ended."""
     await staff.organization()
     boss = await staff.administrator()
@@ -438,7 +431,7 @@ async def test_enabling_brings_no_session_back(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_rights_take_effect_with_the_next_request(staff: StaffFixture) -> None:
+async def test_rights_take_effect_with_the_next_request(staff: StaffDeployment) -> None:
     """A session is read with the current roles."""
     await staff.organization()
     await staff.create("ann@example.org", acme="viewer")
@@ -453,14 +446,14 @@ async def test_rights_take_effect_with_the_next_request(staff: StaffFixture) -> 
     await _set_role(staff, COMMAND, "ann@example.org", "admin")
     assert await rights() == (False, {"acme": "admin"})
     await _set_role(staff, COMMAND, "ann@example.org", None)
-    await people.set_administrator(COMMAND, staff.database, staff.clock, email="ann@example.org", is_administrator=True)
+    await roles.set_administrator(COMMAND, staff.database, staff.clock, email="ann@example.org", is_administrator=True)
     assert await rights() == (True, {})
 
 
 @on_each_database
 async def test_passwords_and_links_are_stored_as_hashes(database: Database) -> None:
     """The content of the database is not enough to sign in."""
-    staff = StaffFixture(database)
+    staff = StaffDeployment(database)
     link = await staff.invite("ann@example.org")
     assert await value(database, "SELECT LENGTH(link_hash) AS n FROM sign_in_links") == 32
     await staff.use_link(link.link_token)
@@ -469,15 +462,15 @@ async def test_passwords_and_links_are_stored_as_hashes(database: Database) -> N
     assert PASSWORD not in kept
 
 
-async def _create(staff: StaffFixture, actor: Actor, **given: Any) -> None:
+async def _create(staff: StaffDeployment, actor: Actor, **given: Any) -> None:
     await people.create_person(actor, staff.database, staff.clock, email="new@example.org", **given)
 
 
-async def _add(staff: StaffFixture, actor: Actor, email: str) -> Any:
+async def _add(staff: StaffDeployment, actor: Actor, email: str) -> Any:
     return await people.add_to_organization(
         actor, staff.database, staff.clock, email=email, org_slug="acme", role="viewer"
     )
 
 
-async def _set_role(staff: StaffFixture, actor: Actor, email: str, role: Any) -> Any:
-    return await people.set_role(actor, staff.database, staff.clock, email=email, org_slug="acme", role=role)
+async def _set_role(staff: StaffDeployment, actor: Actor, email: str, role: Any) -> Any:
+    return await roles.set_role(actor, staff.database, staff.clock, email=email, org_slug="acme", role=role)

@@ -12,11 +12,12 @@ from stoplist.errors import Forbidden, Missing, StoreUnavailable
 from stoplist.staff import sessions
 from stoplist.staff.sessions import find_session
 from tests.builders import audit_rows, execute, value
-from tests.staff.staff_fixture import BROWSER, HERE, StaffFixture, with_staff
+from tests.constants import HOUR_S
+from tests.staff.staff_fixture import BROWSER, HERE, StaffDeployment, with_staff
 
 
 @with_staff
-async def test_a_session_ends_after_twelve_hours_without_use(staff: StaffFixture) -> None:
+async def test_a_session_ends_after_twelve_hours_without_use(staff: StaffDeployment) -> None:
     """Exact to a minute. Source: docs/interface.md section D11."""
     await staff.create("ann@example.org")
     token = await staff.session("ann@example.org")
@@ -28,11 +29,11 @@ async def test_a_session_ends_after_twelve_hours_without_use(staff: StaffFixture
 
 
 @with_staff
-async def test_a_session_ends_after_seven_days_of_use(staff: StaffFixture) -> None:
+async def test_a_session_ends_after_seven_days_of_use(staff: StaffDeployment) -> None:
     await staff.create("ann@example.org")
     token = await staff.session("ann@example.org")
     for _ in range(7 * 24 - 1):
-        staff.clock.advance(3600)
+        staff.clock.advance(HOUR_S)
         assert await staff.is_alive(token)
     staff.clock.advance(3599.999)
     assert await staff.is_alive(token)
@@ -41,7 +42,7 @@ async def test_a_session_ends_after_seven_days_of_use(staff: StaffFixture) -> No
 
 
 @with_staff
-async def test_a_session_is_found_with_its_person(staff: StaffFixture) -> None:
+async def test_a_session_is_found_with_its_person(staff: StaffDeployment) -> None:
     await staff.organization()
     await staff.create("ann@example.org", acme="viewer")
     found = await find_session(staff.database, staff.clock, await staff.session("ann@example.org"))
@@ -51,7 +52,7 @@ async def test_a_session_is_found_with_its_person(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_an_invalid_token_has_no_session(staff: StaffFixture) -> None:
+async def test_an_invalid_token_has_no_session(staff: StaffDeployment) -> None:
     """Malformed tokens, unknown ones and those of another kind. Only unknown ones are looked up."""
     await staff.create("ann@example.org")
     token = await staff.session("ann@example.org")
@@ -65,8 +66,8 @@ async def test_an_invalid_token_has_no_session(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_a_disabled_person_has_no_session(staff: StaffFixture) -> None:
-    """Even if the account was disabled without ending the session."""
+async def test_a_disabled_person_has_no_session(staff: StaffDeployment) -> None:
+    """The account may have been disabled without ending the session."""
     await staff.create("ann@example.org")
     token = await staff.session("ann@example.org")
     await execute(staff.database, "UPDATE people SET is_disabled = 1")
@@ -74,8 +75,8 @@ async def test_a_disabled_person_has_no_session(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_the_time_of_use_is_written_once_a_minute(staff: StaffFixture) -> None:
-    """Not for each page."""
+async def test_the_time_of_use_is_written_once_a_minute(staff: StaffDeployment) -> None:
+    """It is not written for each page."""
     await staff.create("ann@example.org")
     token = await staff.session("ann@example.org")
 
@@ -89,16 +90,16 @@ async def test_the_time_of_use_is_written_once_a_minute(staff: StaffFixture) -> 
 
 
 @with_staff
-async def test_a_session_is_found_while_nothing_can_be_written(staff: StaffFixture) -> None:
+async def test_a_session_is_found_while_nothing_can_be_written(staff: StaffDeployment) -> None:
     """Failing to note the time of use is no reason to refuse a request."""
     await staff.create("ann@example.org")
     token = await staff.session("ann@example.org")
-    staff.clock.advance(3600)
+    staff.clock.advance(HOUR_S)
     assert await find_session(_read_only(staff.database), staff.clock, token) is not None
 
 
 @with_staff
-async def test_people_list_and_end_their_own_sessions(staff: StaffFixture) -> None:
+async def test_people_list_and_end_their_own_sessions(staff: StaffDeployment) -> None:
     """Last used first, with the current one marked, the source address and the browser."""
     ann = await staff.create("ann@example.org")
     await sessions.end_other_sessions(ann, staff.database, staff.clock, keep_session_id="")
@@ -127,16 +128,16 @@ async def test_people_list_and_end_their_own_sessions(staff: StaffFixture) -> No
 
 
 @with_staff
-async def test_expired_sessions_are_not_listed(staff: StaffFixture) -> None:
-    """Even if they have not been deleted yet."""
+async def test_expired_sessions_are_not_listed(staff: StaffDeployment) -> None:
+    """They may not have been deleted yet."""
     ann = await staff.create("ann@example.org")
     staff.clock.advance(43_200)
     assert await sessions.list_sessions(ann, staff.database, staff.clock, email=ann.id) == []
 
 
 @with_staff
-async def test_only_administrators_list_and_end_others_sessions(staff: StaffFixture) -> None:
-    """For an organization's admin too, a session of somebody else looks like one that does not exist."""
+async def test_only_administrators_list_and_end_others_sessions(staff: StaffDeployment) -> None:
+    """An organization's admin finds a session of somebody else as one that does not exist."""
     await staff.organization()
     ann = await staff.create("ann@example.org", acme="viewer")
     admin = await staff.create("admin@example.org", acme="admin")
@@ -158,8 +159,8 @@ async def test_only_administrators_list_and_end_others_sessions(staff: StaffFixt
 
 
 @with_staff
-async def test_ending_other_sessions_ends_only_ones_own(staff: StaffFixture) -> None:
-    """Whichever id is to be kept."""
+async def test_ending_other_sessions_ends_only_ones_own(staff: StaffDeployment) -> None:
+    """This holds whichever id is to be kept."""
     ann, bob = await staff.create("ann@example.org"), await staff.create("bob@example.org")
     token = await staff.session(bob.id)
     await sessions.end_other_sessions(ann, staff.database, staff.clock, keep_session_id="ses_x")
@@ -168,7 +169,7 @@ async def test_ending_other_sessions_ends_only_ones_own(staff: StaffFixture) -> 
 
 
 @with_staff
-async def test_a_session_ended_concurrently_is_audited_once(staff: StaffFixture) -> None:
+async def test_a_session_ended_concurrently_is_audited_once(staff: StaffDeployment) -> None:
     ann = await staff.create("ann@example.org")
     (session,) = await sessions.list_sessions(ann, staff.database, staff.clock, email=ann.id)
     await asyncio.gather(*(staff.person(ann.id) for _ in range(20)))  # open as many connections as allowed

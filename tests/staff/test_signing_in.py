@@ -9,14 +9,14 @@ from stoplist import ids
 from stoplist.errors import RateLimited, Refused
 from stoplist.staff import people, signing_in, two_step
 from stoplist.staff.model import SecondStep, SignedIn
-from tests.builders import ADMINISTRATOR, audit_rows, value
+from tests.builders import ADMINISTRATOR, audit_rows, contents, value
 from tests.staff.staff_fixture import (
     BROWSER,
     ELSEWHERE,
     HERE,
     PASSWORD,
     CountingHashing,
-    StaffFixture,
+    StaffDeployment,
     stranger,
     with_staff,
 )
@@ -25,7 +25,7 @@ WRONG = "not the password at all"
 
 
 @with_staff
-async def test_the_correct_password_signs_in(staff: StaffFixture) -> None:
+async def test_the_correct_password_signs_in(staff: StaffDeployment) -> None:
     """However the address is written; each time with a new session."""
     await staff.create("ann@example.org")
     staff.clock.advance(60)
@@ -40,7 +40,7 @@ async def test_the_correct_password_signs_in(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_no_answer_reveals_whether_an_account_exists(staff: StaffFixture) -> None:
+async def test_no_answer_reveals_whether_an_account_exists(staff: StaffDeployment) -> None:
     """Unknown, malformed, disabled, without a password, wrong: one text, one class of error, one password check."""
     boss = await staff.administrator()
     await staff.create("ann@example.org")
@@ -69,7 +69,7 @@ async def test_no_answer_reveals_whether_an_account_exists(staff: StaffFixture) 
 
 
 @with_staff
-async def test_failures_cost_the_same_for_unknown_accounts(staff: StaffFixture) -> None:
+async def test_failures_cost_the_same_for_unknown_accounts(staff: StaffDeployment) -> None:
     """Each writes a row, in as many commits, so that timing reveals nothing either."""
     await staff.create("ann@example.org")
 
@@ -91,7 +91,7 @@ async def test_failures_cost_the_same_for_unknown_accounts(staff: StaffFixture) 
 
 
 @with_staff
-async def test_only_failures_of_existing_accounts_are_audited(staff: StaffFixture) -> None:
+async def test_only_failures_of_existing_accounts_are_audited(staff: StaffDeployment) -> None:
     """Other text is not stored: it may be a password typed into the wrong field."""
     await staff.create("ann@example.org")
     await staff.create("closed@example.org")
@@ -110,7 +110,7 @@ async def test_only_failures_of_existing_accounts_are_audited(staff: StaffFixtur
 
 
 @with_staff
-async def test_an_account_disabled_during_the_check_is_refused(staff: StaffFixture) -> None:
+async def test_an_account_disabled_during_the_check_is_refused(staff: StaffDeployment) -> None:
     """No session begins for an account that is disabled while the password is being checked."""
     await staff.create("ann@example.org")
 
@@ -127,7 +127,7 @@ async def test_an_account_disabled_during_the_check_is_refused(staff: StaffFixtu
 
 
 @with_staff
-async def test_a_password_changed_during_the_check_is_refused(staff: StaffFixture) -> None:
+async def test_a_password_changed_during_the_check_is_refused(staff: StaffDeployment) -> None:
     """A new password ends every session, so none may begin with the old password after that."""
     await staff.create("ann@example.org")
     link = await people.new_link(ADMINISTRATOR, staff.database, staff.clock, email="ann@example.org")
@@ -148,7 +148,7 @@ async def test_a_password_changed_during_the_check_is_refused(staff: StaffFixtur
 
 
 @with_staff
-async def test_two_step_sign_in_needs_a_code(staff: StaffFixture) -> None:
+async def test_two_step_sign_in_needs_a_code(staff: StaffDeployment) -> None:
     """The password alone begins no session."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
@@ -162,19 +162,44 @@ async def test_two_step_sign_in_needs_a_code(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_a_ticket_expires_after_five_minutes(staff: StaffFixture) -> None:
-    """To the millisecond."""
+async def test_a_ticket_expires_after_five_minutes(staff: StaffDeployment) -> None:
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
-    ticket = await staff.ticket(ann.id)
+    tickets = [await staff.ticket(ann.id) for _ in range(2)]
     staff.clock.advance(299.999)
-    assert await staff.second_step(ticket, app.code(staff.clock))
+    assert await staff.second_step(tickets[0], app.code(staff.clock))
     staff.clock.advance(0.001)
-    await _ticket_refused(staff, ticket, app.code(staff.clock, steps=1))
+    await _ticket_refused(staff, tickets[1], app.code(staff.clock, steps=1))
 
 
 @with_staff
-async def test_a_ticket_ends_with_the_password_and_the_account(staff: StaffFixture) -> None:
+async def test_a_ticket_is_good_once(staff: StaffDeployment) -> None:
+    """A wrong code does not use it up."""
+    ann = await staff.create("ann@example.org")
+    app = await staff.set_up_app(ann)
+    ticket = await staff.ticket(ann.id)
+    staff.clock.advance(30)
+    await _code_refused(staff, ticket, "000000")
+    assert await staff.second_step(ticket, app.code(staff.clock))
+    staff.clock.advance(30)
+    await _ticket_refused(staff, ticket, app.code(staff.clock))
+
+
+@with_staff
+async def test_a_copy_with_the_secret_key_makes_no_ticket(staff: StaffDeployment) -> None:
+    """The copy holds the hash of a random value and nothing that it could be computed from."""
+    ann = await staff.create("ann@example.org")
+    app = await staff.set_up_app(ann)
+    ticket = await staff.ticket(ann.id)
+    assert ticket not in repr(await contents(staff.database, "sign_in_tickets"))
+    stored: bytes = await value(staff.database, "SELECT ticket_hash FROM sign_in_tickets")
+    staff.clock.advance(30)
+    for made in (stored.hex(), ids.SIGN_IN_TICKET + stored.hex()[:49]):
+        await _ticket_refused(staff, made, app.code(staff.clock))
+
+
+@with_staff
+async def test_a_ticket_ends_with_the_password_and_the_account(staff: StaffDeployment) -> None:
     """It also ends when two-step sign-in is turned off, since it proves only a password that may be known."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
@@ -193,14 +218,14 @@ async def test_a_ticket_ends_with_the_password_and_the_account(staff: StaffFixtu
 
 
 @with_staff
-async def test_a_malformed_ticket_is_refused(staff: StaffFixture) -> None:
+async def test_a_malformed_ticket_is_refused(staff: StaffDeployment) -> None:
     for ticket in ("", "x", "A" * 86, "\ud800" * 86, "ü" * 86, "A" * 85 + "\n"):
         await _ticket_refused(staff, ticket, "123456")
 
 
 @with_staff
-async def test_an_altered_ticket_is_refused(staff: StaffFixture) -> None:
-    """Whichever character is altered."""
+async def test_an_altered_ticket_is_refused(staff: StaffDeployment) -> None:
+    """This holds for each of its characters."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
     ticket = await staff.ticket(ann.id)
@@ -212,7 +237,7 @@ async def test_an_altered_ticket_is_refused(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_codes_of_the_adjacent_steps_are_accepted(staff: StaffFixture) -> None:
+async def test_codes_of_the_adjacent_steps_are_accepted(staff: StaffDeployment) -> None:
     """One step to either side, and no further (RFC 6238 section 5.2)."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
@@ -224,35 +249,37 @@ async def test_codes_of_the_adjacent_steps_are_accepted(staff: StaffFixture) -> 
 
 
 @with_staff
-async def test_no_code_is_accepted_twice(staff: StaffFixture) -> None:
+async def test_no_code_is_accepted_twice(staff: StaffDeployment) -> None:
     """Nor an earlier one, nor the one that turned two-step on; of many concurrent uses one succeeds."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
     await _code_refused(staff, await staff.ticket(ann.id), app.code(staff.clock))
     staff.clock.advance(60)
-    ticket, code = await staff.ticket(ann.id), app.code(staff.clock)
-    done = await asyncio.gather(*(staff.second_step(ticket, code) for _ in range(5)), return_exceptions=True)
+    tickets, code = [await staff.ticket(ann.id) for _ in range(5)], app.code(staff.clock)
+    done = await asyncio.gather(*(staff.second_step(ticket, code) for ticket in tickets), return_exceptions=True)
     assert len([one for one in done if isinstance(one, SignedIn)]) == 1
+    ticket = await staff.ticket(ann.id)
     await _code_refused(staff, ticket, code)
     await _code_refused(staff, ticket, app.code(staff.clock, steps=-1))
 
 
 @with_staff
-async def test_a_recovery_code_is_good_once(staff: StaffFixture) -> None:
-    """In place of a code, however it is typed; of many concurrent uses one succeeds."""
+async def test_a_recovery_code_is_good_once(staff: StaffDeployment) -> None:
+    """It replaces a code, however it is typed; of many concurrent uses one succeeds."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
-    ticket = await staff.ticket(ann.id)
+    tickets = [await staff.ticket(ann.id) for _ in range(5)]
     typed = app.recovery_codes[3].upper().replace("-", " ")
-    done = await asyncio.gather(*(staff.second_step(ticket, typed) for _ in range(5)), return_exceptions=True)
+    done = await asyncio.gather(*(staff.second_step(ticket, typed) for ticket in tickets), return_exceptions=True)
     assert len([one for one in done if isinstance(one, SignedIn)]) == 1
     assert "recovery code" in [row.detail.get("by") for row in await audit_rows(staff.database)]
+    ticket = await staff.ticket(ann.id)
     await _code_refused(staff, ticket, app.recovery_codes[3])
     assert await staff.second_step(ticket, app.recovery_codes[4])
 
 
 @with_staff
-async def test_recovery_codes_work_only_for_their_person(staff: StaffFixture) -> None:
+async def test_recovery_codes_work_only_for_their_person(staff: StaffDeployment) -> None:
     ann, bob = await staff.create("ann@example.org"), await staff.create("bob@example.org")
     app = await staff.set_up_app(ann)
     await staff.set_up_app(bob)
@@ -260,7 +287,7 @@ async def test_recovery_codes_work_only_for_their_person(staff: StaffFixture) ->
 
 
 @with_staff
-async def test_a_malformed_code_is_wrong(staff: StaffFixture) -> None:
+async def test_a_malformed_code_is_wrong(staff: StaffDeployment) -> None:
     ann = await staff.create("ann@example.org")
     await staff.set_up_app(ann)
     ticket = await staff.ticket(ann.id)
@@ -272,8 +299,11 @@ async def test_a_malformed_code_is_wrong(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_ten_failures_lock_an_account_for_that_source(staff: StaffFixture) -> None:
-    """Even for the correct password, but not other accounts or sources. Source: docs/interface.md section D11."""
+async def test_ten_failures_lock_an_account_for_that_source(staff: StaffDeployment) -> None:
+    """The correct password is refused too; other accounts and sources are not locked.
+
+    Source: docs/interface.md section D11.
+    """
     await staff.create("ann@example.org")
     await staff.create("bob@example.org")
     for attempt in range(10):
@@ -296,8 +326,8 @@ async def test_ten_failures_lock_an_account_for_that_source(staff: StaffFixture)
 
 
 @with_staff
-async def test_unknown_accounts_are_locked_like_existing_ones(staff: StaffFixture) -> None:
-    """After the same number of attempts, with the same text."""
+async def test_unknown_accounts_are_locked_like_existing_ones(staff: StaffDeployment) -> None:
+    """The same number of attempts locks them, with the same text."""
     await staff.create("ann@example.org")
     refusals = []
     for email in ("ann@example.org", "nobody@example.org", "no address"):
@@ -311,8 +341,8 @@ async def test_unknown_accounts_are_locked_like_existing_ones(staff: StaffFixtur
 
 
 @with_staff
-async def test_a_hundred_failures_lock_a_source(staff: StaffFixture) -> None:
-    """For all accounts; an IPv6 source is its /64."""
+async def test_a_hundred_failures_lock_a_source(staff: StaffDeployment) -> None:
+    """It is locked for all accounts; an IPv6 source is its /64."""
     await staff.create("ann@example.org")
     for attempt in range(100):
         with pytest.raises(Refused):
@@ -323,7 +353,21 @@ async def test_a_hundred_failures_lock_a_source(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_of_fifty_concurrent_attempts_ten_are_checked(staff: StaffFixture) -> None:
+async def test_an_ipv6_48_fails_as_often_as_four_sources(staff: StaffDeployment) -> None:
+    """40 failures of an account from any of its /64s; what succeeds does not count, nor does another /48."""
+    await staff.create("ann@example.org")
+    for number in range(40):
+        with pytest.raises(Refused):
+            await staff.sign_in("ann@example.org", password="wrong " * 3, source=f"2001:db8:1:{number:x}::1")
+        if number == 20:
+            assert isinstance(await staff.sign_in("ann@example.org", source="2001:db8:1:ff::1"), SignedIn)
+    with pytest.raises(RateLimited):
+        await staff.sign_in("ann@example.org", source="2001:db8:1:ffff::1")
+    assert isinstance(await staff.sign_in("ann@example.org", source="2001:db8:2::1"), SignedIn)
+
+
+@with_staff
+async def test_of_fifty_concurrent_attempts_ten_are_checked(staff: StaffDeployment) -> None:
     """An attempt is reserved before the password is checked."""
     await staff.create("ann@example.org")
     before = staff.hashing.verified_count
@@ -336,7 +380,7 @@ async def test_of_fifty_concurrent_attempts_ten_are_checked(staff: StaffFixture)
 
 
 @with_staff
-async def test_successful_sign_ins_are_not_counted(staff: StaffFixture) -> None:
+async def test_successful_sign_ins_are_not_counted(staff: StaffDeployment) -> None:
     ann = await staff.create("ann@example.org")
     for _ in range(12):
         await staff.session(ann.id)
@@ -347,7 +391,7 @@ async def test_successful_sign_ins_are_not_counted(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_wrong_codes_count_like_wrong_passwords(staff: StaffFixture) -> None:
+async def test_wrong_codes_count_like_wrong_passwords(staff: StaffDeployment) -> None:
     """The limit is ten of both together, with or without a ticket."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
@@ -364,7 +408,7 @@ async def test_wrong_codes_count_like_wrong_passwords(staff: StaffFixture) -> No
 
 
 @with_staff
-async def test_codes_cannot_be_guessed_from_many_sources(staff: StaffFixture) -> None:
+async def test_codes_cannot_be_guessed_from_many_sources(staff: StaffDeployment) -> None:
     """Ten wrong codes in 15 minutes per account, from all sources together: there are only a million codes."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
@@ -381,7 +425,7 @@ async def test_codes_cannot_be_guessed_from_many_sources(staff: StaffFixture) ->
 
 
 @with_staff
-async def test_a_busy_server_counts_no_failure(staff: StaffFixture) -> None:
+async def test_a_busy_server_counts_no_failure(staff: StaffDeployment) -> None:
     """A password that was not checked did not fail."""
     await staff.create("ann@example.org")
     staff.hashing = CountingHashing(max_concurrent=1, max_waiting=-1)
@@ -392,8 +436,8 @@ async def test_a_busy_server_counts_no_failure(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_any_user_agent_is_stored_as_one_line(staff: StaffFixture) -> None:
-    """Without control characters, and cut to the length of a line."""
+async def test_any_user_agent_is_stored_as_one_line(staff: StaffDeployment) -> None:
+    """It is stored without control characters, and cut to the length of a line."""
     await staff.create("ann@example.org")
     await signing_in.sign_in(
         stranger(),
@@ -406,13 +450,13 @@ async def test_any_user_agent_is_stored_as_one_line(staff: StaffFixture) -> None
     assert agents == BROWSER + "x" * (300 - len(BROWSER) - 5)
 
 
-async def _ticket_refused(staff: StaffFixture, ticket: str, code: str) -> None:
+async def _ticket_refused(staff: StaffDeployment, ticket: str, code: str) -> None:
     with pytest.raises(Refused) as failure:
         await staff.second_step(ticket, code)
     assert (failure.value.text, failure.value.field) == (signing_in.SIGN_IN_AGAIN, None)
 
 
-async def _code_refused(staff: StaffFixture, ticket: str, code: str) -> Any:
+async def _code_refused(staff: StaffDeployment, ticket: str, code: str) -> Any:
     with pytest.raises(Refused) as failure:
         await staff.second_step(ticket, code)
     assert (failure.value.text, failure.value.field) == (two_step.WRONG_CODE, "code")

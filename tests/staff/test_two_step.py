@@ -10,7 +10,7 @@ from stoplist.staff import two_step
 from stoplist.staff.model import SecondStep, SignedIn
 from tests.builders import ADMINISTRATOR, audit_rows, contents
 from tests.fakes import FakeClock
-from tests.staff.staff_fixture import PASSWORD, App, StaffFixture, with_staff
+from tests.staff.staff_fixture import PASSWORD, App, StaffDeployment, with_staff
 
 pytestmark = pytest.mark.interpreter
 
@@ -37,7 +37,7 @@ def test_codes_are_those_of_rfc_6238() -> None:
 
 
 @with_staff
-async def test_turning_on_needs_a_correct_code(staff: StaffFixture) -> None:
+async def test_turning_on_needs_a_correct_code(staff: StaffDeployment) -> None:
     """A wrong code or a tampered form has no effect."""
     ann = await staff.create("ann@example.org")
     app = App(two_step.begin(ann.id).secret, [])
@@ -50,7 +50,7 @@ async def test_turning_on_needs_a_correct_code(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_turning_on_needs_the_password(staff: StaffFixture) -> None:
+async def test_turning_on_needs_the_password(staff: StaffDeployment) -> None:
     """Somebody at an unattended browser could otherwise lock its owner out with another app."""
     ann = await staff.create("ann@example.org")
     app = App(two_step.begin(ann.id).secret, [])
@@ -62,7 +62,7 @@ async def test_turning_on_needs_the_password(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_turning_on_gives_ten_recovery_codes(staff: StaffFixture) -> None:
+async def test_turning_on_gives_ten_recovery_codes(staff: StaffDeployment) -> None:
     """They are shown once, and stored only as hashes."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
@@ -77,7 +77,7 @@ async def test_turning_on_gives_ten_recovery_codes(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_turning_off_needs_the_password(staff: StaffFixture) -> None:
+async def test_turning_off_needs_the_password(staff: StaffDeployment) -> None:
     """Wrong passwords count like failed sign-ins."""
     ann = await staff.create("ann@example.org")
     app = await staff.set_up_app(ann)
@@ -101,7 +101,7 @@ async def test_turning_off_needs_the_password(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_new_recovery_codes_replace_the_old_ones(staff: StaffFixture) -> None:
+async def test_new_recovery_codes_replace_the_old_ones(staff: StaffDeployment) -> None:
     """They need the password, and two-step sign-in must be on."""
     ann = await staff.create("ann@example.org")
     with pytest.raises(Refused, match="is off"):
@@ -117,8 +117,8 @@ async def test_new_recovery_codes_replace_the_old_ones(staff: StaffFixture) -> N
 
 
 @with_staff
-async def test_each_change_is_in_the_audit(staff: StaffFixture) -> None:
-    """With the person as the actor, and without secret or code."""
+async def test_each_change_is_in_the_audit(staff: StaffDeployment) -> None:
+    """The entry has the person as the actor, and neither secret nor code."""
     ann = await staff.create("ann@example.org")
     await staff.set_up_app(ann)
     await two_step.new_recovery_codes(ann, staff.stores, password=PASSWORD)
@@ -129,7 +129,7 @@ async def test_each_change_is_in_the_audit(staff: StaffFixture) -> None:
 
 
 @with_staff
-async def test_only_people_have_two_step_sign_in(staff: StaffFixture) -> None:
+async def test_only_people_have_two_step_sign_in(staff: StaffDeployment) -> None:
     """The command line has no account."""
     secret = two_step.begin("x").secret
     code = App(secret, []).code(staff.clock)

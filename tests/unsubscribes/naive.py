@@ -3,11 +3,16 @@
 Slow on purpose: a record keeps every state it ever had, and every question scans all of them.
 """
 
+import hashlib
+import json
 from collections import Counter
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
-DAY_MS = 24 * 60 * 60 * 1000
+from stoplist.unsubscribes.model import PageState, Record
+from tests.constants import DAY_MS
+
 NEVER = -(10**15)
 """Earlier than any act: the latest one known where none is."""
 
@@ -176,3 +181,16 @@ class NaiveFeed:
             occurred_ms=occurred_ms,
             recorded_ms=now_ms,
         )
+
+
+def naive_state(records: Iterable[Record], seq: int) -> PageState:
+    """Return the state of a feed with these records, by the letter of docs/interface.md section D14."""
+    hashes = [naive_hash([record.id, record.group_id, record.address, record.status, record.seq]) for record in records]
+    return PageState(seq=seq, records=len(hashes), digest=f"{sum(hashes) % 2**256:064x}")
+
+
+def naive_hash(fields: list[str | int | None]) -> int:
+    """Return the hash of a record's `id`, `group_id`, `address`, `status` and `seq`, as a number."""
+    # For these values, this is the form of RFC 8785.
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return int(hashlib.sha256(text.encode()).hexdigest(), 16)

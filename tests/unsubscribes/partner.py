@@ -1,8 +1,8 @@
-"""What partners and operators do, one call per act, and what is stored afterwards: the fixtures for opt-outs."""
+"""Fixtures for opt-outs: one call for each act of a partner or an operator, and the rows stored afterwards."""
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -19,12 +19,13 @@ from stoplist.unsubscribes.channel import CHANNELS, feed_id
 from stoplist.unsubscribes.follow import follow, look_up
 from stoplist.unsubscribes.model import BadItem, Item, OptOutStores, Page, Record, RequestedTarget, Submission
 from stoplist.unsubscribes.submit import submit
-from tests.builders import ADMINISTRATOR, in_the_loop_of, make_key, make_organization, migrated, sql, value
+from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, sql, value
+from tests.deployment import Deployment
 from tests.fakes import FakeClock
+from tests.keys import EVERY_PERMISSION
 from tests.unsubscribes.naive import NaiveRecord
 
 SECRET_KEY = "k" * 32
-ALL_PERMISSIONS = ("read", "unsubscribe", "resubscribe")
 
 Sent = dict[str, Any]
 """An item as a partner writes it."""
@@ -49,7 +50,7 @@ class Statements(list[str]):
 class Organization(NamedTuple):
     """An organization with a default group and a partner with all permissions, on one channel."""
 
-    place: "Place"
+    deployment: "OptOutDeployment"
     slug: str
     organization_id: int
     default_group: str
@@ -66,13 +67,13 @@ class Organization(NamedTuple):
 
     async def new_group(self, name: str) -> str:
         """Create another group; return its id."""
-        place = self.place
-        group = await create_group(ADMINISTRATOR, place.database, place.clock, org_slug=self.slug, name=name)
+        deployment = self.deployment
+        group = await create_group(ADMINISTRATOR, deployment.database, deployment.clock, org_slug=self.slug, name=name)
         return group.group_id
 
     async def new_partner(self, *permissions: str) -> Actor:
         """Create another partner with these permissions, by default all."""
-        return await self.place.new_partner(self.slug, permissions=permissions or ALL_PERMISSIONS)
+        return await self.deployment.new_partner(self.slug, permissions=permissions or EVERY_PERMISSION)
 
     async def submit(
         self,
@@ -86,7 +87,7 @@ class Organization(NamedTuple):
         """Submit a batch of these items; return the answer."""
         return await submit(
             by or self.partner,
-            self.place.stores,
+            self.deployment.stores,
             CHANNELS[self.channel],
             RequestedTarget(org_slug=self.slug, group_id=group_id, all_groups=all_groups),
             [item if isinstance(item, BadItem) else msgspec.convert(item, Item) for item in items],
@@ -103,9 +104,10 @@ class Organization(NamedTuple):
         secret_keys: tuple[str, ...] = (SECRET_KEY,),
     ) -> Page:
         """Return one page."""
-        stores = msgspec.structs.replace(self.place.stores, secret_keys=secret_keys)
+        stores = msgspec.structs.replace(self.deployment.stores, secret_keys=secret_keys)
         named = RequestedTarget(org_slug=self.slug, group_id=group_id)
-        return await follow(self.partner, stores, CHANNELS[self.channel], named, limit=limit, cursor=cursor)
+        followed = await follow(self.partner, stores, CHANNELS[self.channel], named, limit=limit, cursor=cursor)
+        return followed.page
 
     async def pages(
         self, cursor: str | None = None, *, limit: int = 1_000, group_id: str | None = None
@@ -124,12 +126,14 @@ class Organization(NamedTuple):
     async def look_up(self, *addresses: str, group_id: str | None = None) -> Page:
         """Return the records of these addresses."""
         named = RequestedTarget(org_slug=self.slug, group_id=group_id)
-        return await look_up(self.partner, self.place.stores, CHANNELS[self.channel], named, addresses=list(addresses))
+        return await look_up(
+            self.partner, self.deployment.stores, CHANNELS[self.channel], named, addresses=list(addresses)
+        )
 
     async def rows(self, table: str, order: str) -> list[dict[str, Any]]:
         """Return the stored rows of this feed."""
         query = sql(f"SELECT * FROM {table} WHERE feed_id = :feed_id ORDER BY {order}")  # noqa: S608
-        return [dict(row) for row in await self.place.database.all(query, feed_id=self.feed_id)]
+        return [dict(row) for row in await self.deployment.database.all(query, feed_id=self.feed_id)]
 
     async def stored(self) -> dict[str, list[dict[str, Any]]]:
         """Return everything stored of this feed, for comparison with a later moment."""
@@ -143,11 +147,8 @@ class Organization(NamedTuple):
         return {table: await self.rows(table, order) for table, order in orders.items()}
 
 
-class Place:
-    """A deployment at the level of its operations, at a time that the test moves."""
-
-    def __init__(self, database: Database, clock: FakeClock) -> None:
-        self.database, self.clock = database, clock
+class OptOutDeployment(Deployment):
+    """A deployment whose partners submit and follow opt-outs."""
 
     @property
     def stores(self) -> OptOutStores:
@@ -169,7 +170,7 @@ class Place:
         partner = await self.new_partner(slug)
         return Organization(self, slug, made.organization_id, default, partner, channel)
 
-    async def new_partner(self, *slugs: str, permissions: Iterable[str] = ALL_PERMISSIONS, **options: Any) -> Actor:
+    async def new_partner(self, *slugs: str, permissions: Iterable[str] = EVERY_PERMISSION, **options: Any) -> Actor:
         """Return a partner with a key for these organizations."""
         made = await make_key(self.database, self.clock, *slugs, permissions=frozenset(permissions), **options)
         return Actor(
@@ -181,33 +182,11 @@ class Place:
         )
 
 
-class InLoop(Place):
-    """A deployment and its event loop: `run` runs the loop until a coroutine has finished."""
-
-    def __init__(self, database: Database, clock: FakeClock, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        super().__init__(database, clock)
-        self.run = run
-
-
-class Deployment(NamedTuple):
-    """A database that serves several tests, or the examples of one, in turn."""
-
-    run: Callable[[Coroutine[Any, Any, Any]], Any]
-    database: Database
-
-    def place(self, clock: FakeClock | None = None) -> InLoop:
-        """Return the deployment at a moment of its own."""
-        return InLoop(self.database, clock or FakeClock(), self.run)
-
-
-in_loop = in_the_loop_of("place")
-
-
 @asynccontextmanager
-async def placed(database_url: str, clock: FakeClock | None = None) -> AsyncIterator[Place]:
+async def opt_out_deployment(database_url: str, clock: FakeClock | None = None) -> AsyncIterator[OptOutDeployment]:
     """Yield a deployment on an empty database, with one connection for reads and one for submissions."""
     async with migrated(database_url, pool_size=2) as database:
-        yield Place(database, clock or FakeClock())
+        yield OptOutDeployment(database, clock or FakeClock())
 
 
 def records(page: Page) -> list[Record]:
@@ -218,7 +197,7 @@ def records(page: Page) -> list[Record]:
 
 def addresses(found: Page | Iterable[Record]) -> list[str]:
     """Return the addresses of these records, in order."""
-    return [record.address for record in (records(found) if isinstance(found, Page) else found)]
+    return [record.address or "" for record in (records(found) if isinstance(found, Page) else found)]
 
 
 def results(answer: Submission) -> list[tuple[str, str]]:
@@ -281,7 +260,7 @@ def listening(database: Database) -> Iterator[Statements]:
         return
     assert isinstance(database, Postgresql)
     both: list[Any] = [database._small_pool, database._feed_pool]
-    connections = [holder._con for pool in both for holder in pool._pool._holders]
+    connections = [idle.connection for pool in both for idle in pool._idle]
 
     def hear(query: asyncpg.connection.LoggedQuery) -> None:
         heard.append(query.query.strip())

@@ -12,7 +12,7 @@ from stoplist.unsubscribes import changed_addresses as module
 from stoplist.unsubscribes.changed_addresses import ChangedAddress, find_changed_addresses
 from tests.builders import ADMINISTRATOR, STRANGER, execute, migrated, on_each_database
 from tests.fakes import FakeClock
-from tests.unsubscribes.partner import Organization, Place, out
+from tests.unsubscribes.partner import OptOutDeployment, Organization, out
 
 
 async def rewrite(database: Database, address: str, stored: str) -> None:
@@ -31,7 +31,7 @@ async def found(database: Database) -> tuple[int, list[ChangedAddress]]:
 async def test_canonical_addresses_are_not_listed(database: Database, clock: FakeClock) -> None:
     """Includes addresses beyond ASCII, which the order of the key must not lose."""
     assert await found(database) == (0, [])
-    acme = await Place(database, clock).new_organization()
+    acme = await OptOutDeployment(database, clock).new_organization()
     await acme.submit(*map(out, ("Zoë@Example.com", "a@bücher.example", "z@example.com", "\U0001f600@example.com")))
     await acme.on("phone").submit(out("+44 (0)20 7946 0958"))
     assert await found(database) == (5, [])
@@ -39,9 +39,9 @@ async def test_canonical_addresses_are_not_listed(database: Database, clock: Fak
 
 @on_each_database
 async def test_changed_addresses_are_listed_with_their_new_form(database: Database, clock: FakeClock) -> None:
-    """By feed and address: the organization, the channel, the stored address, and the new form or the error."""
-    place = Place(database, clock)
-    acme, beta = await place.new_organization(), await place.new_organization()
+    """The list is by feed and address: organization, channel, stored address, and the new form or the error."""
+    deployment = OptOutDeployment(database, clock)
+    acme, beta = await deployment.new_organization(), await deployment.new_organization()
     await beta.on("sms").submit(out("+525512345678"), out("+14155550123"))
     await acme.submit(*map(out, ("ann@example.com", "bob@example.com", "cleo@example.com")))
     await rewrite(database, "+525512345678", "+5215512345678")
@@ -65,7 +65,7 @@ async def _fill(acme: Organization) -> list[str]:
     for group_id in others:
         await acme.submit(*map(out, addresses[::3]), group_id=group_id)
     await acme.submit(out(addresses[0]), all_groups=True)
-    await execute(acme.place.database, "UPDATE unsubscribes SET address = upper(address)")
+    await execute(acme.deployment.database, "UPDATE unsubscribes SET address = upper(address)")
     return [address.upper() for address in addresses]
 
 
@@ -73,12 +73,12 @@ async def _fill(acme: Organization) -> list[str]:
 def test_every_address_is_examined_once_wherever_a_page_ends(
     database_url: str, clock: FakeClock, page_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the records of one address (one per group) are on two pages."""
+    """The records of one address (one per group) may be on two pages."""
     monkeypatch.setattr(module, "_PAGE_ROWS", page_rows)
 
     async def look() -> None:
         async with migrated(database_url) as database:
-            addresses = await _fill(await Place(database, clock).new_organization())
+            addresses = await _fill(await OptOutDeployment(database, clock).new_organization())
             count, changed = await found(database)
             assert (count, [one.address for one in changed]) == (7, addresses)
 
@@ -91,7 +91,7 @@ def test_every_address_is_examined_once_wherever_a_slice_ends(database_url: str,
 
     async def look() -> None:
         async with migrated(database_url) as database:
-            acme = await Place(database, clock).new_organization()
+            acme = await OptOutDeployment(database, clock).new_organization()
             items = [out(f"{number:04d}@example.com") for number in range(count)]
             await acme.submit(*items)
             await acme.submit(*items, all_groups=True)
@@ -104,7 +104,7 @@ def test_every_address_is_examined_once_wherever_a_slice_ends(database_url: str,
 @on_each_database
 async def test_no_snapshot_lasts_longer_than_a_page(database: Database, clock: FakeClock) -> None:
     """A snapshot held for hours would keep PostgreSQL from vacuuming and SQLite from checkpointing its log."""
-    acme = await Place(database, clock).new_organization()
+    acme = await OptOutDeployment(database, clock).new_organization()
     await acme.submit(out("a@example.com"), out("b@example.com"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PAGE_ROWS", 1)

@@ -12,7 +12,9 @@ from stoplist.errors import InvalidCursor
 from stoplist.maintenance.after_restore import after_restore
 from stoplist.unsubscribes.cursor import make_cursor, read_cursor
 from tests.builders import ADMINISTRATOR, execute
-from tests.unsubscribes.partner import SECRET_KEY, InLoop, Organization, addresses, in_loop, out
+from tests.constants import DAY_S
+from tests.deployment import in_loop
+from tests.unsubscribes.partner import SECRET_KEY, OptOutDeployment, Organization, addresses, out
 
 OTHER_KEY = "o" * 32
 BOUND: dict[str, Any] = {"feed_id": 17, "generation": "a generation", "group_id": None}
@@ -46,12 +48,12 @@ def test_a_cursor_is_valid_for_one_group_only() -> None:
             read_cursor([SECRET_KEY], of_group, **{**BOUND, "group_id": group_id})
 
 
-@pytest.mark.parametrize("place", range(32))
+@pytest.mark.parametrize("index", range(32))
 @pytest.mark.parametrize("step", [1, 2, 32])
-def test_a_cursor_altered_anywhere_is_refused(place: int, step: int) -> None:
-    altered = ALPHABET[(ALPHABET.index(CURSOR[place]) + step) % 64]
+def test_a_cursor_altered_anywhere_is_refused(index: int, step: int) -> None:
+    altered = ALPHABET[(ALPHABET.index(CURSOR[index]) + step) % 64]
     with pytest.raises(InvalidCursor):
-        read_cursor([SECRET_KEY], CURSOR[:place] + altered + CURSOR[place + 1 :], **BOUND)
+        read_cursor([SECRET_KEY], CURSOR[:index] + altered + CURSOR[index + 1 :], **BOUND)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +95,14 @@ async def refused(organization: Organization, cursor: str | None, **asked: Any) 
 
 
 @in_loop
-async def test_a_cursor_is_refused_for_another_request(place: InLoop) -> None:
-    """With another organization, channel or group, from or to no group, and with another secret key."""
-    organization = await place.new_organization()
+async def test_a_cursor_is_refused_for_another_request(deployment: OptOutDeployment) -> None:
+    """Another organization, channel or group, from or to no group, and another secret key are others."""
+    organization = await deployment.new_organization()
     other_group = await organization.new_group("Reminders")
     await organization.submit(out("a@x.org"))
     cursor = (await organization.follow()).next_cursor
     of_group = (await organization.follow(group_id=organization.default_group)).next_cursor
-    await refused(await place.new_organization(), cursor)
+    await refused(await deployment.new_organization(), cursor)
     for channel in ("sms", "phone"):
         await refused(organization.on(channel), cursor)
     await refused(organization, cursor, group_id=organization.default_group)
@@ -113,31 +115,31 @@ async def test_a_cursor_is_refused_for_another_request(place: InLoop) -> None:
 
 
 @in_loop
-async def test_another_partner_of_the_organization_may_use_a_cursor(place: InLoop) -> None:
+async def test_another_partner_of_the_organization_may_use_a_cursor(deployment: OptOutDeployment) -> None:
     """A cursor is bound to what is read, not to the reader."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     cursor = (await organization.follow()).next_cursor
     colleague = organization._replace(partner=await organization.new_partner())
     assert addresses(await colleague.follow(cursor)) == []
 
 
 @in_loop
-async def test_a_cursor_never_expires(place: InLoop) -> None:
+async def test_a_cursor_never_expires(deployment: OptOutDeployment) -> None:
     """Ten years later it returns what has changed since."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     cursor = (await organization.follow()).next_cursor
-    place.clock.advance(10 * 365 * 86_400)
+    deployment.clock.advance(10 * 365 * DAY_S)
     await organization.submit(out("a@x.org"))
     assert addresses(await organization.follow(cursor)) == ["a@x.org"]
 
 
 @in_loop
-async def test_after_a_restore_every_cursor_is_refused(place: InLoop) -> None:
+async def test_after_a_restore_every_cursor_is_refused(deployment: OptOutDeployment) -> None:
     """Readers start again without a cursor, and the new cursors are valid."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     await organization.submit(out("a@x.org"))
     cursors = [(await organization.on(channel).follow()).next_cursor for channel in ("email", "sms", "phone")]
-    await after_restore(ADMINISTRATOR, place.database, place.clock)
+    await after_restore(ADMINISTRATOR, deployment.database, deployment.clock)
     for channel, cursor in zip(("email", "sms", "phone"), cursors, strict=True):
         await refused(organization.on(channel), cursor)
     page = await organization.follow()
@@ -146,26 +148,26 @@ async def test_after_a_restore_every_cursor_is_refused(place: InLoop) -> None:
 
 
 @in_loop
-async def test_two_feeds_never_share_a_generation(place: InLoop) -> None:
+async def test_two_feeds_never_share_a_generation(deployment: OptOutDeployment) -> None:
     """Nor does a feed that is created again with the same number: a reader of the old one must start again."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     cursor = (await organization.follow()).next_cursor
     await organization.on("sms").follow()
     rows = [await organization.on(channel).rows("feeds", "feed_id") for channel in ("email", "sms")]
     generations = {row["generation"] for (row,) in rows}
     assert len(generations) == 2
-    await execute(place.database, "DELETE FROM feeds WHERE feed_id = :feed_id", feed_id=organization.feed_id)
+    await execute(deployment.database, "DELETE FROM feeds WHERE feed_id = :feed_id", feed_id=organization.feed_id)
     await refused(organization, cursor)
 
 
 @in_loop
-async def test_a_cursor_beyond_the_head_is_refused(place: InLoop) -> None:
+async def test_a_cursor_beyond_the_head_is_refused(deployment: OptOutDeployment) -> None:
     """After a restore without new generations, its reader would skip changes with numbers already seen."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     await organization.submit(*(out(f"p{n}@x.org") for n in range(3)))
     cursor = (await organization.follow()).next_cursor
     number = (await organization.rows("feeds", "feed_id"))[0]["feed_id"]
-    await execute(place.database, "UPDATE feeds SET head_seq = 2 WHERE feed_id = :feed_id", feed_id=number)
+    await execute(deployment.database, "UPDATE feeds SET head_seq = 2 WHERE feed_id = :feed_id", feed_id=number)
     with pytest.raises(InvalidCursor):
         await organization.follow(cursor)
 

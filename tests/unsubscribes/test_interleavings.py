@@ -6,6 +6,7 @@ in which they locked the feed, and a follower misses nothing at any moment.
 Source: docs/interface.md section D6.
 """
 
+import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,12 +20,24 @@ from stoplist import rfc3339
 from stoplist.actor import Actor
 from stoplist.db import Database
 from stoplist.db.postgresql import Postgresql
+from stoplist.organizations.target import Target, TargetGroup
 from stoplist.unsubscribes import follow
-from stoplist.unsubscribes.model import Page, Record, Submission
+from stoplist.unsubscribes.act_groups import ActGroups, SubmittedAct
+from stoplist.unsubscribes.channel import CHANNELS
+from stoplist.unsubscribes.model import Item, Page, Record, Submission
 from tests.builders import execute
 from tests.interleaving import Order, RunResult, Scheduler, Step, Work, in_every_order, open_scheduler
-from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
-from tests.unsubscribes.partner import Organization, Place, Sent, addresses, placed, records, written
+from tests.unsubscribes.busy_database import BusyDatabase
+from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult, naive_state
+from tests.unsubscribes.partner import (
+    OptOutDeployment,
+    Organization,
+    Sent,
+    addresses,
+    opt_out_deployment,
+    records,
+    written,
+)
 
 # Hundreds of orders each, which take long on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -36,8 +49,16 @@ END $$"""
 
 # Steps whose order cannot matter: BEGIN takes no snapshot yet, and nobody here changes organizations or groups.
 STILL = {"BEGIN", "target_by_slug", "group_numbers"}
-WRITTEN_UNDER_THE_LOCK = {"keep_versions", "put_records", "touch_records", "record_submission", "count_changes"}
+WRITTEN_UNDER_THE_LOCK = {
+    "keep_versions",
+    "put_records",
+    "touch_records",
+    "record_submission",
+    "count_changes",
+    "set_state",
+}
 SEEDER, ONE, OTHER = "seeder", "one", "other"
+LINK = Actor(kind="link", id="lnk_0123456789abcdef")
 
 
 class Batch(NamedTuple):
@@ -94,7 +115,7 @@ PAIRS = {
 }
 
 
-class Scenario:
+class FeedScenario:
     """A scheduler, and an organization with two partners whose feed is used."""
 
     def __init__(
@@ -107,7 +128,7 @@ class Scenario:
 
     async def reset(self) -> None:
         """Delete everything, including the feed."""
-        await execute(self.organization.place.database, FORGET)
+        await execute(self.organization.deployment.database, FORGET)
 
     async def given(self, *seeds: Batch) -> NaiveFeed:
         """Store these batches; return the same in the naive model."""
@@ -119,7 +140,7 @@ class Scenario:
 
     def submitted(self, model: NaiveFeed, who: str, submitted: Batch) -> tuple[list[NaiveResult], bool]:
         """Return the model's results of a batch."""
-        now_ms = self.organization.place.now_ms
+        now_ms = self.organization.deployment.now_ms
         return model.submit(who, submitted.group, submitted.at(now_ms), now_ms)
 
     def submits(self, who: str, submitted: Batch) -> Work:
@@ -138,6 +159,42 @@ class Scenario:
 
         return work
 
+    def clicks(self, first: str, *others: str) -> Work:
+        """Return a participant where these people click links at the same moment; `first` is new."""
+        organization = self.organization
+        group = TargetGroup(1, organization.default_group)
+        target = Target(organization.organization_id, organization.slug, group, None)
+
+        async def work(database: Postgresql) -> list[SubmittedAct]:
+            busy: Any = BusyDatabase(database)
+            acts = ActGroups(busy, organization.deployment.clock)
+
+            def click(name: str) -> asyncio.Task[SubmittedAct]:
+                item = Item(address=out(name).address)
+                return asyncio.create_task(acts.submit(LINK, CHANNELS["email"], target, item))
+
+            clicks = [click(first)]
+            await busy.was_asked.wait()
+            clicks += map(click, others)
+            await asyncio.sleep(0)  # they join the first one
+            busy.is_free.set()
+            return await asyncio.gather(*clicks)
+
+        return work
+
+    async def clicked(self, model: NaiveFeed, *names: str) -> None:
+        """Have these people click in the model, one after the other, in the order in which their clicks were stored."""
+        stored = await self.organization.stored()
+        order = {
+            row["address"]: row["seq"]
+            for row in stored["unsubscribe_versions"] + stored["unsubscribes"]
+            if row["submission_id"]
+            in {one["submission_id"] for one in stored["submissions"] if one["actor_id"] == LINK.id}
+        }
+        now_ms = self.organization.deployment.now_ms
+        for act in sorted(map(out, names), key=lambda act: order.get(act.address, 0)):
+            model.submit(LINK.id, "default", [act], now_ms)
+
     async def assert_stored(self, model: NaiveFeed) -> None:
         """Assert that every present and former state, in order, and all counts match the model."""
         stored = await self.organization.stored()
@@ -149,6 +206,8 @@ class Scenario:
             (record.address, record.group is None, record.latest_act_ms, int(record.is_sent_again))
             for record in model.in_order()
         ]
+        page = await self.organization.follow()
+        assert page.state == naive_state(records(page), max(latest, default=0))  # numbers may have gaps
         rows = sorted(stored["unsubscribes"] + stored["unsubscribe_versions"], key=lambda row: row["seq"])
         found = [(row["address"], row["status"], row["reason"], row["occurred_ms"], row["recorded_ms"]) for row in rows]
         pairs = [*model.superseded(), *((record, record.now) for record in model.records)]
@@ -164,7 +223,7 @@ class Scenario:
 
     async def _submit(self, organization: Organization, who: str, submitted: Batch) -> Submission:
         items: list[Sent] = []
-        for act in submitted.at(organization.place.now_ms):
+        for act in submitted.at(organization.deployment.now_ms):
             item = {"address": act.address, "status": act.status}
             if act.occurred_ms is not None:
                 item["occurred_at"] = written(act.occurred_ms)
@@ -177,10 +236,10 @@ class Scenario:
         )
 
     def _at(self, database: Database) -> Organization:
-        return self.organization._replace(place=Place(database, self.organization.place.clock))
+        return self.organization._replace(deployment=OptOutDeployment(database, self.organization.deployment.clock))
 
 
-class Follower:
+class CheckedFollower:
     """Follows all changes; asserts that no change comes twice or out of order."""
 
     def __init__(self, organization: Organization, *, group_id: str | None = None) -> None:
@@ -200,6 +259,8 @@ class Follower:
             self._seen = record.seq
             self.known[record.id] = record
         self._cursor = page.next_cursor
+        if page.state:
+            assert page.state == naive_state(self.known.values(), self._seen), "a follower has not this state"
 
     async def assert_knows_all(self) -> None:
         """Assert that the collected records equal those of a reader who starts now."""
@@ -232,38 +293,40 @@ def at_locks_and_commits_and_every_read_of_a_follower(step: Step) -> bool:
 @asynccontextmanager
 async def open_scenario(
     database_url: str, is_paused: Callable[[Step], bool] = at_every_statement
-) -> AsyncIterator[Scenario]:
+) -> AsyncIterator[FeedScenario]:
     """Yield a scenario on an empty database."""
     async with (
-        placed(database_url) as place,
+        opt_out_deployment(database_url) as deployment,
         open_scheduler(database_url, ONE, OTHER, "follower", is_paused=is_paused) as scheduler,
     ):
-        organization = await place.new_organization()
+        organization = await deployment.new_organization()
         partners = {who: await organization.new_partner() for who in (SEEDER, ONE, OTHER)}
-        yield Scenario(scheduler, organization, partners, await organization.new_group("Reminders"))
+        yield FeedScenario(scheduler, organization, partners, await organization.new_group("Reminders"))
 
 
-def scenario_pausing_at(is_paused: Callable[[Step], bool]) -> Callable[[str], AbstractAsyncContextManager[Scenario]]:
+def scenario_pausing_at(
+    is_paused: Callable[[Step], bool],
+) -> Callable[[str], AbstractAsyncContextManager[FeedScenario]]:
     return functools.partial(open_scenario, is_paused=is_paused)
 
 
 @in_every_order(open_scenario, at_least=300)
-async def test_two_submissions_in_every_order_of_their_statements(scenario: Scenario, order: Order) -> None:
+async def test_two_submissions_in_every_order_of_their_statements(scenario: FeedScenario, order: Order) -> None:
     """They are answered and stored as one after the other; a follower sees the first, then both."""
     await run_two_submissions(scenario, order, *FLIPS)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 @in_every_order(scenario_pausing_at(at_reads_locks_and_commits), at_least=14)
-async def test_two_submissions_of_every_kind(scenario: Scenario, order: Order, pair: str) -> None:
+async def test_two_submissions_of_every_kind(scenario: FeedScenario, order: Order, pair: str) -> None:
     """The same for other combinations of two submissions."""
     await run_two_submissions(scenario, order, *PAIRS[pair])
 
 
-async def run_two_submissions(scenario: Scenario, order: Order, seed: Batch, one: Batch, other: Batch) -> None:
+async def run_two_submissions(scenario: FeedScenario, order: Order, seed: Batch, one: Batch, other: Batch) -> None:
     """Run one order and check its outcome."""
     model = await scenario.given(seed)
-    follower = Follower(scenario.organization)
+    follower = CheckedFollower(scenario.organization)
     batches = {ONE: one, OTHER: other}
 
     async def look(step: Step) -> None:
@@ -315,8 +378,56 @@ def naively(results: list[NaiveResult], is_stored: bool) -> tuple[list[tuple[Any
     return items, is_stored
 
 
+# One person who is new, and several, of whom some opted out or came back.
+CLICKS = {"one": ("x",), "several": ("x", "b", "a", "x")}
+
+
+@pytest.mark.parametrize("clicks", CLICKS)
+@in_every_order(scenario_pausing_at(at_reads_locks_and_commits), at_least=14)
+async def test_clicks_against_a_submission(scenario: FeedScenario, order: Order, clicks: str) -> None:
+    """They are stored as one after the other; a follower has every state that it is given."""
+    seed, sent, names = SEED, batch(out("x", -50), back("a", -50), out("b", -40)), CLICKS[clicks]
+    model, follower = await scenario.given(seed), CheckedFollower(scenario.organization)
+
+    async def look(step: Step) -> None:
+        if step.what == "COMMIT":
+            await follower.ask()
+
+    run_result = await scenario.scheduler.run(
+        order, after=look, one=scenario.submits(ONE, sent), other=scenario.clicks(*names)
+    )
+    for who in in_turn(run_result):
+        if who == ONE:
+            scenario.submitted(model, ONE, sent)
+        else:
+            await scenario.clicked(model, *names)
+    await scenario.assert_stored(model)
+    await follower.ask()
+    await follower.assert_knows_all()
+
+
+@in_every_order(scenario_pausing_at(at_reads_locks_and_commits), at_least=14)
+async def test_clicks_in_two_processes(scenario: FeedScenario, order: Order) -> None:
+    """People who click in both at once opt out once."""
+    model, follower = await scenario.given(SEED), CheckedFollower(scenario.organization)
+
+    async def look(step: Step) -> None:
+        if step.what == "COMMIT":
+            await follower.ask()
+
+    run_result = await scenario.scheduler.run(
+        order, after=look, one=scenario.clicks("z", "x", "b"), other=scenario.clicks("y", "b", "x")
+    )
+    await scenario.clicked(model, "x", "y", "z", "b")
+    await scenario.assert_stored(model)
+    await follower.ask()
+    await follower.assert_knows_all()
+    stored = [act for acts in run_result.results.values() for act in acts if act.submission_id is not None]
+    assert len(stored) == 4
+
+
 @in_every_order(scenario_pausing_at(at_the_opening_and_commits), at_least=100)
-async def test_two_submissions_that_open_a_feed(scenario: Scenario, order: Order) -> None:
+async def test_two_submissions_that_open_a_feed(scenario: FeedScenario, order: Order) -> None:
     """Both are stored in one feed, with the generation of the one that opened it."""
     one, other = batch(out("a"), out("b")), batch(out("b"), out("c"))
     model = NaiveFeed()
@@ -330,7 +441,7 @@ async def test_two_submissions_that_open_a_feed(scenario: Scenario, order: Order
 
 
 @in_every_order(scenario_pausing_at(at_every_write_and_every_read_of_a_follower), at_least=300)
-async def test_a_submission_against_a_follower(scenario: Scenario, order: Order) -> None:
+async def test_a_submission_against_a_follower(scenario: FeedScenario, order: Order) -> None:
     """Each page is the feed at the moment of its statement; later changes are on the next page."""
     seed, changes = SEED, batch(back("a", -50), out("b", -50), out("c", -50), out("x", -50))
     before = await scenario.given(seed)
@@ -339,7 +450,7 @@ async def test_a_submission_against_a_follower(scenario: Scenario, order: Order)
     run_result = await scenario.scheduler.run(
         order, one=scenario.submits(ONE, changes), follower=scenario.follows(limit=4)
     )
-    follower = Follower(scenario.organization)
+    follower = CheckedFollower(scenario.organization)
     seen = 0
     for page, read in zip(run_result.results["follower"], reads_of(run_result), strict=True):
         feed = after if committed_before(run_result, read) else before
@@ -367,7 +478,7 @@ def of(found: list[NaiveRecord], *, after: int) -> list[str]:
 @pytest.mark.parametrize("limit", [2, 1_000])
 @in_every_order(scenario_pausing_at(at_locks_and_commits_and_every_read_of_a_follower), at_least=20)
 async def test_a_submission_against_a_follower_of_a_group(
-    scenario: Scenario, order: Order, limit: int, monkeypatch: pytest.MonkeyPatch
+    scenario: FeedScenario, order: Order, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pages that scan the feed in several slices lose no record that moves out of one meanwhile."""
     monkeypatch.setattr(follow, "_EXAMINED_AT_ONCE", 2)
@@ -377,7 +488,7 @@ async def test_a_submission_against_a_follower_of_a_group(
     run_result = await scenario.scheduler.run(
         order, one=scenario.submits(ONE, changes), follower=scenario.follows(limit=limit, group="default")
     )
-    follower = Follower(scenario.organization, group_id=scenario.groups["default"])
+    follower = CheckedFollower(scenario.organization, group_id=scenario.groups["default"])
     for page in run_result.results["follower"]:
         follower.take(page)
     await follower.ask()
@@ -386,14 +497,14 @@ async def test_a_submission_against_a_follower_of_a_group(
 
 
 @in_every_order(scenario_pausing_at(at_locks_and_commits_and_every_read_of_a_follower), at_least=75)
-async def test_two_submissions_against_a_follower(scenario: Scenario, order: Order) -> None:
+async def test_two_submissions_against_a_follower(scenario: FeedScenario, order: Order) -> None:
     """Numbers are assigned in commit order: a follower that has seen one has seen every smaller one."""
     seed, one, other = FLIPS
     await scenario.given(seed)
     run_result = await scenario.scheduler.run(
         order, one=scenario.submits(ONE, one), other=scenario.submits(OTHER, other), follower=scenario.follows(limit=5)
     )
-    follower = Follower(scenario.organization)
+    follower = CheckedFollower(scenario.organization)
     for page in run_result.results["follower"]:
         follower.take(page)
     await follower.ask()

@@ -6,8 +6,9 @@ import pytest
 
 from stoplist.errors import InvalidItem
 from stoplist.unsubscribes.model import SentReason
+from tests.deployment import in_loop
 from tests.fakes import FakeClock
-from tests.unsubscribes.partner import InLoop, Sent, back, in_loop, out, written
+from tests.unsubscribes.partner import OptOutDeployment, Sent, back, out, written
 
 ANN = "ann@x.org"
 NOW_MS = FakeClock().now_ms()
@@ -26,7 +27,11 @@ GOOD: dict[str, tuple[Sent, dict[str, Any]]] = {
     "its only reason": (back(ANN, written(NOW_MS), reason="consent"), {"reason": "consent"}),
     "an empty source": (out(ANN, source=""), {"source": ""}),
     "a source of 200 characters": (out(ANN, source="\U0001f4e8" * 200), {"source": "\U0001f4e8" * 200}),
-    "a source with lines": (out(ANN, source=" a\n\tb\x01 "), {"source": " a\n\tb\x01 "}),
+    "a source with lines": (out(ANN, source=" a\n\tb\x01 "), {"source": " a  b  "}),
+    "a source for terminals": (
+        out(ANN, source="\x1b[2J\x9b1m\x7f\u202eabc\u2066\u061c\u200f\u2028 é\u200d\u00ad"),
+        {"source": " [2J 1m  abc    \x20é\u200d\u00ad"},
+    ),
     "an opt-out five minutes ahead": (out(ANN, written(NOW_MS + 300_000)), {"occurred_ms": NOW_MS + 300_000}),
     "a resubscription of now": (back(ANN, written(NOW_MS)), {"occurred_ms": NOW_MS}),
     "a part of a millisecond": (out(ANN, "2026-03-01T09:30:00.0019Z"), {"occurred_ms": 1_772_357_400_001}),
@@ -56,9 +61,11 @@ BAD: dict[str, tuple[Sent, str]] = {
 
 @pytest.mark.parametrize(("item", "kept"), GOOD.values(), ids=GOOD)
 @in_loop
-async def test_a_valid_item_is_stored_with_its_defaults(place: InLoop, item: Sent, kept: dict[str, Any]) -> None:
+async def test_a_valid_item_is_stored_with_its_defaults(
+    deployment: OptOutDeployment, item: Sent, kept: dict[str, Any]
+) -> None:
     """Missing fields have their defaults, others are kept as sent; times are cut to the millisecond."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     await organization.submit(item)
     (row,) = await organization.rows("unsubscribes", "seq")
     assert {name: row[name] for name in kept} == kept
@@ -66,9 +73,11 @@ async def test_a_valid_item_is_stored_with_its_defaults(place: InLoop, item: Sen
 
 @pytest.mark.parametrize(("item", "text"), BAD.values(), ids=BAD)
 @in_loop
-async def test_an_invalid_item_gets_an_error_that_names_the_rule(place: InLoop, item: Sent, text: str) -> None:
+async def test_an_invalid_item_gets_an_error_that_names_the_rule(
+    deployment: OptOutDeployment, item: Sent, text: str
+) -> None:
     """The text does not repeat what was sent; errors of other items are named by their index."""
-    organization = await place.new_organization()
+    organization = await deployment.new_organization()
     with pytest.raises(InvalidItem) as refusal:
         await organization.submit(out("good@x.org"), item, out("good2@x.org"))
     (error,) = refusal.value.extra["item_errors"]
@@ -80,22 +89,22 @@ async def test_an_invalid_item_gets_an_error_that_names_the_rule(place: InLoop, 
 
 
 @in_loop
-async def test_the_address_rule_is_that_of_the_channel(place: InLoop) -> None:
+async def test_the_address_rule_is_that_of_the_channel(deployment: OptOutDeployment) -> None:
     """A phone number is not an e-mail address, and the other way round."""
     for channel, good, bad in (("email", ANN, "+12025550123"), ("sms", "+1 (202) 555-0123", ANN)):
-        organization = (await place.new_organization()).on(channel)
+        organization = (await deployment.new_organization()).on(channel)
         answer = await organization.submit(out(good), out(bad), is_lenient=True)
         assert [error.item_index for error in answer.item_errors] == [1]  # type: ignore[union-attr]
 
 
 @in_loop
-async def test_the_servers_clock_decides_what_is_in_the_future(place: InLoop) -> None:
+async def test_the_servers_clock_decides_what_is_in_the_future(deployment: OptOutDeployment) -> None:
     """A time in the future is accepted once it has come."""
-    organization = await place.new_organization()
-    ahead = back(ANN, written(place.now_ms + 10))
+    organization = await deployment.new_organization()
+    ahead = back(ANN, written(deployment.now_ms + 10))
     with pytest.raises(InvalidItem):
         await organization.submit(ahead)
-    place.clock.advance(0.010)
+    deployment.clock.advance(0.010)
     assert (await organization.submit(ahead)).created == 1
 
 

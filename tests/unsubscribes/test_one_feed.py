@@ -17,7 +17,7 @@ from stoplist.maintenance.after_restore import after_restore
 from stoplist.unsubscribes.changed_addresses import find_changed_addresses
 from tests.builders import ADMINISTRATOR, migrated
 from tests.fakes import FakeClock
-from tests.unsubscribes.partner import Organization, Place, back, out
+from tests.unsubscribes.partner import OptOutDeployment, Organization, back, out
 
 T = TypeVar("T")
 _TABLE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE)\s+([a-z_]+)")
@@ -88,10 +88,10 @@ class _Listening:
 
 
 @asynccontextmanager
-async def recorded(database_url: str) -> AsyncIterator[tuple[Place, Recorder]]:
+async def recorded(database_url: str) -> AsyncIterator[tuple[OptOutDeployment, Recorder]]:
     async with migrated(database_url) as database:
         recorder: Any = Recorder(database)
-        yield Place(recorder, FakeClock()), recorder
+        yield OptOutDeployment(recorder, FakeClock()), recorder
 
 
 async def work(one: Organization) -> None:
@@ -99,8 +99,8 @@ async def work(one: Organization) -> None:
 
     Also submit twice at once, so that one submission must decide again.
     """
-    place = one.place
-    ago = place.ago
+    deployment = one.deployment
+    ago = deployment.ago
     for each in (one, one.on("sms")):
         a, b, c = [f"+4930901820{n}" if each.channel == "sms" else f"{n}@example.org" for n in range(3)]
         await each.follow()
@@ -111,7 +111,7 @@ async def work(one: Organization) -> None:
         await each.submit(out("nonsense"), out(b, ago(5_000)), is_lenient=True)
         both = [each.submit(back(b, ago(4_000 - n)), out(c, ago(4_000 - n))) for n in range(3)]
         await asyncio.gather(*both)
-        place.clock.advance(60)
+        deployment.clock.advance(60)
         await each.submit(*(out(_address(each.channel, n), ago(3_000)) for n in range(150)))
         await each.look_up(a, b)
         await each.feed()
@@ -125,11 +125,11 @@ def test_no_transaction_touches_two_feeds(database_url: str) -> None:
     """Nor a feed and another table. Units that share a commit share the queue, whose key is the feed."""
 
     async def body() -> list[RecordedUnit]:
-        async with recorded(database_url) as (place, recorder):
-            organizations = [await place.new_organization(), await place.new_organization()]
+        async with recorded(database_url) as (deployment, recorder):
+            organizations = [await deployment.new_organization(), await deployment.new_organization()]
             recorder.units.clear()
             await asyncio.gather(*map(work, organizations))
-            async for _ in find_changed_addresses(ADMINISTRATOR, place.database):
+            async for _ in find_changed_addresses(ADMINISTRATOR, deployment.database):
                 pass
             return recorder.units
 
@@ -155,11 +155,11 @@ def test_only_the_transaction_after_a_restore_touches_all_feeds(database_url: st
     """
 
     async def body() -> list[RecordedUnit]:
-        async with recorded(database_url) as (place, recorder):
+        async with recorded(database_url) as (deployment, recorder):
             for _ in range(2):
-                await work(await place.new_organization())
+                await work(await deployment.new_organization())
             recorder.units.clear()
-            await after_restore(ADMINISTRATOR, place.database, place.clock)
+            await after_restore(ADMINISTRATOR, deployment.database, deployment.clock)
             return recorder.units
 
     (unit,) = asyncio.run(body())

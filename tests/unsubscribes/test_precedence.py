@@ -1,4 +1,4 @@
-"""Which act wins, what is answered, and what is stored: any batches, on the product and on a naive model.
+"""Precedence of acts, the answers and the stored rows: any batches, on the product and on a naive model.
 
 docs/interface.md section D6; when a record counts as sent again: section D11.
 """
@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from stoplist.actor import Actor
 from stoplist.errors import InvalidItem
 from stoplist.unsubscribes.model import ItemResult, Submission
 from stoplist.unsubscribes.precedence import later_act_wins
+from tests.deployment import SharedDatabase, in_loop
 from tests.unsubscribes.naive import NEVER, NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
 from tests.unsubscribes.partner import (
-    Deployment,
-    InLoop,
+    OptOutDeployment,
     Organization,
     Sent,
     addresses,
     as_shown,
     back,
-    in_loop,
     out,
     records,
     results,
@@ -86,21 +86,21 @@ class ComparedOrganization:
         self.group_ids = {"default": organization.default_group, "other": other, None: None}
         self.group_numbers = {"default": 1, "other": 2, None: 0}
         self.model = NaiveFeed()
-        self.first_ms = organization.place.now_ms
+        self.first_ms = organization.deployment.now_ms
         self.ids: dict[tuple[str, str | None], str] = {}
         self.submission_ids: dict[int, str] = {}
         self.rejected: dict[int, int] = {}
 
     @classmethod
-    async def made(cls, place: InLoop) -> "ComparedOrganization":
-        organization = await place.new_organization()
+    async def made(cls, deployment: OptOutDeployment) -> "ComparedOrganization":
+        organization = await deployment.new_organization()
         senders = [organization.partner, await organization.new_partner()]
         return cls(organization, senders, await organization.new_group("Reminders"))
 
     async def submit(self, asked: SentBatch) -> None:
         """Submit one batch to both and assert that the answers match."""
-        place = self.organization.place
-        place.clock.advance(asked.pause_ms / 1000)
+        deployment = self.organization.deployment
+        deployment.clock.advance(asked.pause_ms / 1000)
         bad = [index for index, item in enumerate(asked.items) if item[0] == BAD_ADDRESS]
         if bad and not asked.is_lenient:
             await self.refused(asked, bad)
@@ -110,7 +110,7 @@ class ComparedOrganization:
             self.senders[asked.sender].id,
             asked.group,
             [self.naive(item) for _, item in kept],
-            place.now_ms,
+            deployment.now_ms,
         )
         answer = await self.sent(asked)
         self.check_answer(answer, asked, [index for index, _ in kept], expected)
@@ -240,26 +240,28 @@ class ComparedOrganization:
 
 
 def as_dict(record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__struct_fields__}
+    """Return the fields that are answered."""
+    found = {name: getattr(record, name) for name in record.__struct_fields__}
+    return {name: value for name, value in found.items() if value is not UNSET}
 
 
-def test_any_batches_agree_with_the_naive_model(deployment: Deployment) -> None:
+def test_any_batches_agree_with_the_naive_model(shared_database: SharedDatabase) -> None:
     """Answers, records, versions, counts and latest acts."""
 
-    @settings(max_examples=EXAMPLES[deployment.database.kind])
+    @settings(max_examples=EXAMPLES[shared_database.database.kind])
     @given(BATCHES)
     @example([SentBatch(0, "default", False, 0, [("ann@example.org", "unsubscribed", -3, None, None)] * 2)])
     def any_batches(batches: list[SentBatch]) -> None:
-        place = deployment.place()
+        deployment = OptOutDeployment.on(shared_database)
 
         async def both() -> None:
-            world = await ComparedOrganization.made(place)
+            organization = await ComparedOrganization.made(deployment)
             for asked in batches:
-                await world.submit(asked)
-            await world.check_reading()
-            await world.check_store()
+                await organization.submit(asked)
+            await organization.check_reading()
+            await organization.check_store()
 
-        place.run(both())
+        deployment.run(both())
 
     any_batches()
 
@@ -267,40 +269,40 @@ def test_any_batches_agree_with_the_naive_model(deployment: Deployment) -> None:
 ACTS = st.lists(st.tuples(st.sampled_from(["unsubscribed", "resubscribed"]), st.integers(1, 4)), min_size=1, max_size=6)
 
 
-def test_the_order_of_the_same_acts_does_not_matter(deployment: Deployment) -> None:
+def test_the_order_of_the_same_acts_does_not_matter(shared_database: SharedDatabase) -> None:
     """The person's last act wins, an opt-out on a tie; later answers are the same too."""
 
-    @settings(max_examples=EXAMPLES[deployment.database.kind])
+    @settings(max_examples=EXAMPLES[shared_database.database.kind])
     @given(ACTS, st.data())
     def any_order(acts: list[tuple[str, int]], data: st.DataObject) -> None:
-        place = deployment.place()
+        deployment = OptOutDeployment.on(shared_database)
 
         async def in_two_orders() -> None:
             shuffled = data.draw(st.permutations(acts))
             cut = data.draw(st.integers(0, len(acts)))
-            ends = [await self_told(place, batches) for batches in ([acts], [shuffled[:cut], shuffled[cut:]])]
+            ends = [await self_told(deployment, batches) for batches in ([acts], [shuffled[:cut], shuffled[cut:]])]
             last = max(when for _, when in acts)
             is_out = ("unsubscribed", last) in acts
             for status, later, tie, latest_act_at in ends:
                 assert status == ("unsubscribed" if is_out else "resubscribed")
                 assert later == [("outranked" if is_out else "unchanged", status)]
                 assert tie == [("unchanged" if is_out else "updated", "unsubscribed")]
-                assert latest_act_at == shown(place.now_ms - 1000 + last)
+                assert latest_act_at == shown(deployment.now_ms - 1000 + last)
 
-        place.run(in_two_orders())
+        deployment.run(in_two_orders())
 
     any_order()
 
 
 async def self_told(
-    place: InLoop, batches: list[list[tuple[str, int]]]
+    deployment: OptOutDeployment, batches: list[list[tuple[str, int]]]
 ) -> tuple[str, list[tuple[str, str]], list[tuple[str, str]], object]:
     """Return the status of a new organization's record after these batches, and later answers.
 
     The answers are those to acts of the last act's time.
     """
-    organization = await place.new_organization()
-    began_ms = place.now_ms - 1000
+    organization = await deployment.new_organization()
+    began_ms = deployment.now_ms - 1000
     last = max(when for batch in batches for _, when in batch)
     for batch in batches:
         if batch:
@@ -342,53 +344,55 @@ def test_the_later_act_wins(
 
 
 @in_loop
-async def test_an_opt_out_without_a_time_always_takes_effect(place: InLoop) -> None:
+async def test_an_opt_out_without_a_time_always_takes_effect(deployment: OptOutDeployment) -> None:
     """Its time is now, or the latest known act if that lies ahead of our clock."""
-    organization = await place.new_organization()
-    await organization.submit(back("ann@x.org", place.ago(0)))
-    place.clock.jump(-60)
+    organization = await deployment.new_organization()
+    await organization.submit(back("ann@x.org", deployment.ago(0)))
+    deployment.clock.jump(-60)
     assert results(await organization.submit(out("ann@x.org"))) == [("updated", "unsubscribed")]
     (record,) = await organization.feed()
-    assert record.occurred_at == shown(place.now_ms + 60_000)
-    assert record.recorded_at == shown(place.now_ms)
+    assert record.occurred_at == shown(deployment.now_ms + 60_000)
+    assert record.recorded_at == record.occurred_at
 
 
 @in_loop
-async def test_an_unchanged_item_moves_only_the_latest_act(place: InLoop) -> None:
+async def test_an_unchanged_item_moves_only_the_latest_act(deployment: OptOutDeployment) -> None:
     """The record keeps its time, reason, source and seq, but a resubscription between the two acts is outranked."""
-    organization = await place.new_organization()
-    await organization.submit(out("ann@x.org", place.ago(10), reason="complaint", source="first"))
+    organization = await deployment.new_organization()
+    await organization.submit(out("ann@x.org", deployment.ago(10), reason="complaint", source="first"))
     before = await organization.feed()
-    again = await organization.submit(out("ann@x.org", place.ago(5), reason="bounce", source="second"))
+    again = await organization.submit(out("ann@x.org", deployment.ago(5), reason="bounce", source="second"))
     assert results(again) == [("unchanged", "unsubscribed")]
     assert await organization.feed() == before
-    outranked = await organization.submit(back("ann@x.org", place.ago(7)))
+    outranked = await organization.submit(back("ann@x.org", deployment.ago(7)))
     assert results(outranked) == [("outranked", "unsubscribed")]
-    assert outranked.items[0].latest_act_at == shown(place.now_ms - 5)  # type: ignore[index]
-    assert results(await organization.submit(back("ann@x.org", place.ago(4)))) == [("updated", "resubscribed")]
+    assert outranked.items[0].latest_act_at == shown(deployment.now_ms - 5)  # type: ignore[index]
+    assert results(await organization.submit(back("ann@x.org", deployment.ago(4)))) == [("updated", "resubscribed")]
 
 
 @in_loop
-async def test_a_resubscription_of_an_unknown_address_is_recorded(place: InLoop) -> None:
+async def test_a_resubscription_of_an_unknown_address_is_recorded(deployment: OptOutDeployment) -> None:
     """So that a late, older opt-out does not override it."""
-    organization = await place.new_organization()
-    assert results(await organization.submit(back("ann@x.org", place.ago(5)))) == [("created", "resubscribed")]
-    assert results(await organization.submit(out("ann@x.org", place.ago(6)))) == [("outranked", "resubscribed")]
+    organization = await deployment.new_organization()
+    assert results(await organization.submit(back("ann@x.org", deployment.ago(5)))) == [("created", "resubscribed")]
+    assert results(await organization.submit(out("ann@x.org", deployment.ago(6)))) == [("outranked", "resubscribed")]
     assert [record.status for record in await organization.feed()] == ["resubscribed"]
 
 
 @in_loop
-async def test_groups_channels_and_organizations_are_independent(place: InLoop) -> None:
+async def test_groups_channels_and_organizations_are_independent(deployment: OptOutDeployment) -> None:
     """The all-groups record and those of groups are separate too."""
-    organization = await place.new_organization("sms")
+    organization = await deployment.new_organization("sms")
     other = await organization.new_group("Reminders")
     number = "+12025550123"
-    await organization.submit(out(number, place.ago(9)))
-    await organization.submit(out(number, place.ago(9)), group_id=other)
-    answer = await organization.submit(out(number, place.ago(9)), all_groups=True)
+    await organization.submit(out(number, deployment.ago(9)))
+    await organization.submit(out(number, deployment.ago(9)), group_id=other)
+    answer = await organization.submit(out(number, deployment.ago(9)), all_groups=True)
     assert (results(answer), answer.group_id) == ([("created", "unsubscribed")], None)
-    assert results(await organization.on("phone").submit(out(number, place.ago(9)))) == [("created", "unsubscribed")]
-    await organization.submit(back(number, place.ago(8)), group_id=other)
+    assert results(await organization.on("phone").submit(out(number, deployment.ago(9)))) == [
+        ("created", "unsubscribed")
+    ]
+    await organization.submit(back(number, deployment.ago(8)), group_id=other)
     shown_now = [(record.group_id, record.status, record.seq) for record in await organization.feed()]
     assert shown_now == [
         (organization.default_group, "unsubscribed", 1),
@@ -397,27 +401,27 @@ async def test_groups_channels_and_organizations_are_independent(place: InLoop) 
     ]
     assert len({record.id for record in await organization.feed()}) == 3
     assert [record.seq for record in await organization.on("phone").feed()] == [1]
-    assert addresses(await (await place.new_organization("sms")).look_up(number)) == []
+    assert addresses(await (await deployment.new_organization("sms")).look_up(number)) == []
 
 
 @pytest.mark.parametrize("has_time", [True, False])
 @in_loop
-async def test_a_repeated_batch_has_no_visible_effect(place: InLoop, has_time: bool) -> None:
+async def test_a_repeated_batch_has_no_visible_effect(deployment: OptOutDeployment, has_time: bool) -> None:
     """Each item is `unchanged` or `outranked`; with times nothing is stored, so there is no submission."""
-    organization = await place.new_organization()
-    when = place.ago(5) if has_time else None
-    batch = [out("ann@x.org", when), back("bob@x.org", place.ago(3)), out("bob@x.org", place.ago(4))]
+    organization = await deployment.new_organization()
+    when = deployment.ago(5) if has_time else None
+    batch = [out("ann@x.org", when), back("bob@x.org", deployment.ago(3)), out("bob@x.org", deployment.ago(4))]
     first = await organization.submit(*batch)
     assert results(first)[2] == ("outranked", "resubscribed")
     before = await organization.feed()
     for _ in range(2):
-        place.clock.advance(60)
+        deployment.clock.advance(60)
         again = await organization.submit(*batch)
         assert {result for result, _ in results(again)} == {"unchanged", "outranked"}
     assert await organization.feed() == before
     assert [item.id for item in again.items] == [item.id for item in first.items]  # type: ignore[union-attr]
     if has_time:
-        place.clock.advance(60)
+        deployment.clock.advance(60)
         assert (await organization.submit(*batch)).submission_id is None
 
 

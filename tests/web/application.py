@@ -1,26 +1,30 @@
 """The whole application in process, called without a socket and with a fake clock."""
 
 import asyncio
-import base64
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlencode
+
+from prometheus_client import generate_latest
 
 from stoplist.db import Database
 from stoplist.limits.memory import MemoryLimiter
 from stoplist.oauth.usage import Usage
-from stoplist.web.app import Parts, build_app
-from stoplist.web.forwarded import Network
+from stoplist.proof.held_requests import HeldRequests
+from stoplist.proof.worst_keys import WorstKeys
+from stoplist.source import Network
+from stoplist.web.app import build_app
 from stoplist.web.metrics import Metrics
+from stoplist.web.parts import Parts
 from stoplist.web.readiness import Readiness
-from stoplist.web.request_context import TOKEN_PATH, Message
-from tests.builders import ADMINISTRATOR, make_key, value
+from stoplist.web.request_context import BODY_PROGRESS, TOKEN_PATH, WHOLE_ANSWER, Message
+from tests.builders import ADMINISTRATOR, Run, make_key, value
 from tests.fakes import FakeClock
+from tests.keys import CLIENT_CREDENTIALS, Key
 
 T = TypeVar("T")
 Headers = list[tuple[str, str | bytes]]
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 PARTNER_IP, STRANGER_IP, PROXY_IP = "192.0.2.1", "198.51.100.7", "10.0.0.1"
 BASE_URL = "https://stoplist.example"
@@ -49,21 +53,6 @@ class Answer(NamedTuple):
         return values[0] if values else None
 
 
-class Key(NamedTuple):
-    """The credentials of a key."""
-
-    client_id: str
-    secret: str
-
-    @property
-    def basic(self) -> tuple[str, bytes]:
-        return basic(self.client_id, self.secret)
-
-    @property
-    def in_body(self) -> dict[str, str]:
-        return {"client_id": self.client_id, "client_secret": self.secret}
-
-
 class Application:
     """The application over an open database, with new limits and metrics."""
 
@@ -75,23 +64,31 @@ class Application:
         *,
         trusted_proxies: tuple[Network, ...] = (),
         secret_keys: tuple[str, ...] = ("k" * 32,),
+        require_two_step: str = "nobody",
+        sends_mail: bool = False,
     ) -> None:
         self.run, self.database, self.clock = run, database, clock
         self.limiter, self.usage = MemoryLimiter(clock), Usage()
-        self.metrics = Metrics(database, self.limiter)
+        self.held = HeldRequests(database)
+        self.worst_keys = WorstKeys()
+        self.metrics = Metrics(database, self.limiter, self.held, self.worst_keys)
         self.stop = asyncio.Event()
         self.readiness = Readiness(self.stop)
-        parts = Parts(
+        self.parts = Parts(
             database=database,
             clock=clock,
             limiter=self.limiter,
             usage=self.usage,
             metrics=self.metrics,
             readiness=self.readiness,
+            held=self.held,
+            worst_keys=self.worst_keys,
             secret_keys=secret_keys,
             base_url=BASE_URL,
+            require_two_step=require_two_step,
+            sends_mail=sends_mail,
         )
-        self._app = build_app(parts, trusted_proxies=trusted_proxies)
+        self._app = build_app(self.parts, trusted_proxies=trusted_proxies).asgi
 
     def request(
         self,
@@ -108,6 +105,24 @@ class Application:
 
         `meanwhile` runs before the last part of the body arrives.
         """
+        answer: Answer = self.run(
+            self.answer(method, target, headers=headers, body=body, peer=peer, scheme=scheme, meanwhile=meanwhile)
+        )
+        return answer
+
+    async def answer(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Headers | None = None,
+        body: bytes = b"",
+        peer: str = PARTNER_IP,
+        scheme: str = "https",
+        meanwhile: Callable[[], Awaitable[Any]] | None = None,
+        left: asyncio.Event | None = None,
+    ) -> Answer:
+        """Return the answer to a request beside others. The client leaves when `left` is set."""
         path, _, query = target.partition("?")
         scope = {
             "type": "http",
@@ -123,8 +138,7 @@ class Application:
             "query_string": query.encode(),
             "headers": [(name.encode(), _raw(text)) for name, text in headers or []],
         }
-        answer: Answer = self.run(_call(self._app, scope, body, meanwhile))
-        return answer
+        return await _call(self._app, scope, body, meanwhile, left or asyncio.Event())
 
     def ask_token(
         self, form: dict[str, str] | bytes, *headers: tuple[str, str | bytes], peer: str = PARTNER_IP
@@ -135,7 +149,7 @@ class Application:
 
     def issue(self, key: Key, *, peer: str = PARTNER_IP) -> Answer:
         """Request the `client_credentials` grant, with HTTP Basic."""
-        return self.ask_token({"grant_type": "client_credentials"}, key.basic, peer=peer)
+        return self.ask_token(CLIENT_CREDENTIALS, key.basic, peer=peer)
 
     def refresh(self, refresh_token: str, *headers: tuple[str, str | bytes], **others: str) -> Answer:
         """Request the `refresh_token` grant."""
@@ -170,22 +184,16 @@ class Application:
         """Return the first value of the result of a statement."""
         return self.run(value(self.database, text, **values))
 
+    def metrics_page(self) -> str:
+        """Return the text that the metrics address serves."""
+        return generate_latest(self.metrics.registry).decode()
+
     def stored_pairs(self) -> int:
         return int(self.value("SELECT COUNT(*) AS number FROM token_pairs"))
 
 
-def basic(client_id: str, secret: str, *, scheme: str = "Basic") -> tuple[str, bytes]:
-    """Return the header of HTTP Basic authentication."""
-    return basic_of(f"{client_id}:{secret}".encode(), scheme=scheme)
-
-
-def basic_of(pair: bytes, *, scheme: str = "Basic") -> tuple[str, bytes]:
-    """Return the header of HTTP Basic authentication around any bytes."""
-    return "authorization", f"{scheme} ".encode() + base64.b64encode(pair)
-
-
 async def _call(
-    app: Any, scope: dict[str, Any], body: bytes, meanwhile: Callable[[], Awaitable[Any]] | None = None
+    app: Any, scope: dict[str, Any], body: bytes, meanwhile: Callable[[], Awaitable[Any]] | None, left: asyncio.Event
 ) -> Answer:
     """Return the complete answer; the body is sent in parts, as over a network."""
     parts = [body[start : start + PART_BYTES] for start in range(0, len(body), PART_BYTES)] or [b""]
@@ -194,16 +202,23 @@ async def _call(
 
     async def receive() -> Message:
         if not incoming:
-            await asyncio.Event().wait()  # the client waits for its answer
+            await left.wait()  # the client waits for its answer
+            return {"type": "http.disconnect"}
         if len(incoming) == 1 and meanwhile is not None:
             await meanwhile()
         return incoming.pop(0)
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        if message["type"] != BODY_PROGRESS:
+            sent.append(message)
 
     await app(scope, receive, send)
+    if not sent:
+        return Answer(0, [], b"")  # the client has left
     start, *rest = sent
+    if start["type"] == WHOLE_ANSWER:
+        assert not rest
+        rest = [start]
     headers = [(name.decode(), text.decode("latin-1")) for name, text in start["headers"]]
     assert all(not message.get("more_body") for message in rest[-1:])
     return Answer(start["status"], headers, b"".join(message["body"] for message in rest))

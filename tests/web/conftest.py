@@ -1,35 +1,28 @@
 """The application over a database that all tests of a module share."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pytest
 
-from stoplist.db import Database
 from tests.builders import in_a_loop, make_organization, migrated
+from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
-from tests.web.application import Application, Key, Run
-
-
-class Deployment(NamedTuple):
-    """A database, and a function that runs coroutines on its event loop."""
-
-    run: Run
-    database: Database
+from tests.keys import Key
+from tests.web.application import Application
 
 
 @pytest.fixture(scope="module")
-def deployment(module_sqlite_url: str) -> Iterator[Deployment]:
+def shared_database(module_sqlite_url: str) -> Iterator[SharedDatabase]:
     """A database with the organization `acme`."""
     with in_a_loop(migrated(module_sqlite_url)) as (run, database):
         run(make_organization(database, FakeClock()))
-        yield Deployment(run, database)
+        yield SharedDatabase(run, database)
 
 
 @pytest.fixture
-def app(deployment: Deployment, clock: FakeClock) -> Application:
+def app(shared_database: SharedDatabase, clock: FakeClock) -> Application:
     """A new application over the database of the module."""
-    return Application(deployment.run, deployment.database, clock)
+    return Application(shared_database.run, shared_database.database, clock)
 
 
 @pytest.fixture

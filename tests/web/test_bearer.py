@@ -12,9 +12,10 @@ from stoplist import ids
 from stoplist.oauth import ceilings, credentials
 from stoplist.organizations import organizations
 from tests.builders import make_organization
+from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
-from tests.web.application import FORM, PROXY_IP, STRANGER_IP, Answer, Application, Headers, Key, basic
-from tests.web.conftest import Deployment
+from tests.keys import Key, basic
+from tests.web.application import FORM, PROXY_IP, STRANGER_IP, Answer, Application, Headers
 
 API = "/api/v1/unsubscribe/email"
 NOTHING = "/api/v1/nothing"
@@ -76,14 +77,14 @@ MISSING = [
 
 @pytest.mark.parametrize(("path", "status"), [(path, 200) for path in EXISTING] + [(path, 404) for path in MISSING])
 def test_every_path_of_the_api_needs_a_token_first(app: Application, token: str, path: str, status: int) -> None:
-    """Whether it exists or not, and however it is spelt: 401 without a token; with one its answer, or 404."""
+    """A path in any spelling, existing or not, answers 401 without a token; with one its answer, or 404."""
     check_unauthorized(app.request("GET", path))
     check_authorized(app.call(token, path), status)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_needs_a_token_first(app: Application, token: str, method: str) -> None:
-    """Also `OPTIONS`: a stranger learns nothing about the API."""
+    """`OPTIONS` needs one too: a stranger learns nothing about the API."""
     check_unauthorized(app.request(method, API))
     check_authorized(app.call(token, API, method=method), {"GET": 200, "HEAD": 200, "POST": 400}.get(method, 405))
     check_authorized(app.call(token, NOTHING, method=method), 404)
@@ -161,7 +162,7 @@ def test_the_scheme_may_be_in_any_case(app: Application, token: str, scheme: str
 
 def test_tokens_of_other_kinds_are_refused(app: Application, key: Key) -> None:
     """A refresh token, the client secret, and a token that nobody issued: 401."""
-    for text in (app.pair(key)["refresh_token"], key.secret, key.client_id, ids.new_secret(ids.ACCESS_TOKEN)):
+    for text in (app.pair(key)["refresh_token"], key.client_secret, key.client_id, ids.new_secret(ids.ACCESS_TOKEN)):
         check_unauthorized(app.call(text))
 
 
@@ -172,16 +173,16 @@ def test_any_authorization_header_is_answered(shared_app: Application, value: by
 
 
 @pytest.fixture(scope="module")
-def shared_app(deployment: Deployment) -> Application:
+def shared_app(shared_database: SharedDatabase) -> Application:
     """An application for all examples of a test."""
-    return Application(deployment.run, deployment.database, FakeClock())
+    return Application(shared_database.run, shared_database.database, FakeClock())
 
 
 # The end of a token
 
 
 def test_an_expired_token_is_refused(app: Application, token: str, clock: FakeClock) -> None:
-    """From its 900th second on."""
+    """It expires in its 900th second."""
     check_authorized(app.call(token))
     clock.advance(900)
     check_unauthorized(app.call(token))
@@ -259,10 +260,29 @@ def test_api_and_token_limits_are_independent(app: Application, key: Key, token:
 
 
 def test_requests_without_a_token_count_against_no_limit(app: Application, token: str) -> None:
-    """Nobody can lock a client out of the API."""
+    """No stranger can lock a client out of the API."""
     for _ in range(70):
         app.call(token[:-1])
     assert app.call(token).header("ratelimit") == '"api";r=59;t=60'
+
+
+def test_unknown_tokens_of_one_source_are_limited(app: Application, token: str, clock: FakeClock) -> None:
+    """Section D8: 300 a minute, then 429; valid, expired and missing tokens get their answers all the same."""
+    expired = app.pair(app.new_key())["access_token"]
+    clock.advance(899)
+    valid = app.pair(app.new_key())["access_token"]
+    clock.advance(1)
+    wrong = (ids.new_secret(ids.ACCESS_TOKEN), "not a token", ids.new_secret(ids.REFRESH_TOKEN))
+    answers = [app.call(wrong[number % 3]) for number in range(301)]
+    assert [answer.status for answer in answers] == [401] * 300 + [429]
+    check_envelope(answers[-1], 429, "rate_limited")
+    assert answers[-1].header("retry-after") == "60"
+    assert answers[-1].header("ratelimit") is None
+    assert [app.call(it).status for it in (valid, expired, token)] == [200, 401, 401]
+    assert app.request("GET", API).status == 401
+    assert app.request("GET", API, headers=[("authorization", f"Bearer {wrong[0]}")], peer=STRANGER_IP).status == 401
+    clock.advance(60)
+    assert app.call(wrong[0]).status == 401
 
 
 def test_a_changed_ceiling_holds_at_once(app: Application, key: Key, token: str) -> None:
@@ -273,9 +293,9 @@ def test_a_changed_ceiling_holds_at_once(app: Application, key: Key, token: str)
     assert answers[0].header("ratelimit-policy") == '"api";q=2;w=60'
 
 
-def test_a_proxy_without_https_is_refused(deployment: Deployment, clock: FakeClock) -> None:
+def test_a_proxy_without_https_is_refused(shared_database: SharedDatabase, clock: FakeClock) -> None:
     """A trusted proxy must report HTTPS; the report of any other peer does not count."""
-    app = Application(deployment.run, deployment.database, clock, trusted_proxies=(ip_network("10.0.0.0/8"),))
+    app = Application(shared_database.run, shared_database.database, clock, trusted_proxies=(ip_network("10.0.0.0/8"),))
     authorization = ("authorization", f"Bearer {app.pair(app.new_key())['access_token']}")
     https = ("x-forwarded-proto", "https")
     for headers, peer in (([], PROXY_IP), ([("x-forwarded-proto", "http")], PROXY_IP), ([https], STRANGER_IP)):

@@ -5,7 +5,8 @@ import pytest
 from stoplist.errors import RateLimited
 from stoplist.web import concurrency_limit
 from stoplist.web.concurrency_limit import MAX_CONCURRENT_PER_SOURCE, PerSourceConcurrency
-from tests.web.application import Application, Key
+from tests.keys import CLIENT_CREDENTIALS, Key
+from tests.web.application import Application
 
 
 def test_requests_of_one_source_are_bounded() -> None:
@@ -39,15 +40,32 @@ def test_an_ipv6_source_is_its_64() -> None:
         slot.__exit__(None, None, None)
 
 
+def test_an_ipv6_48_is_four_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner of a /48 has 65,536 /64s. Everything is released at the end."""
+    monkeypatch.setattr(concurrency_limit, "MAX_CONCURRENT_PER_SOURCE", 2)
+    concurrency = PerSourceConcurrency()
+    slots = [concurrency.acquire(f"2001:db8:1:{number:x}::1") for number in range(8)]
+    for slot in slots:
+        slot.__enter__()
+    for refused in ("2001:db8:1:9::1", "2001:db8:1:a::1"):
+        with pytest.raises(RateLimited, match="More than 8"), concurrency.acquire(refused):
+            pass
+    with concurrency.acquire("2001:db8:2::1"), concurrency.acquire("192.0.2.1"):
+        pass
+    for slot in slots:
+        slot.__exit__(None, None, None)
+    assert not concurrency._counts
+
+
 def test_requests_beyond_the_bound_do_not_reach_the_database(
     app: Application, key: Key, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the API and at the token endpoint, with `Retry-After`."""
+    """The API and the token endpoint refuse them, with `Retry-After`."""
     token = app.pair(key)["access_token"]
     monkeypatch.setattr(concurrency_limit, "MAX_CONCURRENT_PER_SOURCE", 0)
     bearer = ("authorization", f"Bearer {token}")
     for answer in (
         app.request("GET", "/api/v1/unsubscribe/email", headers=[bearer]),
-        app.ask_token({"grant_type": "client_credentials"}, key.basic),
+        app.ask_token(CLIENT_CREDENTIALS, key.basic),
     ):
         assert (answer.status, answer.error, answer.header("retry-after")) == (429, "rate_limited", "1")

@@ -4,12 +4,14 @@ import ipaddress
 import time
 import timeit
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stoplist.web.forwarded import Network, Origin, request_origin
+from stoplist.source import Network
+from stoplist.web.forwarded import Origin, OriginReader
 
 PROXIES: tuple[Network, ...] = (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::/8"))
 PROXY = "10.0.0.1"
@@ -24,11 +26,11 @@ def headers(*, proto: list[str] | None = None, chain: list[str] | None = None) -
 
 
 def is_https(scheme: str, *proto: str, peer: str = PROXY) -> bool:
-    return request_origin(peer, scheme, headers(proto=list(proto)), PROXIES).is_https
+    return OriginReader(PROXIES).origin(peer, scheme, headers(proto=list(proto))).is_https
 
 
 def source(*chain: str, peer: str = PROXY) -> str:
-    return request_origin(peer, "http", headers(chain=list(chain)), PROXIES).source_ip
+    return OriginReader(PROXIES).origin(peer, "http", headers(chain=list(chain))).source_ip
 
 
 def minimum_s(work: Callable[[], object], *, times: int) -> float:
@@ -39,15 +41,15 @@ def minimum_s(work: Callable[[], object], *, times: int) -> float:
 def test_without_trusted_proxies_no_header_is_believed() -> None:
     """Source: docs/interface.md section D1: only trusted peers are believed."""
     claims = headers(proto=["https"], chain=["192.0.2.7"])
-    assert request_origin("198.51.100.1", "http", claims, ()) == Origin("198.51.100.1", False)
-    assert request_origin("198.51.100.1", "https", claims, ()) == Origin("198.51.100.1", True)
+    assert OriginReader(()).origin("198.51.100.1", "http", claims) == Origin("198.51.100.1", False)
+    assert OriginReader(()).origin("198.51.100.1", "https", claims) == Origin("198.51.100.1", True)
 
 
 @pytest.mark.parametrize("peer", ["198.51.100.1", "2001:db8::1", None, "11.0.0.1"])
 def test_an_untrusted_peer_is_not_believed(peer: str | None) -> None:
     """It is the source itself, and a plain connection from it is not HTTPS."""
     claims = headers(proto=["https"], chain=["192.0.2.7"])
-    assert request_origin(peer, "http", claims, PROXIES) == Origin(peer or "unknown", False)
+    assert OriginReader(PROXIES).origin(peer, "http", claims) == Origin(peer or "unknown", False)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_of_several_protocols_the_rightmost_counts(scheme: str, proto: list[str]
 
 
 def test_an_untrusted_peer_over_tls_is_https() -> None:
-    """Whatever it claims."""
+    """Its header is ignored."""
     assert is_https("https", "http", peer="198.51.100.1")
 
 
@@ -126,25 +128,25 @@ def test_the_chain_is_read_right_to_left_past_trusted_hops(chain: list[str], exp
 def test_an_ipv4_mapped_address_is_the_ipv4_address() -> None:
     """A dual-stack socket reports IPv4 peers that way, and the trusted network is an IPv4 one."""
     assert source("192.0.2.7", peer="::ffff:10.0.0.1") == "192.0.2.7"
-    assert request_origin("::ffff:192.0.2.7", "https", [], ()).source_ip == "192.0.2.7"
+    assert OriginReader(()).origin("::ffff:192.0.2.7", "https", []).source_ip == "192.0.2.7"
 
 
 def test_a_zone_is_not_part_of_the_source() -> None:
     """Link-local peers are reported with the interface."""
-    assert request_origin("fe80::7%eth0", "https", [], ()).source_ip == "fe80::7"
+    assert OriginReader(()).origin("fe80::7%eth0", "https", []).source_ip == "fe80::7"
 
 
 def test_a_long_chain_of_trusted_hops_costs_little() -> None:
     """64 KiB of different trusted addresses are not all read."""
     chain = ",".join(f"10.{n % 7}.{n // 256 % 256}.{n % 256}" for n in range(6000))
     claims = headers(chain=[chain])
-    assert minimum_s(lambda: request_origin(PROXY, "http", claims, PROXIES), times=1) < 0.005
+    assert minimum_s(partial(OriginReader(PROXIES).origin, PROXY, "http", claims), times=1) < 0.005
 
 
 def test_a_request_without_trusted_proxies_costs_little() -> None:
     """The common case runs for every request (measured 0.2 microseconds; the bound is generous)."""
     claims = headers(proto=["https"], chain=["192.0.2.7"])
-    assert minimum_s(lambda: request_origin("192.0.2.7", "https", claims, ()), times=1000) / 1000 < 5e-6
+    assert minimum_s(partial(OriginReader(()).origin, "192.0.2.7", "https", claims), times=1000) / 1000 < 5e-6
 
 
 addresses = st.ip_addresses().map(str) | st.sampled_from(
@@ -164,12 +166,12 @@ chains = st.lists(st.lists(entries, max_size=5).map(",".join), max_size=3)
 @example(PROXY, ["10.0.0.2,unknown,10.0.0.3"])
 def test_the_source_agrees_with_a_naive_model(peer: str | None, chain: list[str]) -> None:
     """The model walks over plain strings one by one and knows addresses by their 128 bits only."""
-    assert request_origin(peer, "http", headers(chain=chain), PROXIES).source_ip == _naive_source(peer, chain)
+    assert OriginReader(PROXIES).origin(peer, "http", headers(chain=chain)).source_ip == _naive_source(peer, chain)
 
 
 @given(st.lists(st.text(st.characters(max_codepoint=255), max_size=12)), st.sampled_from(["http", "https"]))
 def test_any_forwarded_protocol_is_read(proto: list[str], scheme: str) -> None:
-    """Only `https` itself, rightmost, makes a plain connection HTTPS."""
+    """A plain connection is HTTPS only if the rightmost value is `https` itself."""
     words = ",".join(proto).split(",")
     expected = words[-1].strip(" \t\r\n\x0b\x0c").lower() == "https" if proto else scheme == "https"
     assert is_https(scheme, *proto) is expected

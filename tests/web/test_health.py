@@ -14,7 +14,7 @@ from tests.web.application import Application
 
 @pytest.mark.parametrize(("path", "status"), [("/healthz", "up"), ("/readyz", "ready")])
 def test_a_healthy_process_answers_200(app: Application, path: str, status: str) -> None:
-    """In JSON, to anybody, and with nothing else."""
+    """Anybody gets the answer, in JSON, with nothing else."""
     answer = app.request("GET", path)
     assert (answer.status, answer.json()) == (200, {"status": status})
     assert answer.header("content-type") == "application/json"
@@ -30,7 +30,7 @@ def test_a_stopping_server_is_alive_and_not_ready(app: Application) -> None:
 
 @pytest.mark.parametrize("is_stopping", [False, True])
 def test_a_readiness_probe_is_noted(app: Application, *, is_stopping: bool) -> None:
-    """Whatever the answer is; no other path counts as a probe."""
+    """The answer does not matter; no other path counts as a probe."""
     app.request("GET", "/healthz")
     app.request("POST", "/readyz")
     assert app.readiness.notice_s(10) == 0

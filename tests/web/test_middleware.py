@@ -3,21 +3,23 @@
 import io
 import json
 import re
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from stoplist import ids, log
-from stoplist.db import Counts
+from stoplist.db import Counts, ignore_feed
 from stoplist.db.query import Query
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.oauth.usage import MAX_KEPT_REFUSALS, last_refusals, use_by_day
 from tests.builders import ADMINISTRATOR
+from tests.constants import DAY_MS, DAY_S
+from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
+from tests.keys import CLIENT_CREDENTIALS, Key, basic
 from tests.test_log import configured
-from tests.web.application import FORM, PARTNER_IP, Answer, Application, Key, basic
-from tests.web.conftest import Deployment
+from tests.web.application import FORM, PARTNER_IP, Answer, Application
 
 API, TOKEN = "/api/v1/unsubscribe/email", "/oauth/token"
 PATHS = ["/healthz", "/readyz", TOKEN, API, "/nowhere"]
@@ -31,12 +33,16 @@ class FailingDatabase:
 
     def __init__(self, error: Exception) -> None:
         self.counts = Counts()
+        self.on_feed_written: Callable[[int], None] = ignore_feed
         self._error = error
 
     async def one(self, query: Query, **values: Any) -> Any:
         raise self._error
 
     all = write_one = one_large = one
+
+    async def rows(self, query: Query, *values: Any) -> list[Any]:
+        raise self._error
 
     def slices(self, query: Query, **values: Any) -> AsyncGenerator[list[Any], None]:
         raise self._error
@@ -81,7 +87,7 @@ def logged() -> Iterator[Logged]:
 def request_to(app: Application, path: str) -> Answer:
     """Return the answer to a request that uses the database if the path does."""
     if path == TOKEN:
-        return app.ask_token({"grant_type": "client_credentials"}, basic("svc_ci_0123456789ABCDEFGHIJKL", "x"))
+        return app.ask_token(CLIENT_CREDENTIALS, basic("svc_ci_0123456789ABCDEFGHIJKL", "x"))
     return app.call(ids.new_secret(ids.ACCESS_TOKEN), path)
 
 
@@ -129,17 +135,17 @@ def test_health_needs_no_https(app: Application, path: str) -> None:
 # Failures
 
 
-def failing(deployment: Deployment, error: Exception) -> Application:
-    return Application(deployment.run, FailingDatabase(error), FakeClock())
+def failing(shared_database: SharedDatabase, error: Exception) -> Application:
+    return Application(shared_database.run, FailingDatabase(error), FakeClock())
 
 
 @pytest.mark.parametrize("error", [RuntimeError(SECRET_TEXT), KeyError(SECRET_TEXT)])
 @pytest.mark.parametrize("path", [TOKEN, API, "/readyz"])
 def test_a_defect_is_500_and_discloses_nothing(
-    deployment: Deployment, logged: Logged, path: str, error: Exception
+    shared_database: SharedDatabase, logged: Logged, path: str, error: Exception
 ) -> None:
     """`server_error` with the request id, under which the log has the type of the exception and not its text."""
-    answer = request_to(failing(deployment, error), path)
+    answer = request_to(failing(shared_database, error), path)
     assert (answer.status, answer.error) == (500, "server_error")
     request_id = answer.header("x-request-id")
     if path == TOKEN:
@@ -156,10 +162,10 @@ def test_a_defect_is_500_and_discloses_nothing(
 @pytest.mark.parametrize("error", [StoreUnavailable("The database rests."), StoreUnavailable("…", retry_after_s=7)])
 @pytest.mark.parametrize("path", [TOKEN, API, "/readyz"])
 def test_an_unavailable_store_is_503(
-    deployment: Deployment, logged: Logged, path: str, error: StoreUnavailable
+    shared_database: SharedDatabase, logged: Logged, path: str, error: StoreUnavailable
 ) -> None:
     """`temporarily_unavailable` with `Retry-After`, in the envelope of the path; one warning under the request id."""
-    app = failing(deployment, error)
+    app = failing(shared_database, error)
     answer = request_to(app, path)
     assert (answer.status, answer.error) == (503, "temporarily_unavailable")
     assert answer.header("retry-after") == str(error.retry_after_s)
@@ -169,16 +175,16 @@ def test_an_unavailable_store_is_503(
     assert app.metrics.registry.get_sample_value("stoplist_store_errors_total") == 1
 
 
-def test_a_store_misconfigured_meanwhile_is_logged(deployment: Deployment, logged: Logged) -> None:
+def test_a_store_misconfigured_meanwhile_is_logged(shared_database: SharedDatabase, logged: Logged) -> None:
     """The client learns only that the server failed; the operator reads the reason in the log."""
     why = "PostgreSQL has synchronous_commit = off."
-    answer = request_to(failing(deployment, SettingsError(why)), API)
+    answer = request_to(failing(shared_database, SettingsError(why)), API)
     assert (answer.status, why in answer.body.decode()) == (500, False)
     assert why in logged.text
 
 
-def test_healthz_needs_no_store(deployment: Deployment) -> None:
-    assert request_to(failing(deployment, StoreUnavailable("away")), "/healthz").status == 200
+def test_healthz_needs_no_store(shared_database: SharedDatabase) -> None:
+    assert request_to(failing(shared_database, StoreUnavailable("away")), "/healthz").status == 200
 
 
 def test_a_request_counts_also_if_the_store_fails(app: Application, key: Key) -> None:
@@ -186,8 +192,8 @@ def test_a_request_counts_also_if_the_store_fails(app: Application, key: Key) ->
     real = app.database
 
     class NoWrites(FailingDatabase):
-        async def one(self, query: Query, **values: Any) -> Any:
-            return await real.one(query, **values)
+        async def rows(self, query: Query, *values: Any) -> Any:
+            return await real.rows(query, *values)
 
     broken = Application(app.run, NoWrites(StoreUnavailable("full")), FakeClock())
     answers = [broken.issue(key) for _ in range(11)]
@@ -199,16 +205,16 @@ def test_a_request_counts_also_if_the_store_fails(app: Application, key: Key) ->
 
 
 def test_a_request_is_one_log_line_without_secrets(app: Application, key: Key, logged: Logged) -> None:
-    """Id, client, method, path without query, status, milliseconds; no token, secret, address or query."""
+    """Id, client, source, method, path without query, status, milliseconds; no token, secret, address or query."""
     pair = app.pair(key)
     app.request("GET", f"{API}?address=ann@example.org&x={pair['access_token']}")
     app.call(pair["access_token"], "/api/v1/unsubscribe/ann@example.org")
-    app.ask_token({"grant_type": "client_credentials"}, basic("svc_ci_unknown", key.secret))
+    app.ask_token(CLIENT_CREDENTIALS, basic("svc_ci_unknown", key.client_secret))
     app.refresh(pair["refresh_token"])
     app.refresh(pair["refresh_token"])
     text = logged.text
-    secrets = [key.secret, pair["access_token"], pair["refresh_token"], "ann@", "address", "svc_ci_unknown"]
-    assert [secret for secret in (*secrets, PARTNER_IP, "example.org", "?") if secret in text] == []
+    secrets = [key.client_secret, pair["access_token"], pair["refresh_token"], "ann@", "address", "svc_ci_unknown"]
+    assert [secret for secret in (*secrets, "example.org", "?") if secret in text] == []
     shown = [(line["client_id"], line["method"], line["path"], line["status"]) for line in logged.lines]
     assert shown == [
         (key.client_id, "POST", TOKEN, 200),
@@ -218,6 +224,7 @@ def test_a_request_is_one_log_line_without_secrets(app: Application, key: Key, l
         (key.client_id, "POST", TOKEN, 200),
         (key.client_id, "POST", TOKEN, 400),
     ]
+    assert {line["source_ip"] for line in logged.lines} == {PARTNER_IP}
     assert all(re.fullmatch("[0-9a-f]{24}", line["request_id"]) and line["duration_ms"] >= 0 for line in logged.lines)
 
 
@@ -227,17 +234,17 @@ def test_log_and_answer_have_the_same_request_id(app: Application, logged: Logge
 
 # The use of keys
 
-DAY = FakeClock().now_ms() // 86_400_000
+DAY = FakeClock().now_ms() // DAY_MS
 
 
 def test_the_usage_of_a_key_is_counted_by_day(app: Application, key: Key, clock: FakeClock) -> None:
     """Requests, refusals by the limit, failed authentications; requests without a known client count for no key."""
     token = app.pair(key)["access_token"]
     app.call(token)
-    app.ask_token({"grant_type": "client_credentials"}, basic(key.client_id, "x"))
-    app.ask_token({"grant_type": "client_credentials"})
+    app.ask_token(CLIENT_CREDENTIALS, basic(key.client_id, "x"))
+    app.ask_token(CLIENT_CREDENTIALS)
     app.call("svc_at_unknown")
-    clock.advance(86_400)
+    clock.advance(DAY_S)
     for _ in range(11):
         app.issue(key)
     app.run(app.usage.flush(app.database))
@@ -247,7 +254,7 @@ def test_the_usage_of_a_key_is_counted_by_day(app: Application, key: Key, clock:
 
 
 def test_last_used_is_the_last_authenticated_request(app: Application, key: Key, clock: FakeClock) -> None:
-    """By the key or a token of it, refused by a limit or not; a failed authentication is no use."""
+    """The key or a token of it sent it, refused by a limit or not; a failed authentication is no use."""
 
     def last_used_ms() -> int | None:
         app.run(app.usage.flush(app.database))
@@ -256,7 +263,7 @@ def test_last_used_is_the_last_authenticated_request(app: Application, key: Key,
         )
         return found
 
-    app.ask_token({"grant_type": "client_credentials"}, basic(key.client_id, "x"))
+    app.ask_token(CLIENT_CREDENTIALS, basic(key.client_id, "x"))
     assert last_used_ms() is None
     token = app.pair(key)["access_token"]
     assert last_used_ms() == clock.now_ms()
@@ -271,17 +278,17 @@ def test_last_used_is_the_last_authenticated_request(app: Application, key: Key,
 
 
 def test_the_last_refusals_of_a_key_are_kept(app: Application, key: Key, clock: FakeClock) -> None:
-    """Code, request id and time of the last 50, newest first."""
+    """Code, request id and time of the last 50 of each code, newest first."""
     answers = []
     for n in range(MAX_KEPT_REFUSALS + 5):
-        answers.append(app.ask_token({"grant_type": "client_credentials"}, basic(key.client_id, "x")))
+        answers.append(app.ask_token(CLIENT_CREDENTIALS, basic(key.client_id, "x")))
         clock.advance(1)
         if n % 20 == 0:
             app.run(app.usage.flush(app.database))
     app.run(app.usage.flush(app.database))
     refusals = app.run(last_refusals(ADMINISTRATOR, app.database, key.client_id))
     assert [refusal.request_id for refusal in refusals] == [
-        answer.header("x-request-id") for answer in reversed(answers[5:])
+        answer.header("x-request-id") for answer in reversed(answers)
     ]
     assert {refusal.code for refusal in refusals} == {"invalid_client", "rate_limited"}
     assert refusals[0].at_ms == clock.now_ms() - 1000

@@ -28,7 +28,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def test_a_recent_probe_makes_half_of_the_drain_notice(time: Time) -> None:
-    """Of this process or another one, in the last 30 s; without a probe there is no notice."""
+    """The probe reached this process or another one in the last 30 s; without a probe there is no notice."""
     here, there, nowhere = (Readiness(asyncio.Event()) for _ in range(3))
     here.note_probe()
     there.note_probe_elsewhere()

@@ -14,25 +14,15 @@ from hypothesis import strategies as st
 from stoplist import ids
 from stoplist.oauth import ceilings, credentials
 from tests.builders import contents, sql
+from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
-from tests.web.application import (
-    FORM,
-    PARTNER_IP,
-    PROXY_IP,
-    STRANGER_IP,
-    Answer,
-    Application,
-    Headers,
-    Key,
-    basic,
-    basic_of,
-)
-from tests.web.conftest import Deployment
+from tests.keys import CLIENT_CREDENTIALS, Key, basic, basic_of
+from tests.web.application import FORM, PARTNER_IP, PROXY_IP, STRANGER_IP, Answer, Application, Headers
 
 pytestmark = pytest.mark.interpreter
 
 TOKEN = "/oauth/token"
-CC, RT = {"grant_type": "client_credentials"}, {"grant_type": "refresh_token"}
+RT = {"grant_type": "refresh_token"}
 # RFC 6749 section 5.2: the characters of a description.
 DESCRIPTION = re.compile(r"[\x20\x21\x23-\x5b\x5d-\x7e]+")
 ACCESS, REFRESH = (re.compile(rf"svc_{kind}_[0-9A-Za-z]{{49}}") for kind in ("at", "rt"))
@@ -198,9 +188,14 @@ ORDER: dict[str, tuple[dict[str, Any], int, str]] = {
         "invalid_request",
     ),
     "two secrets, then a malformed header": (
-        {"headers": [FORM, ("authorization", "Bearer x")], "body": b"grant_type=client_credentials&client_secret=x"},
+        {"headers": [FORM, ("authorization", "Basic x")], "body": b"grant_type=client_credentials&client_secret=x"},
         400,
         "invalid_request",
+    ),
+    "another scheme, whatever the body holds": (
+        {"headers": [FORM, ("authorization", "Bearer x")], "body": b"grant_type=client_credentials&client_secret=x"},
+        401,
+        "invalid_client",
     ),
     "client_id, then credentials": (
         {"headers": [FORM, WRONG_KEY], "body": b"grant_type=client_credentials&client_id=x"},
@@ -227,31 +222,55 @@ def test_of_two_faults_the_earlier_one_is_named(
 # Client authentication
 
 ACCEPTED: dict[str, Callable[[Key], tuple[str, Headers]]] = {
-    "Basic": lambda key: (urlencode(CC), [FORM, key.basic]),
-    "body": lambda key: (urlencode(CC | key.in_body), [FORM]),
-    "a charset": lambda key: (urlencode(CC), [("content-type", f"{FORM[1]}; charset=UTF-8"), key.basic]),
+    "Basic": lambda key: (urlencode(CLIENT_CREDENTIALS), [FORM, key.basic]),
+    "body": lambda key: (urlencode(CLIENT_CREDENTIALS | key.in_body), [FORM]),
+    "a charset": lambda key: (
+        urlencode(CLIENT_CREDENTIALS),
+        [("content-type", f"{FORM[1]}; charset=UTF-8"), key.basic],
+    ),
     "a charset, spelt otherwise": lambda key: (
-        urlencode(CC),
+        urlencode(CLIENT_CREDENTIALS),
         [("content-type", "Application/X-WWW-Form-Urlencoded ;charset=utf-8"), key.basic],
     ),
-    "basic in lower case": lambda key: (urlencode(CC), [FORM, basic(*key, scheme="basic")]),
-    "BASIC in upper case": lambda key: (urlencode(CC), [FORM, basic(*key, scheme="BASIC")]),
-    "spaces after Basic": lambda key: (urlencode(CC), [FORM, basic(*key, scheme="Basic   ")]),
+    "basic in lower case": lambda key: (urlencode(CLIENT_CREDENTIALS), [FORM, basic(*key, scheme="basic")]),
+    "BASIC in upper case": lambda key: (urlencode(CLIENT_CREDENTIALS), [FORM, basic(*key, scheme="BASIC")]),
+    "spaces after Basic": lambda key: (urlencode(CLIENT_CREDENTIALS), [FORM, basic(*key, scheme="Basic   ")]),
     "Basic, form-encoded": lambda key: (
-        urlencode(CC),
-        [FORM, basic(key.client_id.replace("_", "%5F"), key.secret.replace("_", "%5f"))],
+        urlencode(CLIENT_CREDENTIALS),
+        [FORM, basic(key.client_id.replace("_", "%5F"), key.client_secret.replace("_", "%5f"))],
     ),
-    "the same client_id beside Basic": lambda key: (urlencode(CC | {"client_id": key.client_id}), [FORM, key.basic]),
-    "an empty client_secret beside Basic": lambda key: (urlencode(CC | {"client_secret": ""}), [FORM, key.basic]),
-    "an empty client_id beside Basic": lambda key: (urlencode(CC | {"client_id": ""}), [FORM, key.basic]),
-    "a refresh_token that nobody asked for": lambda key: (urlencode(CC | {"refresh_token": "x"}), [FORM, key.basic]),
-    "unknown parameters": lambda key: (urlencode(CC | {"scope": "read", "audience": ""}), [FORM, key.basic]),
-    "an unknown parameter twice": lambda key: (urlencode(CC) + "&scope=a&scope=b", [FORM, key.basic]),
+    "the same client_id beside Basic": lambda key: (
+        urlencode(CLIENT_CREDENTIALS | {"client_id": key.client_id}),
+        [FORM, key.basic],
+    ),
+    "an empty client_secret beside Basic": lambda key: (
+        urlencode(CLIENT_CREDENTIALS | {"client_secret": ""}),
+        [FORM, key.basic],
+    ),
+    "an empty client_id beside Basic": lambda key: (
+        urlencode(CLIENT_CREDENTIALS | {"client_id": ""}),
+        [FORM, key.basic],
+    ),
+    "a refresh_token that nobody asked for": lambda key: (
+        urlencode(CLIENT_CREDENTIALS | {"refresh_token": "x"}),
+        [FORM, key.basic],
+    ),
+    "unknown parameters": lambda key: (
+        urlencode(CLIENT_CREDENTIALS | {"scope": "read", "audience": ""}),
+        [FORM, key.basic],
+    ),
+    "an unknown parameter twice": lambda key: (urlencode(CLIENT_CREDENTIALS) + "&scope=a&scope=b", [FORM, key.basic]),
     "encoded names and values": lambda key: ("%67rant_type=client%5Fcredentials", [FORM, key.basic]),
-    "stray separators": lambda key: (f"&{urlencode(CC)}&&", [FORM, key.basic]),
-    "a per cent sign that encodes nothing": lambda key: (f"{urlencode(CC)}&scope=100%", [FORM, key.basic]),
-    "8 KiB": lambda key: (urlencode(CC | {"x": ""}).ljust(8192, "x"), [FORM, key.basic]),
-    "other headers": lambda key: (urlencode(CC), [FORM, key.basic, ("cookie", "a=b"), ("accept-encoding", "gzip")]),
+    "stray separators": lambda key: (f"&{urlencode(CLIENT_CREDENTIALS)}&&", [FORM, key.basic]),
+    "a per cent sign that encodes nothing": lambda key: (
+        f"{urlencode(CLIENT_CREDENTIALS)}&scope=100%",
+        [FORM, key.basic],
+    ),
+    "8 KiB": lambda key: (urlencode(CLIENT_CREDENTIALS | {"x": ""}).ljust(8192, "x"), [FORM, key.basic]),
+    "other headers": lambda key: (
+        urlencode(CLIENT_CREDENTIALS),
+        [FORM, key.basic, ("cookie", "a=b"), ("accept-encoding", "gzip")],
+    ),
 }
 
 
@@ -274,17 +293,17 @@ Credentials = tuple[dict[str, str], list[tuple[str, bytes]]]
 UNAUTHENTICATED: dict[str, tuple[Callable[[Key], Credentials], str]] = {
     "nothing": (lambda key: ({}, []), "unknown"),
     "the client_id alone": (lambda key: ({"client_id": key.client_id}, []), "failed"),
-    "the secret alone": (lambda key: ({"client_secret": key.secret}, []), "unknown"),
-    "a wrong secret": (lambda key: ({}, [basic(key.client_id, key.secret[:-1])]), "failed"),
+    "the secret alone": (lambda key: ({"client_secret": key.client_secret}, []), "unknown"),
+    "a wrong secret": (lambda key: ({}, [basic(key.client_id, key.client_secret[:-1])]), "failed"),
     "a wrong secret in the body": (lambda key: ({"client_id": key.client_id, "client_secret": "x"}, []), "failed"),
     "a secret that is no ASCII": (lambda key: ({}, [basic(key.client_id, "sécret")]), "failed"),
     "an empty secret": (lambda key: ({}, [basic(key.client_id, "")]), "failed"),
     "an empty secret in the body": (lambda key: ({"client_id": key.client_id, "client_secret": ""}, []), "failed"),
-    "an unknown id": (lambda key: ({}, [basic(UNKNOWN_ID, key.secret)]), "unknown"),
-    "an id of another form": (lambda key: ({}, [basic("x" * 5000, key.secret)]), "unknown"),
-    "an empty id": (lambda key: ({}, [basic("", key.secret)]), "unknown"),
-    "an id in another case": (lambda key: ({}, [basic(key.client_id.swapcase(), key.secret)]), "unknown"),
-    "Bearer": (lambda key: ({}, [("authorization", f"Bearer {key.secret}".encode())]), "unknown"),
+    "an unknown id": (lambda key: ({}, [basic(UNKNOWN_ID, key.client_secret)]), "unknown"),
+    "an id of another form": (lambda key: ({}, [basic("x" * 5000, key.client_secret)]), "unknown"),
+    "an empty id": (lambda key: ({}, [basic("", key.client_secret)]), "unknown"),
+    "an id in another case": (lambda key: ({}, [basic(key.client_id.swapcase(), key.client_secret)]), "unknown"),
+    "Bearer": (lambda key: ({}, [("authorization", f"Bearer {key.client_secret}".encode())]), "unknown"),
     "Digest": (lambda key: ({}, [("authorization", b"Digest username=x")]), "unknown"),
     "Bearer, with the client_id": (
         lambda key: ({"client_id": key.client_id}, [("authorization", b"Bearer x")]),
@@ -297,10 +316,10 @@ UNAUTHENTICATED: dict[str, tuple[Callable[[Key], Credentials], str]] = {
     "base64 with junk in it": (lambda key: ({}, [(key.basic[0], key.basic[1] + b"!")]), "unknown"),
     "base64 in another alphabet": (lambda key: ({}, [("authorization", b"Basic _-8=")]), "unknown"),
     "no colon": (lambda key: ({}, [basic_of(key.client_id.encode())]), "unknown"),
-    "a colon in disguise": (lambda key: ({}, [basic_of(f"{key.client_id}%3A{key.secret}".encode())]), "unknown"),
+    "a colon in disguise": (lambda key: ({}, [basic_of(f"{key.client_id}%3A{key.client_secret}".encode())]), "unknown"),
     "no text": (lambda key: ({}, [basic_of(f"{key.client_id}:".encode() + b"\xff")]), "unknown"),
     "no text, encoded": (lambda key: ({}, [basic_of(f"{key.client_id}:%ff".encode())]), "unknown"),
-    "NUL": (lambda key: ({}, [basic_of(f"{key.client_id}:{key.secret}\0".encode())]), "unknown"),
+    "NUL": (lambda key: ({}, [basic_of(f"{key.client_id}:{key.client_secret}\0".encode())]), "unknown"),
     "NUL, with the client_id": (
         lambda key: ({"client_id": key.client_id}, [basic_of(f"{key.client_id}:\0".encode())]),
         "failed",
@@ -311,12 +330,14 @@ UNAUTHENTICATED: dict[str, tuple[Callable[[Key], Credentials], str]] = {
 
 def _without_padding(key: Key) -> tuple[str, bytes]:
     padded = next(
-        header for pad in ("", "x", "xx") if (header := basic(key.client_id, key.secret + pad))[1][-1:] == b"="
+        header for pad in ("", "x", "xx") if (header := basic(key.client_id, key.client_secret + pad))[1][-1:] == b"="
     )
     return padded[0], padded[1].rstrip(b"=")
 
 
-@pytest.mark.parametrize("form", [CC, RT | {"refresh_token": "x"}], ids=["client_credentials", "refresh_token"])
+@pytest.mark.parametrize(
+    "form", [CLIENT_CREDENTIALS, RT | {"refresh_token": "x"}], ids=["client_credentials", "refresh_token"]
+)
 @pytest.mark.parametrize(("presented", "log"), UNAUTHENTICATED.values(), ids=UNAUTHENTICATED)
 def test_a_request_without_authentication_is_refused(
     app: Application, key: Key, presented: Callable[[Key], Credentials], log: str, form: dict[str, str]
@@ -324,7 +345,7 @@ def test_a_request_without_authentication_is_refused(
     """401 `invalid_client`, counted by the client if known. A refresh needs no credentials, but none may be wrong."""
     fields, headers = presented(key)
     answer = app.ask_token(form | fields, *headers)
-    if form is CC or headers or fields.get("client_secret"):
+    if form is CLIENT_CREDENTIALS or headers or fields.get("client_secret"):
         check_refused(answer, 401, "invalid_client")
     else:
         check_refused(answer, 400, "invalid_grant")
@@ -349,8 +370,8 @@ def test_unknown_wrong_and_inactive_look_the_same(app: Application, key: Key) ->
     app.administer(credentials.deactivate_credential, client_id=inactive.client_id)
     answers = [
         app.ask_token(form, header)
-        for header in (basic(UNKNOWN_ID, key.secret), basic(key.client_id, "x"), inactive.basic)
-        for form in (CC, RT | {"refresh_token": "x"})
+        for header in (basic(UNKNOWN_ID, key.client_secret), basic(key.client_id, "x"), inactive.basic)
+        for form in (CLIENT_CREDENTIALS, RT | {"refresh_token": "x"})
     ]
     looks = {
         (answer.status, answer.body, *(header for header in answer.headers if header[0] != "x-request-id"))
@@ -371,7 +392,7 @@ def test_a_refresh_needs_no_secret_and_gives_a_new_pair(app: Application, key: K
 
 
 def test_a_refresh_may_come_with_the_right_credentials(app: Application, key: Key) -> None:
-    """In the header, in the body, or as a client_id only: many libraries send them anyway."""
+    """They are in the header, in the body, or a client_id only: many libraries send them anyway."""
     token = app.pair(key)["refresh_token"]
     for headers, fields in (([key.basic], {}), ([], key.in_body), ([], {"client_id": key.client_id})):
         token = check_issued(app.refresh(token, *headers, **fields))["refresh_token"]
@@ -434,7 +455,7 @@ def test_another_clients_token_is_not_consumed(app: Application, key: Key) -> No
 
 
 def test_an_access_token_lives_900_s_and_a_refresh_token_30_days(app: Application, key: Key, clock: FakeClock) -> None:
-    """To the millisecond: valid just before, invalid at the end."""
+    """Each is valid a millisecond before, and invalid at the end."""
     pair = app.pair(key)
     clock.advance(899.999)
     assert app.call(pair["access_token"]).status == 200
@@ -448,7 +469,7 @@ def test_an_access_token_lives_900_s_and_a_refresh_token_30_days(app: Applicatio
 
 def test_tokens_and_secrets_are_stored_as_hashes_only(app: Application, key: Key) -> None:
     pair = app.pair(key)
-    for text in (key.secret, pair["access_token"], pair["refresh_token"]):
+    for text in (key.client_secret, pair["access_token"], pair["refresh_token"]):
         stored = ids.hash_secret(text)
         assert app.value(
             "SELECT 1 AS found FROM token_pairs, clients WHERE :stored IN (access_hash, refresh_hash, secret_hash)",
@@ -457,7 +478,7 @@ def test_tokens_and_secrets_are_stored_as_hashes_only(app: Application, key: Key
     tables = app.run(app.database.all(sql("SELECT name FROM sqlite_master WHERE type = 'table'")))
     everything = repr(app.run(contents(app.database, *(row["name"] for row in tables))))
     assert key.client_id in everything
-    assert not any(text in everything for text in (key.secret, pair["access_token"], pair["refresh_token"]))
+    assert not any(text in everything for text in (key.client_secret, pair["access_token"], pair["refresh_token"]))
 
 
 # Input is never repeated
@@ -513,7 +534,7 @@ def test_a_client_may_send_ten_requests_a_minute(app: Application, key: Key, clo
 
 
 def test_all_authenticated_requests_share_one_limit(app: Application, key: Key) -> None:
-    """By the secret or by a refresh token, whatever the answer is."""
+    """Those with the secret and those with a refresh token count, whatever the answer is."""
     token = app.pair(key)["refresh_token"]
     for _ in range(7):
         token = check_issued(app.refresh(token))["refresh_token"]
@@ -527,11 +548,11 @@ def test_all_authenticated_requests_share_one_limit(app: Application, key: Key) 
 def test_authenticated_and_failed_requests_share_the_ten(app: Application, key: Key) -> None:
     """No source gets more than 10 a minute. Only authenticated requests learn how many are left."""
     for _ in range(4):
-        check_refused(app.ask_token(CC, basic(key.client_id, "x")), 401, "invalid_client")
+        check_refused(app.ask_token(CLIENT_CREDENTIALS, basic(key.client_id, "x")), 401, "invalid_client")
     for left in (5, 4, 3, 2, 1, 0):
         assert app.issue(key).header("ratelimit") == f'"token";r={left};t=60'
     for header, told in ((key.basic, '"token";r=0;t=60'), (basic(key.client_id, "x"), None)):
-        refused = app.ask_token(CC, header)
+        refused = app.ask_token(CLIENT_CREDENTIALS, header)
         check_refused(refused, 429, "rate_limited")
         assert (refused.header("retry-after"), refused.header("ratelimit")) == ("60", told)
 
@@ -555,7 +576,7 @@ def test_a_reuse_refused_by_the_limit_raises_the_alarm(app: Application, key: Ke
 
 
 def test_a_refused_refresh_does_not_consume_its_token(app: Application, key: Key, clock: FakeClock) -> None:
-    """After `Retry-After` the same token is valid."""
+    """The same token is valid after `Retry-After`."""
     token = app.pair(key)["refresh_token"]
     for _ in range(9):
         app.pair(key)
@@ -566,23 +587,25 @@ def test_a_refused_refresh_does_not_consume_its_token(app: Application, key: Key
 
 
 def test_a_source_may_fail_three_hundred_times_a_minute(app: Application, clock: FakeClock) -> None:
-    """Without a known client; the next attempt is 429, and another source is not affected."""
-    statuses = [app.ask_token(CC).status for _ in range(300)]
+    """No client is known; the next attempt is 429, and another source is not affected."""
+    statuses = [app.ask_token(CLIENT_CREDENTIALS).status for _ in range(300)]
     assert set(statuses) == {401}
-    refused = app.ask_token(CC, WRONG_KEY)
+    refused = app.ask_token(CLIENT_CREDENTIALS, WRONG_KEY)
     check_refused(refused, 429, "rate_limited")
     assert (refused.header("retry-after"), refused.header("ratelimit")) == ("60", None)
     check_refused(app.refresh("unknown"), 429, "rate_limited")
-    check_refused(app.ask_token(CC, peer=STRANGER_IP), 401, "invalid_client")
+    check_refused(app.ask_token(CLIENT_CREDENTIALS, peer=STRANGER_IP), 401, "invalid_client")
     check_issued(app.issue(app.new_key()))
     clock.advance(60)
-    check_refused(app.ask_token(CC), 401, "invalid_client")
+    check_refused(app.ask_token(CLIENT_CREDENTIALS), 401, "invalid_client")
 
 
 @pytest.fixture
-def behind_proxy(deployment: Deployment, clock: FakeClock) -> Application:
+def behind_proxy(shared_database: SharedDatabase, clock: FakeClock) -> Application:
     """An application behind a proxy that terminates TLS."""
-    return Application(deployment.run, deployment.database, clock, trusted_proxies=(ip_network("10.0.0.0/8"),))
+    return Application(
+        shared_database.run, shared_database.database, clock, trusted_proxies=(ip_network("10.0.0.0/8"),)
+    )
 
 
 def through(source: str) -> list[tuple[str, str | bytes]]:
@@ -595,9 +618,13 @@ def test_a_stranger_cannot_lock_a_client_out(behind_proxy: Application) -> None:
     key = behind_proxy.new_key()
     wrong = basic(key.client_id, "x")
     for source in (STRANGER_IP, "203.0.113.5", f"{PARTNER_IP}, 203.0.113.6"):
-        answers = [behind_proxy.ask_token(CC, wrong, *through(source), peer=PROXY_IP) for _ in range(11)]
+        answers = [
+            behind_proxy.ask_token(CLIENT_CREDENTIALS, wrong, *through(source), peer=PROXY_IP) for _ in range(11)
+        ]
         assert [answer.status for answer in answers] == [401] * 10 + [429]
-    answers = [behind_proxy.ask_token(CC, key.basic, *through(PARTNER_IP), peer=PROXY_IP) for _ in range(11)]
+    answers = [
+        behind_proxy.ask_token(CLIENT_CREDENTIALS, key.basic, *through(PARTNER_IP), peer=PROXY_IP) for _ in range(11)
+    ]
     assert [answer.status for answer in answers] == [200] * 10 + [429]
 
 
@@ -605,8 +632,10 @@ def test_a_forwarded_source_of_an_untrusted_peer_is_ignored(behind_proxy: Applic
     """Failures count against the address that they come from."""
     key = behind_proxy.new_key()
     for _ in range(11):
-        behind_proxy.ask_token(CC, basic(key.client_id, "x"), ("x-forwarded-for", PARTNER_IP), peer=STRANGER_IP)
-    answer = behind_proxy.ask_token(CC, key.basic, *through(PARTNER_IP), peer=PROXY_IP)
+        behind_proxy.ask_token(
+            CLIENT_CREDENTIALS, basic(key.client_id, "x"), ("x-forwarded-for", PARTNER_IP), peer=STRANGER_IP
+        )
+    answer = behind_proxy.ask_token(CLIENT_CREDENTIALS, key.basic, *through(PARTNER_IP), peer=PROXY_IP)
     assert answer.header("ratelimit") == '"token";r=9;t=60'
 
 
@@ -616,10 +645,11 @@ def test_ipv6_sources_count_by_their_network(behind_proxy: Application, client: 
     key = behind_proxy.new_key()
     wrong, most = (basic(key.client_id, "x"), 10) if client == "known" else (WRONG_KEY, 300)
     answers = [
-        behind_proxy.ask_token(CC, wrong, *through(f"2001:db8:0:1:{n:x}::1"), peer=PROXY_IP) for n in range(most + 1)
+        behind_proxy.ask_token(CLIENT_CREDENTIALS, wrong, *through(f"2001:db8:0:1:{n:x}::1"), peer=PROXY_IP)
+        for n in range(most + 1)
     ]
     assert [answer.status for answer in answers] == [401] * most + [429]
-    beyond = behind_proxy.ask_token(CC, wrong, *through("2001:db8:0:2::1"), peer=PROXY_IP)
+    beyond = behind_proxy.ask_token(CLIENT_CREDENTIALS, wrong, *through("2001:db8:0:2::1"), peer=PROXY_IP)
     assert beyond.status == 401
 
 
@@ -666,8 +696,8 @@ class SharedApp(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def shared(deployment: Deployment) -> SharedApp:
-    app = Application(deployment.run, deployment.database, FakeClock())
+def shared(shared_database: SharedDatabase) -> SharedApp:
+    app = Application(shared_database.run, shared_database.database, FakeClock())
     key = app.new_key()
     dead = app.pair(key)["refresh_token"]
     app.administer(credentials.revoke_tokens, client_id=key.client_id)
@@ -676,28 +706,28 @@ def shared(deployment: Deployment) -> SharedApp:
 
 @given(template=BYTES)
 def test_any_body_without_the_secret_gets_no_token(shared: SharedApp, template: bytes) -> None:
-    """Neither without credentials, nor with the client's id and a wrong secret, nor with a revoked token."""
-    body = shared.filled(template, secret=shared.key.secret[:-1])
+    """The request has no credentials, the client's id and a wrong secret, or a revoked token."""
+    body = shared.filled(template, secret=shared.key.client_secret[:-1])
     for headers in ([FORM_BYTES], [FORM_BYTES, basic(shared.key.client_id, "x")]):
         assert shared.answer(body, *headers).status != 200
 
 
 @given(template=BYTES)
 def test_any_body_with_the_right_secret_is_answered(shared: SharedApp, template: bytes) -> None:
-    """With a token only if the body requests one."""
-    body = shared.filled(template, secret=shared.key.secret)
+    """The answer has a token only if the body requests one."""
+    body = shared.filled(template, secret=shared.key.client_secret)
     if shared.answer(body, FORM_BYTES, shared.key.basic).status == 200:
         assert b"client_credentials" in unquote_to_bytes(body)
 
 
 @given(template=BYTES)
 def test_any_authorization_header_is_answered(shared: SharedApp, template: bytes) -> None:
-    """With a token only if it decodes to the right pair."""
-    value = shared.filled(template, secret=shared.key.secret)
+    """The answer has a token only if the header decodes to the right pair."""
+    value = shared.filled(template, secret=shared.key.client_secret)
     if shared.answer(b"grant_type=client_credentials", FORM_BYTES, ("authorization", value)).status == 200:
         decoded = base64.b64decode(value.strip()[len("Basic") :]).decode()
         assert unquote_plus(decoded) == ":".join(shared.key)
-    wrong = shared.filled(template, secret=shared.key.secret.swapcase())
+    wrong = shared.filled(template, secret=shared.key.client_secret.swapcase())
     answer = shared.answer(b"grant_type=client_credentials", FORM_BYTES, ("authorization", wrong))
     check_refused(answer, 401, "invalid_client")
 
@@ -705,7 +735,7 @@ def test_any_authorization_header_is_answered(shared: SharedApp, template: bytes
 @given(at=st.integers(0, 55), other=st.characters(exclude_categories=["Cs"]) | st.just(""))
 def test_no_other_secret_authenticates(shared: SharedApp, at: int, other: str) -> None:
     """A secret that differs in one character, or lacks it, is refused."""
-    secret = shared.key.secret
+    secret = shared.key.client_secret
     wrong = secret[:at] + other + secret[at + 1 :]
     answer = shared.answer(b"grant_type=client_credentials", FORM_BYTES, basic(shared.key.client_id, quote(wrong)))
     assert (answer.status == 200) == (wrong == secret)
@@ -713,7 +743,7 @@ def test_no_other_secret_authenticates(shared: SharedApp, at: int, other: str) -
 
 @given(template=BYTES)
 def test_any_content_type_is_answered(shared: SharedApp, template: bytes) -> None:
-    """With a token only if it is a form."""
+    """The answer has a token only if the type is a form."""
     answer = shared.answer(b"grant_type=client_credentials", ("content-type", template), shared.key.basic)
     is_form = re.match(rb"\s*application/x-www-form-urlencoded\s*(;|$)", template, re.IGNORECASE)
     assert answer.status == (200 if is_form else 400)

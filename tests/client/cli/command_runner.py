@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.client.partners import Partner
+from tests.constants import PATIENCE_S
 
 COMMAND = Path(sys.executable).with_name("stoplist-client")
-PATIENCE_S = 60.0
 
 
-class CommandResult(NamedTuple):
+class ClientCommandResult(NamedTuple):
     """The exit status and the output of a command."""
 
     status: int
@@ -42,7 +42,7 @@ class CommandResult(NamedTuple):
             assert text in self.err_text, self
 
 
-RunCommand = Callable[..., CommandResult]
+RunCommand = Callable[..., ClientCommandResult]
 LogIn = Callable[..., Path]
 
 
@@ -51,13 +51,15 @@ def variables_of(partner: Partner) -> dict[str, str]:
     return {
         "STOPLISTCLIENT_BASE_URL": partner.service.base_url,
         "STOPLISTCLIENT_CLIENT_ID": partner.key.client_id,
-        "STOPLISTCLIENT_CLIENT_SECRET": partner.key.secret,
+        "STOPLISTCLIENT_CLIENT_SECRET": partner.key.client_secret,
         "STOPLISTCLIENT_CA_FILE": partner.service.ca_file,
         "STOPLISTCLIENT_ORG": partner.org_slug,
     }
 
 
-def run_process(*arguments: str | Path, stdin: bytes = b"", variables: dict[str, str] | None = None) -> CommandResult:
+def run_process(
+    *arguments: str | Path, stdin: bytes = b"", variables: dict[str, str] | None = None
+) -> ClientCommandResult:
     """Run the command as a process."""
     result = subprocess.run(
         [COMMAND, *arguments],
@@ -67,7 +69,7 @@ def run_process(*arguments: str | Path, stdin: bytes = b"", variables: dict[str,
         timeout=PATIENCE_S,
         check=False,
     )
-    return CommandResult(result.returncode, result.stdout, result.stderr)
+    return ClientCommandResult(result.returncode, result.stdout, result.stderr)
 
 
 def environment(**variables: str) -> dict[str, str]:

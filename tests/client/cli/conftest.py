@@ -10,7 +10,7 @@ from stoplist_client.cli.main import main
 from stoplist_client.cli.profile import Profile, save_profile
 from stoplist_client.secret import Secret
 
-from tests.client.cli.command_runner import CommandResult, LogIn, RunCommand, variables_of
+from tests.client.cli.command_runner import ClientCommandResult, LogIn, RunCommand, variables_of
 from tests.client.partners import Partner
 
 
@@ -27,14 +27,14 @@ def no_variables(monkeypatch: pytest.MonkeyPatch, client_folder: Path) -> None:
 def cli(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> RunCommand:
     """Runs a command in this process: `cli("check", "email", stdin=b"…")`."""
 
-    def run_command(*arguments: str, stdin: bytes = b"") -> CommandResult:
+    def run_command(*arguments: str, stdin: bytes = b"") -> ClientCommandResult:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
         capsysbinary.readouterr()
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         out, err = capsysbinary.readouterr()
         assert isinstance(ended.value.code, int)
-        return CommandResult(ended.value.code, out, err)
+        return ClientCommandResult(ended.value.code, out, err)
 
     return run_command
 
@@ -48,7 +48,7 @@ def log_in(client_folder: Path) -> LogIn:
             name=name,
             base_url=partner.service.base_url,
             client_id=partner.key.client_id,
-            client_secret=Secret(partner.key.secret),
+            client_secret=Secret(partner.key.client_secret),
             org_slug=partner.org_slug,
             group_id=group_id,
             ca_file=partner.service.ca_file,

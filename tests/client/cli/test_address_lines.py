@@ -126,7 +126,7 @@ def test_delimiter_is_detected_from_the_header(delimiter: str) -> None:
     ],
 )
 def test_address_column_is_found(channel: str, header: str, named: str | None, column: int) -> None:
-    """By the usual names of the channel; or by the given name, exactly, then ignoring case, then as a number."""
+    """It has a usual name of the channel, or the given one: exactly, then ignoring case, then as a number."""
     assert Table(io.BytesIO(header.encode()), delimiter=None).address_column(channel, named) == column
 
 

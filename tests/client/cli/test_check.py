@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.cli.command_runner import COMMAND, PATIENCE_S, LogIn, RunCommand, environment, run_process
+from tests.client.cli.command_runner import COMMAND, LogIn, RunCommand, environment, run_process
 from tests.client.partners import Partner
+from tests.constants import PATIENCE_S
 
 
 @pytest.fixture
@@ -74,6 +75,15 @@ def test_json_has_a_verdict_for_every_line(cli: RunCommand, partner_with_mirror:
     ]
     assert (shown[2]["address"], shown[2]["canonical"], shown[2]["verdict"]) == ("x\\xf6", None, "invalid")
     assert "save the file as UTF-8" in shown[2]["problem"]
+
+
+def test_json_escapes_what_controls_a_terminal(cli: RunCommand, partner_with_mirror: Partner) -> None:
+    """A list may hold what others wrote: C1 and what changes the direction of text."""
+    line = "a\x9b2J\u202e\x7fb@"
+    result = cli("check", "email", "--any-group", "--json", stdin=line.encode() + b"\n")
+    assert result.out.isascii()
+    assert b"\x7f" not in result.out
+    assert json.loads(result.out)["address"] == line
 
 
 @pytest.mark.parametrize(("stdin", "status"), [(b"ann@example.com\n", 3), (b"dan@example.com\n", 0), (b"", 0)])

@@ -20,7 +20,6 @@ from stoplist_client.cli.profile_selection import load_profile
 
 from tests.client.cli.command_runner import (
     COMMAND,
-    PATIENCE_S,
     LogIn,
     RunCommand,
     environment,
@@ -28,6 +27,7 @@ from tests.client.cli.command_runner import (
     variables_of,
 )
 from tests.client.partners import Partner
+from tests.constants import PATIENCE_S
 
 NewPartner = Callable[..., Partner]
 
@@ -40,19 +40,19 @@ def _login(partner: Partner, *more: str) -> list[str]:
 def test_profile_is_readable_by_its_owner_only(cli: RunCommand, partner: Partner, client_folder: Path) -> None:
     """The file has mode 0600, its folder 0700, and no output contains the secret."""
     result = cli(
-        *_login(partner, "--secret-stdin", "--org", partner.org_slug), stdin=partner.key.secret.encode() + b"\n"
+        *_login(partner, "--secret-stdin", "--org", partner.org_slug), stdin=partner.key.client_secret.encode() + b"\n"
     )
     assert result.status == 0, result
-    assert partner.key.secret not in result.out_text + result.err_text
+    assert partner.key.client_secret not in result.out_text + result.err_text
     path = client_folder / "profile-default.json"
-    assert json.loads(path.read_text())["client_secret"] == partner.key.secret
+    assert json.loads(path.read_text())["client_secret"] == partner.key.client_secret
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(client_folder.stat().st_mode) == 0o700
     assert [path.name for path in client_folder.iterdir()] == ["profile-default.json"]
 
 
 def test_stored_profile_is_used(cli: RunCommand, partner: Partner) -> None:
-    assert cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
+    assert cli(*_login(partner, "--secret-stdin"), stdin=partner.key.client_secret.encode()).status == 0
     assert cli("unsubscribe", "email", "ann@example.com").status == 0
     assert "ann@example.com" in cli("look-up", "email", "Ann@example.com").out_text
 
@@ -71,7 +71,7 @@ def test_relative_ca_file_is_stored_as_absolute(
         partner.key.client_id,
         "--secret-stdin",
     ]
-    assert cli(*arguments, "--ca-file", ca.name, stdin=partner.key.secret.encode()).status == 0
+    assert cli(*arguments, "--ca-file", ca.name, stdin=partner.key.client_secret.encode()).status == 0
     assert load_profile(None).ca_file == str(ca)
 
 
@@ -79,25 +79,27 @@ def test_organization_is_taken_from_a_record(cli: RunCommand, partner: Partner) 
     """If no organization is named, the profile stores the default one, as soon as any channel has a record of it."""
     with partner.client() as client:
         client.unsubscribe("phone", ["+14155550100"])
-    assert cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
+    assert cli(*_login(partner, "--secret-stdin"), stdin=partner.key.client_secret.encode()).status == 0
     assert load_profile(None).org_slug == partner.org_slug
 
 
 def test_unknown_default_organization_is_reported(cli: RunCommand, partner: Partner) -> None:
     """Without a terminal, the notice says what needs the slug and how to set it."""
-    result = cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode())
+    result = cli(*_login(partner, "--secret-stdin"), stdin=partner.key.client_secret.encode())
     assert result.status == 0
     assert "sync needs it" in result.err_text
     assert "--org" in result.err_text
     assert load_profile(None).org_slug is None
-    result = cli(*_login(partner, "--secret-stdin", "--org", partner.org_slug), stdin=partner.key.secret.encode())
+    result = cli(
+        *_login(partner, "--secret-stdin", "--org", partner.org_slug), stdin=partner.key.client_secret.encode()
+    )
     assert (result.status, result.err_text) == (0, "")
 
 
 def test_login_needs_no_default_group(cli: RunCommand, new_partner: NewPartner) -> None:
     """A key that may not read is checked by a submission, which would need a default group."""
     partner = new_partner(permissions=frozenset(("unsubscribe",)), has_default_group=False)
-    assert cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode()).status == 0
+    assert cli(*_login(partner, "--secret-stdin"), stdin=partner.key.client_secret.encode()).status == 0
 
 
 def test_wrong_secret_is_not_stored(cli: RunCommand, partner: Partner, client_folder: Path) -> None:
@@ -119,7 +121,7 @@ def test_stored_tokens_do_not_hide_a_wrong_secret(cli: RunCommand, partner: Part
 
 def test_wrong_organization_is_refused_by_login(cli: RunCommand, partner: Partner, client_folder: Path) -> None:
     """Nothing is stored."""
-    result = cli(*_login(partner, "--secret-stdin", "--org", "nobody"), stdin=partner.key.secret.encode())
+    result = cli(*_login(partner, "--secret-stdin", "--org", "nobody"), stdin=partner.key.client_secret.encode())
     result.assert_failed(1, "403 unauthorized_organization", "(request ")
     assert not client_folder.exists()
 
@@ -128,14 +130,16 @@ def test_group_of_another_organization_is_refused_by_login(
     cli: RunCommand, partner: Partner, new_partner: NewPartner
 ) -> None:
     other = new_partner()
-    result = cli(*_login(partner, "--secret-stdin", "--group", other.group_id), stdin=partner.key.secret.encode())
+    result = cli(
+        *_login(partner, "--secret-stdin", "--group", other.group_id), stdin=partner.key.client_secret.encode()
+    )
     result.assert_failed(1, "403 unauthorized_organization")
 
 
 def test_key_without_read_permission_is_checked_too(cli: RunCommand, new_partner: NewPartner) -> None:
     """It is stored with a notice; a wrong organization is refused; nothing is submitted."""
     partner = new_partner(permissions=frozenset(("unsubscribe",)))
-    secret = partner.key.secret.encode()
+    secret = partner.key.client_secret.encode()
     cli(*_login(partner, "--secret-stdin", "--org", "nobody"), stdin=secret).assert_failed(
         1, "403 unauthorized_organization"
     )
@@ -179,7 +183,7 @@ def test_file_without_a_secret_is_refused(cli: RunCommand, tmp_path: Path, conte
 
 def test_untrusted_certificate_is_reported(cli: RunCommand, partner: Partner) -> None:
     arguments = ["login", "--base-url", partner.service.base_url, "--client-id", partner.key.client_id]
-    cli(*arguments, "--secret-stdin", stdin=partner.key.secret.encode()).assert_failed(1, "certificate")
+    cli(*arguments, "--secret-stdin", stdin=partner.key.client_secret.encode()).assert_failed(1, "certificate")
 
 
 def _login_on_terminal(answers: list[tuple[str, str]], *options: str) -> str:
@@ -214,19 +218,19 @@ def _login_on_terminal(answers: list[tuple[str, str]], *options: str) -> str:
 
 @pytest.mark.parametrize("options", [[], ["--secret-stdin"]])
 def test_secret_is_typed_without_echo(partner: Partner, options: list[str]) -> None:
-    """Also with --secret-stdin. An invalid base address is asked for again before the secret is typed."""
+    """This holds with --secret-stdin too. An invalid base address is asked for again before the secret is typed."""
     answers = [
         ("Base address", partner.service.base_url.replace("https", "http")),
         ("must be https", partner.service.base_url),
         ("client_id", partner.key.client_id),
-        ("client_secret", partner.key.secret),
+        ("client_secret", partner.key.client_secret),
         ("Organization", partner.org_slug),
         ("Group", ""),
         ("certificates", partner.service.ca_file),
     ]
     shown = _login_on_terminal(answers, *options)
     assert partner.org_slug in shown
-    assert partner.key.secret not in shown
+    assert partner.key.client_secret not in shown
     assert load_profile(None).org_slug == partner.org_slug
 
 
@@ -234,7 +238,7 @@ def test_secret_is_typed_without_echo(partner: Partner, options: list[str]) -> N
 def test_unknown_default_organization_is_asked_for(partner: Partner, is_named: bool) -> None:
     """A slug that the service refuses is asked for again; an empty answer skips the question."""
     answers = [
-        ("client_secret", partner.key.secret),
+        ("client_secret", partner.key.client_secret),
         ("Organization", ""),
         ("Group", ""),
         ("sync needs it", "nobody"),
@@ -262,7 +266,7 @@ def test_secret_may_come_from_a_file(
     """Setting both STOPLISTCLIENT_CLIENT_SECRET and STOPLISTCLIENT_CLIENT_SECRET_FILE is refused."""
     set_variables(partner)
     path = tmp_path / "secret"
-    path.write_text(f"{partner.key.secret}\n")
+    path.write_text(f"{partner.key.client_secret}\n")
     path.chmod(0o600)
     monkeypatch.setenv("STOPLISTCLIENT_CLIENT_SECRET_FILE", str(path))
     cli("look-up", "email", "ann@example.com").assert_failed(2, "both set")
@@ -281,7 +285,7 @@ def test_secret_file_readable_by_others_is_refused(
 ) -> None:
     """The mode of another user's file is not checked: this user cannot change it."""
     path = tmp_path / "secret"
-    path.write_text(partner.key.secret)
+    path.write_text(partner.key.client_secret)
     path.chmod(mode)
     result = cli(*_login(partner, "--secret-file", str(path)))
     result.assert_failed(1, f"{path} contains a secret, but other users may read it: chmod 600 it")
@@ -295,7 +299,7 @@ def test_secret_file_readable_by_others_is_refused(
 
 def test_secret_may_come_from_a_pipe(partner: Partner, client_folder: Path) -> None:
     """The mode of /dev/stdin or of a shell's <(…) is not checked."""
-    result = run_process(*_login(partner, "--secret-file", "/dev/stdin"), stdin=partner.key.secret.encode())
+    result = run_process(*_login(partner, "--secret-file", "/dev/stdin"), stdin=partner.key.client_secret.encode())
     assert result.status == 0, result
 
 
@@ -360,7 +364,7 @@ def test_profile_errors_are_not_about_tokens(
     """A profile that cannot be read or written is reported as a profile, with its path and the system's message."""
     (tmp_path / "occupied").write_text("")
     monkeypatch.setenv("STOPLISTCLIENT_DIR", str(tmp_path / "occupied"))
-    result = cli(*_login(partner, "--secret-stdin"), stdin=partner.key.secret.encode())
+    result = cli(*_login(partner, "--secret-stdin"), stdin=partner.key.client_secret.encode())
     result.assert_failed(1, "The profile", "STOPLISTCLIENT_DIR")
     assert "MemoryStore" not in result.err_text
     monkeypatch.setenv("STOPLISTCLIENT_DIR", str(client_folder))
@@ -374,14 +378,14 @@ def test_damaged_profile_is_refused_without_its_content(cli: RunCommand, partner
     result = cli("look-up", "email", "ann@example.com", "--debug")
     assert result.status == 1
     assert "is damaged" in result.err_text
-    assert partner.key.secret not in result.err_text
+    assert partner.key.client_secret not in result.err_text
 
 
 def test_profile_shows_no_secret(partner: Partner, log_in: LogIn) -> None:
     """Neither repr nor str contains the secret."""
     log_in(partner)
     profile: Profile = load_profile(None)
-    assert partner.key.secret not in f"{profile!r} {profile}"
+    assert partner.key.client_secret not in f"{profile!r} {profile}"
 
 
 def test_logout_deletes_secret_and_tokens(
@@ -449,8 +453,8 @@ def memory_keyring() -> Iterator[_MemoryKeyring]:
 def test_keyring_keeps_secret_and_tokens(
     cli: RunCommand, partner: Partner, client_folder: Path, memory_keyring: _MemoryKeyring
 ) -> None:
-    """With --keyring no file contains a secret, commands work, and logout clears the keyring."""
-    assert cli(*_login(partner, "--secret-stdin", "--keyring"), stdin=partner.key.secret.encode()).status == 0
+    """--keyring keeps the secret out of every file; commands work, and logout clears the keyring."""
+    assert cli(*_login(partner, "--secret-stdin", "--keyring"), stdin=partner.key.client_secret.encode()).status == 0
     assert cli("unsubscribe", "email", "ann@example.com").status == 0
     assert b"svc_cs_" not in _all_bytes(client_folder)
     assert b"svc_rt_" not in _all_bytes(client_folder)
@@ -469,16 +473,16 @@ def test_useless_keyring_is_refused(
     memory_keyring: _MemoryKeyring,
     useless: type[keyring.backend.KeyringBackend],
 ) -> None:
-    """If no keyring is available, as on a server, or it keeps nothing, login reports that and stores nothing."""
+    """A keyring that is unavailable, as on a server, or keeps nothing is reported, and nothing is stored."""
     keyring.set_keyring(useless())
-    result = cli(*_login(partner, "--secret-stdin", "--keyring"), stdin=partner.key.secret.encode())
+    result = cli(*_login(partner, "--secret-stdin", "--keyring"), stdin=partner.key.client_secret.encode())
     result.assert_failed(1, "The keyring did not keep the secret", "without --keyring")
     assert not (client_folder / "profile-default.json").exists()
 
 
 def test_login_runs_as_a_process(partner: Partner, client_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "secret"
-    path.write_text(partner.key.secret)
+    path.write_text(partner.key.client_secret)
     path.chmod(0o600)
     result = run_process(*_login(partner, "--secret-file", str(path), "--org", partner.org_slug))
     assert (result.status, result.err) == (0, b""), result

@@ -31,6 +31,26 @@ def test_table_has_one_line_per_record(cli: RunCommand, partner: Partner, log_in
     assert lines[3][:4] == ["bob@example.com", "-", "no", "record"]
 
 
+def test_a_withdrawn_opt_out_is_no_consent(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """Only `resubscribed` with the reason `consent` is one (docs/interface.md section D6)."""
+    log_in(partner)
+    with partner.client() as client:
+        (mistake,) = client.unsubscribe("email", ["ann@example.com"]).submission_ids
+        partner.service.installation.ok("submission", "reverse", mistake, "--yes")
+        client.resubscribe("email", [Item("bob@example.com", _WHEN)])
+        client.unsubscribe("email", ["carla@example.com"])
+        addresses = ["ann@example.com", "bob@example.com", "carla@example.com"]
+        records = [one.records[0] for one in client.look_up("email", addresses)]
+    assert [(record.status, record.reason, record.is_consent) for record in records] == [
+        ("resubscribed", "correction", False),
+        ("resubscribed", "consent", True),
+        ("unsubscribed", "unsubscribe", False),
+    ]
+    withdrawn, consent, _ = cli("look-up", "email", *addresses).out_text.splitlines()[1:]
+    assert "correction (opt-out withdrawn, no consent)" in withdrawn
+    assert "no consent" not in consent
+
+
 def test_group_of_the_profile_is_not_applied(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
     """Every group is shown, unless --group names one."""
     log_in(partner, group_id=partner.group_id)

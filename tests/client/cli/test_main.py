@@ -10,8 +10,9 @@ import pytest
 from stoplist_client.cli.exit_status import GlobalOptions, report_error
 from stoplist_client.cli.main import COMMANDS, stoplist_client
 
-from tests.client.cli.command_runner import COMMAND, PATIENCE_S, LogIn, RunCommand, environment, run_process
+from tests.client.cli.command_runner import COMMAND, LogIn, RunCommand, environment, run_process
 from tests.client.partners import Partner
+from tests.constants import PATIENCE_S
 from tests.services.managed_program import reserve_port
 
 pytestmark = pytest.mark.interpreter
@@ -101,7 +102,7 @@ def test_debug_prints_frames_without_secrets(cli: RunCommand, partner: Partner, 
     assert result.status == 1
     assert "look_up.py, line" in result.err_text
     assert "UnauthorizedOrganization" in result.err_text
-    for secret in ("svc_cs_", "svc_at_", "svc_rt_", "ann@", partner.key.secret):
+    for secret in ("svc_cs_", "svc_at_", "svc_rt_", "ann@", partner.key.client_secret):
         assert secret not in result.err_text
 
 
@@ -121,7 +122,7 @@ def test_messages_of_libraries_are_not_printed(capsys: pytest.CaptureFixture[str
 
 
 def test_closed_pipe_ends_the_command_quietly(partner: Partner, log_in: LogIn) -> None:
-    """As with `| head`: nothing is printed, and the status is 1."""
+    """Behind `| head`, for example, nothing is printed, and the status is 1."""
     log_in(partner)
     reading, writing = os.pipe()
     os.close(reading)

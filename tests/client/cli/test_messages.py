@@ -7,7 +7,7 @@ import pytest
 from stoplist_client import ConfigurationError, DefaultGroupNotConfigured, InvalidItem, TokenStoreError
 from stoplist_client.cli.messages import message_of
 
-from tests.client.cli.command_runner import RunCommand
+from tests.client.cli.command_runner import LogIn, RunCommand
 from tests.client.partners import Partner
 
 _SDK_TERMS = re.compile(r"Prefer|Basic|\w+_(url|file|slug|id)\b|\w+\(\)")
@@ -33,6 +33,21 @@ def test_messages_name_options_instead_of_parameters(cli: RunCommand, partner: P
     result.assert_failed(2, "The certificate file (--ca-file) cannot be read")
 
 
+def test_file_in_place_of_a_folder_is_called_that(
+    cli: RunCommand, partner: Partner, log_in: LogIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is where the client's folder or that of a mirror should be."""
+    log_in(partner)
+    file = tmp_path / "file"
+    file.write_text("")
+    problem = f"{file} is a file, not a folder"
+    cli("sync", "--mirror", str(file / "mirror.db")).assert_failed(1, problem)
+    monkeypatch.setenv("STOPLISTCLIENT_DIR", str(file / "below"))
+    for name, value in (("BASE_URL", partner.service.base_url), ("CLIENT_ID", "svc_ci_x"), ("CLIENT_SECRET", "x")):
+        monkeypatch.setenv(f"STOPLISTCLIENT_{name}", value)
+    cli("sync").assert_failed(1, problem)
+
+
 def test_unwritable_folder_is_reported_with_its_variable(
     cli: RunCommand, partner: Partner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,7 +58,7 @@ def test_unwritable_folder_is_reported_with_its_variable(
 
     monkeypatch.setattr("stoplist_client.files.private_file.os.replace", refuse)
     access = ["--base-url", partner.service.base_url, "--client-id", partner.key.client_id, "--org", partner.org_slug]
-    stdin = partner.key.secret.encode()
+    stdin = partner.key.client_secret.encode()
     result = cli("login", *access, "--ca-file", partner.service.ca_file, "--secret-stdin", stdin=stdin)
     result.assert_failed(1, "correct that, or name a folder that this user may write to with STOPLISTCLIENT_DIR.")
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.cli.command_runner import COMMAND, PATIENCE_S, LogIn, RunCommand, environment, run_process
+from tests.client.cli.command_runner import COMMAND, LogIn, RunCommand, environment, run_process
 from tests.client.partners import Partner
+from tests.constants import PATIENCE_S
 
 _CSV = (
     b"\xef\xbb\xbfid;name;E-Mail\r\n"
@@ -97,7 +98,7 @@ def test_existing_files_are_replaced_with_force_only(
 def test_input_and_outputs_must_be_different_files(
     cli: RunCommand, partner_with_mirror: Partner, list_csv: Path, tmp_path: Path
 ) -> None:
-    """Even under another name and with --force: the list must not be lost."""
+    """Another name and --force change nothing: the list must not be lost."""
     link = tmp_path / "link.csv"
     link.hardlink_to(list_csv)
     out = str(tmp_path / "out.csv")
@@ -198,7 +199,7 @@ def test_force_removes_old_lists_even_on_failure(
 def test_wrong_usage_removes_nothing(
     cli: RunCommand, partner_with_mirror: Partner, list_csv: Path, tmp_path: Path
 ) -> None:
-    """Neither the list itself nor a file that --force would replace."""
+    """The list itself stays, and so does a file that --force would replace."""
     out = tmp_path / "out.csv"
     out.write_text("old")
     assert cli("scrub", "email", str(list_csv), str(list_csv), "--any-group", "--force").status == 2

@@ -1,5 +1,6 @@
 """The commands `unsubscribe` and `resubscribe`."""
 
+import gzip
 import os
 import pty
 import re
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 from stoplist_client import Record
 
-from tests.client.cli.command_runner import COMMAND, PATIENCE_S, LogIn, RunCommand, environment, run_process
+from tests.client.cli.command_runner import COMMAND, LogIn, RunCommand, environment, run_process
 from tests.client.partners import Partner
+from tests.constants import PATIENCE_S
 
 NewPartner = Callable[..., Partner]
 
@@ -65,10 +67,11 @@ def test_columns_of_a_csv_file_are_submitted(cli: RunCommand, partner: Partner, 
 
 
 def test_csv_is_read_from_stdin(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
-    """`--csv -` reads a pipe; --column takes a name or a number."""
+    """`--csv -` reads a pipe; --column takes a name or a number, of the address if it names no field."""
     log_in(partner)
-    for column in ("Contact", "2"):
-        result = cli("unsubscribe", "email", "--csv", "-", "--column", column, stdin=b"Id,Contact\n1,ann@example.com\n")
+    for column in ("Contact", "2", "address=Contact"):
+        options = ["--csv", "-", "--column", column, "--occurred-at", "now"]
+        result = cli("unsubscribe", "email", *options, stdin=b"Id,Contact\n1,ann@example.com\n")
         assert result.status == 0, result
     assert [record.address for record in _records(partner)] == ["ann@example.com"]
 
@@ -139,15 +142,16 @@ def test_items_stored_before_an_error_are_reported(cli: RunCommand, partner: Par
     ("content", "text"),
     [
         (b"name,town\nAnn,Aix\n", "No column has a usual name for addresses"),
-        (b"email,e-mail\n", "Several columns may contain the addresses"),
-        (b"ann@example.com\nbob@example.com\n", "The first row looks like an address"),
+        (b"email,e-mail\n", "Several columns may be address"),
+        (b"ann@example.com,Ann\nbob@example.com,Bob\n", "The first row looks like an address"),
         (b"", "empty"),
-        (b"email,name\rann@example.com,Ann\r", "end with a carriage return only"),
-        (b"email,name\rann@example.com,Ann\r\n", "end with a carriage return only"),
-        (b'email,name\na@example.com,"Ann\nb@example.com,Bob\n', "line 2 is not valid CSV"),
+        (b'email,name\na@example.com,"Ann\nb@example.com,Bob\n', "line 2 has a quote that is never closed"),
         (b'email\n"a@example.com"x\n', "line 2 is not valid CSV"),
-        ("email\nann@example.com\n".encode("utf-16"), "UTF-16"),
-        (b"email\n" + b"x" * (2 << 20), "longer than 1 MiB"),
+        (
+            b"email\nj\xf6rg@example.com\n",
+            "Line 2 is not UTF-8: save the file as UTF-8, or say its encoding. Use --encoding",
+        ),
+        (b"email\n" + b"x" * (2 << 20), "longer than 64 KiB"),
     ],
 )
 def test_unusable_csv_file_is_refused(
@@ -157,9 +161,9 @@ def test_unusable_csv_file_is_refused(
     log_in(partner)
     path = tmp_path / "list.csv"
     path.write_bytes(content)
-    result = cli("unsubscribe", "email", "--csv", str(path))
+    result = cli("unsubscribe", "email", "--csv", str(path), "--occurred-at", "now")
     result.assert_failed(1, text)
-    assert "example" not in result.err_text
+    assert "@example" not in result.err_text
     assert _records(partner) == []
 
 
@@ -178,15 +182,15 @@ def test_column_names_ignore_case_and_blanks(cli: RunCommand, partner: Partner, 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("occured_at", "'occured_at' looks like a misspelt occurred_at: rename it to occurred_at"),
+        ("occured_at", "'occured_at' looks like a misspelt occurred_at: say that it is, or rename it. Use --column"),
         ("Occurred on", "'Occurred on' looks like a misspelt occurred_at"),
         ("reasons", "'reasons' looks like a misspelt reason"),
         ("sorce", "'sorce' looks like a misspelt source"),
-        ("occurred_at@x", "A column looks like a misspelt occurred_at"),
+        ("occurred_at@x", "The first row looks like an address"),
     ],
 )
 def test_misspelt_column_is_refused(cli: RunCommand, partner: Partner, log_in: LogIn, name: str, text: str) -> None:
-    """Even with --occurred-at, which applies to all rows."""
+    """It is refused even with --occurred-at, which applies to all rows."""
     log_in(partner)
     for options in ([], ["--occurred-at", "2026-03-01T09:30:00Z"]):
         result = cli(
@@ -197,17 +201,67 @@ def test_misspelt_column_is_refused(cli: RunCommand, partner: Partner, log_in: L
     assert _records(partner) == []
 
 
-def test_missing_time_is_reported_once(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
-    """Not if an option or a column gives the time; other columns do not matter."""
+def test_rows_are_never_dated_now_in_silence(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """An old opt-out dated now would override the consents given since. Docs/interface.md section D12, When."""
     log_in(partner)
     stdin = b"email,resource,timestamp\nann@example.com,x,y\nbob@example.com,x,y\n"
-    result = cli("unsubscribe", "email", "--csv", "-", stdin=stdin)
-    assert (result.status, result.err_text) == (
-        0,
-        "stoplist-client: The file has no column occurred_at: all rows are submitted with the current time.\n",
+    cli("unsubscribe", "email", "--csv", "-", stdin=stdin).assert_failed(
+        2, "Use --occurred-at TIME, or --occurred-at now"
     )
-    result = cli("unsubscribe", "email", "--csv", "-", "--occurred-at", "2026-03-01T09:30:00Z", stdin=stdin)
-    assert (result.status, result.err_text) == (0, "")
+    assert _records(partner) == []
+    for stated in ("2026-03-01T09:30:00Z", "now"):
+        result = cli("unsubscribe", "email", "--csv", "-", "--occurred-at", stated, stdin=stdin)
+        assert (result.status, result.err_text) == (0, "")
+    assert {f"{each.occurred_at:%m-%d %H:%M}" for each in _records(partner)} == {"03-01 09:30"}
+
+
+@pytest.mark.parametrize(
+    "stdin",
+    [
+        b"email,name\nann@example.com,Ann\n",
+        b"contact|name\nann@example.com|Ann\n",
+        b"E-Mail\nann@example.com\n",
+        b"ann@example.com;Ann\n",
+    ],
+)
+def test_csv_on_stdin_needs_its_option(cli: RunCommand, partner: Partner, log_in: LogIn, stdin: bytes) -> None:
+    log_in(partner)
+    result = cli("unsubscribe", "email", stdin=stdin)
+    result.assert_failed(2, "The input looks like CSV: add --csv -")
+    assert "ann" not in result.err_text.lower()
+    assert _records(partner) == []
+
+
+def test_exports_of_other_systems_are_read(cli: RunCommand, partner: Partner, log_in: LogIn, tmp_path: Path) -> None:
+    """Their header or name tells which they are, packed or not."""
+    log_in(partner)
+    path = tmp_path / "suppressions.csv.gz"
+    path.write_bytes(gzip.compress(b"email,created\nann@example.com,1709199000\n"))
+    assert cli("unsubscribe", "email", "--csv", str(path)).status == 0
+    stdin = b"email,created,reason\nbob@example.com,1709199000,unknown domain\n"
+    assert cli("unsubscribe", "email", "--csv", "-", "--format", "sendgrid-invalid-emails", stdin=stdin).status == 0
+    assert [(r.address, f"{r.occurred_at:%Y-%m-%d %H:%M}", r.reason) for r in _records(partner)] == [
+        ("ann@example.com", "2024-02-29 09:30", "unsubscribe"),
+        ("bob@example.com", "2024-02-29 09:30", "invalid_address"),
+    ]
+
+
+def test_only_opt_outs_of_a_file_are_submitted(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """The column that says so must be named, with the values that mean an opt-out."""
+    log_in(partner)
+    rows = (
+        "ann@example.com,2024-02-29 10:30:00,out\nbob@example.com,2024-02-29 10:30:00,in\njörg@example.com,soon,out\n"
+    )
+    stdin = f"email,occurred_at,status\n{rows}".encode("windows-1252")
+    options = ["--csv", "-", "--time-zone", "Europe/Berlin", "--encoding", "windows-1252"]
+    cli("unsubscribe", "email", *options, stdin=stdin).assert_failed(2, "out (2), in (1).", "Use --opted-out-when")
+    options += ["--opted-out-when", "status=out"]
+    cli("unsubscribe", "email", *options, stdin=stdin).assert_failed(1, "Line 4: The time cannot be read")
+    result = cli("unsubscribe", "email", *options, "--lenient", "--json", stdin=stdin)
+    assert result.status == 3
+    assert [each["line"] for each in result.json["item_errors"]] == [4]
+    assert "Left out: 1 row of people who did not opt out." in result.err_text
+    assert [(r.address, f"{r.occurred_at:%H:%M}") for r in _records(partner)] == [("ann@example.com", "09:30")]
 
 
 @pytest.mark.parametrize(
@@ -218,6 +272,10 @@ def test_missing_time_is_reported_once(cli: RunCommand, partner: Partner, log_in
         (["unsubscribe", "email", "a@example.com", "--csv", "f"], "not both"),
         (["unsubscribe", "email", "a@example.com", "--group", "grp_" + "x" * 22, "--all-groups"], "not both"),
         (["unsubscribe", "email", "a@example.com", "--column", "x"], "--csv"),
+        (["unsubscribe", "email", "a@example.com", "--format", "sendgrid"], "--csv"),
+        (["unsubscribe", "email", "--csv", "-", "--opted-out-when", "status"], "HEADER=VALUE"),
+        (["unsubscribe", "email", "--csv", "-", "--occurred-at", "2099-01-01T00:00:00Z"], "in the future"),
+        (["resubscribe", "email", "a@example.com", "--occurred-at", "now"], "time at which it was given"),
         (["unsubscribe", "email", "a@example.com", "--occurred-at", "2026-03-01T09:30:00"], "--occurred-at"),
         (["unsubscribe", "email", "a@example.com", "--occurred-at", "2026-13-01T09:30:00Z"], "--occurred-at"),
         (["unsubscribe", "email", "a@example.com", "--reason", "whim"], "--reason"),
@@ -292,7 +350,7 @@ def test_empty_input_is_not_an_error(
     result = cli("unsubscribe", "email", *options, stdin=stdin)
     assert (result.status, result.err_text) == (0, "")
     assert result.out_text == "0 items: 0 created, 0 updated, 0 unchanged, 0 outranked, 0 refused.\n"
-    cli("unsubscribe", "email", "--csv", "-", stdin=b"").assert_failed(1, "needs a header row")
+    cli("unsubscribe", "email", "--csv", "-", stdin=b"").assert_failed(1, "The file is empty")
 
 
 def test_missing_file_is_named(cli: RunCommand, partner: Partner, log_in: LogIn, tmp_path: Path) -> None:
@@ -302,7 +360,7 @@ def test_missing_file_is_named(cli: RunCommand, partner: Partner, log_in: LogIn,
 
 
 def test_missing_permission_is_reported(cli: RunCommand, new_partner: NewPartner, log_in: LogIn) -> None:
-    """With the code, and the request id for the operator."""
+    """The report has the code, and the request id for the operator."""
     log_in(new_partner(permissions=frozenset(("read",))))
     cli("unsubscribe", "email", "ann@example.com").assert_failed(1, "403 insufficient_scope", "(request ")
 

@@ -12,22 +12,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from stoplist_client import MirrorDiverged
 from stoplist_client.cli.watch_loop import backoff_s
 from stoplist_client.mirror import Mirror
 from stoplist_client.model import Item
 
 from tests.client.cli.command_runner import (
     COMMAND,
-    PATIENCE_S,
     LogIn,
     RunCommand,
     environment,
     run_process,
     variables_of,
 )
-from tests.client.mirror.restorable import Restorable
+from tests.client.mirror.restorable import Restorable, give_out_digest
 from tests.client.partners import Partner, Service
-from tests.e2e.server_process import Place, ProcessOutput
+from tests.constants import PATIENCE_S
+from tests.e2e.server_process import Installation, ProcessOutput
 from tests.services.managed_program import reserve_port
 
 NewPartner = Callable[..., Partner]
@@ -41,7 +42,10 @@ def _feeds(path: Path) -> set[tuple[str, str]]:
 def test_first_run_follows_three_channels(
     cli: RunCommand, partner: Partner, log_in: LogIn, client_folder: Path
 ) -> None:
-    """Of the profile's organization. The mirror is readable by its owner only; the next run reports only changes."""
+    """The channels are those of the profile's organization.
+
+    Only the owner can read the mirror; the next run reports only changes.
+    """
     log_in(partner)
     with partner.client() as client:
         client.unsubscribe("email", ["ann@example.com", "bob@example.com"])
@@ -74,6 +78,19 @@ def test_options_add_to_what_is_followed(cli: RunCommand, partner: Partner, log_
     cli("sync", "--every", "0").assert_failed(2, "--every")
 
 
+def test_organization_that_the_mirror_does_not_follow_is_named(
+    cli: RunCommand, partner: Partner, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stderr names it: a mirror keeps following what it followed, whatever the variable says now."""
+    log_in(partner)
+    assert cli("sync").err_text == ""
+    monkeypatch.setenv("STOPLISTCLIENT_ORG", "acme-shoes")
+    result = cli("sync")
+    assert result.status == 0
+    assert f"This mirror follows {partner.org_slug}, but not acme-shoes" in result.err_text
+    assert cli("sync", "--org", partner.org_slug).err_text == ""
+
+
 def test_folder_is_readable_by_its_owner_only(
     cli: RunCommand, partner: Partner, set_variables: Callable[[Partner], None], client_folder: Path
 ) -> None:
@@ -104,9 +121,9 @@ def test_other_files_are_not_overwritten(cli: RunCommand, partner: Partner, log_
 @pytest.fixture(scope="module")
 def restorable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restorable]:
     """A server for this module, whose database can be restored to an earlier state."""
-    place = Place(tmp_path_factory.mktemp("restorable"))
-    with place.serving() as server:
-        yield Restorable(Service(place, server))
+    installation = Installation(tmp_path_factory.mktemp("restorable"))
+    with installation.serving() as server:
+        yield Restorable(Service(installation, server))
 
 
 def test_lost_opt_outs_are_submitted_again(cli: RunCommand, restorable: Restorable, log_in: LogIn) -> None:
@@ -170,7 +187,7 @@ def test_refused_opt_outs_do_not_block_others(
         client.unsubscribe("email", ["dan@example.com"], all_groups=True)
         assert cli("sync", "--channel", "email").status == 0
         restorable.restore(backup)
-        restorable.service.place.run("group", "retire", partner.other_group_id)
+        restorable.service.installation.run("group", "retire", partner.other_group_id)
         assert cli("sync").status == 0
         with closing(sqlite3.connect(client_folder / "mirror-default.db")) as connection, connection:
             connection.execute("UPDATE missing SET address = 'eve' WHERE address = 'eve@example.com'")
@@ -291,6 +308,22 @@ def test_watch_runs_until_a_signal(cli: RunCommand, partner: Partner, log_in: Lo
     assert cli("check", "email", "--any-group", "--fail-if-barred", stdin=b"ann@example.com\n").status == 3
 
 
+def test_watch_learns_of_a_change_without_asking_often(partner: Partner, log_in: LogIn) -> None:
+    """The requests wait at the service, since there is no --every."""
+    log_in(partner)
+    with _watch() as (process, out, err):
+        assert out.wait_for(f"{partner.org_slug} phone: 0 changes")
+        with partner.client() as client:
+            client.unsubscribe("sms", ["+12125550123"])
+            assert out.wait_for(f"{partner.org_slug} sms: 1 change\n")
+            client.unsubscribe("email", ["ann@example.com"])
+            assert out.wait_for(f"{partner.org_slug} email: 1 change\n")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+        err.finish()
+        assert err.text == ""
+
+
 def test_watch_survives_an_unavailable_service(partner: Partner) -> None:
     """It reports the problem and the time of the retry, and can be ended while it waits."""
     with reserve_port() as closed:
@@ -323,6 +356,64 @@ def test_watch_goes_on_without_an_unreadable_organization(partner: Partner, log_
         with partner.client() as client:
             client.unsubscribe("email", ["ann@example.com"])
         assert out.wait_for(f"{partner.org_slug} email: 1 change\n")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+        err.finish()
+        assert err.text.count("\n") == 1
+
+
+def _diverging(cli: RunCommand, partner: Partner) -> None:
+    """Synchronise a mirror of ann's opt-out, and let the service give out another digest."""
+    with partner.client() as client:
+        client.unsubscribe("email", ["ann@example.com"])
+    assert cli("sync", "--channel", "email").status == 0
+    give_out_digest(partner.service, partner.org_slug, "0" * 64)
+
+
+def test_mirror_that_differs_from_the_service_is_reported(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """Status 1, after the feed was read anew; the new copy is the best there is, and answers."""
+    log_in(partner)
+    _diverging(cli, partner)
+    result = cli("sync")
+    assert result.status == 1
+    assert "read from the beginning because the mirror differed from the service" in result.out_text
+    assert f"email of {partner.org_slug} differs from the service, although it was read anew" in result.err_text
+    assert result.err_text.count("\n") == 1
+    result = cli("sync", "--json")
+    assert (result.status, result.json["feeds"][0]["is_diverged"]) == (1, True)
+    assert cli("check", "email", "--any-group", stdin=b"ann@example.com\nbob@example.com\n").out == b"bob@example.com\n"
+
+
+def test_damaged_mirror_allows_nobody_until_it_is_read_anew(
+    cli: RunCommand, partner: Partner, log_in: LogIn, client_folder: Path
+) -> None:
+    """`check` fails with status 1 and prints no address, unless all are barred; `sync` heals it."""
+    log_in(partner)
+    with partner.client() as client:
+        client.unsubscribe("email", ["ann@example.com", "bob@example.com"])
+    assert cli("sync", "--channel", "email").status == 0
+    path = client_folder / "mirror-default.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM records WHERE address = 'bob@example.com'")
+    with Mirror(path) as mirror, pytest.raises(MirrorDiverged):
+        mirror.verify()
+    cli("check", "email", "--any-group", stdin=b"ann@example.com\neve@example.com\n").assert_failed(1, "synchronise it")
+    assert cli("check", "email", "--any-group", stdin=b"ann@example.com\n").status == 0
+    result = cli("sync")
+    assert (result.status, result.err_text) == (0, "")
+    assert cli("check", "email", "--any-group", stdin=b"bob@example.com\neve@example.com\n").out == b"eve@example.com\n"
+
+
+def test_watch_goes_on_while_the_mirror_differs(cli: RunCommand, partner: Partner, log_in: LogIn) -> None:
+    """It is reported once, and not again with each change until the copy agrees; changes are applied."""
+    log_in(partner)
+    _diverging(cli, partner)
+    with _watch() as (process, out, err):
+        assert err.wait_for("although it was read anew")
+        for people, changes in ((["bob"], "1 change"), (["eve", "fay"], "2 changes")):
+            with partner.client() as client:
+                client.unsubscribe("email", [f"{name}@example.com" for name in people])
+            assert out.wait_for(f"{partner.org_slug} email: {changes}\n")
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
         err.finish()

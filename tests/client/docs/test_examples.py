@@ -22,7 +22,8 @@ import pytest
 import stoplist_client
 
 from tests.client.partners import Partner
-from tests.e2e.server_process import PATIENCE_S, ProcessOutput
+from tests.constants import PATIENCE_S
+from tests.e2e.server_process import ProcessOutput
 from tests.services.fault_kinds import RESET, Hold, Reply, is_api
 from tests.services.faults import Faults, faults
 from tests.services.managed_program import reserve_port
@@ -48,7 +49,7 @@ def variables(partner: Partner, between: Faults, tmp_path: Path) -> dict[str, st
         "STOPLISTCLIENT_BASE_URL": between.base_url,
         "STOPLISTCLIENT_CA_FILE": str(between.ca),
         "STOPLISTCLIENT_CLIENT_ID": partner.key.client_id,
-        "STOPLISTCLIENT_CLIENT_SECRET": partner.key.secret,
+        "STOPLISTCLIENT_CLIENT_SECRET": partner.key.client_secret,
         "STOPLISTCLIENT_ORG": partner.org_slug,
         "STOPLISTCLIENT_DIR": str(tmp_path / "client"),
         "WEBHOOK_SECRET": WEBHOOK_SECRET,
@@ -122,7 +123,7 @@ def test_import_stores_all_rows_except_invalid_ones(
 
 
 def test_killed_import_continues_where_it_stopped(between: Faults, variables: dict[str, str], tmp_path: Path) -> None:
-    """Only unanswered rows are sent; refused rows of the first run still count."""
+    """The next run sends only unanswered rows; refused rows of the first run still count."""
     file = tmp_path / "shop.csv"
     people = [f"n{number}@example.com" if number != 7 else "nobody" for number in range(10_003)]
     file.write_text("address,occurred_at\n" + "".join(f"{person},2026-03-01T09:30:00Z\n" for person in people))
@@ -172,7 +173,7 @@ def test_import_with_another_key_starts_again(
     other = new_partner()
     variables |= {
         "STOPLISTCLIENT_CLIENT_ID": other.key.client_id,
-        "STOPLISTCLIENT_CLIENT_SECRET": other.key.secret,
+        "STOPLISTCLIENT_CLIENT_SECRET": other.key.client_secret,
     }
     status, out, err = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
     assert (status, err) == (0, "")
@@ -203,7 +204,7 @@ def test_damaged_progress_file_is_ignored(
 
 
 def test_unclosed_quote_is_an_error(variables: dict[str, str], tmp_path: Path) -> None:
-    """Not one row with an invalid address."""
+    """It is not read as one row with an invalid address."""
     file = tmp_path / "shop.csv"
     file.write_text(
         'address,occurred_at\n"ann@example.com,2026-03-01T09:30:00Z\nbob@example.com,2026-03-01T09:30:00Z\n'
@@ -215,7 +216,7 @@ def test_unclosed_quote_is_an_error(variables: dict[str, str], tmp_path: Path) -
 
 
 def test_failed_import_prints_one_line(variables: dict[str, str], tmp_path: Path) -> None:
-    """For a wrong file or a wrong key: exit status 1, and no traceback."""
+    """A wrong file or a wrong key leads to exit status 1 and no traceback."""
     file = tmp_path / "shop.csv"
     file.write_text("mail\nann@example.com\n")
     told = run_example("nightly_import.py", file, folder=tmp_path, variables=variables)
@@ -272,7 +273,7 @@ def test_webhook_becomes_an_opt_out(partner: Partner, variables: dict[str, str],
 
 
 def test_no_webhook_is_lost(partner: Partner, between: Faults, variables: dict[str, str], tmp_path: Path) -> None:
-    """Even if the service is unavailable and the receiver is killed, what was answered with 204 is stored."""
+    """The receiver stores what it answers with 204, even if the service is unavailable and it is killed."""
     between.otherwise(lambda request: RESET)
     with receiver(tmp_path, variables) as post:
         assert post("/sms", {"from": "+14155550123", "text": "STOP"}) == 204
@@ -286,7 +287,7 @@ def test_no_webhook_is_lost(partner: Partner, between: Faults, variables: dict[s
 def test_refused_opt_out_is_kept_and_blocks_no_other(
     partner: Partner, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    """With the reason; a time in the future counts as now."""
+    """The reason is kept with it; a time in the future counts as now."""
     with receiver(tmp_path, variables) as post:
         assert post("/complaint", {"recipient": "nobody"}) == 204
         assert post("/complaint", {"recipient": "ann@example.com", "timestamp": "2990-01-01T00:00:00Z"}) == 204
@@ -456,7 +457,7 @@ def test_old_mirror_writes_no_list(
 def test_list_of_recipients_is_never_overwritten(
     campaign: tuple[Path, Path, str], variables: dict[str, str], tmp_path: Path, name: str
 ) -> None:
-    """By its own name, by a link, by the temporary name, or if it does not exist."""
+    """Its own name, a link, the temporary name and a missing list are refused."""
     recipients, allowed, group_id = campaign
     content = recipients.read_bytes()
     allowed.write_text("of the last campaign\n")

@@ -14,10 +14,10 @@ from stoplist_client import errors
 from stoplist_client.cli.main import COMMANDS
 from stoplist_client.errors import BY_CODE, ApiError, StoplistClientError
 
+from tests.constants import ROOT
 from tests.e2e.reader import Reader, Shell
-from tests.e2e.server_process import Place, Server
+from tests.e2e.server_process import Installation, RunningServer
 
-ROOT = Path(__file__).parents[3]
 QUICK_START, GUIDE = ROOT / "client" / "README.md", ROOT / "docs" / "client.md"
 # The parts of a checkout that `make client` needs.
 PARTS = ("tools", "requirements", "addresses", "client")
@@ -31,14 +31,14 @@ _EXAMPLE = {
 }
 
 
-def demo_key(server: Server) -> dict[str, str]:
+def demo_key(server: RunningServer) -> dict[str, str]:
     """Return the key that `make serve` prints, by its placeholders in the documents."""
     assert server.out.wait_for("Stop with Ctrl+C.")
     return {example: re.findall(rf"{name} +(svc_\w+)", server.out.text)[0] for name, example in _EXAMPLE.items()}
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, at_a_partner: Path) -> Place:
+def checkout(tmp_path: Path, at_a_partner: Path) -> Installation:
     """A copy of the parts of the checkout that partners need, after `make client`."""
     shutil.copy2(ROOT / "Makefile", tmp_path)
     for part in PARTS:
@@ -47,16 +47,16 @@ def checkout(tmp_path: Path, at_a_partner: Path) -> Place:
     environment = tmp_path / ".venv-client"
     environment.symlink_to(at_a_partner.parent)
     (environment / ".client").touch()
-    place = Place(tmp_path)
-    place.variables["STOPLISTCLIENT_DIR"] = str(tmp_path / "of-the-client")
-    return place
+    installation = Installation(tmp_path)
+    installation.variables["STOPLISTCLIENT_DIR"] = str(tmp_path / "of-the-client")
+    return installation
 
 
 # The setup is slow, and the commands are the same on every Python version.
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @needs_programs
-def test_quick_start_and_guide_are_correct(checkout: Place) -> None:
+def test_quick_start_and_guide_are_correct(checkout: Installation) -> None:
     """This is the test of every command in them."""
     with checkout.serving("--demo") as server, closing(Shell(checkout)) as shell:
         reader = Reader(checkout, server, shell, demo_key(server))
@@ -79,5 +79,5 @@ def test_guide_has_every_error_with_its_code() -> None:
 
 
 def test_guide_has_every_command() -> None:
-    """In the order of --help."""
+    """They are in the order of --help."""
     assert first_cells("| Command | What", 1) == [(name,) for name in COMMANDS]

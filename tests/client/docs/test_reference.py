@@ -23,7 +23,7 @@ def _reference() -> str:
 
 
 def test_reference_is_up_to_date() -> None:
-    """After a change of a docstring or signature, run `make reference`."""
+    """`make reference` rewrites it after a change of a docstring or signature."""
     assert TARGET.read_text() == _reference()
 
 
@@ -35,7 +35,7 @@ def test_everything_public_has_a_docstring() -> None:
 
 
 def test_errors_show_their_attributes() -> None:
-    """With their types, and the code of each refusal."""
+    """They show their types, and the code of each refusal."""
     heads = dict(_HEAD.findall(_reference()))
     assert heads["ApiError"].split("\n    ")[1:] == [
         "text: str",

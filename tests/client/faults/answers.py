@@ -50,7 +50,7 @@ def posted_bodies(between: Faults) -> list[Any]:
 
 def api_statuses(between: Faults) -> list[int | None]:
     """Return the statuses of the API that the client received, None for no answer."""
-    return [seen.told for seen in between.seen if is_api(seen.request)]
+    return [seen.client_status for seen in between.seen if is_api(seen.request)]
 
 
 def records(partner: Partner) -> list[Record]:

@@ -113,7 +113,7 @@ def test_failed_page_is_read_again_from_the_cursor(
 def test_broken_compression_is_retried(
     open_without_waits: NoWaitOpener, partner: Partner, between: Faults, size: int
 ) -> None:
-    """Wherever the break is: half an answer is never taken for the whole."""
+    """Half an answer is never taken for the whole, wherever the break is."""
     client, _ = open_without_waits(partner)
     client.unsubscribe("email", PEOPLE)
     between.next(HALF_PACKED, None, not_packed(size), None, when=is_api)

@@ -132,7 +132,7 @@ def test_attempts_bound_the_requests(
     fault: ConnectionFault | Reply,
     error: type[Exception],
 ) -> None:
-    """Whatever the failure; waits are between attempts, not after the last."""
+    """This holds for any failure; waits are between attempts, not after the last."""
     client, pauses_s = open_without_waits(partner, attempts=attempts)
     between.otherwise(lambda request: fault if is_api(request) else None)
     with pytest.raises(error):
@@ -157,7 +157,7 @@ def test_attempts_bound_the_requests(
 def test_final_refusals_are_not_retried(
     open_without_waits: NoWaitOpener, partner: Partner, between: Faults, status: int, code: str
 ) -> None:
-    """Not even with a Retry-After."""
+    """A Retry-After makes no difference."""
     client, pauses_s = open_without_waits(partner)
     between.next(refusal(status, code, Retry_After="1"), when=is_api)
     with pytest.raises(ApiError) as refused:
@@ -206,7 +206,7 @@ def test_foreign_answer_is_not_understood(
     with pytest.raises(NotUnderstood) as error:
         client.unsubscribe("email", ["ann@elsewhere.test"])
     assert error.value.status == answer.status
-    assert [(seen.path, seen.told) for seen in between.seen] == [
+    assert [(seen.path, seen.client_status) for seen in between.seen] == [
         ("/oauth/token", 200),
         ("/api/v1/unsubscribe/email", 200),
         ("/api/v1/unsubscribe/email", answer.status),

@@ -132,7 +132,7 @@ def test_tokens_after_a_lost_refresh_can_be_refreshed(
 
 
 def test_call_survives_several_faults(open_without_waits: NoWaitOpener, partner: Partner, between: Faults) -> None:
-    """Of the request, its token, the refresh and the secret, each within its own attempts."""
+    """The request, its token, the refresh and the secret each fail, within their own attempts."""
     client, _ = open_without_waits(partner)
     client.unsubscribe("email", ["ann@everything.test"])
     between.forget()

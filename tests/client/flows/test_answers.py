@@ -50,7 +50,7 @@ def test_refusal_of_the_token_endpoint_is_decoded() -> None:
 
 
 def test_item_errors_have_the_indexes_of_the_call() -> None:
-    """With the items as they were given; a wrong index is left out."""
+    """They have the items as they were given; a wrong index is left out."""
     told = [{"item_index": 1, "item_error": "No @."}, {"item_index": 7, "item_error": "Nonsense."}]
     body = {"error": "invalid_item", "item_index": 1, "item_error": "No @.", "item_errors": told}
     error = refusal(answer(400, body), items=["a@example.com", "b"], indexes=[30, 31])
@@ -75,6 +75,15 @@ def test_foreign_refusal_is_not_understood(body: object) -> None:
     assert (error.status, error.request_id) == (502, "req_2")
     assert "502" in str(error)
     assert "base_url" in str(error)
+
+
+@pytest.mark.parametrize("nested", [b"[" * 200_000, b'{"a":' * 200_000], ids=["lists", "objects"])
+def test_deep_nesting_is_not_understood(nested: bytes) -> None:
+    """It may be in a field that nobody reads, where the decoder gives up with a RecursionError."""
+    body = b'{"unread": ' + nested
+    with pytest.raises(NotUnderstood):
+        decode_answer(answer(200, body), SHAPE)
+    assert isinstance(refusal(answer(500, body)), NotUnderstood)
 
 
 def test_redirect_is_named() -> None:

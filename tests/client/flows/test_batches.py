@@ -86,7 +86,7 @@ def test_items_are_divided_by_count_and_bytes(lengths: list[int], max_items: int
 
 
 def test_body_may_have_exactly_the_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one byte less, the last item goes into a second body."""
+    """A limit of one byte less puts the last item into a second body."""
     items = ["x" * length for length in (5, 0, 9)]
     made, (whole,) = batches_of(items)
     size = len(made.body(whole.encoded))
@@ -98,7 +98,7 @@ def test_body_may_have_exactly_the_maximum_size(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_bodies_stay_within_8_mib() -> None:
-    """With long texts the bytes decide, and the next item would not have fitted."""
+    """The bytes of long texts decide, and the next item would not have fitted."""
     items = [Item(f"p{number}@example.com", source="\N{SNOWMAN}" * 200) for number in range(20_000)]
     made, cuts = batches_of(items)
     sizes = [len(made.body(batch.encoded)) for batch in cuts]
@@ -172,7 +172,7 @@ def test_each_slice_is_stamped_when_it_is_read() -> None:
 
 
 def test_only_stamped_items_count_as_stamped() -> None:
-    """Not an item with a time, nor any item of a call with one, nor a resubscription."""
+    """An item with a time does not, nor does any item of a call with one, nor a resubscription."""
     timed = Item(ANN, NOON)
     plain = Encoder(FixedEnvironment())
     assert [plain.stamps(item) for item in (ANN, Item(ANN), timed)] == [True, True, False]
@@ -217,7 +217,7 @@ def test_item_of_wrong_type_is_named_by_index(bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", [Item(ANN, reason=5), Item(ANN, source=b"x")])  # type: ignore[arg-type]
 def test_reason_or_source_of_wrong_type_is_named(bad: Any) -> None:
-    """By the index of its item."""
+    """The error names the index of its item."""
     with pytest.raises(ConfigurationError, match="item 1 must be text"):
         only_items_of([ANN, bad])
 

@@ -20,7 +20,7 @@ def people(count: int) -> list[str]:
 
 
 def test_all_records_are_read_then_only_changes(open_client: Opener, partner: Partner) -> None:
-    """Without a cursor every record once, in the order of change; with the last cursor, later ones."""
+    """A call without a cursor reads every record once, in the order of change; the last cursor leads to later ones."""
     client = open_client(partner)
     client.unsubscribe("email", people(25))
     changes = client.changes("email", limit=10)
@@ -51,13 +51,14 @@ def test_record_has_all_fields(open_client: Opener, partner: Partner) -> None:
         "occurred_at": NOON.replace(microsecond=250_000),
         "recorded_at": None,
         "seq": 1,
+        "address_digest": None,
     }
     assert record.id.startswith("uns_")
     assert abs((record.recorded_at - before).total_seconds()) < 3600
 
 
 def test_cursor_advances_after_the_last_record_of_a_page(open_client: Opener, partner: Partner) -> None:
-    """When the next record is requested, and at the end: a crash before that loses nothing."""
+    """It advances when the next record is requested, and at the end: a crash before that loses nothing."""
     client = open_client(partner)
     client.unsubscribe("email", people(4))
     changes, cursors = client.changes("email", limit=2), []

@@ -19,7 +19,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def test_results_are_in_the_order_of_the_addresses(open_client: Opener, partner: Partner) -> None:
-    """With the given address, its canonical form and all its records, if any."""
+    """Each has the given address, its canonical form and all its records, if any."""
     client = open_client(partner)
     client.unsubscribe("email", [Item(ANN, NOON), Item(BOB, NOON)])
     client.unsubscribe("email", [Item(ANN, NOON, reason="legal")], all_groups=True)

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import random
+import re
 import threading
 import traceback
 from base64 import b64decode
@@ -13,17 +14,22 @@ from urllib.parse import unquote_plus
 
 import msgspec
 import pytest
-from stoplist_client.errors import InvalidClient, TemporarilyUnavailable, TokenStoreError, TransportFailed
+from stoplist_client.errors import (
+    InvalidClient,
+    NotUnderstood,
+    TemporarilyUnavailable,
+    TokenStoreError,
+    TransportFailed,
+)
 from stoplist_client.flows.flow import NoAnswer, Pause, Send
 from stoplist_client.tokens.stores import FileStore, MemoryStore, TokenFile
 from stoplist_client.tokens.tokens import Tokens, Unlock
 
 from tests.client.partners import Partner
 from tests.client.renewal_workers import TokenRows, Worker, token_file
+from tests.constants import DAY_S
 from tests.services.fault_kinds import CUT, DROP, LOSE, RESET, Alter, Fault, Hold, Reply, is_credentials, is_refresh
 from tests.services.faults import Faults
-
-DAY_S = 86_400.0
 
 
 @pytest.fixture
@@ -107,6 +113,19 @@ def test_refresh_sends_no_secret(new_worker: Callable[..., Worker], between: Fau
     assert b"secret" not in refresh.body
 
 
+def test_refresh_sends_the_secret_once_the_service_asked_for_it(
+    new_worker: Callable[..., Worker], token_rows: TokenRows, between: Faults
+) -> None:
+    """Section D2, Refresh with credentials: the first refresh is refused, and a new session begins."""
+    worker = new_worker()
+    token = worker.current_token().access_token
+    token_rows.need_secret()
+    for _ in range(3):
+        token = worker.replace_refused(token).access_token
+    assert grants(between) == ["client_credentials", "refresh_token", "client_credentials"] + ["refresh_token"] * 2
+    assert (token_rows.issued, token_rows.refreshed, token_rows.reuse_alarms) == (4, 2, 0)
+
+
 def test_refresh_is_sent_with_mark_and_lock(
     new_worker: Callable[..., Worker], store: TokenFile, between: Faults
 ) -> None:
@@ -140,17 +159,32 @@ def test_marked_refresh_token_is_not_sent(new_worker: Callable[..., Worker], sto
 def test_revoked_refresh_token_leads_to_the_secret(
     new_worker: Callable[..., Worker], token_rows: TokenRows, between: Faults
 ) -> None:
-    """After `invalid_grant`, a new session is started."""
+    """`invalid_grant` starts a new session."""
     worker = new_worker()
     old = worker.current_token().access_token
     token_rows.revoke()
     assert worker.replace_refused(old).is_fresh
     assert grants(between) == ["client_credentials", "refresh_token", "client_credentials"]
-    assert [seen.told for seen in between.seen] == [200, 400, 200]
+    assert [seen.client_status for seen in between.seen] == [200, 400, 200]
 
 
 def _without_tokens(reply: Reply) -> Reply:
     return Reply(status=200, headers={"content-type": "application/json"}, body=b'{"access_token": "svc_at_alone"}')
+
+
+@pytest.mark.parametrize("digits", ["1" + "0" * 20, "1" + "0" * 400])
+def test_an_absurd_lifetime_is_not_understood(new_worker: Callable[..., Worker], between: Faults, digits: str) -> None:
+    """It leads neither to an OverflowError nor to tokens that last for ever."""
+    body = re.compile(rb'"expires_in":\s*[0-9]+')
+
+    def absurd(reply: Reply) -> Reply:
+        changed, count = body.subn(b'"expires_in": ' + digits.encode(), reply.body)
+        assert count == 1
+        return msgspec.structs.replace(reply, body=changed)
+
+    between.next(Alter(absurd), when=is_credentials)
+    with pytest.raises(NotUnderstood):
+        new_worker().current_token()
 
 
 @pytest.mark.parametrize(
@@ -218,6 +252,30 @@ def test_last_failure_is_raised_after_all_attempts(new_worker: Callable[..., Wor
     assert new_worker().current_token().is_fresh
 
 
+def test_wrong_secret_is_noticed_although_tokens_are_stored(
+    new_worker: Callable[..., Worker], store: TokenFile, token_rows: TokenRows
+) -> None:
+    """The worker that has it notices: the stored tokens stay, and workers with the right secret use them."""
+    right = new_worker()
+    token = right.current_token().access_token
+    before = stored_tokens(store)
+    with pytest.raises(InvalidClient):
+        new_worker(client_secret="svc_cs_mistyped").current_token()
+    assert stored_tokens(store) == before
+    assert new_worker().current_token().access_token == right.current_token().access_token == token
+    assert token_rows.issued == 1
+
+
+def test_rotated_secret_of_one_worker_serves_the_others(new_worker: Callable[..., Worker], partner: Partner) -> None:
+    """A worker whose secret was right goes on with the tokens of one that has the new secret."""
+    old = new_worker()
+    refused = old.current_token().access_token
+    rotated = partner.service.installation.json("key", "rotate-secret", partner.key.client_id)["client_secret"]
+    fresh = new_worker(client_secret=rotated).current_token()
+    assert fresh.is_fresh
+    assert old.replace_refused(refused).access_token == fresh.access_token
+
+
 def test_wrong_secret_is_not_retried(new_worker: Callable[..., Worker], between: Faults) -> None:
     """The error does not contain the secret."""
     secret = "svc_cs_WrongWrongWrong"
@@ -257,7 +315,7 @@ def held_token(worker: Worker) -> str:
 
 
 def test_late_thread_uses_the_token_in_memory(new_worker: Callable[..., Worker], token_rows: TokenRows) -> None:
-    """Without reading the store: two threads of a client were refused, and one has renewed."""
+    """It does not read the store: two threads of a client were refused, and one has renewed."""
     worker = new_worker()
     old = worker.current_token().access_token
     new = worker.replace_refused(old)
@@ -298,7 +356,7 @@ def test_refresh_token_is_not_sent_without_a_mark(
 def test_unstored_tokens_are_used_from_memory(
     new_worker: Callable[..., Worker], store: TokenFile, between: Faults, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a warning; a refresh token that is not stored is never sent."""
+    """A warning says so; a refresh token that is not stored is never sent."""
     failing = FailingStore(store, lambda tokens: not tokens.is_presented)
     worker = new_worker(store=failing)
     first = worker.current_token()
@@ -371,17 +429,17 @@ def test_waiting_worker_polls_the_store(
 
 @pytest.mark.parametrize("jump_s", [0.0, -365 * DAY_S, 365 * DAY_S])
 @pytest.mark.parametrize(
-    ("timeout_s", "attempts", "longest_s"), [(5.0, 1, 300), (5.0, 3, 300), (60.0, 3, 720), (600.0, 2, 3780)]
+    ("total_s", "attempts", "longest_s"), [(10.0, 1, 300), (10.0, 3, 300), (300.0, 3, 1440), (1200.0, 2, 3780)]
 )
 def test_wait_for_the_lock_is_bounded(
-    new_worker: Callable[..., Worker], partner: Partner, jump_s: float, timeout_s: float, attempts: int, longest_s: int
+    new_worker: Callable[..., Worker], partner: Partner, jump_s: float, total_s: float, attempts: int, longest_s: int
 ) -> None:
-    """By a refresh and all attempts with the secret, with timeouts and the longest wait; at least 300 s.
+    """A refresh and all attempts with the secret bound it, with their total time and the longest wait; at least 300 s.
 
     Setting the clock does not matter; the message says what to do.
     """
     memory = MemoryStore()
-    worker = new_worker(store=memory, timeout_s=timeout_s, attempts=attempts)
+    worker = new_worker(store=memory, total_s=total_s, attempts=attempts)
     old = worker.current_token().access_token
     unlock = memory.of(partner.service.base_url, partner.key.client_id).try_lock()
     assert unlock is not None
@@ -440,7 +498,7 @@ def test_interrupted_flow_releases_the_lock(
 
 
 def test_expired_refresh_token_is_not_sent(new_worker: Callable[..., Worker], between: Faults) -> None:
-    """After 30 days."""
+    """It expires after 30 days."""
     worker = new_worker()
     old = worker.current_token().access_token
     worker.environment.off_s = 31 * DAY_S
@@ -459,7 +517,7 @@ def test_without_renewal_ahead_only_a_refusal_renews(new_worker: Callable[..., W
 
 
 def test_renewal_ahead_of_the_expiry(new_worker: Callable[..., Worker], token_rows: TokenRows) -> None:
-    """By a refresh, whose tokens later workers use."""
+    """A refresh renews the token, and later workers use its tokens."""
     worker = new_worker(renew_ahead_s=60.0)
     first = worker.current_token()
     worker.environment.off_s = 830.0
@@ -527,7 +585,7 @@ def test_renewal_shows_no_token_and_no_secret(
     token_rows: TokenRows,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Neither in a repr, nor in a log line of any package, nor in the traceback of a failure."""
+    """No repr, no log line of any package and no traceback of a failure has one."""
     caplog.set_level(logging.DEBUG)
     worker = new_worker()
     old = worker.current_token()
@@ -541,5 +599,5 @@ def test_renewal_shows_no_token_and_no_secret(
         worker.replace_refused(worker.current_token().access_token)
     shown += ["".join(traceback.format_exception(failed.value)), caplog.text]
     assert caplog.records
-    for hidden in ("svc_at_", "svc_rt_", "svc_cs_", partner.key.secret, "Basic "):
+    for hidden in ("svc_at_", "svc_rt_", "svc_cs_", partner.key.client_secret, "Basic "):
         assert not [text for text in shown if hidden in text]

@@ -55,7 +55,7 @@ def test_expired_token_costs_one_refresh(
         call()
         call()
         assert requests_seen(between) == ["GET", "refresh_token", "GET", "GET"]
-        assert [seen.told for seen in between.seen] == [401, 200, 200, 200]
+        assert [seen.client_status for seen in between.seen] == [401, 200, 200, 200]
 
 
 def test_revoked_tokens_cost_a_new_session(
@@ -68,7 +68,7 @@ def test_revoked_tokens_cost_a_new_session(
     between.forget()
     call()
     assert requests_seen(between) == ["GET", "refresh_token", "client_credentials", "GET"]
-    assert [seen.told for seen in between.seen] == [401, 400, 200, 200]
+    assert [seen.client_status for seen in between.seen] == [401, 400, 200, 200]
 
 
 def test_lost_answer_to_a_refresh_costs_a_new_session(
@@ -115,7 +115,7 @@ def test_refused_stored_token_leads_to_a_request(
 
 
 def test_refused_new_tokens_are_invalid_token(working: Callable[..., Callable[[], Any]], between: Faults) -> None:
-    """After one token request."""
+    """One token request is sent."""
     call = working()
     call()
     between.forget()
@@ -148,7 +148,7 @@ def test_renewal_ahead_needs_no_refusal(
 def test_twenty_new_threads_make_one_token_request(
     partner: Partner, token_rows: TokenRows, new_store: Callable[[], Any]
 ) -> None:
-    """And another one after all tokens were refused."""
+    """They make another one after all tokens were refused."""
     start = threading.Barrier(MANY)
 
     def call() -> None:
@@ -212,7 +212,7 @@ def test_twenty_clients_in_threads_make_one_token_request(partner: Partner, toke
 def test_twenty_new_tasks_make_one_token_request(
     partner: Partner, token_rows: TokenRows, new_store: Callable[[], Any]
 ) -> None:
-    """And another one after all tokens were refused."""
+    """They make another one after all tokens were refused."""
 
     async def work() -> None:
         async with AsyncClient(**partner.access, store=new_store()) as client:

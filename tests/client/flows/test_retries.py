@@ -20,7 +20,7 @@ def sent_patiently(*, attempts: int = 3, jitter: float = 0.0) -> Flow[Answer]:
 
 @pytest.mark.parametrize("status", [200, 301, 400, 401, 403, 404, 405])
 def test_final_answers_are_not_retried(status: int) -> None:
-    """Neither 200 nor a refusal that is the request's fault."""
+    """They are 200 and the refusals that are the request's fault."""
     flow_run = FlowRun(sent_patiently(), answer(status))
     assert flow_run.result.status == status
     assert (len(flow_run.sent), flow_run.waited_s) == (1, [])
@@ -35,14 +35,14 @@ def test_temporary_failures_are_retried(failed: Answer | str) -> None:
 
 
 def test_waits_grow_exponentially() -> None:
-    """With the same jitter, each is twice as long as the one before, up to a minute."""
+    """The same jitter makes each twice as long as the one before, up to a minute."""
     failures: list[Answer | str] = [LOST, answer(500)] * 4
     flow_run = FlowRun(sent_patiently(attempts=10, jitter=0.5), *failures, LOST, FINE)
     assert flow_run.waited_s == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
 def test_waits_have_jitter() -> None:
-    """From half to one and a half times the wait, so that workers do not retry at the same time."""
+    """Each is half to one and a half times as long, so that workers do not retry at the same time."""
     shortest, longest = (FlowRun(sent_patiently(jitter=jitter), LOST, FINE).waited_s[0] for jitter in (0.0, 0.999))
     assert (shortest, round(longest, 2)) == (0.5, 1.5)
 

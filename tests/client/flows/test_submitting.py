@@ -36,7 +36,7 @@ def set_clock_off(client: Client | BlockingAsyncClient, seconds: float) -> None:
 
 
 def test_opt_outs_are_stored(open_client: Opener, partner: Partner) -> None:
-    """For the default group, with the time at which each was read, and counted once."""
+    """They are stored for the default group, with the time at which each was read, and counted once."""
     client = open_client(partner)
     before = datetime.now(UTC) - timedelta(milliseconds=1)
     done = client.unsubscribe("email", [ANN, "BOB@Example.org "])
@@ -238,7 +238,7 @@ def test_fast_clock_hides_no_other_fault(open_client: Opener, partner: Partner) 
 
 
 def test_given_time_in_the_future_is_refused(open_client: Opener, partner: Partner) -> None:
-    """On the item or on the call; only stamps of this host may be dropped."""
+    """The item or the call may give it; only stamps of this host may be dropped."""
     client = open_client(partner)
     future = datetime.now(UTC) + timedelta(hours=1)
     set_clock_off(client, 3600)

@@ -9,7 +9,7 @@ from stoplist_client import Client, MemoryStore, Mirror
 
 from tests.client.mirror.restorable import Restorable
 from tests.client.partners import Partner, Service
-from tests.e2e.server_process import Place
+from tests.e2e.server_process import Installation
 
 
 @pytest.fixture
@@ -44,6 +44,6 @@ def mirror(client: Client, new_mirror: Callable[..., Mirror]) -> Mirror:
 @pytest.fixture(scope="module")
 def restorable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restorable]:
     """A server for this module, whose database can be restored to an earlier state."""
-    place = Place(tmp_path_factory.mktemp("restorable"))
-    with place.serving() as server:
-        yield Restorable(Service(place, server))
+    installation = Installation(tmp_path_factory.mktemp("restorable"))
+    with installation.serving() as server:
+        yield Restorable(Service(installation, server))

@@ -17,7 +17,7 @@ class Restorable:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._database = service.place.data_dir / "stoplist.db"
+        self._database = service.installation.data_dir / "stoplist.db"
         self._numbers = itertools.count(1)
 
     def new_partner(self) -> Partner:
@@ -26,7 +26,7 @@ class Restorable:
 
     def backup(self) -> Path:
         """Return a copy of the present database."""
-        path = self.service.place.folder / f"backup-{next(self._numbers)}.db"
+        path = self.service.installation.folder / f"backup-{next(self._numbers)}.db"
         _copy(self._database, path)
         return path
 
@@ -34,7 +34,18 @@ class Restorable:
         """Restore a backup, or restore nothing; all cursors and tokens are refused afterwards."""
         if backup is not None:
             _copy(backup, self._database)
-        asyncio.run(_after_restore(self.service.place.database_url))
+        asyncio.run(_after_restore(self.service.installation.database_url))
+
+
+def give_out_digest(service: Service, org_slug: str, digest: str) -> None:
+    """Let the service give out this digest of the organization's e-mail list, until the list changes."""
+    with closing(sqlite3.connect(service.installation.data_dir / "stoplist.db", timeout=60)) as database:
+        database.execute(
+            "UPDATE feeds SET state_digest = ? WHERE channel = 'email' AND organization_id ="
+            " (SELECT organization_id FROM organizations WHERE slug = ?)",
+            (digest, org_slug),
+        )
+        database.commit()
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -30,9 +30,9 @@ from stoplist_client import (
 )
 
 from tests.client.partners import Partner
+from tests.constants import DAY_S
 
 NOBODYS_GROUP = "grp_" + "0" * 22
-DAY_S = 86_400.0
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 _examples = itertools.count(1)
@@ -115,7 +115,7 @@ def test_every_spelling_of_the_vectors_is_barred(
 
 
 def test_many_addresses_keep_their_order_and_spelling(partner: Partner, mirror: Mirror, client: Client) -> None:
-    """Over several slices, each address gets the verdict that it gets alone."""
+    """Each address gets the verdict that it gets alone, over several slices."""
     client.unsubscribe("email", [f"p{number}@example.org" for number in range(0, 4500, 3)])
     mirror.sync()
     given = [f"P{number}@Example.org" if number % 5 else f"nobody-{number}" for number in range(4500)]
@@ -202,7 +202,7 @@ def test_mirror_from_the_future_does_not_answer(
 def test_age_counts_from_the_last_request(
     client: Client, new_mirror: Callable[..., Mirror], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changes during the answer are not in it."""
+    """Changes during the answer are not in it, and the request that ends a synchronisation reads nothing."""
     clock = Clock()
     run = client._driver.run
 
@@ -215,7 +215,7 @@ def test_age_counts_from_the_last_request(
     mirror = new_mirror(client, clock=clock)
     mirror.follow("email")
     mirror.sync()
-    assert [feed.age_s for feed in mirror.feeds()] == [100]
+    assert [feed.age_s for feed in mirror.feeds()] == [200]
 
 
 def test_invalid_group_is_refused(new_partner: Callable[..., Partner], new_mirror: Callable[..., Mirror]) -> None:
@@ -255,7 +255,7 @@ def test_group_is_known_from_its_first_record(partner: Partner, client: Client, 
 def test_organization_is_optional_if_there_is_one(
     partner: Partner, mirror: Mirror, client: Client, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """Until a second one is followed on that channel, by any process."""
+    """It is optional until any process follows a second one on that channel."""
     client.unsubscribe("email", ["ann@example.org"])
     mirror.sync()
     assert mirror.is_barred("email", "ann@example.org", group_id=partner.group_id)
@@ -282,7 +282,7 @@ def test_unknown_channel_is_refused(mirror: Mirror) -> None:
 
 
 def test_repr_shows_no_address(partner: Partner, mirror: Mirror) -> None:
-    """Neither that of a verdict nor that of a refusal."""
+    """This holds for a verdict and for a refusal."""
     mirror.sync()
     (checked,) = mirror.check("email", ["ann@example.org"], group_id=None)
     with pytest.raises(MirrorTooOld) as refused:
@@ -343,7 +343,7 @@ def test_no_traceback_shows_an_address(
 
 
 def test_error_of_the_iterable_is_raised(mirror: Mirror) -> None:
-    """After the answers so far."""
+    """The answers so far come first."""
     mirror.sync()
 
     def broken() -> Iterator[str]:

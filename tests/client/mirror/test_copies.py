@@ -58,7 +58,7 @@ def test_only_the_first_page_after_a_cursor_is_applied(
 def test_completed_copy_is_not_appended_to(
     partner: Partner, mirror: Mirror, connection: sqlite3.Connection, feed: Feed
 ) -> None:
-    """Even at the same cursor: the rows would be listed, but bar nobody."""
+    """The cursor may be the same: the rows would be listed, but bar nobody."""
     assert _apply(connection, copies.position_of(connection, feed), [], is_last=True)
     now = copies.position_of(connection, feed)
     late = msgspec.structs.replace(now, is_building=True)

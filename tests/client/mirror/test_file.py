@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 from stoplist_client import AsyncClient, Client, ConfigurationError, MemoryStore, Mirror, MirrorError, MirrorTooOld
-from stoplist_client.mirror import FeedSynced
+from stoplist_client.mirror import FeedSynced, on_disk
 
 from tests.client.partners import Partner
+from tests.constants import PATIENCE_S, ROOT
 
 pytestmark = pytest.mark.interpreter
 
-ROOT = Path(__file__).parents[3]
-PATIENCE_S = 60.0
 PEOPLE = [f"p{number}@example.org" for number in range(2_000)]
 
 
@@ -68,8 +67,8 @@ def test_empty_file_and_folder_are_refused(
 def test_newer_version_is_refused(mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path) -> None:
     """The message says what to do."""
     with closing(sqlite3.connect(tmp_path / "mirror.db")) as connection:
-        connection.execute("PRAGMA user_version = 2")
-    with pytest.raises(MirrorError, match=r"version 2.*newer stoplist-client"):
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(MirrorError, match=r"version 99.*newer stoplist-client"):
         new_mirror()
 
 
@@ -207,6 +206,45 @@ def test_mirror_writable_by_others_is_refused(
     assert not new_mirror().is_barred("email", PEOPLE[0], group_id=None)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="There are no modes.")
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o1777])
+def test_folder_writable_by_others_is_refused(
+    client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path, mode: int
+) -> None:
+    """They could replace the mirror. So no mirror is read there, and none is created."""
+    mirror.sync()
+    mirror.close()
+    tmp_path.chmod(mode)
+    try:
+        for its_client in (client, None):
+            with pytest.raises(MirrorError, match=r"Other users may write to .*folder.*chmod go-w"):
+                new_mirror(its_client).is_barred("email", PEOPLE[0], group_id=None)
+        with pytest.raises(MirrorError, match="Other users may write to"):
+            on_disk.create(tmp_path / "another.db")
+        assert not (tmp_path / "another.db").exists()
+    finally:
+        tmp_path.chmod(0o700)
+    assert not new_mirror().is_barred("email", PEOPLE[0], group_id=None)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="There are no modes.")
+def test_the_folder_of_a_links_target_counts(
+    client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
+) -> None:
+    """SQLite keeps its files beside the target, where others may write to them."""
+    mirror.sync()
+    mirror.close()
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (tmp_path / "mirror.db").rename(shared / "mirror.db")
+    (tmp_path / "mirror.db").symlink_to(shared / "mirror.db")
+    shared.chmod(0o777)
+    with pytest.raises(MirrorError, match=r"Other users may write to .*shared"):
+        new_mirror(client).is_barred("email", PEOPLE[0], group_id=None)
+    shared.chmod(0o700)
+    assert not new_mirror().is_barred("email", PEOPLE[0], group_id=None)
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="Files are given away by root alone.")
 def test_mirror_of_another_user_is_refused(
     client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror], tmp_path: Path
@@ -340,7 +378,7 @@ print("asked")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="It looks at open files by /proc.")
 def test_fork_closes_idle_connections(partner: Partner, client: Client, mirror: Mirror, tmp_path: Path) -> None:
-    """In a child, connections of SQLite would hold no locks; parent and child open their own."""
+    """Connections of SQLite hold no locks in a child; parent and child open their own."""
     client.unsubscribe("email", PEOPLE[:1])
     mirror.sync()
     done = subprocess.run(

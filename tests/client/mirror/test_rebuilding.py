@@ -50,7 +50,7 @@ def test_restore_without_losses_changes_nothing(restorable: Restorable, client: 
 def test_old_copy_answers_until_the_new_one_is_complete(
     restorable: Restorable, partner: Partner, client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """As other processes see it at any time; an interrupted rebuild continues."""
+    """Other processes see the old copy at any time; an interrupted rebuild continues."""
     client.unsubscribe("email", [_of(number) for number in range(10)])
     mirror.sync()
     restorable.restore()
@@ -79,7 +79,7 @@ def test_old_copy_answers_until_the_new_one_is_complete(
 def test_lost_opt_outs_are_reported_and_go_on_barring(
     restorable: Restorable, partner: Partner, client: Client, mirror: Mirror
 ) -> None:
-    """Until they are submitted again with all their fields; later acts of the person are respected."""
+    """They bar until they are submitted again with all their fields; later acts of the person are respected."""
     client.unsubscribe("email", [Item(_of(number), LONG_AGO) for number in range(5)])
     client.resubscribe("email", [Item(_of(number), _day(1)) for number in (2, 3)])
     client.unsubscribe("email", [Item(_of(4), LONG_AGO)], all_groups=True)
@@ -225,7 +225,7 @@ def test_restore_during_the_first_read_restarts_it(restorable: Restorable, clien
 
 
 def test_old_copies_are_deleted(restorable: Restorable, client: Client, mirror: Mirror, tmp_path: Path) -> None:
-    """In several slices, and also those of killed processes."""
+    """They are deleted in several slices, and so are those of killed processes."""
     people = [_of(number) for number in range(10_500)]
     client.unsubscribe("email", people)
     quick = Mirror(tmp_path / "mirror.db", client)
@@ -242,7 +242,7 @@ def test_old_copies_are_deleted(restorable: Restorable, client: Client, mirror: 
 
 def _submit_again(client: Client, missing: list[Record]) -> None:
     for one in missing:
-        item = Item(one.address, one.occurred_at, one.reason, one.source)
+        item = Item(one.address or "", one.occurred_at, one.reason, one.source)
         client.unsubscribe("email", [item], group_id=one.group_id, all_groups=one.group_id is None)
 
 

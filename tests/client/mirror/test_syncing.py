@@ -1,6 +1,5 @@
 """A synchronised mirror equals the service, whatever happened meanwhile (docs/interface.md section D6)."""
 
-import json
 import random
 import sqlite3
 import threading
@@ -10,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from stoplist_client import (
     Client,
@@ -96,7 +96,7 @@ def test_interrupted_synchronisation_continues(client: Client, mirror: Mirror) -
 
 
 def test_progress_is_reported_for_each_page(client: Client, mirror: Mirror) -> None:
-    """With the totals so far; the last report is the result."""
+    """The report has the totals so far; the last one is the result."""
     client.unsubscribe("email", [_of(number) for number in range(7)])
     told: list[FeedSynced] = []
     done = mirror.sync(told.append)
@@ -223,7 +223,7 @@ def test_unfollow_makes_the_other_organization_the_only_one(
 def test_feed_may_be_unfollowed_while_it_is_read(
     client: Client, mirror: Mirror, new_mirror: Callable[..., Mirror]
 ) -> None:
-    """By another process: the synchronisation goes on with the others."""
+    """Another process may do so: the synchronisation goes on with the others."""
     client.unsubscribe("email", [_of(number) for number in range(10)])
     client.unsubscribe("sms", ["+14155550123"])
     mirror.follow("sms")
@@ -237,20 +237,24 @@ def test_feed_may_be_unfollowed_while_it_is_read(
     assert [feed.channel for feed in mirror.feeds()] == ["sms"]
 
 
-def test_page_that_leads_to_itself_is_refused(
-    service: Service, partner: Partner, client: Client, new_mirror: Callable[..., Mirror]
+@pytest.mark.parametrize(
+    ("is_empty", "problem"), [(False, "leads to the same page"), (True, "no records")], ids=["to itself", "empty"]
+)
+def test_page_without_progress_is_refused(
+    service: Service, partner: Partner, client: Client, new_mirror: Callable[..., Mirror], is_empty: bool, problem: str
 ) -> None:
     """Otherwise the mirror would read forever."""
     client.unsubscribe("email", [_of(number) for number in range(5)])
     page = next(client.changes("email", limit=2).pages())
-    body = json.dumps({"items": [], "next_cursor": page.next_cursor, "has_more": True}).encode()
+    items = [] if is_empty else [msgspec.structs.asdict(record) for record in page.records]
+    body = msgspec.json.encode({"items": items, "next_cursor": page.next_cursor, "has_more": True})
     with faults(service.base_url, service.server.ca.parent) as proxy:
         options: dict[str, Any] = {"base_url": proxy.base_url, "ca_file": str(proxy.ca), "store": MemoryStore()}
         proxy.next(*[Reply(status=200, body=body)] * 20, when=is_api)
         with partner.client(org_slug=partner.org_slug, **options) as cached:
             mirror = new_mirror(cached)
             mirror.follow("email")
-            with pytest.raises(NotUnderstood, match="leads to the same page"):
+            with pytest.raises(NotUnderstood, match=problem):
                 mirror.sync()
 
 

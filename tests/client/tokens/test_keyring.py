@@ -87,7 +87,7 @@ def test_forget_deletes_the_entry(entries: WorkingKeyring) -> None:
 
 
 def test_lock_of_a_keyring_is_exclusive(tmp_path: Path) -> None:
-    """Between all stores of the key, since it is a file lock."""
+    """It is a file lock, and so excludes all other stores of the key."""
     first, second = (KeyringStore(WorkingKeyring(), folder=tmp_path).of(BASE_URL, CLIENT_ID) for _ in range(2))
     unlock = locked(first)
     assert second.try_lock() is None
@@ -96,7 +96,7 @@ def test_lock_of_a_keyring_is_exclusive(tmp_path: Path) -> None:
 
 
 def test_tokens_are_found_only_with_the_same_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a lock in another folder or on another machine, no refresh token can be presented twice."""
+    """A lock in another folder or on another machine would let a refresh token be presented twice."""
     entries = WorkingKeyring()
     KeyringStore(entries, folder=tmp_path / "a").of(BASE_URL, CLIENT_ID).write(tokens())
     assert KeyringStore(entries, folder=tmp_path / "b").of(BASE_URL, CLIENT_ID).read() is None

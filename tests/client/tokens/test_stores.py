@@ -21,10 +21,11 @@ from stoplist_client.errors import TokenStoreError
 from stoplist_client.tokens.stores import FileStore, MemoryStore, TokenFile, TokenMemory, decode_tokens, encode_tokens
 from stoplist_client.tokens.tokens import Tokens, TokenStore, store_for
 
+from tests.constants import PATIENCE_S
+
 pytestmark = pytest.mark.interpreter
 
 BASE_URL, CLIENT_ID = "https://localhost:8443", "svc_ci_Example1Example2Exam"
-PATIENCE_S = 60.0
 _FORKED = multiprocessing.get_context("fork")
 # Newer Pythons warn about forks in a process with threads, such as readers of a server's log. These children use none.
 _forks = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -234,17 +235,19 @@ def test_folder_in_place_of_the_file_is_refused(store: TokenFile) -> None:
 
 @pytest.mark.parametrize("act", ["read", "write", "try_lock"])
 def test_file_in_place_of_the_folder_is_refused(tmp_path: Path, act: str) -> None:
-    """The message names the folder and the remedy."""
-    (tmp_path / "file").write_text("")
-    store = FileStore(folder=tmp_path / "file").of(BASE_URL, CLIENT_ID)
-    with pytest.raises(TokenStoreError, match=r"is not a folder.*STOPLISTCLIENT_DIR"):
-        getattr(store, act)(*([tokens()] if act == "write" else []))
+    """The message names the file, also where it stands in place of a folder above, and the remedy."""
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder in (file, file / "below"):
+        store = FileStore(folder=folder).of(BASE_URL, CLIENT_ID)
+        with pytest.raises(TokenStoreError, match=rf"{file} is a file, not a folder.*STOPLISTCLIENT_DIR"):
+            getattr(store, act)(*([tokens()] if act == "write" else []))
 
 
 @pytest.mark.parametrize("act", ["write", "try_lock"])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
 def test_unwritable_place_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch, act: str, number: int) -> None:
-    """Without permission, read-only or full: the message has the reason and the remedy."""
+    """The place is forbidden, read-only or full: the message has the reason and the remedy."""
 
     def fail(*arguments: Any, **options: Any) -> int:
         raise OSError(number, os.strerror(number))
@@ -379,7 +382,7 @@ def test_forget_deletes_the_tokens(store: TokenFile) -> None:
 
 
 def test_lock_has_one_holder(either: TokenStore) -> None:
-    """Also within one thread, as with tasks; any thread may release it."""
+    """This holds within one thread too, as with tasks; any thread may release it."""
     unlock = locked(either)
     assert either.try_lock() is None
     assert either.try_lock() is None

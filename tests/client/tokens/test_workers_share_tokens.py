@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.client.partners import Partner
-from tests.client.renewal_workers import PATIENCE_S, TokenRows, WorkerProcess, running_workers
+from tests.client.renewal_workers import TokenRows, WorkerProcess, running_workers
+from tests.constants import PATIENCE_S
 from tests.services.managed_program import wait_until
 
 ROUND_S = float(os.environ.get("TEST_SHARED_TOKENS_S", "60"))
@@ -27,7 +28,7 @@ def kind(number: int) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_twenty_new_processes_make_one_token_request(partner: Partner, tmp_path: Path) -> None:
-    """And another one after all tokens were refused."""
+    """They make another one after all tokens were refused."""
     token_rows = TokenRows(partner)
     with running_workers(*[WorkerProcess(partner, tmp_path, kind(number)) for number in range(20)]) as workers:
         for issued in (1, 2, 3):

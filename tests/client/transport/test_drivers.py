@@ -1,11 +1,13 @@
 """Drivers: interruptions, timeouts, large answers, proxies, threads, tasks and forks."""
 
 import asyncio
+import contextlib
 import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,8 @@ from stoplist_client.flows.flow import Flow, NoAnswer, Send, pause, send
 from stoplist_client.transport import wire
 
 from tests.client.connect_proxy import ConnectProxy, connect_proxy
-from tests.client.partners import BlockingAsyncClient, Opener, Partner, no_timeout
-from tests.services.fault_kinds import DROP, Hold, Reply, is_any, is_api
+from tests.client.partners import BlockingAsyncClient, Opener, Partner, Service, no_timeout
+from tests.services.fault_kinds import DROP, INTERIM, Hold, Reply, is_any, is_api
 from tests.services.faults import faults
 
 pytestmark = pytest.mark.interpreter
@@ -144,7 +146,7 @@ def test_with_block_closes_the_client(partner: Partner) -> None:
 
 
 def test_request_times_out(open_client: Opener, partner: Partner) -> None:
-    """After `timeout_s` the request counts as not answered."""
+    """A request that is not answered within `timeout_s` counts as not answered."""
     held = Hold()
     with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         client = open_client(partner, base_url=between.base_url, timeout_s=0.5, attempts=1)
@@ -157,8 +159,8 @@ def test_request_times_out(open_client: Opener, partner: Partner) -> None:
 
 
 def test_refused_connection_is_reported(open_client: Opener, partner: Partner) -> None:
-    """With the message of the system."""
-    with pytest.raises(TransportFailed, match="no connection"):
+    """The report has the host, and the message of the system."""
+    with pytest.raises(TransportFailed, match=r"no connection to localhost:9 \("):
         open_client(partner, base_url="https://localhost:9", attempts=1).unsubscribe("email", [ANN])
 
 
@@ -208,7 +210,7 @@ def test_proxy_sees_neither_tokens_nor_addresses(
 def test_refusal_of_a_proxy_is_reported(
     open_client: Opener, partner: Partner, proxy: ConnectProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its status."""
+    """The report has its status."""
     monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
     proxy.refuses = True
     with pytest.raises(TransportFailed, match="407 Sign in"):
@@ -222,7 +224,7 @@ def test_refusal_of_a_proxy_is_reported(
 def test_invalid_environment_is_refused(
     open_client: Opener, partner: Partner, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    """When the client is created, and not by an error of another library."""
+    """Creating the client fails, and not by an error of another library."""
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=name):
         open_client(partner, ca_file=None)
@@ -235,16 +237,60 @@ def test_threads_share_a_client(partner: Partner) -> None:
         def work(number: int) -> list[str]:
             client.unsubscribe("email", [f"p{number}@example.com"])
             (found,) = client.look_up("email", [f"p{number}@example.com"])
-            return [record.address for record in found.records]
+            return [record.address or "" for record in found.records]
 
         assert list(threads.map(work, range(80))) == [[f"p{number}@example.com"] for number in range(80)]
+
+
+def test_a_client_closed_during_a_request_writes_into_no_file(
+    service: Service, partner: Partner, tmp_path: Path
+) -> None:
+    """The next file that is opened gets the descriptor of a closed connection, so a connection in use stays open."""
+    held = Hold()
+    files = [tmp_path / str(number) for number in range(20)]
+    with (
+        faults(service.base_url, service.server.ca.parent) as between,
+        ThreadPoolExecutor(1) as thread,
+        contextlib.ExitStack() as opened,
+    ):
+        client = partner.client(base_url=between.base_url)
+        list(client.changes("email"))  # from here on it has tokens and a connection
+        between.next(held, when=is_api)
+        request = thread.submit(client.unsubscribe, "email", [ANN])
+        held.wait()
+        client.close()
+        for path in files:
+            path.write_bytes(bytes(100))
+            opened.enter_context(path.open("r+b", buffering=0))
+        with pytest.raises(ConfigurationError, match="closed"):
+            client.unsubscribe("email", [ANN])
+        held.release()
+        assert request.result(60).created == 1
+        assert {path.read_bytes() for path in files} == {bytes(100)}
+
+
+def test_a_held_request_ends_once_its_client_is_closed(service: Service, partner: Partner) -> None:
+    """It would last as long as the service holds it, and its connection with it."""
+    held = Hold()
+    waiting = Send(method="GET", url="/healthz", headers={}, read_timeout_s=3600)
+
+    with faults(service.base_url, service.server.ca.parent) as between, ThreadPoolExecutor(1) as thread:
+        client = partner.client(base_url=between.base_url)
+        between.next(held, when=is_any)
+        request = thread.submit(run, client, send(waiting))
+        held.wait()
+        client.close()
+        with pytest.raises(NoAnswer):
+            request.result(60)
+        held.release()
+        assert client._driver._connections._http is None
 
 
 def test_tasks_share_a_client(partner: Partner) -> None:
     async def work(client: AsyncClient, number: int) -> list[str]:
         await client.unsubscribe("email", [f"p{number}@example.com"])
         return [
-            record.address
+            record.address or ""
             async for found in client.look_up("email", [f"p{number}@example.com"])
             for record in found.records
         ]
@@ -311,3 +357,17 @@ def test_forked_process_has_its_own_connections(partner: Partner) -> None:
 
 def _access(partner: Partner) -> tuple[str, ...]:
     return (partner.service.base_url, *partner.key, partner.service.ca_file)
+
+
+def test_a_request_ends_however_its_answer_arrives(service: Service, partner: Partner, open_client: Opener) -> None:
+    """Each read of an endless stream of interim answers is in time. A later request has its own time."""
+    with faults(service.base_url, service.server.ca.parent) as between:
+        client = open_client(partner, base_url=between.base_url, timeout_s=30, total_s=0.5, attempts=1)
+        for _ in range(2):
+            between.next(INTERIM, when=is_api)
+            with pytest.raises(TransportFailed, match="no complete answer within total_s"):
+                client.unsubscribe("email", [ANN])
+        between.next(INTERIM, when=is_api)
+        with pytest.raises(TransportFailed, match="no complete answer within total_s"):
+            next(iter(client.look_up("email", [ANN])))
+        assert open_client(partner, base_url=between.base_url).unsubscribe("email", [ANN]).created == 1

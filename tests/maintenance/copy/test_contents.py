@@ -52,7 +52,7 @@ def stored_progress(url: str, rows: Sequence[Row], table: Table = TABLE) -> Prog
 
 
 def test_both_sides_compute_the_same_digest(postgresql_url: str) -> None:
-    """For every storable value, and for no rows."""
+    """This holds for every storable value, and for no rows."""
     assert stored_progress(postgresql_url, ROWS).matches(progress_of(ROWS))
     for row in ROWS:
         assert stored_progress(postgresql_url, [row]).matches(progress_of([row])), row

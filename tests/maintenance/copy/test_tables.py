@@ -31,7 +31,7 @@ def test_indirect_referrers_are_found() -> None:
 
 
 def test_tables_and_columns_that_one_side_lacks_are_named() -> None:
-    """On either side. The order of columns does not matter."""
+    """Either side may lack them. The order of columns does not matter."""
     one_side = {"a": {"x", "y"}, "b": {"x"}, "c": {"x"}, "d": {"x", "y"}}
     other_side = [table("a", columns="yx"), table("b", columns="xy"), table("d", columns="x"), table("e")]
     assert differing_tables(one_side, other_side) == ["b", "c", "d", "e"]

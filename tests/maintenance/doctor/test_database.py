@@ -17,11 +17,14 @@ from stoplist.maintenance.doctor.assessments import (
     assess_role,
 )
 from stoplist.maintenance.doctor.database import DatabaseFindings, database
-from tests.builders import execute, migrated, opened
+from tests.builders import NEWEST, execute, migrated, opened
 from tests.maintenance.doctor.installation import settings, statuses, texts
 
-NEWEST = load_migrations()[-1].number
 REST = ("schema", "environment", "copy", "role", "durability", "clock", "connections")
+
+
+HANGING_FEEDS = """CREATE FUNCTION hang() RETURNS BIGINT LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014'; END $$"""
 
 
 def check(folder: Path, url: str, *, is_environment_set: bool = True, **variables: str) -> DatabaseFindings:
@@ -67,14 +70,14 @@ def test_an_unreachable_database_is_reported_without_its_password(tmp_path: Path
 
 @pytest.mark.parametrize("content", [b"", b"no database " * 100])
 def test_a_file_that_is_not_a_database_is_wrong(tmp_path: Path, sqlite_url: str, content: bytes) -> None:
-    """Without a traceback, and without changing the file."""
+    """The doctor prints no traceback and does not change the file."""
     (tmp_path / "stoplist.db").write_bytes(content)
     assert check(tmp_path, sqlite_url).findings[0].status == "wrong"
     assert (tmp_path / "stoplist.db").read_bytes() == content
 
 
 def test_nothing_is_written(tmp_path: Path, sqlite_url: str) -> None:
-    """Neither to the file nor to the log that a killed server left."""
+    """The file stays as it is, and so does the log that a killed server left."""
     create_database(sqlite_url)
     path = tmp_path / "stoplist.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -98,9 +101,27 @@ def test_a_file_not_in_wal_mode_gives_a_warning(tmp_path: Path, sqlite_url: str)
     assert statuses(check(tmp_path, sqlite_url).findings)["durability"] == "warning"
 
 
+def test_feeds_that_cannot_be_read_are_a_finding_of_their_own(tmp_path: Path, postgresql_url: str) -> None:
+    """A hanging node is one cause; the other checks of the database are made, and the secret key counts as needed."""
+    create_database(
+        postgresql_url,
+        "ALTER TABLE feeds RENAME TO other",
+        HANGING_FEEDS,
+        "CREATE VIEW feeds AS SELECT hang() AS feed_id",
+    )
+    found = check(tmp_path, postgresql_url)
+    assert found.holds_feeds
+    assert "but not its feeds" in texts(found.findings, "wrong")
+    assert statuses(found.findings)["role"] == "ok"
+
+
 def test_a_feed_makes_the_secret_key_needed(tmp_path: Path, database_url: str) -> None:
     """Somebody may hold a cursor."""
-    create_database(database_url, "INSERT INTO feeds VALUES (17, 1, 'email', 'first', 0, 0)")
+    create_database(
+        database_url,
+        "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes) "
+        "VALUES (17, 1, 'email', 'first', 0, 0)",
+    )
     assert check(tmp_path, database_url).holds_feeds
 
 
@@ -146,7 +167,7 @@ def test_an_excluded_release_is_wrong(tmp_path: Path) -> None:
     [(0, "ok"), (1_000, "ok"), (-1_001, "warning"), (5_000, "warning"), (5_001, "wrong"), (-3_600_000, "wrong")],
 )
 def test_a_clock_offset_is_reported(offset_ms: int, status: str) -> None:
-    """With its direction."""
+    """The report has its direction."""
     finding = assess_clock_offset(offset_ms)
     assert finding.status == status
     assert ("behind" in finding.text) == (offset_ms < 0)
@@ -186,7 +207,7 @@ def test_a_pool_too_big_for_the_real_postgresql_is_wrong(tmp_path: Path, postgre
 
 
 def test_a_read_only_postgresql_is_wrong(tmp_path: Path, postgresql_url: str) -> None:
-    """As an administrator sets it while a database is being moved."""
+    """An administrator makes it read-only while a database is being moved."""
     read_only = "format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database())"
     create_database(postgresql_url, f"DO $$ BEGIN EXECUTE {read_only}; END $$")
     by_check = statuses(check(tmp_path, postgresql_url).findings)

@@ -3,7 +3,6 @@
 import resource
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -16,6 +15,7 @@ from stoplist.maintenance.doctor.files import (
     file_system_of,
     open_files,
 )
+from tests.fakes import DiskUsage
 from tests.maintenance.doctor.installation import settings, texts
 
 GIB = 1 << 30
@@ -28,14 +28,6 @@ MOUNTS = """\
 43 22 0:37 / /mnt/far rw - fuse.sshfs host:/ rw
 22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 """
-
-
-class Usage(NamedTuple):
-    """The result of `shutil.disk_usage`."""
-
-    total: int
-    used: int
-    free: int
 
 
 @pytest.mark.parametrize(
@@ -51,7 +43,7 @@ class Usage(NamedTuple):
     ],
 )
 def test_a_disk_needs_a_gibibyte_and_five_percent(total: int, free: int, status: str) -> None:
-    """Whichever is more. The text names the folder."""
+    """The larger of the two is required. The text names the folder."""
     finding = assess_disk_space(Path("/var/lib/stoplist"), total=total, free=free)
     assert finding.status == status
     assert "/var/lib/stoplist" in finding.text
@@ -62,11 +54,11 @@ def test_the_disks_of_data_and_database_are_both_checked(tmp_path: Path, monkeyp
     known = settings(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/db/stoplist.db")
     checked: list[Path] = []
 
-    def usage(folder: Path) -> Usage:
+    def usage(folder: Path) -> DiskUsage:
         checked.append(folder)
         if folder.name == "db":
             raise FileNotFoundError(2, "No such file or directory")
-        return Usage(100 * GIB, 0, 50 * GIB)
+        return DiskUsage(100 * GIB, 0, 50 * GIB)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     assert [finding.status for finding in disk_space(known)] == ["ok", "not checked"]
@@ -121,7 +113,7 @@ def test_files_named_by_variables_must_not_be_open_to_others(reachable: Path) ->
 
 
 def test_a_closed_folder_protects_its_files(reachable: Path) -> None:
-    """Nobody can reach a file through it, whatever the file's mode."""
+    """No other user can reach a file through it, whatever the file's mode."""
     (reachable / "data" / "secret.key").touch(0o644)
     assert file_modes(settings(reachable), {}, None).status == "wrong"
     reachable.chmod(0o700)

@@ -1,24 +1,23 @@
 """The doctor's check of the limit store, with real servers, set up well and badly."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stoplist.limits import store_info
 from stoplist.maintenance.doctor.finding import Finding
 from stoplist.maintenance.doctor.limit_store import limit_store
+from tests.builders import Run
 from tests.limits.counting import patience
 from tests.maintenance.doctor.installation import settings
 from tests.services.valkey import Valkey
 
-Run = Callable[[Awaitable[Any]], Any]
 PG = "postgresql://stoplist@127.0.0.1/stoplist"
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def long_store_timeout(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Allow slow answers: these tests are about the configuration of a store, not its speed."""
     monkeypatch.setattr(store_info, "_TIMEOUT_S", 30.0)
     with patience():
@@ -40,14 +39,14 @@ def changeable(valkey: Valkey) -> Iterator[Valkey]:
 
 
 def test_a_store_that_decides_is_ok(run: Run, tmp_path: Path, valkey: Valkey) -> None:
-    """Over TCP and over a Unix socket."""
+    """TCP and a Unix socket lead to it."""
     assert check(run, tmp_path, valkey.url).status == "ok"
     assert check(run, tmp_path, valkey.unix_url).status == "ok"
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_a_store_that_evicts_counts_is_wrong(run: Run, tmp_path: Path, changeable: Valkey, policy: str) -> None:
-    """Only with a memory limit: without one it evicts nothing."""
+    """It evicts only if it has a memory limit."""
     changeable.execute("CONFIG", "SET", "maxmemory-policy", policy)
     assert check(run, tmp_path, changeable.url).status == "ok"
     changeable.execute("CONFIG", "SET", "maxmemory", "100mb")

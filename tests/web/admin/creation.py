@@ -12,7 +12,8 @@ from stoplist.organizations.model import Group
 from stoplist.organizations.organizations import create_organization
 from stoplist.staff.links import use_link
 from stoplist.staff.model import Person, SignedIn, StaffStores
-from stoplist.staff.people import create_person, set_role, show_person
+from stoplist.staff.people import create_person, show_person
+from stoplist.staff.roles import set_role
 from stoplist.web.request_context import SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from tests.builders import ADMINISTRATOR
 from tests.web.admin.pages import PASSWORD, QUICK, SECRET_KEYS, Browser, PageResponse, Pages
@@ -74,10 +75,10 @@ def use_shown_link(pages: Pages, shown: PageResponse) -> PageResponse:
     return browser.send(form, password=PASSWORD, repeated=PASSWORD)
 
 
-def link_path(shown: PageResponse) -> str:
-    """Return the path of the sign-in link on a page."""
-    (token,) = {part.partition("<")[0] for part in shown.html.split(f"{SIGN_IN_LINK_PATH}?token=")[1:]}
-    return f"{SIGN_IN_LINK_PATH}?token={token}"
+def link_path(shown: PageResponse, path: str = SIGN_IN_LINK_PATH) -> str:
+    """Return the path, with its token, of the link on a page: a sign-in link, or one of another path."""
+    (token,) = {part.partition("<")[0] for part in shown.html.split(f"{path}?token=")[1:]}
+    return f"{path}?token={token}"
 
 
 def turn_two_step_on(pages: Pages, browser: Browser) -> tuple[str, list[str]]:

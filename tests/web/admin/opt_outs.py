@@ -9,20 +9,18 @@ from stoplist.organizations.organizations import create_organization
 from stoplist.rfc3339 import format_ms
 from tests.builders import ADMINISTRATOR
 from tests.fakes import FakeClock
+from tests.keys import EVERY_PERMISSION, Key
 from tests.web.admin.pages import Browser, Pages
-from tests.web.application import Key
 
-DAY_S = 86_400
-ALL_PERMISSIONS = frozenset(("read", "unsubscribe", "resubscribe"))
 _NUMBERS = itertools.count(1)
 
 
-class Partner:
+class PagesPartner:
     """A partner with a key of one organization and every permission."""
 
     def __init__(self, pages: Pages, slug: str = "acme", *, label: str = "Nightly import") -> None:
         self.pages, self.slug = pages, slug
-        self.key: Key = pages.app.new_key(organizations=(slug,), permissions=ALL_PERMISSIONS, label=label)
+        self.key: Key = pages.app.new_key(organizations=(slug,), permissions=EVERY_PERMISSION, label=label)
         self._token = pages.app.pair(self.key)["access_token"]
 
     def submit(self, *items: str | dict[str, Any], channel: str = "email", **target: Any) -> dict[str, Any]:
@@ -51,11 +49,11 @@ def clock_of(pages: Pages) -> FakeClock:
     return clock
 
 
-def new_organization(pages: Pages, slug: str = "", name: str | None = None) -> Partner:
+def new_organization(pages: Pages, slug: str = "", name: str | None = None) -> PagesPartner:
     """Create an organization with the default group Newsletter; return its partner."""
     slug = slug or f"fresh-{next(_NUMBERS)}"
     pages.administer(create_organization, slug=slug, name=name or slug.title(), default_group="Newsletter")
-    return Partner(pages, slug)
+    return PagesPartner(pages, slug)
 
 
 def group_id(pages: Pages, name: str, slug: str = "acme") -> str:

@@ -13,7 +13,8 @@ from stoplist.organizations.organizations import create_organization
 from stoplist.staff.hashing import Hashing
 from stoplist.staff.links import use_link
 from stoplist.staff.model import SignedIn, StaffStores
-from stoplist.staff.people import create_person, set_role
+from stoplist.staff.people import create_person
+from stoplist.staff.roles import set_role
 from stoplist.web.admin.cookies import NAME
 from tests.builders import ADMINISTRATOR
 from tests.web.application import FORM, PARTNER_IP, Answer, Application
@@ -101,9 +102,13 @@ class Browser:
         assert answer.location is not None
         return self.get(answer.location)
 
-    def request(self, method: str, target: str, *headers: tuple[str, str], body: bytes = b"") -> Answer:
+    def request(
+        self, method: str, target: str, *headers: tuple[str, str], body: bytes = b"", meanwhile: Any = None
+    ) -> Answer:
         cookie = [("cookie", f"{NAME}={self.token}")] if self.token else []
-        return self.app.request(method, target, headers=[*cookie, *headers], body=body, peer=self.peer)
+        return self.app.request(
+            method, target, headers=[*cookie, *headers], body=body, peer=self.peer, meanwhile=meanwhile
+        )
 
     def _keep(self, answer: Answer) -> PageResponse:
         for name, value in answer.headers:
@@ -189,6 +194,7 @@ class _Reader(HTMLParser):
         self._is_title = False
         self._select = ""
         self._has_option = False
+        self._is_in_form = False
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         found = {name: value or "" for name, value in attributes}
@@ -196,8 +202,9 @@ class _Reader(HTMLParser):
         if tag == "a" and "href" in found:
             self.links.append(found["href"])
         elif tag == "form":
+            self._is_in_form = True
             self.forms.append(Form(found.get("method", "get"), found.get("action", ""), []))
-        elif tag in ("input", "button") and "name" in found and self.forms:
+        elif tag in ("input", "button") and "name" in found and self._is_in_form:
             if found.get("type") not in ("checkbox", "radio") or "checked" in found:
                 self.forms[-1].values.append((found["name"], found.get("value", "")))
         elif tag == "select":
@@ -212,6 +219,8 @@ class _Reader(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if tag == "select":
             self._select = ""
+        elif tag == "form":
+            self._is_in_form = False
 
     def handle_data(self, data: str) -> None:
         if self._is_title:

@@ -16,6 +16,7 @@ from tests.web.admin.creation import (
     turn_two_step_on,
 )
 from tests.web.admin.pages import PASSWORD, Browser, Form, PageResponse, Pages, email
+from tests.web.application import Application
 
 ACCOUNT = "/settings/account"
 PASSWORD_PATH, END, END_OTHERS = f"{ACCOUNT}/password", f"{ACCOUNT}/end-session", f"{ACCOUNT}/end-other-sessions"
@@ -152,8 +153,60 @@ def test_every_request_shows_a_new_secret(pages: Pages) -> None:
     assert f">{secrets[0]}</code>" in first.html
 
 
+def demanding(pages: Pages, setting: str) -> Pages:
+    """The same people with a server that demands two-step sign-in."""
+    app = pages.app
+    return pages.with_app(Application(app.run, app.database, app.clock, require_two_step=setting))
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "is_demanded"),
+    [
+        ("everybody", "viewer", True),
+        ("everybody", "administrator", True),
+        ("administrators", "administrator", True),
+        ("administrators", "admin", False),
+        ("nobody", "administrator", False),
+    ],
+)
+def test_a_demanded_second_step_comes_before_every_page(
+    pages: Pages, setting: str, name: str, is_demanded: bool
+) -> None:
+    """STOPLIST_REQUIRE_TWO_STEP, section D1: a form that is sent nevertheless changes nothing."""
+    browser = demanding(pages, setting).signed_in(name)
+    for path in ("/", ACCOUNT, "/unsubscribes", "/settings/keys"):
+        shown = browser.get(path)
+        assert (shown.status, shown.location) == ((303, TWO_STEP_PATH) if is_demanded else (200, None))
+    form = pages.signed_in(name).get(ACCOUNT).form(PASSWORD_PATH)
+    sent = browser.send(form, current="not the password", new=ANOTHER, repeated=ANOTHER)
+    assert (sent.status, sent.location) == ((303, TWO_STEP_PATH) if is_demanded else (422, None))
+
+
+def test_a_demanded_second_step_is_turned_on_and_stays(pages: Pages) -> None:
+    """Afterwards every page opens; turning it off is refused, and not offered."""
+    me = new_person(pages)
+    demanded = Browser(demanding(pages, "everybody").app, me.browser.token)
+    assert "needs two-step sign-in" in demanded.get(TWO_STEP_PATH).text
+    turn_two_step_on(pages, demanded)
+    shown = demanded.get(ACCOUNT)
+    assert shown.status == 200
+    assert OFF not in shown.links
+    refused = submit_form(demanded, OFF, password=PASSWORD)
+    assert refused.status == 422
+    assert "required of you" in refused.text
+    assert person(pages, me.email).has_two_step
+
+
+def test_a_demanded_second_step_lets_people_sign_out(pages: Pages) -> None:
+    me = new_person(pages)
+    demanded = Browser(demanding(pages, "everybody").app, me.browser.token)
+    assert demanded.send(demanded.get(TWO_STEP_PATH).form("/settings/sign-out")).status == 303
+    assert demanded.get(TWO_STEP_PATH).location != TWO_STEP_PATH
+    assert demanded.get(TWO_STEP_PATH).status == 303
+
+
 def test_a_secret_of_another_person_is_refused(pages: Pages) -> None:
-    """Neither an unsigned secret nor one signed for somebody else, who could then generate the codes."""
+    """An unsigned secret is refused too, and one signed for somebody else, who could then generate the codes."""
     me, attacker = new_person(pages), new_person(pages)
     theirs: Form = attacker.browser.get(TWO_STEP_PATH).form(TWO_STEP_PATH)
     foreign = dict(theirs.values)["secret"]
@@ -218,7 +271,7 @@ def test_without_two_step_sign_in_there_are_no_forms(pages: Pages, path: str) ->
 
 
 def test_the_qr_code_is_black_on_white_without_styles() -> None:
-    """With four modules of quiet zone (ISO/IEC 18004), on dark pages too. The policy of the pages forbids styles."""
+    """Four modules of quiet zone surround it (ISO/IEC 18004), on dark pages too. The policy forbids styles."""
     picture = qr_picture("otpauth://totp/Stoplist:a@b.example?secret=" + "A" * 32)
     root = ElementTree.fromstring(picture)  # noqa: S314 - drawn here
     _, _, width, height = (float(number) for number in root.attrib["viewBox"].split())

@@ -13,11 +13,11 @@ from stoplist.db import Transaction
 from stoplist.oauth.credentials import Changes, create_credential, update_credential
 from stoplist.organizations.organizations import rename_organization
 from tests.builders import ADMINISTRATOR
+from tests.constants import DAY_S
 from tests.web.admin.creation import new_name, new_person, organization
 from tests.web.admin.opt_outs import clock_of
 from tests.web.admin.pages import ROLES, Browser, PageResponse, Pages
 
-DAY_S = 86_400
 _AHEAD_DAYS = itertools.count(1_000)
 MAY_READ = {"administrator", "admin", "other", "both"}
 COLUMNS = [
@@ -27,8 +27,8 @@ COLUMNS = [
 
 def rows_of(shown: PageResponse) -> list[str]:
     """Return the rows of the table as text."""
-    body = shown.html.partition("<tbody>")[2].partition("</tbody>")[0]
-    return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in body.split("<tr>")[1:]]
+    body = shown.html.partition("<tbody")[2].partition("</tbody>")[0]
+    return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in re.split("<tr[^>]*>", body)[1:]]
 
 
 def filtered(browser: Browser, **filters: str) -> PageResponse:
@@ -67,7 +67,7 @@ def ahead_of_others(pages: Pages) -> None:
 
 
 def test_an_entry_shows_actor_action_target_and_details(pages: Pages) -> None:
-    """With the earlier values, newest first."""
+    """It shows the earlier values; entries are newest first."""
     slug = organization(pages)
     key = key_of(pages, slug)
     clock_of(pages).advance(60)
@@ -106,7 +106,7 @@ def test_only_admins_and_administrators_read_the_audit(pages: Pages, role: str) 
 
 
 def test_an_admin_only_reads_about_their_organizations(pages: Pages) -> None:
-    """On the page and in the file."""
+    """Page and file agree."""
     ahead_of_others(pages)
     slug, other = organization(pages), organization(pages)
     admin = new_person(pages, roles={slug: "admin"})
@@ -125,7 +125,7 @@ def test_an_admin_only_reads_about_their_organizations(pages: Pages) -> None:
 
 
 def test_entries_are_filtered(pages: Pages) -> None:
-    """By person (in any spelling), action, target and days, alone and combined; both days are included."""
+    """Person (in any spelling), action, target and days filter alone and combined; both days are included."""
     clock_of(pages).advance(400 * DAY_S)
     slug = organization(pages)
     admin = new_person(pages, roles={slug: "admin"})
@@ -212,7 +212,7 @@ def test_a_search_beyond_one_page_finds_older_entries(pages: Pages, monkeypatch:
 
 
 def test_the_page_states_when_it_reached_its_limit(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if nothing was found so far."""
+    """It does so even if nothing was found so far."""
     target = new_name()
     record(pages, "group.create", target)
     record(pages, "group.rename", target, times=30)
@@ -231,7 +231,7 @@ def test_the_page_states_when_it_reached_its_limit(pages: Pages, monkeypatch: py
 
 
 def test_the_export_holds_all_matching_entries(pages: Pages) -> None:
-    """Over many pages, with a header, newest first, times in UTC."""
+    """It spans many pages, with a header, newest first, times in UTC."""
     target = new_name()
     record(pages, "group.create", target, times=1_100, name="Same")
     clock_of(pages).advance(1)
@@ -266,7 +266,7 @@ def test_the_export_holds_all_matching_entries(pages: Pages) -> None:
 
 @pytest.mark.parametrize("name", ["=1+1", '=HYPERLINK("https://evil.example")', "@x", "+1", "-1", " =1", "\t=1"])
 def test_formulas_are_text_in_the_export(pages: Pages, name: str) -> None:
-    """In the target and in the details."""
+    """This holds for the target and for the details."""
     record(pages, "group.create", name, name=name)
     clock_of(pages).advance(1)
     for row in exported(pages.signed_in("administrator"), "?action=group.create"):
@@ -290,7 +290,7 @@ def test_names_are_shown_and_exported_unchanged(pages: Pages, name: str) -> None
 
 
 def test_filters_are_shown_as_typed(pages: Pages) -> None:
-    """In the fields, escaped."""
+    """The fields show them, escaped."""
     browser = pages.signed_in("administrator")
     shown = filtered(browser, person='"><script>alert(1)</script>')
     assert dict(shown.form("/audit").values)["person"] == '"><script>alert(1)</script>'

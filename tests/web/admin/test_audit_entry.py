@@ -44,7 +44,7 @@ def entry(action: str = "key.update", target: str = "svc_ci_1", **detail: Any) -
     ],
 )
 def test_details_are_names_and_values(detail: dict[str, Any], facts: list[str]) -> None:
-    """For every value an operation records: no braces, no quotes."""
+    """No value that an operation records shows braces or quotes."""
     shown = list(map(str, facts_of(entry(**detail))))
     assert shown == facts
     assert not set("{}[]\"'") & set("".join(shown))

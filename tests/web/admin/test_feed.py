@@ -5,9 +5,10 @@ import re
 import pytest
 
 from stoplist.organizations.groups import create_group, list_groups, retire_group
-from stoplist.records import listing
 from tests.builders import ADMINISTRATOR
-from tests.web.admin.opt_outs import DAY_S, clock_of, group_id, new_organization
+from tests.constants import DAY_S
+from tests.records.scan_limit import limit_scans
+from tests.web.admin.opt_outs import clock_of, group_id, new_organization
 from tests.web.admin.pages import Browser, PageResponse, Pages
 
 
@@ -67,7 +68,7 @@ def test_older_pages_repeat_no_record(pages: Pages) -> None:
     ],
 )
 def test_records_are_filtered(pages: Pages, filters: dict[str, str], expected: list[str]) -> None:
-    """By group, status, reason and days, the last one included; the form keeps the filters."""
+    """Group, status, reason and days filter, the last day included; the form keeps the filters."""
     partner = new_organization(pages)
     slug = partner.slug
     reminders = pages.administer(create_group, org_slug=slug, name="Reminders").group_id
@@ -118,15 +119,14 @@ def test_an_invalid_filter_is_refused(pages: Pages, filters: dict[str, str], fie
 
 
 def test_a_page_states_how_many_records_it_searched(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At its limit the page says so, and the next one continues there."""
-    monkeypatch.setattr(listing, "MAX_SCANNED", 20)
-    monkeypatch.setattr(listing, "_ROWS_PER_SCAN", 10)
+    """A page that reached its limit says so, and the next one continues there."""
+    limit_scans(monkeypatch, 2, rows=10)
     partner = new_organization(pages, "rare")
     partner.submit({"address": "rare@example.com", "reason": "legal"})
     partner.submit(*(f"person{number}@example.com" for number in range(30)))
     browser = pages.signed_in("administrator")
     first = filtered(browser, "rare", reason="legal")
-    assert "Searched 20 records" in first.text
+    assert "Searched 20 records in one second" in first.text
     assert re.search(r"recorded from [-0-9]{10}.[0-9:]{5}.UTC to [-0-9]{10}.[0-9:]{5}.UTC", first.text)
     assert "No matches so far" in first.text
     (older,) = [link for link in first.links if "before=" in link]
@@ -134,7 +134,7 @@ def test_a_page_states_how_many_records_it_searched(pages: Pages, monkeypatch: p
 
 
 def test_an_empty_feed_explains_how_to_add_opt_outs(pages: Pages) -> None:
-    """With a link to add one for those who may."""
+    """People who may add one get a link."""
     new_organization(pages, "blank")
     path = "/unsubscribes/blank/phone"
     shown = pages.signed_in("administrator").get(path)
@@ -147,7 +147,7 @@ def test_an_empty_feed_explains_how_to_add_opt_outs(pages: Pages) -> None:
     "target", ["/unsubscribes/bolt/email", "/unsubscribes/none/email", "/unsubscribes/acme/letter"]
 )
 def test_an_invisible_feed_is_not_found(pages: Pages, target: str) -> None:
-    """As one that does not exist."""
+    """The answer is the same as for one that does not exist."""
     assert pages.signed_in("viewer").get(target).status == 404
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from stoplist.organizations.groups import create_group
 from stoplist.organizations.organizations import close_organization
+from stoplist.web.request_context import INVITATION_PATH
 from tests.web.admin.creation import (
     NewPerson,
     groups,
@@ -12,9 +13,10 @@ from tests.web.admin.creation import (
     new_person,
     organization,
     person,
+    sign_in,
     use_shown_link,
 )
-from tests.web.admin.pages import Browser, PageResponse, Pages, email
+from tests.web.admin.pages import PASSWORD, Browser, PageResponse, Pages, email
 
 
 def submit_form(browser: Browser, path: str, **changes: str | None) -> PageResponse:
@@ -35,7 +37,8 @@ def test_a_viewer_sees_no_people_and_no_actions(pages: Pages) -> None:
     assert "Newsletter" in shown.text
     assert {f"/unsubscribes/acme/{channel}" for channel in ("email", "sms", "phone")} <= set(shown.links)
     assert "/settings/keys" in shown.links
-    assert [link for link in shown.links if link.startswith("/organizations/acme/")] == []
+    inner = [link for link in shown.links if link.startswith("/organizations/acme/")]
+    assert inner == ["/organizations/acme/links"]
     assert [form.action for form in shown.forms] == ["/settings/sign-out"]
     assert email("admin") not in shown.text
 
@@ -108,7 +111,8 @@ def test_closing_states_the_consequences_first(pages: Pages) -> None:
     assert done.location == f"/organizations/{slug}?note=organization-closed"
     shown = browser.follow(done)
     assert "Closed" in shown.text
-    assert [link for link in shown.links if link.startswith(f"/organizations/{slug}/") and "/people/" not in link] == []
+    inner = [link for link in shown.links if link.startswith(f"/organizations/{slug}/") and "/people/" not in link]
+    assert inner == [f"/organizations/{slug}/links"]
     again = browser.post(path)
     assert again.status == 422
     assert "is closed and cannot be changed" in again.text
@@ -124,7 +128,7 @@ def test_an_admin_cannot_close_the_organization(pages: Pages) -> None:
 
 
 def test_a_closed_organization_refuses_changes(pages: Pages) -> None:
-    """Also from a page that was opened before."""
+    """A page that was opened before changes nothing either."""
     slug = organization(pages, default_group="News")
     group_id = groups(pages, slug)["News"].group_id
     browser = admin_of(pages, slug).browser
@@ -218,7 +222,7 @@ def test_the_default_group_can_be_removed(pages: Pages) -> None:
 
 
 def test_groups_of_another_organization_are_not_found(pages: Pages) -> None:
-    """Neither by its path nor by that of one's own organization."""
+    """The other organization's path does not find them, nor does that of one's own."""
     slug, others = organization(pages), groups(pages, "bolt")
     browser, group_id = admin_of(pages, slug).browser, others["Newsletter"].group_id
     for action in ("rename", "retire", "default"):
@@ -231,36 +235,60 @@ def test_groups_of_another_organization_are_not_found(pages: Pages) -> None:
 # People.
 
 
-def test_a_new_person_gets_a_link_that_is_shown_once(pages: Pages) -> None:
-    """No page shows it afterwards, nor does sending the form again."""
+def test_an_admin_invites_a_new_person_by_a_link(pages: Pages) -> None:
+    """No page shows it afterwards. The person chooses a password, and has the role."""
     slug, address = organization(pages), new_address()
     browser, path = admin_of(pages, slug).browser, f"/organizations/{slug}/people/new"
-    form = browser.get(path).form(path)
-    made = browser.send(form, email=address, role="admin")
-    assert made.status == 200
-    assert made.header("cache-control") == "no-store"
+    made = browser.send(browser.get(path).form(path), email=address, role="admin")
+    assert (made.status, made.header("cache-control")) == (200, "no-store")
     assert "It will not be shown again" in made.text
-    token = link_path(made).partition("token=")[2]
-    again = browser.send(form, email=address, role="admin")
-    assert again.status == 303
-    after = browser.follow(again)
-    assert "no sign-in link was created" in after.text
-    assert token not in after.html
-    assert token not in browser.get(f"/organizations/{slug}").html
+    link = link_path(made, INVITATION_PATH)
+    listed = browser.get(f"/organizations/{slug}")
+    assert address in listed.text
+    assert link not in listed.html
+    stranger = pages.stranger()
+    form = stranger.get(link).form(INVITATION_PATH)
+    assert stranger.send(form, password=PASSWORD, repeated="another pass phrase").status == 422
+    assert stranger.send(form, password=PASSWORD, repeated=PASSWORD).status == 303
     assert person(pages, address).roles == {slug: "admin"}
-    assert use_shown_link(pages, made).status == 303
+    assert stranger.get(link).status == 404
 
 
-def test_a_person_with_an_account_gets_no_link(pages: Pages) -> None:
-    """A link would open the account to the admin who created it."""
+def test_an_invitation_tells_the_admin_nothing_of_an_account(pages: Pages) -> None:
+    """Its pages are the same for an unknown address. The person declines the first one and accepts the second."""
     slug, known = organization(pages), new_person(pages, roles={"bolt": "viewer"})
-    browser = admin_of(pages, slug).browser
-    done = submit_form(browser, f"/organizations/{slug}/people/new", email=known.email.upper(), role="viewer")
-    assert done.location == f"{known.page_in(slug)}?note=role-set-known"
+    browser, path = admin_of(pages, slug).browser, f"/organizations/{slug}/people/new"
+    shown = {}
+    for address in (known.email, new_address()):
+        made = submit_form(browser, path, email=address.upper(), role="viewer")
+        assert made.status == 200
+        opened = pages.stranger().get(link_path(made, INVITATION_PATH))
+        link = link_path(made, INVITATION_PATH)
+        shown[address] = [page.text.replace(address, "A").replace(link, "L") for page in (made, opened)]
+    first, second = shown.values()
+    assert first == second
+    assert browser.get(known.page_in(slug)).status == 404
+    assert person(pages, known.email).roles == {"bolt": "viewer"}
+    account = known.browser.get("/settings/account")
+    assert "invites you as viewer" in account.text
+    assert known.browser.send(account.form("/settings/account/decline-invitation")).status == 303
+    again = submit_form(browser, path, email=known.email, role="viewer")
+    assert again.status == 200
+    assert sign_in(pages, known.email)[1].location == "/settings/account", "before the overview"
+    accepted = known.browser.send(known.browser.get("/settings/account").form("/settings/account/accept-invitation"))
+    assert accepted.location == "/settings/account?note=invitation-accepted"
     assert person(pages, known.email).roles == {"bolt": "viewer", slug: "viewer"}
-    shown = browser.follow(done)
-    assert "bolt" not in shown.text
-    assert f"{known.page_in(slug)}/link" not in shown.links
+    assert "bolt" not in browser.get(known.page_in(slug)).text
+
+
+def test_an_admin_withdraws_an_invitation(pages: Pages) -> None:
+    slug, address = organization(pages), new_address()
+    browser = admin_of(pages, slug).browser
+    made = submit_form(browser, f"/organizations/{slug}/people/new", email=address, role="viewer")
+    form = browser.get(f"/organizations/{slug}").form(f"/organizations/{slug}/withdraw-invitation")
+    assert browser.send(form).location == f"/organizations/{slug}?note=invitation-withdrawn"
+    assert pages.stranger().get(link_path(made, INVITATION_PATH)).status == 404
+    assert browser.send(form).status == 404
 
 
 @pytest.mark.parametrize(("field", "value"), [("email", "nobody"), ("email", ""), ("role", "owner"), ("role", None)])
@@ -288,7 +316,7 @@ def test_an_admin_changes_a_role_at_once(pages: Pages) -> None:
 
 
 def test_an_admin_removes_a_role(pages: Pages) -> None:
-    """After a page that states the consequences."""
+    """A page that states the consequences comes first."""
     slug = organization(pages)
     browser, other = admin_of(pages, slug).browser, new_person(pages, roles={slug: "viewer"})
     path = f"{other.page_in(slug)}/remove"
@@ -316,7 +344,9 @@ def test_an_admin_replaces_an_unused_link(pages: Pages) -> None:
     """Once the link was used, only administrators can create another."""
     slug, address = organization(pages), new_address()
     browser = admin_of(pages, slug).browser
-    first = submit_form(browser, f"/organizations/{slug}/people/new", email=address, role="viewer")
+    first = submit_form(
+        pages.signed_in("administrator"), f"/organizations/{slug}/people/new", email=address, role="viewer"
+    )
     here = f"/organizations/{slug}/people/{address.replace('@', '%40')}"
     assert f"{here}/link" in browser.get(here).links
     second = submit_form(browser, f"{here}/link")
@@ -341,7 +371,7 @@ def test_people_of_another_organization_are_not_found(pages: Pages) -> None:
 def test_an_address_with_a_slash_has_its_page(pages: Pages) -> None:
     """RFC 5321 allows one before the @, and other characters with a meaning in paths."""
     slug, address = organization(pages), f"a/b?c#d&e%f+g-{new_address()}"
-    browser = admin_of(pages, slug).browser
+    browser = pages.signed_in("administrator")
     made = submit_form(browser, f"/organizations/{slug}/people/new", email=address, role="viewer")
     assert made.status == 200
     (here,) = {link for link in made.links if "/people/" in link}

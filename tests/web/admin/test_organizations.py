@@ -38,7 +38,7 @@ def test_a_closed_organization_stays_in_the_list(pages: Pages) -> None:
 
 
 def test_an_administrator_creates_an_organization(pages: Pages) -> None:
-    """With its default group, in one form."""
+    """One form creates it with its default group."""
     browser, slug = pages.signed_in("administrator"), new_name()
     assert NEW in browser.get("/organizations").links
     made = browser.send(browser.get(NEW).form(NEW), name=" Chair & Co ", slug=slug, default_group="News")

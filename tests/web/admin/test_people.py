@@ -47,7 +47,7 @@ def test_an_administrator_sees_everyone(pages: Pages) -> None:
     "path", ["", "/new", "/PERSON", "/PERSON/link", "/PERSON/disable", "/PERSON/enable", "/PERSON/administrator"]
 )
 def test_only_administrators_reach_these_pages(pages: Pages, name: str, path: str) -> None:
-    """Neither pages nor forms, for others or themselves, and whether or not the person exists."""
+    """Pages and forms are refused, for others or themselves, and whether or not the person exists."""
     browser = pages.signed_in(name)
     for address in (email("viewer"), email(name), new_address()):
         target = PEOPLE + path.replace("PERSON", quote(address))
@@ -129,7 +129,7 @@ def test_an_invalid_role_is_refused_and_named(pages: Pages, field: str, value: s
 
 
 def test_administrators_are_added_and_removed(pages: Pages) -> None:
-    """After a page that states the consequences; the change applies to the next page the person opens."""
+    """A page states the consequences first; the change applies to the next page the person opens."""
     browser, other = pages.signed_in("administrator"), new_person(pages)
     path = f"{other.page}/administrator"
     assert path in browser.get(other.page).links
@@ -220,7 +220,7 @@ def test_an_administrator_ends_a_persons_session(pages: Pages) -> None:
 
 
 def test_an_admin_of_an_organization_ends_no_sessions(pages: Pages) -> None:
-    """Neither on the person's page nor from the admin's own account."""
+    """The person's page refuses it, and so does the admin's own account."""
     other = new_person(pages, roles={"acme": "viewer"})
     forms = pages.signed_in("administrator").get(other.page).forms
     (form,) = [form for form in forms if form.action == f"{other.page}/end-session"]
@@ -230,13 +230,26 @@ def test_an_admin_of_an_organization_ends_no_sessions(pages: Pages) -> None:
     assert other.browser.get("/organizations").status == 200
 
 
-def test_user_agents_are_escaped(pages: Pages) -> None:
-    other: NewPerson = new_person(pages)
+def sign_in_with(pages: Pages, person: NewPerson, user_agent: str) -> None:
     browser = pages.stranger()
     form = browser.get("/settings/sign-in").form("/settings/sign-in")
-    body = "&".join(f"{name}={quote(value)}" for name, value in form.filled(email=other.email, password=PASSWORD))
-    agent = ("user-agent", "<script>alert(1)</script>")
-    browser.request("POST", form.action, FORM, ("sec-fetch-site", "same-origin"), agent, body=body.encode())
+    body = "&".join(f"{name}={quote(value)}" for name, value in form.filled(email=person.email, password=PASSWORD))
+    headers = (FORM, ("sec-fetch-site", "same-origin"), ("user-agent", user_agent))
+    browser.request("POST", form.action, *headers, body=body.encode())
+
+
+def test_a_session_shows_browser_and_system_in_words(pages: Pages) -> None:
+    """The text that the browser sent is in the title."""
+    person = new_person(pages)
+    sign_in_with(pages, person, "Mozilla/5.0 (Windows NT 10.0; rv:128.0) Gecko/20100101 Firefox/128.0")
+    shown = pages.signed_in("administrator").get(person.page)
+    assert "Firefox 128 on Windows" in shown.text
+    assert 'title="Mozilla/5.0 (Windows NT 10.0; rv:128.0)' in shown.html
+
+
+def test_user_agents_are_escaped(pages: Pages) -> None:
+    other = new_person(pages)
+    sign_in_with(pages, other, "<script>alert(1)</script>")
     shown = pages.signed_in("administrator").get(other.page)
     assert "<script>alert(1)</script>" in shown.text
     assert "<script>alert" not in shown.html

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from stoplist import ids
-from stoplist.staff.people import set_role
+from stoplist.links.keys import create_link_key
+from stoplist.staff.roles import set_role
 from stoplist.web.admin.screens import ROUTES
-from stoplist.web.request_context import SIGN_IN_LINK_PATH, SIGN_IN_PATH
+from stoplist.web.request_context import INVITATION_PATH, SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from tests.web.admin.creation import groups, new_address, new_name, new_person, organization
 from tests.web.admin.pages import PASSWORD, Browser, Form, PageResponse, Pages
+from tests.web.admin.uploading import uploaded, work
 
 # The result does not depend on the interpreter.
 pytestmark = pytest.mark.slow
@@ -31,6 +33,12 @@ ADMINISTRATORS = "200 403 403 403 403 403 in"
 VISIBLE_TO_MEMBERS = "200 403 403 403 404 404 in"
 AUDITORS = "200 200 403 200 200 403 in"
 STATUS_OF_POST = {"200": "303"}
+
+
+@pytest.fixture(scope="module")
+def pages_url(module_database_url: str) -> str:
+    """A database of each kind: these tests call every route, with the values that each driver returns."""
+    return module_database_url
 
 
 class Sample:
@@ -54,6 +62,17 @@ class Sample:
         self.person = new_person(pages, roles={self.slug: "viewer"})
         self.email = self.person.email.replace("@", "%40")
         self.session = session_of(self.person.browser)
+        self.import_id = self.upload()
+        self.link_key_id = pages.administer(
+            create_link_key, secret_keys=("k" * 32,), org_slug=self.slug
+        ).details.link_key_id
+
+    def upload(self) -> str:
+        """Upload a file as an administrator; return the id of its import."""
+        page = uploaded(
+            self.browser("administrator"), self.slug, b"email\nann@example.com\nnobody\n", as_of="2020-01-01"
+        )
+        return next(form.action for form in page.forms if form.action.startswith("/settings/imports/")).split("/")[3]
 
     def browser(self, caller: str) -> Browser:
         """Create a person for one of CALLERS and return their browser."""
@@ -76,6 +95,8 @@ class Sample:
             "channel": "email",
             "seq": self.seq,
             "submission_id": self.submission_id,
+            "link_key_id": self.link_key_id,
+            "import_id": self.import_id,
             "email:path": self.email,
         }
         for name, value in values.items():
@@ -84,7 +105,7 @@ class Sample:
         return template
 
 
-class Row(NamedTuple):
+class RouteRow(NamedTuple):
     """The expected statuses; for a post, the page with the form (the same path if empty) and the values to fill in.
 
     `before` prepares the sample as an administrator.
@@ -99,10 +120,12 @@ class Row(NamedTuple):
         return self.expected.split()[CALLERS.index(caller)]
 
 
-def posts(expected: str, page: str = "", before: Callable[[Sample], None] = lambda sample: None, **filled: Any) -> Row:
+def posts(
+    expected: str, page: str = "", before: Callable[[Sample], None] = lambda sample: None, **filled: Any
+) -> RouteRow:
     """Return the row of a post that answers with a redirect on success; values may be functions of the sample."""
     codes = " ".join(STATUS_OF_POST.get(code, code) for code in expected.split())
-    return Row(codes, page, lambda sample: {k: v(sample) if callable(v) else v for k, v in filled.items()}, before)
+    return RouteRow(codes, page, lambda sample: {k: v(sample) if callable(v) else v for k, v in filled.items()}, before)
 
 
 def deactivated(sample: Sample) -> None:
@@ -122,6 +145,49 @@ def another_group(sample: Sample) -> None:
     form = browser.get(sample.path("/organizations/{slug}/groups/new")).forms[-1]
     assert browser.send(form, name="Reminders").status == 303
     sample.group_id = groups(sample.pages, sample.slug)["Reminders"].group_id
+
+
+def checked(sample: Sample) -> None:
+    step(sample, IMPORT, "/options")
+    work(sample.pages)
+
+
+def started(sample: Sample) -> None:
+    checked(sample)
+    step(sample, IMPORT, "/start")
+
+
+def without_upload(sample: Sample) -> None:
+    """An unfinished upload for the same feed is in the way of an erasure."""
+    post(sample, f"{IMPORT}/discard")
+
+
+def of_ann(sample: Sample) -> dict[str, Any]:
+    """Return the fields that name the person of the sample."""
+    return {"address": "ann@example.com", "channel": "email"}
+
+
+def stopped(sample: Sample) -> None:
+    started(sample)
+    step(sample, IMPORT, "/stop")
+
+
+def done(sample: Sample) -> None:
+    started(sample)
+    work(sample.pages)
+
+
+def counted(sample: Sample) -> None:
+    done(sample)
+    step(sample, f"{IMPORT}/reverse", "/count")
+    work(sample.pages)
+
+
+def step(sample: Sample, page: str, end: str) -> None:
+    """Send one of the forms of a page of the import as an administrator."""
+    browser = sample.browser("administrator")
+    (form,) = [form for form in browser.get(sample.path(page)).forms if form.action.endswith(end)]
+    assert browser.send(form).status == 303
 
 
 def post(sample: Sample, template: str) -> None:
@@ -146,25 +212,42 @@ def form_to(page: PageResponse, path: str) -> Form:
 KEY = "/settings/keys/{client_id}"
 ORG = "/organizations/{slug}"
 FEED = "/unsubscribes/{org_slug}/{channel}"
+IMPORT = "/settings/imports/{import_id}"
 GROUP = ORG + "/groups/{group_id}"
+MARK = "/unsubscribes/propagation/{org_slug}/{channel}/{client_id}"
+LINK_KEY = ORG + "/links/{link_key_id}"
 PERSON = "/settings/people/{email:path}"
 MEMBER = ORG + "/people/{email:path}"
 ACCOUNT = "/settings/account"
 
-ROWS: dict[str, Row] = {
-    f"GET {SIGN_IN_PATH}": Row("303 303 303 303 303 303 200"),
-    f"POST {SIGN_IN_PATH}": Row("422 422 422 422 422 422 422", "-", lambda sample: {"email": "x@example.com"}),
-    f"POST {SIGN_IN_PATH}/code": Row("422 422 422 422 422 422 422", "-", lambda sample: {"ticket": "x", "code": "1"}),
-    "POST /settings/sign-out": Row("303 303 303 303 303 303 in", "-"),
-    f"GET {SIGN_IN_LINK_PATH}": Row("404 404 404 404 404 404 404"),
-    f"POST {SIGN_IN_LINK_PATH}": Row("404 404 404 404 404 404 404", "-", lambda sample: {"token": "x"}),
-    "GET /": Row(SIGNED_IN),
-    "GET /audit": Row(AUDITORS),
-    "GET /audit/export": Row(AUDITORS),
-    "GET /settings": Row(SIGNED_IN),
-    "GET /settings/keys": Row(SIGNED_IN),
-    "GET /settings/keys/new": Row(SIGNED_IN),
-    "POST /settings/keys/new": Row(
+
+def of_sample(sample: Sample) -> dict[str, Any]:
+    return {"org_slug": sample.slug}
+
+
+def invited(sample: Sample) -> None:
+    form = form_to(sample.browser("admin").get(sample.path(f"{ORG}/people/new")), sample.path(f"{ORG}/people/new"))
+    assert sample.browser("admin").send(form, email="invited@example.org", role="viewer").status == 200
+
+
+ROWS: dict[str, RouteRow] = {
+    f"GET {SIGN_IN_PATH}": RouteRow("303 303 303 303 303 303 200"),
+    f"POST {SIGN_IN_PATH}": RouteRow("422 422 422 422 422 422 422", "-", lambda sample: {"email": "x@example.com"}),
+    f"POST {SIGN_IN_PATH}/code": RouteRow(
+        "422 422 422 422 422 422 422", "-", lambda sample: {"ticket": "x", "code": "1"}
+    ),
+    "POST /settings/sign-out": RouteRow("303 303 303 303 303 303 in", "-"),
+    f"GET {SIGN_IN_LINK_PATH}": RouteRow("404 404 404 404 404 404 404"),
+    f"POST {SIGN_IN_LINK_PATH}": RouteRow("404 404 404 404 404 404 404", "-", lambda sample: {"token": "x"}),
+    f"GET {INVITATION_PATH}": RouteRow("404 404 404 404 404 404 404"),
+    f"POST {INVITATION_PATH}": RouteRow("404 404 404 404 404 404 404", "-", lambda sample: {"token": "x"}),
+    "GET /": RouteRow(SIGNED_IN),
+    "GET /audit": RouteRow(AUDITORS),
+    "GET /audit/export": RouteRow(AUDITORS),
+    "GET /settings": RouteRow(SIGNED_IN),
+    "GET /settings/keys": RouteRow(SIGNED_IN),
+    "GET /settings/keys/new": RouteRow(SIGNED_IN),
+    "POST /settings/keys/new": RouteRow(
         "200 200 422 200 404 422 in",  # a person without such a form sends that of another
         "/settings/keys/new",
         lambda sample: {
@@ -174,94 +257,149 @@ ROWS: dict[str, Row] = {
             "permissions": ["read"],
         },
     ),
-    f"GET {KEY}": Row(MEMBERS),
-    f"GET {KEY}/sheet": Row(MEMBERS),
-    f"GET {KEY}/edit": Row(ADMINS),
+    f"GET {KEY}": RouteRow(MEMBERS),
+    f"GET {KEY}/sheet": RouteRow(MEMBERS),
+    f"GET {KEY}/edit": RouteRow(ADMINS),
     f"POST {KEY}/edit": posts(ADMINS, label="Another"),
     f"POST {KEY}/limits": posts(ADMINISTRATORS, f"{KEY}/edit", api_per_minute="100"),
-    f"GET {KEY}/replace": Row(ADMINS),
-    f"POST {KEY}/replace": Row(ADMINS),
-    f"GET {KEY}/rotate": Row(ADMINS),
-    f"POST {KEY}/rotate": Row(ADMINS),
-    f"GET {KEY}/revoke": Row(ADMINS),
+    f"GET {KEY}/replace": RouteRow(ADMINS),
+    f"POST {KEY}/replace": RouteRow(ADMINS),
+    f"GET {KEY}/rotate": RouteRow(ADMINS),
+    f"POST {KEY}/rotate": RouteRow(ADMINS),
+    f"GET {KEY}/revoke": RouteRow(ADMINS),
     f"POST {KEY}/revoke": posts(ADMINS),
-    f"GET {KEY}/deactivate": Row(ADMINS),
+    f"GET {KEY}/deactivate": RouteRow(ADMINS),
     f"POST {KEY}/deactivate": posts(ADMINS),
-    f"GET {KEY}/activate": Row(ADMINS),
+    f"GET {KEY}/activate": RouteRow(ADMINS),
     f"POST {KEY}/activate": posts(ADMINS, before=deactivated),
-    "GET /unsubscribes": Row(SIGNED_IN),
-    "POST /unsubscribes": Row(SIGNED_IN, "-", lambda sample: {"address": "ann@example.com"}),
-    "GET /unsubscribes/{submission_id}": Row(MEMBERS),
-    "GET /unsubscribes/{submission_id}/reverse": Row(VISIBLE_TO_MEMBERS),
-    "POST /unsubscribes/{submission_id}/reverse": Row(VISIBLE_TO_MEMBERS.replace("200", "303")),
-    f"GET {FEED}": Row(MEMBERS),
-    f"GET {FEED}/add": Row(ADMINS),
+    "GET /unsubscribes": RouteRow(SIGNED_IN),
+    "POST /unsubscribes": RouteRow(SIGNED_IN, "-", lambda sample: {"address": "ann@example.com"}),
+    "GET /unsubscribes/person": RouteRow(SIGNED_IN),
+    "POST /unsubscribes/person": RouteRow(SIGNED_IN, "", of_ann),
+    "POST /unsubscribes/person/file": RouteRow(SIGNED_IN, "-", of_ann),
+    "GET /unsubscribes/erase": RouteRow(AUDITORS),
+    # The admin of another organization sees that there is nothing to erase.
+    "POST /unsubscribes/erase": RouteRow(
+        "303 303 403 303 200 403 in",
+        "-",
+        lambda sample: of_ann(sample) | {"word": "erase", "where": sample.slug, "all_upgraded": "yes"},
+        without_upload,
+    ),
+    "GET /unsubscribes/submissions": RouteRow(SIGNED_IN),
+    "GET /unsubscribes/propagation": RouteRow(SIGNED_IN),
+    f"GET {MARK}": RouteRow(ADMINS),
+    f"POST {MARK}": posts(ADMINS, mark="stopped"),
+    "GET /unsubscribes/{submission_id}": RouteRow(MEMBERS),
+    "GET /unsubscribes/{submission_id}/reverse": RouteRow(VISIBLE_TO_MEMBERS),
+    "POST /unsubscribes/{submission_id}/reverse": RouteRow(VISIBLE_TO_MEMBERS.replace("200", "303")),
+    f"GET {FEED}": RouteRow(MEMBERS),
+    f"GET {FEED}/add": RouteRow(ADMINS),
     f"POST {FEED}/add": posts(ADMINS, address="bob@example.com", stated_reason="A phone call."),
-    f"GET {FEED}/{{seq}}": Row(MEMBERS),
-    f"GET {FEED}/{{seq}}/unsubscribe": Row(ADMINS),
+    f"GET {FEED}/export": RouteRow(ADMINS),
+    f"GET {FEED}/export/file": RouteRow(ADMINS),
+    f"GET {FEED}/import": RouteRow(ADMINS),
+    # Not such a form: test_imports.py uploads files. What is refused for its sender is refused before it is read.
+    f"POST {FEED}/import": RouteRow("400 400 403 400 404 404 in", "-"),
+    "GET /settings/imports": RouteRow(SIGNED_IN),
+    "GET /settings/imports/new": RouteRow("200 200 403 200 200 403 in"),
+    f"GET {IMPORT}": RouteRow(ADMINS),
+    f"POST {IMPORT}/options": posts(ADMINS, IMPORT, check=None),
+    f"POST {IMPORT}/start": posts(ADMINS, IMPORT, before=checked),
+    f"POST {IMPORT}/stop": posts(ADMINS, IMPORT, before=started),
+    f"POST {IMPORT}/resume": posts(ADMINS, IMPORT, before=stopped),
+    f"GET {IMPORT}/discard": RouteRow(ADMINS),
+    f"POST {IMPORT}/discard": posts(ADMINS),
+    f"GET {IMPORT}/rejects": RouteRow(ADMINS, before=done),
+    f"GET {IMPORT}/reverse": RouteRow(VISIBLE_TO_MEMBERS, before=done),
+    f"POST {IMPORT}/reverse/count": posts(VISIBLE_TO_MEMBERS, f"{IMPORT}/reverse", before=done),
+    f"POST {IMPORT}/reverse": posts(VISIBLE_TO_MEMBERS, before=counted),
+    f"GET {FEED}/{{seq}}": RouteRow(MEMBERS),
+    f"GET {FEED}/{{seq}}/unsubscribe": RouteRow(ADMINS),
     f"POST {FEED}/{{seq}}/unsubscribe": posts(ADMINS, stated_reason="A phone call."),
-    f"GET {FEED}/{{seq}}/resubscribe": Row(ADMINS),
+    f"GET {FEED}/{{seq}}/person": RouteRow(MEMBERS),
+    f"GET {FEED}/{{seq}}/person/file": RouteRow(MEMBERS),
+    f"GET {FEED}/{{seq}}/erase": RouteRow(ADMINS),
+    f"POST {FEED}/{{seq}}/erase": posts(ADMINS, before=without_upload, word="erase", all_upgraded="yes"),
+    f"GET {FEED}/{{seq}}/resubscribe": RouteRow(ADMINS),
     f"POST {FEED}/{{seq}}/resubscribe": posts(ADMINS, stated_reason="A letter.", occurred_at="2047-01-15T07:00"),
-    "GET /organizations": Row(SIGNED_IN),
-    "GET /organizations/_new": Row(ADMINISTRATORS),
+    "GET /organizations": RouteRow(SIGNED_IN),
+    "GET /organizations/_new": RouteRow(ADMINISTRATORS),
     "POST /organizations/_new": posts(ADMINISTRATORS, slug=lambda sample: new_name(), name="New", default_group=""),
-    f"GET {ORG}": Row(MEMBERS),
-    f"GET {ORG}/rename": Row(ADMINS),
+    f"GET {ORG}": RouteRow(MEMBERS),
+    f"GET {ORG}/rename": RouteRow(ADMINS),
     f"POST {ORG}/rename": posts(ADMINS, name="Another"),
-    f"GET {ORG}/close": Row(ADMINISTRATORS),
+    f"GET {ORG}/close": RouteRow(ADMINISTRATORS),
     f"POST {ORG}/close": posts(ADMINISTRATORS),
-    f"GET {ORG}/groups/new": Row(ADMINS),
+    f"GET {ORG}/groups/new": RouteRow(ADMINS),
     f"POST {ORG}/groups/new": posts(ADMINS, name="Offers"),
-    f"GET {GROUP}/rename": Row(ADMINS),
+    f"GET {ORG}/links": RouteRow(MEMBERS),
+    f"GET {ORG}/links/page": RouteRow(ADMINS),
+    f"POST {ORG}/links/page": posts(ADMINS, contact_line="privacy@example.com", accent_colour="#0A66C2"),
+    f"GET {ORG}/links/new": RouteRow(ADMINS),
+    f"POST {ORG}/links/new": RouteRow(ADMINS),
+    f"GET {LINK_KEY}": RouteRow(MEMBERS),
+    f"GET {LINK_KEY}/retire": RouteRow(ADMINS),
+    f"POST {LINK_KEY}/retire": posts(ADMINS),
+    f"GET {LINK_KEY}/revoke": RouteRow(ADMINS),
+    f"POST {LINK_KEY}/revoke": posts(ADMINS, word="revoke"),
+    f"GET {GROUP}/rename": RouteRow(ADMINS),
     f"POST {GROUP}/rename": posts(ADMINS, name="News"),
-    f"GET {GROUP}/retire": Row(ADMINS),
+    f"GET {GROUP}/retire": RouteRow(ADMINS),
     f"POST {GROUP}/retire": posts(ADMINS),
-    f"GET {GROUP}/default": Row(ADMINS),
+    f"GET {GROUP}/default": RouteRow(ADMINS),
     f"POST {GROUP}/default": posts(ADMINS, before=another_group),
-    f"GET {ORG}/no-default": Row(ADMINS),
+    f"GET {ORG}/no-default": RouteRow(ADMINS),
     f"POST {ORG}/no-default": posts(ADMINS),
-    f"GET {ORG}/people/new": Row(ADMINS),
-    f"POST {ORG}/people/new": Row(ADMINS, "", lambda sample: {"email": new_address(), "role": "viewer"}),
-    f"GET {MEMBER}": Row(ADMINS),
+    f"GET {ORG}/people/new": RouteRow(ADMINS),
+    f"POST {ORG}/people/new": RouteRow(ADMINS, "", lambda sample: {"email": new_address(), "role": "viewer"}),
+    f"POST {ORG}/withdraw-invitation": RouteRow(
+        ADMINS.replace("200", "303"), "-", lambda sample: {"email": "invited@example.org"}, invited
+    ),
+    f"GET {MEMBER}": RouteRow(ADMINS),
     f"POST {MEMBER}/role": posts(ADMINS, MEMBER, role="admin"),
-    f"GET {MEMBER}/remove": Row(ADMINS),
+    f"GET {MEMBER}/remove": RouteRow(ADMINS),
     f"POST {MEMBER}/remove": posts(ADMINS),
-    f"GET {MEMBER}/link": Row(ADMINS),
+    f"GET {MEMBER}/link": RouteRow(ADMINS),
     # This person has a password: a link would open their account.
-    f"POST {MEMBER}/link": Row("200 403 404 403 404 404 in"),
-    "GET /settings/people": Row(ADMINISTRATORS),
-    "GET /settings/people/new": Row(ADMINISTRATORS),
-    "POST /settings/people/new": Row(
+    f"POST {MEMBER}/link": RouteRow("200 403 404 403 404 404 in"),
+    "GET /settings/people": RouteRow(ADMINISTRATORS),
+    "GET /settings/people/new": RouteRow(ADMINISTRATORS),
+    "POST /settings/people/new": RouteRow(
         ADMINISTRATORS, "", lambda sample: {"email": new_address(), "org_slug": sample.slug, "role": "viewer"}
     ),
-    f"GET {PERSON}": Row(ADMINISTRATORS),
+    f"GET {PERSON}": RouteRow(ADMINISTRATORS),
     f"POST {PERSON}/role": posts(ADMINISTRATORS, PERSON, org_slug="bolt", role="admin"),
     f"POST {PERSON}/end-session": posts(ADMINISTRATORS, PERSON),
-    f"GET {PERSON}/link": Row(ADMINISTRATORS),
-    f"POST {PERSON}/link": Row("200 403 404 403 404 404 in"),
-    f"GET {PERSON}/administrator": Row(ADMINISTRATORS),
+    f"GET {PERSON}/link": RouteRow(ADMINISTRATORS),
+    f"POST {PERSON}/link": RouteRow("200 403 404 403 404 404 in"),
+    f"GET {PERSON}/administrator": RouteRow(ADMINISTRATORS),
     f"POST {PERSON}/administrator": posts(ADMINISTRATORS),
-    f"GET {PERSON}/no-administrator": Row(ADMINISTRATORS),
+    f"GET {PERSON}/no-administrator": RouteRow(ADMINISTRATORS),
     f"POST {PERSON}/no-administrator": posts(ADMINISTRATORS, before=an_administrator),
-    f"GET {PERSON}/disable": Row(ADMINISTRATORS),
+    f"GET {PERSON}/disable": RouteRow(ADMINISTRATORS),
     f"POST {PERSON}/disable": posts(ADMINISTRATORS),
-    f"GET {PERSON}/enable": Row(ADMINISTRATORS),
+    f"GET {PERSON}/enable": RouteRow(ADMINISTRATORS),
     f"POST {PERSON}/enable": posts(ADMINISTRATORS, before=disabled),
-    f"GET {ACCOUNT}": Row(SIGNED_IN),
+    f"GET {ACCOUNT}": RouteRow(SIGNED_IN),
     f"POST {ACCOUNT}/password": posts(
         SIGNED_IN, ACCOUNT, current=PASSWORD, new="another pass phrase", repeated="another pass phrase"
     ),
     # The session of another person.
-    f"POST {ACCOUNT}/end-session": Row(
+    f"POST {ACCOUNT}/end-session": RouteRow(
         "303 404 404 404 404 404 in", "-", lambda sample: {"session_id": sample.session}
     ),
+    # Without an invitation there is nothing to answer.
+    f"POST {ACCOUNT}/accept-invitation": RouteRow("404 404 404 404 404 404 in", "-", of_sample),
+    f"POST {ACCOUNT}/decline-invitation": RouteRow("404 404 404 404 404 404 in", "-", of_sample),
     f"POST {ACCOUNT}/end-other-sessions": posts(SIGNED_IN, "-"),
-    f"GET {ACCOUNT}/two-step": Row(SIGNED_IN),
-    f"POST {ACCOUNT}/two-step": Row("422 422 422 422 422 422 in", "", lambda sample: {"code": "000000"}),
-    f"GET {ACCOUNT}/two-step-off": Row(SIGNED_IN),
-    f"POST {ACCOUNT}/two-step-off": Row("303 303 303 303 303 303 in", "-", lambda sample: {"password": PASSWORD}),
-    f"GET {ACCOUNT}/recovery-codes": Row(SIGNED_IN),
-    f"POST {ACCOUNT}/recovery-codes": Row("422 422 422 422 422 422 in", "-", lambda sample: {"password": PASSWORD}),
+    f"GET {ACCOUNT}/two-step": RouteRow(SIGNED_IN),
+    f"POST {ACCOUNT}/two-step": RouteRow("422 422 422 422 422 422 in", "", lambda sample: {"code": "000000"}),
+    f"GET {ACCOUNT}/two-step-off": RouteRow(SIGNED_IN),
+    f"POST {ACCOUNT}/two-step-off": RouteRow("303 303 303 303 303 303 in", "-", lambda sample: {"password": PASSWORD}),
+    f"GET {ACCOUNT}/recovery-codes": RouteRow(SIGNED_IN),
+    f"POST {ACCOUNT}/recovery-codes": RouteRow(
+        "422 422 422 422 422 422 in", "-", lambda sample: {"password": PASSWORD}
+    ),
 }
 
 
@@ -272,7 +410,7 @@ def test_every_route_has_a_row() -> None:
 
 @pytest.mark.parametrize("route", ROWS)
 def test_routes_are_open_to_the_right_callers(pages: Pages, route: str) -> None:
-    """Even the form that an administrator would send does nothing for somebody without the right."""
+    """The form that an administrator would send does nothing for somebody without the right."""
     row, sample = ROWS[route], None
     answers: dict[str, str] = {}
     # Callers that are refused come first: they leave the sample unchanged for the next one.
@@ -284,13 +422,13 @@ def test_routes_are_open_to_the_right_callers(pages: Pages, route: str) -> None:
     assert answers == {caller: row.status_for(caller) for caller in CALLERS}
 
 
-def new_sample(pages: Pages, row: Row) -> Sample:
+def new_sample(pages: Pages, row: RouteRow) -> Sample:
     sample = Sample(pages)
     row.before(sample)
     return sample
 
 
-def send(route: str, row: Row, sample: Sample, browser: Browser) -> PageResponse:
+def send(route: str, row: RouteRow, sample: Sample, browser: Browser) -> PageResponse:
     """Send a request to the route from this browser."""
     method, template = route.split()
     path = sample.path(template)
@@ -325,6 +463,7 @@ def outcome(answer: PageResponse) -> str:
         "/organizations/bolt/groups/{group_id}/rename",
         "/organizations/bolt/groups/{group_id}/retire",
         "/organizations/bolt/groups/{group_id}/default",
+        "/organizations/bolt/links/{link_key_id}/revoke",
         "/organizations/bolt/people/{email:path}",
         "/organizations/bolt/people/{email:path}/remove",
         "/organizations/bolt/people/{email:path}/link",

@@ -2,12 +2,15 @@
 
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 
 from stoplist.oauth.credentials import Changes, update_credential
-from tests.builders import audit_rows
-from tests.web.admin.opt_outs import Partner, clock_of, new_organization, record_of
+from stoplist.web.app import build_app
+from tests.builders import audit_rows, execute
+from tests.web.admin.opt_outs import PagesPartner, clock_of, new_organization, record_of
 from tests.web.admin.pages import PageResponse, Pages
+from tests.web.application import Application
 
 
 def shown_counts(shown: PageResponse) -> dict[str, str]:
@@ -17,7 +20,7 @@ def shown_counts(shown: PageResponse) -> dict[str, str]:
 
 
 def test_a_submission_shows_sender_time_and_counts(pages: Pages) -> None:
-    """With a link to every record."""
+    """It has a link to every record."""
     partner = new_organization(pages, "batch")
     partner.submit("known@example.com")
     sent = partner.submit("one@example.com", "two@example.com", "known@example.com")
@@ -64,7 +67,7 @@ def test_an_administrator_reverses_a_submission(pages: Pages) -> None:
     partner.submit({"address": "before@example.com", "status": "resubscribed", "occurred_at": "2047-01-10T00:00:00Z"})
     sent = partner.submit("new@example.com", "before@example.com", "again@example.com", "changed@example.com")
     clock_of(pages).advance(60)
-    Partner(pages, "mistake").submit("again@example.com")
+    PagesPartner(pages, "mistake").submit("again@example.com")
     partner.resubscribe("changed@example.com")
     browser, path = pages.signed_in("administrator"), f"/unsubscribes/{sent['submission_id']}/reverse"
     page = browser.get(path)
@@ -80,7 +83,7 @@ def test_an_administrator_reverses_a_submission(pages: Pages) -> None:
     assert "Already reversed2" in done.text
     assert "Nothing is left to reverse." in done.text
     assert "new@example.com" not in done.text
-    assert "Correction" in browser.get(record_of(browser, "new@example.com")).text
+    assert "Opt-out was a mistake: no consent known" in browser.get(record_of(browser, "new@example.com")).text
     before = browser.get(record_of(browser, "before@example.com"))
     assert "Resubscribed" in before.text
     assert f"reversed submission {sent['submission_id']}" in before.text
@@ -88,8 +91,32 @@ def test_an_administrator_reverses_a_submission(pages: Pages) -> None:
     assert "back in their earlier state" in shown.text
     reversals = [link for link in shown.links if link.startswith("/unsubscribes/sub_") and "/reverse" not in link]
     assert f"/unsubscribes/{sent['submission_id']}" in browser.get(reversals[0]).links
-    row = pages.app.run(audit_rows(pages.app.database))[-1]
+    row = [row for row in pages.app.run(audit_rows(pages.app.database)) if row.action != "person.read"][-1]
     assert (row.action, row.actor) == ("submission.reverse", "person administrator@people.example")
+
+
+def test_what_is_too_old_is_not_reversed(pages: Pages) -> None:
+    """Its page says so instead of offering it, the reversal refuses, and the history of a record says what is kept."""
+    sent = new_organization(pages, "old-mistake").submit("old@example.com")
+    age = "UPDATE submissions SET received_ms = received_ms - 86400001 WHERE submission_id = :id"
+    pages.app.run(execute(pages.app.database, age, id=sent["submission_id"]))
+    app = Application(pages.app.run, pages.app.database, clock_of(pages))
+    app._app = build_app(msgspec.structs.replace(app.parts, history_days=1), trusted_proxies=()).asgi
+    path = f"/unsubscribes/{sent['submission_id']}"
+    offered = pages.signed_in("administrator").get(path)
+    assert f"{path}/reverse" in offered.links
+    browser = pages.with_app(app).signed_in("administrator")
+    shown = browser.get(path)
+    sentence = "received more than 1 day ago"
+    assert f"{path}/reverse" not in shown.links
+    assert sentence in shown.text
+    refused = browser.get(f"{path}/reverse")
+    assert (refused.status, sentence in refused.text) == (422, True)
+    counts = {"restored": "0", "corrected": "1", "superseded": "0", "confirmed": "0"}
+    refused = browser.post(f"{path}/reverse", counts)
+    assert (refused.status, sentence in refused.text) == (422, True)
+    (record,) = [link for link in shown.links if link.startswith("/unsubscribes/old-mistake/email/")]
+    assert "more than 1 day ago are no longer kept" in browser.get(record).text
 
 
 def test_changed_counts_must_be_confirmed_again(pages: Pages) -> None:
@@ -98,7 +125,7 @@ def test_changed_counts_must_be_confirmed_again(pages: Pages) -> None:
     sent = partner.submit("one@example.com", "two@example.com")
     browser, path = pages.signed_in("administrator"), f"/unsubscribes/{sent['submission_id']}/reverse"
     page = browser.get(path)
-    Partner(pages, "meanwhile").submit("two@example.com")
+    PagesPartner(pages, "meanwhile").submit("two@example.com")
     refused = browser.send(page.form(path))
     assert refused.status == 422
     assert "Check the new counts" in refused.text
@@ -134,7 +161,7 @@ def test_a_reversal_needs_the_counts(pages: Pages, counts: dict[str, str]) -> No
 
 def test_only_administrators_reverse(pages: Pages) -> None:
     """Admins and viewers of the organization see the submission; for others it is not found."""
-    sent = Partner(pages).submit("only.administrators@example.com")
+    sent = PagesPartner(pages).submit("only.administrators@example.com")
     path = f"/unsubscribes/{sent['submission_id']}"
     for name, looking, reversing in (("admin", 200, 403), ("viewer", 200, 403), ("other", 404, 404)):
         browser = pages.signed_in(name)
@@ -150,7 +177,7 @@ def test_only_administrators_reverse(pages: Pages) -> None:
 
 def test_an_invisible_key_is_shown_by_its_id(pages: Pages) -> None:
     """Its label is hidden if the key now covers another organization only."""
-    partner = Partner(pages, label="Secret project")
+    partner = PagesPartner(pages, label="Secret project")
     sent = partner.submit("moved.key@example.com")
     path, viewer = f"/unsubscribes/{sent['submission_id']}", pages.signed_in("viewer")
     assert "Secret project" in viewer.get(path).text

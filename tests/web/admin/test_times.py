@@ -2,9 +2,9 @@
 
 import pytest
 
-from stoplist.clock import DAY_MS
 from stoplist.errors import Refused
 from stoplist.web.admin.times import read_day_ms, read_moment
+from tests.constants import DAY_MS
 
 
 def test_a_day_begins_at_midnight_utc() -> None:
@@ -23,7 +23,7 @@ def test_a_day_begins_at_midnight_utc() -> None:
     ],
 )
 def test_times_are_read_as_browsers_send_them(typed: str, read: str | None) -> None:
-    """With or without seconds, as UTC."""
+    """Seconds may be missing; the times are in UTC."""
     assert read_moment(typed, field="occurred_at") == read
 
 

@@ -5,26 +5,26 @@ from collections.abc import Iterator
 import pytest
 
 from tests.builders import in_a_loop, migrated
+from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
-from tests.web.api.partner import Partner
+from tests.web.api.partner import ApiPartner
 from tests.web.application import Application
-from tests.web.conftest import Deployment
 
 
 @pytest.fixture(scope="module")
-def each_deployment(module_database_url: str) -> Iterator[Deployment]:
+def each_deployment(module_database_url: str) -> Iterator[SharedDatabase]:
     """A database of each kind; the tests of the module run once on each."""
     with in_a_loop(migrated(module_database_url, pool_size=2)) as (run, database):
-        yield Deployment(run, database)
+        yield SharedDatabase(run, database)
 
 
 @pytest.fixture
-def partner(each_deployment: Deployment, clock: FakeClock) -> Partner:
+def partner(each_deployment: SharedDatabase, clock: FakeClock) -> ApiPartner:
     """A partner with all permissions for an organization of its own."""
-    return Partner.new(Application(each_deployment.run, each_deployment.database, clock), clock)
+    return ApiPartner.new(Application(each_deployment.run, each_deployment.database, clock), clock)
 
 
 @pytest.fixture
-def partner_on_sqlite(app: Application, clock: FakeClock) -> Partner:
+def partner_on_sqlite(app: Application, clock: FakeClock) -> ApiPartner:
     """The same on SQLite only, for tests of a request before it reaches the database."""
-    return Partner.new(app, clock)
+    return ApiPartner.new(app, clock)

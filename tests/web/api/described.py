@@ -15,7 +15,7 @@ Json = dict[str, Any]
 _ANY_ANSWER = {"content-type", "content-length", "content-encoding", "vary", "pragma", "cache-control"}
 
 
-class Operation(NamedTuple):
+class DescribedOperation(NamedTuple):
     """One of the seven operations."""
 
     path: str
@@ -46,16 +46,36 @@ class Description:
     def __init__(self, text: bytes | str) -> None:
         self.document: Json = json.loads(text)
         self._closed = copy.deepcopy(self.document["components"])
-        for schema in self._closed["schemas"].values():
-            if schema.get("type") == "object":
-                # Our answers have no undescribed field, though a client must accept one.
-                schema["additionalProperties"] = False
+        # Our answers have no undescribed field, though a client must accept one.
+        self._closed["schemas"] = {
+            name: self._closed_schema(schema) for name, schema in self._closed["schemas"].items()
+        }
+
+    def _closed_schema(self, schema: Json) -> Json:
+        parts = [self._resolved(part) for part in schema.get("allOf", ())] or [schema]
+        if any(part.get("type") != "object" for part in parts):
+            return schema
+        properties: Json = {}
+        for part in parts:
+            properties |= part["properties"]
+        required = [name for part in parts for name in part.get("required", ())]
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+    def _resolved(self, schema: Json) -> Json:
+        if "$ref" not in schema:
+            return schema
+        found: Json = self.document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        return found
 
     @property
-    def operations(self) -> dict[str, Operation]:
+    def operations(self) -> dict[str, DescribedOperation]:
         """All operations, by name."""
         paths = self.document["paths"]
-        all_ = [Operation(path, method.upper(), details) for path in paths for method, details in paths[path].items()]
+        all_ = [
+            DescribedOperation(path, method.upper(), details)
+            for path in paths
+            for method, details in paths[path].items()
+        ]
         return {operation.name: operation for operation in all_}
 
     def refusals(self) -> set[tuple[str, int, str]]:
@@ -68,6 +88,13 @@ class Description:
             for code in operation.answer(int(status))["examples"]
         }
 
+    def values_of(self, schema: Json) -> list[str | None]:
+        """Return the values that a field may have: of its enumeration, or of each alternative."""
+        found: list[str | None] = list(schema.get("enum", ()))
+        for part in (*schema.get("allOf", ()), *schema.get("oneOf", ())):
+            found += self.values_of(self._resolved(part))
+        return found
+
     def request_errors(self, value: Any, schema: Json) -> list[str]:
         """Return why a request body does not match a schema; empty if it does."""
         root = {"components": self.document["components"], "allOf": [schema]}
@@ -78,7 +105,7 @@ class Description:
         root = {"components": self._closed, "allOf": [schema]}
         return _messages(OAS30ReadValidator(root, format_checker=oas30_format_checker).iter_errors(value))
 
-    def check(self, operation: Operation, answer: Answer) -> None:
+    def check(self, operation: DescribedOperation, answer: Answer) -> None:
         """Check status, media type, body and headers of an answer against the description."""
         described = operation.details["responses"][str(answer.status)]
         ((media_type, content),) = described["content"].items()

@@ -11,7 +11,8 @@ from stoplist.organizations.groups import create_group
 from stoplist.unsubscribes.channel import CHANNELS, feed_id
 from tests.builders import make_organization, sql
 from tests.fakes import FakeClock
-from tests.unsubscribes.partner import ALL_PERMISSIONS, written
+from tests.keys import EVERY_PERMISSION
+from tests.unsubscribes.partner import written
 from tests.web.application import Answer, Application, Headers
 
 JSON = ("content-type", "application/json")
@@ -24,7 +25,7 @@ Rows = dict[str, list[tuple[Any, ...]]]
 _NUMBERS = itertools.count(1)
 
 
-class Partner:
+class ApiPartner:
     """A holder of a token, with a default organization that has a default group."""
 
     def __init__(self, app: Application, clock: FakeClock, *, slug: str, organization_id: int, token: str) -> None:
@@ -33,23 +34,23 @@ class Partner:
         self.group_id = self._default_group()
 
     @classmethod
-    def new(cls, app: Application, clock: FakeClock) -> "Partner":
+    def new(cls, app: Application, clock: FakeClock) -> "ApiPartner":
         """Create a partner with all permissions for an organization of its own."""
         slug = f"org-{next(_NUMBERS)}"
         organization = app.run(make_organization(app.database, clock, slug, default_group="Newsletter"))
-        key = app.new_key(organizations=[slug], permissions=frozenset(ALL_PERMISSIONS))
+        key = app.new_key(organizations=[slug], permissions=EVERY_PERMISSION)
         token = app.pair(key)["access_token"]
         return cls(app, clock, slug=slug, organization_id=organization.organization_id, token=token)
 
-    def at(self, app: Application) -> "Partner":
+    def at(self, app: Application) -> "ApiPartner":
         """Return the same partner at another application."""
-        return Partner(app, self.clock, slug=self.slug, organization_id=self.organization_id, token=self.token)
+        return ApiPartner(app, self.clock, slug=self.slug, organization_id=self.organization_id, token=self.token)
 
-    def colleague(self, *permissions: str) -> "Partner":
+    def colleague(self, *permissions: str) -> "ApiPartner":
         """Create another key for the same organization, with these permissions."""
         key = self.app.new_key(organizations=[self.slug], permissions=frozenset(permissions))
         token = self.app.pair(key)["access_token"]
-        return Partner(self.app, self.clock, slug=self.slug, organization_id=self.organization_id, token=token)
+        return ApiPartner(self.app, self.clock, slug=self.slug, organization_id=self.organization_id, token=token)
 
     def post(self, body: Any, *headers: tuple[str, str | bytes], channel: str = "email") -> Answer:
         """Post a body, encoded already if it is bytes, as JSON unless `headers` have another content type."""

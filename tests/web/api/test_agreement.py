@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
 from tests.unsubscribes.naive import NaiveFeed, NaiveItem, NaiveRecord, NaiveResult
 from tests.unsubscribes.partner import as_shown, shown, written
-from tests.web.api.partner import GZIP, JSON, Partner, gzipped
+from tests.web.api.partner import GZIP, JSON, ApiPartner, gzipped
 from tests.web.application import Answer, Application
-from tests.web.conftest import Deployment
 
 EXAMPLES = 15
 # Without shrinking: an example is small already, and another one takes as long as the whole test.
@@ -53,10 +53,10 @@ ACTS = st.lists(
 OPTIONS = st.builds(Options, st.booleans(), st.booleans(), st.integers(0, 2))
 
 
-class Scenario:
+class ModelledOrganization:
     """An organization that is used over HTTP, and its naive model."""
 
-    def __init__(self, partner: Partner) -> None:
+    def __init__(self, partner: ApiPartner) -> None:
         self.partner, self.model = partner, NaiveFeed()
         self.began_ms = partner.clock.now_ms() - 1_000
         self.group_ids = {"default": partner.group_id, "other": partner.new_group("Reminders"), None: None}
@@ -141,7 +141,7 @@ class Scenario:
         return as_shown(record, record_id=record_id, org_slug=self.partner.slug, group_id=group_id)
 
 
-def statuses(feed: list[dict[str, Any]], scenario: Scenario) -> dict[tuple[str, str | None], str]:
+def statuses(feed: list[dict[str, Any]], scenario: ModelledOrganization) -> dict[tuple[str, str | None], str]:
     """Return the status of each address and group; groups are named, since their ids differ between scenarios."""
     names = {group_id: name for name, group_id in scenario.group_ids.items()}
     return {(record["address"], names[record["group_id"]]): record["status"] for record in feed}
@@ -178,13 +178,15 @@ def probes(acts: list[Act], group: str | None) -> list[Act]:
     return acts_to_try
 
 
-def new_scenario(deployment: Deployment) -> Scenario:
+def new_scenario(shared_database: SharedDatabase) -> ModelledOrganization:
     """Create a scenario with an organization and a limiter of its own."""
     clock = FakeClock()
-    return Scenario(Partner.new(Application(deployment.run, deployment.database, clock), clock))
+    return ModelledOrganization(
+        ApiPartner.new(Application(shared_database.run, shared_database.database, clock), clock)
+    )
 
 
-def test_any_order_of_the_same_acts_ends_in_the_same_state(each_deployment: Deployment) -> None:
+def test_any_order_of_the_same_acts_ends_in_the_same_state(each_deployment: SharedDatabase) -> None:
     """Every answer agrees with the model; in the end all orders have the same statuses and answer alike."""
 
     @settings(max_examples=EXAMPLES, phases=PHASES)

@@ -10,22 +10,27 @@ import json
 import re
 import zlib
 from typing import Any
+from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoplist.errors import BadRequest
+from stoplist.slicing import Work
+from stoplist.web.api import batch
 from stoplist.web.api.coding import decompress_gzip
+from tests.constants import MIB
+from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
 from tests.unsubscribes.partner import back, out
-from tests.web.api.partner import GZIP, JSON, NOTHING, Partner, gzipped, refusal, text_of
+from tests.web.api.partner import GZIP, JSON, NOTHING, ApiPartner, gzipped, refusal, text_of
 from tests.web.application import Answer, Application
-from tests.web.conftest import Deployment
 
 pytestmark = pytest.mark.interpreter
 
 ANN = "ann@x.org"
-MIB = 1 << 20
 LENIENT = "handling=lenient"
 
 
@@ -42,7 +47,7 @@ def raw(*items: str, **fields: str) -> bytes:
     return f'{{{named}"items": [{", ".join(items)}]}}'.encode("utf-8", "surrogatepass")
 
 
-def check_bad_request(partner: Partner, answer: Answer, text: str, parameter: str | None = None) -> None:
+def check_bad_request(partner: ApiPartner, answer: Answer, text: str, parameter: str | None = None) -> None:
     """Check a refusal of the whole batch; nothing is stored."""
     extra = {} if parameter is None else {"parameter": parameter}
     assert (answer.status, refusal(answer)) == (400, {"error": "bad_request", **extra}), answer.body
@@ -53,7 +58,7 @@ def check_bad_request(partner: Partner, answer: Answer, text: str, parameter: st
 # A good batch
 
 
-def test_the_answer_to_a_batch_has_every_field(partner: Partner) -> None:
+def test_the_answer_to_a_batch_has_every_field(partner: ApiPartner) -> None:
     """Source: docs/interface.md section D6; one item for each possible result."""
     partner.submit(out("b@x.org", partner.ago(50)), out("c@x.org", partner.ago(50)))
     items = [
@@ -92,7 +97,7 @@ def test_the_answer_to_a_batch_has_every_field(partner: Partner) -> None:
 
 
 @pytest.mark.parametrize("channel", ["sms", "phone"])
-def test_the_other_channels_have_the_same_shape(partner: Partner, channel: str) -> None:
+def test_the_other_channels_have_the_same_shape(partner: ApiPartner, channel: str) -> None:
     """Only the rule for addresses differs, and each channel has its own feed."""
     answer = partner.submit(out("+44 (0)20 7946 0018"), channel=channel)
     assert answer.json()["items"][0]["address"] == "+442079460018"
@@ -111,14 +116,14 @@ def test_the_other_channels_have_the_same_shape(partner: Partner, channel: str) 
         ({"all_groups": True, "group_id": None}, False),
     ],
 )
-def test_null_and_false_are_the_same_as_absent(partner: Partner, named: dict[str, Any], *, is_default: bool) -> None:
+def test_null_and_false_are_the_same_as_absent(partner: ApiPartner, named: dict[str, Any], *, is_default: bool) -> None:
     """`all_groups: false` may even be sent with a group."""
     assert partner.submit(out(ANN), **named).json()["group_id"] == (partner.group_id if is_default else None)
     if is_default:
         assert counts(partner.submit(out(ANN), **{**named, "group_id": partner.group_id})) == (1, 0, 0, 1, 0)
 
 
-def test_a_batch_that_stores_nothing_has_no_submission_id(partner: Partner) -> None:
+def test_a_batch_that_stores_nothing_has_no_submission_id(partner: ApiPartner) -> None:
     batch = [out(ANN, partner.ago(5)), back("bob@x.org", partner.ago(5))]
     first, again = partner.submit(*batch).json(), partner.submit(*batch).json()
     assert (first["submission_id"] is None, again["submission_id"]) == (False, None)
@@ -163,8 +168,8 @@ BAD_ITEMS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("item", "text"), BAD_ITEMS.values(), ids=BAD_ITEMS)
-def test_a_bad_item_is_reported_with_what_would_be_right(partner_on_sqlite: Partner, item: str, text: str) -> None:
-    """By its index; nothing of the batch is stored, and no possible address is repeated."""
+def test_a_bad_item_is_reported_with_what_would_be_right(partner_on_sqlite: ApiPartner, item: str, text: str) -> None:
+    """Its index is reported; nothing of the batch is stored, and no possible address is repeated."""
     answer = partner_on_sqlite.post(raw('{"address": "good@x.org"}', item, '{"address": "fine@x.org"}'))
     body = refusal(answer)
     (error,) = body["item_errors"]
@@ -175,8 +180,8 @@ def test_a_bad_item_is_reported_with_what_would_be_right(partner_on_sqlite: Part
     assert partner_on_sqlite.stored() == NOTHING
 
 
-def test_every_bad_item_is_listed(partner: Partner) -> None:
-    """Of every kind, in the order of the items; the first is repeated beside the list."""
+def test_every_bad_item_is_listed(partner: ApiPartner) -> None:
+    """The list has every kind, in the order of the items; the first is repeated beside the list."""
     items = [text for text, _ in BAD_ITEMS.values()]
     good = '{"address": "good@x.org"}'
     answer = partner.post(raw(good, *(text for item in items for text in (item, good))))
@@ -190,7 +195,7 @@ def test_every_bad_item_is_listed(partner: Partner) -> None:
     assert partner.stored() == NOTHING
 
 
-def test_a_lenient_batch_stores_the_good_items(partner: Partner) -> None:
+def test_a_lenient_batch_stores_the_good_items(partner: ApiPartner) -> None:
     """It returns the same errors beside the counts; `received` counts all items."""
     items = [text for text, _ in BAD_ITEMS.values()]
     body = raw('{"address": "a@x.org"}', *items, '{"address": "b@x.org"}')
@@ -202,7 +207,7 @@ def test_a_lenient_batch_stores_the_good_items(partner: Partner) -> None:
     assert [record["address"] for record in partner.feed()] == ["a@x.org", "b@x.org"]
 
 
-def test_a_lenient_batch_always_has_item_errors(partner: Partner) -> None:
+def test_a_lenient_batch_always_has_item_errors(partner: ApiPartner) -> None:
     """An empty list without errors; without a good item, a 200 that stored nothing."""
     body = partner.submit(out("nobody"), prefer=LENIENT).json()
     assert (body["submission_id"], body["received"], body["items"]) == (None, 1, [])
@@ -215,7 +220,7 @@ def test_a_lenient_batch_always_has_item_errors(partner: Partner) -> None:
 GOOD_ITEMS = {
     "a pair of surrogates": (r'{"address": "ann@x.org", "source": "\ud83d\ude00"}', "\N{GRINNING FACE}"),
     "200 characters beyond the BMP": (json.dumps({"address": ANN, "source": "\U0001f4e8" * 200}), "\U0001f4e8" * 200),
-    "escapes": (r'{"\u0061ddress": "ann\u0040x.org", "source": "\"\\\/\b\f\n\r\t"}', '"\\/\b\f\n\r\t'),
+    "escapes": (r'{"\u0061ddress": "ann\u0040x.org", "source": "\"\\\/\b\f\n\r\t"}', '"\\/' + 5 * " "),
     "a repeated key": ('{"source": "first", "address": "ann@x.org", "source": "last"}', "last"),
     "a repeated key that was wrong": ('{"source": 5, "address": [], "source": "last", "address": "ann@x.org"}', "last"),
     "a repeated key, of no known value": ('{"status": "x", "address": "ann@x.org", "status": "unsubscribed"}', None),
@@ -226,9 +231,9 @@ GOOD_ITEMS = {
 @pytest.mark.parametrize(("item", "source"), GOOD_ITEMS.values(), ids=GOOD_ITEMS)
 @pytest.mark.parametrize("is_beside_half_a_pair", [False, True])
 def test_an_item_is_read_as_json_defines(
-    partner: Partner, item: str, source: str | None, *, is_beside_half_a_pair: bool
+    partner: ApiPartner, item: str, source: str | None, *, is_beside_half_a_pair: bool
 ) -> None:
-    """Of duplicate keys the last counts, and other items make no difference."""
+    """The last of duplicate keys counts, and other items make no difference."""
     others = [r'{"address": "\ud800"}'] if is_beside_half_a_pair else []
     assert counts(partner.post(raw(item, *others), ("prefer", LENIENT))) == (1 + len(others), 1, 0, 0, 0)
     (record,) = partner.feed()
@@ -242,9 +247,9 @@ GOOD = '{"address": "ann@x.org"}'
 BAD_BODIES: dict[str, tuple[bytes, str, str | None]] = {
     "nothing": (b"", "not JSON", None),
     "white space": (b" \n", "not JSON", None),
-    "a number": (b"5", "not JSON", None),
-    "null": (b"null", "not JSON", None),
-    "a list": (f"[{GOOD}]".encode(), "not JSON", None),
+    "a number": (b"5", "must be an object that holds the items", None),
+    "null": (b"null", "must be an object that holds the items", None),
+    "a list": (f"[{GOOD}]".encode(), "must be an object that holds the items", None),
     "an end too early": (raw(GOOD)[:-1], "not JSON", None),
     "something behind it": (raw(GOOD) + b"{}", "not JSON", None),
     "a comma too many": (b'{"items": [{"address": "ann@x.org"},]}', "not JSON", None),
@@ -258,7 +263,7 @@ BAD_BODIES: dict[str, tuple[bytes, str, str | None]] = {
     "Latin-1": (raw('{"address": "andr\u00e9@x.org"}').decode().encode("latin-1"), "not JSON", None),
     "a surrogate as bytes": (raw('{"address": "\ud800"}'), "not JSON", None),
     "a form": (b"items=ann", "not JSON", None),
-    "deep lists": (b"[" * 12_000, "not JSON", None),
+    "deep lists": (b"[" * 12_000, "must be an object that holds the items", None),
     "deep objects": (b'{"items": ' * 12_000, "nested too deeply", None),
     "a deep item": (raw("[" * 12_000 + "]" * 12_000), "nested too deeply", None),
     "a deep item beside half a pair": (raw(r'"\ud800"', "[" * 25_000 + "]" * 25_000), "nested too deeply", None),
@@ -288,7 +293,7 @@ BAD_BODIES: dict[str, tuple[bytes, str, str | None]] = {
 
 @pytest.mark.parametrize(("body", "text", "parameter"), BAD_BODIES.values(), ids=BAD_BODIES)
 def test_a_fault_outside_the_items_is_a_bad_request(
-    partner_on_sqlite: Partner, body: bytes, text: str, parameter: str | None
+    partner_on_sqlite: ApiPartner, body: bytes, text: str, parameter: str | None
 ) -> None:
     """The text says what would be right; leniency does not help, and no input is repeated."""
     for headers in ([], [("prefer", LENIENT)]):
@@ -297,8 +302,8 @@ def test_a_fault_outside_the_items_is_a_bad_request(
         assert "ann@" not in answer.body.decode()
 
 
-def test_nesting_of_any_depth_is_refused(partner_on_sqlite: Partner) -> None:
-    """As a bad item while it can be read, else as a bad request; at no depth is it a defect."""
+def test_nesting_of_any_depth_is_refused(partner_on_sqlite: ApiPartner) -> None:
+    """It is a bad item while it can be read, else a bad request; at no depth is it a defect."""
 
     def code(depth: int) -> str:
         answer = partner_on_sqlite.post(raw('{"address": ' + "[" * depth + "]" * depth + "}"))
@@ -312,7 +317,7 @@ def test_nesting_of_any_depth_is_refused(partner_on_sqlite: Partner) -> None:
     assert {code(depth) for depth in range(readable - 10, too_deep + 10)} == {"invalid_item", "bad_request"}
 
 
-def test_of_a_repeated_field_the_last_counts(partner: Partner) -> None:
+def test_of_a_repeated_field_the_last_counts(partner: ApiPartner) -> None:
     body = f'{{"items": 5, "org_slug": {{}}, "items": [{GOOD}], "org_slug": "nowhere", "org_slug": null}}'
     assert counts(partner.post(body.encode())) == (1, 1, 0, 0, 0)
 
@@ -333,11 +338,11 @@ ALMOST = st.fixed_dictionaries(
 )
 
 
-def test_any_body_is_answered(each_deployment: Deployment) -> None:
+def test_any_body_is_answered(each_deployment: SharedDatabase) -> None:
     """Any bytes, any JSON, and almost valid bodies: refused or accepted, and never a 500."""
     clock = FakeClock()
     run, database = each_deployment
-    partner = Partner.new(Application(run, database, clock), clock)
+    partner = ApiPartner.new(Application(run, database, clock), clock)
 
     @given(st.binary() | (JSON_VALUES | ALMOST).map(lambda value: json.dumps(value).encode()))
     def any_body(body: bytes) -> None:
@@ -352,7 +357,42 @@ def test_any_body_is_answered(each_deployment: Deployment) -> None:
 # Size
 
 
-def test_ten_thousand_items_are_accepted_and_one_more_is_not(partner: Partner) -> None:
+ITEM_TEXTS = st.sampled_from(
+    [
+        '{"address":"ann@x.org"}',
+        '{"address":"ann@x.org","status":"resubscribed","occurred_at":"2026-03-01T09:30:00Z","reason":"consent"}',
+        '{"address":"a","address":"b","source":null}',
+        '{ "address" : "\\ud83d\\ude00" }',
+        '{"address":"\\ud83d"}',
+        '{"address":1}',
+        '{"address":"a","status":"gone"}',
+        '{"address":"a","source":"%s"}' % ("x" * 201),
+        '{"address":"a","extra":[[1]]}',
+        '{"extra":NaN}',
+        "1",
+        "null",
+        "[]",
+    ]
+)
+
+
+@given(st.lists(ITEM_TEXTS, min_size=1, max_size=4), st.sampled_from([",", ", ", " ,"]))
+def test_items_read_at_once_are_those_read_one_by_one(items: list[str], comma: str) -> None:
+    """The one decoding call takes all good items; each item of any other batch is read by itself."""
+    body = f'{{"items":[{comma.join(items)}]}}'.encode()
+    at_once = _read(body)
+    with mock.patch.object(batch, "_GOOD_ITEMS", msgspec.json.Decoder(None)):
+        assert at_once == _read(body)
+
+
+def _read(body: bytes) -> object:
+    try:
+        return asyncio.run(batch.read_batch(body, Work()))
+    except BadRequest as refusal:
+        return refusal.text
+
+
+def test_ten_thousand_items_are_accepted_and_one_more_is_not(partner: ApiPartner) -> None:
     """The text says how many there were. A hundred bad ones among them are all listed."""
     good = [GOOD] * 9_999
     check_bad_request(partner, partner.post(raw(*good, GOOD, GOOD)), "there are 10001", "items")
@@ -365,7 +405,7 @@ def test_ten_thousand_items_are_accepted_and_one_more_is_not(partner: Partner) -
 
 
 @pytest.mark.parametrize("is_gzipped", [False, True])
-def test_eight_mib_are_accepted_and_one_byte_more_is_not(partner: Partner, *, is_gzipped: bool) -> None:
+def test_eight_mib_are_accepted_and_one_byte_more_is_not(partner: ApiPartner, *, is_gzipped: bool) -> None:
     """Counted after decompression, however small the body arrives."""
     most = raw(GOOD).ljust(8 * MIB)
     headers = [GZIP] if is_gzipped else []
@@ -374,7 +414,7 @@ def test_eight_mib_are_accepted_and_one_byte_more_is_not(partner: Partner, *, is
     assert counts(partner.post(gzipped(most) if is_gzipped else most, *headers)) == (1, 1, 0, 0, 0)
 
 
-def test_an_announced_size_is_refused_before_the_body(partner_on_sqlite: Partner) -> None:
+def test_an_announced_size_is_refused_before_the_body(partner_on_sqlite: ApiPartner) -> None:
     """The announced size of a gzip body is its compressed size."""
     for headers in ([], [GZIP]):
         answer = partner_on_sqlite.post(raw(GOOD), ("content-length", str(8 * MIB + 1)), *headers)
@@ -392,27 +432,27 @@ def test_an_announced_size_is_refused_before_the_body(partner_on_sqlite: Partner
     ],
     ids=["items", "fields of an item", "fields", "texts of a quotation mark each", "levels beside half a pair"],
 )
-def test_more_values_than_any_batch_has_are_not_parsed(partner_on_sqlite: Partner, body: bytes) -> None:
+def test_more_values_than_any_batch_has_are_not_parsed(partner_on_sqlite: ApiPartner, body: bytes) -> None:
     """A body of 8 MiB can hold four million values, and parsing blocks the event loop."""
     check_bad_request(partner_on_sqlite, partner_on_sqlite.post(body), "far more values than 10000 items have")
 
 
-def test_a_huge_unreadable_item_is_refused_unparsed(partner_on_sqlite: Partner) -> None:
+def test_a_huge_unreadable_item_is_refused_unparsed(partner_on_sqlite: ApiPartner) -> None:
     """No item needs 64 KiB; the other items are judged as usual."""
     answer = partner_on_sqlite.post(raw(GOOD, f'{{"address": ["{"x" * 65_536}"]}}', '{"address": []}'))
     errors = [(error["item_index"], error["item_error"][:24]) for error in refusal(answer)["item_errors"]]
     assert errors == [(1, "The item cannot be read:"), (2, "address must be text.")]
 
 
-def test_separators_inside_texts_do_not_count(partner_on_sqlite: Partner) -> None:
-    """Neither commas nor escaped quotation marks."""
+def test_separators_inside_texts_do_not_count(partner_on_sqlite: ApiPartner) -> None:
+    """The texts have commas and escaped quotation marks."""
     sources = [*["," * 199] * 600, '",' * 60]
     items = [{"address": f"{number}@x.org", "source": source} for number, source in enumerate(sources)]
     assert counts(partner_on_sqlite.submit(*items)) == (601, 601, 0, 0, 0)
 
 
 @pytest.mark.parametrize("end", [b"", b"\\"], ids=["open", "open, at a backslash"])
-def test_an_unclosed_text_is_scanned_once(partner_on_sqlite: Partner, end: bytes) -> None:
+def test_an_unclosed_text_is_scanned_once(partner_on_sqlite: ApiPartner, end: bytes) -> None:
     """Once for each of its quotation marks would take hours."""
     answer = partner_on_sqlite.post(b'{"items": ["' + b'\\",' * 1_000_000 + end)
     check_bad_request(partner_on_sqlite, answer, "The body is not JSON")
@@ -422,14 +462,14 @@ def test_an_unclosed_text_is_scanned_once(partner_on_sqlite: Partner, end: bytes
 
 
 @pytest.mark.parametrize("coding", ["gzip", "GZip", "x-gzip", " gzip "])
-def test_a_body_may_be_gzipped(partner_on_sqlite: Partner, coding: str) -> None:
+def test_a_body_may_be_gzipped(partner_on_sqlite: ApiPartner, coding: str) -> None:
     """RFC 9110 section 8.4.1: in any case, and under its old name."""
     assert counts(partner_on_sqlite.post(gzipped(raw(GOOD)), ("content-encoding", coding))) == (1, 1, 0, 0, 0)
 
 
 @pytest.mark.parametrize("coding", ["identity", "", "Identity"])
-def test_a_body_with_the_identity_coding_is_read_as_is(partner_on_sqlite: Partner, coding: str) -> None:
-    """Also if it could be decompressed."""
+def test_a_body_with_the_identity_coding_is_read_as_is(partner_on_sqlite: ApiPartner, coding: str) -> None:
+    """It is not decompressed even if it could be."""
     header = ("content-encoding", coding)
     check_bad_request(partner_on_sqlite, partner_on_sqlite.post(gzipped(raw(GOOD)), header), "not JSON")
     assert counts(partner_on_sqlite.post(raw(GOOD), header)) == (1, 1, 0, 0, 0)
@@ -438,13 +478,13 @@ def test_a_body_with_the_identity_coding_is_read_as_is(partner_on_sqlite: Partne
 @pytest.mark.parametrize(
     "codings", [["br"], ["zstd"], ["deflate"], ["gzip, gzip"], ["gzip", "gzip"], ["identity, gzip"], ["*"], [b"\xff"]]
 )
-def test_any_other_coding_is_refused(partner_on_sqlite: Partner, codings: list[str | bytes]) -> None:
+def test_any_other_coding_is_refused(partner_on_sqlite: ApiPartner, codings: list[str | bytes]) -> None:
     """The text names the supported one; two codings are refused too."""
     answer = partner_on_sqlite.post(gzipped(raw(GOOD)), *(("content-encoding", coding) for coding in codings))
     check_bad_request(partner_on_sqlite, answer, "The Content-Encoding must be gzip")
 
 
-def test_a_gzip_body_may_have_several_members(partner_on_sqlite: Partner) -> None:
+def test_a_gzip_body_may_have_several_members(partner_on_sqlite: ApiPartner) -> None:
     """RFC 1952 section 2.2: one after the other, as some programs write them."""
     body = raw(GOOD)
     members = b"".join(gzipped(body[at : at + 1]) for at in range(len(body)))
@@ -476,21 +516,21 @@ INVALID_GZIP = {
 
 
 @pytest.mark.parametrize("body", INVALID_GZIP.values(), ids=INVALID_GZIP)
-def test_an_incomplete_gzip_body_is_refused(partner_on_sqlite: Partner, body: bytes) -> None:
-    """Also if all of the JSON is there: a truncated or altered body is not trusted."""
+def test_an_incomplete_gzip_body_is_refused(partner_on_sqlite: ApiPartner, body: bytes) -> None:
+    """All of the JSON may be there: a truncated or altered body is not trusted."""
     check_bad_request(partner_on_sqlite, partner_on_sqlite.post(body, GZIP), "not a whole gzip file")
 
 
 @pytest.mark.parametrize("members", [1, 2])
-def test_a_gzip_bomb_is_refused_at_eight_mib(partner_on_sqlite: Partner, members: int) -> None:
-    """In one member or in several, however small the body is."""
+def test_a_gzip_bomb_is_refused_at_eight_mib(partner_on_sqlite: ApiPartner, members: int) -> None:
+    """It may have one member or several, however small the body is."""
     bomb = gzipped(bytes(64 * MIB)) if members == 1 else gzipped(bytes(8 * MIB)) * 8
     assert len(bomb) < 70_000
     check_bad_request(partner_on_sqlite, partner_on_sqlite.post(bomb, GZIP), "larger than 8 MiB when it is unpacked")
     check_bad_request(partner_on_sqlite, partner_on_sqlite.post(gzipped(bomb), GZIP), "not JSON")
 
 
-def test_a_gzip_bomb_uses_bounded_memory(partner_on_sqlite: Partner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gzip_bomb_uses_bounded_memory(partner_on_sqlite: ApiPartner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decompressor never returns more than one byte beyond the limit."""
     sizes: list[int] = []
     make = zlib.decompressobj
@@ -512,7 +552,7 @@ def test_a_gzip_bomb_uses_bounded_memory(partner_on_sqlite: Partner, monkeypatch
     assert sizes == [8 * MIB + 1]
 
 
-def test_a_gzip_body_of_many_members_is_refused(partner_on_sqlite: Partner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gzip_body_of_many_members_is_refused(partner_on_sqlite: ApiPartner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each member costs a copy of the rest: a body of empty ones would occupy a thread for most of a minute."""
     created: list[int] = []
     make = zlib.decompressobj
@@ -528,7 +568,7 @@ def test_a_gzip_body_of_many_members_is_refused(partner_on_sqlite: Partner, monk
 
 @given(body=st.binary(max_size=300), limit=st.integers(0, 300), cuts=st.lists(st.integers(0, 300), max_size=3))
 def test_a_gzip_body_is_read_completely_or_not_at_all(body: bytes, limit: int, cuts: list[int]) -> None:
-    """In one member or several, and never more than the limit."""
+    """It may have one member or several, and never gives more than the limit."""
     ends = sorted({0, len(body), *(min(cut, len(body)) for cut in cuts)})
     members = b"".join(gzipped(body[start:end]) for start, end in itertools.pairwise(ends)) or gzipped(b"")
 
@@ -547,8 +587,8 @@ def test_a_gzip_body_is_read_completely_or_not_at_all(body: bytes, limit: int, c
 @pytest.mark.parametrize(
     "content_type", ["application/json", "Application/JSON", "application/json; charset=utf-8", "application/json ;x"]
 )
-def test_the_content_type_is_json(partner_on_sqlite: Partner, content_type: str) -> None:
-    """In any case and with any parameters (RFC 9110 section 8.3.1)."""
+def test_the_content_type_is_json(partner_on_sqlite: ApiPartner, content_type: str) -> None:
+    """It may be in any case and have any parameters (RFC 9110 section 8.3.1)."""
     assert counts(partner_on_sqlite.post(raw(GOOD), ("content-type", content_type))) == (1, 1, 0, 0, 0)
 
 
@@ -558,7 +598,7 @@ def test_the_content_type_is_json(partner_on_sqlite: Partner, content_type: str)
      ["application/x-www-form-urlencoded"], ["multipart/form-data"], ["text/plain; application/json"], [b"\xff"],
      ["application/json", "application/json"], ["application/json", "text/plain"], ["application/json, text/plain"]],
 )  # fmt: skip
-def test_any_other_content_type_is_refused(partner_on_sqlite: Partner, content_types: list[str | bytes]) -> None:
+def test_any_other_content_type_is_refused(partner_on_sqlite: ApiPartner, content_types: list[str | bytes]) -> None:
     """None and two of them too; a browser's form cannot submit anything."""
     answer = partner_on_sqlite.post(raw(GOOD), *((JSON[0], content_type) for content_type in content_types))
     check_bad_request(partner_on_sqlite, answer, "The content type must be application/json")

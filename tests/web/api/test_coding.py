@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stoplist.web.api.coding import answer_coding, compress
 from tests.unsubscribes.partner import out
-from tests.web.api.partner import Partner
+from tests.web.api.partner import ApiPartner
 from tests.web.application import Answer
 
 pytestmark = pytest.mark.interpreter
@@ -76,7 +76,9 @@ def decoded_body(answer: Answer) -> bytes:
 
 
 @pytest.mark.parametrize(("accept", "coding"), CODINGS.items())
-def test_an_answer_has_the_coding_with_the_highest_weight(partner_on_sqlite: Partner, accept: str, coding: str) -> None:
+def test_an_answer_has_the_coding_with_the_highest_weight(
+    partner_on_sqlite: ApiPartner, accept: str, coding: str
+) -> None:
     """Uncompressed if no supported coding is allowed or the header is malformed. The content is always the same."""
     plain = partner_on_sqlite.get().body
     answer = partner_on_sqlite.get("", ("accept-encoding", accept))
@@ -86,21 +88,21 @@ def test_an_answer_has_the_coding_with_the_highest_weight(partner_on_sqlite: Par
     assert decoded_body(answer) == plain
 
 
-def test_without_the_header_an_answer_is_not_compressed(partner_on_sqlite: Partner) -> None:
+def test_without_the_header_an_answer_is_not_compressed(partner_on_sqlite: ApiPartner) -> None:
     """It has `Vary` all the same."""
     answer = partner_on_sqlite.get()
     assert (answer.header("content-encoding"), answer.header("vary")) == (None, "accept-encoding")
 
 
-def test_the_header_may_come_in_several_lines(partner_on_sqlite: Partner) -> None:
+def test_the_header_may_come_in_several_lines(partner_on_sqlite: ApiPartner) -> None:
     """RFC 9110 section 5.3: as if they were one."""
     answer = partner_on_sqlite.get("", ("accept-encoding", "zstd;q=0.1"), ("accept-encoding", "gzip"))
     assert answer.header("content-encoding") == "gzip"
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
-def test_answers_to_submissions_are_compressed_too(partner_on_sqlite: Partner, coding: str) -> None:
-    """Also a large one, which is compressed in a thread."""
+def test_answers_to_submissions_are_compressed_too(partner_on_sqlite: ApiPartner, coding: str) -> None:
+    """A large answer is compressed in a thread."""
     items = [out(f"p{n}@x.org", partner_on_sqlite.ago(5)) for n in range(1_000)]
     partner_on_sqlite.submit(*items)
     plain = partner_on_sqlite.submit(*items)
@@ -113,7 +115,7 @@ def test_answers_to_submissions_are_compressed_too(partner_on_sqlite: Partner, c
     assert decoded_body(page) == partner_on_sqlite.get().body
 
 
-def test_refusals_are_not_compressed(partner_on_sqlite: Partner) -> None:
+def test_refusals_are_not_compressed(partner_on_sqlite: ApiPartner) -> None:
     """They are small, and read by people."""
     accept = ("accept-encoding", "gzip")
     for answer in (partner_on_sqlite.get("limit=0", accept), partner_on_sqlite.post(b"{}", accept)):
@@ -121,7 +123,7 @@ def test_refusals_are_not_compressed(partner_on_sqlite: Partner) -> None:
         assert answer.error == "bad_request"
 
 
-def test_a_content_encoding_without_a_body_is_ignored(partner_on_sqlite: Partner) -> None:
+def test_a_content_encoding_without_a_body_is_ignored(partner_on_sqlite: ApiPartner) -> None:
     assert partner_on_sqlite.get("", ("content-encoding", "br")).status == 200
 
 

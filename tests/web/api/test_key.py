@@ -17,21 +17,21 @@ from stoplist.web.api import unsubscribe
 from stoplist.web.body import read_body
 from tests.builders import ADMINISTRATOR
 from tests.unsubscribes.partner import out
-from tests.web.api.partner import NOTHING, Partner
+from tests.web.api.partner import NOTHING, ApiPartner
 
-Act = Callable[[Partner, str], Awaitable[object]]
+Act = Callable[[ApiPartner, str], Awaitable[object]]
 
 
 def by(operation: Callable[..., Awaitable[object]], **values: Any) -> Act:
     """Return an operation of an administrator on the key of the partner."""
 
-    def act(partner: Partner, client_id: str) -> Awaitable[object]:
+    def act(partner: ApiPartner, client_id: str) -> Awaitable[object]:
         return operation(ADMINISTRATOR, partner.app.database, partner.clock, client_id=client_id, **values)
 
     return act
 
 
-async def off_and_on(partner: Partner, client_id: str) -> None:
+async def off_and_on(partner: ApiPartner, client_id: str) -> None:
     """Deactivate and activate the key; its tokens stay revoked."""
     await by(deactivate_credential)(partner, client_id)
     await by(activate_credential)(partner, client_id)
@@ -49,7 +49,7 @@ async def off_and_on(partner: Partner, client_id: str) -> None:
     ids=["deactivated", "revoked", "rotated", "off and on", "without the permission"],
 )
 def test_permissions_are_checked_after_the_body_arrived(
-    partner: Partner, monkeypatch: pytest.MonkeyPatch, act: Act, status: int
+    partner: ApiPartner, monkeypatch: pytest.MonkeyPatch, act: Act, status: int
 ) -> None:
     """A body may trickle for a minute, and an attacker would keep many of them ready."""
     of_partner = "SELECT client_id FROM client_organizations WHERE organization_id = :organization_id"

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from stoplist.web.api.prefer import read_preferences
 from tests.unsubscribes.partner import out
-from tests.web.api.partner import JSON, Partner
+from tests.web.api.partner import JSON, ApiPartner
 from tests.web.application import Answer
 
 ITEMS = [out("ann@x.org"), out("nobody")]
 MINIMAL, LENIENT = "return=minimal", "handling=lenient"
 
 
-def submit_bad_item(partner: Partner, *prefer: str) -> Answer:
+def submit_bad_item(partner: ApiPartner, *prefer: str) -> Answer:
     """Submit a batch with a bad item and these preferences."""
     return partner.post({"items": ITEMS}, JSON, *(("prefer", text) for text in prefer))
 
@@ -51,8 +51,8 @@ STRICTLY = [
 
 
 @pytest.mark.parametrize(("prefer", "applied"), LENIENTLY.items())
-def test_a_lenient_preference_is_applied(partner_on_sqlite: Partner, prefer: str, applied: str) -> None:
-    """In any case, with spaces, quotes and parameters, beside unknown preferences."""
+def test_a_lenient_preference_is_applied(partner_on_sqlite: ApiPartner, prefer: str, applied: str) -> None:
+    """It may be in any case, have spaces, quotes and parameters, and stand beside unknown preferences."""
     answer = submit_bad_item(partner_on_sqlite, prefer)
     assert answer.status == 200
     assert answer.header("preference-applied") == applied
@@ -60,14 +60,14 @@ def test_a_lenient_preference_is_applied(partner_on_sqlite: Partner, prefer: str
 
 
 @pytest.mark.parametrize("prefer", STRICTLY)
-def test_anything_else_is_handled_strictly(partner_on_sqlite: Partner, prefer: str) -> None:
-    """Of a repeated preference the first counts (RFC 7240 section 2), and quoted text is none."""
+def test_anything_else_is_handled_strictly(partner_on_sqlite: ApiPartner, prefer: str) -> None:
+    """The first of a repeated preference counts (RFC 7240 section 2), and quoted text is no preference."""
     answer = submit_bad_item(partner_on_sqlite, prefer)
     assert (answer.status, answer.error) == (400, "invalid_item")
     assert answer.header("preference-applied") is None
 
 
-def test_preferences_may_come_in_several_headers(partner_on_sqlite: Partner) -> None:
+def test_preferences_may_come_in_several_headers(partner_on_sqlite: ApiPartner) -> None:
     """RFC 7240 section 2: as if they were one."""
     answer = submit_bad_item(partner_on_sqlite, "return=minimal", "handling=lenient", "return=representation")
     assert answer.header("preference-applied") == f"{MINIMAL}, {LENIENT}"
@@ -89,7 +89,7 @@ def test_preferences_may_come_in_several_headers(partner_on_sqlite: Partner) -> 
     ],
 )
 def test_applied_preferences_are_named_and_no_others(
-    partner_on_sqlite: Partner, prefer: str | None, applied: str | None
+    partner_on_sqlite: ApiPartner, prefer: str | None, applied: str | None
 ) -> None:
     """The answer has its items unless `return=minimal` was applied, and is the same otherwise."""
     plain = partner_on_sqlite.submit(out("ann@x.org", partner_on_sqlite.ago(5))).json()
@@ -105,7 +105,7 @@ def test_applied_preferences_are_named_and_no_others(
     assert (plain["created"], body["created"], body["unchanged"]) == (1, 0, 1)
 
 
-def test_preferences_are_ignored_on_get(partner_on_sqlite: Partner) -> None:
+def test_preferences_are_ignored_on_get(partner_on_sqlite: ApiPartner) -> None:
     partner_on_sqlite.submit(out("ann@x.org"))
     answer = partner_on_sqlite.get("", ("prefer", f"{MINIMAL}, {LENIENT}"))
     assert (len(answer.json()["items"]), answer.header("preference-applied")) == (1, None)

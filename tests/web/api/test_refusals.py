@@ -17,13 +17,13 @@ from stoplist.oauth.ceilings import set_ceilings
 from stoplist.organizations.groups import create_group, retire_group
 from stoplist.organizations.organizations import close_organization
 from tests.builders import contents, make_organization
+from tests.constants import HIGH_LIMIT
+from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
 from tests.unsubscribes.partner import back, out, written
 from tests.web.api.partner import FEED_TABLES, JSON, gzipped, path, refusal, text_of
 from tests.web.application import Answer, Application
-from tests.web.conftest import Deployment
 
-MANY = 10_000
 KEYS: dict[str, tuple[str, ...]] = {
     "all": ("read", "unsubscribe", "resubscribe"),
     "reader": ("read",),
@@ -35,7 +35,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 NO_AT = "The e-mail address has no @: one must stand between its name and its domain."
 
 
-class Scenario:
+class RequestTargets:
     """Organizations, groups and keys of every kind that a request can name.
 
     `home` has a default group, `bare` and `closed` have none, `closed` is closed, and no key here is for `foreign`.
@@ -50,10 +50,10 @@ class Scenario:
         self.groups["retired"] = self._group("bare", is_default=True)
         app.administer(retire_group, group_id=self.groups["retired"])
         ours = {"organizations": ["home", "bare", "closed"], "default_organization": "home"}
-        self.tokens = {name: self._token(MANY, permissions=frozenset(may), **ours) for name, may in KEYS.items()}
+        self.tokens = {name: self._token(HIGH_LIMIT, permissions=frozenset(may), **ours) for name, may in KEYS.items()}
         for slug in ("bare", "closed"):
             self.tokens[f"of {slug}"] = self._token(
-                MANY, permissions=frozenset(KEYS["all"]), **{**ours, "default_organization": slug}
+                HIGH_LIMIT, permissions=frozenset(KEYS["all"]), **{**ours, "default_organization": slug}
             )
         app.administer(close_organization, slug="closed")
         self.tokens["unknown"] = ids.new_secret(ids.ACCESS_TOKEN)
@@ -74,16 +74,16 @@ class Scenario:
 
 
 @pytest.fixture(scope="module")
-def scenario(each_deployment: Deployment) -> Scenario:
+def scenario(each_deployment: SharedDatabase) -> RequestTargets:
     clock = FakeClock()
-    return Scenario(Application(each_deployment.run, each_deployment.database, clock), clock)
+    return RequestTargets(Application(each_deployment.run, each_deployment.database, clock), clock)
 
 
 @dataclass
-class Request:
+class RequestDraft:
     """A valid request, until a fault changes it."""
 
-    scenario: Scenario
+    scenario: RequestTargets
     method: str = "POST"
     token: str = "all"
     scheme: str = "https"
@@ -115,7 +115,7 @@ class Request:
 class Fault(NamedTuple):
     """A change of a request, and the refusal: status, code, a part of the text, and the extra fields."""
 
-    change: Callable[[Request], None]
+    change: Callable[[RequestDraft], None]
     status: int
     code: str
     text: str
@@ -123,71 +123,71 @@ class Fault(NamedTuple):
     """A value in angle brackets stands for the id of that group."""
 
 
-def setting(**values: Any) -> Callable[[Request], None]:
-    def change(request: Request) -> None:
+def setting(**values: Any) -> Callable[[RequestDraft], None]:
+    def change(request: RequestDraft) -> None:
         for name, value in values.items():
             setattr(request, name, value)
 
     return change
 
 
-def header(name: str, text: str) -> Callable[[Request], None]:
+def header(name: str, text: str) -> Callable[[RequestDraft], None]:
     return lambda request: request.headers.update({name: text})
 
 
-def body_field(name: str, value: Any) -> Callable[[Request], None]:
+def body_field(name: str, value: Any) -> Callable[[RequestDraft], None]:
     return lambda request: request.fields.update({name: value})
 
 
-def query(*parts: str) -> Callable[[Request], None]:
+def query(*parts: str) -> Callable[[RequestDraft], None]:
     return lambda request: request.query.extend(parts)
 
 
-def query_only(*parts: str) -> Callable[[Request], None]:
+def query_only(*parts: str) -> Callable[[RequestDraft], None]:
     """Replace all of the query but the organization and the group."""
 
-    def change(request: Request) -> None:
+    def change(request: RequestDraft) -> None:
         request.query = [part for part in request.query if part.startswith(("org_slug=", "group_id="))]
         request.query.extend(parts)
 
     return change
 
 
-def naming(**names: str) -> Callable[[Request], None]:
+def naming(**names: str) -> Callable[[RequestDraft], None]:
     """Name an organization, or a group by its name in `Scenario.groups`."""
 
-    def change(request: Request) -> None:
+    def change(request: RequestDraft) -> None:
         request.name(**{n: request.scenario.groups[text] if n == "group_id" else text for n, text in names.items()})
 
     return change
 
 
-def item(value: Any) -> Callable[[Request], None]:
+def item(value: Any) -> Callable[[RequestDraft], None]:
     return lambda request: request.fields["items"].append(value)
 
 
-def both_groups(request: Request) -> None:
+def both_groups(request: RequestDraft) -> None:
     request.fields.setdefault("group_id", request.scenario.groups["home"])
     request.fields["all_groups"] = True
 
 
-def cursor_of(slug: str) -> Callable[[Request], None]:
-    def change(request: Request) -> None:
-        follow = Request(request.scenario, "GET", query=[f"org_slug={slug}"])
+def cursor_of(slug: str) -> Callable[[RequestDraft], None]:
+    def change(request: RequestDraft) -> None:
+        follow = RequestDraft(request.scenario, "GET", query=[f"org_slug={slug}"])
         request.query.append(f"cursor={follow.send().json()['next_cursor']}")
 
     return change
 
 
-def bad_request(change: Callable[[Request], None], text: str, parameter: str | None = None) -> Fault:
+def bad_request(change: Callable[[RequestDraft], None], text: str, parameter: str | None = None) -> Fault:
     return Fault(change, 400, "bad_request", text, {} if parameter is None else {"parameter": parameter})
 
 
-def no_organization(change: Callable[[Request], None], slug: str) -> Fault:
+def no_organization(change: Callable[[RequestDraft], None], slug: str) -> Fault:
     return Fault(change, 403, "unauthorized_organization", "organization", {"org_slug": slug})
 
 
-def no_group(change: Callable[[Request], None], group: str) -> Fault:
+def no_group(change: Callable[[RequestDraft], None], group: str) -> Fault:
     return Fault(change, 403, "unauthorized_organization", "group", {"group_id": f"<{group}>"})
 
 
@@ -235,7 +235,7 @@ SUBMIT: dict[str, list[Fault]] = {
         bad_request(setting(encode=lambda body: body + b"}"), "not JSON"),
         bad_request(setting(encode=lambda body: body[:-1]), "not JSON"),
         bad_request(setting(encode=lambda body: body.replace(b"ann", b"\xff")), "not JSON"),
-        bad_request(setting(encode=lambda body: b"[" + body + b"]"), "not JSON"),
+        bad_request(setting(encode=lambda body: b"[" + body + b"]"), "must be an object that holds the items"),
         bad_request(setting(encode=lambda body: body + b" " * (8 << 20)), "larger than 8 MiB"),
         bad_request(body_field("orgslug", "home"), "unknown field: it takes org_slug", "orgslug"),
         bad_request(body_field("ann@x.org", 1), "unknown field"),
@@ -279,12 +279,12 @@ READ: dict[str, list[Fault]] = {
         bad_request(query_only("limit=1", "limit=1"), "limit is sent more than once", "limit"),
         bad_request(query_only("limit=0"), "from 1 to 10000", "limit"),
         bad_request(query_only("limit=10001"), "from 1 to 10000", "limit"),
-        bad_request(query_only("address=a@x.org", "limit=5"), "takes no limit", "limit"),
+        bad_request(query_only("address=a@x.org", "limit=0"), "from 1 to 10000", "limit"),
         bad_request(query_only("address=nobody", "cursor=x"), "takes no cursor", "cursor"),
         bad_request(query_only(*["address=nobody"] * 101), "more than 100 times", "address"),
-        bad_request(query_only("cursor=%00"), "NUL"),
-        bad_request(query_only("cursor=%ff"), "percent-encoded UTF-8"),
-        bad_request(query_only("cursor=%ED%A0%80"), "percent-encoded UTF-8"),
+        bad_request(query_only("cursor=%00"), "NUL", "cursor"),
+        bad_request(query_only("cursor=%ff"), "percent-encoded UTF-8", "cursor"),
+        bad_request(query_only("cursor=%ED%A0%80"), "percent-encoded UTF-8", "cursor"),
     ],
     "permission": [no_scope("unsubscriber", "read"), no_scope("resubscriber", "read")],
     "organization": ORGANIZATION,
@@ -302,15 +302,15 @@ SINGLE = [(method, step) for method, order in ORDERS.items() for step in order]
 PAIRS = [(method, *pair) for method, order in ORDERS.items() for pair in itertools.combinations(order, 2)]
 
 
-def answer_to(scenario: Scenario, method: str, *faults: Fault) -> Answer:
+def answer_to(scenario: RequestTargets, method: str, *faults: Fault) -> Answer:
     """Return the answer to a request with these faults; if two change the same value, the first one wins."""
-    request = Request(scenario, method)
+    request = RequestDraft(scenario, method)
     for fault in reversed(faults):
         fault.change(request)
     return request.send()
 
 
-def check_refused(scenario: Scenario, answer: Answer, fault: Fault) -> None:
+def check_refused(scenario: RequestTargets, answer: Answer, fault: Fault) -> None:
     extra = {
         name: scenario.groups[value[1:-1]] if isinstance(value, str) and value.startswith("<") else value
         for name, value in fault.extra.items()
@@ -320,28 +320,28 @@ def check_refused(scenario: Scenario, answer: Answer, fault: Fault) -> None:
     assert "ann@x.org" not in answer.body.decode()
 
 
-def check_nothing_stored(scenario: Scenario, before: Any) -> None:
+def check_nothing_stored(scenario: RequestTargets, before: Any) -> None:
     assert scenario.stored() == before
     assert all(before[table] == [] for table in FEED_TABLES if table != "feeds")
 
 
 @pytest.fixture
-def before(scenario: Scenario) -> Any:
+def before(scenario: RequestTargets) -> Any:
     """The stored rows at the beginning of a test, after opening the feed whose cursor the tests use."""
-    Request(scenario, "GET", query=["org_slug=bare"]).send()
+    RequestDraft(scenario, "GET", query=["org_slug=bare"]).send()
     return scenario.stored()
 
 
-def test_requests_without_a_fault_are_answered(scenario: Scenario) -> None:
+def test_requests_without_a_fault_are_answered(scenario: RequestTargets) -> None:
     """The requests of the other tests are valid apart from their faults."""
-    request = Request(scenario)
+    request = RequestDraft(scenario)
     request.fields["items"] = [{"address": "nobody"}]
     request.headers["prefer"] = "handling=lenient"
-    assert (request.send().status, Request(scenario, "GET", query=["org_slug=bare"]).send().status) == (200, 200)
+    assert (request.send().status, RequestDraft(scenario, "GET", query=["org_slug=bare"]).send().status) == (200, 200)
 
 
 @pytest.mark.parametrize(("method", "step"), SINGLE)
-def test_every_fault_is_named(scenario: Scenario, before: Any, method: str, step: str) -> None:
+def test_every_fault_is_named(scenario: RequestTargets, before: Any, method: str, step: str) -> None:
     """Status, code, extra fields and text; nothing is stored, and no feed is opened."""
     for fault in ORDERS[method][step]:
         answer = answer_to(scenario, method, fault)
@@ -351,9 +351,9 @@ def test_every_fault_is_named(scenario: Scenario, before: Any, method: str, step
 
 @pytest.mark.parametrize(("method", "earlier", "later"), PAIRS)
 def test_of_two_faults_the_earlier_is_named(
-    scenario: Scenario, before: Any, method: str, earlier: str, later: str
+    scenario: RequestTargets, before: Any, method: str, earlier: str, later: str
 ) -> None:
-    """With the same answer as if it were alone; nothing is stored."""
+    """The answer is the same as if it were alone; nothing is stored."""
     order = ORDERS[method]
     # Each fault of either step is combined with some fault of the other.
     size = max(len(order[earlier]), len(order[later]))
@@ -364,7 +364,7 @@ def test_of_two_faults_the_earlier_is_named(
 
 
 @pytest.mark.parametrize("method", ORDERS)
-def test_of_all_faults_at_once_the_first_is_named(scenario: Scenario, before: Any, method: str) -> None:
+def test_of_all_faults_at_once_the_first_is_named(scenario: RequestTargets, before: Any, method: str) -> None:
     """Removed one after the other, they appear in their order."""
     faults = [faults[0] for faults in ORDERS[method].values()]
     for at, fault in enumerate(faults):
@@ -379,13 +379,13 @@ def test_of_all_faults_at_once_the_first_is_named(scenario: Scenario, before: An
     ("POST", 'Bearer realm="stoplist", error="insufficient_scope"'),
     ("GET", 'Bearer realm="stoplist", error="insufficient_scope"'),
 ])  # fmt: skip
-def test_a_missing_permission_comes_with_a_challenge(scenario: Scenario, method: str, challenge: str) -> None:
+def test_a_missing_permission_comes_with_a_challenge(scenario: RequestTargets, method: str, challenge: str) -> None:
     """RFC 6750 section 3.1."""
     (fault, *_) = ORDERS[method]["permission"]
     assert answer_to(scenario, method, fault).header("www-authenticate") == challenge
 
 
-def test_a_refused_method_comes_with_allow(scenario: Scenario) -> None:
+def test_a_refused_method_comes_with_allow(scenario: RequestTargets) -> None:
     """RFC 9110 section 15.5.6."""
     assert answer_to(scenario, "POST", BEFORE["route"][1]).header("allow") == "GET, HEAD, POST"
 
@@ -399,17 +399,20 @@ def test_a_refused_method_comes_with_allow(scenario: Scenario) -> None:
         ("unsubscriber", [{"address": "a@x.org", "status": "gone"}], "invalid_item"),
         ("resubscriber", [{"address": 5}], "insufficient_scope"),
         ("resubscriber", [{"address": "\ud800", "status": None}], "insufficient_scope"),
-        ("resubscriber", [5], "invalid_item"),
+        ("resubscriber", [5], "insufficient_scope"),
+        ("resubscriber", [1, {"address": "a@x.org", "status": "resubscribed"}], "insufficient_scope"),
+        ("resubscriber", [{"address": "a@x.org", "status": "gone"}], "insufficient_scope"),
+        ("unsubscriber", [5], "invalid_item"),
         ("reader", [5], "insufficient_scope"),
         ("reader", [{"address": "a@x.org", "status": 5}], "insufficient_scope"),
     ],
 )
 @pytest.mark.parametrize("prefer", [None, "handling=lenient"])
 def test_a_bad_item_needs_its_permission_too(
-    scenario: Scenario, before: Any, token: str, items: list[Any], code: str, prefer: str | None
+    scenario: RequestTargets, before: Any, token: str, items: list[Any], code: str, prefer: str | None
 ) -> None:
-    """As far as its status can be read; a key without any permission to submit is refused for all items."""
-    request = Request(scenario, token=token, fields={})
+    """An item whose status cannot be read needs the permission for an opt-out."""
+    request = RequestDraft(scenario, token=token, fields={})
     request.fields["items"] = items
     request.headers |= {} if prefer is None else {"prefer": prefer}
     answer = request.send()
@@ -418,7 +421,7 @@ def test_a_bad_item_needs_its_permission_too(
     check_nothing_stored(scenario, before)
 
 
-def test_leniency_applies_to_items_only(scenario: Scenario, before: Any) -> None:
+def test_leniency_applies_to_items_only(scenario: RequestTargets, before: Any) -> None:
     """Earlier faults are refused as without it."""
     for step, faults in SUBMIT.items():
         for fault in faults if step != "items" else ():
@@ -428,15 +431,15 @@ def test_leniency_applies_to_items_only(scenario: Scenario, before: Any) -> None
     check_nothing_stored(scenario, before)
 
 
-def both(*changes: Callable[[Request], None]) -> Callable[[Request], None]:
-    def change(request: Request) -> None:
+def both(*changes: Callable[[RequestDraft], None]) -> Callable[[RequestDraft], None]:
+    def change(request: RequestDraft) -> None:
         for one in changes:
             one(request)
 
     return change
 
 
-def test_a_group_or_all_groups_needs_no_default_group(scenario: Scenario, before: Any) -> None:
+def test_a_group_or_all_groups_needs_no_default_group(scenario: RequestTargets, before: Any) -> None:
     """A bad item keeps the batch from being stored."""
     bad = SUBMIT["items"][0]
     for fields in ({"group_id": scenario.groups["bare"]}, {"org_slug": "bare", "all_groups": True}):
@@ -446,11 +449,11 @@ def test_a_group_or_all_groups_needs_no_default_group(scenario: Scenario, before
 
 
 @pytest.mark.parametrize("method", ORDERS)
-def test_foreign_and_missing_targets_look_the_same(scenario: Scenario, method: str) -> None:
+def test_foreign_and_missing_targets_look_the_same(scenario: RequestTargets, method: str) -> None:
     """The answers differ only in the name sent: nobody can find out which organizations and groups exist."""
 
     def refused(**names: str) -> tuple[int, bytes]:
-        request = Request(scenario, method)
+        request = RequestDraft(scenario, method)
         naming(**names)(request)
         answer = request.send()
         sent = names.get("org_slug") or scenario.groups[names["group_id"]]
@@ -461,8 +464,8 @@ def test_foreign_and_missing_targets_look_the_same(scenario: Scenario, method: s
     assert len(groups) == 1
 
 
-def test_a_closed_default_organization_is_named(scenario: Scenario, before: Any) -> None:
-    """Also if the request names none."""
+def test_a_closed_default_organization_is_named(scenario: RequestTargets, before: Any) -> None:
+    """It is named even if the request names none."""
     for method in ORDERS:
         check_refused(
             scenario, answer_to(scenario, method, no_organization(setting(token="of closed"), "closed")), CLOSED
@@ -470,7 +473,7 @@ def test_a_closed_default_organization_is_named(scenario: Scenario, before: Any)
     check_nothing_stored(scenario, before)
 
 
-def test_a_gzip_body_is_refused_in_the_same_order(scenario: Scenario, before: Any) -> None:
+def test_a_gzip_body_is_refused_in_the_same_order(scenario: RequestTargets, before: Any) -> None:
     """It is decompressed before its content is checked."""
     for step in ("permission", "organization", "group", "default group", "items"):
         for fault in SUBMIT[step]:

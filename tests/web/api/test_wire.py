@@ -16,21 +16,19 @@ import pytest
 
 from stoplist.db import Database
 from stoplist.server.bounds import Bounds
-from stoplist.web.api import unsubscribe
-from stoplist.web.body import read_body
 from tests.builders import contents, execute, make_key, make_organization, make_token, migrated
+from tests.constants import MIB
 from tests.fakes import FakeClock
-from tests.server.serving import Answer, Connection, Running, on_uvloop, serving
+from tests.server.serving import RawConnection, Running, WireAnswer, on_uvloop, serving
 from tests.web.api.partner import FEED_TABLES, NOTHING
 from tests.web.application import Application
 
 pytestmark = pytest.mark.interpreter
 
 BODY = json.dumps({"items": [{"address": "ann@x.org"}]}).encode()
-MIB = 1 << 20
 
 
-class Server:
+class WireServer:
     """A server over an empty database behind a trusted proxy, and the token of its one client."""
 
     def __init__(self, running: Running, database: Database, token: str) -> None:
@@ -48,12 +46,12 @@ class Server:
         ]
         return "\r\n".join([*lines, "", ""]).encode()
 
-    async def send(self, *pieces: bytes) -> Connection:
+    async def send(self, *pieces: bytes) -> RawConnection:
         connection = await self.running.connect()
         await connection.send_all(pieces)
         return connection
 
-    async def check_refused(self, connection: Connection, text: str) -> Answer:
+    async def check_refused(self, connection: RawConnection, text: str) -> WireAnswer:
         """Check a 400 in the envelope of the API, and that nothing is stored."""
         answer = await connection.answer()
         assert (answer.status, answer.json()["error"]) == (400, "bad_request")
@@ -71,19 +69,19 @@ class Server:
 
 
 @asynccontextmanager
-async def served(url: str, bounds: Bounds | None = None) -> AsyncIterator[Server]:
+async def served(url: str, bounds: Bounds | None = None) -> AsyncIterator[WireServer]:
     clock = FakeClock()
     async with migrated(url) as database:
         await make_organization(database, clock, default_group="Newsletter")
         pair = await make_token(database, clock, await make_key(database, clock))
         app = Application(asyncio.run, database, clock, trusted_proxies=(ip_network("127.0.0.1/32"),))
         async with serving(app._app, bounds=bounds) as running:
-            server = Server(running, database, pair.access_token)
+            server = WireServer(running, database, pair.access_token)
             yield server
             await server.check_still_works()
 
 
-Test = Callable[[Server], Awaitable[None]]
+Test = Callable[[WireServer], Awaitable[None]]
 
 
 def over_a_socket(test: Test) -> Callable[[str], None]:
@@ -102,7 +100,7 @@ def over_a_socket(test: Test) -> Callable[[str], None]:
 
 
 @over_a_socket
-async def test_a_body_shorter_than_announced_stores_nothing(server: Server) -> None:
+async def test_a_body_shorter_than_announced_stores_nothing(server: WireServer) -> None:
     """The client disconnects, also after all of the JSON has arrived: no answer is sent."""
     for body in (BODY[:-3], BODY, b""):
         connection = await server.send(server.head(f"Content-Length: {len(BODY) + 1}"), body)
@@ -112,7 +110,7 @@ async def test_a_body_shorter_than_announced_stores_nothing(server: Server) -> N
 
 
 @over_a_socket
-async def test_a_body_longer_than_announced_is_cut(server: Server) -> None:
+async def test_a_body_longer_than_announced_is_cut(server: WireServer) -> None:
     """The rest is no part of it: the JSON is incomplete, and the rest is no request."""
     connection = await server.send(server.head(f"Content-Length: {len(BODY) - 3}"), BODY)
     await server.check_refused(connection, "not JSON")
@@ -120,7 +118,7 @@ async def test_a_body_longer_than_announced_is_cut(server: Server) -> None:
 
 
 @over_a_socket
-async def test_an_invalid_length_is_refused(server: Server) -> None:
+async def test_an_invalid_length_is_refused(server: WireServer) -> None:
     """Negative, of letters, twice, or beside chunks (RFC 9112 section 6.3)."""
     number = str(len(BODY))
     for headers in (
@@ -137,30 +135,30 @@ async def test_an_invalid_length_is_refused(server: Server) -> None:
 
 
 @over_a_socket
-async def test_without_a_length_there_is_no_body(server: Server) -> None:
+async def test_without_a_length_there_is_no_body(server: WireServer) -> None:
     """RFC 9112 section 6.3."""
     connection = await server.send(server.head())
     await server.check_refused(connection, "not JSON")
 
 
 @over_a_socket
-async def test_a_body_announced_too_large_is_refused_at_once(server: Server) -> None:
-    """Before any of it arrives; a client that expects 100 Continue gets the refusal instead."""
+async def test_a_body_announced_too_large_is_refused_at_once(server: WireServer) -> None:
+    """The refusal precedes any of it; a client that expects 100 Continue gets it instead."""
     for expect in ([], ["Expect: 100-continue"]):
         connection = await server.send(server.head(f"Content-Length: {8 * MIB + 1}", *expect))
         await server.check_refused(connection, "larger than 8 MiB")
 
 
 @over_a_socket
-async def test_endless_chunks_are_refused_at_eight_mib(server: Server) -> None:
+async def test_endless_chunks_are_refused_at_eight_mib(server: WireServer) -> None:
     chunk = b"%x\r\n%s\r\n" % (MIB, b" " * MIB)
     connection = await server.send(server.head("Transfer-Encoding: chunked"), *[chunk] * 9)
     await server.check_refused(connection, "larger than 8 MiB")
 
 
 @over_a_socket
-async def test_truncated_chunks_store_nothing(server: Server) -> None:
-    """Without the last chunk the body is incomplete, though the JSON is not; a malformed chunk ends it too."""
+async def test_truncated_chunks_store_nothing(server: WireServer) -> None:
+    """A body without its last chunk is incomplete, though the JSON is not; a malformed chunk ends it too."""
     chunk = b"%x\r\n%s\r\n" % (len(BODY), BODY)
     head = server.head("Transfer-Encoding: chunked")
     connection = await server.send(head, chunk)
@@ -170,7 +168,7 @@ async def test_truncated_chunks_store_nothing(server: Server) -> None:
 
 
 @over_a_socket
-async def test_a_body_may_come_in_any_pieces(server: Server) -> None:
+async def test_a_body_may_come_in_any_pieces(server: WireServer) -> None:
     """Byte by byte, in chunks, with gzip."""
     compressed = gzip.compress(BODY)
     pieces = [compressed[at : at + 1] for at in range(len(compressed))]
@@ -191,18 +189,11 @@ async def clear_feed(database: Database) -> None:
         await execute(database, f"DELETE FROM {table}")  # noqa: S608
 
 
-@pytest.mark.parametrize("deadline", ["body", "connection"])
-def test_a_trickling_body_does_not_extend_its_deadline(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, deadline: str
-) -> None:
-    """Neither that of the body nor that of the connection; nothing is stored."""
-    is_of_body = deadline == "body"
-    if is_of_body:
-        monkeypatch.setattr(unsubscribe, "read_body", functools.partial(read_body, deadline_s=0.2))
-    bounds = Bounds() if is_of_body else Bounds(request_s=0.2, sweep_s=0.02)
+def test_a_trickling_body_does_not_extend_its_deadline(sqlite_url: str) -> None:
+    """Nothing is stored."""
 
     async def main() -> None:
-        async with served(sqlite_url, bounds) as server:
+        async with served(sqlite_url, Bounds(request_s=0.2, sweep_s=0.02)) as server:
             connection = await server.send(server.head("Content-Length: 1000000"), BODY)
             refused = asyncio.ensure_future(server.check_refused(connection, "did not arrive within 0.2 seconds"))
             while not refused.done():
@@ -214,7 +205,7 @@ def test_a_trickling_body_does_not_extend_its_deadline(
 
 
 @over_a_socket
-async def test_one_key_cannot_fill_the_memory(server: Server) -> None:
+async def test_one_key_cannot_fill_the_memory(server: WireServer) -> None:
     """A key may send 64 MiB at once, over any number of requests; the request beyond is refused."""
     head = server.head(f"Content-Length: {8 * MIB}")
     connections = [await server.send(head, b" " * (8 * MIB - MIB // 16)) for _ in range(8)]

@@ -28,7 +28,7 @@ def test_each_form_becomes_its_element(text: str, html: str) -> None:
 
 
 def test_a_heading_can_be_linked_to() -> None:
-    """By a fragment of its words; a screen reader gets a label for the link."""
+    """Its words make the fragment; a screen reader gets a label for the link."""
     assert render("## Which act counts?") == (
         '<h2 id="which-act-counts">Which act counts? '
         '<a class="anchor" href="#which-act-counts" aria-label="Link to: Which act counts?">#</a></h2>'

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 
 @asynccontextmanager
-async def lying_store(answer: bytes) -> AsyncIterator[str]:
+async def scripted_store(answer: bytes) -> AsyncIterator[str]:
     """Yield the URL of a server that answers each EVALSHA with `answer`.
 
     It closes the connection if `answer` is not a complete line.

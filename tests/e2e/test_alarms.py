@@ -1,0 +1,278 @@
+"""Each fault of a server of two workers under load raises its alarms, and no others.
+
+The metrics are read from the real server before, during and after the fault, and evaluated by Prometheus' own tool as
+if the fault had lasted for a quarter of an hour. Faults of the application alone are in tests/web/test_alarms.py.
+Source: docs/operate.md, Alarms.
+"""
+
+import asyncio
+import contextlib
+import math
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+import httpx
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from ruamel.yaml import YAML
+
+from tests.constants import HIGH_LIMIT, PATIENCE_S
+from tests.e2e import load
+from tests.e2e.conftest import LONG_LIMIT_TIMEOUT, own_limits_url
+from tests.e2e.partner_programs import Partners
+from tests.e2e.under_load import TURNS, WORKERS, DeploymentUnderLoad, deployed, own_cluster, under_load
+from tests.keys import Key
+from tests.server.serving import RawConnection
+from tests.services import postgresql as services
+from tests.services.managed_program import reserve_port, wait_until
+from tests.services.promtool import RULES, Phase, Promtool, metric_names
+from tests.services.proxy import Proxy, proxy
+from tests.services.valkey import Valkey
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+LASTS_MIN, SLOW_MIN, NOTICES_MIN, AFTERWARDS_MIN = 15, 25, 80, 130
+SLOW_REQUESTS = 126
+SLOW_S = 0.6
+NOTICE_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+class Watched(NamedTuple):
+    """A deployment, its stores, and the alarms that were seen."""
+
+    deployment: DeploymentUnderLoad
+    cluster: services.Cluster
+    to_database: Proxy
+    to_limits: Proxy
+    promtool: Promtool
+
+    def page(self) -> str:
+        return httpx.get(f"http://{self.deployment.metrics}/metrics", timeout=PATIENCE_S, trust_env=False).text
+
+    async def wait_for(self, name: str, is_wanted: Callable[[float], bool]) -> str:
+        """Wait until a metric has such a value, and return the page."""
+        await asyncio.to_thread(wait_until, lambda: is_wanted(self.value(name)), name, seconds=2 * PATIENCE_S)
+        return await asyncio.to_thread(self.page)
+
+    def value(self, name: str) -> float:
+        """Return a metric, or NaN if it is not on the page."""
+        families = text_string_to_metric_families(self.page())
+        samples = (sample for family in families for sample in family.samples)
+        return next((sample.value for sample in samples if sample.name == f"stoplist_{name}"), math.nan)
+
+    @contextlib.asynccontextmanager
+    async def raising(self, name: str, *alarms: str) -> AsyncIterator["RecordedFault"]:
+        """Assert that these alarms fire during the fault within this context, none before, and none afterwards."""
+        fault = RecordedFault(await asyncio.to_thread(self.page))
+        yield fault
+        after = await self.wait_for("store_lost", lambda lost: lost == 0)
+        phases = [
+            Phase(fault.before, 10),
+            Phase(fault.during, fault.minutes, frozenset(alarms)),
+            Phase(after, 10, None),
+            Phase(after, AFTERWARDS_MIN),
+        ]
+        await asyncio.to_thread(self.promtool.assert_alarms, {name: phases}, now_s=time.time())
+
+
+class RecordedFault:
+    """The pages before a fault and at its end, and for how long to repeat it."""
+
+    def __init__(self, before: str) -> None:
+        self.before, self.during, self.minutes = before, "", LASTS_MIN
+
+
+@contextlib.contextmanager
+def watching(folder: Path, valkey: Valkey, promtool: Promtool, pytestconfig: pytest.Config) -> Iterator[Watched]:
+    """Run a deployment. Nobody receives its notices."""
+    with contextlib.ExitStack() as running:
+        cluster = running.enter_context(own_cluster(pytestconfig))
+        url, limits_url = cluster.fresh_database(), own_limits_url(valkey)
+        to_database, to_limits = running.enter_context(proxy(url)), running.enter_context(proxy(limits_url))
+        port = running.enter_context(reserve_port()).getsockname()[1]
+        deployment = running.enter_context(
+            deployed(
+                folder,
+                url,
+                to_database.url(url),
+                to_limits.url(limits_url),
+                # One late answer on a busy machine would be repeated for as long as the fault.
+                first=LONG_LIMIT_TIMEOUT,
+                NOTICE_URL=f"https://localhost:{port}/in",
+                NOTICE_SECRET=NOTICE_SECRET,
+                NOTICE_ALLOW_PRIVATE="yes",
+            )
+        )
+        yield Watched(deployment, cluster, to_database, to_limits, promtool)
+
+
+@pytest.fixture(scope="module")
+def _watched(
+    tmp_path_factory: pytest.TempPathFactory, valkey: Valkey, promtool: Promtool, pytestconfig: pytest.Config
+) -> Iterator[Watched]:
+    with watching(tmp_path_factory.mktemp("watched"), valkey, promtool, pytestconfig) as deployment:
+        yield deployment
+
+
+@pytest.fixture
+def watched(_watched: Watched) -> Iterator[Watched]:
+    """Return the deployment that the tests share. Its stores serve again afterwards, also if the test fails."""
+    yield _watched
+    _watched.to_database.delay(0)
+    _watched.to_limits.mend()
+    if _watched.cluster.cleanup_pid is None:
+        _watched.cluster.start()
+
+
+def run_under_load(watched: Watched, body: Callable[[Partners], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with under_load(watched.deployment) as partners:
+            await body(partners)
+
+    asyncio.run(main())
+
+
+def kill_a_worker(watched: Watched) -> None:
+    parent = psutil.Process(watched.deployment.server.process.pid)
+    workers = [child for child in parent.children() if "spawn_main" in " ".join(child.cmdline())]
+    os.kill(workers[0].pid, signal.SIGKILL)
+
+
+def test_load_alone_raises_no_alarm(watched: Watched) -> None:
+    """The page of two workers has every metric that a rule names, except that of SQLite's backups."""
+
+    async def body() -> None:
+        async with watched.raising("load") as load_alone:
+            async with under_load(watched.deployment) as partners:
+                await partners.wait_for_successes(5 * TURNS)
+            load_alone.during = await watched.wait_for("propagation_oldest_seconds", lambda age: age >= 0)
+
+    asyncio.run(body())
+    groups = YAML(typ="safe").load(RULES)["groups"]
+    named = {
+        name for group in groups for rule in group["rules"] for name in re.findall(r"\bstoplist_\w+", rule["expr"])
+    }
+    assert named - metric_names(watched.page()) == {"stoplist_backup_seconds"}
+
+
+def test_a_database_that_is_away(watched: Watched) -> None:
+    async def body(partners: Partners) -> None:
+        async with watched.raising("database", "StoplistNotReady", "StoplistStoreErrors") as fault:
+            await asyncio.to_thread(watched.cluster.stop, keep=True)
+            await partners.wait_for_refusals(20)
+            fault.during = await watched.wait_for("store_lost", lambda lost: lost == WORKERS)
+            await asyncio.to_thread(watched.cluster.start)
+            await partners.wait_for_successes(TURNS)
+
+    run_under_load(watched, body)
+
+
+def test_a_limit_store_that_is_away(watched: Watched) -> None:
+    async def body(partners: Partners) -> None:
+        async with watched.raising("limits", "StoplistLimitsAlone") as fault:
+            watched.to_limits.cut()
+            fault.during = await watched.wait_for("limit_store_lost", lambda lost: lost == WORKERS)
+            watched.to_limits.mend()
+            await watched.wait_for("limit_store_lost", lambda lost: lost == 0)
+
+    run_under_load(watched, body)
+
+
+def test_a_worker_that_dies(watched: Watched) -> None:
+    async def body() -> None:
+        async with watched.raising("worker", "StoplistWorkerDied") as fault:
+            before = watched.value("workers_replaced_total")
+            kill_a_worker(watched)
+            await watched.wait_for("workers_replaced_total", lambda replaced: replaced == before + 1)
+            fault.during = await watched.wait_for("workers", lambda serving: serving == WORKERS)
+
+    asyncio.run(body())
+
+
+def test_a_worker_that_cannot_be_replaced(watched: Watched) -> None:
+    """Because the database is away."""
+
+    async def body() -> None:
+        alarms = ("StoplistWorkerDied", "StoplistWorkersMissing", "StoplistNotReady")
+        async with watched.raising("no worker", *alarms) as fault:
+            await asyncio.to_thread(watched.cluster.stop, keep=True)
+            before = watched.value("workers_replaced_total")
+            kill_a_worker(watched)
+            await watched.wait_for("workers_replaced_total", lambda replaced: replaced > before + 1)
+            fault.during = await watched.wait_for("store_lost", lambda lost: lost == 1)
+            await asyncio.to_thread(watched.cluster.start)
+            await watched.wait_for("workers", lambda serving: serving == WORKERS)
+
+    asyncio.run(body())
+
+
+def test_a_feed_that_hangs(watched: Watched) -> None:
+    """Another session holds its row: its writes are refused, and nothing else."""
+
+    async def body(partners: Partners) -> None:
+        async with watched.raising("feed", "StoplistFeedHangs", "StoplistStoreErrors") as fault:
+            session = await asyncpg.connect(watched.deployment.direct.database_url)
+            try:
+                await session.execute("BEGIN; SELECT * FROM feeds FOR UPDATE")
+                fault.during = await watched.wait_for("feeds_hanging", lambda feeds: feeds > 0)
+            finally:
+                await session.close()
+            await watched.wait_for("feeds_hanging", lambda feeds: feeds == 0)
+            await partners.wait_for_successes(TURNS)
+
+    run_under_load(watched, body)
+
+
+def test_a_database_that_is_slow(
+    tmp_path: Path, valkey: Valkey, promtool: Promtool, pytestconfig: pytest.Config
+) -> None:
+    async def body(watched: Watched, key: Key) -> None:
+        async def ask(line: RawConnection) -> None:
+            for _ in range(SLOW_REQUESTS // (3 * WORKERS)):
+                assert (await load.send_once(line, load.issue(key))).status == 200
+
+        async with load.connections([watched.deployment.server], 6 * WORKERS) as lines:
+            # A new connection to the database takes so many of the slow round trips that it may time out.
+            watched.to_database.delay(0.05)
+            for _ in range(3):
+                await asyncio.gather(*(load.send_once(line, load.issue(key)) for line in lines))
+            async with watched.raising("slow", "StoplistSlow") as fault:
+                watched.to_database.delay(SLOW_S)
+                await asyncio.gather(*map(ask, lines[::2]))
+                watched.to_database.delay(0)
+                fault.during, fault.minutes = await asyncio.to_thread(watched.page), SLOW_MIN
+
+    # A deployment of its own, whose connections to the database no other fault has closed.
+    with watching(tmp_path, valkey, promtool, pytestconfig) as watched:
+        key = watched.deployment.direct.new_key(per_minute=HIGH_LIMIT, organization="slow")
+        asyncio.run(body(watched, key))
+
+
+def test_a_stolen_token_whose_notice_does_not_arrive(
+    tmp_path: Path, valkey: Valkey, promtool: Promtool, pytestconfig: pytest.Config
+) -> None:
+    """And then the server is gone."""
+    with watching(tmp_path, valkey, promtool, pytestconfig) as watched:
+        key = watched.deployment.direct.new_key(per_minute=HIGH_LIMIT, organization="stolen")
+        before = watched.page()
+        asyncio.run(present_twice(watched, key))
+        during = asyncio.run(watched.wait_for("notice_failures_total", lambda failures: failures >= 2))
+        watched.deployment.server.kill()
+    alarms = frozenset(("StoplistTokenReuse", "StoplistNoticesFail"))
+    # Those of the last hours stay when the server is gone.
+    phases = [Phase(before, 10), Phase(during, NOTICES_MIN, alarms), Phase(None, 10, alarms | {"StoplistNotReady"})]
+    promtool.assert_alarms({"stolen": phases}, now_s=time.time())
+
+
+async def present_twice(watched: Watched, key: Key) -> None:
+    async with load.connection(watched.deployment.server) as line:
+        pair = (await load.send_once(line, load.issue(key))).json()
+        answers = [await load.send_once(line, load.refresh(pair["refresh_token"])) for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 400]

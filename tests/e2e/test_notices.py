@@ -1,0 +1,66 @@
+"""A real server tells a real receiver of a stolen token, across a restart (docs/interface.md section D16)."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from standardwebhooks import Webhook
+
+from tests.builders import opened, value
+from tests.constants import PATIENCE_S
+from tests.e2e.server_process import Installation
+from tests.keys import CLIENT_CREDENTIALS, Key
+from tests.notices.outside import SECRET_TEXT, Outside
+from tests.notices.receiver import BROKEN, OK, serving_tls
+
+pytestmark = pytest.mark.slow
+
+
+def raise_alarm(client: httpx.Client, key: Key) -> None:
+    """Use a refresh token, and present it once more."""
+    pair = client.post("/oauth/token", data=CLIENT_CREDENTIALS, auth=key).json()
+    statuses = [
+        client.post("/oauth/token", data={"grant_type": "refresh_token", "refresh_token": pair["refresh_token"]})
+        for _ in range(2)
+    ]
+    assert [answer.status_code for answer in statuses] == [200, 400]
+
+
+def test_an_alarm_arrives_across_a_restart(installation: Installation, tmp_path: Path) -> None:
+    """The receiver fails at first, and the server stops meanwhile; the next one delivers, once, with the same id."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    serving_tls(folder, "localhost")
+    with Outside(folder) as outside:
+        outside.receiver.answers = [BROKEN]
+        installation.variables["SSL_CERT_FILE"] = str(folder / "ca.pem")
+        variables = {
+            "NOTICE_URL": f"https://localhost:{outside.receiver.port}/in",
+            "NOTICE_SECRET": SECRET_TEXT,
+            "NOTICE_ALLOW_PRIVATE": "yes",
+        }
+        with installation.serving(**variables) as server:
+            key = installation.new_key()
+            with server.client() as client:
+                raise_alarm(client, key)
+            first = outside.wait_for_notice(timeout_s=PATIENCE_S)
+            assert server.terminate() == 0
+        outside.receiver.answers = [OK]
+        with installation.serving(**variables) as server:
+            second = outside.wait_for_notice(timeout_s=PATIENCE_S)
+            assert server.terminate() == 0
+        assert outside.receiver.received == [first, second]
+    assert first.notice_id == second.notice_id
+    notice = Webhook(SECRET_TEXT).verify(second.body, second.headers)
+    assert notice["type"] == "key.reuse_alarm"
+    assert notice["data"] == {"client_id": key.client_id, "organizations": ["acme"]}
+    assert json.loads(first.body) == notice
+    assert asyncio.run(delivered(installation)) == 1
+
+
+async def delivered(installation: Installation) -> int:
+    async with opened(installation.database_url) as database:
+        found: int = await value(database, "SELECT is_delivered FROM notice_deliveries WHERE via = 'webhook'")
+        return found
