@@ -2,14 +2,14 @@
 #
 #   make PYTHON=/path/to/python3      use this Python, not the first fitting one that tools/find-python finds
 #   make test PYTEST='tests/limits'   hand these arguments to pytest (`-n0`: in one process)
-#   make test SERVICES=no             install no server and no browser; tests that lack one are left out
+#   make test SERVICES=no             install no server, browser or generator; tests that lack one are left out
 
 PYTHON ?= $(shell tools/find-python)
 PYTHON_3_13 ?= $(shell tools/find-python 3.13)
 PYTEST ?=
 SERVICES ?= yes
 BENCH ?=
-LOCK_TOOL = uv==0.13.8
+SOAK_S ?= 3600
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -17,13 +17,15 @@ LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 	--custom-compile-command 'make lock' $(UPGRADE)
 
 # One process a processor; a file of tests stays in one process, so that what a module shares is made once.
-RUN_TESTS = -m pytest -n auto --dist loadfile
+# tests/conftest.py says which files begin.
+RUN_TESTS = -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # Long rounds prove what the code does, not what the interpreter does: they run on one Python.
 QUICK = -m 'not slow'
 SLOW = -m slow
 INTERPRETER = -m 'interpreter and not slow'
 
-.PHONY: help install serve client test test-all test-rest test-3.13 services check bench reference lock clean
+.PHONY: help install serve client test test-all test-rest test-3.13 services check import-kills soak bench reference lock \
+	dist clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z0-9.-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -53,8 +55,9 @@ test-3.13: services  ## run on Python 3.13 all that make test runs (at night, an
 		$(MAKE) --silent .venv-3.13/.development && \
 		.venv-3.13/bin/python $(RUN_TESTS) $(TESTS_3_13) $(PYTEST); fi
 
-services: .venv/.development  ## install the browser and the servers that tests use and this machine lacks (SERVICES=no: do not)
+services: .venv/.development  ## install what tests use and this machine lacks: browser, servers, generators (SERVICES=no: do not)
 	@tools/get-browser .venv/bin/python $(SERVICES)
+	@tools/get-generators .venv/bin/python $(SERVICES)
 	@tools/get-services $(SERVICES)
 
 check: .venv/.development  ## format, lint, types, layers, documentation, then all tests
@@ -65,6 +68,12 @@ check: .venv/.development  ## format, lint, types, layers, documentation, then a
 	.venv/bin/python -m pytest --quiet tests/house/test_documentation.py
 	@$(MAKE) --no-print-directory test
 
+import-kills: .venv/.development  ## kill an import of 300 000 rows 200 times, on both databases (half an hour)
+	TEST_IMPORT_KILLS=200 TEST_IMPORT_ROWS=300000 .venv/bin/python -m pytest -n0 -m slow -k kills tests/cli/test_import_faults.py
+
+soak: .venv/.development services  ## load and random faults of the stores for SOAK_S seconds (an hour); what a server holds stays flat
+	TEST_SOAK_S=$(SOAK_S) .venv/bin/python -m pytest -n0 -s -m slow tests/e2e/test_soak.py
+
 bench: .venv/.development  ## measure the real server against bare applications, in the same run
 	.venv/bin/python -m bench $(BENCH)
 
@@ -74,12 +83,16 @@ reference: .venv/.development  ## write docs/client-reference.md anew, from the 
 lock: .venv-lock/.installed  ## write the lock files anew (UPGRADE=--upgrade takes newer versions)
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
 	$(LOCK) --group build -o requirements/build.txt
+	$(LOCK) --group lock -o requirements/lock.txt
 	$(LOCK) client/pyproject.toml -c requirements/runtime.txt -o requirements/client.txt
 	$(LOCK) pyproject.toml --group build --group development -c requirements/runtime.txt -c requirements/client.txt \
 		-o requirements/development.txt
 
+dist: .venv/.development  ## build the last commit into dist/: wheels, source archives, requirements, SBOMs, checksums
+	@.venv/bin/python -m tools.release dist
+
 clean:  ## remove what these targets made
-	rm -rf .venv .venv-3.13 .venv-client .venv-lock build dist src/stoplist.egg-info
+	rm -rf .venv .venv-3.13 .venv-client .venv-lock .npm-packages build dist src/stoplist.egg-info
 	rm -rf addresses/build addresses/dist addresses/src/stoplist_addresses.egg-info
 	rm -rf client/build client/dist client/src/stoplist_client.egg-info
 
@@ -104,7 +117,6 @@ clean:  ## remove what these targets made
 # Without this make would remove the stamps as intermediate files.
 .PRECIOUS: %/.installed %/.development %/.client
 
-.venv-lock/.installed: Makefile
-	@"$(PYTHON)" -m venv --clear .venv-lock
-	@.venv-lock/bin/python $(PIP_INSTALL) $(LOCK_TOOL)
+.venv-lock/.installed: requirements/lock.txt requirements/build.txt tools/make-venv
+	@tools/make-venv .venv-lock "$(PYTHON)" requirements/lock.txt
 	@touch $@

@@ -4,25 +4,48 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from bench import copying, feed, machine, pages, partner, report, scale, tokens
-from bench.rounds import Pace, Run
+from bench import (
+    against,
+    copying,
+    erased,
+    exports,
+    feed,
+    hanging,
+    imports,
+    links,
+    machine,
+    pages,
+    partner,
+    report,
+    scale,
+    tokens,
+    waiting,
+)
+from bench.rounds import Run, RunParameters
 from bench.server import BenchError
 from bench.verdict import Outcome, Verdict
 
 _HERE = Path(__file__).parent
 _RESULTS, _DOCS = _HERE / "results", _HERE.parent / "docs"
-_THOROUGH = Pace(
+_THOROUGH = RunParameters(
     rounds=7, duration_s=1.5, warm_up_s=0.3, records=1_000_000, pages=100, waits_s=15.0, starts=7, copies=3
 )
-_QUICK = Pace(rounds=3, duration_s=0.8, warm_up_s=0.2, records=200_000, pages=10, waits_s=5.0, starts=3, copies=1)
+_QUICK = RunParameters(
+    rounds=3, duration_s=0.8, warm_up_s=0.2, records=200_000, pages=10, waits_s=5.0, starts=3, copies=1
+)
 _PARTS = {
     "tokens": "the token rows",
     "opt-outs": "the opt-outs",
     "scale": "PostgreSQL with Valkey, workers and copy",
+    "lists": "imports and exports",
+    "links": "opt-out links",
+    "waiting": "requests that wait for a change",
+    "erased": "erased persons",
     "pages": "the admin pages",
     "partner": "stoplist-client",
 }
@@ -34,6 +57,17 @@ _ROWS: Sequence[tuple[str, str, Callable[[Run], Iterable[Verdict]]]] = (
     ("opt-outs", "postgresql", feed.on_postgresql),
     ("scale", "postgresql", scale.measure),
     ("scale", "postgresql", copying.measure),
+    ("scale", "postgresql", hanging.measure),
+    ("lists", "sqlite", imports.on_sqlite),
+    ("lists", "postgresql", imports.on_postgresql),
+    ("lists", "sqlite", exports.on_sqlite),
+    ("lists", "postgresql", exports.on_postgresql),
+    ("links", "sqlite", links.on_sqlite),
+    ("links", "postgresql", links.on_postgresql),
+    ("waiting", "sqlite", waiting.on_sqlite),
+    ("waiting", "postgresql", waiting.on_postgresql),
+    ("erased", "sqlite", erased.on_sqlite),
+    ("erased", "postgresql", erased.on_postgresql),
     ("pages", "sqlite", pages.on_sqlite),
     ("pages", "postgresql", pages.on_postgresql),
     ("partner", "sqlite", partner.measure),
@@ -60,17 +94,18 @@ def main() -> int:
 
 
 def _measure(arguments: argparse.Namespace, scratch: Path) -> Outcome:
-    pace = _QUICK if arguments.quick else _THOROUGH
-    pace = msgspec.structs.replace(pace, rounds=arguments.rounds or pace.rounds)
-    run = Run(pace=pace, scratch=scratch, progress=_print_progress, only=arguments.only)
+    parameters = _QUICK if arguments.quick else _THOROUGH
+    parameters = msgspec.structs.replace(parameters, rounds=arguments.rounds or parameters.rounds)
+    run = Run(parameters=parameters, scratch=scratch, progress=_print_progress, only=arguments.only)
     parts = {arguments.part, "tokens" if arguments.only else None} - {None} or set(_PARTS)
     this_machine = machine.describe(scratch)
-    verdicts = [
-        verdict
-        for part, database, measure in _ROWS
-        if part in parts and arguments.database in (None, database)
-        for verdict in measure(run)
-    ]
+    if arguments.against:
+        measures: list[Callable[[Run], Iterable[Verdict]]] = [partial(against.measure, revision=arguments.against)]
+    else:
+        measures = [
+            measure for part, database, measure in _ROWS if part in parts and arguments.database in (None, database)
+        ]
+    verdicts = [verdict for measure in measures for verdict in measure(run)]
     return Outcome(machine=this_machine, verdicts=verdicts, works=run.works, pages=run.pages)
 
 
@@ -79,6 +114,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: an impression, not a verdict")
     parser.add_argument("--rounds", type=int, help=f"the number of rounds (default {_THOROUGH.rounds})")
     parser.add_argument("--only", choices=list(tokens.ROWS), help="measure only this row")
+    parser.add_argument("--against", metavar="REV", help="compare with another revision of this repository instead")
     parser.add_argument("--keep", action="store_true", help="copy the figures into docs/benchmarks.md")
     parts, databases = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
     for name, what in _PARTS.items():

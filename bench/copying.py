@@ -4,9 +4,10 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 
@@ -28,7 +29,7 @@ VALUES (?, 1, 'email', 'bench', ?, 1)
 
 def measure(run: Run) -> Iterator[Verdict]:
     """Yield the verdict. The whole time of the command counts: start, reading, hashing, COPY and verification."""
-    records = run.pace.records
+    records = run.parameters.records
     source = Deployment.create(run.scratch / "copied", partners=("bench",))
     run.progress(f"writing {records} records for a copy")
     people = People("email", seed=1)
@@ -42,7 +43,7 @@ def measure(run: Run) -> Iterator[Verdict]:
             ours_s = _copy_s(source, target, records)
             return {"stoplist copy": ours_s, "plain": asyncio.run(_plain_copy(source.database, target.database_url))}
 
-    seen_s = run.rounds(run.pace.copies, copy, f"copy of {records}")
+    seen_s = run.rounds(run.parameters.copies, copy, f"copy of {records}")
     title, shown = f"stoplist copy of {records} records", per_second(records)
     yield compare_times(title, seen_s.values(), "{} of bare COPY {}", shown, at_least=0.5)
 
@@ -57,17 +58,24 @@ def _copy_s(source: Deployment, target: Deployment, records: int) -> float:
 
 
 async def _plain_copy(source: Path, url: str) -> float:
-    """Return the seconds of a COPY of rows in memory into a table with the same columns and indexes."""
+    with closing(sqlite3.connect(source)) as file:
+        cursor = file.execute(f"SELECT {', '.join(COLUMNS)} FROM unsubscribes ORDER BY rowid")  # noqa: S608
+        return await bare_copy_s(url, iter(lambda: cursor.fetchmany(5 * _BATCH), []))
+
+
+async def bare_copy_s(url: str, parts: Iterable[list[Any]]) -> float:
+    """Return the seconds of a COPY of rows in memory into a table with the same columns and indexes.
+
+    The time that it takes to make the parts is not counted.
+    """
     connection = await asyncpg.connect(url)
     took_s = 0.0
     try:
         await connection.execute("CREATE TABLE baseline (LIKE unsubscribes INCLUDING ALL)")
-        with closing(sqlite3.connect(source)) as file:
-            cursor = file.execute(f"SELECT {', '.join(COLUMNS)} FROM unsubscribes ORDER BY rowid")  # noqa: S608
-            while part := cursor.fetchmany(5 * _BATCH):
-                begun_s = time.perf_counter()
-                await connection.copy_records_to_table("baseline", records=part, columns=COLUMNS)
-                took_s += time.perf_counter() - begun_s
+        for part in parts:
+            begun_s = time.perf_counter()
+            await connection.copy_records_to_table("baseline", records=part, columns=COLUMNS)
+            took_s += time.perf_counter() - begun_s
     finally:
         await connection.close()
     return took_s

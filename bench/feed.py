@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+import msgspec
+
 from bench import product
 from bench.baselines import Baseline, plain_postgresql, plain_sqlite
 from bench.latency import measure_during_batches
@@ -14,7 +16,7 @@ from bench.load import require_right
 from bench.product import Deployment, ProductServer
 from bench.rounds import Figures, Run, Workload, run_workloads
 from bench.sample_people import Act, People, batch_body
-from bench.scripts import EMAIL, Scripts, get, post, repeat
+from bench.scripts import EMAIL, get, post, rotated
 from bench.server import BenchError, Caller
 from bench.verdict import Spread, Verdict, compare_rates, compare_times, ratios, spread, verdict
 
@@ -31,12 +33,13 @@ def on_sqlite(run: Run) -> Iterator[Verdict]:
     """Yield the verdicts on SQLite."""
     few, many = (Deployment.create(run.scratch / f"feed-{name}") for name in ("few", "many"))
     _fill(run, few, _FEW_RECORDS)
-    _fill(run, many, run.pace.records)
+    _fill(run, many, run.parameters.records)
     with plain_sqlite(many.database, run.scratch / "baseline.db") as baseline, many.server() as server:
         yield from _posts(run, server, baseline, at_least=0.6)
         yield _pages(run, server, baseline, at_least=0.7)
     with few.server() as few_server, many.server() as server:
         yield from _reads(run, {"few": few_server, "many": server})
+        yield _internationalized(run, server)
         yield from _waits(run, server)
         yield verdict("memory after reads, pages and batches", [server.rss_mib()], "MiB", "resident", at_most=200)
 
@@ -44,7 +47,7 @@ def on_sqlite(run: Run) -> Iterator[Verdict]:
 def on_postgresql(run: Run) -> Iterator[Verdict]:
     """Yield the verdicts on PostgreSQL."""
     with product.on_postgresql(run.scratch / "feed-postgresql") as deployment:
-        _fill(run, deployment, run.pace.records)
+        _fill(run, deployment, run.parameters.records)
         with plain_postgresql(deployment.database_url) as baseline, deployment.server() as server:
             yield from _posts(run, server, baseline, at_least=0.45)
             yield _pages(run, server, baseline, at_least=0.5)
@@ -76,7 +79,7 @@ def _posts(run: Run, server: ProductServer, baseline: Baseline, *, at_least: flo
                     "plain": sum(baseline.insert(acts, _feed_id(channel)) for acts in batches),
                 }
 
-        seen_s = run.rounds(run.pace.rounds, post_batches, f"{channel} {size}", warm_up=True)
+        seen_s = run.rounds(run.parameters.rounds, post_batches, f"{channel} {size}", warm_up=True)
         new_s, again_s, plain_s = seen_s["new"], seen_s["again"], seen_s["plain"]
         title = f"POST of {size} new items, {channel}{server.deployment.where}"
         yield compare_times(title, (new_s, plain_s), "{} of {} for the rows alone", _one_batch, at_least=at_least)
@@ -85,12 +88,39 @@ def _posts(run: Run, server: ProductServer, baseline: Baseline, *, at_least: flo
         yield verdict(title, ratios(new_s, again_s), "x", detail, at_least=5.0)
 
 
+def _internationalized(run: Run, server: ProductServer) -> Verdict:
+    """Return the verdict on new batches whose items each have an internationalized domain of their own."""
+    people = People("email", seed=91)
+
+    def cpu_s(acts: Sequence[Act], caller: Caller) -> float:
+        before_s = server.cpu_s()
+        _post_s(caller, server, "email", acts, "created")
+        return server.cpu_s() - before_s
+
+    def batches(_: int) -> dict[str, float]:
+        seen_s = {"plain": 0.0, "other": 0.0}
+        with server.caller() as caller:
+            for _ in range(_BATCHES_TOGETHER):
+                acts = people.acts(_BATCH)
+                seen_s["plain"] += cpu_s(acts, caller)
+                others = [
+                    msgspec.structs.replace(act, address=f"a@b\u00fc{act.address.replace('@', '.')}") for act in acts
+                ]
+                seen_s["other"] += cpu_s(others, caller)
+        return seen_s
+
+    seen_s = run.rounds(run.parameters.rounds, batches, "internationalized domains", warm_up=True)
+    detail = f"{_one_batch(median(seen_s['other']))}, {_one_batch(median(seen_s['plain']))} of processor time"
+    title = f"{_BATCH} different internationalized domains: server time against plain items"
+    return verdict(title, ratios(seen_s["other"], seen_s["plain"]), "x", detail, at_most=4.0)
+
+
 def _pages(run: Run, server: ProductServer, baseline: Baseline, *, at_least: float) -> Verdict:
     """Return the verdict on the first full read, against fetching and encoding the same pages."""
     run.progress("reading the feed in pages of 10 000")
     after, ours_s, plain_s = 0, [], []
     with server.caller() as caller:
-        for page, took_s in itertools.islice(_feed_pages(caller, server.token), run.pace.pages):
+        for page, took_s in itertools.islice(_feed_pages(caller, server.token), run.parameters.pages):
             if len(page["items"]) < _PAGE:
                 break
             ours_s.append(took_s)
@@ -106,15 +136,15 @@ def _reads(run: Run, servers: Mapping[str, ProductServer]) -> Iterator[Verdict]:
     requests = {name: _read_requests(server) for name, server in servers.items()}
     many, look_ups = servers["many"], requests["many"]["look-up"]
     with many.deployment.bare("bare.starlette", len(many.send_once(look_ups[0]).body)) as bare:
-        workloads = [Workload("look-up", "bare", bare, _CONNECTIONS, _rotated(look_ups))]
+        workloads = [Workload("look-up", "bare", bare, _CONNECTIONS, rotated(look_ups))]
         workloads += [
-            Workload(kind, name, servers[name], _CONNECTIONS, _rotated(of[kind]))
+            Workload(kind, name, servers[name], _CONNECTIONS, rotated(of[kind]))
             for kind in ("look-up", "delta", "page")
             for name, of in requests.items()
         ]
         seen = run_workloads(run, workloads)
     require_right(load for loads in seen.values() for load in loads)
-    yield from _read_verdicts(seen, run.pace.records)
+    yield from _read_verdicts(seen, run.parameters.records)
 
 
 def _read_verdicts(seen: Figures, records: int) -> Iterator[Verdict]:
@@ -152,7 +182,7 @@ def _waits(run: Run, server: ProductServer) -> Iterator[Verdict]:
     people = People("email", seed=77)
     with server.caller() as caller:
         alone = spread(_post_s(caller, server, "email", people.acts(_BATCH), "created") for _ in range(5))
-    waits = measure_during_batches(server, duration_s=run.pace.waits_s, seed=1_000)
+    waits = measure_during_batches(server, duration_s=run.parameters.waits_s, seed=1_000)
     for kind, wait in waits.items():
         times = f"p50 {wait.p50_ms:.1f} ms, p99 {wait.p99_ms:.1f} ms, longest {wait.longest_ms:.1f} ms"
         yield verdict(
@@ -172,11 +202,6 @@ def _feed_pages(caller: Caller, token: str) -> Iterator[tuple[dict[str, Any], fl
         page = json.loads(answer.body)
         yield page, answer.took_s
         cursor, has_more = f"&cursor={page['next_cursor']}", page["has_more"]
-
-
-def _rotated(requests: list[bytes]) -> Scripts:
-    """Return a script for each connection, with the requests in a different order."""
-    return lambda number: repeat([*requests[number:], *requests[:number]])
 
 
 def _ms(seconds: float) -> str:

@@ -21,7 +21,8 @@ from stoplist.organizations.groups import create_group
 from stoplist.organizations.organizations import create_organization
 from stoplist.staff.links import use_link
 from stoplist.staff.model import SignedIn, StaffStores
-from stoplist.staff.people import create_person, set_role
+from stoplist.staff.people import create_person
+from stoplist.staff.roles import set_role
 
 SLUG = "bench"
 OTHERS = tuple(f"company-{number}" for number in range(40))

@@ -29,11 +29,17 @@ from stoplist.actor import Actor
 from stoplist.clock import Clock
 from stoplist.db import Database
 from stoplist.db.opening import open_database
+from stoplist.links.keys import create_link_key
+from stoplist.lists.imports.lifecycle import begin_import
+from stoplist.lists.imports.model import ImportOptions
 from stoplist.oauth.model import PERMISSIONS
 from stoplist.organizations.groups import list_groups
+from stoplist.organizations.target import find_target_of_person
 from stoplist.records.listing import list_records
 from stoplist.records.search import search
 from stoplist.rfc3339 import format_ms
+from stoplist.secret_key import secret_keys
+from stoplist.settings import load
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import MAX_ITEMS, RESUBSCRIBED, Item, OptOutStores, RequestedTarget, SentReason
 from stoplist.unsubscribes.submit import submit
@@ -57,6 +63,8 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     partner: Partner
     tokens: dict[str, str]
     group_id: str
+    link_key_id: str
+    import_id: str
     submission_id: str
     big_submission_id: str
     record_seq: int
@@ -72,6 +80,11 @@ def fill(file: Path, records: int) -> Dataset:
     return dataset
 
 
+def _secret_keys(file: Path) -> tuple[str, ...]:
+    """Return the secret key that the server of this data folder will have."""
+    return secret_keys(load({}, env_file=file.with_name("no.env"), flags={"DATA_DIR": str(file.parent)}))
+
+
 async def _fill_through_operations(file: Path, records: int) -> Dataset:
     database = await open_database(f"sqlite:///{file}", create=False)
     try:
@@ -79,12 +92,15 @@ async def _fill_through_operations(file: Path, records: int) -> Dataset:
         tokens = await make_people(database)
         shown = await _Feeds(database, keys, records).fill()
         await use_keys(database, keys)
+        link_key = await create_link_key(COMMAND, database, Clock(), secret_keys=_secret_keys(file), org_slug=SLUG)
         groups = await list_groups(COMMAND, database, org_slug=SLUG)
         newest = await list_records(COMMAND, database, org_slug=SLUG, channel=CHANNELS[CHANNEL], limit=1)
         return Dataset(
             partner=keys[SLUG],
             tokens=tokens,
             group_id=groups[0].group_id,
+            link_key_id=link_key.details.link_key_id,
+            import_id=await _import_of(database),
             submission_id=shown[0],
             big_submission_id=shown[1],
             record_seq=await _seq_of(database, KNOWN),
@@ -185,8 +201,20 @@ class _Feeds:
         return done.submission_id or ""
 
 
+async def _import_of(database: Database) -> str:
+    """Begin an import that pages show; return its id."""
+    clock = Clock()
+    stores = OptOutStores(database=database, clock=clock, secret_keys=())
+    target = await find_target_of_person(COMMAND, database, org_slug=SLUG, group_id=None)
+    options = ImportOptions(now_ms=clock.now_ms())
+    begun = await begin_import(
+        COMMAND, stores, CHANNELS[CHANNEL], target, all_groups=True, file_name="list.csv", options=options
+    )
+    return begun.import_id
+
+
 async def _seq_of(database: Database, address: str) -> int:
-    found = await search(COMMAND, database, address)
+    (found,) = (await search(COMMAND, database, address)).addresses
     return next(record.seq for record in found.records if record.org_slug == SLUG)
 
 

@@ -1,11 +1,13 @@
-"""Measures how long others wait while partners post big batches without pause."""
+"""Measures how long others wait while big batches are posted without pause, or a file is imported."""
 
 import json
 import multiprocessing
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import quantiles
@@ -32,6 +34,25 @@ class Latency(msgspec.Struct, frozen=True):
 
 def measure_during_batches(server: ProductServer, *, duration_s: float, seed: int) -> dict[str, Latency]:
     """Return the waits of three kinds of requests by the first partner, while each partner posts batches of 10 000."""
+    with _posting(server, seed):
+        return probe(server, duration_s, People("email", seed + 1_000))
+
+
+def measure_during_import(
+    server: ProductServer, command: Sequence[str], *, duration_s: float, seed: int
+) -> dict[str, Latency]:
+    """Return the same waits while a command imports a file, which must last longer than that."""
+    folder, environ = server.deployment.folder.parent, server.deployment.environ()
+    with subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as it:
+        waits = probe(server, duration_s, People("email", seed + 1_000))
+        if it.poll() is not None:
+            raise BenchError("the import ended before the measurement")
+        it.terminate()
+    return waits
+
+
+@contextmanager
+def _posting(server: ProductServer, seed: int) -> Iterator[None]:
     tokens = [server.new_token(partner) for partner in server.deployment.partners]
     context = multiprocessing.get_context("spawn")
     ready, stop = context.Barrier(len(tokens) + 1), context.Event()
@@ -43,7 +64,7 @@ def measure_during_batches(server: ProductServer, *, duration_s: float, seed: in
         poster.start()
     ready.wait(120)
     try:
-        return _probe(server, duration_s, People("email", seed + 1_000))
+        yield
     finally:
         stop.set()
         for poster in posters:
@@ -52,7 +73,7 @@ def measure_during_batches(server: ProductServer, *, duration_s: float, seed: in
                 raise BenchError("a partner that posts batches failed")
 
 
-def _post(port: int, ca: Path, token: str, seed: int, ready: "threading.Barrier", stop: Event) -> None:
+def _post(port: int, ca: Path | None, token: str, seed: int, ready: "threading.Barrier", stop: Event) -> None:
     people = People("email", seed)
 
     def next_requests() -> list[bytes]:
@@ -69,7 +90,9 @@ def _post(port: int, ca: Path, token: str, seed: int, ready: "threading.Barrier"
             requests = next_requests()
 
 
-def _probe(server: ProductServer, duration_s: float, people: People) -> dict[str, Latency]:
+def probe(server: ProductServer, duration_s: float, people: People) -> dict[str, Latency]:
+    """Return the waits of three kinds of requests by the first partner, each sent again and again."""
+
     def read(caller: Caller) -> None:
         caller.call(get(f"{EMAIL}?address={people.acts(1)[0].address}", server.token))
 

@@ -15,7 +15,7 @@ import msgspec
 import uvloop
 
 from bench.machine import busy_s
-from bench.scripts import Script
+from bench.scripts import Script, forwarded
 from bench.server import HOST, BenchError, Server, content_length
 
 
@@ -73,17 +73,18 @@ class _Tally:
 class _Connection(asyncio.Protocol):
     """One keep-alive connection that follows its script until the tally is over; `closed` is set then."""
 
-    def __init__(self, script: Script, tally: _Tally) -> None:
-        self._script, self._tally = script, tally
+    def __init__(self, script: Script, tally: _Tally, *, is_plain: bool) -> None:
+        self._script, self._tally, self._is_plain = script, tally, is_plain
         self._unread, self._sent_s = b"", 0.0
         self._transport: asyncio.Transport
-        self.cipher = ""
+        self.cipher = "plain HTTP"
         self.closed = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        name, version, _ = transport.get_extra_info("cipher")
-        self.cipher = f"{version} {name}"
+        if cipher := transport.get_extra_info("cipher"):
+            name, version, _ = cipher
+            self.cipher = f"{version} {name}"
 
     def start(self) -> None:
         """Send the first request."""
@@ -116,6 +117,8 @@ class _Connection(asyncio.Protocol):
         self._send(self._script.send(body))
 
     def _send(self, request: bytes) -> None:
+        if self._is_plain:
+            request = forwarded(request)
         self._sent_s = time.perf_counter()
         self._transport.write(request)
 
@@ -150,15 +153,15 @@ async def _run(server: Server, scripts: Sequence[Script], duration_s: float, war
 
 
 async def _connect(server: Server, scripts: Sequence[Script], tally: _Tally) -> list[_Connection]:
-    context = ssl.create_default_context(cafile=server.ca)
-    connections = [_Connection(script, tally) for script in scripts]
+    context = ssl.create_default_context(cafile=server.ca) if server.tls else None
+    connections = [_Connection(script, tally, is_plain=not server.tls) for script in scripts]
     for connection in connections:
         await asyncio.get_running_loop().create_connection(
-            lambda connection=connection: connection,  # type: ignore[misc]
+            lambda connection=connection: connection,
             HOST,
             server.port,
             ssl=context,
-            server_hostname="localhost",
+            server_hostname="localhost" if server.tls else None,
         )
     return connections
 

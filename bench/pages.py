@@ -75,7 +75,7 @@ class _Subject:
 
 def on_sqlite(run: Run) -> Iterator[Verdict]:
     """Yield the verdicts on SQLite."""
-    datasets = [_dataset(run, records) for records in (FEW, run.pace.records)]
+    datasets = [_dataset(run, records) for records in (FEW, run.parameters.records)]
     with ExitStack() as running:
         few, many = (_Subject(running, *dataset) for dataset in datasets)
         yield from _measure(run, few, many, "SQLite")
@@ -84,7 +84,7 @@ def on_sqlite(run: Run) -> Iterator[Verdict]:
 def on_postgresql(run: Run) -> Iterator[Verdict]:
     """Yield the verdicts on PostgreSQL, with copies of the same datasets."""
     with ExitStack() as running:
-        copies = [_copy(run, running, records) for records in (FEW, run.pace.records)]
+        copies = [_copy(run, running, records) for records in (FEW, run.parameters.records)]
         few, many = (_Subject(running, *copy) for copy in copies)
         yield from _measure(run, few, many, "PostgreSQL")
 
@@ -147,10 +147,10 @@ def _measure(run: Run, few: _Subject, many: _Subject, where: str) -> Iterator[Ve
         return seen
 
     # The first round reads templates, prepares statements and fills caches.
-    seen = run.rounds(min(run.pace.rounds, _MAX_ROUNDS), measure, warm_up=True)
+    seen = run.rounds(min(run.parameters.rounds, _MAX_ROUNDS), measure, warm_up=True)
     pages = [_page_time(title, rounds) for title, rounds in seen.items()]
     run.pages[where] = pages
-    yield from verdicts(pages, (FEW, run.pace.records), where)
+    yield from verdicts(pages, (FEW, run.parameters.records), where)
 
 
 def _page_time(title: str, rounds: Sequence[Mapping[str, float]]) -> PageTime:

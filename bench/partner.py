@@ -16,10 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import httpx2
 import msgspec
 from stoplist_client import Client, MemoryStore, Mirror, Submitted
+from stoplist_client.mirror import copies, syncing
+from stoplist_client.mirror.divergence import Compared
+from stoplist_client.mirror.figures import Figures
 
 from bench.product import Deployment, ProductServer
 from bench.rounds import Run
@@ -34,7 +38,7 @@ _TURNS = 10
 _SYNCS, _IMPORTS = 3, 7
 _CHECKED_PER_ROUND, _LOOKED_UP_AT_ONCE = 20_000, 100
 _CACHE_KIB = 64 * 1024
-_OURS, _BARE = "ours", "bare"
+_OURS, _BARE, _UNVERIFIED = "ours", "bare", "unverified"
 # One process after the other; the start of Python itself is not timed.
 _IMPORT = "import time; begun_s = time.perf_counter(); {}; print(time.perf_counter() - begun_s)"
 _IMPORTED = {
@@ -48,11 +52,11 @@ Result = TypeVar("Result")
 
 def measure(run: Run) -> Iterator[Verdict]:
     """Yield the verdicts, on SQLite and over TLS, with the same number of records for each organization."""
-    addresses = [act.address for act in People("email", seed=7).acts(run.pace.records)]
+    addresses = [act.address for act in People("email", seed=7).acts(run.parameters.records)]
     deployment = Deployment.create(run.scratch / "partner", partners=(_OURS, _BARE))
     with deployment.server() as server:
         yield _submitting(run, server, addresses)
-        yield _syncing(run, server)
+        yield from _syncing(run, server)
         yield from _looking_up(run, server, addresses)
     yield from _checking(run, deployment, addresses)
     yield from _importing(run)
@@ -87,25 +91,39 @@ def _submitting(run: Run, server: ProductServer, addresses: Sequence[str]) -> Ve
     return compare_times(title, (ours_s, bare_s), words, per_second(size), at_least=0.8)
 
 
-def _syncing(run: Run, server: ProductServer) -> Verdict:
-    """Compare a new mirror of the whole feed with a loop that reads the feed and keeps nothing."""
+def _syncing(run: Run, server: ProductServer) -> Iterator[Verdict]:
+    """Compare a new mirror of the whole feed with a loop that reads the feed and keeps nothing.
+
+    And with one that compares nothing with the state of the service.
+    """
     records = 0
+
+    def sync_s(name: str) -> float:
+        with Mirror(run.scratch / f"mirror-{name}.db", client) as mirror:
+            mirror.follow("email", org_slug=_OURS)
+            took_s, _ = _timed(mirror.sync)
+            mirrored = sum(feed.records for feed in mirror.feeds())
+        if mirrored != records:
+            raise BenchError(f"the mirror has {mirrored} of {records} records")
+        return took_s
 
     def sync(number: int) -> dict[str, float]:
         nonlocal records
         bare_s, records = _timed(lambda: _read(bare))
-        with Mirror(_mirror_file(run, number), client) as mirror:
-            mirror.follow("email", org_slug=_OURS)
-            ours_s, _ = _timed(mirror.sync)
-            mirrored = sum(feed.records for feed in mirror.feeds())
-        if mirrored != records:
-            raise BenchError(f"the mirror has {mirrored} of {records} records")
-        return {_OURS: ours_s, _BARE: bare_s}
+        with (
+            patch.object(copies, "figures_of_copy", lambda *_: Figures(records, 0)),
+            patch.object(syncing, "compare", lambda *_, **__: Compared.AGREES),
+        ):
+            unverified_s = sync_s(f"unverified-{number}")
+        return {_OURS: sync_s(str(number)), _BARE: bare_s, _UNVERIFIED: unverified_s}
 
     with _client(server) as client, _bare(server) as bare:
-        seen_s = run.rounds(min(run.pace.rounds, _SYNCS), sync, "first sync")
+        seen_s = run.rounds(min(run.parameters.rounds, _SYNCS), sync, "first sync")
     title, words = f"first sync of {records} records", "{} of bare httpx2 reading the pages {}"
-    return compare_times(title, seen_s.values(), words, per_second(records), at_least=0.6)
+    yield compare_times(title, (seen_s[_OURS], seen_s[_BARE]), words, per_second(records), at_least=0.6)
+    detail = " / ".join(f"{median(seen_s[name]):.1f} s" for name in (_OURS, _UNVERIFIED))
+    ours_to_unverified = ratios(seen_s[_OURS], seen_s[_UNVERIFIED])
+    yield verdict("first sync with verification / without", ours_to_unverified, "x", detail, at_most=1.3)
 
 
 def _looking_up(run: Run, server: ProductServer, addresses: Sequence[str]) -> Iterator[Verdict]:
@@ -124,7 +142,7 @@ def _looking_up(run: Run, server: ProductServer, addresses: Sequence[str]) -> It
             return {_OURS: ours_s, _BARE: bare_s}
 
         for count in (1, _LOOKED_UP_AT_ONCE):
-            seen_s = run.rounds(20 * run.pace.rounds, lambda _, count=count: look_up(count))  # type: ignore[misc]
+            seen_s = run.rounds(20 * run.parameters.rounds, lambda _, count=count: look_up(count))  # type: ignore[misc]
             yield compare_times(f"look_up of {count}", seen_s.values(), "{} of bare httpx2 {}", _ms)
 
 
@@ -133,7 +151,7 @@ def _checking(run: Run, deployment: Deployment, addresses: Sequence[str]) -> Ite
     groups: list[dict[str, Any]] = json.loads(deployment.run("group", "list", "--org", _OURS, "--json"))
     group_id = str(groups[0]["group_id"])
     with ExitStack() as running:
-        mirror = running.enter_context(Mirror(_mirror_file(run, 1)))
+        mirror = running.enter_context(Mirror(run.scratch / "mirror-1.db"))
         plain = running.enter_context(closing(_plain_keys(run.scratch / "keys.db", addresses)))
         select = "SELECT 1 FROM barred WHERE address = ?"
         kinds: dict[str, Callable[[Sequence[str]], Iterable[object]]] = {
@@ -152,7 +170,7 @@ def _checking(run: Run, deployment: Deployment, addresses: Sequence[str]) -> Ite
             return {kind: _half_found_s(work, asked) for kind, work in kinds.items()}
 
         # The first round fills the caches.
-        seen_s = run.rounds(run.pace.rounds, ask, "the mirror", warm_up=True)
+        seen_s = run.rounds(run.parameters.rounds, ask, "the mirror", warm_up=True)
     for kind, share in {"is_barred": 0.5, "filter_allowed": 1.5, "check": None}.items():
         title, words = f"{kind} at {len(addresses)} records", "{} an address, bare sqlite3 key look-up {}"
         yield compare_times(title, (seen_s[kind], seen_s[_BARE]), words, _us_an_address, at_least=share)
@@ -165,7 +183,7 @@ def _importing(run: Run) -> Iterator[Verdict]:
         return {name: _import_s(statement) for name, statement in _IMPORTED.items()}
 
     # The first round fills the system's file cache.
-    seen_s = run.rounds(max(run.pace.rounds, _IMPORTS), import_all, "import", warm_up=True)
+    seen_s = run.rounds(max(run.parameters.rounds, _IMPORTS), import_all, "import", warm_up=True)
     for name in ("stoplist_client", "stoplist_client.Client"):
         detail = f"{_ms(median(seen_s[name]))}, httpx2 {_ms(median(seen_s[_BARE]))}"
         yield verdict(f"import of {name} / of httpx2", ratios(seen_s[name], seen_s[_BARE]), "x", detail, at_most=1.5)
@@ -253,10 +271,6 @@ def _bodies(addresses: Sequence[str]) -> list[bytes]:
 
 def _parts(addresses: Sequence[str], size: int) -> list[Sequence[str]]:
     return [addresses[at : at + size] for at in range(0, len(addresses), size)]
-
-
-def _mirror_file(run: Run, number: int) -> Path:
-    return run.scratch / f"mirror-{number}.db"
 
 
 def _import_s(statement: str) -> float:

@@ -28,30 +28,41 @@ _DURABLE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 
 
 class Deployment(msgspec.Struct, frozen=True):
-    """One data folder and its settings, with a database that has been migrated."""
+    """One data folder and its settings, with a database that has been migrated.
+
+    `command` is the `stoplist` of another revision, or None for the one that is installed beside this Python.
+    """
 
     folder: Path
     settings: Mapping[str, str] = {}
     partners: tuple[Partner, ...] = ()
+    command: Path | None = None
 
     @classmethod
     def create(
-        cls, folder: Path, *, settings: Mapping[str, str] | None = None, partners: Sequence[str] = ("bench",) * 4
+        cls,
+        folder: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        partners: Sequence[str] = ("bench",) * 4,
+        command: Path | None = None,
     ) -> Self:
         """Return a deployment with a new database, in `folder` or where the settings say, and with partners.
 
         Each of these is a key of the organization with that slug, with raised ceilings.
         """
         folder.mkdir(exist_ok=True)
-        deployment = cls(folder, settings or {})
+        deployment = cls(folder, settings or {}, command=command)
         deployment.run("migrate")
         for slug in dict.fromkeys(partners):
             deployment.run("org", "create", slug, "--name", slug, "--default-group", "News", "--json")
         return msgspec.structs.replace(deployment, partners=tuple(map(deployment.make_key, partners)))
 
-    def make_key(self, slug: str) -> Partner:
-        """Create a key with raised ceilings."""
-        made = json.loads(self.run("key", "create", "--label", slug, "--org", slug, "--json"))
+    def make_key(self, *slugs: str) -> Partner:
+        """Create a key of these organizations, of which the first is the default, with raised ceilings."""
+        organizations = [option for slug in slugs for option in ("--org", slug)]
+        created = self.run("key", "create", "--label", slugs[0], *organizations, "--default-org", slugs[0], "--json")
+        made = json.loads(created)
         limits = ("--token-per-minute", _CEILING, "--api-per-minute", _CEILING)
         self.run("key", "limits", made["client_id"], *limits)
         return Partner(client_id=made["client_id"], client_secret=made["client_secret"])
@@ -67,15 +78,15 @@ class Deployment(msgspec.Struct, frozen=True):
     @property
     def where(self) -> str:
         """The end of the titles of its rows."""
-        return " (PostgreSQL)" if self.settings else ""
+        return " (PostgreSQL)" if "STOPLIST_DATABASE_URL" in self.settings else ""
 
     @property
     def limits_url(self) -> str:
         return self.settings.get("STOPLIST_LIMITS_URL", "memory:")
 
-    def server(self, *flags: str) -> "ProductServer":
-        """Return a server with metrics on and its log in a file."""
-        return ProductServer(self, flags)
+    def server(self, *flags: str, tls: bool = True) -> "ProductServer":
+        """Return a server with metrics on and its log in a file, over TLS or behind a trusted proxy."""
+        return ProductServer(self, flags, tls=tls)
 
     def bare(self, app: str, *body_bytes: int) -> Server:
         """Return a bare application (`bare.asgi`, `bare_stores`) with the certificate and stores of this deployment."""
@@ -90,11 +101,18 @@ class Deployment(msgspec.Struct, frozen=True):
     def run(self, *arguments: str) -> str:
         """Run a command and return its output. Raises BenchError with the text of stderr if it fails."""
         done = subprocess.run(
-            [*_stoplist(), *arguments], cwd=self.folder.parent, env=self.environ(), capture_output=True, text=True
+            [*self.stoplist(), *arguments], cwd=self.folder.parent, env=self.environ(), capture_output=True, text=True
         )
         if done.returncode:
             raise BenchError(f"stoplist {' '.join(arguments)}: {done.stderr}")
         return done.stdout
+
+    def stoplist(self) -> list[str]:
+        """Return the command. Raises BenchError if it is not installed."""
+        command = self.command or shutil.which("stoplist", path=str(Path(sys.executable).parent))
+        if command is None:
+            raise BenchError("the stoplist command is not installed beside this Python: run `make install`")
+        return [str(command)]
 
     def environ(self) -> dict[str, str]:
         """Return the environment of commands and servers."""
@@ -105,7 +123,11 @@ class Deployment(msgspec.Struct, frozen=True):
 
 @contextmanager
 def on_postgresql(
-    folder: Path, *, partners: Sequence[str] = ("bench",) * 4, limits_url: str = "memory:"
+    folder: Path,
+    *,
+    partners: Sequence[str] = ("bench",) * 4,
+    limits_url: str = "memory:",
+    command: Path | None = None,
 ) -> Iterator[Deployment]:
     """Yield a deployment on an empty database of the tests' PostgreSQL, made as durable as in production."""
     try:
@@ -115,7 +137,7 @@ def on_postgresql(
                 "STOPLIST_LIMITS_URL": limits_url,
                 "STOPLIST_SECRET_KEY": secrets.token_hex(32),
             }
-            yield Deployment.create(folder, settings=settings, partners=partners)
+            yield Deployment.create(folder, settings=settings, partners=partners, command=command)
     except postgresql.Unavailable as error:
         raise BenchError(str(error)) from error
 
@@ -131,10 +153,12 @@ def with_tokens(server: "ProductServer") -> list[Partner]:
 class ProductServer(Server):
     """A `stoplist serve`."""
 
-    def __init__(self, deployment: Deployment, flags: Sequence[str]) -> None:
+    def __init__(self, deployment: Deployment, flags: Sequence[str], *, tls: bool) -> None:
         environ = deployment.environ() | {"STOPLIST_METRICS_LISTEN": f"{HOST}:{free_port()}"}
-        command = [*_stoplist(), "serve", "--host", HOST, *flags]
-        super().__init__(command, name=deployment.folder.name, folder=deployment.folder, environ=environ)
+        if not tls:
+            environ["STOPLIST_TRUSTED_PROXIES"] = HOST
+        command = [*deployment.stoplist(), "serve", "--host", HOST, *flags]
+        super().__init__(command, name=deployment.folder.name, folder=deployment.folder, environ=environ, tls=tls)
         self.deployment = deployment
 
     @cached_property
@@ -160,11 +184,3 @@ def _tokens(partner: Partner, server: Server, count: int) -> list[str]:
         if seen.failures or not seen.requests:
             raise BenchError(f"no tokens could be issued: {seen.first_failure}")
     return tokens[:count]
-
-
-def _stoplist() -> list[str]:
-    """Return the command that is installed beside this Python."""
-    command = shutil.which("stoplist", path=str(Path(sys.executable).parent))
-    if command is None:
-        raise BenchError("the stoplist command is not installed beside this Python: run `make install`")
-    return [command]

@@ -23,7 +23,12 @@ Table = list[list[str]]
 def text(outcome: Outcome) -> str:
     """Return the text that is printed at the end."""
     ciphers = ", ".join(sorted({work.cipher for work in outcome.works.values()}))
-    parts = [_note(outcome), f"TLS: {ciphers}", *map(_aligned, _tables(outcome)), *_warnings(outcome)]
+    parts = [
+        _note(outcome),
+        *([f"TLS: {ciphers}"] if ciphers else []),
+        *map(_aligned, _tables(outcome)),
+        *_warnings(outcome),
+    ]
     return "\n".join(parts)
 
 

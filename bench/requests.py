@@ -18,7 +18,9 @@ from stoplist.web.admin.screens import ROUTES
 
 _FEED, _SUBMISSION, _SEARCH = "/unsubscribes/{org_slug}/{channel}", "/unsubscribes/{submission_id}", "/unsubscribes"
 # Not pages: files are produced while they are sent, and may have any length.
-_DOWNLOADS = frozenset({"/audit/export"})
+_DOWNLOADS = frozenset(
+    {"/audit/export", "/unsubscribes/{org_slug}/{channel}/export/file", "/settings/imports/{import_id}/rejects"}
+)
 
 
 class MeasuredRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +105,8 @@ def _target(path: str, dataset: Dataset, **values: str) -> str:
         "client_id": dataset.partner.client_id,
         "submission_id": dataset.submission_id,
         "group_id": dataset.group_id,
+        "link_key_id": dataset.link_key_id,
+        "import_id": dataset.import_id,
         "email": COLLEAGUE,
         **values,
     }

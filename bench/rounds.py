@@ -17,7 +17,7 @@ Name = TypeVar("Name")
 Figure = TypeVar("Figure")
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
     """The number of rounds, their length, and the amount of data."""
 
     rounds: int
@@ -31,9 +31,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the benchmark: its pace and folder, and the figures beside the verdicts, which its parts add."""
+    """One run of the benchmark: its parameters and folder, and the figures beside the verdicts, which its parts add."""
 
-    pace: Pace
+    parameters: RunParameters
     scratch: Path
     progress: Callable[[str], None]
     only: str | None = None
@@ -77,20 +77,24 @@ def run_workloads(
     workloads = tuple(workloads)
 
     def measure(number: int) -> dict[tuple[str, str], Load]:
-        run.progress(f"round {number}/{run.pace.rounds}")
+        run.progress(f"round {number}/{run.parameters.rounds}")
         seen = {(one.work, one.subject): _measure(run, one) for one in workloads}
         after_round()
         return seen
 
     # A server's first ten thousand answers take up to twice as long as later ones.
-    return run.rounds(run.pace.rounds, measure, warm_up=True)
+    return run.rounds(run.parameters.rounds, measure, warm_up=True)
 
 
 def _measure(run: Run, workload: Workload) -> Load:
     scripts = [workload.script(number) for number in range(workload.connections)]
-    pace = run.pace
+    parameters = run.parameters
     seen = load.run(
-        workload.server, scripts, duration_s=pace.duration_s, warm_up_s=pace.warm_up_s, status=workload.status
+        workload.server,
+        scripts,
+        duration_s=parameters.duration_s,
+        warm_up_s=parameters.warm_up_s,
+        status=workload.status,
     )
     if seen.requests <= seen.failures:
         raise BenchError(f"{workload.subject} failed at {workload.work}: {seen.first_failure or 'no answer at all'}")

@@ -139,7 +139,7 @@ def _hot_feeds(run: Run, server: ProductServer) -> Iterator[Verdict]:
             "each its own": _write(server, many, seed=number * 1_000 + 500),
         }
 
-    one, many = run.rounds(run.pace.rounds, write, f"{_WRITERS} writers").values()
+    one, many = run.rounds(run.parameters.rounds, write, f"{_WRITERS} writers").values()
     title = f"{_WRITERS} feeds with one writer each against one feed with {_WRITERS}"
     yield compare_rates(title, "x", many, one, f"batches of {_BATCH} new items: {{}}, {{}}", at_least=1.0)
     one_ms, many_ms = (median(load.p99_ms for load in loads) for loads in (one, many))
@@ -173,7 +173,7 @@ def _limiter(run: Run, url: str) -> Iterator[Verdict]:
     """Yield the verdicts on decisions of the limiter, against bare calls of its script through the same client."""
     for concurrency in (1, _CONNECTIONS):
         seen_s = run.rounds(
-            run.pace.rounds,
+            run.parameters.rounds,
             lambda _, concurrency=concurrency: uvloop.run(_time_limiter(url, concurrency)),  # type: ignore[misc]
             f"limiter, {concurrency} asked at once",
         )

@@ -62,6 +62,11 @@ def reads(partners: Sequence[Partner], target: Callable[[], str] = lambda: NOTHI
     return lambda number: repeat(requests[number])
 
 
+def rotated(requests: Sequence[bytes]) -> Scripts:
+    """Return a script for each connection, with the requests in a different order."""
+    return lambda number: repeat([*requests[number:], *requests[:number]])
+
+
 def client_credentials(partner: Partner) -> bytes:
     """Return a token request with HTTP Basic."""
     basic = base64.b64encode(f"{partner.client_id}:{partner.client_secret}".encode()).decode()
@@ -73,9 +78,9 @@ def refresh(token: bytes = b"x" * _TOKEN_CHARS) -> bytes:
     return _token_request(b"grant_type=refresh_token&refresh_token=" + token)
 
 
-def get(target: str, access_token: str) -> bytes:
+def get(target: str, access_token: str, *headers: str) -> bytes:
     """Return a `GET` of the API."""
-    return _request("GET", target, "Accept: application/json", f"Authorization: Bearer {access_token}")
+    return _request("GET", target, "Accept: application/json", f"Authorization: Bearer {access_token}", *headers)
 
 
 def post(path: str, access_token: str, body: bytes, *, is_minimal: bool = True) -> bytes:
@@ -93,11 +98,27 @@ def page(target: str, session_token: str, form: bytes | None = None) -> bytes:
     return _request("POST", target, *headers, "Sec-Fetch-Site: same-origin", _FORM, body=form)
 
 
+def one_click(path: str) -> bytes:
+    """Return what a mailbox provider posts to an opt-out link."""
+    return _request("POST", path, _FORM, body=b"List-Unsubscribe=One-Click")
+
+
+def open_link(path: str) -> bytes:
+    """Return the request of somebody who opens an opt-out link."""
+    return _request("GET", path, "Accept: text/html", "Accept-Language: de")
+
+
 def health() -> bytes:
     """Return a request that a server answers as soon as it is up."""
     return _request("GET", "/healthz")
 
 
+def forwarded(request: bytes) -> bytes:
+    """Return the request as a proxy forwards it that received it over TLS."""
+    return request.replace(_HOST, _HOST + b"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n", 1)
+
+
+_HOST = b"Host: localhost\r\n"
 _FORM = "Content-Type: application/x-www-form-urlencoded"
 
 

@@ -10,7 +10,7 @@ from typing import Self
 import msgspec
 import psutil
 
-from bench.scripts import health
+from bench.scripts import forwarded, health
 
 HOST = "127.0.0.1"
 _START_TIMEOUT_S = 30.0
@@ -35,10 +35,16 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Server:
-    """One server process, which runs inside its `with` block. Its certificate is in `folder`, its log beside it."""
+    """One server process, which runs inside its `with` block. Its certificate is in `folder`, its log beside it.
 
-    def __init__(self, command: Sequence[str], *, name: str, folder: Path, environ: Mapping[str, str]) -> None:
-        self.port, self.ca, self.start_s = free_port(), folder / "ca.pem", 0.0
+    Without `tls` it speaks plain HTTP, and every request is sent as a trusted proxy would forward it.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, name: str, folder: Path, environ: Mapping[str, str], tls: bool = True
+    ) -> None:
+        self.port, self.tls, self.start_s = free_port(), tls, 0.0
+        self._ca = folder / "ca.pem"
         self._command = [*command, "--port", str(self.port)]
         self._folder, self._environ, self._log = folder.parent, dict(environ), folder.with_name(f"{name}.log")
         self._process: psutil.Popen
@@ -62,6 +68,11 @@ class Server:
         except psutil.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    @property
+    def ca(self) -> Path | None:
+        """The authority that signed the certificate; None for plain HTTP."""
+        return self._ca if self.tls else None
 
     def caller(self) -> "Caller":
         """Return a client with a new connection."""
@@ -98,12 +109,14 @@ class Server:
 class Caller:
     """A client with one keep-alive connection, which is closed at the end of its `with` block."""
 
-    def __init__(self, port: int, ca: Path) -> None:
-        plain = socket.create_connection((HOST, port), timeout=120)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Read the authority only now: on its first start, a server creates it before it listens.
-        context = ssl.create_default_context(cafile=ca)
-        self._connection = context.wrap_socket(plain, server_hostname="localhost")
+    def __init__(self, port: int, ca: Path | None) -> None:
+        self._connection = socket.create_connection((HOST, port), timeout=120)
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._is_plain = ca is None
+        if ca is not None:
+            # Read the authority only now: on its first start, a server creates it before it listens.
+            context = ssl.create_default_context(cafile=ca)
+            self._connection = context.wrap_socket(self._connection, server_hostname="localhost")
         self._answers = self._connection.makefile("rb")
         self._sent_s = 0.0
 
@@ -121,6 +134,8 @@ class Caller:
 
     def send(self, request: bytes) -> None:
         """Send a request without waiting for the answer, which `receive` returns."""
+        if self._is_plain:
+            request = forwarded(request)
         self._sent_s = time.perf_counter()
         self._connection.sendall(request)
 

@@ -152,7 +152,7 @@ def _start(run: Run, prepared: _Prepared) -> Verdict:
         return {"stoplist": _start_s(prepared.deployment.server()), BARE: _start_s(prepared.bare("starlette"))}
 
     # The first pair only fills the system's file cache.
-    seen_s = run.rounds(run.pace.starts, start_both, "start", warm_up=True)
+    seen_s = run.rounds(run.parameters.starts, start_both, "start", warm_up=True)
     detail = " / ".join(f"{median(seconds) * 1000:.0f} ms" for seconds in seen_s.values())
     title = "start to first answer / bare Starlette"
     return verdict(title, ratios(seen_s["stoplist"], seen_s[BARE]), "x", detail, at_most=2.5)

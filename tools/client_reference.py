@@ -22,6 +22,7 @@ Generated from the docstrings by `make reference`. [client.md](client.md) explai
 SECTIONS = {
     "client": "Clients",
     "async_client": "Clients",
+    "link_maker": "Opt-out links",
     "model": "Inputs and results",
     "tokens": "Tokens and token stores",
     "secret": "Tokens and token stores",
@@ -179,7 +180,9 @@ def value_of(name: str, module: griffe.Module) -> str | None:
         return None
     if not isinstance(definition, griffe.Attribute):
         return None
-    return expand_names(str(definition.value), definition.module).replace("'", '"')
+    # The bounds of a number are for the decoder: a reader needs its type.
+    value = re.sub(r"^Annotated\[(\w+), .*\]$", r"\1", str(definition.value))
+    return expand_names(value, definition.module).replace("'", '"')
 
 
 def function_signature(definition: griffe.Function, name: str = "") -> str:
