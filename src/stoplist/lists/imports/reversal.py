@@ -11,8 +11,9 @@ from stoplist.errors import Refused
 from stoplist.lists.imports.lifecycle import begin_reversal, finish_reversal
 from stoplist.lists.imports.listing import find_import
 from stoplist.lists.imports.model import REVERSING, Import
-from stoplist.records.reversal import ReversedImport, count_reversal, require_recent, reverse
+from stoplist.records.reversal import count_reversal, require_recent, reverse
 from stoplist.records.reversal_plan import Reversal
+from stoplist.records.reversal_unit import ReversedImport
 from stoplist.unsubscribes.model import OptOutStores
 
 _QUERIES = load_queries(__package__)
