@@ -107,21 +107,21 @@ class Partners:
     async def run_programs(self) -> AsyncIterator[None]:
         """Run all programs within this context; then each finishes what it has begun."""
         async with AsyncExitStack() as opened, asyncio.TaskGroup() as group:
-            plain = await opened.enter_async_context(load.connections([self.server], 6 + len(SIZES)))
+            plain = await opened.enter_async_context(load.connections([self.server], 4 + len(SIZES)))
             hasty = [
                 CheckedConnection(line, self.seen, is_patient=False)
                 for line in await connections_to_each_worker(opened, self.server, self._workers)
             ]
-            patient = [CheckedConnection(line, self.seen, is_patient=True) for line in plain[:4]]
-            once = [CheckedConnection(line, self.seen, is_patient=False) for line in plain[4:]]
+            patient = [CheckedConnection(line, self.seen, is_patient=True) for line in plain[:2]]
+            once = [CheckedConnection(line, self.seen, is_patient=False) for line in plain[2:]]
             token = (await self._new_pair(patient[0]))["access_token"]
             hasty_token = (await load.send_once(patient[0], load.issue(self.hasty))).json()["access_token"]
             programs: dict[str, Step] = {
                 "issue": lambda: self._issue(patient[0]),
                 "follow": lambda: self._follow(patient[1], token),
                 "look up": lambda: self._look_up(token),
-                "refresh 1": self._refresh_chain(once[0], patient[2]),
-                "refresh 2": self._refresh_chain(once[1], patient[3]),
+                "refresh 1": self._refresh_chain(once[0]),
+                "refresh 2": self._refresh_chain(once[1]),
                 **{
                     f"submit {SIZES[at]}": self._submissions(writer, once[2 + at], token)
                     for at, writer in enumerate(self.writers)
@@ -187,8 +187,7 @@ class Partners:
         address = self._known = next(filter(None, (writer.opted_out for writer in self.writers)), self._known)
         if address is None:
             return False
-        async with load.connection(self.server) as plain:
-            line = CheckedConnection(plain, self.seen, is_patient=True)
+        async with self._new_connection() as line:
             answer = await load.send_once(line, load.look_up(token, "email", address))
         assert [record["address"] for record in answer.json()["items"]] == [address]
         return True
@@ -204,13 +203,20 @@ class Partners:
 
         return step
 
-    def _refresh_chain(self, line: CheckedConnection, patient: CheckedConnection) -> Step:
+    @asynccontextmanager
+    async def _new_connection(self) -> AsyncIterator[CheckedConnection]:
+        """Open a patient connection: one that is used rarely would be closed by the server as idle."""
+        async with load.connection(self.server) as line:
+            yield CheckedConnection(line, self.seen, is_patient=True)
+
+    def _refresh_chain(self, line: CheckedConnection) -> Step:
         """Refresh tokens in a chain. A token is presented again only if the server says that it was not used."""
         held: list[str] = []
 
         async def step() -> bool:
             if not held:
-                held.append((await self._new_pair(patient))["refresh_token"])
+                async with self._new_connection() as patient:
+                    held.append((await self._new_pair(patient))["refresh_token"])
             presented = held[0]
             self.presented.append(presented)
             answer = await load.send_once(line, load.refresh(presented))
