@@ -1,10 +1,12 @@
 """The pages of an address: what is stored about a person, and their erasure (docs/interface.md section D13)."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
-from tests.builders import execute
+from stoplist.rights.reads import READ_ACTION
+from tests.builders import audit_rows, execute
 from tests.web.admin.creation import new_person
 from tests.web.admin.opt_outs import PagesPartner, new_organization, record_of
 from tests.web.admin.pages import Browser, PageResponse, Pages
@@ -104,6 +106,30 @@ def test_an_erased_person_is_told_what_is_stored(pages: Pages, partners: list[Pa
     assert (record["org_slug"], [one["is_erasure"] for one in record["versions"]]) == (partner.slug, [True, False])
     erased = browser.get(record_of(browser, "ann@known.example") + "/person")
     assert (erased.status, "Data of a person" in erased.text) == (404, True)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda browser, record: browser.post("/unsubscribes", {"address": "ann@known.example"}),
+        lambda browser, record: browser.get(record),
+        lambda browser, record: browser.get(f"{record}/person/file"),
+        lambda browser, record: browser.post(
+            "/unsubscribes/person/file", {"address": "ann@known.example", "channel": "email"}
+        ),
+    ],
+    ids=["search", "record", "file of a record", "file of an address"],
+)
+def test_whoever_reads_a_persons_data_is_noted(
+    pages: Pages, partners: list[PagesPartner], read: Callable[[Browser, str], PageResponse]
+) -> None:
+    """A search, an opened record and a download leave an entry in the audit, without the address."""
+    reader = new_person(pages, roles={partners[0].slug: "viewer"})
+    record = record_of(admin_of(pages, partners[0]), "ann@known.example")
+    assert read(reader.browser, record).status == 200
+    noted = [row for row in pages.app.run(audit_rows(pages.app.database)) if row.actor == f"person {reader.email}"]
+    assert [row.action for row in noted].count(READ_ACTION) == 1
+    assert "ann@known.example" not in str(noted)
 
 
 def test_the_first_erasure_is_confirmed(pages: Pages, partners: list[PagesPartner]) -> None:
