@@ -22,7 +22,7 @@ from stoplist.unsubscribes.model import OptOutStores
 from stoplist.web.app import build_app
 from stoplist.web.body import ClientGone, StreamedBody
 from stoplist.web.request_context import SIGN_IN_PATH
-from tests.builders import ADMINISTRATOR, sql
+from tests.builders import ADMINISTRATOR, contents, sql
 from tests.web.admin.creation import NewPerson, new_person, organization
 from tests.web.admin.opt_outs import clock_of, group_id, new_organization, record_of
 from tests.web.admin.pages import Browser, Form, PageResponse, Pages, read
@@ -330,6 +330,16 @@ def test_a_discarded_file_is_gone(pages: Pages) -> None:
     assert "Nothing of it was imported" in gone.text
     assert browser.get(path).status == 404
     assert pieces_of(pages, slug) == 0
+
+
+def test_an_address_in_the_first_row_is_not_kept_as_a_column(pages: Pages) -> None:
+    """An erasure does not look there, once the file was discarded."""
+    slug = organization(pages)
+    browser = admin_of(pages, slug).browser
+    page = previewed(browser, uploaded(browser, slug, b"kim@row.example,2024-02-29\n"), as_of="2024-03-01")
+    assert "The first row looks like an address" in page.text
+    browser.follow(browser.send(form_to(browser.get(f"{here(page)}/discard"), "/discard")))
+    assert "kim@row.example" not in str(pages.app.run(contents(pages.app.database, "uploads")))
 
 
 def test_viewers_see_counts_and_no_rows(pages: Pages) -> None:

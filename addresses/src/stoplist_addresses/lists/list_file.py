@@ -212,7 +212,8 @@ class ListFile:
         try:
             header = understand_header(rows.cells(0), options)
         except ListError as error:
-            error.header = tuple(cell.strip() for cell in rows.cells(0))
+            if error.option is not None:  # otherwise the cells may be addresses, which nobody keeps as names
+                error.header = tuple(cell.strip() for cell in rows.cells(0))
             raise
         self._width = len(header.names)
         rest = block.cut(rows.ends[0])
