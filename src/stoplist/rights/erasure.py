@@ -137,10 +137,10 @@ async def erase_person(
             "there is no record. Make sure that no older process serves, and confirm it; no going back after it.",
             field="all_upgraded",
         )
-    is_address = _spelling_test(channel, address)
+    names_address = _spelling_test(channel, address)
     done: list[ErasedFeed] = []
     for number, organization in numbers.items():
-        rejected_rows = await forget_rejects(stores.database, number, is_address)
+        rejected_rows = await forget_rejects(stores.database, number, names_address)
         erasing = _ErasingUnit(actor, stores, channel, organization, address)
         erased = await erasing.run() if number in known else (0, None)
         if erased[0] or rejected_rows:
@@ -287,13 +287,15 @@ async def _require_no_upload(source: Database | Transaction, number: int) -> Non
 
 
 def _spelling_test(channel: Channel, address: str) -> Callable[[str], bool]:
-    def is_address(cell: str) -> bool:
+    def names_address(cell: str) -> bool:
+        if address in cell.lower():  # also within a name, such as `Ann <ann@example.org>`
+            return True
         try:
             return channel.canonical(cell) == address
         except AddressError:
             return False
 
-    return is_address
+    return names_address
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -246,8 +246,9 @@ def _submissions(
     ):
         if submission_id is None:
             continue
-        # Nothing new is kept of somebody who was erased.
-        source_ip = None if decision.is_of_erased(act.address) else actor.source_ip
+        # An erasure finds the acts that made a state of the person's records, and no others.
+        is_kept = is_changed and not decision.is_of_erased(act.address)
+        source_ip = actor.source_ip if is_kept else None
         counts = [int(item.result == result) for result in (CREATED, UPDATED, UNCHANGED)]
         rows.append((submission_id, actor.request_id, source_ip, *counts, seq if is_changed else None))
         seq += is_changed

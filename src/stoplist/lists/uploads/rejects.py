@@ -68,10 +68,10 @@ async def stored_rejects(database: Database, number: int, import_id: str) -> Asy
         first_row = row["first_row"]
 
 
-async def forget_rejects(database: Database, number: int, is_address: Callable[[str], bool]) -> int:
-    """Delete from the rejected rows of a feed those with a cell that is the address; return how many there were.
+async def forget_rejects(database: Database, number: int, names_address: Callable[[str], bool]) -> int:
+    """Delete from the rejected rows of a feed those with a cell that names the address; return how many there were.
 
-    `is_address` says whether a cell, as it stands in the file, is the address. May be repeated.
+    `names_address` says so of a cell as it stands in the file. May be repeated.
     """
     import_id, first_row, forgotten = "", _BEFORE_FIRST_ROW, 0
     while (
@@ -81,7 +81,7 @@ async def forget_rejects(database: Database, number: int, is_address: Callable[[
         found = [RejectedRow(*each) for each in _decoded(row["rejected"])]
         kept = []
         async for some in in_slices(found):
-            kept += [each for each in some if not any(map(is_address, each.cells))]
+            kept += [each for each in some if not any(map(names_address, each.cells))]
         if len(kept) < len(found):
             text = f"[{','.join(map(_encoded, kept))}]"
             await database.write_one(_REPLACE, feed_id=number, import_id=import_id, first_row=first_row, rejected=text)
