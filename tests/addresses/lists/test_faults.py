@@ -1,7 +1,9 @@
 """Files that are broken, hostile or not lists at all: a clear word, soon, and without holding what they unpack to."""
 
+import contextlib
 import gzip
 import io
+import struct
 import sys
 import tracemalloc
 import zipfile
@@ -144,6 +146,38 @@ def test_zip_that_lies_about_its_size_is_refused() -> None:
 def test_file_that_is_packed_twice_is_refused() -> None:
     with pytest.raises(ListError, match="packed twice"):
         opened(gzip.compress(gzip.compress(HEAD.encode())), as_of_ms=AS_OF_MS)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_zip_that_is_not_deflated_is_refused(method: int) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        archive.writestr("list.csv", HEAD)
+    with pytest.raises(ListError, match="compressed in a way that cannot be read"):
+        opened(packed.getvalue(), as_of_ms=AS_OF_MS)
+
+
+def test_zip_of_countless_files_is_refused_soon() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("list.csv", HEAD)
+    entry = packed.getvalue()[packed.getvalue().index(b"PK\x01\x02") : packed.getvalue().index(b"PK\x05\x06")]
+    entries = entry * (2 * MIB // len(entry))
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFE, 0xFFFE, len(entries), 4, 0)
+    with pytest.raises(ListError, match="table of contents"):
+        opened(b"PK\x03\x04" + entries + end, as_of_ms=AS_OF_MS)
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
+def test_zip_with_any_wrong_byte_is_read_or_refused(mask: int) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("jörg.csv", HEAD + "ann@example.com,Ann\n" * 3)
+    for at in range(len(packed.getvalue())):
+        damaged = bytearray(packed.getvalue())
+        damaged[at] ^= mask
+        with contextlib.suppress(ListError):
+            list(opened(bytes(damaged), as_of_ms=AS_OF_MS).parts())
 
 
 def test_encrypted_zip_is_refused() -> None:

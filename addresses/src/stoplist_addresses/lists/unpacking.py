@@ -21,6 +21,9 @@ else:
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"PK\x03\x04", b"PK\x05\x06")
 # A frame of zstd may demand gigabytes for its window. Its levels up to 20 need at most 32 MiB.
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 25}
+# Python's readers of bzip2 and LZMA unpack all that they are given at once: gigabytes, from some kilobytes.
+_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_MAX_READ_BYTES = 1 << 20
 _BEGINNING = 4
 
 
@@ -95,13 +98,17 @@ def _only_member(file: BinaryIO) -> _Readable:
     if not file.seekable():
         raise ListError("A zip cannot be read from a pipe, because its table of contents is at its end: name the file.")
     try:
-        archive = zipfile.ZipFile(file)
-        members = [each for each in archive.infolist() if not each.is_dir() and not _is_of_macos(each.filename)]
+        archive = zipfile.ZipFile(cast("BinaryIO", _ZipSource(file)))
+        # `is_dir` raises IndexError for a file without a name.
+        files = [each for each in archive.infolist() if not each.filename.endswith("/")]
+        members = [each for each in files if not _is_of_macos(each.filename)]
         if len(members) != 1:
             names = ", ".join(each.filename for each in members[:10]) or "none"
             raise ListError(f"A zip must contain exactly one file; this one contains: {names}. Unpack it first.")
+        if members[0].compress_type not in _ZIP_METHODS:
+            raise NotImplementedError
         return archive.open(members[0])
-    except zipfile.BadZipFile:
+    except (zipfile.BadZipFile, UnicodeDecodeError):
         raise ListError("The zip file is damaged or cut off: copy it again.") from None
     except NotImplementedError:
         raise ListError("The zip file is compressed in a way that cannot be read: unpack it first.") from None
@@ -123,6 +130,26 @@ def _read_fully(source: _Readable, size: int) -> bytes:
         pieces.append(data)
         missing -= len(data)
     return b"".join(pieces)
+
+
+class _ZipSource:
+    """The file of a zip, whose table of contents says where to read, and how much."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seekable, self.tell = file.seekable, file.tell
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        try:
+            return self._file.seek(offset, whence)
+        except (OSError, OverflowError, ValueError):
+            raise zipfile.BadZipFile from None
+
+    def read(self, size: int = -1) -> bytes:
+        # A table of a million files would take a quarter of a minute, and half a gigabyte.
+        if size > _MAX_READ_BYTES:
+            raise ListError("A zip must contain exactly one file; this one has a longer table of contents.")
+        return self._file.read(size)
 
 
 class _Rewound(io.RawIOBase):
