@@ -115,7 +115,8 @@ async def apply_erasures(
         key = None
         if channel is not None and organization is not None:
             key = keys.get(feed_id(organization.organization_id, channel))
-        good = [one for one in wanted if key is not None and one.key_fingerprint == key_fingerprint(key)]
+        fingerprint = None if key is None else key_fingerprint(key)
+        good = [one for one in wanted if one.key_fingerprint == fingerprint]
         bad = [
             Unapplied(
                 org_slug=slug,
@@ -124,7 +125,7 @@ async def apply_erasures(
                 why="this database has no such feed" if key is None else "the feed has another digest key",
             )
             for one in wanted
-            if one not in good
+            if one.key_fingerprint != fingerprint
         ]
         applied = _sum(applied, Applied(unapplied=bad))
         if good and key is not None and channel is not None and organization is not None:
