@@ -6,6 +6,7 @@ from stoplist import rfc3339
 from stoplist.actor import VIEWER, Actor
 from stoplist.errors import Missing
 from stoplist.proof.positions import Positions
+from stoplist.records import search as records_search
 from stoplist.rights.access import PersonFile, file_content, show_person
 from stoplist.rights.reads import READ_ACTION, note_read
 from stoplist.rights.retention import Retention, delete_old
@@ -46,6 +47,9 @@ async def test_the_file_has_every_version_and_its_sender(deployment: OptOutDeplo
     assert b'"a form"' in file_content(person)
     (then,) = (await shown(organization, at_ms=before_ms)).records
     assert (then.status, len(then.versions)) == ("unsubscribed", 1)
+    now = next(record for record in person.records if record.group_id == then.group_id)
+    assert (now.latest_act_at is None, now.is_confirmed) == (False, False)
+    assert (then.latest_act_at, then.is_confirmed) == (None, None)
 
 
 @in_loop
@@ -127,6 +131,21 @@ async def test_nobody_sees_other_organizations(deployment: OptOutDeployment) -> 
         await shown(other, viewer)
     found = await show_person(viewer, deployment.stores, CHANNELS["email"], ANN)
     assert {record.org_slug for record in found.records} == {organization.slug}
+
+
+@in_loop
+async def test_an_organization_is_shown_whoever_else_knows_the_person(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each organization can be asked about by itself, even if more records are found than are shown."""
+    monkeypatch.setattr(records_search, "MAX_FOUND", 1)
+    organizations = [await deployment.new_organization() for _ in range(3)]
+    for one in organizations:
+        await one.submit(out(ANN))
+    assert (await show_person(ADMINISTRATOR, deployment.stores, CHANNELS["email"], ANN)).is_cut
+    for one in organizations:
+        person = await shown(one)
+        assert ([record.org_slug for record in person.records], person.is_cut) == ([one.slug], False)
 
 
 @in_loop

@@ -68,13 +68,17 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool
 
 
-async def search(actor: Actor, database: Database, text: str, *, country: str = "") -> SearchResult:
+async def search(
+    actor: Actor, database: Database, text: str, *, country: str = "", org_slug: str | None = None
+) -> SearchResult:
     """Return every record of these addresses that the actor may see, closed organizations and retired groups included.
 
-    `text` holds one address or several, in any spelling. Refused as for `split_terms`, and if it holds no address.
+    `text` holds one address or several, in any spelling. With `org_slug`, only records of that organization. Refused as
+    for `split_terms`, and if it holds no address.
     """
     terms, unread = await _read_terms(text, country)
-    organizations = await list_organizations(actor, database)
+    visible = await list_organizations(actor, database)
+    organizations = [one for one in visible if org_slug in (None, one.slug)]
     addresses: list[FoundAddress] = []
     left, is_cut = MAX_FOUND, False
     for term in terms:

@@ -54,8 +54,9 @@ class FollowingKey(msgspec.Struct, frozen=True, kw_only=True):
 class KnownRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A record of the person, the newest version first. With `is_cut` there are older versions than those listed.
 
-    `older_versions_deleted`: whether retention has deleted older ones; None if that cannot be told. `readers` are the
-    active keys that read the organization's feed.
+    `latest_act_at` and `is_confirmed` are kept for now alone: as of a moment they are None. `older_versions_deleted`:
+    whether retention has deleted older ones; None if that cannot be told. `readers` are the active keys that read the
+    organization's feed.
     """
 
     id: str
@@ -66,7 +67,7 @@ class KnownRecord(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     reason: str
     latest_act_at: str | None
-    is_confirmed: bool
+    is_confirmed: bool | None
     versions: list[KnownVersion]
     is_cut: bool
     older_versions_deleted: bool | None
@@ -76,8 +77,8 @@ class KnownRecord(msgspec.Struct, frozen=True, kw_only=True):
 class PersonFile(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the actor may see of what is stored about an address on a channel, now or `at` a moment.
 
-    `latest_act_at` and `is_confirmed` of the records are those of now. With `is_cut` there are more records.
-    `older_versions_deleted`: whether it is so of any record, also of one whose only versions known then are deleted.
+    With `is_cut` there are more records. `older_versions_deleted`: whether it is so of any record, also of one whose
+    only versions known then are deleted.
     """
 
     channel: str
@@ -104,10 +105,8 @@ async def show_person(
     if org_slug is not None:
         require_visible(actor, org_slug)
         await find_organization(stores.database, org_slug)
-    found = await search(actor, stores.database, address)
-    wanted = [
-        one for one in found.addresses[0].records if one.channel == channel.name and org_slug in (None, one.org_slug)
-    ]
+    found = await search(actor, stores.database, address, org_slug=org_slug)
+    wanted = [one for one in found.addresses[0].records if one.channel == channel.name]
     records: list[KnownRecord] = []
     is_deleted: set[bool | None] = set()
     for one in wanted:
@@ -152,7 +151,7 @@ async def _record(
     for submission_id in {each.submission_id for each in versions}:
         row = await stores.database.one(_IMPORT, feed_id=number, submission_id=submission_id)
         imports[submission_id] = None if row is None else row["import_id"]
-    latest_ms = details.latest_act_ms
+    latest_ms = details.latest_act_ms if at_ms is None else None
     return KnownRecord(
         id=details.id,
         org_slug=details.org_slug,
@@ -162,7 +161,7 @@ async def _record(
         status=versions[0].status,
         reason=versions[0].reason,
         latest_act_at=None if latest_ms is None else rfc3339.format_ms(latest_ms),
-        is_confirmed=details.is_confirmed,
+        is_confirmed=details.is_confirmed if at_ms is None else None,
         versions=[_version(each, imports) for each in versions],
         is_cut=details.is_cut,
         older_versions_deleted=older_versions_deleted,
