@@ -68,8 +68,9 @@ check: .venv/.development  ## format, lint, types, layers, documentation, then a
 	.venv/bin/python -m pytest --quiet tests/house/test_documentation.py
 	@$(MAKE) --no-print-directory test
 
-import-kills: .venv/.development  ## kill an import of 300 000 rows 200 times, on both databases (half an hour)
-	TEST_IMPORT_KILLS=200 TEST_IMPORT_ROWS=300000 .venv/bin/python -m pytest -n0 -m slow -k kills tests/cli/test_import_faults.py
+import-kills: .venv/.development  ## kill an import of 300 000 rows 200 times, by command and by page (an hour)
+	TEST_IMPORT_KILLS=200 TEST_IMPORT_ROWS=300000 .venv/bin/python -m pytest -n0 -m slow --timeout 0 -k kills \
+		tests/cli/test_import_faults.py tests/e2e/test_import_takeover.py
 
 soak: .venv/.development services  ## load and random faults of the stores for SOAK_S seconds (an hour); what a server holds stays flat
 	TEST_SOAK_S=$(SOAK_S) .venv/bin/python -m pytest -n0 -s -m slow tests/e2e/test_soak.py
