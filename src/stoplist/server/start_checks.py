@@ -1,4 +1,4 @@
-"""Checks of the stores before a server starts: its schema, the nodes of a distributed database, the limit store.
+"""Checks of the stores before a server starts: its schema, nodes, secrets and limit store.
 
 Source: docs/interface.md section D1.
 """
@@ -12,10 +12,11 @@ from stoplist.db import Database, schema
 from stoplist.db.opening import open_database, sqlite_path
 from stoplist.errors import SettingsError
 from stoplist.limits.opening import open_limiter
-from stoplist.links.key_secrets import unreadable_link_keys, unreadable_link_keys_text
-from stoplist.secret_key import is_key_missing
+from stoplist.links.key_secrets import renew_link_keys, unreadable_link_keys, unreadable_link_keys_text
+from stoplist.notices.sealed_links import renew_sealed_links
+from stoplist.secret_key import is_key_missing, secret_keys
 from stoplist.settings import Settings
-from stoplist.staff.totp_secrets import unreadable_secrets, unreadable_text
+from stoplist.staff.totp_secrets import renew_encryption, unreadable_secrets, unreadable_text
 from stoplist.unsubscribes.feed import complete_digest_keys
 
 _LOG = logging.getLogger(__name__)
@@ -41,6 +42,19 @@ async def open_checked(settings: Settings) -> AsyncIterator[Database]:
         yield database
     finally:
         await database.close()
+
+
+async def prepare_start(settings: Settings, database: Database) -> None:
+    """Do what happens once per start, before the first process serves; SettingsError if a server must not start.
+
+    Checks the nodes and the secret key, and encrypts stored secrets under the newest key. May be repeated.
+    """
+    await check_nodes(settings, database)
+    await check_missing_key(settings, database)
+    keys = secret_keys(settings)
+    await renew_encryption(database, keys)
+    await renew_link_keys(database, keys)
+    await renew_sealed_links(database, keys)
 
 
 async def check_nodes(settings: Settings, database: Database) -> None:

@@ -23,18 +23,16 @@ from prometheus_client import CollectorRegistry
 from stoplist import chores
 from stoplist.clock import Clock
 from stoplist.errors import SettingsError
-from stoplist.links.key_secrets import renew_link_keys
-from stoplist.notices.sealed_links import renew_sealed_links
-from stoplist.secret_key import secret_keys
 from stoplist.server.aggregated_metrics import AggregatedMetrics, SupervisorMetrics
 from stoplist.server.control_channel import ControlChannel, ControlMessage
 from stoplist.server.http_server import stop_on_signals
-from stoplist.server.lifecycle import OnReady, metrics_listener, server_tls
+from stoplist.server.lifecycle import OnReady
 from stoplist.server.listening_sockets import open_sockets
-from stoplist.server.start_checks import check_limiter, check_missing_key, check_nodes, open_checked
+from stoplist.server.metrics_listener import metrics_listener
+from stoplist.server.start_checks import check_limiter, open_checked, prepare_start
+from stoplist.server.tls import server_tls
 from stoplist.server.worker import main as worker_main
 from stoplist.settings import Settings
-from stoplist.staff.totp_secrets import renew_encryption
 from stoplist.web.metrics import send_page
 from stoplist.web.request_context import Receive, Scope, Send
 
@@ -261,11 +259,7 @@ class _Supervisor:
 async def _check_start(settings: Settings) -> None:
     """Open everything that a worker opens, so that errors are reported once and keys and certificates made once."""
     async with open_checked(settings) as database:
-        await check_nodes(settings, database)
-        await check_missing_key(settings, database)
-        await renew_encryption(database, secret_keys(settings))
-        await renew_link_keys(database, secret_keys(settings))
-        await renew_sealed_links(database, secret_keys(settings))
+        await prepare_start(settings, database)
     await check_limiter(settings)
     server_tls(settings, Clock())
 

@@ -8,14 +8,16 @@ import hashlib
 import logging
 import os
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import msgspec
 
+from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.folders import folder_error
 from stoplist.settings import Settings
@@ -49,6 +51,20 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
         reason = getattr(error, "reason", None) or error.strerror or "not in PEM format"
         raise SettingsError(_load_failure(certificate, key, reason)) from None
     return context
+
+
+def server_tls(settings: Settings, clock: Clock) -> tuple[ssl.SSLContext | None, Callable[[], object]]:
+    """Return the TLS context, or None if proxies terminate TLS, and a function that loads a renewed certificate."""
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        pair = settings.tls_cert, settings.tls_key
+    elif settings.trusted_proxies:
+        return None, lambda: None
+    else:
+        names = (urlsplit(url).hostname or "localhost" for url in (settings.base_url, settings.links_base_url))
+        hosts = (settings.host, *dict.fromkeys(names))
+        pair = ensure_development_certificate(settings.data_dir, hosts, clock.now_ms())
+    context = server_context(*pair)
+    return context, CertificateWatch(context, *pair).check
 
 
 class CertificateWatch:
