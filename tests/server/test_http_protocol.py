@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from stoplist.errors import BadRequest
 from stoplist.server.bounds import HEAD, NEW, Bounds
 from stoplist.server.http_protocol import WireProtocol
-from stoplist.server.http_server import _Server, serve_http
+from stoplist.server.http_server import serve_http
+from stoplist.server.sweep import Sweep
 from stoplist.web.body import ClientGone, read_body
 from stoplist.web.request_context import BODY_PROGRESS
 from tests.constants import PATIENCE_S
@@ -499,7 +500,7 @@ def test_a_slowly_read_answer_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -
             connection.enforce_bounds(now_s)
         swept.set()
 
-    monkeypatch.setattr(_Server, "_sweep", sweep)
+    monkeypatch.setattr(Sweep, "run", sweep)
 
     async def large(scope: Any, receive: Any, send: Any) -> None:
         await respond(send, b"x" * size)

@@ -18,7 +18,8 @@ from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.server import http_server as server_module
 from stoplist.server.bounds import Bounds
-from stoplist.server.http_server import serve_http, serve_plain, stop_on_signals
+from stoplist.server.http_server import serve_http, serve_plain
+from stoplist.server.stop_signals import stop_on_signals
 from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body
 from tests.constants import PATIENCE_S
@@ -536,7 +537,8 @@ def test_the_date_header_is_renewed_by_every_sweep() -> None:
 
 SCRIPT = """
 import asyncio, sys, uvloop
-from stoplist.server.http_server import serve_http, stop_on_signals
+from stoplist.server.http_server import serve_http
+from stoplist.server.stop_signals import stop_on_signals
 
 async def app(scope, receive, send):
     print("begun", flush=True)

@@ -7,19 +7,15 @@ Source: docs/interface.md section D1, Settings (DRAIN_S) and HTTPS.
 
 import asyncio
 import logging
-import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from email.utils import formatdate
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
 from uvicorn import Config
 
 from stoplist.server.bounds import Bounds
-from stoplist.server.freed_memory import FreedMemory
 from stoplist.server.http_protocol import WireProtocol
 from stoplist.server.listening_sockets import (
     BACKLOG,
@@ -28,12 +24,12 @@ from stoplist.server.listening_sockets import (
     has_unaccepted,
     open_sockets,
 )
+from stoplist.server.sweep import Sweep
 from stoplist.server.tls_transport import SecureTransport
 from stoplist.server.wire_state import OnOwnAnswer, WireState
 from stoplist.source import Network, is_within, read_address
 
 _LOG = logging.getLogger(__name__)
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # How long an idle client may take to notice the disconnection; many do not look before their next request.
 _LINGER_S = 0.5
 # How long to wait for the first request of a new connection, which a client might not be able to send again.
@@ -45,7 +41,6 @@ _POLL_S = 0.02
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 _CUT_OFF_S = 1.0
-_WARNING_EVERY_S = 60.0
 
 Application = Callable[..., Any]
 OnStarted = Callable[[list[tuple[str, int]]], None]
@@ -124,29 +119,6 @@ async def serve_plain(
     )
 
 
-@contextmanager
-def stop_on_signals(stop: asyncio.Event, force: asyncio.Event) -> Iterator[None]:
-    """Set `stop` on SIGTERM and SIGINT within the context, and `force` on a second SIGINT.
-
-    Stay in the context until all resources are released: a signal after it would end the process in the middle of
-    that. For the main thread only, inside the running loop.
-    """
-    loop = asyncio.get_running_loop()
-
-    def handle(number: signal.Signals) -> None:
-        if number == signal.SIGINT and stop.is_set():
-            force.set()
-        stop.set()
-
-    for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, handle, number)
-    try:
-        yield
-    finally:
-        for number in _STOP_SIGNALS:
-            loop.remove_signal_handler(number)
-
-
 class _Server:
     """The listening sockets and connections of one `serve_http`."""
 
@@ -156,12 +128,11 @@ class _Server:
         self._listeners: list[asyncio.Server] = []
         # Each is done once a listener and all its connections are closed.
         self._closings: list[asyncio.Future[None]] = []
-        self._reported_closed, self._next_warning_s = 0, 0.0
-        self._freed_memory = FreedMemory()
+        self._sweep = Sweep(state)
 
     async def open(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Start to accept connections."""
-        self._date_answers()
+        self._sweep.date_answers()
         loop = asyncio.get_running_loop()
         for sock in sockets:
             listener = await loop.create_server(partial(self._new_connection, tls), sock=sock, backlog=BACKLOG)
@@ -171,7 +142,7 @@ class _Server:
     async def sweep_until(self, stop: asyncio.Event) -> None:
         """Enforce the deadlines of connections and renew the `Date` header until `stop` is set."""
         while not await _is_set_within(stop, self._state.bounds.sweep_s):
-            self._sweep()
+            self._sweep.run()
 
     async def give_notice(self, notice_s: float, force: asyncio.Event) -> None:
         """Accept connections for `notice_s` more or until `force`, and close every connection after its next answer."""
@@ -183,7 +154,7 @@ class _Server:
         while (left_s := ends_s - loop.time()) > 0:
             if await _is_set_within(force, min(left_s, self._state.bounds.sweep_s)):
                 break
-            self._sweep()
+            self._sweep.run()
 
     async def stop_accepting(self, sockets: list[socket.socket], whole_stop: asyncio.Event) -> None:
         """Close the listeners, once each connection that the kernel has completed is accepted, here or elsewhere."""
@@ -229,40 +200,6 @@ class _Server:
             closing.cancel()
         self._closings.clear()
 
-    def _sweep(self) -> None:
-        self._date_answers()
-        self._warn_of_full_table()
-        self._state.now_s = now_s = asyncio.get_running_loop().time()
-        for connection in tuple(self._state.connections):
-            cast("WireProtocol", connection).enforce_bounds(now_s)
-        self._bound_unread_answers()
-        self._freed_memory.note(len(self._state.connections))
-
-    def _bound_unread_answers(self) -> None:
-        """Close connections whose clients have stopped reading, the longest first, while all answers take too much."""
-        state, bounds = self._state, self._state.bounds
-        connections = cast("set[WireProtocol]", state.connections)
-        excess_bytes = sum(one.unread_answer.size_bytes for one in connections) - bounds.unread_bytes
-        if excess_bytes <= 0:
-            return
-        for connection in sorted(connections, key=lambda one: one.unread_answer.since_s):
-            unread = connection.unread_answer
-            if excess_bytes <= 0 or state.now_s - unread.since_s < bounds.stalled_s:
-                return
-            if unread.size_bytes:
-                excess_bytes -= unread.size_bytes
-                connection.abort()
-
-    def _warn_of_full_table(self) -> None:
-        closed, now_s = self._state.table.closed, self._state.now_s
-        if closed > self._reported_closed and now_s >= self._next_warning_s:
-            _LOG.warning(
-                "Too many connections: %d were closed, the longest idle first, to accept others "
-                "(STOPLIST_CONNECTIONS, STOPLIST_CONNECTIONS_PER_SOURCE).",
-                closed - self._reported_closed,
-            )
-            self._reported_closed, self._next_warning_s = closed, now_s + _WARNING_EVERY_S
-
     def _new_connection(self, tls: ssl.SSLContext | None) -> asyncio.Protocol:
         protocol = WireProtocol(self._config, self._state, {})
         return protocol if tls is None else SecureTransport(tls, protocol)
@@ -271,11 +208,6 @@ class _Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-
-    def _date_answers(self) -> None:
-        # One header value for all answers until the next sweep (RFC 9110 section 6.6.1).
-        date = (b"date", formatdate(usegmt=True).encode("ascii"))
-        self._state.default_headers = [date, *self._state.fixed_headers]
 
 
 def _shut_down(connections: "set[WireProtocol]") -> "set[WireProtocol]":

@@ -22,9 +22,10 @@ from stoplist.db import Database
 from stoplist.db.opening import create_folder, single_server_lock
 from stoplist.server.background_work import background_work
 from stoplist.server.bounds import Bounds
-from stoplist.server.http_server import serve_http, stop_on_signals
+from stoplist.server.http_server import serve_http
 from stoplist.server.metrics_listener import metrics_listener
 from stoplist.server.opening import open_parts
+from stoplist.server.stop_signals import stop_on_signals
 from stoplist.server.tls import server_tls
 from stoplist.settings import Settings
 from stoplist.source import read_address

@@ -25,11 +25,11 @@ from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.server.aggregated_metrics import AggregatedMetrics, SupervisorMetrics
 from stoplist.server.control_channel import ControlChannel, ControlMessage
-from stoplist.server.http_server import stop_on_signals
 from stoplist.server.lifecycle import OnReady
 from stoplist.server.listening_sockets import open_sockets
 from stoplist.server.metrics_listener import metrics_listener
 from stoplist.server.start_checks import check_limiter, open_checked, prepare_start
+from stoplist.server.stop_signals import stop_on_signals
 from stoplist.server.tls import server_tls
 from stoplist.server.worker import main as worker_main
 from stoplist.settings import Settings

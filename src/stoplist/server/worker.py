@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from stoplist.errors import StoplistError
 from stoplist.server.control_channel import ControlChannel, ControlMessage
-from stoplist.server.http_server import stop_on_signals
 from stoplist.server.lifecycle import ServerProcess, run_loop, run_server
+from stoplist.server.stop_signals import stop_on_signals
 from stoplist.settings import Settings
 from stoplist.web.metrics import families_of
 
