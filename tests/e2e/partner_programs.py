@@ -114,16 +114,15 @@ class Partners:
             ]
             patient = [CheckedConnection(line, self.seen, is_patient=True) for line in plain[:2]]
             once = [CheckedConnection(line, self.seen, is_patient=False) for line in plain[2:]]
-            token = (await self._new_pair(patient[0]))["access_token"]
-            hasty_token = (await load.send_once(patient[0], load.issue(self.hasty))).json()["access_token"]
+            await self._new_pair(patient[0])
             programs: dict[str, Step] = {
                 "issue": lambda: self._issue(patient[0]),
-                "follow": lambda: self._follow(patient[1], token),
-                "look up": lambda: self._look_up(token),
+                "follow": lambda: self._follow(patient[1]),
+                "look up": self._look_up,
                 "refresh 1": self._refresh_chain(once[0]),
                 "refresh 2": self._refresh_chain(once[1]),
                 **{
-                    f"submit {SIZES[at]}": self._submissions(writer, once[2 + at], token)
+                    f"submit {SIZES[at]}": self._submissions(writer, once[2 + at])
                     for at, writer in enumerate(self.writers)
                 },
             }
@@ -131,7 +130,7 @@ class Partners:
             for name, step in programs.items():
                 group.create_task(self._repeat(name, step))
             for line in hasty:
-                group.create_task(self._exceed_limit(line, hasty_token))
+                group.create_task(self._exceed_limit(line))
             try:
                 yield
             finally:
@@ -174,27 +173,33 @@ class Partners:
         self.issued.append(pair)
         return pair
 
+    @property
+    def _token(self) -> str:
+        """Return the newest access token: the programs may run for longer than one is valid."""
+        token: str = self.issued[-1]["access_token"]
+        return token
+
     async def _issue(self, line: CheckedConnection) -> bool:
         await self._new_pair(line)
         return True
 
-    async def _follow(self, line: CheckedConnection, token: str) -> bool:
-        await self.follower.read_page(line, token)
+    async def _follow(self, line: CheckedConnection) -> bool:
+        await self.follower.read_page(line, self._token)
         return True
 
-    async def _look_up(self, token: str) -> bool:
+    async def _look_up(self) -> bool:
         """Find an address from the last answered batch, over a new connection to any worker."""
         address = self._known = next(filter(None, (writer.opted_out for writer in self.writers)), self._known)
         if address is None:
             return False
         async with self._new_connection() as line:
-            answer = await load.send_once(line, load.look_up(token, "email", address))
+            answer = await load.send_once(line, load.look_up(self._token, "email", address))
         assert [record["address"] for record in answer.json()["items"]] == [address]
         return True
 
-    def _submissions(self, writer: Writer, line: CheckedConnection, token: str) -> Step:
+    def _submissions(self, writer: Writer, line: CheckedConnection) -> Step:
         async def step() -> bool:
-            answer = await load.send_once(line, load.submit(token, "email", writer.batch()))
+            answer = await load.send_once(line, load.submit(self._token, "email", writer.batch()))
             if answer.status == 503:
                 writer.repeat_unanswered()
                 return False
@@ -230,14 +235,17 @@ class Partners:
 
         return step
 
-    async def _exceed_limit(self, line: CheckedConnection, token: str) -> None:
+    async def _exceed_limit(self, line: CheckedConnection) -> None:
         """Send more requests than allowed. 404 is the answer to an accepted request."""
-        request = load.call(token)
         while not self._is_over:
-            sent_s = time.monotonic()
-            if (await load.send_once(line, request)).status == 404:
-                self.accepted.append(Accepted(sent_s, time.monotonic()))
-            await asyncio.sleep(BACK_OFF_S)
+            async with self._new_connection() as patient:
+                pair = (await load.send_once(patient, load.issue(self.hasty))).json()
+            renew_s = time.monotonic() + pair["expires_in"] / 2
+            while not self._is_over and time.monotonic() < renew_s:
+                sent_s = time.monotonic()
+                if (await load.send_once(line, load.call(pair["access_token"]))).status == 404:
+                    self.accepted.append(Accepted(sent_s, time.monotonic()))
+                await asyncio.sleep(BACK_OFF_S)
 
 
 async def connections_to_each_worker(
