@@ -122,6 +122,16 @@ def test_every_row_of_every_table_arrives(move: Move) -> None:
     assert_copied(move)
 
 
+def test_an_erasure_goes_on_ending_older_programs(move: Move) -> None:
+    """The key by which reads of the same person are told apart arrives, too."""
+    facts = "SELECT first_erasure_ms, oldest_program, reading_key FROM deployment"
+    with closing(sqlite3.connect(move.path)) as connection:
+        (source,) = connection.execute(facts).fetchall()
+    assert None not in source
+    move.copy()
+    assert tuple(asyncio.run(execute_all(move.target_url, facts))[0]) == source
+
+
 def test_a_table_in_one_chunk_arrives_too(move: Move) -> None:
     """The command copies it this way."""
     move.copy(chunk_rows=copy.CHUNK_ROWS)

@@ -13,6 +13,7 @@ from stoplist import __version__
 from stoplist.actor import ADMIN, VIEWER, Actor
 from stoplist.db import Transaction, schema
 from stoplist.errors import Forbidden, Missing, Refused
+from stoplist.lists.uploads.rejects import forget_rejects
 from stoplist.lists.uploads.uploads import discard_upload
 from stoplist.organizations.target import Target, TargetGroup
 from stoplist.proof.feed_states import compare_states
@@ -20,6 +21,7 @@ from stoplist.records.history import show_record
 from stoplist.records.reversal import reverse, undo
 from stoplist.records.search import search
 from stoplist.records.submissions import ERASE, find_submission
+from stoplist.rights import erasure as erasing
 from stoplist.unsubscribes import record_reader
 from stoplist.unsubscribes.act_groups import ActGroups
 from stoplist.unsubscribes.changed_addresses import find_changed_addresses
@@ -285,6 +287,24 @@ async def test_an_unfinished_upload_is_in_the_way(deployment: OptOutDeployment) 
     assert records(await organization.look_up(ANN))[0].address_digest is UNSET
     await discard_upload(ADMINISTRATOR, deployment.stores, organization.feed_id, waiting.import_id)
     assert [one.records for one in await erase(organization, ANN)] == [1]
+
+
+@in_loop
+async def test_an_upload_that_begins_meanwhile_is_in_the_way(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the erasure has looked for one, and before it has the lock of the feed."""
+    organization = await deployment.new_organization()
+    await organization.submit(out(ANN))
+
+    async def upload_first(*arguments: Any) -> int:
+        await Uploader(organization).upload(b"address\nann@example.org\n")
+        return await forget_rejects(*arguments)
+
+    monkeypatch.setattr(erasing, "forget_rejects", upload_first)
+    with pytest.raises(Refused, match="is not finished"):
+        await erase(organization, ANN)
+    assert records(await organization.look_up(ANN))[0].address_digest is UNSET
 
 
 @in_loop
