@@ -1,14 +1,16 @@
 """Uploaded files are checked, imported and reversed by servers; each row is taken exactly once, whatever dies when."""
 
 import gzip
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from stoplist.actor import Actor
-from stoplist.errors import Forbidden, Missing, Refused
+from stoplist.errors import Forbidden, Missing, Refused, StoreUnavailable
 from stoplist.lists.imports.model import LEASE_MS, ImportCounts
 from stoplist.lists.imports.part_reader import RejectedRow
+from stoplist.lists.uploads import worker
 from stoplist.lists.uploads.model import PIECE_BYTES, UploadLimits, UploadOptions
 from stoplist.lists.uploads.rejects import StoredRejects, forget_rejects, stored_rejects
 from stoplist.lists.uploads.requests import (
@@ -126,6 +128,29 @@ async def test_another_process_takes_over_after_the_lease(deployment: OptOutDepl
     deployment.clock.advance(LEASE_MS // 1000 + 1)
     assert (await uploader.work(upload)).work is None
     assert (await uploader.imported(upload)).counts.created == 4
+
+
+@in_loop
+async def test_work_goes_on_once_the_database_is_back(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a while any process tries again; the import is neither stopped nor failed."""
+    uploader = Uploader(await deployment.new_organization())
+    upload = await uploader.upload(list_of(rows_of(deployment, 4)))
+    await uploader.check(upload)
+    await uploader.start(upload)
+
+    async def away(*arguments: Any) -> Any:
+        raise StoreUnavailable("The database is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "take_over", away)
+        waiting = await uploader.work(upload)
+    assert (waiting.work, waiting.result.error) == ("import", "")
+    assert (await uploader.imported(upload)).state == "running"
+    deployment.clock.advance(6)
+    assert (await uploader.work(upload)).work is None
+    assert (await uploader.imported(upload)).state == "done"
 
 
 @in_loop
