@@ -14,6 +14,7 @@ def test_it_prints_how_many_feeds_and_keys_it_renewed(prompt: Prompt) -> None:
     text = prompt.ok("after-restore")
     assert "feeds: 0" in text
     assert "keys: 2" in text
+    assert "stoplist person erase --from FILE" in text
 
 
 def test_every_generation_and_every_epoch_changes(prompt: Prompt) -> None:

@@ -1,7 +1,9 @@
 """`stoplist export`: files that appear whole or not at all. docs/interface.md sections D9 and D12."""
 
+import base64
 import csv
 import gzip
+import hmac
 import io
 import signal
 import stat
@@ -61,6 +63,19 @@ def test_json_has_the_cursor(filled: Prompt) -> None:
     assert answer["path"] == str(filled.folder / "x.ndjson")
     assert len(answer["next_cursor"]) == 32
     assert (filled.folder / "x.ndjson").read_bytes() == b""
+
+
+def test_erased_persons_can_be_compared_with_an_address(filled: Prompt) -> None:
+    """--json has the key of their digests, whose fingerprint stands in their rows."""
+    (filled.folder / "list").write_text("ann@example.org\n")
+    target = ("--org", "acme", "--channel", "email")
+    filled.ok("import", "run", "list", *target, "--all-groups", "--as-of", "now", "--yes")
+    filled.ok("person", "erase", "ann@example.org", *target, "--yes", "--all-upgraded")
+    answer = filled.json("export", *target, "--to", "x.csv")
+    (row,) = csv.DictReader(io.StringIO((filled.folder / "x.csv").read_text()))
+    digest = hmac.digest(base64.urlsafe_b64decode(answer["digest_key"] + "="), b"ann@example.org", "sha256")
+    assert (row["address"], row["address_digest"]) == ("", digest.hex())
+    assert row["key_fingerprint"] == answer["key_fingerprint"]
 
 
 def test_a_file_is_never_overwritten(filled: Prompt) -> None:

@@ -171,7 +171,7 @@ def reverse_(
     expected = None if is_confirmed else confirm_reversal(run(data_dir, count))
     result = run(data_dir, work)
     if not as_json:
-        print_line(reversal_summary(result))
+        print_line(reversal_summary(result, noun="link key"))
         return
     counts = ("restored", "corrected", "superseded", "confirmed", "taken_back")
     print_record({"link_key_id": link_key_id, **{name: getattr(result, name) for name in counts}}, as_json=True)

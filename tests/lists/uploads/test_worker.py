@@ -11,7 +11,7 @@ from stoplist.errors import Forbidden, Missing, Refused, StoreUnavailable
 from stoplist.lists.imports.model import LEASE_MS, ImportCounts
 from stoplist.lists.imports.part_reader import RejectedRow
 from stoplist.lists.uploads import worker
-from stoplist.lists.uploads.model import PIECE_BYTES, UploadLimits, UploadOptions
+from stoplist.lists.uploads.model import MAX_UNFINISHED, PIECE_BYTES, UploadLimits, UploadOptions
 from stoplist.lists.uploads.rejects import StoredRejects, forget_rejects, stored_rejects
 from stoplist.lists.uploads.requests import (
     request_check,
@@ -151,6 +151,16 @@ async def test_work_goes_on_once_the_database_is_back(
     deployment.clock.advance(6)
     assert (await uploader.work(upload)).work is None
     assert (await uploader.imported(upload)).state == "done"
+
+
+@in_loop
+async def test_so_many_files_may_wait_and_no_more(deployment: OptOutDeployment) -> None:
+    uploader = Uploader(await deployment.new_organization())
+    waiting = [await uploader.begin() for _ in range(MAX_UNFINISHED)]
+    with pytest.raises(Refused, match="wait already"):
+        await uploader.begin()
+    await discard_upload(ADMINISTRATOR, deployment.stores, waiting[0].feed_id, waiting[0].import_id)
+    await uploader.begin()
 
 
 @in_loop
