@@ -16,7 +16,7 @@ _SEQ_AT = load_queries(__package__)["seq_at"]
 
 ALL_GROUPS_FILTER: Final = "all"
 """As a filter: only the records for all groups."""
-# Release 0.1 dated records by the clock of their host, before it waited for the lock. In a search for a date, records may
+# Release 0.1 dated records by the clock of their host, before it waited for the lock: in a search for a date, they may
 # be out of order by this much.
 DISORDER_MS = 5 * 60 * 1000
 MAX_SEQ = 2**63 - 1
