@@ -75,6 +75,16 @@ async def test_a_mail_server_with_a_wrong_certificate_gets_nothing(
     assert server.taken == []
 
 
+@pytest.mark.parametrize("local", ["=?utf-8?q?bob?=", "=?utf-8?q?=0d=0aBcc=3a?=", "=??b?-?="])
+@in_own_loop
+async def test_nobody_else_gets_the_e_mail_of_an_encoded_word(folder: Path, local: str) -> None:
+    """A header of such an address would be read as `bob@example.org`, as another header, or not at all."""
+    async with mail_server(folder, is_starttls=False) as server:
+        outcome = await send(server.settings(), trusting(folder), recipient=f"{local}@example.org")
+    assert outcome == DeliveryOutcome("the address cannot be written in a header")
+    assert server.taken == []
+
+
 @in_own_loop
 async def test_nothing_is_sent_in_clear(folder: Path) -> None:
     """A server that offers no STARTTLS, or somebody in between who hides it, gets neither password nor message."""

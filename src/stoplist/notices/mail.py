@@ -14,6 +14,8 @@ from stoplist.setting_values import SmtpServer
 
 TIMEOUT_S = 30.0
 
+_ENCODED_WORD = "=?"
+
 
 class Mailer:
     """A mail server that accepts messages from this deployment."""
@@ -24,6 +26,9 @@ class Mailer:
 
     async def send(self, recipient: str, text: MailText, *, message_id: str, now_ms: int) -> DeliveryOutcome:
         """Hand a message over once, and return whether the server took it. Never raises."""
+        if _ENCODED_WORD in recipient:
+            # A header would be read as another address: RFC 2047 section 5 has no encoded words in addresses.
+            return DeliveryOutcome("the address cannot be written in a header")
         try:
             message = self._message(recipient, text, message_id=message_id, now_ms=now_ms)
             async with asyncio.timeout(self._timeout_s):
