@@ -43,7 +43,7 @@ def test_a_failure_is_an_exit_status(empty: Prompt, outside: Outside) -> None:
     empty.set(NOTICE_URL=f"https://localhost:{outside.receiver.port}/in", NOTICE_SECRET=SECRET_TEXT)
     result = empty.run("notice", "test")
     assert result.status == 1
-    assert "AddressRefused" in result.out
+    assert "the address is not public: see STOPLIST_NOTICE_ALLOW_PRIVATE" in result.out
     assert outside.receiver.received == []
 
 

@@ -49,7 +49,9 @@ class Webhook:
         try:
             async with asyncio.timeout(self._timeout_s):
                 response = await self._exchange(request)
-        except (OSError, ssl.SSLError, AddressRefused, h11.ProtocolError, ValueError, EOFError) as error:
+        except AddressRefused:
+            return DeliveryOutcome("the address is not public: see STOPLIST_NOTICE_ALLOW_PRIVATE")
+        except (OSError, ssl.SSLError, h11.ProtocolError, ValueError, EOFError) as error:
             return failed(error)
         if 200 <= response.status_code < 300:
             return DELIVERED
