@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.parser import text_string_to_metric_families
 
 from stoplist.server.aggregated_metrics import AggregatedMetrics
-from stoplist.web.metrics import COMMON_PREFIXES, MetricFamily, families_of, send_page
+from stoplist.web.metrics import COMMON_PREFIXES, MetricFamily, families_of
+from stoplist.web.metrics_page import send_page
 
 
 class ProcessMetrics:

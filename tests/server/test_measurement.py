@@ -16,7 +16,8 @@ from stoplist.server.certificate_end import certificate_end_s
 from stoplist.server.development_ca import issue
 from stoplist.server.measurement import measure
 from stoplist.settings import Settings, load
-from stoplist.web.metrics import Measured, Metrics
+from stoplist.web.metric_collectors import Measured
+from stoplist.web.metrics import Metrics
 from tests.builders import opened
 from tests.constants import DAY_S
 from tests.fakes import FakeClock

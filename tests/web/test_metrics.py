@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from stoplist.notices.model import MAIL, WEBHOOK
 from stoplist.oauth import ceilings
 from stoplist.oauth.model import PERMISSIONS
-from stoplist.web.metrics import CHORE, IMPORT, REQUEST, metrics_address
+from stoplist.web.metrics import CHORE, IMPORT, REQUEST
+from stoplist.web.metrics_page import metrics_address
 from tests.keys import CLIENT_CREDENTIALS, Key, basic
 from tests.web.application import Application
 

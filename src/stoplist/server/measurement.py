@@ -10,7 +10,7 @@ from stoplist.errors import StoreUnavailable
 from stoplist.server.tls import certificate_of
 from stoplist.settings import Settings
 from stoplist.web.health import require_answer
-from stoplist.web.metrics import Measured
+from stoplist.web.metric_collectors import Measured
 
 
 async def measure(settings: Settings, database: Database, measured: Measured) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from stoplist.server.http_server import serve_plain
 from stoplist.settings import Settings
-from stoplist.web.metrics import metrics_address
+from stoplist.web.metrics_page import metrics_address
 from stoplist.web.request_context import AsgiApp
 
 

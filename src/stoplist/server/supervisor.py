@@ -33,7 +33,7 @@ from stoplist.server.stop_signals import stop_on_signals
 from stoplist.server.tls import server_tls
 from stoplist.server.worker import main as worker_main
 from stoplist.settings import Settings
-from stoplist.web.metrics import send_page
+from stoplist.web.metrics_page import send_page
 from stoplist.web.request_context import Receive, Scope, Send
 
 _LOG = logging.getLogger(__name__)
