@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from stoplist.errors import SettingsError
 from stoplist.serve_requirements import server_settings
-from stoplist.settings import SETTING_NAMES, VARIABLE_NAMES, Settings, load, parse
+from stoplist.setting_table import SETTING_NAMES, VARIABLE_NAMES
+from stoplist.settings import Settings, load, parse
 
 pytestmark = pytest.mark.interpreter
 

@@ -1,4 +1,4 @@
-"""Every setting of a deployment: one table with its parser, its valid values and its default.
+"""Every setting of a deployment, read and validated by the table in setting_table.py.
 
 A setting comes from a flag of `serve`, else from a variable `STOPLIST_<NAME>`, else from the `.env` file, else from the
 table. Every value that is set must be valid, even if another one takes precedence. One error names all that are wrong.
@@ -6,10 +6,9 @@ It repeats their values, but not those of the settings that hold a password or a
 Source: docs/interface.md section D1.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,26 +16,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stoplist.errors import SettingsError
+from stoplist.setting_table import FIELDS, SETTINGS, VARIABLE_NAMES
 from stoplist.setting_texts import PREFIX, env_file_texts, environment_texts, read_text
-from stoplist.setting_values import (
-    SECRET_KEY_MIN_CHARS,
-    SQLITE_SCHEME,
-    UNPRINTABLE,
-    HintError,
-    SmtpServer,
-    parse_base_url,
-    parse_database_url,
-    parse_host,
-    parse_limits_url,
-    parse_listen,
-    parse_networks,
-    parse_notice_secrets,
-    parse_notice_url,
-    parse_number,
-    parse_path,
-    parse_secret_keys,
-    parse_smtp_url,
-)
+from stoplist.setting_values import SQLITE_SCHEME, UNPRINTABLE, HintError, SmtpServer
+
+_MAX_SHOWN_CHARS = 60
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +92,7 @@ def read(environ: Mapping[str, str], *, env_file: Path, flags: Mapping[str, str 
     file_texts: dict[str, str] = {}
     with errors.collected(None):
         file_texts = env_file_texts(env_file)
-    values = {name: setting.default for name, setting in _SETTINGS.items()}
+    values = {name: setting.default for name, setting in SETTINGS.items()}
     values |= _values(file_texts, errors, location=f" in {env_file.name}")
     values |= _values(environment_texts(environ), errors, location="")
     for name, text in (flags or {}).items():
@@ -123,7 +107,7 @@ def parse(name: str, text: str, *, label: str | None = None) -> Any:
 
     `label` is the name used in the error, by default the flag (`--data-dir`).
     """
-    setting = _SETTINGS[name]
+    setting = SETTINGS[name]
     given = "" if setting.is_secret or _may_be_secret(text) else f", not {_shown(text)}"
     requirement = f"{label or '--' + name.lower().replace('_', '-')} must be {setting.expected}{given}"
     if UNPRINTABLE.search(text):
@@ -153,88 +137,6 @@ def refuse(errors: Sequence[str]) -> None:
         raise SettingsError(text)
 
 
-_MAX_SHOWN_CHARS = 60
-
-_YES_OR_NO = {"yes": True, "no": False}
-_SWITCH = {"on": True, "true": True, "off": False, "false": False}
-
-
-class _Setting(msgspec.Struct, frozen=True):
-    """The parser of a setting, its valid values in words, its default, and whether it holds a password or key.
-
-    A file may hold a secret, and no error repeats it.
-    """
-
-    parse: Callable[[str], Any]
-    expected: str
-    default: Any = None
-    is_secret: bool = False
-
-
-def _one_of(*words: str) -> _Setting:
-    expected = " or ".join((", ".join(words[:-1]), words[-1]))
-    return _Setting({word: word for word in words}.__getitem__, expected, words[0])
-
-
-def _whole_number(low: int, high: int, *, default: int) -> _Setting:
-    return _Setting(partial(parse_number, low, high), f"a whole number from {low} to {high}", default)
-
-
-_SETTINGS: dict[str, _Setting] = {
-    "ENVIRONMENT": _one_of("development", "production"),
-    "BASE_URL": _Setting(parse_base_url, "https://host or https://host:port and nothing after it"),
-    "LINKS_BASE_URL": _Setting(parse_base_url, "https://host or https://host:port and nothing after it"),
-    "HOST": _Setting(parse_host, "an IP address (IPv6 without brackets) or a host name", "127.0.0.1"),
-    "PORT": _whole_number(1, 65535, default=8443),
-    "DATA_DIR": _Setting(parse_path, "the path of a folder", Path("data")),
-    "DATABASE_URL": _Setting(parse_database_url, "sqlite:///PATH or postgresql://…", is_secret=True),
-    "DATABASE_POOL": _whole_number(2, 1000, default=20),
-    "DATABASE_PREPARED": _Setting(_SWITCH.__getitem__, "on or off", default=True),
-    "LIMITS_URL": _Setting(parse_limits_url, "memory: or redis://…, rediss://… or unix://…", is_secret=True),
-    "TLS_CERT": _Setting(parse_path, "the path of a certificate chain in PEM"),
-    "TLS_KEY": _Setting(parse_path, "the path of a private key in PEM"),
-    "TRUSTED_PROXIES": _Setting(parse_networks, "networks like 10.0.0.0/8 or addresses, with commas between", ()),
-    "SECRET_KEY": _Setting(
-        parse_secret_keys,
-        f"keys of at least {SECRET_KEY_MIN_CHARS} characters each, with commas between",
-        default=(),
-        is_secret=True,
-    ),
-    "REFRESH_CHAIN_DAYS": _whole_number(0, 3650, default=0),
-    "REQUIRE_TWO_STEP": _one_of("nobody", "administrators", "everybody"),
-    "IMPORT_MAX_MB": _whole_number(1, 10_000, default=200),
-    "NOTICE_URL": _Setting(parse_notice_url, "https://… without user name and fragment", is_secret=True),
-    "NOTICE_SECRET": _Setting(
-        parse_notice_secrets,
-        "secrets with commas between, each whsec_ and 24 to 64 bytes in base64",
-        default=(),
-        is_secret=True,
-    ),
-    "NOTICE_ALLOW_PRIVATE": _Setting(_YES_OR_NO.__getitem__, "yes or no", default=False),
-    "SMTP_URL": _Setting(parse_smtp_url, "smtps://… or smtp+starttls://…, with ?from=ADDRESS", is_secret=True),
-    "PROPAGATION_HOURS": _whole_number(1, 8_760, default=48),
-    "HISTORY_DAYS": _whole_number(0, 36_500, default=0),
-    "AUDIT_DAYS": _whole_number(0, 36_500, default=0),
-    "WORKERS": _whole_number(1, 1000, default=1),
-    "DRAIN_S": _whole_number(0, 3600, default=10),
-    "CONNECTIONS": _whole_number(10, 1_000_000, default=10_000),
-    "CONNECTIONS_PER_SOURCE": _whole_number(1, 1_000_000, default=1_000),
-    "METRICS_LISTEN": _Setting(parse_listen, "HOST:PORT (an IPv6 address in brackets)"),
-    "LOG_FORMAT": _one_of("console", "json"),
-}
-_FIELDS = {"SECRET_KEY": "secret_keys", "NOTICE_SECRET": "notice_secrets", "SMTP_URL": "smtp_server"}
-
-SETTING_NAMES = tuple(_SETTINGS)
-"""The name of every setting, without the prefix of its variable."""
-
-VARIABLE_NAMES = tuple(
-    f"{PREFIX}{name}{suffix}"
-    for name, setting in _SETTINGS.items()
-    for suffix in ("", "_FILE")[: 1 + setting.is_secret]
-)
-"""Every variable that is read; any other variable that begins with `STOPLIST_` is an error."""
-
-
 class _Errors:
     """Collects errors, and the names of the settings that they concern."""
 
@@ -260,7 +162,7 @@ def _settings(values: dict[str, Any]) -> Settings:
         values["LINKS_BASE_URL"] = values["BASE_URL"]
     if values["DATABASE_URL"] is None:
         values["DATABASE_URL"] = f"{SQLITE_SCHEME}{values['DATA_DIR'] / 'stoplist.db'}"
-    fields = {_FIELDS.get(name, name.lower()): value for name, value in values.items()}
+    fields = {FIELDS.get(name, name.lower()): value for name, value in values.items()}
     return Settings(**fields, is_base_url_set=is_base_url_set)
 
 
@@ -270,7 +172,7 @@ def _values(texts: Mapping[str, str], errors: _Errors, *, location: str) -> dict
         with errors.collected(None):
             _require_known(variable, location)
     values = {}
-    for name in _SETTINGS:
+    for name in SETTINGS:
         with errors.collected(name):
             set_variable = _variable(name, texts, location=location)
             if set_variable:
