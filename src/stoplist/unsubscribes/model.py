@@ -228,9 +228,8 @@ class PageState(msgspec.Struct, frozen=True, kw_only=True):
     seq: Annotated[int, Meta(ge=0, description="The number of the last change, where `next_cursor` stands.")]
     records: Count
     digest: Annotated[
-        str,
+        Digest,
         Meta(
-            pattern=r"^[0-9a-f]{64}$",
             description="The sum, modulo 2^256, of SHA-256 over each record's "
             "`[id, group_id, address or address_digest, status, seq]` "
             "in the form of RFC 8785, as hexadecimal digits.",
