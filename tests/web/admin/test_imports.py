@@ -19,6 +19,7 @@ from stoplist.staff.people import disable_person
 from stoplist.staff.roles import set_role
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import OptOutStores
+from stoplist.web.admin.imports.option_fields import MAX_COLUMN_CHOICES, column_choices
 from stoplist.web.app import build_app
 from stoplist.web.body import ClientGone, StreamedBody
 from stoplist.web.request_context import SIGN_IN_PATH
@@ -340,6 +341,13 @@ def test_an_address_in_the_first_row_is_not_kept_as_a_column(pages: Pages) -> No
     assert "The first row looks like an address" in page.text
     browser.follow(browser.send(form_to(browser.get(f"{here(page)}/discard"), "/discard")))
     assert "kim@row.example" not in str(pages.app.run(contents(pages.app.database, "uploads")))
+
+
+def test_the_first_columns_of_a_wide_file_can_be_chosen() -> None:
+    """A column beyond them counts where names must tell columns apart."""
+    choices = column_choices([*(f"column {number}" for number in range(MAX_COLUMN_CHOICES)), "COLUMN 1"])
+    assert len(choices) == 1 + MAX_COLUMN_CHOICES
+    assert choices[1:3] == [("column 0", "column 0"), ("2", "Column 2: column 1")]
 
 
 def test_viewers_see_counts_and_no_rows(pages: Pages) -> None:

@@ -1,5 +1,6 @@
 """The statements about a file as fields of a form. Source: docs/interface.md section D12, On the pages."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -38,6 +39,8 @@ TIME_ZONES: Final = (
     "Europe/Warsaw", "Europe/Zurich", "Pacific/Auckland",
 )  # fmt: skip
 """Suggestions: any other name of the IANA database may be typed."""
+
+MAX_COLUMN_CHOICES: Final = 1_000
 
 _MAX_CHARS = 200
 
@@ -95,10 +98,13 @@ def choices(channel: Channel, groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def column_choices(header: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the columns as choices: by name, or by number where several have the same name or none."""
-    found = [("", "Recognize by name")]
-    for number, name in enumerate(header, 1):
-        is_unique = name and sum(other.casefold() == name.casefold() for other in header) == 1
+    """Return the first columns as choices: by name, or by number where several have the same name or none.
+
+    A row of 64 KiB has room for 32 000, whose page would have megabytes and take seconds.
+    """
+    found, counts = [("", "Recognize by name")], Counter(map(str.casefold, header))
+    for number, name in enumerate(header[:MAX_COLUMN_CHOICES], 1):
+        is_unique = name and counts[name.casefold()] == 1
         found.append((name if is_unique else str(number), name if is_unique else f"Column {number}: {name}"))
     return found
 
