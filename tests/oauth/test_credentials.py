@@ -179,6 +179,8 @@ async def test_keys_are_listed_oldest_first(database: Database, clock: FakeClock
     off = await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(made[0]))
     listed = await list_credentials(ADMINISTRATOR, database)
     assert listed == [off, made[1].credential, made[2].credential]
+    some = await list_credentials(ADMINISTRATOR, database, client_ids=[ids_of(made[2]), ids_of(made[1]), "nobody"])
+    assert some == listed[1:]
 
 
 @on_each_database

@@ -46,7 +46,12 @@ async def present(
 
 
 async def stands(organization: Organization, *, by: Actor = ADMINISTRATOR) -> list[KeyPropagation]:
-    return await propagation(by, organization.deployment.stores, hours=HOURS, org_slug=organization.slug)
+    """Return the standing of all keys, after a look at those alone that can be behind."""
+    stores, slug = organization.deployment.stores, organization.slug
+    found = await propagation(by, stores, hours=HOURS, org_slug=slug)
+    watched = await propagation(by, stores, hours=HOURS, org_slug=slug, only_watched=True)
+    assert watched == [one for one in found if one.is_watched]
+    return found
 
 
 async def standing_of(organization: Organization) -> tuple[str, int, int | None]:

@@ -6,7 +6,7 @@ Each change locks the credential's row first, so changes are serialised, and tak
 about a credential is cached between requests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.clock import Clock
 from stoplist.db import Database, Transaction
-from stoplist.db.query import Query, load_queries
+from stoplist.db.query import Query, json_text, load_queries
 from stoplist.errors import AlreadyMade
 from stoplist.oauth.key_changes import (
     chosen_or_new_id,
@@ -47,9 +47,11 @@ _CREATE = _QUERIES["create_client"]
 _CREDENTIALS = _QUERIES["credentials"]
 _DEACTIVATE = _QUERIES["deactivate_client"]
 _ORGANIZATIONS_OF_ALL = _QUERIES["organizations_of_clients"]
+_ORGANIZATIONS_OF_SOME = _QUERIES["organizations_of_some_clients"]
 _REPLACE_SECRET = _QUERIES["replace_secret"]
 _REVOKE_EVERYTHING = _QUERIES["revoke_everything"]
 _REVOKE_TOKENS = _QUERIES["revoke_tokens"]
+_SOME_CREDENTIALS = _QUERIES["some_credentials"]
 _UPDATE = _QUERIES["update_client"]
 
 
@@ -118,11 +120,18 @@ async def create_credential(
     return NewCredential(await database.write(create), secret)
 
 
-async def list_credentials(actor: Actor, database: Database) -> list[Credential]:
-    """Return every credential that the actor may see, oldest first."""
+async def list_credentials(
+    actor: Actor, database: Database, *, client_ids: Collection[str] | None = None
+) -> list[Credential]:
+    """Return every credential that the actor may see, oldest first; with `client_ids`, only these."""
     organizations: dict[str, list[str]] = {}
-    rows = await database.all(_CREDENTIALS)
-    for row in await database.all(_ORGANIZATIONS_OF_ALL):
+    if client_ids is None:
+        rows, memberships = await database.all(_CREDENTIALS), await database.all(_ORGANIZATIONS_OF_ALL)
+    else:
+        clients = json_text(sorted(client_ids))
+        rows = await database.all(_SOME_CREDENTIALS, clients=clients)
+        memberships = await database.all(_ORGANIZATIONS_OF_SOME, clients=clients)
+    for row in memberships:
         organizations.setdefault(row["client_id"], []).append(row["slug"])
     credentials = [read_credential(row, organizations.get(row["client_id"], [])) for row in rows]
     return [

@@ -114,6 +114,16 @@ SELECT c.client_id, c.label, c.secret_prefix, c.is_active, c.permissions, c.toke
 FROM clients c JOIN organizations d ON d.organization_id = c.default_organization_id
 ORDER BY c.created_ms, c.client_id
 
+-- name: some_credentials
+-- Primary key of clients, once per key.
+SELECT c.client_id, c.label, c.secret_prefix, c.is_active, c.permissions, c.token_per_minute, c.api_per_minute,
+       c.refresh_needs_secret, c.created_ms, d.slug AS default_organization,
+       (SELECT MAX(u.last_used_ms) FROM client_days u WHERE u.client_id = c.client_id) AS last_used_ms
+FROM clients c JOIN organizations d ON d.organization_id = c.default_organization_id
+WHERE c.client_id IN (SELECT value FROM json_each(:clients))  -- only: sqlite
+WHERE c.client_id = ANY (ARRAY(SELECT value FROM json_array_elements_text(:clients)))  -- only: postgresql
+ORDER BY c.created_ms, c.client_id
+
 -- name: credential
 SELECT c.client_id, c.label, c.secret_prefix, c.is_active, c.permissions, c.token_per_minute, c.api_per_minute,
        c.refresh_needs_secret, c.created_ms, d.slug AS default_organization,
@@ -124,6 +134,14 @@ WHERE c.client_id = :client_id
 -- name: organizations_of_clients
 SELECT co.client_id, o.slug FROM client_organizations co
 JOIN organizations o ON o.organization_id = co.organization_id ORDER BY co.client_id, o.slug
+
+-- name: organizations_of_some_clients
+-- Primary key of client_organizations, once per key.
+SELECT co.client_id, o.slug FROM client_organizations co
+JOIN organizations o ON o.organization_id = co.organization_id
+WHERE co.client_id IN (SELECT value FROM json_each(:clients))  -- only: sqlite
+WHERE co.client_id = ANY (ARRAY(SELECT value FROM json_array_elements_text(:clients)))  -- only: postgresql
+ORDER BY co.client_id, o.slug
 
 -- name: organizations_of_client
 SELECT o.slug FROM client_organizations co JOIN organizations o ON o.organization_id = co.organization_id

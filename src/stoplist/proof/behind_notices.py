@@ -19,7 +19,7 @@ async def notify_of_keys_behind(stores: OptOutStores, *, hours: int) -> None:
 
     A key that cannot be behind any more (deactivated, marked as stopped, of a closed organization) makes none.
     """
-    watched = {_subject(one): one for one in await propagation(WATCHER, stores, hours=hours) if one.is_watched}
+    watched = {_subject(one): one for one in await propagation(WATCHER, stores, hours=hours, only_watched=True)}
     behind = {subject for subject, one in watched.items() if one.is_behind}
     noted = await outbox.noted_subjects(stores.database, KEY_BEHIND)
     if behind != noted:

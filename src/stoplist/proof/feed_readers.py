@@ -63,14 +63,20 @@ async def find_feeds(
     }
 
 
-async def find_readers(actor: Actor, database: Database, feeds: Mapping[int, FeedHead]) -> list[FeedReader]:
-    """Return every reader of these feeds, and a key that may read but never did once for each feed."""
+async def find_readers(
+    actor: Actor, database: Database, feeds: Mapping[int, FeedHead], *, with_never: bool = True
+) -> list[FeedReader]:
+    """Return every reader of these feeds, and, `with_never`, a key that may read but never did once for each feed.
+
+    Without them the cost does not depend on the number of keys, only on that of readers.
+    """
     rows = await database.all(_FOLLOWERS, feed_ids=json_text(sorted(feeds)))
     stored: dict[int, dict[str, list[Row]]] = {}
     for row in rows:
         stored.setdefault(row["feed_id"], {}).setdefault(row["client_id"], []).append(row)
     keys_of: dict[str, list[Credential]] = {}
-    for key in await list_credentials(actor, database):
+    client_ids = None if with_never else {row["client_id"] for row in rows}
+    for key in await list_credentials(actor, database, client_ids=client_ids):
         if key.is_active:
             for slug in key.organizations:
                 keys_of.setdefault(slug, []).append(key)
@@ -78,6 +84,7 @@ async def find_readers(actor: Actor, database: Database, feeds: Mapping[int, Fee
         reader
         for feed in feeds.values()
         for key in keys_of.get(feed.organization.slug, ())
+        if with_never or key.client_id in stored.get(feed.feed_id, {})
         for reader in _readers_of_key(feed, key, stored.get(feed.feed_id, {}).get(key.client_id, []))
     ]
 

@@ -73,9 +73,11 @@ async def propagation(
     hours: int,
     org_slug: str | None = None,
     channel: Channel | None = None,
+    only_watched: bool = False,
 ) -> list[KeyPropagation]:
     """Return how each active key stands in each feed that the actor sees: who is behind first, then by organization.
 
+    With `only_watched`, only those that can be behind, at a cost that does not depend on the number of other keys.
     `hours` is the clock, STOPLIST_PROPAGATION_HOURS. Closed organizations are left out. Raise Missing for an
     organization that the actor may not see.
     """
@@ -84,11 +86,11 @@ async def propagation(
     feeds = await find_feeds(database, organizations, [channel] if channel else CHANNELS.values())
     if not feeds:
         return []
-    readers = await find_readers(actor, database, feeds)
+    readers = await find_readers(actor, database, feeds, with_never=not only_watched)
     oldest = await oldest_changes(database, readers)
     names = await group_names(database, {feed.organization.organization_id for feed in feeds.values()})
     found = [_judged(reader, oldest, names, now_ms=now_ms, clock_ms=hours * HOUR_MS) for reader in readers]
-    return sorted(found, key=_order)
+    return sorted((one for one in found if one.is_watched or not only_watched), key=_order)
 
 
 async def since_when(

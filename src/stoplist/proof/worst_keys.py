@@ -27,9 +27,7 @@ class WorstKeys:
         """Recompute the figures of every feed. Keys that cannot be behind do not count."""
         found: dict[tuple[str, str], WorstKey] = {}
         now_ms = stores.clock.now_ms()
-        for one in await propagation(WATCHER, stores, hours=hours):
-            if not one.is_watched:
-                continue
+        for one in await propagation(WATCHER, stores, hours=hours, only_watched=True):
             times = [at_ms for at_ms in (one.oldest_ms, one.reads_anew_ms) if at_ms is not None]
             age_s = max(0.0, (now_ms - min(times, default=now_ms)) / 1_000)
             feed = one.org_slug, one.channel

@@ -60,4 +60,4 @@ async def _of_source(source: Any, settings: Settings) -> list[KeyPropagation]:
     if deployment is None or deployment.schema_version < _SINCE:
         raise SettingsError("the schema has none yet, so run `stoplist migrate`")
     stores = OptOutStores(database=source, clock=Clock(), secret_keys=())
-    return await propagation(WATCHER, stores, hours=settings.propagation_hours)
+    return await propagation(WATCHER, stores, hours=settings.propagation_hours, only_watched=True)

@@ -74,7 +74,7 @@ async def _behind(request: PageRequest, org_slug: str | None) -> list[KeyPropaga
     """Return the keys that are behind the clock of propagation."""
     await flush_positions(request)
     hours = request.admin.propagation_hours
-    found = await propagation(request.actor, request.admin.opt_outs, hours=hours, org_slug=org_slug)
+    found = await propagation(request.actor, request.admin.opt_outs, hours=hours, org_slug=org_slug, only_watched=True)
     return [one for one in found if one.is_behind]
 
 
