@@ -227,6 +227,22 @@ def test_a_version_without_number_is_refused() -> None:
         opened(_history().replace(",9,sub_1", ",nine,sub_1"))
 
 
+@pytest.mark.parametrize(
+    ("written", "source"),
+    [("'=1+1", "=1+1"), ("a;'  +1", "a;  +1"), ("o'neil", "o'neil"), ("' plain", "' plain"), ("a '=1", "a '=1")],
+)
+def test_guards_of_formulas_are_taken_away(written: str, source: str) -> None:
+    part = only_part(OWN + f"uns_1,{ANN},,,unsubscribed,bounce,2024-02-29T09:30:00Z,,{written},1\n")
+    assert [each[4] for each in part.opt_outs] == [source]
+
+
+def test_a_long_run_of_quotes_is_searched_once() -> None:
+    """A search from each of them would take minutes."""
+    quotes = "x" + "\t' " * 20_000
+    part = only_part(OWN + f"uns_1,{ANN},,,unsubscribed,bounce,2024-02-29T09:30:00Z,,{quotes},1\n")
+    assert len(part.opt_outs) == 1
+
+
 def _ndjson(**fields: object) -> str:
     names = OWN.strip().split(",")
     values = dict.fromkeys(names) | {

@@ -21,8 +21,11 @@ _FINGERPRINT = "key_fingerprint"
 UNKNOWN_STATUS, MISSING_TIME, UNREADABLE_TIME = "unknown_status", "missing_time", "unreadable_time"
 
 _MAX_SOURCE = 200
-# The ' by which an export of Stoplist guards what a spreadsheet would read as a formula.
-_GUARD = re.compile(r"(?:\A|(?<=[;\t\r\n]))'(?=[\s\"'\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])")
+# The ' by which an export of Stoplist guards what a spreadsheet would read as a formula: before a sign with or without
+# these characters before it, and before a control. A run of them is read once: from every ', it would take minutes.
+_RUN = re.compile(r"(?<![\s\"'\ufeff])([\s\"'\ufeff]+)([=+\-@\uff1d\uff0b\uff0d\uff20]?)")
+_GUARD = re.compile(r"(?<=[;\t\r\n])'")
+_GUARD_OF_CONTROL = re.compile(r"(?<=[;\t\r\n])'(?=[\t\r\n])")
 
 
 @dataclass(slots=True)
@@ -218,7 +221,7 @@ class Interpreter:
             return repeat(self._source)
         texts = selected.column(index)
         if self._is_guarded:
-            texts = [_GUARD.sub("", text) if "'" in text else text for text in texts]
+            texts = [_RUN.sub(_unguarded, text) if "'" in text else text for text in texts]
         cleaned = {text: clean_source(text) for text in set(texts)}
         changed = {
             text for text, clean in cleaned.items() if clean != text.strip() or (self._source_is_changed and not clean)
@@ -226,6 +229,13 @@ class Interpreter:
         if changed:
             tally.sources_changed += sum(text in changed for text in texts)
         return [cleaned[text] or self._source for text in texts]
+
+
+def _unguarded(run: re.Match[str]) -> str:
+    """Return a run and its sign without the guards."""
+    before = run.string[run.start() - 1] if run.start() else "\n"
+    guard = _GUARD if run[2] else _GUARD_OF_CONTROL
+    return guard.sub("", before + run[1])[1:] + run[2]
 
 
 class _Selection:
