@@ -15,12 +15,14 @@ from bench import (
     erased,
     exports,
     feed,
+    growth,
     hanging,
     imports,
     links,
     machine,
     pages,
     partner,
+    proof,
     report,
     scale,
     tokens,
@@ -33,10 +35,26 @@ from bench.verdict import Outcome, Verdict
 _HERE = Path(__file__).parent
 _RESULTS, _DOCS = _HERE / "results", _HERE.parent / "docs"
 _THOROUGH = RunParameters(
-    rounds=7, duration_s=1.5, warm_up_s=0.3, records=1_000_000, pages=100, waits_s=15.0, starts=7, copies=3
+    rounds=7,
+    duration_s=1.5,
+    warm_up_s=0.3,
+    records=1_000_000,
+    grown=10_000_000,
+    pages=100,
+    waits_s=15.0,
+    starts=7,
+    copies=3,
 )
 _QUICK = RunParameters(
-    rounds=3, duration_s=0.8, warm_up_s=0.2, records=200_000, pages=10, waits_s=5.0, starts=3, copies=1
+    rounds=3,
+    duration_s=0.8,
+    warm_up_s=0.2,
+    records=200_000,
+    grown=1_000_000,
+    pages=10,
+    waits_s=5.0,
+    starts=3,
+    copies=1,
 )
 _PARTS = {
     "tokens": "the token rows",
@@ -45,6 +63,7 @@ _PARTS = {
     "lists": "imports and exports",
     "links": "opt-out links",
     "waiting": "requests that wait for a change",
+    "proof": "states of feeds and positions of readers",
     "erased": "erased persons",
     "pages": "the admin pages",
     "partner": "stoplist-client",
@@ -66,6 +85,8 @@ _ROWS: Sequence[tuple[str, str, Callable[[Run], Iterable[Verdict]]]] = (
     ("links", "postgresql", links.on_postgresql),
     ("waiting", "sqlite", waiting.on_sqlite),
     ("waiting", "postgresql", waiting.on_postgresql),
+    ("proof", "sqlite", proof.on_sqlite),
+    ("proof", "postgresql", proof.on_postgresql),
     ("erased", "sqlite", erased.on_sqlite),
     ("erased", "postgresql", erased.on_postgresql),
     ("pages", "sqlite", pages.on_sqlite),
@@ -101,6 +122,8 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> Outcome:
     this_machine = machine.describe(scratch)
     if arguments.against:
         measures: list[Callable[[Run], Iterable[Verdict]]] = [partial(against.measure, revision=arguments.against)]
+    elif arguments.growth:
+        measures = [growth.measure]
     else:
         measures = [
             measure for part, database, measure in _ROWS if part in parts and arguments.database in (None, database)
@@ -115,6 +138,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help=f"the number of rounds (default {_THOROUGH.rounds})")
     parser.add_argument("--only", choices=list(tokens.ROWS), help="measure only this row")
     parser.add_argument("--against", metavar="REV", help="compare with another revision of this repository instead")
+    parser.add_argument(
+        "--growth", action="store_true", help="measure ten million records against ten thousand instead"
+    )
     parser.add_argument("--keep", action="store_true", help="copy the figures into docs/benchmarks.md")
     parts, databases = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
     for name, what in _PARTS.items():

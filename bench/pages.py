@@ -5,7 +5,7 @@ programs.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from itertools import cycle
@@ -15,7 +15,6 @@ from time import perf_counter
 
 from bench import history, product
 from bench.history import CHANNEL, Dataset
-from bench.machine import PostgresqlTime
 from bench.product import Deployment
 from bench.requests import measured_requests
 from bench.rounds import Run
@@ -37,15 +36,8 @@ class _Subject:
     """A server on one of the two databases with concurrent callers."""
 
     def __init__(self, running: ExitStack, deployment: Deployment, dataset: Dataset) -> None:
-        self.dataset, self.server = dataset, running.enter_context(deployment.server())
+        self.dataset, self.server = dataset, running.enter_context(deployment.server(with_database=True))
         self._callers = [running.enter_context(self.server.caller()) for _ in range(_CONCURRENCY)]
-        self._meters: list[Callable[[], float]] = [self.server.cpu_s]
-        if deployment.settings:
-            self._meters.append(PostgresqlTime(deployment.database_url).cpu_s)
-
-    def cpu_s(self) -> float:
-        """Return the processor time of the server and the database."""
-        return sum(meter() for meter in self._meters)
 
     def call_all(self, requests: Iterator[bytes]) -> None:
         """Send one request by each caller at once. Raises BenchError if a status is not 200."""
@@ -173,7 +165,7 @@ def _ratios(above: Iterable[float], below: Iterable[float]) -> list[float]:
 def _cpu_us(requests_of: Mapping[_Subject, list[bytes]]) -> list[float]:
     """Return the processor time of one request of each, in microseconds. Requests are sent in turn, repeatedly."""
     requests = {subject: cycle(of) for subject, of in requests_of.items()}
-    before_s = [subject.cpu_s() for subject in requests_of]
+    before_s = [subject.server.cpu_s() for subject in requests_of]
     begun_s, count, spent_s = perf_counter(), 0, [0.0]
     while min(spent_s) < _MIN_CPU_S and perf_counter() < begun_s + _MAX_DURATION_S:
         until_s = perf_counter() + _SLICE_S
@@ -181,5 +173,5 @@ def _cpu_us(requests_of: Mapping[_Subject, list[bytes]]) -> list[float]:
             for subject, of in requests.items():
                 subject.call_all(of)
             count += _CONCURRENCY
-        spent_s = [subject.cpu_s() - before for subject, before in zip(requests_of, before_s, strict=True)]
+        spent_s = [subject.server.cpu_s() - before for subject, before in zip(requests_of, before_s, strict=True)]
     return [spent / count * 1e6 for spent in spent_s]

@@ -15,6 +15,7 @@ from typing import Self
 import msgspec
 
 from bench import load
+from bench.machine import PostgresqlTime
 from bench.scripts import Partner, Script, client_credentials
 from bench.server import HOST, BenchError, Server, free_port
 from tests.services import postgresql
@@ -30,13 +31,13 @@ _DURABLE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 class Deployment(msgspec.Struct, frozen=True):
     """One data folder and its settings, with a database that has been migrated.
 
-    `command` is the `stoplist` of another revision, or None for the one that is installed beside this Python.
+    `command` is another `stoplist`, or None for the one that is installed beside this Python.
     """
 
     folder: Path
     settings: Mapping[str, str] = {}
     partners: tuple[Partner, ...] = ()
-    command: Path | None = None
+    command: Sequence[str] | None = None
 
     @classmethod
     def create(
@@ -45,7 +46,7 @@ class Deployment(msgspec.Struct, frozen=True):
         *,
         settings: Mapping[str, str] | None = None,
         partners: Sequence[str] = ("bench",) * 4,
-        command: Path | None = None,
+        command: Sequence[str] | None = None,
     ) -> Self:
         """Return a deployment with a new database, in `folder` or where the settings say, and with partners.
 
@@ -84,9 +85,12 @@ class Deployment(msgspec.Struct, frozen=True):
     def limits_url(self) -> str:
         return self.settings.get("STOPLIST_LIMITS_URL", "memory:")
 
-    def server(self, *flags: str, tls: bool = True) -> "ProductServer":
-        """Return a server with metrics on and its log in a file, over TLS or behind a trusted proxy."""
-        return ProductServer(self, flags, tls=tls)
+    def server(self, *flags: str, tls: bool = True, with_database: bool = False) -> "ProductServer":
+        """Return a server with metrics on and its log in a file, over TLS or behind a trusted proxy.
+
+        `with_database`: its processor time includes that of its PostgreSQL.
+        """
+        return ProductServer(self, flags, tls=tls, with_database=with_database)
 
     def bare(self, app: str, *body_bytes: int) -> Server:
         """Return a bare application (`bare.asgi`, `bare_stores`) with the certificate and stores of this deployment."""
@@ -109,10 +113,12 @@ class Deployment(msgspec.Struct, frozen=True):
 
     def stoplist(self) -> list[str]:
         """Return the command. Raises BenchError if it is not installed."""
-        command = self.command or shutil.which("stoplist", path=str(Path(sys.executable).parent))
+        if self.command is not None:
+            return list(self.command)
+        command = shutil.which("stoplist", path=str(Path(sys.executable).parent))
         if command is None:
             raise BenchError("the stoplist command is not installed beside this Python: run `make install`")
-        return [str(command)]
+        return [command]
 
     def environ(self) -> dict[str, str]:
         """Return the environment of commands and servers."""
@@ -127,15 +133,19 @@ def on_postgresql(
     *,
     partners: Sequence[str] = ("bench",) * 4,
     limits_url: str = "memory:",
-    command: Path | None = None,
+    command: Sequence[str] | None = None,
 ) -> Iterator[Deployment]:
-    """Yield a deployment on an empty database of the tests' PostgreSQL, made as durable as in production."""
+    """Yield a deployment on an empty database of the tests' PostgreSQL, made as durable as in production.
+
+    Its secret key is that of the folder, so that what is stored there can be copied.
+    """
+    key = folder / "secret.key"
     try:
         with postgresql.cluster(parent=_DISK, settings=_DURABLE) as cluster:
             settings = {
                 "STOPLIST_DATABASE_URL": cluster.fresh_database("bench"),
                 "STOPLIST_LIMITS_URL": limits_url,
-                "STOPLIST_SECRET_KEY": secrets.token_hex(32),
+                "STOPLIST_SECRET_KEY": key.read_text().strip() if key.exists() else secrets.token_hex(32),
             }
             yield Deployment.create(folder, settings=settings, partners=partners, command=command)
     except postgresql.Unavailable as error:
@@ -153,13 +163,26 @@ def with_tokens(server: "ProductServer") -> list[Partner]:
 class ProductServer(Server):
     """A `stoplist serve`."""
 
-    def __init__(self, deployment: Deployment, flags: Sequence[str], *, tls: bool) -> None:
+    def __init__(self, deployment: Deployment, flags: Sequence[str], *, tls: bool, with_database: bool) -> None:
         environ = deployment.environ() | {"STOPLIST_METRICS_LISTEN": f"{HOST}:{free_port()}"}
         if not tls:
             environ["STOPLIST_TRUSTED_PROXIES"] = HOST
         command = [*deployment.stoplist(), "serve", "--host", HOST, *flags]
         super().__init__(command, name=deployment.folder.name, folder=deployment.folder, environ=environ, tls=tls)
         self.deployment = deployment
+        is_counted = with_database and "STOPLIST_DATABASE_URL" in deployment.settings
+        self._database_time = PostgresqlTime(deployment.database_url) if is_counted else None
+
+    def cpu_s(self) -> float:
+        return super().cpu_s() + (self._database_time.cpu_s() if self._database_time else 0.0)
+
+    def cost_us(self, requests: Sequence[bytes]) -> float:
+        """Return the processor time for one of these requests, in microseconds. They are sent one after the other."""
+        with self.caller() as caller:
+            before_s = self.cpu_s()
+            for request in requests:
+                caller.call(request)
+            return (self.cpu_s() - before_s) / len(requests) * 1e6
 
     @cached_property
     def token(self) -> str:
@@ -181,6 +204,6 @@ def _tokens(partner: Partner, server: Server, count: int) -> list[str]:
 
     while len(tokens) < count:
         seen = load.run(server, [collect() for _ in range(16)], duration_s=0.2)
-        if seen.failures or not seen.requests:
+        if seen.failures:
             raise BenchError(f"no tokens could be issued: {seen.first_failure}")
     return tokens[:count]

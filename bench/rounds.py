@@ -18,12 +18,13 @@ Figure = TypeVar("Figure")
 
 
 class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of rounds, their length, and the amount of data."""
+    """The number of rounds, their length, and the amount of data; `grown` records for `--growth`."""
 
     rounds: int
     duration_s: float
     warm_up_s: float
     records: int
+    grown: int
     pages: int
     waits_s: float
     starts: int

@@ -4,6 +4,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -62,7 +63,8 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
+        with suppress(psutil.NoSuchProcess):
+            self._process.terminate()
         try:
             self._process.wait(20)
         except psutil.TimeoutExpired:

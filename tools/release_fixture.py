@@ -49,7 +49,7 @@ def main() -> None:
         with _on_sqlite(Path(scratch) / "sqlite", command) as deployment:
             held["sqlite"] = _fill(deployment)
             _write(folder / releases.SQLITE, _sqlite_file(deployment))
-        with product.on_postgresql(Path(scratch) / "postgresql", partners=(), command=command) as deployment:
+        with product.on_postgresql(Path(scratch) / "postgresql", partners=(), command=(str(command),)) as deployment:
             held["postgresql"] = _fill(deployment)
             _write(folder / releases.POSTGRESQL, _postgresql_dump(deployment))
     _write(folder / releases.HELD, json.dumps(held, ensure_ascii=False).encode())
@@ -58,7 +58,7 @@ def main() -> None:
 @contextmanager
 def _on_sqlite(folder: Path, command: Path) -> Iterator[Deployment]:
     settings = {"STOPLIST_SECRET_KEY": secrets.token_hex(32)}
-    yield Deployment.create(folder, settings=settings, partners=(), command=command)
+    yield Deployment.create(folder, settings=settings, partners=(), command=(str(command),))
 
 
 def _write(path: Path, content: bytes) -> None:
