@@ -219,6 +219,13 @@ def test_encoding_is_never_guessed() -> None:
     assert addresses(f"{HEAD}山田@example.com,\n".encode("shift_jis"), encoding="shift_jis") == ["山田@example.com"]
 
 
+@pytest.mark.parametrize("first_line", [" " * 60_000 + "x", " " * 30_000 + "1" + " " * 30_000 + "x"])
+def test_first_line_of_spaces_is_refused_soon(first_line: str) -> None:
+    """A search that tries each way to split the spaces would never end."""
+    with pytest.raises(ListError, match="neither an address nor a usual name"):
+        opened(f"{first_line}\n+442079460018\n", channel="sms", as_of_ms=AS_OF_MS)
+
+
 @pytest.mark.parametrize("name", ["utf-7", "rot13", "idna", "klingon", "utf-16"])
 def test_unknown_encoding_is_wrong_usage(name: str) -> None:
     with pytest.raises(ListError) as refusal:

@@ -60,7 +60,8 @@ _USUAL: Mapping[Field, tuple[str, ...]] = {
 _SIMILARITY: Mapping[Field, float] = {"occurred_at": 0.8, "reason": 0.88, "source": 0.88}
 # Opted in or out is the same as subscribed, in other words.
 _STATUS = re.compile(r"status|subscribed|consent|opt(?:ed)?(?:in|out)")
-_PHONE = re.compile(r"\s*\+?[\d().\s-]{5,}\s*", re.ASCII)
+# White space in one place alone: a line of a few hundred spaces would take seconds, and a longer one for ever.
+_PHONE = re.compile(r"\+?[\d().\s-]{5,}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,4 +234,4 @@ def _columns_text(names: Sequence[str]) -> str:
 def _may_be_an_address(text: str, channel: str) -> bool:
     if channel == "email":
         return "@" in text
-    return _PHONE.fullmatch(text) is not None and any(map(str.isdigit, text))
+    return _PHONE.fullmatch(text.strip()) is not None and any(map(str.isdigit, text))
