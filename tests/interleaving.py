@@ -13,10 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import pytest
+
 from stoplist.db import Row, Transaction, Unit
 from stoplist.db.postgresql import Postgresql
 from stoplist.db.query import Query
 from tests.builders import sql
+from tests.time_limits import LONG_DATABASE, set_constants
 
 T = TypeVar("T")
 Work = Callable[[Postgresql], Awaitable[Any]]
@@ -149,9 +152,11 @@ async def open_scheduler(
 ) -> AsyncIterator[Scheduler]:
     """Yield a scheduler for participants of these names, who pause before each step that `is_paused` accepts.
 
-    Steps whose order cannot matter may be left out: those that read what no participant writes.
+    Steps whose order cannot matter may be left out: those that read what no participant writes. A participant that is
+    paused, or waits for another, meets no time limit.
     """
     async with contextlib.AsyncExitStack() as stack:
+        set_constants(stack.enter_context(pytest.MonkeyPatch.context()), LONG_DATABASE)
 
         async def connect(opener: type[Postgresql]) -> Postgresql:
             database = await opener.open(database_url, pool_size=1, prepared=True)

@@ -3,24 +3,16 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from types import ModuleType
 
 import pytest
 
-from stoplist.db import (
-    feed_breaker,
-    feed_queues,
-    host_selection,
-    pools,
-    postgresql_transactions,
-    sqlite,
-    sqlite_connection,
-)
+from stoplist.db import feed_breaker, feed_queues, host_selection, pools, postgresql_transactions
 from tests.conftest import leave_out
 from tests.db import hosts
 from tests.db.failing_databases import MAX_WAITING
 from tests.empty_databases import *  # noqa: F403 - fixtures
 from tests.services import postgresql as services
+from tests.time_limits import LONG_DATABASE, Constants, set_constants
 
 
 @pytest.fixture(scope="module")
@@ -46,22 +38,8 @@ def _own_cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
         leave_out(pytestconfig, "on a PostgreSQL of their own", str(error))
 
 
-Timeouts = dict[tuple[ModuleType, str], float]
-# In seconds. SETTLE_TIMEOUT_S, which only a failing server reaches, is never long.
-_LONG: Timeouts = {
-    (pools, "ACQUIRE_TIMEOUT_S"): 60.0,
-    (pools, "STATEMENT_TIMEOUT_S"): 60.0,
-    (postgresql_transactions, "STATEMENT_TIMEOUT_S"): 60.0,
-    (postgresql_transactions, "SERVER_STATEMENT_TIMEOUT_S"): 60.0,
-    (postgresql_transactions, "LOCK_TIMEOUT_S"): 60.0,
-    (postgresql_transactions, "IDLE_TIMEOUT_S"): 60.0,
-    (host_selection, "CONNECT_TIMEOUT_S"): 60.0,
-    (feed_queues, "SMALL_WAIT_S"): 60.0,
-    (feed_queues, "HEAVY_WAIT_S"): 60.0,
-    (sqlite, "LOCK_WAIT_S"): 60.0,
-    (sqlite_connection, "LOCK_WAIT_S"): 60.0,
-}
-_SHORT: Timeouts = {
+# In seconds.
+_SHORT: Constants = {
     (pools, "ACQUIRE_TIMEOUT_S"): 0.5,
     (pools, "SETTLE_TIMEOUT_S"): 0.2,
     (postgresql_transactions, "SETTLE_TIMEOUT_S"): 0.2,
@@ -72,15 +50,10 @@ _SHORT: Timeouts = {
 }
 
 
-def _set(patch: pytest.MonkeyPatch, timeouts: Timeouts) -> None:
-    for (module, name), seconds in timeouts.items():
-        patch.setattr(module, name, seconds)
-
-
 @pytest.fixture
 def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make all timeouts much longer than in the product, because a busy machine is not a failing database."""
-    _set(monkeypatch, _LONG)
+    set_constants(monkeypatch, LONG_DATABASE)
     monkeypatch.setattr(feed_breaker, "PROBE_INTERVAL_S", 0.02)
 
 
@@ -97,7 +70,7 @@ def short_timeouts(long_timeouts: None, monkeypatch: pytest.MonkeyPatch) -> Call
     @contextlib.contextmanager
     def short() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            _set(patch, _SHORT)
+            set_constants(patch, _SHORT)
             yield
 
     return short

@@ -17,7 +17,7 @@ from tests.e2e.server_process import OtherInstallation
 from tests.house.wheels import run
 
 # Builds, and installations into empty environments, do not depend on the interpreter.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 PIPX = Path(sys.executable).with_name("pipx")
 VERSION = stoplist.__version__

@@ -13,19 +13,10 @@ from tests.e2e.server_process import Installation, RunningServer
 from tests.empty_databases import *  # noqa: F403 - fixtures
 from tests.services import postgresql as services
 from tests.services.valkey import Valkey
+from tests.time_limits import LONG_DATABASE, LONG_LIMIT_STORE, LONG_READS, setting_constants
 
 SECRET_KEY = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-
-# A busy machine must not count as a failing limit store: a server that counts alone would accept more.
-LONG_LIMIT_TIMEOUT = """
-import sys
-
-if {"serve", "--multiprocessing-fork"} & set(sys.orig_argv):
-    from stoplist.limits import store
-
-    store.ANSWER_WITHIN_S = 30.0
-"""
 
 # Each deployment has its own database of the limit store, because attempts of unknown clients count by source alone.
 _limit_databases = itertools.cycle(range(1, 16))
@@ -51,9 +42,10 @@ def postgresql_installation(folder: Path, url: str, **variables: str) -> Install
 
 
 def scaled_installation(folder: Path, url: str, valkey: Valkey) -> Installation:
-    """Return an installation on PostgreSQL and Valkey with two workers per server, which wait long for Valkey."""
+    """Return an installation on PostgreSQL and Valkey with two workers per server, which wait long for both."""
     return run_first(
-        LONG_LIMIT_TIMEOUT, postgresql_installation(folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2")
+        setting_constants(LONG_DATABASE | LONG_READS | LONG_LIMIT_STORE),
+        postgresql_installation(folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2"),
     )
 
 

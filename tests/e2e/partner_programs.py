@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import psutil
 
+from tests.constants import PATIENCE_S
 from tests.e2e import load
 from tests.e2e.partners import Acts, Follower, Writer
 from tests.e2e.server_process import RunningServer
@@ -20,7 +21,6 @@ from tests.server.serving import RawConnection, WireAnswer
 
 # Pauses of a program after an answer and after a refusal.
 PACE_S, BACK_OFF_S = 0.03, 0.1
-RECOVERY_LIMIT_S = 60.0
 # Connections of the hasty program at first; more are added until each worker has one.
 HASTY = 4
 # Sizes that the drivers treat differently: a single item, a small and a heavy batch.
@@ -277,8 +277,8 @@ def worker_of(server: RunningServer, line: RawConnection) -> int:
 
 
 async def wait_until(is_true: Callable[[], bool], what: Callable[[], str]) -> None:
-    """Wait until `is_true`; fail after the time within which the server must recover."""
-    deadline_s = time.monotonic() + RECOVERY_LIMIT_S
+    """Wait until `is_true`; fail after PATIENCE_S."""
+    deadline_s = time.monotonic() + PATIENCE_S
     while not is_true():
         assert time.monotonic() < deadline_s, what()
         await asyncio.sleep(0.02)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
+from tests.constants import PATIENCE_S
 from tests.db import hosts
 from tests.e2e.conftest import own_limits_url
-from tests.e2e.partner_programs import RECOVERY_LIMIT_S, Partners
+from tests.e2e.partner_programs import Partners
 from tests.e2e.under_load import TURNS, WORKERS, DeploymentUnderLoad, deployed, own_cluster
 from tests.services import postgresql as services
 from tests.services.proxy import Proxy, proxy
@@ -161,7 +162,7 @@ FAULTS: tuple[Fault, ...] = (
 
 async def wait_for_counting_alone(deployment: DeploymentUnderLoad, workers: int) -> None:
     """Wait until so many workers count alone."""
-    async with asyncio.timeout(RECOVERY_LIMIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while await asyncio.to_thread(deployment.metric, "limit_store_lost") != workers:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

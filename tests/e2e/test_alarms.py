@@ -25,7 +25,7 @@ from ruamel.yaml import YAML
 
 from tests.constants import HIGH_LIMIT, PATIENCE_S
 from tests.e2e import load
-from tests.e2e.conftest import LONG_LIMIT_TIMEOUT, own_limits_url
+from tests.e2e.conftest import own_limits_url
 from tests.e2e.partner_programs import Partners
 from tests.e2e.under_load import TURNS, WORKERS, DeploymentUnderLoad, deployed, own_cluster, under_load
 from tests.keys import Key
@@ -35,8 +35,9 @@ from tests.services.managed_program import reserve_port, wait_until
 from tests.services.promtool import RULES, Phase, Promtool, metric_names
 from tests.services.proxy import Proxy, proxy
 from tests.services.valkey import Valkey
+from tests.time_limits import LONG_LIMIT_STORE, LONG_METRICS, LONG_READS, LONG_STATEMENTS, setting_constants
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 LASTS_MIN, SLOW_MIN, NOTICES_MIN, AFTERWARDS_MIN = 15, 20, 80, 130
 SLOW_REQUESTS, SLOW_LINES = 100, 10
@@ -44,6 +45,14 @@ SLOW_REQUESTS, SLOW_LINES = 100, 10
 SLOW_INSERTS = """
 CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1.1); RETURN NULL; END';
 CREATE TRIGGER wait BEFORE INSERT ON token_pairs FOR EACH STATEMENT EXECUTE FUNCTION wait()
+"""
+# One late answer on a busy machine would be repeated for as long as the fault. A feed hangs by the wait for its lock.
+LONG = LONG_STATEMENTS | LONG_READS | LONG_LIMIT_STORE | LONG_METRICS
+# Propagation is otherwise measured once a minute.
+FREQUENT_CHORES = """
+    from stoplist import chores
+    table = chores.chores
+    chores.chores = lambda **parts: [chore._replace(every_s=min(chore.every_s, 2)) for chore in table(**parts)]
 """
 NOTICE_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -61,7 +70,7 @@ class Watched(NamedTuple):
 
     async def wait_for(self, name: str, is_wanted: Callable[[float], bool]) -> str:
         """Wait until a metric has such a value, and return the page."""
-        await asyncio.to_thread(wait_until, lambda: is_wanted(self.value(name)), name, seconds=2 * PATIENCE_S)
+        await asyncio.to_thread(wait_until, lambda: is_wanted(self.value(name)), name)
         return await asyncio.to_thread(self.page)
 
     def value(self, name: str) -> float:
@@ -106,8 +115,7 @@ def watching(folder: Path, valkey: Valkey, promtool: Promtool, pytestconfig: pyt
                 url,
                 url,
                 to_limits.url(limits_url),
-                # One late answer on a busy machine would be repeated for as long as the fault.
-                first=LONG_LIMIT_TIMEOUT,
+                first=setting_constants(LONG) + FREQUENT_CHORES,
                 # Every slow request has a connection of its own, whichever worker serves it.
                 DATABASE_POOL=str(2 * SLOW_LINES),
                 NOTICE_URL=f"https://localhost:{port}/in",
@@ -267,7 +275,7 @@ def test_a_stolen_token_whose_notice_does_not_arrive(
         key = watched.deployment.direct.new_key(per_minute=HIGH_LIMIT, organization="stolen")
         before = watched.page()
         asyncio.run(present_twice(watched, key))
-        during = asyncio.run(watched.wait_for("notice_failures_total", lambda failures: failures >= 2))
+        during = asyncio.run(watched.wait_for("notice_failures_total", lambda failures: failures > 0))
         watched.deployment.server.kill()
     alarms = frozenset(("StoplistTokenReuse", "StoplistNoticesFail"))
     # Those of the last hours stay when the server is gone.

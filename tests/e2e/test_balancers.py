@@ -26,7 +26,7 @@ from tests.server.serving import RawConnection, WireAnswer
 from tests.services import haproxy as balancers
 from tests.services.valkey import Valkey
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 DEPLOY = ROOT / "deploy"
 CALLERS = 6

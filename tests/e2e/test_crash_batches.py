@@ -21,7 +21,7 @@ from tests.e2e.server_process import Installation, RunningServer
 from tests.keys import EVERY_PERMISSION, Key
 from tests.server.serving import RawConnection
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 ROUNDS = 20
 # People who opt out per batch of a writer: small batches are stored in groups, big ones alone.

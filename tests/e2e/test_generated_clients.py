@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.constants import PATIENCE_S
 from tests.e2e.server_process import Installation
 from tests.services.npm import Npm
 
 pytestmark = pytest.mark.slow
 
 PROGRAMS = Path(__file__).with_name("generated_clients")
-GENERATING_TAKES_S = 100
 WORK = {
     "token_type": "Bearer",
     "expires_in": 900,
@@ -49,7 +49,7 @@ class PartnerAccess(NamedTuple):
             env=self.variables | variables,
             capture_output=True,
             text=True,
-            timeout=GENERATING_TAKES_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -186,7 +186,7 @@ def test_a_killed_worker_loses_only_its_current_requests(scaled: Installation) -
         assert broken <= in_hand
         for replaced in (1, 2):
             wait_until(partial(_wait_until_serving, server, 2 + replaced), "the next worker")
-            after = counts(metrics)
+            after = wait_for_count(metrics, "workers", 2)
             assert_no_count_decreased(before, after)
             assert (after["workers"], after["workers_replaced_total"]) == (2, replaced)
             before = after

@@ -12,7 +12,7 @@ from tests.constants import ROOT
 from tests.house.wheels import ADDRESSES, PROJECTS, run, scripts_of
 
 # A wheel does not depend on the interpreter, and environments are slow: once is enough.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

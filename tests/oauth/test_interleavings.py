@@ -28,7 +28,7 @@ from tests.keys import Key
 from tests.oauth.partner import NO_CREDENTIALS, TokenDeployment, answer_of, pair_of, token_deployment
 
 # Hundreds of orders each, which take long on a busy machine.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 ROUNDS = 20
 AT_ONCE = 32

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -165,7 +164,6 @@ class TokenMachine(RuleBasedStateMachine):
 EXAMPLES = {"sqlite": 100, "postgresql": 30}
 
 
-@pytest.mark.timeout(300)  # thousands of acts, possibly on a busy machine
 def test_any_acts_agree_with_the_naive_model(shared_database: SharedDatabase) -> None:
     """Answers, alarms, and which tokens are valid after each act."""
     run_state_machine_as_test(

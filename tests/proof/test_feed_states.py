@@ -141,7 +141,6 @@ ACTS = st.lists(
 EXAMPLES = {"sqlite": 60, "postgresql": 15}
 
 
-@pytest.mark.timeout(300)
 def test_no_state_is_ever_wrong(shared_database: SharedDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs with and without states write, and steps of the completion run in between, in any order."""
 

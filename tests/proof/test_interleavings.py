@@ -21,7 +21,7 @@ from tests.unsubscribes.test_interleavings import (
     scenario_pausing_at,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 CHANGES = batch(back("a", -50), out("b", -50), out("e", -20), out("x", -50))
 # As an older program leaves a feed: it knows none of these columns.

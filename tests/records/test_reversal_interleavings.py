@@ -36,7 +36,7 @@ from tests.unsubscribes.test_interleavings import (
 )
 
 # Hundreds of orders each, which take long on a busy machine.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 MISTAKE = batch(out("a", -60), back("b", -60), out("c", -60), out("d", -60))
 BEFORE = batch(back("a", -100), out("b", -100))

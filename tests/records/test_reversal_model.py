@@ -5,7 +5,6 @@ Source: docs/interface.md sections D6 and D11.
 
 from typing import Any, NamedTuple
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -181,7 +180,6 @@ OUT, IN, ANN, BOB = "unsubscribed", "resubscribed", "ann@example.org", "bob@exam
 UNDO = Undo(0, 0, True, 1)
 
 
-@pytest.mark.timeout(300)  # thousands of steps, possibly on a busy machine
 def test_any_submissions_and_reversals_agree_with_the_model(shared_database: SharedDatabase) -> None:
     """Each step compares records, versions, numbers, counts and latest acts."""
 

@@ -5,7 +5,6 @@ Source: docs/interface.md sections D6, D11 and D13.
 
 from typing import Any, NamedTuple
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -127,7 +126,6 @@ class ErasableOrganization(ComparedOrganization):
         return self.ids[key], address, digest, now.status, now.reason, now.source, now.seq
 
 
-@pytest.mark.timeout(300)  # thousands of steps, possibly on a busy machine
 def test_any_history_agrees_with_the_model(shared_database: SharedDatabase) -> None:
     """Each step compares records, look-ups, reversals, versions and the state."""
 

@@ -190,7 +190,6 @@ def test_a_plain_answer_is_the_one_that_uvicorn_writes(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @settings(max_examples=6_000)  # of one to three requests each: ten thousand
 @given(cases, st.lists(st.integers(0, 400), max_size=3), st.booleans())
 def test_thousands_of_plain_answers_are_those_of_uvicorn(

@@ -40,7 +40,7 @@ from tests.unsubscribes.partner import (
 )
 
 # Hundreds of orders each, which take long on a busy machine.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 FORGET = """DO $$ BEGIN
     DELETE FROM unsubscribes; DELETE FROM unsubscribe_versions; DELETE FROM submissions; DELETE FROM feed_days;

@@ -54,7 +54,6 @@ def checkout(tmp_path: Path, at_a_partner: Path) -> Installation:
 
 # The setup is slow, and the commands are the same on every Python version.
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @needs_programs
 def test_quick_start_and_guide_are_correct(checkout: Installation) -> None:
     """This is the test of every command in them."""

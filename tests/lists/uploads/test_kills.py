@@ -92,7 +92,6 @@ async def killed_at(deployment: OptOutDeployment, url: str, statement: int) -> t
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_kill_at_any_statement_loses_and_doubles_nothing(database_url: str, run: Any) -> None:
     """Each row is in exactly one submission, each bad row is kept once, and the file is deleted."""
 
