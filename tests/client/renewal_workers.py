@@ -42,6 +42,10 @@ class TokenRows:
         """The number of token requests with a refresh token that were answered with tokens."""
         return self._count("SELECT COUNT(*) FROM token_pairs WHERE client_id = ? AND rotated_from IS NOT NULL")
 
+    def have_refreshed(self, count: int) -> bool:
+        """Return whether there were so many refreshes."""
+        return self.refreshed >= count
+
     @property
     def reuse_alarms(self) -> int:
         """The number of refresh tokens that were presented a second time."""

@@ -29,7 +29,10 @@ def raise_alarm(client: httpx.Client, key: Key) -> None:
 
 
 def test_an_alarm_arrives_across_a_restart(installation: Installation, tmp_path: Path) -> None:
-    """The receiver fails at first, and the server stops meanwhile; the next one delivers, once, with the same id."""
+    """The receiver fails at first, and the server stops meanwhile; the next one delivers, once, with the same id.
+
+    A server that takes long to stop may have tried again.
+    """
     folder = tmp_path / "outside"
     folder.mkdir()
     serving_tls(folder, "localhost")
@@ -47,11 +50,13 @@ def test_an_alarm_arrives_across_a_restart(installation: Installation, tmp_path:
                 raise_alarm(client, key)
             first = outside.wait_for_notice(timeout_s=PATIENCE_S)
             assert server.terminate() == 0
+        attempts = len(outside.receiver.received)
+        outside.receiver.arrived.clear()
         outside.receiver.answers = [OK]
         with installation.serving(**variables) as server:
             second = outside.wait_for_notice(timeout_s=PATIENCE_S)
             assert server.terminate() == 0
-        assert outside.receiver.received == [first, second]
+        assert outside.receiver.received[attempts:] == [second]
     assert first.notice_id == second.notice_id
     notice = Webhook(SECRET_TEXT).verify(second.body, second.headers)
     assert notice["type"] == "key.reuse_alarm"
