@@ -26,14 +26,9 @@ from stoplist.unsubscribes.items import Act, read_act
 from stoplist.unsubscribes.model import CREATED, UNCHANGED, UPDATED, Item, sender_key
 from stoplist.unsubscribes.person_records import PersonRecords, find_person_records
 from stoplist.unsubscribes.record_reader import FoundRecords
-from stoplist.unsubscribes.storing import (
-    ValidatedBatch,
-    count_changes,
-    decide_batch,
-    lock_and_decide,
-    state_after_seen,
-    touch_records,
-)
+from stoplist.unsubscribes.record_writer import count_changes, touch_records
+from stoplist.unsubscribes.storing import decide_batch, lock_and_decide, state_after_seen
+from stoplist.unsubscribes.validated_batch import ValidatedBatch
 
 _QUERIES = load_queries(__package__)
 _KEEP_VERSIONS = _QUERIES["keep_versions"]

@@ -1,68 +1,35 @@
-"""Store the decision about a batch: behind the lock of its feed, in a fixed number of statements."""
+"""Store a batch: decide without a lock, lock the feed, and decide again if others have written to it meanwhile."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from stoplist import ids
-from stoplist.actor import Actor
-from stoplist.clock import DAY_MS, Clock
+from stoplist.clock import Clock
 from stoplist.db import HEAVY_ROWS, Database, Transaction
-from stoplist.db.query import Query, json_text, load_queries
+from stoplist.db.query import load_queries
 from stoplist.slicing import in_slices
-from stoplist.unsubscribes.decision import CONFIRMED, BatchDecision, Change
-from stoplist.unsubscribes.erased import digest_of, stated_address
+from stoplist.unsubscribes.decision import BatchDecision, Change
+from stoplist.unsubscribes.erased import stated_address
 from stoplist.unsubscribes.feed import UNOPENED, Feed
 from stoplist.unsubscribes.feed_lock import LockedFeed, lock_feed, set_state
 from stoplist.unsubscribes.feed_state import FeedState, changed_state
-from stoplist.unsubscribes.items import Act
-from stoplist.unsubscribes.model import (
-    CREATED,
-    OUTRANKED,
-    UNCHANGED,
-    UPDATED,
-    sender_key,
-)
+from stoplist.unsubscribes.model import CREATED
 from stoplist.unsubscribes.record_reader import FoundRecords, read_current_records
+from stoplist.unsubscribes.record_writer import write_decision
+from stoplist.unsubscribes.validated_batch import ValidatedBatch
 
 _QUERIES = load_queries(__package__)
 _ADD_RECORDS = _QUERIES["add_records"]
-_CONFIRM_RECORDS = _QUERIES["confirm_records"]
-_COUNT_CHANGES = _QUERIES["count_changes"]
 _GIVE_BACK_NUMBERS = _QUERIES["give_back_numbers"]
-_KEEP_VERSIONS = _QUERIES["keep_versions"]
-_NOTE_ERASURES = _QUERIES["note_erasures"]
 _PUT_RECORDS = _QUERIES["put_records"]
 _PUT_RECORDS_WITH_AUDIT = _QUERIES["put_records_with_audit"]
-_RECORD_SUBMISSION = _QUERIES["record_submission"]
 _RECORDS_AFTER = _QUERIES["state_records_after"]
-_RENAME_RECORDS = _QUERIES["rename_records"]
-_RENAME_VERSIONS = _QUERIES["rename_versions"]
-_TOUCH_RECORDS = _QUERIES["touch_records"]
 
 _MAX_LATER_RECORDS = 1_000
 
 BeforeCommit = Callable[[Transaction, str, BatchDecision], Awaitable[None]]
 """Writes more in the transaction of a submission, given the `submission_id` and the final decision."""
-
-
-class ValidatedBatch(NamedTuple):
-    """The validated acts to store, their target and their actor."""
-
-    actor: Actor
-    feed_id: int
-    group_no: int
-    group_id: str | None
-    acts: list[Act]
-    received: int
-    now_ms: int
-    import_id: str | None = None
-    """The import whose rows these are: then the import is their sender, not the actor who began it."""
-
-    @property
-    def sender(self) -> str:
-        return sender_key(self.actor) if self.import_id is None else f"import:{self.import_id}"
 
 
 async def decide_batch(
@@ -113,7 +80,7 @@ async def store_batch(
         put = _PUT_RECORDS if decision.updated else _ADD_RECORDS
         if has_audit:
             put = _PUT_RECORDS_WITH_AUDIT
-        await _write(transaction, batch, decision, submission_id, locked, put=put)
+        await write_decision(transaction, batch, decision, submission_id, locked, put=put)
         if before_commit is not None:
             await before_commit(transaction, submission_id, decision)
         return decision, submission_id
@@ -220,118 +187,4 @@ async def _state_after(
             if not superseded or seq - first_seq not in superseded
         ],
         pause=pause,
-    )
-
-
-async def _write(
-    transaction: Transaction,
-    batch: ValidatedBatch,
-    decision: BatchDecision,
-    submission_id: str,
-    locked: LockedFeed,
-    *,
-    put: Query,
-) -> None:
-    """Write the decision in a fixed number of statements, whatever the size of the batch."""
-    changes, last_seq = decision.changes, locked.head_seq
-    first_seq = last_seq - len(changes) + 1
-    feed_keys = {"feed_id": batch.feed_id, "group_no": batch.group_no}
-    batch_keys = {**feed_keys, "recorded_ms": locked.recorded_ms, "submission_id": submission_id}
-    records = dict(enumerate(changes, first_seq))
-    superseded = {first_seq + at: records.pop(first_seq + at) for at in decision.superseded}
-    if decision.returned:
-        await _bring_back(transaction, decision, batch_keys, first_seq=first_seq)
-    if decision.updated or superseded:
-        await transaction.run(
-            _KEEP_VERSIONS,
-            **batch_keys,
-            addresses=json_text(sorted(record.address for record in decision.updated)),
-            superseded=json_text(superseded),
-        )
-    if changes:
-        await transaction.run(put, **batch_keys, records=json_text(records))
-    await touch_records(transaction, decision, feed_keys)
-    await _record_submission(transaction, batch, decision, batch_keys, first_seq=first_seq, last_seq=last_seq)
-    if changes:
-        await count_changes(transaction, batch.feed_id, decision, recorded_ms=locked.recorded_ms)
-
-
-async def touch_records(transaction: Transaction, decision: BatchDecision, feed_keys: dict[str, int]) -> None:
-    """Store the latest acts and confirmations of the records that keep their state, in one statement."""
-    touched = decision.touched
-    if any(record.has_later_act or record.is_confirmed != CONFIRMED for record in touched):
-        rows = {at: (record.address, record.latest_act_ms, record.is_confirmed) for at, record in enumerate(touched)}
-        await transaction.run(_TOUCH_RECORDS, **feed_keys, touched=json_text(rows))
-    elif touched:
-        addresses = json_text(sorted(record.address for record in touched))
-        await transaction.run(_CONFIRM_RECORDS, **feed_keys, addresses=addresses)
-
-
-async def count_changes(transaction: Transaction, feed_id: int, decision: BatchDecision, *, recorded_ms: int) -> None:
-    """Add the changes to the counts of their day."""
-    counts = json_text(_day_counts(decision))
-    await transaction.run(_COUNT_CHANGES, feed_id=feed_id, day=recorded_ms // DAY_MS, counts=counts)
-
-
-async def _bring_back(
-    transaction: Transaction, decision: BatchDecision, batch_keys: dict[str, object], *, first_seq: int
-) -> None:
-    """Give records and their versions the addresses that resubscriptions brought back."""
-    where = {name: batch_keys[name] for name in ("feed_id", "group_no")}
-    renamed = {returned.erased_form: returned.address for returned in decision.returned if returned.is_stored}
-    if renamed:
-        await transaction.run(_RENAME_RECORDS, **where, renamed=json_text(renamed))
-        await transaction.run(_RENAME_VERSIONS, **where, renamed=json_text(renamed))
-    noted = {}
-    for returned in decision.returned:
-        seq = first_seq + returned.change
-        noted[seq] = (returned.record_id, digest_of(returned.erased_form), seq)
-    await transaction.run(
-        _NOTE_ERASURES,
-        feed_id=batch_keys["feed_id"],
-        kind="returned",
-        submission_id=batch_keys["submission_id"],
-        at_ms=batch_keys["recorded_ms"],
-        noted=json_text(noted),
-    )
-
-
-def _day_counts(decision: BatchDecision) -> dict[int, tuple[object, ...]]:
-    """Return by status and reason the number of changes, and by how much the number of records that show it grew."""
-    counts: dict[tuple[str, str], list[int]] = {}
-    for at, change in enumerate(decision.changes):
-        kind_counts = counts.setdefault((change.status, change.reason), [0, 0])
-        kind_counts[0] += 1
-        kind_counts[1] += at not in decision.superseded
-    for kind, count in decision.left_counts.items():
-        counts.setdefault(kind, [0, 0])[1] -= count
-    return {at: (*kind, *counts[kind]) for at, kind in enumerate(sorted(counts))}
-
-
-async def _record_submission(
-    transaction: Transaction,
-    batch: ValidatedBatch,
-    decision: BatchDecision,
-    batch_keys: dict[str, object],
-    *,
-    first_seq: int,
-    last_seq: int,
-) -> None:
-    has_changes = bool(decision.changes)
-    await transaction.run(
-        _RECORD_SUBMISSION,
-        **batch_keys,
-        actor_kind=batch.actor.kind,
-        actor_id=batch.actor.id,
-        request_id=batch.actor.request_id,
-        source_ip=batch.actor.source_ip,
-        received_ms=batch.now_ms,
-        received=batch.received,
-        created=decision.counts[CREATED],
-        updated=decision.counts[UPDATED],
-        unchanged=decision.counts[UNCHANGED],
-        outranked=decision.counts[OUTRANKED],
-        rejected=batch.received - sum(decision.counts.values()),
-        first_seq=first_seq if has_changes else None,
-        last_seq=last_seq if has_changes else None,
     )

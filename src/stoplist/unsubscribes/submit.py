@@ -29,7 +29,8 @@ from stoplist.unsubscribes.model import (
     Submission,
 )
 from stoplist.unsubscribes.record_reader import RecordReader
-from stoplist.unsubscribes.storing import BeforeCommit, ValidatedBatch, decide_batch, store_batch
+from stoplist.unsubscribes.storing import BeforeCommit, decide_batch, store_batch
+from stoplist.unsubscribes.validated_batch import ValidatedBatch
 
 _PERMISSION_FOR = {UNSUBSCRIBED: "unsubscribe", RESUBSCRIBED: "resubscribe"}
 _ITEMS_PER_READ = 5_000  # half of the largest batch: its records are read while the other half is validated

@@ -17,7 +17,8 @@ from stoplist.unsubscribes.feed import find_feed
 from stoplist.unsubscribes.items import Act
 from stoplist.unsubscribes.model import CREATED, RESUBSCRIBED, UNCHANGED, OptOutStores
 from stoplist.unsubscribes.record_reader import FoundRecords, RecordReader
-from stoplist.unsubscribes.storing import ValidatedBatch, decide_batch
+from stoplist.unsubscribes.storing import decide_batch
+from stoplist.unsubscribes.validated_batch import ValidatedBatch
 
 FIRST_BAD_ROWS: Final = 5
 

@@ -28,7 +28,8 @@ from stoplist.unsubscribes.decision import BatchDecision
 from stoplist.unsubscribes.feed import Feed, find_feed
 from stoplist.unsubscribes.model import OptOutStores
 from stoplist.unsubscribes.record_reader import RecordReader
-from stoplist.unsubscribes.storing import ValidatedBatch, decide_batch, store_batch
+from stoplist.unsubscribes.storing import decide_batch, store_batch
+from stoplist.unsubscribes.validated_batch import ValidatedBatch
 
 _QUERIES = load_queries(__package__)
 _ADD_PART = _QUERIES["add_import_part"]
