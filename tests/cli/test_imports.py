@@ -22,7 +22,8 @@ from stoplist.lists.imports import run as import_run
 from stoplist.lists.imports.lifecycle import begin_import, discard_import, stop_import
 from stoplist.lists.imports.model import ImportOptions
 from stoplist.lists.imports.part_reader import PartReader
-from stoplist.lists.uploads.uploads import UploadWriter, begin_upload, find_upload_place
+from stoplist.lists.uploads.upload_writer import UploadWriter, begin_upload
+from stoplist.lists.uploads.uploads import find_upload_place
 from stoplist.organizations.target import find_target_of_person
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import OptOutStores

@@ -14,7 +14,7 @@ from stoplist.actor import ADMIN, VIEWER, Actor
 from stoplist.db import Transaction, schema
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.lists.uploads.rejects import forget_rejects
-from stoplist.lists.uploads.uploads import discard_upload
+from stoplist.lists.uploads.upload_end import discard_upload
 from stoplist.organizations.target import Target, TargetGroup
 from stoplist.proof.feed_states import compare_states
 from stoplist.records.history import show_record

@@ -23,7 +23,8 @@ from stoplist.lists.imports.lifecycle import discard_import
 from stoplist.lists.imports.listing import find_import, list_imports
 from stoplist.lists.imports.model import DISCARDED, Import
 from stoplist.lists.imports.reversal import count_import_reversal, reverse_import
-from stoplist.lists.uploads.uploads import discard_upload, end_upload, find_upload_place
+from stoplist.lists.uploads.upload_end import discard_upload, end_upload
+from stoplist.lists.uploads.uploads import find_upload_place
 from stoplist.records.reversal_plan import Reversal
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import OPT_OUT_REASONS, OptOutStores

@@ -20,13 +20,9 @@ from stoplist.lists.uploads.requests import (
     resume_uploaded,
     stop_uploaded,
 )
-from stoplist.lists.uploads.uploads import (
-    KEPT_DAYS,
-    UploadWriter,
-    delete_old_uploads,
-    discard_upload,
-    unfinished_upload,
-)
+from stoplist.lists.uploads.upload_end import KEPT_DAYS, delete_old_uploads, discard_upload
+from stoplist.lists.uploads.upload_writer import UploadWriter
+from stoplist.lists.uploads.uploads import unfinished_upload
 from stoplist.lists.uploads.work import claim_next
 from stoplist.lists.uploads.worker import ImportWorker
 from stoplist.records.reversal_plan import Reversal

@@ -9,7 +9,8 @@ from stoplist.lists.imports.listing import find_import
 from stoplist.lists.imports.model import Import
 from stoplist.lists.uploads.model import ImportWork, Upload, UploadLimits, UploadOptions
 from stoplist.lists.uploads.requests import request_check, set_options, start_import
-from stoplist.lists.uploads.uploads import UploadWriter, begin_upload, upload_of
+from stoplist.lists.uploads.upload_writer import UploadWriter, begin_upload
+from stoplist.lists.uploads.uploads import upload_of
 from stoplist.lists.uploads.work import find_work
 from stoplist.lists.uploads.worker import FindActor, ImportWorker, OnEnded
 from stoplist.unsubscribes.channel import CHANNELS, Channel

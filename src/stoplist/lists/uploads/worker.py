@@ -27,7 +27,8 @@ from stoplist.lists.imports.run import ImportRun, run_import
 from stoplist.lists.uploads.model import CHECK, COUNT, IMPORT, REVERSE, CheckResult, Upload, UploadLimits, WorkResult
 from stoplist.lists.uploads.rejects import StoredRejects
 from stoplist.lists.uploads.stored_file import open_stored, stored_file
-from stoplist.lists.uploads.uploads import delete_old_uploads, end_upload, slug_of, upload_of
+from stoplist.lists.uploads.upload_end import delete_old_uploads, end_upload
+from stoplist.lists.uploads.uploads import slug_of, upload_of
 from stoplist.lists.uploads.work import ClaimedWork, claim_next, end_work, renew_work
 from stoplist.organizations.target import find_target_of_person
 from stoplist.unsubscribes.channel import CHANNELS

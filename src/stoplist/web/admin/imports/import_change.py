@@ -17,7 +17,7 @@ from stoplist.lists.uploads.requests import (
     stop_uploaded,
 )
 from stoplist.lists.uploads.status import ImportStatus
-from stoplist.lists.uploads.uploads import discard_upload
+from stoplist.lists.uploads.upload_end import discard_upload
 from stoplist.organizations.store import require_admin_of
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.web.admin.imports.import_page import preview_of, show

@@ -11,7 +11,9 @@ from stoplist.actor import Actor
 from stoplist.errors import Refused, StoreUnavailable
 from stoplist.lists.uploads.model import Upload, UploadLimits, UploadOptions
 from stoplist.lists.uploads.requests import set_options
-from stoplist.lists.uploads.uploads import UploadWriter, abandon_upload, begin_upload, too_large, upload_of
+from stoplist.lists.uploads.upload_end import abandon_upload
+from stoplist.lists.uploads.upload_writer import UploadWriter, begin_upload, too_large
+from stoplist.lists.uploads.uploads import upload_of
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.organizations import show_organization
 from stoplist.organizations.store import require_admin_of
