@@ -13,7 +13,7 @@ from stoplist.cli.reversal_dialog import confirm_reversal, reversal_summary
 from stoplist.records.reversal import LeftOut, count_reversal, left_out, reverse
 from stoplist.records.reversal_plan import Reversal
 from stoplist.records.submission_list import ListedSubmission, list_submissions
-from stoplist.records.submissions import SubmissionDetails, find_submission
+from stoplist.records.submissions import SubmissionDetails, SubmissionSummary, find_submission
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.erased import digest_of
 from stoplist.unsubscribes.model import OptOutStores
@@ -170,25 +170,37 @@ def _result_record(submission_id: str, result: Reversal, others: list[LeftOut]) 
 
 def _listed_record(one: ListedSubmission) -> dict[str, Any]:
     return {
-        "submission_id": one.submission_id,
-        "org_slug": one.org_slug,
-        "channel": one.channel,
-        "group_id": one.group_id,
-        "group_name": one.group_name,
-        "actor_kind": one.actor_kind,
-        "actor_id": one.actor_id,
+        **_target_and_sender(one),
         "sent_by": one.label or one.actor_id,
         "source_ip": one.source_ip,
-        "received_at": rfc3339(one.received_ms),
-        "received": one.received,
-        "created": one.created,
-        "updated": one.updated,
-        "unchanged": one.unchanged,
-        "outranked": one.outranked,
-        "rejected": one.rejected,
+        **_counts(one),
         "reversed_by": one.reversed_by,
         "import_id": one.import_id,
         "reversed_import_id": one.reversed_import_id,
+    }
+
+
+def _target_and_sender(submission: SubmissionSummary) -> dict[str, Any]:
+    return {
+        "submission_id": submission.submission_id,
+        "org_slug": submission.org_slug,
+        "channel": submission.channel,
+        "group_id": submission.group_id,
+        "group_name": submission.group_name,
+        "actor_kind": submission.actor_kind,
+        "actor_id": submission.actor_id,
+    }
+
+
+def _counts(submission: SubmissionSummary) -> dict[str, Any]:
+    return {
+        "received_at": rfc3339(submission.received_ms),
+        "received": submission.received,
+        "created": submission.created,
+        "updated": submission.updated,
+        "unchanged": submission.unchanged,
+        "outranked": submission.outranked,
+        "rejected": submission.rejected,
     }
 
 
@@ -207,22 +219,10 @@ def _to_record(details: SubmissionDetails, *, as_json: bool) -> dict[str, Any]:
         {"submission_id": submission_id, "reversed_at": rfc3339(at_ms)} for submission_id, at_ms in details.reversed
     ]
     return {
-        "submission_id": details.submission_id,
-        "org_slug": details.org_slug,
-        "channel": details.channel,
-        "group_id": details.group_id,
-        "group_name": details.group_name,
-        "actor_kind": details.actor_kind,
-        "actor_id": details.actor_id,
+        **_target_and_sender(details),
         "request_id": details.request_id,
         "source_ip": details.source_ip,
-        "received_at": rfc3339(details.received_ms),
-        "received": details.received,
-        "created": details.created,
-        "updated": details.updated,
-        "unchanged": details.unchanged,
-        "outranked": details.outranked,
-        "rejected": details.rejected,
+        **_counts(details),
         "first_seq": details.first_seq,
         "last_seq": details.last_seq,
         "reversed_by": reversals

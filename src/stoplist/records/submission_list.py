@@ -17,6 +17,7 @@ from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import list_organizations, show_organization
 from stoplist.organizations.target import group_names
 from stoplist.records.history import labels_of_keys
+from stoplist.records.submissions import SubmissionSummary
 from stoplist.unsubscribes.channel import CHANNELS, Channel, feed_id
 
 _QUERIES = load_queries(__package__)
@@ -27,30 +28,15 @@ DEFAULT_SUBMISSIONS = 50
 _END_OF_TIME_MS = 2**62
 
 
-class ListedSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """A submission in a list; `received_ms` is in milliseconds since 1970 UTC.
+class ListedSubmission(SubmissionSummary, frozen=True, kw_only=True):
+    """A submission in a list.
 
-    Without a group it is for all groups. `label` is the label of the key, if a key sent it and the actor sees that key.
-    `reversed_by` is the submission that took it back, if any. An import has one line, which has its `import_id` and the
-    counts of all of it, and otherwise what its first submission has; so has its reversal, with `reversed_import_id`.
+    `label` is the label of the key, if a key sent it and the actor sees that key. `reversed_by` is the submission that
+    took it back, if any. An import has one line, which has its `import_id` and the counts of all of it, and otherwise
+    what its first submission has; so has its reversal, with `reversed_import_id`.
     """
 
-    submission_id: str
-    org_slug: str
-    channel: str
-    group_id: str | None
-    group_name: str | None
-    actor_kind: str
-    actor_id: str
     label: str | None
-    source_ip: str | None
-    received_ms: int
-    received: int
-    created: int
-    updated: int
-    unchanged: int
-    outranked: int
-    rejected: int
     reversed_by: str | None
     import_id: str | None = None
     reversed_import_id: str | None = None

@@ -25,12 +25,10 @@ ERASE: Final = "erase"
 """The kind of a submission that erased a person: it can never be reversed."""
 
 
-class SubmissionDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A submission as staff see it; times are milliseconds since 1970 UTC.
+class SubmissionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The target, the sender and the counts of a submission; `received_ms` is in milliseconds since 1970 UTC.
 
-    Without a group it is for all groups. Its changes are the numbers from `first_seq` to `last_seq` of the feed, both
-    None if it changed nothing. `reversed` holds the submissions that reversed it and when; `reverses` is the submission
-    that it reversed itself, `import_id` the import of which it stored a part.
+    Without a group it is for all groups.
     """
 
     submission_id: str
@@ -40,7 +38,6 @@ class SubmissionDetails(msgspec.Struct, frozen=True, kw_only=True):
     group_name: str | None
     actor_kind: str
     actor_id: str
-    request_id: str | None
     source_ip: str | None
     received_ms: int
     received: int
@@ -49,6 +46,17 @@ class SubmissionDetails(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: int
     outranked: int
     rejected: int
+
+
+class SubmissionDetails(SubmissionSummary, frozen=True, kw_only=True):
+    """A submission as staff see it; times are milliseconds since 1970 UTC.
+
+    Its changes are the numbers from `first_seq` to `last_seq` of the feed, both None if it changed nothing. `reversed`
+    holds the submissions that reversed it and when; `reverses` is the submission that it reversed itself, `import_id`
+    the import of which it stored a part.
+    """
+
+    request_id: str | None
     first_seq: int | None
     last_seq: int | None
     reversed: list[tuple[str, int]]
