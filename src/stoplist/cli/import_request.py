@@ -4,11 +4,11 @@ import click
 import msgspec
 
 from stoplist.cli.printing import print_line, print_record
-from stoplist.lists.imports.model import ImportOptions
+from stoplist.lists.imports.model import FileStatements, ImportOptions
 from stoplist.unsubscribes.channel import Channel
 
 
-class ImportRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ImportRequest(FileStatements, frozen=True, kw_only=True):
     """The arguments of `stoplist import run`."""
 
     file: str
@@ -16,13 +16,6 @@ class ImportRequest(msgspec.Struct, frozen=True, kw_only=True):
     channel: Channel
     group_id: str | None
     as_of: str | int | None
-    format: str | None
-    time_zone: str | None
-    columns: dict[str, str]
-    opted_out_when: tuple[tuple[str, str], ...]
-    encoding: str | None
-    reason: str | None
-    source: str | None
     rejects: str | None
     is_dry_run: bool
     is_strict: bool
@@ -32,17 +25,7 @@ class ImportRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return the options of an import that begins at this moment."""
         if isinstance(self.as_of, int) and self.as_of > now_ms:
             raise click.UsageError("--as-of lies in the future: say when the list was true.")
-        return ImportOptions(
-            now_ms=now_ms,
-            as_of_ms=now_ms if isinstance(self.as_of, str) else self.as_of,
-            format=self.format,
-            time_zone=self.time_zone,
-            columns=self.columns,
-            opted_out_when=self.opted_out_when,
-            encoding=self.encoding,
-            reason=self.reason,
-            source=self.source,
-        )
+        return self.import_options(now_ms=now_ms, as_of_ms=now_ms if isinstance(self.as_of, str) else self.as_of)
 
 
 class ImportOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,11 +48,12 @@ class ImportCounts(msgspec.Struct, kw_only=True):
         return self.bad_rows + self.not_opted_out + self.erased + self.earlier_versions
 
 
-class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Statements about the file, made when the import began; `now_ms` is that moment."""
+class FileStatements(msgspec.Struct, frozen=True, kw_only=True):
+    """Statements about a file that it does not make itself; None and empty: its reader recognizes it, or has a default.
 
-    now_ms: int
-    as_of_ms: int | None = None
+    They mean what they mean in `stoplist_addresses.lists.ListOptions`.
+    """
+
     format: str | None = None
     time_zone: str | None = None
     columns: dict[str, str] = {}
@@ -60,6 +61,18 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     encoding: str | None = None
     reason: str | None = None
     source: str | None = None
+
+    def import_options(self, *, now_ms: int, as_of_ms: int | None) -> "ImportOptions":
+        """Return the options of an import that begins now, of a file that was true at `as_of_ms`."""
+        statements = {name: getattr(self, name) for name in FileStatements.__struct_fields__}
+        return ImportOptions(now_ms=now_ms, as_of_ms=as_of_ms, **statements)
+
+
+class ImportOptions(FileStatements, frozen=True, kw_only=True):
+    """Statements about the file, made when the import began; `now_ms` is that moment."""
+
+    now_ms: int
+    as_of_ms: int | None = None
 
 
 class Import(msgspec.Struct, frozen=True, kw_only=True):

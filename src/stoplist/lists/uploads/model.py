@@ -6,7 +6,7 @@ import msgspec
 from stoplist_addresses.lists import ListError
 from stoplist_addresses.lists.times import TimeReader, time_zone
 
-from stoplist.lists.imports.model import ImportCounts, ImportOptions
+from stoplist.lists.imports.model import FileStatements, ImportCounts, ImportOptions
 from stoplist.records.reversal_plan import Reversal
 
 UploadState = Literal["uploading", "uploaded", "ended"]
@@ -42,7 +42,7 @@ class UploadLimits(msgspec.Struct, frozen=True):
         return cls(max_mb * _MB, _UNPACKED_FACTOR * max_mb * _MB, max_mb * _MB)
 
 
-class UploadOptions(msgspec.Struct, frozen=True, kw_only=True):
+class UploadOptions(FileStatements, frozen=True, kw_only=True):
     """The statements of a person about an uploaded file.
 
     `target` is `all` or a `group_id`, empty until it was chosen. `as_of` is a day, of `time_zone`: at its end the list
@@ -51,13 +51,6 @@ class UploadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     target: str = ""
     as_of: str = ""
-    format: str | None = None
-    time_zone: str | None = None
-    columns: dict[str, str] = {}
-    opted_out_when: tuple[tuple[str, str], ...] = ()
-    encoding: str | None = None
-    reason: str | None = None
-    source: str | None = None
     is_strict: bool = False
 
     @property
@@ -72,17 +65,7 @@ class UploadOptions(msgspec.Struct, frozen=True, kw_only=True):
             as_of_ms = TimeReader(time_zone(self.time_zone or "UTC"), now_ms).read(self.as_of)
             if as_of_ms is None:
                 raise ListError("The day cannot be read: enter one such as 2026-03-01.", option="as_of_ms")
-        return ImportOptions(
-            now_ms=now_ms,
-            as_of_ms=as_of_ms,
-            format=self.format,
-            time_zone=self.time_zone,
-            columns=self.columns,
-            opted_out_when=self.opted_out_when,
-            encoding=self.encoding,
-            reason=self.reason,
-            source=self.source,
-        )
+        return self.import_options(now_ms=now_ms, as_of_ms=as_of_ms)
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
