@@ -68,15 +68,7 @@ class Core(ABC):
         self._base_url, self._client_id = wire.checked_base_url(base_url), client_id
         _require_whole_number(attempts, "attempts", maximum=100)
         _require_whole_number(batch_items, "batch_items", maximum=MAX_ITEMS)
-        for name, seconds in (("timeout_s", timeout_s), ("total_s", total_s)):
-            if not (_is_number(seconds) and 0 < seconds <= _MAX_TIMEOUT_S):
-                raise ConfigurationError(f"{name} must be a number of seconds above 0, and at most 86400 (a day).")
-        if renew_ahead_s is not None and not (
-            _is_number(renew_ahead_s) and 0 <= renew_ahead_s < _ACCESS_TOKEN_LIFETIME_S
-        ):
-            raise ConfigurationError(
-                "renew_ahead_s must be at least 0 and below 900, the lifetime of an access token in seconds."
-            )
+        _require_seconds(timeout_s=timeout_s, total_s=total_s, renew_ahead_s=renew_ahead_s)
         environment = Environment()
         self._session = Session(
             tokens=Renewal(
@@ -211,6 +203,16 @@ def _is_word(text: str) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _require_seconds(*, timeout_s: float, total_s: float, renew_ahead_s: float | None) -> None:
+    for name, seconds in (("timeout_s", timeout_s), ("total_s", total_s)):
+        if not (_is_number(seconds) and 0 < seconds <= _MAX_TIMEOUT_S):
+            raise ConfigurationError(f"{name} must be a number of seconds above 0, and at most 86400 (a day).")
+    if renew_ahead_s is not None and not (_is_number(renew_ahead_s) and 0 <= renew_ahead_s < _ACCESS_TOKEN_LIFETIME_S):
+        raise ConfigurationError(
+            "renew_ahead_s must be at least 0 and below 900, the lifetime of an access token in seconds."
+        )
 
 
 def _require_whole_number(number: int, name: str, *, maximum: int) -> None:

@@ -88,17 +88,7 @@ async def start_import(
         actor, stores.database, org_slug=org_slug, group_id=upload.options.group_id or None
     )
     await _refuse_begun(stores, upload)
-    work = await find_work(stores.database, upload.feed_id, upload.import_id)
-    check = None if work is None or work.work is not None else work.result.check
-    if check is None or not upload.options.target:
-        raise Refused("Check the file first, with the choices as they are now.")
-    if upload.options.is_strict and check.counts.bad_rows:
-        raise Refused(
-            "The file has bad rows, and you chose to import it only if it has none. Correct the file and upload it "
-            "again, or change that choice."
-        )
-    if check.taken_by is not None:
-        raise Refused(f"The first {check.taken_rows:,} rows of this file were stored by the import {check.taken_by}.")
+    check = await _required_check(stores, upload)
     result = WorkResult(check=check)
 
     async def also(transaction: Transaction) -> None:
@@ -196,6 +186,22 @@ async def _request(
 
     if not await stores.database.write(request):
         raise Refused(_BUSY)
+
+
+async def _required_check(stores: OptOutStores, upload: Upload) -> CheckResult:
+    """Return the result of the check that allows the import to begin; Refused if there is none."""
+    work = await find_work(stores.database, upload.feed_id, upload.import_id)
+    check = None if work is None or work.work is not None else work.result.check
+    if check is None or not upload.options.target:
+        raise Refused("Check the file first, with the choices as they are now.")
+    if upload.options.is_strict and check.counts.bad_rows:
+        raise Refused(
+            "The file has bad rows, and you chose to import it only if it has none. Correct the file and upload it "
+            "again, or change that choice."
+        )
+    if check.taken_by is not None:
+        raise Refused(f"The first {check.taken_rows:,} rows of this file were stored by the import {check.taken_by}.")
+    return check
 
 
 async def _refuse_begun(stores: OptOutStores, upload: Upload) -> None:

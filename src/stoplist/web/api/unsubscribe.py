@@ -12,7 +12,7 @@ import msgspec
 from stoplist.actor import Actor
 from stoplist.errors import BadRequest, MethodNotAllowed
 from stoplist.oauth.model import Bearer
-from stoplist.proof.held_requests import HeldRequests
+from stoplist.proof.held_requests import HeldRequest, HeldRequests
 from stoplist.proof.positions import Positions
 from stoplist.slicing import in_slices
 from stoplist.unsubscribes.channel import Channel
@@ -77,34 +77,52 @@ class ChannelEndpoint:
             with self._quota.reserving(bearer.client_id) as reserve:
                 await self._post(scope, receive, send, reserve)
             return
-        actor, query = _actor(bearer, context), read_query(scope["query_string"])
+        query = read_query(scope["query_string"])
         if query.addresses:
-            work = None
-            if len(query.addresses) > 1:
-                self._processing_time.check(bearer.client_id)
-                work = MeteredWork(receive, self._processing_time, bearer.client_id)
-            try:
-                page = await look_up(
-                    actor,
-                    self._stores,
-                    self._channel,
-                    query.requested,
-                    addresses=query.addresses,
-                    default=bearer.default_target,
-                    work=work,
-                )
-            finally:
-                if work is not None:
-                    work.end()
-            await _answer(scope, send, await _encoded(page, page.items))
+            await self._look_up(scope, receive, send, bearer, query)
             return
         wait_s = None if query.cursor is None or scope["method"] == "HEAD" else read_wait_s(scope["headers"])
         held = None if wait_s is None else self._held.hold(bearer.client_id, wait_s)
         ahead = b"read-ahead" if reads_ahead(scope["headers"]) else b""
         if wait_s is None or held is None:
             await self._follow(scope, send, bearer, query, _applied(ahead), is_ahead=bool(ahead))
-            return
-        applied = _applied(b"wait=%d" % wait_s, ahead)
+        else:
+            await self._wait(scope, receive, send, bearer, query, held, _applied(b"wait=%d" % wait_s, ahead), ahead)
+
+    async def _look_up(self, scope: Scope, receive: Receive, send: Send, bearer: Bearer, query: ReadQuery) -> None:
+        """Answer with the records of these addresses. Several of them are work whose time is bounded."""
+        work = None
+        if len(query.addresses) > 1:
+            self._processing_time.check(bearer.client_id)
+            work = MeteredWork(receive, self._processing_time, bearer.client_id)
+        try:
+            page = await look_up(
+                _actor(bearer, request_context_of(scope)),
+                self._stores,
+                self._channel,
+                query.requested,
+                addresses=query.addresses,
+                default=bearer.default_target,
+                work=work,
+            )
+        finally:
+            if work is not None:
+                work.end()
+        await _answer(scope, send, await _encoded(page, page.items))
+
+    async def _wait(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        bearer: Bearer,
+        query: ReadQuery,
+        held: HeldRequest,
+        applied: Headers,
+        ahead: bytes,
+    ) -> None:
+        """Answer with the page after the cursor once anything has changed, or unchanged at the end of the time."""
+        context = request_context_of(scope)
         with held:
             unchanged = await self._follow(scope, send, bearer, query, applied, is_ahead=bool(ahead), holds=True)
             while unchanged is not None:

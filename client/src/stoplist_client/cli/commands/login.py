@@ -119,13 +119,7 @@ def command(
     )
     verified = _verify(profile, secret, is_interactive=is_interactive)
     profile = msgspec.structs.replace(profile, org_slug=profile.org_slug or verified.org_slug)
-    if in_keyring:
-        keyring_secret.store(profile.base_url, profile.client_id, secret)
-        profile = msgspec.structs.replace(profile, client_secret=None)
-    path = save_profile(name, profile)
-    print_line(f"Logged in as {profile.client_id} at {profile.base_url}.")
-    print_line(f"Organization: {profile.org_slug or 'the default of the key'}.")
-    print_line(f"Stored as profile {name} in {path}.")
+    _store(name, profile, secret, in_keyring=in_keyring)
     if verified.may_read and not profile.org_slug:
         print_notice(
             "The slug of the key's default organization is not known yet, because it has no records. sync needs it: "
@@ -180,6 +174,17 @@ def _prompt_org(client: Client) -> str | None:
             continue
         return slug
     return None
+
+
+def _store(name: str, profile: Profile, secret: Secret, *, in_keyring: bool) -> None:
+    """Store the profile, its secret where the user wants it, and say so."""
+    if in_keyring:
+        keyring_secret.store(profile.base_url, profile.client_id, secret)
+        profile = msgspec.structs.replace(profile, client_secret=None)
+    path = save_profile(name, profile)
+    print_line(f"Logged in as {profile.client_id} at {profile.base_url}.")
+    print_line(f"Organization: {profile.org_slug or 'the default of the key'}.")
+    print_line(f"Stored as profile {name} in {path}.")
 
 
 def _read_secret(from_stdin: bool, file: Path | None, is_interactive: bool) -> Secret:

@@ -19,6 +19,7 @@ from stoplist_client.cli.profile import Profile, make_folder
 from stoplist_client.cli.profile_selection import load_profile, load_profile_if_any
 from stoplist_client.cli.sync_round import RoundPrinter, SyncRound, run_round
 from stoplist_client.cli.watch_loop import watch as watch_on
+from stoplist_client.client import Client
 from stoplist_client.mirror import Mirror
 from stoplist_client.model import CHANNELS, Channel
 
@@ -106,21 +107,28 @@ def command(
     with open_client(profile) as client, Mirror(mirror or profile.mirror, client) as opened:
         _follow(opened, profile, orgs, channels)
         printer = RoundPrinter(as_json=as_json, watches=watch)
+        _synchronise(client, opened, printer, submits=submits, watches=watch, every_s=every_s)
 
-        def synchronise(wait_s: int | None) -> SyncRound:
-            result = run_round(client, opened, submits=submits, wait_s=wait_s)
-            printer.show(result)
-            # If no feed could be read, the key itself is at fault, and --watch cannot help.
-            if result.refusal and not result.is_partial and not (watch and result.feeds):
-                raise result.refusal
-            return result
 
-        if watch:
-            watch_on(synchronise, every_s)
-            return
-        resubmission = synchronise(None).resubmission
-        if resubmission and resubmission.refused:
-            raise click.exceptions.Exit(FAILED)
+def _synchronise(
+    client: Client, mirror: Mirror, printer: RoundPrinter, *, submits: bool, watches: bool, every_s: float | None
+) -> None:
+    """Update the mirror once, or until a signal; Exit if the service refused opt-outs that were submitted again."""
+
+    def synchronise(wait_s: int | None) -> SyncRound:
+        result = run_round(client, mirror, submits=submits, wait_s=wait_s)
+        printer.show(result)
+        # If no feed could be read, the key itself is at fault, and --watch cannot help.
+        if result.refusal and not result.is_partial and not (watches and result.feeds):
+            raise result.refusal
+        return result
+
+    if watches:
+        watch_on(synchronise, every_s)
+        return
+    resubmission = synchronise(None).resubmission
+    if resubmission and resubmission.refused:
+        raise click.exceptions.Exit(FAILED)
 
 
 def _follow(mirror: Mirror, profile: Profile, orgs: tuple[str, ...], channels: tuple[Channel, ...]) -> None:
