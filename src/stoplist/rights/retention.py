@@ -12,7 +12,7 @@ import msgspec
 from stoplist.clock import DAY_MS
 from stoplist.db import Database, Transaction
 from stoplist.db.query import Query, json_text, load_queries
-from stoplist.rights.erasure import ERASED_ACTION
+from stoplist.rights.erasure_unit import ERASED_ACTION
 
 _QUERIES = load_queries(__package__)
 _AUDIT_ENTRIES = _QUERIES["old_audit_entries"]
