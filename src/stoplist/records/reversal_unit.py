@@ -10,7 +10,7 @@ import msgspec
 from stoplist import ids
 from stoplist.actor import Actor
 from stoplist.audit import trail
-from stoplist.clock import DAY_MS, Clock
+from stoplist.clock import Clock
 from stoplist.db import Database, Transaction
 from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Refused
@@ -24,15 +24,14 @@ from stoplist.unsubscribes.feed import Feed
 from stoplist.unsubscribes.feed_lock import LockedFeed, lock_feed, set_state
 from stoplist.unsubscribes.feed_state import FeedState, changed_state
 from stoplist.unsubscribes.model import sender_key
+from stoplist.unsubscribes.record_writer import count_changes, note_erasures
 
 _QUERIES = load_queries(__package__)
 _FEED_QUERIES = load_queries("stoplist.unsubscribes")
 _ERASE_RECORD = _QUERIES["erase_record_again"]
 _ERASE_VERSIONS = _QUERIES["erase_versions_again"]
-_COUNT_CHANGES = _FEED_QUERIES["count_changes"]
 _GIVE_BACK_NUMBERS = _FEED_QUERIES["give_back_numbers"]
 _KEEP_VERSIONS = _FEED_QUERIES["keep_versions"]
-_NOTE_ERASURES = _FEED_QUERIES["note_erasures"]
 _PUT_RECORDS = _FEED_QUERIES["put_records_with_audit"]
 _RECORD_REVERSAL = _QUERIES["record_reversal"]
 _RECORD_SUBMISSION = _FEED_QUERIES["record_submission"]
@@ -155,12 +154,8 @@ class ReversalUnit:
         is_hidden = self._actor.kind == "link" and any(digest_of(record.address) for record in plan.records)
         source_ip = None if is_hidden else self._actor.source_ip
         await self._record_submission(transaction, count, source_ip, first_seq=first_seq, last_seq=last_seq)
-        await transaction.run(
-            _COUNT_CHANGES,
-            feed_id=self._submission.feed_id,
-            day=locked.recorded_ms // DAY_MS,
-            counts=json_text(plan.day_counts()),
-        )
+        feed_id = self._submission.feed_id
+        await count_changes(transaction, feed_id, plan.day_counts(), recorded_ms=locked.recorded_ms)
         await self._record_reversal(transaction, plan.counts, locked.recorded_ms)
 
     async def _erase_again(
@@ -179,13 +174,13 @@ class ReversalUnit:
                 record = msgspec.structs.replace(record, address=address, before_source=None)
             records.append(record)
         if noted:
-            await transaction.run(
-                _NOTE_ERASURES,
-                feed_id=self._submission.feed_id,
-                kind="again",
-                submission_id=self._submission_id,
+            await note_erasures(
+                transaction,
+                self._submission.feed_id,
+                "again",
+                self._submission_id,
+                noted,
                 at_ms=locked.recorded_ms,
-                noted=json_text(noted),
             )
         return msgspec.structs.replace(plan, records=records)
 

@@ -10,7 +10,7 @@ from stoplist import __version__, ids, rfc3339
 from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.db import Database, Row, Transaction
-from stoplist.db.query import json_text, load_queries
+from stoplist.db.query import load_queries
 from stoplist.errors import Refused
 from stoplist.lists.uploads.uploads import unfinished_upload
 from stoplist.notices import outbox
@@ -22,9 +22,9 @@ from stoplist.unsubscribes.erased import digest_of, erased_form, key_bytes, new_
 from stoplist.unsubscribes.feed_lock import lock_feed, set_state
 from stoplist.unsubscribes.feed_state import EMPTY, changed_state
 from stoplist.unsubscribes.model import OptOutStores, sender_key
+from stoplist.unsubscribes.record_writer import note_erasures
 
 _QUERIES = load_queries(__package__)
-_NOTE_ERASURES = load_queries("stoplist.unsubscribes")["note_erasures"]
 _BEGIN_ERASING = _QUERIES["begin_erasing"]
 _ERASE_RECORD = _QUERIES["erase_record"]
 _ERASE_VERSIONS = _QUERIES["erase_versions"]
@@ -104,14 +104,7 @@ class ErasureUnit:
         """Write the submission, the notes from which reversals and histories know, the audit and the notice."""
         await self._record_submission(transaction, len(rows), first_seq=first_seq, at_ms=at_ms)
         noted = {seq: (row["id"], digest_of(erased), row["seq"]) for seq, row in enumerate(rows, first_seq)}
-        await transaction.run(
-            _NOTE_ERASURES,
-            feed_id=self._number,
-            kind="erased",
-            submission_id=self._submission_id,
-            at_ms=at_ms,
-            noted=json_text(noted),
-        )
+        await note_erasures(transaction, self._number, "erased", self._submission_id, noted, at_ms=at_ms)
         await _begin_erasing(transaction, at_ms)
         slug = self._organization.slug
         await trail.record(

@@ -211,7 +211,7 @@ async def _write(
         submissions=json_text(dict(enumerate(_submissions(group, decision, results, first_seq)))),
     )
     if decision.changes:
-        await count_changes(transaction, batch.feed_id, decision, recorded_ms=locked.recorded_ms)
+        await count_changes(transaction, batch.feed_id, decision.day_counts(), recorded_ms=locked.recorded_ms)
     return results
 
 

@@ -170,6 +170,17 @@ class BatchDecision:
         """Return whether the address is that of a person who was erased."""
         return address in self._erased
 
+    def day_counts(self) -> dict[int, tuple[object, ...]]:
+        """Return by status and reason the number of changes, and by how many more records show it now."""
+        counts: dict[tuple[str, str], list[int]] = {}
+        for at, change in enumerate(self.changes):
+            kind_counts = counts.setdefault((change.status, change.reason), [0, 0])
+            kind_counts[0] += 1
+            kind_counts[1] += at not in self.superseded
+        for kind, count in self.left_counts.items():
+            counts.setdefault(kind, [0, 0])[1] -= count
+        return {at: (*kind, *counts[kind]) for at, kind in enumerate(sorted(counts))}
+
     def _create(self, act: Act) -> None:
         if self._is_import and act.address not in self._erased and digest_of(act.address) is not None:
             self.unknown_digests += 1

@@ -1,5 +1,8 @@
 """Write a decision behind the lock of its feed: records, versions, the submission and the counts of the day."""
 
+from collections.abc import Mapping
+from typing import Any, Literal
+
 from stoplist.clock import DAY_MS
 from stoplist.db import Transaction
 from stoplist.db.query import Query, json_text, load_queries
@@ -50,7 +53,7 @@ async def write_decision(
     await touch_records(transaction, decision, feed_keys)
     await _record_submission(transaction, batch, decision, batch_keys, first_seq=first_seq, last_seq=last_seq)
     if changes:
-        await count_changes(transaction, batch.feed_id, decision, recorded_ms=locked.recorded_ms)
+        await count_changes(transaction, batch.feed_id, decision.day_counts(), recorded_ms=locked.recorded_ms)
 
 
 async def touch_records(transaction: Transaction, decision: BatchDecision, feed_keys: dict[str, int]) -> None:
@@ -64,14 +67,31 @@ async def touch_records(transaction: Transaction, decision: BatchDecision, feed_
         await transaction.run(_CONFIRM_RECORDS, **feed_keys, addresses=addresses)
 
 
-async def count_changes(transaction: Transaction, feed_id: int, decision: BatchDecision, *, recorded_ms: int) -> None:
-    """Add the changes to the counts of their day."""
-    counts = json_text(_day_counts(decision))
-    await transaction.run(_COUNT_CHANGES, feed_id=feed_id, day=recorded_ms // DAY_MS, counts=counts)
+async def count_changes(
+    transaction: Transaction, feed_id: int, day_counts: Mapping[int, tuple[object, ...]], *, recorded_ms: int
+) -> None:
+    """Add changes to the counts of their day: status, reason, number of changes, and growth of those that show it."""
+    day = recorded_ms // DAY_MS
+    await transaction.run(_COUNT_CHANGES, feed_id=feed_id, day=day, counts=json_text(day_counts))
+
+
+async def note_erasures(
+    transaction: Transaction,
+    feed_id: int,
+    kind: Literal["erased", "returned", "again"],
+    submission_id: str,
+    noted: Mapping[int, tuple[str, str | None, int]],
+    *,
+    at_ms: int,
+) -> None:
+    """Note which records a submission has erased or brought back: id, digest and former number by new number."""
+    await transaction.run(
+        _NOTE_ERASURES, feed_id=feed_id, kind=kind, submission_id=submission_id, at_ms=at_ms, noted=json_text(noted)
+    )
 
 
 async def _bring_back(
-    transaction: Transaction, decision: BatchDecision, batch_keys: dict[str, object], *, first_seq: int
+    transaction: Transaction, decision: BatchDecision, batch_keys: dict[str, Any], *, first_seq: int
 ) -> None:
     """Give records and their versions the addresses that resubscriptions brought back."""
     where = {name: batch_keys[name] for name in ("feed_id", "group_no")}
@@ -83,33 +103,21 @@ async def _bring_back(
     for returned in decision.returned:
         seq = first_seq + returned.change
         noted[seq] = (returned.record_id, digest_of(returned.erased_form), seq)
-    await transaction.run(
-        _NOTE_ERASURES,
-        feed_id=batch_keys["feed_id"],
-        kind="returned",
-        submission_id=batch_keys["submission_id"],
+    await note_erasures(
+        transaction,
+        batch_keys["feed_id"],
+        "returned",
+        batch_keys["submission_id"],
+        noted,
         at_ms=batch_keys["recorded_ms"],
-        noted=json_text(noted),
     )
-
-
-def _day_counts(decision: BatchDecision) -> dict[int, tuple[object, ...]]:
-    """Return by status and reason the number of changes, and by how much the number of records that show it grew."""
-    counts: dict[tuple[str, str], list[int]] = {}
-    for at, change in enumerate(decision.changes):
-        kind_counts = counts.setdefault((change.status, change.reason), [0, 0])
-        kind_counts[0] += 1
-        kind_counts[1] += at not in decision.superseded
-    for kind, count in decision.left_counts.items():
-        counts.setdefault(kind, [0, 0])[1] -= count
-    return {at: (*kind, *counts[kind]) for at, kind in enumerate(sorted(counts))}
 
 
 async def _record_submission(
     transaction: Transaction,
     batch: ValidatedBatch,
     decision: BatchDecision,
-    batch_keys: dict[str, object],
+    batch_keys: dict[str, Any],
     *,
     first_seq: int,
     last_seq: int,
