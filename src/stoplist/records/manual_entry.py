@@ -80,14 +80,7 @@ async def record_manually(
     default `manual`, or `consent` for a resubscription. With neither `group_id` nor `all_groups`, the default group is
     used. Raise Missing, Forbidden, or Refused with the input at fault as its field.
     """
-    if group_id is not None and all_groups:
-        raise Refused("Choose one group, or all groups.", field="group_id")
-    target = await find_target_of_person(actor, stores.database, org_slug=org_slug, group_id=group_id)
-    if not all_groups and target.group is None and target.default_group is None:
-        raise Refused(
-            f"The organization {org_slug} has no default group: choose one of its groups, or all groups.",
-            field="group_id",
-        )
+    target = await _find_target(actor, stores, org_slug=org_slug, group_id=group_id, all_groups=all_groups)
     item = _build_item(address, status, occurred_at, reason, stated_reason)
     _validate(item, channel, stores.clock.now_ms())
     record_in_audit = _audit_writer(actor, stores, item, channel, org_slug)
@@ -110,6 +103,20 @@ async def record_manually(
         latest_act_ms=None if result.latest_act_at is UNSET else rfc3339.parse_ms(result.latest_act_at),
         seq=await _latest_seq(stores, target, channel, result.id, result.address),
     )
+
+
+async def _find_target(
+    actor: Actor, stores: OptOutStores, *, org_slug: str, group_id: str | None, all_groups: bool
+) -> Target:
+    if group_id is not None and all_groups:
+        raise Refused("Choose one group, or all groups.", field="group_id")
+    target = await find_target_of_person(actor, stores.database, org_slug=org_slug, group_id=group_id)
+    if not all_groups and target.group is None and target.default_group is None:
+        raise Refused(
+            f"The organization {org_slug} has no default group: choose one of its groups, or all groups.",
+            field="group_id",
+        )
+    return target
 
 
 def _audit_writer(actor: Actor, stores: OptOutStores, item: Item, channel: Channel, org_slug: str) -> BeforeCommit:
