@@ -13,6 +13,7 @@ from stoplist import __version__
 from stoplist.actor import ADMIN, VIEWER, Actor
 from stoplist.db import Transaction, schema
 from stoplist.errors import Forbidden, Missing, Refused
+from stoplist.lists.uploads.model import Upload
 from stoplist.lists.uploads.rejects import forget_rejects
 from stoplist.lists.uploads.upload_end import discard_upload
 from stoplist.organizations.target import Target, TargetGroup
@@ -297,14 +298,17 @@ async def test_an_upload_that_begins_meanwhile_is_in_the_way(
     organization = await deployment.new_organization()
     await organization.submit(out(ANN))
 
+    begun: list[Upload] = []
+
     async def upload_first(*arguments: Any) -> int:
-        await Uploader(organization).upload(b"address\nann@example.org\n")
+        begun.append(await Uploader(organization).upload(b"address\nann@example.org\n"))
         return await forget_rejects(*arguments)
 
     monkeypatch.setattr(erasing, "forget_rejects", upload_first)
     with pytest.raises(Refused, match="is not finished"):
         await erase(organization, ANN)
     assert records(await organization.look_up(ANN))[0].address_digest is UNSET
+    await discard_upload(ADMINISTRATOR, deployment.stores, organization.feed_id, begun[0].import_id)
 
 
 @in_loop
