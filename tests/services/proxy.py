@@ -110,6 +110,8 @@ class Proxy:
     async def _listen(self) -> None:
         if self._listener is None:
             listener = socket.create_server(("127.0.0.1", self.port), backlog=1024)
+            # asyncio does so for its own listeners alone: small pieces would wait for an acknowledgement, 40 ms each.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._listener = await asyncio.start_server(self._accept, sock=listener)
 
     async def _cut(self) -> None:
