@@ -1,4 +1,4 @@
-"""One server for all tests of the client, and an organization and a key for each test."""
+"""One server for all tests of the client and one that can be restored, and an organization and a key for each test."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from stoplist_client import Client
 
+from tests.client.mirror.restorable import Restorable
 from tests.client.partners import BlockingAsyncClient, Opener, Partner, Service
 from tests.e2e.server_process import Installation
 
@@ -33,6 +34,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     installation = Installation(tmp_path_factory.mktemp("service"))
     with installation.serving() as server:
         yield Service(installation, server)
+
+
+@pytest.fixture(scope="session")
+def restorable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restorable]:
+    """Another server, whose database tests restore to an earlier state: then the tokens of all its partners end."""
+    installation = Installation(tmp_path_factory.mktemp("restorable"))
+    with installation.serving() as server:
+        yield Restorable(Service(installation, server))
 
 
 @pytest.fixture

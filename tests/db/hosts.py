@@ -54,7 +54,6 @@ class Standby(ManagedProgram):
 
     def __init__(self, primary: Cluster) -> None:
         super().__init__("standby", user=unprivileged_user("PostgreSQL"))
-        self._primary = primary
         self._postgres = primary.binaries / "postgres"
         try:
             self._copy(primary)

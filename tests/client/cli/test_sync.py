@@ -26,9 +26,9 @@ from tests.client.cli.command_runner import (
     variables_of,
 )
 from tests.client.mirror.restorable import Restorable, give_out_digest
-from tests.client.partners import Partner, Service
+from tests.client.partners import Partner
 from tests.constants import PATIENCE_S
-from tests.e2e.server_process import Installation, ProcessOutput
+from tests.e2e.server_process import ProcessOutput
 from tests.services.managed_program import reserve_port
 
 NewPartner = Callable[..., Partner]
@@ -116,14 +116,6 @@ def test_other_files_are_not_overwritten(cli: RunCommand, partner: Partner, log_
     path.write_text("Dear all")
     cli("sync", "--mirror", str(path)).assert_failed(1, str(path))
     assert path.read_text() == "Dear all"
-
-
-@pytest.fixture(scope="module")
-def restorable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restorable]:
-    """A server for this module, whose database can be restored to an earlier state."""
-    installation = Installation(tmp_path_factory.mktemp("restorable"))
-    with installation.serving() as server:
-        yield Restorable(Service(installation, server))
 
 
 def test_lost_opt_outs_are_submitted_again(cli: RunCommand, restorable: Restorable, log_in: LogIn) -> None:

@@ -1,4 +1,4 @@
-"""A client of an organization, mirrors that are closed after the test, and a server that can be restored."""
+"""A client of an organization, and mirrors that are closed after the test."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from stoplist_client import Client, MemoryStore, Mirror
 
-from tests.client.mirror.restorable import Restorable
-from tests.client.partners import Partner, Service
-from tests.e2e.server_process import Installation
+from tests.client.partners import Partner
 
 
 @pytest.fixture
@@ -39,11 +37,3 @@ def mirror(client: Client, new_mirror: Callable[..., Mirror]) -> Mirror:
     mirror = new_mirror(client, page_records=3)
     mirror.follow("email")
     return mirror
-
-
-@pytest.fixture(scope="module")
-def restorable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restorable]:
-    """A server for this module, whose database can be restored to an earlier state."""
-    installation = Installation(tmp_path_factory.mktemp("restorable"))
-    with installation.serving() as server:
-        yield Restorable(Service(installation, server))

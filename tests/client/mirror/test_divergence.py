@@ -2,7 +2,7 @@
 
 import math
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stoplist_client import Client, Item, MemoryStore, Mirror, MirrorDiverged, MirrorError
+from stoplist_client import Client, Item, Mirror, MirrorDiverged, MirrorError
 from stoplist_client.mirror import FeedSynced, copies, on_disk
 
 from tests.client.mirror.restorable import Restorable, give_out_digest
@@ -49,13 +49,6 @@ DAMAGES = {
 def partner(restorable: Restorable) -> Partner:
     """A partner of the restorable service."""
     return restorable.new_partner()
-
-
-@pytest.fixture
-def client(partner: Partner) -> Iterator[Client]:
-    """The partner's client; each restore ends its tokens."""
-    with partner.client(org_slug=partner.org_slug, store=MemoryStore()) as client:
-        yield client
 
 
 @pytest.fixture

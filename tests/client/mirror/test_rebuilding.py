@@ -4,14 +4,14 @@ Source: docs/interface.md sections D1 (After a restore) and D6; docs/partner-gui
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stoplist_client import Client, Item, MemoryStore, Mirror, MirrorError, Record
+from stoplist_client import Client, Item, Mirror, MirrorError, Record
 from stoplist_client.mirror import FeedSynced
 
 from tests.client.mirror.restorable import Restorable
@@ -24,13 +24,6 @@ LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 def partner(restorable: Restorable) -> Partner:
     """A partner of the restorable service."""
     return restorable.new_partner()
-
-
-@pytest.fixture
-def client(partner: Partner) -> Iterator[Client]:
-    """The partner's client; each restore ends its tokens."""
-    with partner.client(org_slug=partner.org_slug, store=MemoryStore()) as client:
-        yield client
 
 
 def test_restore_without_losses_changes_nothing(restorable: Restorable, client: Client, mirror: Mirror) -> None:

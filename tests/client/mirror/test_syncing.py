@@ -296,12 +296,5 @@ def test_unavailable_service_leaves_the_mirror_unchanged(partner: Partner, clien
     assert mirror.is_barred("email", _of(1), group_id=partner.group_id)
 
 
-def mirror_group(client: Client) -> str:
-    """Return the group of the first record."""
-    group_id = next(client.changes("email")).group_id
-    assert group_id is not None
-    return group_id
-
-
 def _of(number: int) -> str:
     return f"p{number}@example.org"
