@@ -75,7 +75,7 @@ def migrated(request: pytest.FixtureRequest, tmp_path: Path) -> Installation:
     else:
         url, valkey = map(request.getfixturevalue, ("postgresql_url", "valkey"))
         installation = scaled_installation(tmp_path, url, valkey)
-    installation.ok("migrate")
+    installation.migrate()
     return installation
 
 
@@ -97,7 +97,7 @@ def scaled(
     """Return an installation on PostgreSQL and Valkey with two workers per server, for the tests of a module."""
     url = postgresql.fresh_database(request.node.name)
     installation = scaled_installation(tmp_path_factory.mktemp("scaled"), url, valkey)
-    installation.ok("migrate")
+    installation.migrate()
     yield installation
     postgresql.drop_database(url)
 

@@ -17,10 +17,11 @@ import httpx
 
 import stoplist
 from stoplist.clock import Clock
+from stoplist.db.opening import create_folder
 from stoplist.oauth import ceilings, credentials
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS
 from stoplist.organizations.organizations import create_organization, list_organizations
-from tests.builders import ADMINISTRATOR, opened
+from tests.builders import ADMINISTRATOR, migrated, opened
 from tests.cli.command_line import CommandResult
 from tests.constants import PATIENCE_S
 from tests.keys import Key
@@ -86,6 +87,13 @@ class Installation:
     def database_url(self) -> str:
         return self.variables.get("STOPLIST_DATABASE_URL", f"sqlite:///{self.data_dir / 'stoplist.db'}")
 
+    def migrate(self, *organizations: str) -> None:
+        """Create the database, with these organizations, or bring its schema up to date.
+
+        Runs in this process, by the operations behind the commands, which is ten times quicker.
+        """
+        asyncio.run(_migrate(self.database_url, organizations))
+
     def new_key(
         self,
         *,
@@ -95,7 +103,7 @@ class Installation:
     ) -> Key:
         """Create a key of the organization, and the organization if it is missing; `per_minute` sets both limits.
 
-        Runs in this process, by the operations behind the commands, which is ten times quicker.
+        Runs in this process, too.
         """
         return asyncio.run(_new_key(self.database_url, per_minute, may, organization))
 
@@ -228,6 +236,13 @@ class Log(ProcessOutput):
             return self._changed.wait_for(lambda: self._is_over or any(map(is_wanted, self.lines)), PATIENCE_S) and any(
                 map(is_wanted, self.lines)
             )
+
+
+async def _migrate(database_url: str, organizations: tuple[str, ...]) -> None:
+    create_folder(database_url)
+    async with migrated(database_url) as database:
+        for slug in organizations:
+            await create_organization(ADMINISTRATOR, database, Clock(), slug=slug, name=slug.title())
 
 
 async def _new_key(database_url: str, per_minute: int | None, may: frozenset[str], organization: str) -> Key:

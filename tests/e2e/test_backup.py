@@ -42,7 +42,7 @@ class _SmallBatchWriter:
 
 def test_a_backup_under_load_is_restored(installation: Installation) -> None:
     """Writes confirmed before it began are in it; cursors and tokens from before the restore are refused, keys work."""
-    installation.ok("migrate")
+    installation.migrate()
     key = installation.new_key(per_minute=HIGH_LIMIT, may=EVERY_PERMISSION)
     backup = installation.folder / "backup.db"
     with installation.serving() as server:

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.conftest import SECRET_KEY
+from tests.e2e.conftest import SECRET_KEY, postgresql_installation
 from tests.e2e.server_process import Installation, RunningServer
 from tests.keys import CLIENT_CREDENTIALS, Key, basic
 from tests.migration_fixture import make_move
@@ -59,7 +59,7 @@ def test_partners_do_not_notice_the_copy(tmp_path: Path, postgresql_url: str) ->
             "copy", "--from", installation.database_url, "--to", postgresql_url
         )
         assert server.terminate() == 0
-    assert installation.run("migrate", DATABASE_URL=postgresql_url).status == 0
+    postgresql_installation(tmp_path, postgresql_url).migrate()
     assert "rows were copied and verified" in installation.ok(
         "copy", "--from", installation.database_url, "--to", postgresql_url
     )
@@ -96,7 +96,7 @@ def test_a_server_on_the_target_accepts_nobody_before_the_end(tmp_path: Path, po
         assert server.terminate() == 0
     secret_key = (installation.data_dir / "secret.key").read_text().strip()
     assert secret_key != SECRET_KEY
-    assert installation.run("migrate", DATABASE_URL=postgresql_url).status == 0
+    postgresql_installation(tmp_path, postgresql_url).migrate()
     variables = {
         "DATABASE_URL": postgresql_url,
         "LIMITS_URL": "memory:",

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -68,34 +70,46 @@ def test_the_printed_commands_of_a_first_start_work(installation: Installation, 
         assert len(addresses) > 2, "a demo has something to show"
 
 
-@needs_curl
-def test_a_later_start_lists_what_exists(installation: Installation) -> None:
-    """The secret is not shown again; the command for another key works, and so does that key."""
+class RestartedDemo(NamedTuple):
+    """A demo that runs for the second time."""
+
+    installation: Installation
+    first: str
+    """What the first start printed."""
+    later: str
+
+
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestartedDemo]:
+    installation = Installation(tmp_path_factory.mktemp("restarted"))
     with installation.serving("--demo") as server:
-        text = printed_text(server)
-        secret = re.search(r"svc_cs_\w{49}", text)
-        client_id = re.search(r"svc_ci_\w{22}", text)
-        assert secret
-        assert client_id
+        first = printed_text(server)
         assert server.terminate() == 0
     with installation.serving("--demo") as server:
-        text = printed_text(server)
-        assert secret[0] not in text
-        assert client_id[0] in text
-        assert "demo" in text
-        another, get_token = commands(text)
-        assert "key create" in another
-        made = json.loads(run_pasted(installation, [f"{another} --json 2>&-"]))
-        for key in (f"{client_id[0]}:{secret[0]}", f"{made['client_id']}:{made['client_secret']}"):
-            line = get_token.replace("CLIENT_ID:CLIENT_SECRET", key)
-            assert json.loads(run_pasted(installation, [line]))["expires_in"] == 900
+        yield RestartedDemo(installation, first, printed_text(server))
 
 
-def test_a_demo_has_an_empty_and_a_filled_organization(installation: Installation) -> None:
+@needs_curl
+def test_a_later_start_lists_what_exists(restarted: RestartedDemo) -> None:
+    """The secret is not shown again; the command for another key works, and so does that key."""
+    secret = re.search(r"svc_cs_\w{49}", restarted.first)
+    client_id = re.search(r"svc_ci_\w{22}", restarted.first)
+    assert secret
+    assert client_id
+    assert secret[0] not in restarted.later
+    assert client_id[0] in restarted.later
+    assert "demo" in restarted.later
+    another, get_token = commands(restarted.later)
+    assert "key create" in another
+    made = json.loads(run_pasted(restarted.installation, [f"{another} --json 2>&-"]))
+    for key in (f"{client_id[0]}:{secret[0]}", f"{made['client_id']}:{made['client_secret']}"):
+        line = get_token.replace("CLIENT_ID:CLIENT_SECRET", key)
+        assert json.loads(run_pasted(restarted.installation, [line]))["expires_in"] == 900
+
+
+def test_a_demo_has_an_empty_and_a_filled_organization(restarted: RestartedDemo) -> None:
     """`demo` with a default group and one key; the other with two months of opt-outs. A restart creates no more."""
-    for _ in range(2):
-        with installation.serving("--demo") as server:
-            printed_text(server)
+    installation = restarted.installation
     demo, lantern = installation.json("org", "list")
     (group,) = installation.json("group", "list", "--org", "demo")
     (key,) = [key for key in installation.json("key", "list") if key["label"] == "Demo"]
@@ -135,7 +149,7 @@ def test_an_administrator_signs_in_by_the_printed_link(installation: Installatio
 
 def test_a_demo_changes_nothing_in_a_database_in_use(installation: Installation) -> None:
     """It shows what exists."""
-    installation.ok("migrate")
+    installation.migrate()
     key = installation.new_key()
     with installation.serving("--demo") as server:
         text = printed_text(server)

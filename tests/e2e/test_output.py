@@ -21,8 +21,7 @@ FULL = Path("/dev/full")
 @pytest.fixture
 def filled(installation: Installation) -> Installation:
     """Return an installation with the organization `acme`."""
-    installation.ok("migrate")
-    installation.ok("org", "create", "acme", "--name", "Acme")
+    installation.migrate("acme")
     return installation
 
 

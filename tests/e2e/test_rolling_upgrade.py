@@ -66,7 +66,7 @@ class _Partner:
 def installation(tmp_path: Path, postgresql_url: str) -> Installation:
     """Return an installation on PostgreSQL with the schema of this release."""
     installation = postgresql_installation(tmp_path, postgresql_url)
-    installation.ok("migrate")
+    installation.migrate()
     return installation
 
 

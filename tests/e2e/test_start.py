@@ -51,7 +51,7 @@ def test_a_second_server_on_the_same_folder_is_refused(installation: Installatio
 
 def test_the_other_environment_is_refused(installation: Installation) -> None:
     """The database records its environment."""
-    installation.ok("migrate")
+    installation.migrate()
     text = installation.refused("serve", **PRODUCTION)
     assert "belongs to the development environment" in text
 
