@@ -24,6 +24,9 @@ QUICK = -m 'not slow'
 SLOW = -m slow
 INTERPRETER = -m 'interpreter and not slow'
 
+# Without compiled files every process of the tests and every server that they start compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install serve client test test-all test-rest test-3.13 services check import-kills soak bench reference lock \
 	dist clean
 
