@@ -1,6 +1,7 @@
 """Prompts without a database, with an organization, and on PostgreSQL."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,20 @@ def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Prompt:
     return Prompt(monkeypatch, tmp_path)
 
 
+@pytest.fixture(scope="session")
+def _data_of_acme(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of the fixture `prompt`, to be copied."""
+    with pytest.MonkeyPatch.context() as patch:
+        prompt = Prompt(patch, tmp_path_factory.mktemp("acme"))
+        prompt.ok("migrate")
+        prompt.ok("org", "create", "acme", "--name", "Acme Shoes")
+        return prompt.data_dir
+
+
 @pytest.fixture
-def prompt(empty: Prompt) -> Prompt:
+def prompt(empty: Prompt, _data_of_acme: Path) -> Prompt:
     """A prompt with a database that has the organization `acme`."""
-    empty.ok("migrate")
-    empty.ok("org", "create", "acme", "--name", "Acme Shoes")
+    shutil.copytree(_data_of_acme, empty.data_dir)
     return empty
 
 
