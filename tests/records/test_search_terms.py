@@ -25,6 +25,12 @@ def test_terms_are_separated_where_no_address_could_go_on(text: str, terms: list
     assert split_terms(text) == terms
 
 
+def test_a_long_run_of_spaces_is_searched_once() -> None:
+    """A search from each of them would take half a minute."""
+    spaces = " " * 60_000
+    assert split_terms(f"+1{spaces}7946{spaces}+4930") == [f"+1{spaces}7946", "+4930"]
+
+
 @pytest.mark.parametrize("text", ["020 7946 0958", "a@x.org\n020 7946 0958", "0044 20 7946 0958", "(020) 7946 0958 x2"])
 def test_a_number_without_a_calling_code_asks_for_the_country(text: str) -> None:
     with pytest.raises(Refused) as refusal:
