@@ -3,12 +3,14 @@
 #   make PYTHON=/path/to/python3      use this Python, not the first fitting one that tools/find-python finds
 #   make test PYTEST='tests/limits'   hand these arguments to pytest (`-n0`: in one process)
 #   make test SERVICES=no             install no server, browser or generator; tests that lack one are left out
+#   make image BUILD_IMAGE='docker build'
 
 PYTHON ?= $(shell tools/find-python)
 PYTHON_3_13 ?= $(shell tools/find-python 3.13)
 PYTEST ?=
 SERVICES ?= yes
 BENCH ?=
+BUILD_IMAGE ?= podman build --format=docker
 SOAK_S ?= 3600
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
@@ -28,7 +30,7 @@ INTERPRETER = -m 'interpreter and not slow'
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install serve client test test-all test-rest test-3.13 services check import-kills soak bench reference lock \
-	dist clean
+	dist image clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z0-9.-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -94,6 +96,9 @@ lock: .venv-lock/.installed  ## write the lock files anew (UPGRADE=--upgrade tak
 
 dist: .venv/.development  ## build the last commit into dist/: wheels, source archives, requirements, SBOMs, checksums
 	@.venv/bin/python -m tools.release dist
+
+image: dist  ## build the image stoplist:VERSION from dist/, with podman
+	$(BUILD_IMAGE) --tag stoplist:$$(.venv/bin/stoplist --version | cut -d' ' -f2) --file Containerfile .
 
 clean:  ## remove what these targets made
 	rm -rf .venv .venv-3.13 .venv-client .venv-lock .npm-packages build dist src/stoplist.egg-info

@@ -4,6 +4,8 @@ The exit status is 1 for what cannot be done, 2 for what is wrong on the command
 Source: docs/interface.md section D9.
 """
 
+import os
+import signal
 import sys
 from importlib import import_module
 from typing import Any
@@ -98,6 +100,9 @@ def stoplist() -> None:
 
 def main() -> None:
     """Run the `stoplist` command, and exit with status 1 on a StoplistError."""
+    if os.getpid() == 1:
+        # The kernel drops what would end PID 1 of a container by default, so a start or a command could not be stopped.
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     try:
         stoplist(prog_name="stoplist")
     except StoplistError as error:
