@@ -59,8 +59,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The order within a file stays random.
     """
-    in_file = Counter(item.path for item in items)
-    items.sort(key=lambda item: (_E2E not in item.path.parents, -in_file[item.path]))
+    counts = Counter(item.path for item in items)
+    places = {path: (_E2E not in path.parents, -count) for path, count in counts.items()}
+    items.sort(key=lambda item: places[item.path])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
