@@ -161,7 +161,7 @@ class TokenMachine(RuleBasedStateMachine):
 
 
 # Both run the same statements; PostgreSQL gets fewer examples because they take longer.
-EXAMPLES = {"sqlite": 100, "postgresql": 30}
+EXAMPLES = {"sqlite": 60, "postgresql": 10}
 
 
 def test_any_acts_agree_with_the_naive_model(shared_database: SharedDatabase) -> None:

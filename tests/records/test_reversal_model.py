@@ -20,7 +20,7 @@ from tests.unsubscribes.naive import naive_state
 from tests.unsubscribes.partner import OptOutDeployment, as_shown
 from tests.unsubscribes.test_precedence import BAD_ADDRESS, GROUPS, SPELLINGS, ComparedOrganization, SentBatch, as_dict
 
-EXAMPLES = {"sqlite": 400, "postgresql": 60}
+EXAMPLES = {"sqlite": 120, "postgresql": 15}
 ADMINISTRATORS = (ADMINISTRATOR, Actor(kind="person", id="ann@example.org", may=frozenset((ADMINISTER,))))
 
 
