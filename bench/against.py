@@ -42,11 +42,6 @@ _REACH = {
     }.items()
     for work, at_most in limits.items()
 }
-# What a batch may take of its time before there were erased persons, in a feed that has none.
-_BEFORE_ERASURE = "d77181b"
-_REACH |= {
-    f"batch of {_BATCH}, new ({database}, against {_BEFORE_ERASURE})": 1.02 for database in ("SQLite", "PostgreSQL")
-}
 
 Servers = Mapping[str, ProductServer]
 
