@@ -222,19 +222,12 @@ ON CONFLICT (feed_id, address, group_no) DO UPDATE SET
     latest_act_ms = excluded.latest_act_ms, is_confirmed = excluded.is_confirmed
 
 -- name: confirm_records
--- Primary key, once per record: touch_records for records whose latest act stays. On SQLite at a third of its cost.
--- (PostgreSQL would read the whole feed for such an UPDATE.)
-UPDATE unsubscribes SET is_confirmed = 1  -- only: sqlite
-WHERE feed_id = :feed_id AND group_no = :group_no  -- only: sqlite
-  AND address IN (SELECT value FROM json_each(:addresses))  -- only: sqlite
-INSERT INTO unsubscribes (feed_id, address, group_no, id, seq, status, reason, source, occurred_ms, recorded_ms,  -- only: postgresql
-                          submission_id, latest_act_ms, is_confirmed)  -- only: postgresql
-SELECT u.feed_id, u.address, u.group_no, u.id, u.seq, u.status, u.reason, u.source, u.occurred_ms, u.recorded_ms,  -- only: postgresql
-       u.submission_id, u.latest_act_ms, 1  -- only: postgresql
-FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
-WHERE u.feed_id = :feed_id AND u.address = j.value AND u.group_no = :group_no  -- only: postgresql
-OFFSET 0) u  -- only: postgresql
-ON CONFLICT (feed_id, address, group_no) DO UPDATE SET is_confirmed = 1  -- only: postgresql
+-- unsubscribes_seq, once per record: touch_records for records whose latest act stays. The records of a list that is sent
+-- again have adjacent numbers, so this reads fewer pages than their addresses would.
+UPDATE unsubscribes SET is_confirmed = 1
+WHERE feed_id = :feed_id
+  AND seq IN (SELECT value FROM json_each(:seqs))  -- only: sqlite
+  AND seq = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:seqs)))  -- only: postgresql
 
 -- name: record_submission
 -- One row per batch, behind the feed's lock; its id is new.

@@ -63,8 +63,8 @@ async def touch_records(transaction: Transaction, decision: BatchDecision, feed_
         rows = {at: (record.address, record.latest_act_ms, record.is_confirmed) for at, record in enumerate(touched)}
         await transaction.run(_TOUCH_RECORDS, **feed_keys, touched=json_text(rows))
     elif touched:
-        addresses = json_text(sorted(record.address for record in touched))
-        await transaction.run(_CONFIRM_RECORDS, **feed_keys, addresses=addresses)
+        seqs = json_text(sorted(record.seq for record in touched))
+        await transaction.run(_CONFIRM_RECORDS, feed_id=feed_keys["feed_id"], seqs=seqs)
 
 
 async def count_changes(
