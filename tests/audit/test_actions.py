@@ -10,6 +10,8 @@ from tests.audit.operations import OPERATIONS
 
 _SOURCE = Path(stoplist.__file__).parent
 _ACTION = re.compile(r"(?!stoplist\.)[a-z]+(?:_[a-z]+)?\.[a-z_]+")
+# What writes an entry: the operation itself, and what adds to one what entries of a kind have alike.
+_CALLS = ("trail.record(", "record_in_audit(")
 # The index of the action in `record(transaction, actor, action, target, …)`.
 _ACTION_ARGUMENT = 2
 
@@ -17,7 +19,7 @@ _ACTION_ARGUMENT = 2
 def files_that_record() -> dict[Path, ast.Module]:
     """Return the modules that write to the audit."""
     texts = {path: path.read_text("utf-8") for path in _SOURCE.rglob("*.py")}
-    return {path: ast.parse(text) for path, text in texts.items() if "trail.record(" in text}
+    return {path: ast.parse(text) for path, text in texts.items() if any(call in text for call in _CALLS)}
 
 
 def recorded_actions() -> dict[str, Path]:
