@@ -96,7 +96,7 @@ def _more_workers(work: str, one: Sequence[Load], two: Sequence[Load]) -> Verdic
         f"{median(us):.0f} µs, {median(load.rate for load in loads):.0f}/s"
         for us, loads in zip(times, (two, one), strict=True)
     )
-    return verdict(f"{work}: server time a request with 2 workers against 1", ratios(*times), "x", detail, at_most=1.1)
+    return verdict(f"{work}: server time a request with 2 workers against 1", ratios(*times), "x", detail, at_most=1.3)
 
 
 def _costs(run: Run, server: ProductServer, scripts: Mapping[str, Scripts]) -> Iterator[Verdict]:
