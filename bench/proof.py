@@ -31,4 +31,4 @@ def _on(run: Run, database: str) -> Iterator[Verdict]:
         servers = {side: running.enter_context(one.server(tls=False)) for side, one in deployments.items()}
         yield from against.compare_batches(run, servers, where, new_at_most=1.15)
         yield against.compare_pages(run, servers, where, at_most=1.03)
-        yield from against.compare_requests(run, servers, where, works=(against.LOOK_UP,), at_most=1.03)
+        yield from against.compare_requests(run, servers, where, works=(against.LOOK_UP,), at_most=1.05)

@@ -19,7 +19,12 @@ from stoplist.web.admin.screens import ROUTES
 _FEED, _SUBMISSION, _SEARCH = "/unsubscribes/{org_slug}/{channel}", "/unsubscribes/{submission_id}", "/unsubscribes"
 # Not pages: files are produced while they are sent, and may have any length.
 _DOWNLOADS = frozenset(
-    {"/audit/export", "/unsubscribes/{org_slug}/{channel}/export/file", "/settings/imports/{import_id}/rejects"}
+    {
+        "/audit/export",
+        "/unsubscribes/{org_slug}/{channel}/export/file",
+        "/unsubscribes/{org_slug}/{channel}/{seq}/person/file",
+        "/settings/imports/{import_id}/rejects",
+    }
 )
 
 

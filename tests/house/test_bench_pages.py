@@ -35,6 +35,7 @@ def test_every_page_is_measured() -> None:
     assert {route.path for route in ROUTES if route.method == "GET" and not route.is_open} - requested == {
         "/audit/export",
         "/unsubscribes/{org_slug}/{channel}/export/file",
+        "/unsubscribes/{org_slug}/{channel}/{seq}/person/file",
         "/settings/imports/{import_id}/rejects",
     }
 

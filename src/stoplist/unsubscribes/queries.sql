@@ -14,9 +14,14 @@ FROM feeds WHERE feed_id = :feed_id
 
 -- name: feed_and_records_of_address
 -- Primary keys. The feed, and the records of one address, under both forms, in all groups, of one snapshot; one row if there is no record.
+-- (Planned for a handful of records, PostgreSQL would read the whole feed for both forms at once, and keep that plan.)
 SELECT f.generation, f.head_seq, f.writes, f.state_seq, f.state_records, f.state_digest, f.state_writes, f.digest_key,
        f.has_erased, u.group_no, u.address, u.id, u.status, u.reason, u.occurred_ms, u.latest_act_ms, u.is_confirmed, u.submission_id, u.seq
-FROM feeds f LEFT JOIN unsubscribes u ON u.feed_id = f.feed_id AND u.address IN (:address, :erased)
+FROM feeds f LEFT JOIN unsubscribes u ON u.feed_id = f.feed_id AND u.address IN (:address, :erased)  -- only: sqlite
+FROM feeds f LEFT JOIN LATERAL (SELECT u.*  -- only: postgresql
+FROM unnest(ARRAY[CAST(:address AS TEXT), CAST(:erased AS TEXT)]) j (address)  -- only: postgresql
+CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u WHERE u.feed_id = :feed_id AND u.address = j.address  -- only: postgresql
+OFFSET 0) u) u ON TRUE  -- only: postgresql
 WHERE f.feed_id = :feed_id
 
 -- name: open_feed
@@ -223,11 +228,18 @@ ON CONFLICT (feed_id, address, group_no) DO UPDATE SET
 
 -- name: confirm_records
 -- unsubscribes_seq, once per record: touch_records for records whose latest act stays. The records of a list that is sent
--- again have adjacent numbers, so this reads fewer pages than their addresses would.
-UPDATE unsubscribes SET is_confirmed = 1
-WHERE feed_id = :feed_id
-  AND seq IN (SELECT value FROM json_each(:seqs))  -- only: sqlite
-  AND seq = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:seqs)))  -- only: postgresql
+-- again have adjacent numbers, so this reads fewer pages than their addresses would. (For an UPDATE, PostgreSQL would
+-- read the whole feed, if it had few records when the plan was made.)
+UPDATE unsubscribes SET is_confirmed = 1  -- only: sqlite
+WHERE feed_id = :feed_id AND seq IN (SELECT value FROM json_each(:seqs))  -- only: sqlite
+INSERT INTO unsubscribes (feed_id, address, group_no, id, seq, status, reason, source, occurred_ms, recorded_ms,  -- only: postgresql
+                          submission_id, latest_act_ms, is_confirmed)  -- only: postgresql
+SELECT u.feed_id, u.address, u.group_no, u.id, u.seq, u.status, u.reason, u.source, u.occurred_ms, u.recorded_ms,  -- only: postgresql
+       u.submission_id, u.latest_act_ms, 1  -- only: postgresql
+FROM json_array_elements_text(:seqs) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
+WHERE u.feed_id = :feed_id AND u.seq = CAST(j.value AS BIGINT)  -- only: postgresql
+OFFSET 0) u  -- only: postgresql
+ON CONFLICT (feed_id, address, group_no) DO UPDATE SET is_confirmed = 1  -- only: postgresql
 
 -- name: record_submission
 -- One row per batch, behind the feed's lock; its id is new.
