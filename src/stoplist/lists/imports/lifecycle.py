@@ -134,7 +134,6 @@ async def stop_import(stores: OptOutStores, running: Import) -> Import:
 
 async def finish_import(actor: Actor, stores: OptOutStores, running: Import) -> Import:
     """Mark an import as done, whose last row was taken, and return it. `running` is as for `stop_import`."""
-    counts = running.counts
 
     async def record(transaction: Transaction, now_ms: int) -> None:
         await _record(
@@ -145,12 +144,7 @@ async def finish_import(actor: Actor, stores: OptOutStores, running: Import) -> 
             running.org_slug,
             now_ms,
             channel=running.channel,
-            rows=counts.rows,
-            bad=counts.bad_rows,
-            created=counts.created,
-            updated=counts.updated,
-            unchanged=counts.unchanged,
-            outranked=counts.outranked,
+            **_totals(running.counts),
         )
         await _notify_of_end(transaction, running, DONE, now_ms)
 
@@ -274,7 +268,6 @@ async def _record(
 
 
 async def _notify_of_end(transaction: Transaction, ended: Import, state: State, at_ms: int) -> None:
-    counts = ended.counts
     await outbox.add(
         transaction,
         IMPORT_ENDED,
@@ -284,10 +277,17 @@ async def _notify_of_end(transaction: Transaction, ended: Import, state: State, 
         import_id=ended.import_id,
         channel=ended.channel,
         state=state,
-        rows=counts.rows,
-        bad=counts.bad_rows,
-        created=counts.created,
-        updated=counts.updated,
-        unchanged=counts.unchanged,
-        outranked=counts.outranked,
+        **_totals(ended.counts),
     )
+
+
+def _totals(counts: ImportCounts) -> dict[str, int]:
+    """Return what the audit and the notice say of an import that has ended."""
+    return {
+        "rows": counts.rows,
+        "bad": counts.bad_rows,
+        "created": counts.created,
+        "updated": counts.updated,
+        "unchanged": counts.unchanged,
+        "outranked": counts.outranked,
+    }
