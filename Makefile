@@ -23,7 +23,7 @@ LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 RUN_TESTS = -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # Long rounds prove what the code does, not what the interpreter does: they run on one Python.
 QUICK = -m 'not slow'
-# They wait more than they work: for processes to end, for time limits, for the disk.
+# Twice as many processes: part of their time they wait for programs to end, for time limits, for the disk.
 SLOW = -m slow -n $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 INTERPRETER = -m 'interpreter and not slow'
 

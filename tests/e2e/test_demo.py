@@ -75,7 +75,7 @@ class RestartedDemo(NamedTuple):
 
     installation: Installation
     first: str
-    """What the first start printed."""
+    """Return the text that the first start printed."""
     later: str
 
 
