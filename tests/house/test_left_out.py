@@ -1,4 +1,7 @@
-"""Tests that need a missing database, store, balancer, browser or generator are skipped locally and fail in CI."""
+"""Tests that need a missing database, store, balancer, browser or generator are skipped locally and fail in CI.
+
+No test is left out because its marker is named elsewhere.
+"""
 
 import os
 import re
@@ -11,8 +14,6 @@ import pytest
 from tests.constants import ROOT
 from tests.services.browser import VARIABLE as BROWSER_VARIABLE
 from tests.services.postgresql import SERVER_VARIABLE
-
-pytestmark = pytest.mark.slow
 
 TESTS = """
 from tests.services import citus as citus_service
@@ -86,6 +87,7 @@ def outcome(file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environ | variables, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_locally_they_are_skipped_with_one_summary_line_each(tests_file: Path) -> None:
     """Other tests run, and the summary says what was not tested, and why."""
     run = outcome(tests_file)
@@ -104,6 +106,7 @@ def test_locally_they_are_skipped_with_one_summary_line_each(tests_file: Path) -
     assert "1 passed, 10 skipped" in run.stdout
 
 
+@pytest.mark.slow
 def test_in_continuous_integration_they_fail(tests_file: Path) -> None:
     """A green run means that everything was tested; a red one says what is missing. Citus alone may be missing."""
     run = outcome(tests_file, CI="true")
@@ -111,3 +114,10 @@ def test_in_continuous_integration_they_fail(tests_file: Path) -> None:
     assert "1 passed, 1 skipped, 9 errors" in run.stdout
     assert "Left out: 1 tests on Citus: no Citus is installed" in run.stdout
     assert BROWSER_VARIABLE in run.stdout
+
+
+def test_markers_are_named_by_the_files_of_their_tests() -> None:
+    """`pytest -m slow` imports no other files (tests/conftest.py)."""
+    marker = re.compile(r"\bmark\.(slow|interpreter)\b|import .*\bpytestmark\b")
+    others = [path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")]
+    assert [path for path in others if marker.search(path.read_text())] == []
