@@ -12,6 +12,7 @@ from stoplist.proof.positions import Positions
 from stoplist.unsubscribes.feed import Feed, find_feed_by_id
 from tests.builders import ADMINISTRATOR, contents, migrated
 from tests.constants import MINUTE_MS
+from tests.db.unit_fixture import another_process
 from tests.fakes import FakeClock
 from tests.unsubscribes.partner import OptOutDeployment, Organization, out
 
@@ -74,6 +75,26 @@ def test_positions_are_written_in_any_order_of_processes(database_url: str) -> N
             await reading.flush((7, 500_000), (6, 600_000))
             assert await reading.listed() == [(5, 59_900), (7, 130_000)]
             assert (await reading.follower())["current_ms"] == reading.began_ms + 500_000
+
+    asyncio.run(body())
+
+
+def test_two_processes_write_a_reader_one_after_the_other(postgresql_url: str) -> None:
+    """A higher position that is committed meanwhile stays."""
+
+    async def body() -> None:
+        async with migrated(postgresql_url) as database, another_process(postgresql_url) as other:
+            organization = await OptOutDeployment(database, FakeClock()).new_organization()
+            await organization.submit(*(out(f"p{number}@x.org") for number in range(10)))
+            reading = Reading(organization)
+            await reading.flush((1, 0))
+            async with other.connection.transaction():
+                await other.connection.execute("SELECT FROM feed_followers FOR SHARE")
+                writing = asyncio.create_task(reading.flush((5, 70_000)))
+                await other.wait_for_blocked(1)
+                await other.connection.execute("UPDATE feed_followers SET position = 9")
+            await writing
+            assert (await reading.follower())["position"] == 9
 
     asyncio.run(body())
 

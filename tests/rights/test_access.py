@@ -12,7 +12,7 @@ from stoplist.rights.reads import READ_ACTION, note_read
 from stoplist.rights.retention import Retention, delete_old
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.feed import find_feed_by_id
-from tests.builders import ADMINISTRATOR, audit_rows
+from tests.builders import ADMINISTRATOR, audit_rows, execute
 from tests.constants import HOUR_S
 from tests.deployment import in_loop
 from tests.lists.imports.importer import Importer, list_of
@@ -161,3 +161,15 @@ async def test_a_read_is_noted_once_an_hour_without_the_address(deployment: OptO
     assert len(mine) == 3
     assert len({row.target for row in mine}) == 2
     assert ANN not in str(mine)
+
+
+@in_loop
+async def test_nobody_can_tell_the_address_of_a_read_without_the_key(deployment: OptOutDeployment) -> None:
+    """Another deployment, which has another key, notes the same address differently."""
+    readers = [Actor(kind="person", id=f"{name}@example.org") for name in ("one", "other")]
+    for reader in readers:
+        await note_read(reader, deployment.stores, ANN, organizations=())
+        await execute(deployment.database, "UPDATE deployment SET reading_key = NULL")
+    noted = [row for row in await audit_rows(deployment.database) if row.action == READ_ACTION]
+    one, other = ([row.target for row in noted if reader.id in row.actor] for reader in readers)
+    assert (len(one), len(other), one != other) == (1, 1, True)

@@ -220,6 +220,7 @@ def test_encoding_is_never_guessed() -> None:
 
 
 @pytest.mark.parametrize("first_line", [" " * 60_000 + "x", " " * 30_000 + "1" + " " * 30_000 + "x"])
+@pytest.mark.timeout(60)
 def test_first_line_of_spaces_is_refused_soon(first_line: str) -> None:
     """A search that tries each way to split the spaces would never end."""
     with pytest.raises(ListError, match="neither an address nor a usual name"):

@@ -23,7 +23,7 @@ UNKNOWN_STATUS, MISSING_TIME, UNREADABLE_TIME = "unknown_status", "missing_time"
 _MAX_SOURCE = 200
 # The ' by which an export of Stoplist guards what a spreadsheet would read as a formula: before a sign with or without
 # these characters before it, and before a control. A run of them is read once: from every ', it would take minutes.
-_RUN = re.compile(r"(?<![\s\"'\ufeff])([\s\"'\ufeff]+)([=+\-@\uff1d\uff0b\uff0d\uff20]?)")
+_RUN = re.compile(r"([\s\"'\ufeff]+)([=+\-@\uff1d\uff0b\uff0d\uff20]?)")
 _GUARD = re.compile(r"(?<=[;\t\r\n])'")
 _GUARD_OF_CONTROL = re.compile(r"(?<=[;\t\r\n])'(?=[\t\r\n])")
 
