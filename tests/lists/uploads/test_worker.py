@@ -1,5 +1,6 @@
 """Uploaded files are checked, imported and reversed by servers; each row is taken exactly once, whatever dies when."""
 
+import asyncio
 import gzip
 from typing import Any
 
@@ -111,14 +112,13 @@ async def test_the_file_of_a_stopped_import_is_recognised(deployment: OptOutDepl
 
 @in_loop
 async def test_another_process_takes_over_after_the_lease(deployment: OptOutDeployment) -> None:
-    """A process that holds the lease and does nothing is waited for, and no longer than the lease."""
+    """Of several processes one takes the lease. If it does nothing, it is waited for, and no longer than the lease."""
     uploader = Uploader(await deployment.new_organization())
     upload = await uploader.upload(list_of(rows_of(deployment, 4)))
     await uploader.check(upload)
     await uploader.start(upload)
-    claimed = await claim_next(deployment.database, deployment.clock)
-    assert claimed is not None
-    assert claimed.work.import_id == upload.import_id
+    claims = await asyncio.gather(*(claim_next(deployment.database, deployment.clock) for _ in range(3)))
+    assert [claimed.work.import_id for claimed in claims if claimed is not None] == [upload.import_id]
     assert (await uploader.work(upload)).work == "import"
     assert (await uploader.imported(upload)).row_count == 0
     deployment.clock.advance(LEASE_MS // 1000 + 1)
@@ -313,6 +313,21 @@ async def test_old_uploads_are_given_up(deployment: OptOutDeployment) -> None:
             assert await kept(deployment, table, each.import_id) == 0
     assert await kept(deployment, "uploads", done.import_id) == 0
     assert (await uploader.now(waiting)).state == "ended"
+
+
+@in_loop
+async def test_a_discarded_upload_takes_no_more_of_its_file(deployment: OptOutDeployment) -> None:
+    """It is discarded while it arrives: nothing of it is kept, or imported."""
+    uploader = Uploader(await deployment.new_organization())
+    upload = await uploader.begin()
+    writer = UploadWriter(deployment.database, upload, max_bytes=PIECE_BYTES * 2)
+    await writer.add(b"a" * PIECE_BYTES)
+    await discard_upload(ADMINISTRATOR, deployment.stores, upload.feed_id, upload.import_id)
+    for going_on in (writer.complete(ADMINISTRATOR, deployment.stores), writer.add(b"a" * PIECE_BYTES)):
+        with pytest.raises(Refused, match="discarded meanwhile"):
+            await going_on
+    assert (await uploader.now(upload)).state == "ended"
+    assert await kept(deployment, "upload_pieces", upload.import_id) == 0
 
 
 @in_loop
