@@ -76,6 +76,13 @@ def test_only_the_balancer_can_be_reached_from_elsewhere() -> None:
     assert published.keys() == {"prometheus", "grafana"}
 
 
+def test_what_holds_data_has_no_way_out() -> None:
+    """A database that an intruder reached could send nothing elsewhere."""
+    internal = {name for name, network in COMPOSE["networks"].items() if network and network.get("internal")}
+    for name in ("postgresql", "valkey"):
+        assert internal >= set(SERVICES[name]["networks"])
+
+
 def test_no_password_has_a_default() -> None:
     """Each is a variable that must be set, and the guide sets all of them."""
     used = re.findall(r"(?<!\$)\$\{(.+?)}", TEXT)

@@ -57,6 +57,15 @@ def test_a_service_may_do_little(name: str, installed: Path, pytestconfig: pytes
     assert said.startswith("0\n"), said
 
 
+def test_all_services_are_confined_alike() -> None:
+    """But for the capability of the server, to listen on port 443. The measure above bears a line less."""
+    confining = re.compile(r"^(?:Lock|NoNew|Private|Protect|Remove|Restrict|SystemCall|UMask)\w+=.*", re.MULTILINE)
+    lines = {name: confining.findall((ROOT / "deploy" / name).read_text()) for name in SERVICES}
+    assert len(lines["stoplist.service"]) > 20
+    for name in SERVICES:
+        assert lines[name] == lines["stoplist.service"], name
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_has_bounds(name: str) -> None:
     """Memory, tasks and time; the jobs beside the server also come after it."""
