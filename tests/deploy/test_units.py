@@ -58,7 +58,7 @@ def test_a_service_may_do_little(name: str, installed: Path, pytestconfig: pytes
 
 
 def test_all_services_are_confined_alike() -> None:
-    """But for the capability of the server, to listen on port 443. The measure above bears a line less."""
+    """The server has a capability besides, to listen on port 443. The measure above bears a line less."""
     confining = re.compile(r"^(?:Lock|NoNew|Private|Protect|Remove|Restrict|SystemCall|UMask)\w+=.*", re.MULTILINE)
     lines = {name: confining.findall((ROOT / "deploy" / name).read_text()) for name in SERVICES}
     assert len(lines["stoplist.service"]) > 20

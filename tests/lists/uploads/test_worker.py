@@ -112,7 +112,7 @@ async def test_the_file_of_a_stopped_import_is_recognised(deployment: OptOutDepl
 
 @in_loop
 async def test_another_process_takes_over_after_the_lease(deployment: OptOutDeployment) -> None:
-    """Of several processes one takes the lease. If it does nothing, it is waited for, and no longer than the lease."""
+    """One process takes the lease. If it does nothing, it is waited for, and no longer than the lease."""
     uploader = Uploader(await deployment.new_organization())
     upload = await uploader.upload(list_of(rows_of(deployment, 4)))
     await uploader.check(upload)
