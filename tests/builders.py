@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import pytest
 
 from stoplist.actor import ADMINISTER, Actor
-from stoplist.db import Database, Row, Transaction, schema
+from stoplist.databases.opening import joined, migrate_databases
+from stoplist.db import ALL_FEEDS, Database, Row, Transaction, schema
 from stoplist.db.opening import open_database
 from stoplist.db.query import Query, parse_queries
+from stoplist.db.sharding import FEED_TABLES
 from stoplist.errors import Refused
 from stoplist.oauth import bearer
 from stoplist.oauth.authentication import find_client
@@ -62,6 +65,20 @@ def direct(url: str) -> str:
     return url.direct if isinstance(url, Pooled) else url
 
 
+class Apart(str):
+    """The URL of the database of the accounts, where the feeds are in another one."""
+
+    feeds: str
+    """The URL of the database of the feeds."""
+
+
+def apart(accounts: str, feeds: str) -> Apart:
+    """Return the URLs of two databases that are a pair."""
+    both = Apart(accounts)
+    both.feeds = feeds
+    return both
+
+
 class AuditRow(NamedTuple):
     """One row of the audit."""
 
@@ -76,14 +93,18 @@ class AuditRow(NamedTuple):
 
 def sql(text: str) -> Query:
     """Return a statement that is written as in a queries.sql."""
-    return parse_queries(f"-- name: of_a_test\n{text}")["of_a_test"]
+    query = parse_queries(f"-- name: of_a_test\n{text}")["of_a_test"]
+    reads_feeds = bool(set(re.findall(r"\w+", text)) & set(FEED_TABLES))
+    return msgspec.structs.replace(query, reads_feeds=reads_feeds, reads_accounts=not reads_feeds)
 
 
 @asynccontextmanager
 async def opened(database_url: str, **options: Any) -> AsyncIterator[Database]:
-    """Open a database as it is; an absent SQLite file is created."""
+    """Open a database as it is, or a pair; an absent SQLite file is created."""
     options.setdefault("prepared", not isinstance(database_url, Pooled))
-    database = await open_database(database_url, create=True, **options)
+    database: Database = await open_database(database_url, create=True, **options)
+    if isinstance(database_url, Apart):
+        database = joined(database, await open_database(database_url.feeds, create=True, **options))
     try:
         yield database
     finally:
@@ -92,9 +113,9 @@ async def opened(database_url: str, **options: Any) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def migrated(database_url: str, **options: Any) -> AsyncIterator[Database]:
-    """Open a database and bring its schema up to this release."""
+    """Open a database, or a pair, and bring its schema up to this release."""
     async with opened(database_url, **options) as database:
-        await schema.migrate(database, environment="development", now_ms=0)
+        await migrate_databases(database, environment="development", now_ms=0)
         yield database
 
 
@@ -133,7 +154,7 @@ async def execute(database: Database, text: str, **values: Any) -> int:
             return 0
         return await transaction.run(query, **values)
 
-    return await database.write(unit)
+    return await database.write(unit, feed_id=ALL_FEEDS if query.reads_feeds else None)
 
 
 async def value(database: Database, text: str, **values: Any) -> Any:

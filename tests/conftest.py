@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 
-from tests.builders import Pooled, in_a_loop, migrated, pooled
+from tests.builders import Apart, Pooled, apart, in_a_loop, migrated, pooled
 from tests.constants import ROOT
 from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
@@ -29,11 +29,13 @@ from tests.services import valkey as limit_stores
 from tests.services.clean_database import CleanDatabase
 from tests.services.managed_program import Unavailable
 
-Lend = Callable[[str], AbstractContextManager[str]]
+Lend = Callable[..., AbstractContextManager[str]]
 
 _LEFT_OUT = pytest.StashKey[dict[str, str]]()
 _E2E = ROOT / "tests" / "e2e"
 _IS_CI = bool(os.environ.get("CI"))
+# On which each test of operations runs: `make test-apart` runs them on a pair of databases instead of one.
+_DATABASES = ["apart"] if os.environ.get("TEST_FEEDS_APART") else ["sqlite", "postgresql"]
 
 # In CI the same examples every time: a failure there belongs to the change, and to nobody else's luck.
 hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
@@ -207,8 +209,8 @@ def _clean_databases(postgresql: services.PostgresqlServer) -> Iterator[Lend]:
     """Yield a function that lends a clean database for a purpose; two that are lent at once have different purposes."""
     by_purpose: dict[str, CleanDatabase] = {}
 
-    def lend(purpose: str) -> AbstractContextManager[str]:
-        return by_purpose.setdefault(purpose, CleanDatabase(postgresql)).lent()
+    def lend(purpose: str, *, pair_part: str | None = None) -> AbstractContextManager[str]:
+        return by_purpose.setdefault(purpose, CleanDatabase(postgresql, pair_part=pair_part)).lent()
 
     yield lend
     for database in by_purpose.values():
@@ -236,6 +238,26 @@ def postgresql_url(_clean_databases: Lend) -> Iterator[str]:
 
 
 @pytest.fixture
+def apart_url(_clean_databases: Lend) -> Iterator[Apart]:
+    """Yield the URLs of a migrated pair of PostgreSQL databases without rows, for this test alone."""
+    with (
+        _clean_databases("accounts", pair_part="accounts") as accounts,
+        _clean_databases("feeds", pair_part="feeds") as feeds,
+    ):
+        yield apart(accounts, feeds)
+
+
+@pytest.fixture(scope="module")
+def module_apart_url(_clean_databases: Lend) -> Iterator[Apart]:
+    """Yield the URLs of such a pair for all the tests of a module."""
+    with (
+        _clean_databases("accounts of a module", pair_part="accounts") as accounts,
+        _clean_databases("feeds of a module", pair_part="feeds") as feeds,
+    ):
+        yield apart(accounts, feeds)
+
+
+@pytest.fixture
 def pooled_url(pgbouncer: poolers.PgBouncer, postgresql_url: str) -> Pooled:
     """Return the URL of that database through PgBouncer."""
     return pooled(pgbouncer, postgresql_url)
@@ -247,7 +269,7 @@ def sqlite_url(_migrated_file: Path, tmp_path: Path) -> str:
     return f"sqlite:///{shutil.copy(_migrated_file, tmp_path / 'stoplist.db')}"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=_DATABASES)
 def database_url(request: pytest.FixtureRequest) -> str:
     """Return the URL of a migrated database without rows; the test runs once on each kind."""
     url: str = request.getfixturevalue(f"{request.param}_url")
@@ -274,7 +296,7 @@ def module_sqlite_url(_migrated_file: Path, tmp_path_factory: pytest.TempPathFac
     return f"sqlite:///{shutil.copy(_migrated_file, tmp_path_factory.mktemp('module') / 'stoplist.db')}"
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=_DATABASES)
 def module_database_url(request: pytest.FixtureRequest) -> str:
     """Return the URL of a migrated database without rows for all the tests of a module, which run once on each kind."""
     url: str = request.getfixturevalue(f"module_{request.param}_url")

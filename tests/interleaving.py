@@ -249,7 +249,9 @@ class _SteppedPostgresql(Postgresql):
         await self._wait(query.name)
         return await super().one_large(query, **values)
 
-    async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
+    async def write(
+        self, unit: Unit[T], *, queue_key: int | None = None, feed_id: int | None = None, rows: int = 1
+    ) -> T:
         async def paused_unit(transaction: Transaction) -> T:
             try:
                 result = await unit(_SteppedTransaction(transaction, self._wait))
@@ -272,6 +274,8 @@ class _SteppedPostgresql(Postgresql):
 
 
 class _SteppedTransaction:
+    outbox_feed_id: int | None = None
+
     def __init__(self, transaction: Transaction, wait: Callable[[str], Awaitable[None]]) -> None:
         self._transaction, self._wait = transaction, wait
 

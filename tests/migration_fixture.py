@@ -26,7 +26,7 @@ from stoplist.records.reversal import reverse
 from stoplist.rights.reads import note_read
 from stoplist.staff.roles import set_role
 from stoplist.unsubscribes.feed import find_feed_by_id
-from tests.builders import ADMINISTRATOR, make_key, make_organization, migrated, opened, rotate_token
+from tests.builders import ADMINISTRATOR, execute, make_key, make_organization, migrated, opened, rotate_token
 from tests.fakes import FakeClock
 from tests.lists.imports.importer import Importer, list_of
 from tests.lists.uploads.uploader import Uploader
@@ -87,6 +87,12 @@ async def fill_every_table(database: Database, clock: FakeClock) -> Issued:
     await _add_notices(database, clock)
     await _add_usage(database, clock, key.credential.client_id)
     await _add_staff(database, clock, organization.slug)
+    await execute(
+        database,
+        "INSERT INTO feed_outbox (feed_id, entry_id, kind, body, added_ms) VALUES (:feed_id, 'a', 'audit', '{}', 1)",
+        feed_id=organization.feed_id,
+    )
+    await execute(database, "INSERT INTO moved_entries (entry_id, added_ms) VALUES ('b', 1)")
     client = await find_client(database, key.credential.client_id)
     assert client is not None
     first = await issue_pair(database, clock, client)

@@ -86,6 +86,8 @@ async def test_the_table_has_every_chore_and_its_interval(database: Database) ->
         "write positions of readers": 60,
         "measure propagation": 60,
         "measure the installation": 10,
+        "move entries from the outboxes of feeds": 5,
+        "look for feeds of other organizations": 60,
         "tell of keys behind": 300,
         "delete old history": 3_600,
         "reconnect to the limit store": 1,

@@ -62,6 +62,7 @@ def test_defaults_are_those_of_the_interface() -> None:
         port=8443,
         data_dir=Path("./data"),
         database_url="sqlite:///data/stoplist.db",
+        feeds_url=None,
         database_pool=20,
         database_prepared=True,
         limits_url=None,
@@ -372,6 +373,7 @@ def test_urls_with_passwords_may_come_from_files(tmp_path: Path) -> None:
     assert {name for name in VARIABLE_NAMES if name.endswith("_FILE")} == {
         "STOPLIST_SECRET_KEY_FILE",
         "STOPLIST_DATABASE_URL_FILE",
+        "STOPLIST_FEEDS_URL_FILE",
         "STOPLIST_LIMITS_URL_FILE",
         "STOPLIST_NOTICE_URL_FILE",
         "STOPLIST_NOTICE_SECRET_FILE",

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from stoplist.clock import Clock
+from stoplist.databases.foreign_feeds import watch_foreign_feeds
+from stoplist.databases.moving import move_entries
 from stoplist.db import Database
 from stoplist.errors import StoreUnavailable
 from stoplist.limits.limiter import Limiter
@@ -64,6 +66,8 @@ def chores(
         Chore("load the pages", 3, load_pages),
         Chore("follow the database's clock", 30, lambda: follow_clock(clock, database)),
         Chore("write key usage", 60, lambda: usage.flush(database)),
+        Chore("move entries from the outboxes of feeds", 5, lambda: move_entries(database)),
+        Chore("look for feeds of other organizations", 60, lambda: watch_foreign_feeds(database)),
         Chore("write positions of readers", 60, lambda: positions.flush(database)),
         Chore("write counts of links", 60, lambda: link_events.flush(database)),
         Chore("reconnect to the limit store", 1, limiter.reconnect),

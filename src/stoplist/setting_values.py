@@ -113,6 +113,12 @@ def parse_database_url(text: str) -> str:
     return text
 
 
+def parse_feeds_url(text: str) -> str:
+    if text.startswith(SQLITE_SCHEME):
+        raise HintError("a SQLite file holds accounts and feeds together")
+    return parse_database_url(text)
+
+
 def parse_sqlite_url(text: str) -> str:
     path = text.removeprefix(SQLITE_SCHEME)
     if not path or path.endswith("/") or "?" in path or "#" in path:

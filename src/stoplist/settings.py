@@ -38,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     data_dir: Path
     database_url: str
+    feeds_url: str | None
     database_pool: int
     database_prepared: bool
     limits_url: str | None

@@ -11,7 +11,7 @@ from tests.audit.operations import OPERATIONS
 _SOURCE = Path(stoplist.__file__).parent
 _ACTION = re.compile(r"(?!stoplist\.)[a-z]+(?:_[a-z]+)?\.[a-z_]+")
 # What writes an entry: the operation itself, and what adds to one what entries of a kind have alike.
-_CALLS = ("trail.record(", "record_in_audit(")
+_CALLS = ("trail.record(", "audit_writer(")
 # The index of the action in `record(transaction, actor, action, target, …)`.
 _ACTION_ARGUMENT = 2
 

@@ -23,6 +23,7 @@ from tests.services.postgresql import PostgresqlServer
 QUERIES: dict[str, Query] = {}
 for _package in (
     "db",
+    "databases",
     "audit",
     "organizations",
     "oauth",
@@ -107,6 +108,12 @@ HOT = {
     "probe_all_feeds": [FEED],
     "probe_lock": [FEED],
     "open_feed": [],
+    "owner_of_feed": [FEED],
+    "uid_of_organization": [ORGANIZATION],
+    "add_entry": [],
+    "entries_of_feed": ["feed_outbox_pkey"],
+    "take_entry": [],
+    "forget_entries": ["feed_outbox_pkey"],
     "lock_feed": [FEED],
     "give_back_numbers": [FEED],
     "renew_generation": [FEED],
@@ -313,6 +320,9 @@ HOT = {
 """The statements of requests, chores and changes of one key or organization, with the indexes they use."""
 
 COLD = {
+    # A pair of databases: when it is made, at a start, and by chores.
+    "pair", "set_pair", "any_feed", "any_organization", "owners_of_feeds", "uids", "highest_owner", "skip_numbers",
+    "set_owner", "entries",
     # Used on an empty or small database only, or on a table of a few rows.
     "has_deployment", "any_table", "deployment", "create_deployment", "record_migration", "copy_under_way",
     # Full lists, for people.

@@ -49,6 +49,10 @@ MULTI_FEED_STATEMENTS = {
     "followers_of_feeds": "the readers of these feeds, for people and a chore",
     "probe_all_feeds": "whether every node answers again",
     "holds_feeds": "whether there is any feed, for the doctor",
+    "any_feed": "whether there is any feed, when two databases become a pair",
+    "owners_of_feeds": "the organizations of all feeds, for a start and a chore",
+    "highest_owner": "the highest number of an organization, for a start and after a restore",
+    "entries": "what waits in the outboxes of all feeds, for a chore",
 }
 """Statements about more than one feed, and why this is acceptable: these reads go to every node."""
 

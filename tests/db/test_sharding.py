@@ -30,6 +30,7 @@ CALLS = [
     "feed_followers feed_id feeds",
     "feed_positions feed_id feeds",
     "erasures feed_id feeds",
+    "feed_outbox feed_id feeds",
 ]
 CLEARED = [f"truncate {call.split()[0]}" for call in CALLS]
 

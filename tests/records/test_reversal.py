@@ -7,6 +7,7 @@ import pytest
 
 from stoplist.actor import ADMINISTER, Actor
 from stoplist.db import feed_queues
+from stoplist.db.split import SplitDatabase, feeds_of
 from stoplist.errors import Forbidden, Missing, Refused
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization
@@ -524,16 +525,21 @@ async def test_a_reversal_that_fails_half_way_leaves_nothing(deployment: OptOutD
 @pytest.mark.parametrize("size", SIZES)
 @in_loop
 async def test_a_reversal_takes_twelve_statements_at_any_size(deployment: OptOutDeployment, size: int) -> None:
-    """BEGIN, COMMIT and the notice included, in one transaction, with restored and corrected records."""
+    """BEGIN, COMMIT and the notice included, in one transaction, with restored and corrected records.
+
+    Beside a feed in another database, audit and notice are a statement each, and another transaction moves them.
+    """
     organization = await deployment.new_organization()
     people = [f"p{n}@x.org" for n in range(size)]
     await organization.submit(*(back(person, deployment.ago(90)) for person in people[::2]))
     mistake = await organization.submit(*(out(person, deployment.ago(50)) for person in people))
-    with listening(deployment.database) as heard:
+    with listening(feeds_of(deployment.database)) as heard:
         done = await undone(organization, mistake)
         await heard_all()
     assert counts(done) == (size // 2, size // 2, 0, 0)
-    assert len(heard.in_transaction) == 12, heard.in_transaction
+    # Audit and notice take two statements each, or one in an outbox.
+    expected = 10 if isinstance(deployment.database, SplitDatabase) else 12
+    assert len(heard.in_transaction) == expected, heard.in_transaction
 
 
 @in_loop

@@ -371,6 +371,7 @@ class CrashingTransaction:
     def __init__(self, transaction: Transaction, statements: int) -> None:
         self._transaction, self._left = transaction, statements
         self.pause = transaction.pause
+        self.outbox_feed_id = transaction.outbox_feed_id
 
     async def _count(self) -> None:
         if not self._left:

@@ -35,8 +35,9 @@ _SEQUENCES = "SELECT format('ALTER SEQUENCE %I RESTART', sequencename) FROM pg_s
 class CleanDatabase:
     """Lends one database at a time, migrated and without a row; makes another where a test changed more than rows."""
 
-    def __init__(self, server: PostgresqlServer) -> None:
-        self._server = server
+    def __init__(self, server: PostgresqlServer, *, pair_part: str | None = None) -> None:
+        """`pair_part`: the database is that part of a pair, `accounts` or `feeds`."""
+        self._server, self._pair_part = server, pair_part
         self._runner = asyncio.Runner()
         self._url: str | None = None
         self._connection: Any = None
@@ -71,6 +72,9 @@ class CleanDatabase:
         await schema.migrate(database, environment="development", now_ms=0)
         await database.close()
         self._connection = await asyncpg.connect(url)
+        if self._pair_part is not None:
+            set_pair = "UPDATE deployment SET pair_id = 'pair of the tests', pair_part = $1"
+            await self._connection.execute(set_pair, self._pair_part)
         tables = [row[0] for row in await self._connection.fetch(_TABLES)]
         self._filled = {table: digest for table in tables if (digest := await self._digest(table))}
         deletions = [f"DELETE FROM {table}" for table in tables if table not in self._filled]  # noqa: S608

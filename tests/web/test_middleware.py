@@ -29,6 +29,7 @@ SECRET_TEXT = "svc_cs_what-the-driver-quoted"
 class FailingDatabase:
     """A database in which every statement raises this error."""
 
+    feeds_are_apart = False
     kind = "sqlite"
 
     def __init__(self, error: Exception) -> None:
@@ -47,7 +48,7 @@ class FailingDatabase:
     def slices(self, query: Query, **values: Any) -> AsyncGenerator[list[Any], None]:
         raise self._error
 
-    async def write(self, unit: Any, *, queue_key: int | None = None, rows: int = 1) -> Any:
+    async def write(self, unit: Any, *, queue_key: int | None = None, feed_id: int | None = None, rows: int = 1) -> Any:
         raise self._error
 
     async def clock_ms(self) -> int | None:

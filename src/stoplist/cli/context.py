@@ -15,8 +15,9 @@ import msgspec
 from stoplist.actor import ADMINISTER, Actor
 from stoplist.chores import follow_clock
 from stoplist.clock import Clock
-from stoplist.db import Database, schema
-from stoplist.db.opening import open_database, sqlite_path
+from stoplist.databases.opening import check_databases, open_databases
+from stoplist.db import Database
+from stoplist.db.opening import sqlite_path
 from stoplist.errors import SettingsError
 from stoplist.folders import folder_error
 from stoplist.serve_requirements import base_url_error
@@ -108,14 +109,11 @@ def database_file(settings: Settings) -> Path | None:
 @asynccontextmanager
 async def _open_context(settings: Settings, *, prints_links: bool) -> AsyncIterator[CommandContext]:
     path = database_file(settings)
-    database = await open_database(
-        settings.database_url, create=False, pool_size=2, prepared=settings.database_prepared
-    )
+    database = await open_databases(settings, create=False, pool_size=2)
     try:
-        deployment = await schema.read(database)
+        deployment = await check_databases(database, environment=None)
         if deployment is None:
             raise SettingsError(_no_database_text(f"at {path}" if path else "in this PostgreSQL database"))
-        schema.check(deployment, environment=None, newest=schema.load_migrations()[-1].number)
         if prints_links:
             require_base_url(deployment.environment, settings)
         clock = Clock()

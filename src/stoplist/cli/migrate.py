@@ -7,9 +7,11 @@ import click
 from stoplist.cli.context import data_dir_option, settings_of
 from stoplist.cli.printing import json_option, print_json, print_line
 from stoplist.clock import Clock
+from stoplist.databases.opening import migrate_databases, open_databases
 from stoplist.db import schema
-from stoplist.db.opening import create_folder, open_database
+from stoplist.db.opening import create_folder
 from stoplist.db.sharding import DistributionResult, distribute, require_citus, require_postgresql
+from stoplist.db.split import feeds_of
 from stoplist.proof.feed_states import complete_states
 from stoplist.settings import Settings
 from stoplist.unsubscribes.feed import complete_digest_keys
@@ -83,12 +85,14 @@ async def _migrate(
     if is_distributed:
         require_postgresql(settings.database_url)
     create_folder(settings.database_url)
-    database = await open_database(settings.database_url, create=True, pool_size=2, prepared=settings.database_prepared)
+    database = await open_databases(settings, create=True, pool_size=2)
     try:
         if is_distributed:
-            await require_citus(database)
-        result = await schema.migrate(database, environment=settings.environment, now_ms=Clock().now_ms())
-        distributed = await distribute(database) if is_distributed else None
+            await require_citus(feeds_of(database))
+        result = await migrate_databases(database, environment=settings.environment, now_ms=Clock().now_ms())
+        distributed = None
+        if is_distributed:
+            distributed = await distribute(feeds_of(database), has_accounts=settings.feeds_url is None)
         await complete_digest_keys(database)
         progress = _StateProgress(Clock())
         await complete_states(database, pause_s=0, on_step=progress.note)

@@ -20,6 +20,9 @@ Row = Any
 class Transaction(Protocol):
     """The transaction passed to a unit of work. Its statements see one another's changes and commit together."""
 
+    outbox_feed_id: int | None
+    """The feed in whose outbox an entry for the accounts is kept; None where the transaction reaches the accounts."""
+
     async def one(self, query: Query, **values: Any) -> Row | None: ...
     async def all(self, query: Query, **values: Any) -> list[Row]: ...
     async def run(self, query: Query, **values: Any) -> int:
@@ -35,6 +38,9 @@ class Transaction(Protocol):
 HEAVY_ROWS = 100
 # Rows per slice of a long read: well below a millisecond of work.
 SLICE_ROWS = 200
+
+# Stands for several feeds where a unit names its feed.
+ALL_FEEDS = 0
 
 Unit = Callable[[Transaction], Awaitable[T]]
 
@@ -63,7 +69,11 @@ class Database(Protocol):
     kind: str
     """`sqlite` or `postgresql`."""
 
-    counts: Counts
+    feeds_are_apart: bool
+    """Whether the feeds are in a database of their own: then no transaction reaches both them and the accounts."""
+
+    @property
+    def counts(self) -> Counts: ...
 
     on_feed_written: Callable[[int], None]
     """Called with the `queue_key` of each unit that has one, once it is committed."""
@@ -91,11 +101,15 @@ class Database(Protocol):
         """Yield every row of a read, from one snapshot, in slices of SLICE_ROWS; other tasks run in between."""
         ...
 
-    async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
+    async def write(
+        self, unit: Unit[T], *, queue_key: int | None = None, feed_id: int | None = None, rows: int = 1
+    ) -> T:
         """Run a unit of work and return its result once its changes are durable. An exception in the unit undoes them.
 
-        Units with the same `queue_key` (a feed) wait for one another here, not in the database. `rows` estimates how
-        many rows the unit writes: a heavy unit runs after the small ones that wait, and may await `Transaction.pause`.
+        Units with the same `queue_key` (a feed) wait for one another here, not in the database. A unit that writes
+        tables of feeds without waiting for others names its feed as `feed_id` (ALL_FEEDS if there are several): it may
+        use no other tables, but for entries in the audit and notices. `rows` estimates how many rows the unit writes: a
+        heavy unit runs after the small ones that wait, and may await `Transaction.pause`.
         """
         ...
 

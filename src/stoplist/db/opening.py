@@ -79,8 +79,18 @@ def _lock_file(path: Path) -> TextIO:
         ) from None
 
 
-async def open_database(database_url: str, *, create: bool, pool_size: int = 20, prepared: bool = True) -> Database:
-    """Open a database. Raise SettingsError if this fails. `create` creates a missing SQLite file."""
+async def open_database(
+    database_url: str,
+    *,
+    create: bool,
+    pool_size: int = 20,
+    prepared: bool = True,
+    setting: str = "STOPLIST_DATABASE_URL",
+) -> Database:
+    """Open a database. Raise SettingsError if this fails. `create` creates a missing SQLite file.
+
+    `setting` is the one that an error names.
+    """
     path = sqlite_path(database_url)
     if path is not None:
         from stoplist.db.sqlite import Sqlite  # noqa: PLC0415 - a start on PostgreSQL needs no sqlite3
@@ -88,4 +98,4 @@ async def open_database(database_url: str, *, create: bool, pool_size: int = 20,
         return await Sqlite.open(path, create=create)
     from stoplist.db.postgresql import Postgresql  # noqa: PLC0415 - a start on SQLite needs no asyncpg
 
-    return await Postgresql.open(database_url, pool_size=pool_size, prepared=prepared)
+    return await Postgresql.open(database_url, pool_size=pool_size, prepared=prepared, setting=setting)

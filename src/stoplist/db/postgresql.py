@@ -66,6 +66,7 @@ class Postgresql:
     """A PostgreSQL database, opened by `open`."""
 
     kind = "postgresql"
+    feeds_are_apart = False
 
     def __init__(self, connector: Connector, small_pool: Connections, feed_pool: Connections) -> None:
         self._connector, self._small_pool, self._feed_pool = connector, small_pool, feed_pool
@@ -88,8 +89,13 @@ class Postgresql:
         self._unfinished: set[asyncio.Future[Any]] = set()
 
     @classmethod
-    async def open(cls, url: str, *, pool_size: int, prepared: bool) -> "Postgresql":
-        """Connect. Raise SettingsError if the server is unreachable, too old, a standby, or does not commit durably."""
+    async def open(
+        cls, url: str, *, pool_size: int, prepared: bool, setting: str = "STOPLIST_DATABASE_URL"
+    ) -> "Postgresql":
+        """Connect. Raise SettingsError if the server is unreachable, too old, a standby, or does not commit durably.
+
+        `setting` is the one that the error names.
+        """
         feed_pool_size = max(1, pool_size // 2)
         connector = Connector(url, prepared=prepared)
         small_pool = Connections(connector, max(1, pool_size - feed_pool_size), prepared=prepared)
@@ -107,7 +113,7 @@ class Postgresql:
             asyncpg.InterfaceError,
         ) as error:
             raise SettingsError(
-                f"PostgreSQL cannot be reached with STOPLIST_DATABASE_URL: {failure_reason(error)}. "
+                f"PostgreSQL cannot be reached with {setting}: {failure_reason(error)}. "
                 "Check that the server runs, and the host, port, database, user and password in that URL."
             ) from None
         return cls(connector, small_pool, feed_pool)
@@ -143,7 +149,9 @@ class Postgresql:
             yield rows[at : at + SLICE_ROWS]
             await yield_to_loop()
 
-    async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
+    async def write(
+        self, unit: Unit[T], *, queue_key: int | None = None, feed_id: int | None = None, rows: int = 1
+    ) -> T:
         if queue_key is None:
             return await self._finish_counted(self._write(unit))
         self._writes_breaker.check(queue_key)

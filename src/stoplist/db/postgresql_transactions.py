@@ -24,6 +24,8 @@ MIGRATION_TIMEOUT_S = 3600.0
 class PostgresqlTransaction:
     """A transaction on one connection of the pool."""
 
+    outbox_feed_id: int | None = None
+
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 

@@ -40,3 +40,6 @@ SELECT MAX(feed_id) AS answer FROM feeds
 -- Primary key. Whether the feed can be locked. The lock ends with the statement.
 SELECT 1 AS answer FROM feeds WHERE feed_id = :feed_id
 FOR UPDATE  -- only: postgresql
+
+-- name: add_entry
+INSERT INTO feed_outbox (feed_id, entry_id, kind, body, added_ms) VALUES (:feed_id, :entry_id, :kind, :body, :added_ms)

@@ -19,13 +19,15 @@ _INCLUDE = re.compile(r"^[ ]*-- include: (\w+)((?: \w+=\S+)*)\n", re.MULTILINE)
 _ONLY = re.compile(r"--\s*only: (\w+)\s*$")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _FEED_ID = re.compile(r"\bfeed_id\b")
+_TABLE = re.compile(r"\b(?:FROM|INTO|JOIN|UPDATE)\s")
 
 
 class Query(msgspec.Struct, frozen=True):
     """A statement in both dialects; `parameters` are named in the order of `$1`, `$2`, … in `postgresql`.
 
     `sqlite_by_position` takes its values in that order too, which SQLite binds in half the time. `reads_feeds`: the
-    statement is about feeds, one (its parameter `feed_id`) or many.
+    statement is about feeds, one (its parameter `feed_id`) or many. `reads_accounts`: it is about any other table. No
+    statement is about both; one that only takes a lock is about neither.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Query(msgspec.Struct, frozen=True):
     postgresql: str
     parameters: tuple[str, ...]
     reads_feeds: bool
+    reads_accounts: bool
 
 
 def load_queries(package: str) -> dict[str, Query]:
@@ -93,13 +96,15 @@ def _query(name: str, body: str) -> Query:
     postgresql = only_for("postgresql", body).rstrip(";")
     parameters = tuple(dict.fromkeys(_PARAMETER.findall(postgresql)))
     sqlite = only_for("sqlite", body).rstrip(";")
+    reads_feeds = _FEED_ID.search(postgresql) is not None
     return Query(
         name=name,
         sqlite=sqlite,
         sqlite_by_position=_numbered(sqlite, "?", parameters),
         postgresql=_numbered(postgresql, "$", parameters),
         parameters=parameters,
-        reads_feeds=_FEED_ID.search(postgresql) is not None,
+        reads_feeds=reads_feeds,
+        reads_accounts=not reads_feeds and _TABLE.search(postgresql) is not None,
     )
 
 

@@ -89,7 +89,7 @@ async def migrate(
             if step.number == 1:
                 await change.run(_CREATE_DEPLOYMENT, environment=environment, created_ms=now_ms)
             # The first erasure has perhaps raised it (docs/interface.md section D13).
-            oldest = max(oldest, step.oldest_program, key=_version)
+            oldest = later_release(oldest, step.oldest_program)
             await change.run(_RECORD_MIGRATION, schema_version=step.number, oldest_program=oldest)
         return MigrationResult(before, max(before, steps[-1].number), copy)
 
@@ -152,6 +152,11 @@ def _migration(name: str, text: str) -> Migration:
     if not oldest:
         raise ValueError(f"{name} has no line `-- oldest program: X.Y.Z`")
     return Migration(int(name[:4]), text, oldest[1])
+
+
+def later_release(one: str, other: str) -> str:
+    """Return the later of two releases, such as `0.10.0` of that and `0.9.1`."""
+    return max(one, other, key=_version)
 
 
 def _version(text: str) -> tuple[int, ...]:

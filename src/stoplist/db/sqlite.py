@@ -56,6 +56,7 @@ class Sqlite:
     """A SQLite database, opened by `open`."""
 
     kind = "sqlite"
+    feeds_are_apart = False
 
     def __init__(self, path: Path, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
         self._path, self._writer, self._reader = path, writer, reader
@@ -151,7 +152,9 @@ class Sqlite:
             finally:
                 cursor.close()
 
-    async def write(self, unit: Unit[T], *, queue_key: int | None = None, rows: int = 1) -> T:
+    async def write(
+        self, unit: Unit[T], *, queue_key: int | None = None, feed_id: int | None = None, rows: int = 1
+    ) -> T:
         if rows > HEAVY_ROWS:
             return await self._queue(self._heavy_jobs, unit, queue_key)  # type: ignore[no-any-return]
         return await self._queue(  # type: ignore[no-any-return]

@@ -64,6 +64,8 @@ class SqliteJob:
 class SqliteTransaction:
     """A transaction on the event loop, which never suspends."""
 
+    outbox_feed_id: int | None = None
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
@@ -82,6 +84,8 @@ class SqliteTransaction:
 
 class HeavyTransaction:
     """A transaction whose statements run in the writer's thread: each is one long C call for a whole batch."""
+
+    outbox_feed_id: int | None = None
 
     def __init__(
         self, connection: sqlite3.Connection, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]

@@ -5,12 +5,13 @@ backup would be valid again, and so would ended sessions and used links. Notices
 Source: docs/interface.md section D1, After a restore.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.clock import Clock
-from stoplist.db import Database, Transaction
+from stoplist.databases.foreign_feeds import skip_used_numbers
+from stoplist.db import ALL_FEEDS, Database, Transaction
 from stoplist.db.query import load_queries
 from stoplist.oauth.credentials import revoke_everything
 from stoplist.staff.cleanup import delete_links_and_sessions
@@ -27,15 +28,40 @@ class RestoreResult(NamedTuple):
 
 
 async def after_restore(actor: Actor, database: Database, clock: Clock) -> RestoreResult:
-    """Invalidate every cursor, token, session and link issued so far, in one transaction. May be repeated."""
+    """Invalidate every cursor, token, session and link issued so far. May be repeated.
+
+    In one transaction; where the feeds are apart, in one for them and one for the accounts, each with its audit entry.
+    """
     actor.require_administrator()
     now_ms = clock.now_ms()
 
-    async def renew(transaction: Transaction) -> RestoreResult:
-        result = RestoreResult(await renew_generations(transaction), await revoke_everything(transaction))
-        await delete_links_and_sessions(transaction)
-        await transaction.run(_END_ALL_DELIVERIES, ended_ms=now_ms)
-        await trail.record(transaction, actor, "database.restored", "database", at_ms=now_ms, **result._asdict())
+    async def record(transaction: Transaction, **counts: Any) -> None:
+        await trail.record(transaction, actor, "database.restored", "database", at_ms=now_ms, **counts)
+
+    async def renew(transaction: Transaction) -> int:
+        feeds = await renew_generations(transaction)
+        await record(transaction, feeds=feeds)
+        return feeds
+
+    async def revoke(transaction: Transaction) -> int:
+        credentials = await _revoke(transaction, now_ms)
+        await record(transaction, credentials=credentials)
+        return credentials
+
+    async def renew_and_revoke(transaction: Transaction) -> RestoreResult:
+        result = RestoreResult(await renew_generations(transaction), await _revoke(transaction, now_ms))
+        await record(transaction, **result._asdict())
         return result
 
-    return await database.write(renew)
+    if not database.feeds_are_apart:
+        return await database.write(renew_and_revoke)
+    await skip_used_numbers(database)
+    return RestoreResult(await database.write(renew, feed_id=ALL_FEEDS), await database.write(revoke))
+
+
+async def _revoke(transaction: Transaction, now_ms: int) -> int:
+    """End all tokens, sessions, links and deliveries; return the number of credentials whose tokens were revoked."""
+    credentials = await revoke_everything(transaction)
+    await delete_links_and_sessions(transaction)
+    await transaction.run(_END_ALL_DELIVERIES, ended_ms=now_ms)
+    return credentials

@@ -6,8 +6,10 @@ three days ends by itself. Source: docs/interface.md section D16.
 
 from collections.abc import Iterable
 
+import msgspec
+
 from stoplist import ids
-from stoplist.db import Database, Transaction
+from stoplist.db import Database, Transaction, feed_outbox
 from stoplist.db.query import json_text, load_queries
 from stoplist.notices.model import TRIED_FOR_MS, body_text
 
@@ -19,6 +21,17 @@ _SET_STATE = _QUERIES["set_notice_state"]
 _SUBJECTS = _QUERIES["noted_subjects"]
 
 
+class Notice(msgspec.Struct, frozen=True):
+    """A notice that is to be delivered. `body` as in `body_text`; `organizations` are slugs."""
+
+    notice_id: str
+    kind: str
+    subject: str
+    body: str
+    created_ms: int
+    organizations: list[str]
+
+
 async def add(
     transaction: Transaction, kind: str, subject: str, *, at_ms: int, organizations: Iterable[str] = (), **facts: object
 ) -> str:
@@ -28,14 +41,29 @@ async def add(
     secret, a file name or a label. `organizations` are slugs.
     """
     slugs = sorted(set(organizations))
-    notice_id = ids.new_id(ids.NOTICE_ID)
     facts = facts | ({"organizations": slugs} if slugs else {})
-    body = body_text(kind, at_ms, facts)
-    await transaction.run(_ADD, notice_id=notice_id, kind=kind, subject=subject, body=body, created_ms=at_ms)
+    notice = Notice(ids.new_id(ids.NOTICE_ID), kind, subject, body_text(kind, at_ms, facts), at_ms, slugs)
+    if transaction.outbox_feed_id is None:
+        await insert(transaction, notice)
+    else:
+        await feed_outbox.add_entry(transaction, feed_outbox.NOTICE, notice, at_ms=at_ms)
+    return notice.notice_id
+
+
+async def insert(transaction: Transaction, notice: Notice) -> None:
+    """Write a notice and its deliveries."""
+    slugs, at_ms = json_text(notice.organizations), notice.created_ms
     await transaction.run(
-        _ADD_DELIVERIES, notice_id=notice_id, slugs=json_text(slugs), next_ms=at_ms, until_ms=at_ms + TRIED_FOR_MS
+        _ADD,
+        notice_id=notice.notice_id,
+        kind=notice.kind,
+        subject=notice.subject,
+        body=notice.body,
+        created_ms=at_ms,
     )
-    return notice_id
+    await transaction.run(
+        _ADD_DELIVERIES, notice_id=notice.notice_id, slugs=slugs, next_ms=at_ms, until_ms=at_ms + TRIED_FOR_MS
+    )
 
 
 async def state_changed(

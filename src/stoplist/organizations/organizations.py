@@ -3,6 +3,8 @@
 Source: docs/interface.md section D5; who may do what: section D11.
 """
 
+import secrets
+
 from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.clock import Clock
@@ -46,7 +48,7 @@ async def create_organization(
     now_ms = clock.now_ms()
 
     async def create(transaction: Transaction) -> Organization:
-        created = await transaction.one(_CREATE, slug=slug, name=name, created_ms=now_ms)
+        created = await transaction.one(_CREATE, slug=slug, name=name, created_ms=now_ms, uid=secrets.token_hex(16))
         if created is None:
             raise Refused(
                 f"The slug {slug} is taken, perhaps by a closed organization. Choose another one.", field="slug"

@@ -8,9 +8,12 @@ SELECT organization_id, slug, name, default_group_id, created_ms, closed_ms, con
 
 -- name: create_organization
 -- The unique slug decides between two concurrent inserts. No row is returned if the slug is taken.
-INSERT INTO organizations (slug, name, created_ms) VALUES (:slug, :name, :created_ms)
+INSERT INTO organizations (slug, name, created_ms, uid) VALUES (:slug, :name, :created_ms, :uid)
 ON CONFLICT (slug) DO NOTHING
 RETURNING organization_id
+
+-- name: uid_of_organization
+SELECT uid FROM organizations WHERE organization_id = :organization_id
 
 -- name: rename_organization
 UPDATE organizations SET name = :name WHERE organization_id = :organization_id

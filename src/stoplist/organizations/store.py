@@ -9,6 +9,7 @@ from stoplist.organizations.model import Organization, is_slug
 _QUERIES = load_queries(__package__)
 _BY_SLUG = _QUERIES["organization_by_slug"]
 _LOCK = _QUERIES["lock_organization"]
+_UID = _QUERIES["uid_of_organization"]
 
 
 def require_visible(actor: Actor, slug: str, *, field: str | None = None) -> None:
@@ -31,6 +32,15 @@ async def find_organization(database: Database | Transaction, slug: str) -> Orga
     """Return the organization with that slug, closed or not; Missing if there is none."""
     row = await database.one(_BY_SLUG, slug=slug) if is_slug(slug) else None
     return organization_from_row(_require_row(row, slug))
+
+
+async def organization_uid(database: Database, organization_id: int) -> str | None:
+    """Return the random id of the organization, which no other one ever has, as its number may after a restore.
+
+    None where an older program created the organization in a SQLite file.
+    """
+    row = await database.one(_UID, organization_id=organization_id)
+    return None if row is None else row["uid"]
 
 
 async def lock_organization(transaction: Transaction, slug: str, *, field: str | None = None) -> Organization:

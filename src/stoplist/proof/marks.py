@@ -58,7 +58,7 @@ async def set_mark(
             mark=mark,
         )
 
-    await stores.database.write(write)
+    await stores.database.write(write, feed_id=number)
 
 
 async def _keys_of(actor: Actor, database: Database, org_slug: str) -> list[Credential]:

@@ -96,7 +96,7 @@ async def _write(database: Database, feed_id: int, readers: Mapping[Reader, Foll
                 await _add_position(transaction, feed_id, reader, told, stored)
         await transaction.run(_PUT, feed_id=feed_id, followers=json_text(changed))
 
-    await database.write(write)
+    await database.write(write, feed_id=feed_id)
 
 
 def _moves(stored: Follower, told: Follower) -> bool:

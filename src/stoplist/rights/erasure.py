@@ -9,8 +9,10 @@ from collections.abc import Callable
 import msgspec
 from stoplist_addresses import AddressError
 
+from stoplist import __version__
 from stoplist.actor import Actor
 from stoplist.db.query import json_text, load_queries
+from stoplist.db.schema import later_release
 from stoplist.errors import Refused
 from stoplist.lists.uploads.rejects import forget_rejects
 from stoplist.organizations.model import Organization
@@ -22,6 +24,7 @@ from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.model import OptOutStores
 
 _QUERIES = load_queries(__package__)
+_BEGIN_ERASING = _QUERIES["begin_erasing"]
 _FEEDS_THAT_KNOW = _QUERIES["feeds_that_know"]
 _FIRST_ERASURE = _QUERIES["first_erasure"]
 
@@ -116,6 +119,8 @@ async def erase_person(
             "there is no record. Make sure that no older process serves, and confirm it; no going back after it.",
             field="all_upgraded",
         )
+    if known:
+        await _note_first_erasure(stores)
     names_address = _spelling_test(channel, address)
     done: list[ErasedFeed] = []
     for number, organization in numbers.items():
@@ -132,6 +137,17 @@ async def erase_person(
                 )
             )
     return done
+
+
+async def _note_first_erasure(stores: OptOutStores) -> None:
+    """Note the first erasure of the deployment before it: from then on no program of before this release may run."""
+    deployment = await stores.database.one(_FIRST_ERASURE)
+    if deployment is not None and deployment["first_erasure_ms"] is None:
+        await stores.database.write_one(
+            _BEGIN_ERASING,
+            at_ms=stores.clock.now_ms(),
+            oldest_program=later_release(deployment["oldest_program"], __version__),
+        )
 
 
 async def _organizations(actor: Actor, stores: OptOutStores, org_slug: str | None) -> list[Organization]:

@@ -6,7 +6,7 @@ Source: docs/interface.md section D13.
 from collections.abc import Sequence
 from operator import itemgetter
 
-from stoplist import __version__, ids, rfc3339
+from stoplist import ids, rfc3339
 from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.db import Database, Row, Transaction
@@ -25,10 +25,8 @@ from stoplist.unsubscribes.model import OptOutStores, sender_key
 from stoplist.unsubscribes.record_writer import note_erasures
 
 _QUERIES = load_queries(__package__)
-_BEGIN_ERASING = _QUERIES["begin_erasing"]
 _ERASE_RECORD = _QUERIES["erase_record"]
 _ERASE_VERSIONS = _QUERIES["erase_versions"]
-_FIRST_ERASURE = _QUERIES["first_erasure"]
 _FORGET_SOURCES = _QUERIES["forget_sources_of_links"]
 _KEEP_STATES = _QUERIES["keep_erased_states"]
 _RECORD_ERASURE = _QUERIES["record_erasure"]
@@ -105,7 +103,6 @@ class ErasureUnit:
         await self._record_submission(transaction, len(rows), first_seq=first_seq, at_ms=at_ms)
         noted = {seq: (row["id"], digest_of(erased), row["seq"]) for seq, row in enumerate(rows, first_seq)}
         await note_erasures(transaction, self._number, "erased", self._submission_id, noted, at_ms=at_ms)
-        await _begin_erasing(transaction, at_ms)
         slug = self._organization.slug
         await trail.record(
             transaction,
@@ -153,15 +150,3 @@ async def require_no_upload(source: Database | Transaction, number: int) -> None
             f"The uploaded file of the import {upload.import_id} is not finished, and may hold the address. Import it "
             f"to the end or discard it first (`stoplist import discard {upload.import_id}`). Nothing was erased here."
         )
-
-
-async def _begin_erasing(transaction: Transaction, at_ms: int) -> None:
-    """Note the first erasure of the deployment: from then on no program of before this release may run."""
-    deployment = await transaction.one(_FIRST_ERASURE)
-    if deployment is not None and deployment["first_erasure_ms"] is None:
-        oldest = max(deployment["oldest_program"], __version__, key=_version)
-        await transaction.run(_BEGIN_ERASING, at_ms=at_ms, oldest_program=oldest)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(".")))

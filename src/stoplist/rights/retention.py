@@ -125,7 +125,10 @@ async def _delete_audit(database: Database, until_ms: int) -> AsyncIterator[int]
 
 
 async def _delete(database: Database, statements: Sequence[Query], old: Sequence[Any], **values: Any) -> int:
-    """Run the statements in one transaction, if there is anything `old`; return the most that one of them deleted."""
+    """Run the statements in one transaction, if there is anything `old`; return the most that one of them deleted.
+
+    They are about the feed of the value `feed_id`, or without one about the audit.
+    """
     if not old:
         return 0
 
@@ -135,4 +138,4 @@ async def _delete(database: Database, statements: Sequence[Query], old: Sequence
             return 0
         return max([await transaction.run(statement, **values) for statement in statements])
 
-    return await database.write(delete)
+    return await database.write(delete, feed_id=values.get("feed_id"))

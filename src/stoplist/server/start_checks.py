@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from stoplist.clock import Clock
-from stoplist.db import Database, schema
-from stoplist.db.opening import open_database, sqlite_path
+from stoplist.databases.foreign_feeds import skip_used_numbers
+from stoplist.databases.opening import check_databases, migrate_databases, open_databases
+from stoplist.db import Database
+from stoplist.db.opening import sqlite_path
+from stoplist.db.split import feeds_of
 from stoplist.errors import SettingsError
 from stoplist.limits.opening import open_limiter
 from stoplist.links.key_secrets import renew_link_keys, unreadable_link_keys, unreadable_link_keys_text
@@ -25,20 +28,15 @@ _LOG = logging.getLogger(__name__)
 @asynccontextmanager
 async def open_checked(settings: Settings) -> AsyncIterator[Database]:
     """Open the database of these settings, with the schema of this release; SettingsError if it has another."""
-    database = await open_database(
-        settings.database_url,
-        create=True,
-        pool_size=settings.database_pool,
-        prepared=settings.database_prepared,
-    )
+    database = await open_databases(settings, create=True, pool_size=settings.database_pool)
     try:
         if sqlite_path(settings.database_url) is not None:
-            migration = await schema.migrate(database, environment=settings.environment, now_ms=Clock().now_ms())
+            migration = await migrate_databases(database, environment=settings.environment, now_ms=Clock().now_ms())
             await complete_digest_keys(database)
             if migration.copy:
                 _LOG.info("The schema was brought up to date", extra={"fields": {"copy": migration.copy}})
-        else:
-            await _check_schema(settings, database)
+        elif await check_databases(database, environment=settings.environment) is None:
+            raise SettingsError("The PostgreSQL database is empty: run `stoplist migrate` first.")
         yield database
     finally:
         await database.close()
@@ -50,6 +48,7 @@ async def prepare_start(settings: Settings, database: Database) -> None:
     Checks the nodes and the secret key, and encrypts stored secrets under the newest key. May be repeated.
     """
     await check_nodes(settings, database)
+    await skip_used_numbers(database)
     await check_missing_key(settings, database)
     keys = secret_keys(settings)
     await renew_encryption(database, keys)
@@ -66,7 +65,7 @@ async def check_nodes(settings: Settings, database: Database) -> None:
         return
     from stoplist.maintenance.doctor.nodes import examine  # noqa: PLC0415 - a start on SQLite needs none of it
 
-    found = await examine(database, settings)
+    found = await examine(feeds_of(database), settings)
     if found.lossy:
         raise SettingsError(
             f"These nodes have synchronous_commit = off, so a crash could lose acknowledged opt-outs: "
@@ -92,10 +91,3 @@ async def check_missing_key(settings: Settings, database: Database) -> None:
 async def check_limiter(settings: Settings) -> None:
     """Raise SettingsError if the URL of the limit store is wrong or the store refuses the connection."""
     await (await open_limiter(settings.limits_url, Clock())).close()
-
-
-async def _check_schema(settings: Settings, database: Database) -> None:
-    deployment = await schema.read(database)
-    if deployment is None:
-        raise SettingsError("The PostgreSQL database is empty: run `stoplist migrate` first.")
-    schema.check(deployment, environment=settings.environment, newest=schema.load_migrations()[-1].number)

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from stoplist.db import Database, Transaction
 from stoplist.db.query import load_queries
+from stoplist.db.split import foreign_feed
 from stoplist.errors import StoreUnavailable
+from stoplist.organizations.store import organization_uid
 from stoplist.organizations.target import Target
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.erased import key_bytes, key_fingerprint, new_digest_key
@@ -15,6 +17,7 @@ _QUERIES = load_queries(__package__)
 _FEED = _QUERIES["feed"]
 _FEEDS = _QUERIES["feeds"]
 _OPEN_FEED = _QUERIES["open_feed"]
+_OWNER = _QUERIES["owner_of_feed"]
 _RENEW_GENERATION = _QUERIES["renew_generation"]
 _SET_DIGEST_KEY = _QUERIES["set_digest_key"]
 _WITHOUT_DIGEST_KEY = _QUERIES["feeds_without_digest_key"]
@@ -72,15 +75,23 @@ async def find_feed_by_id(database: Database, number: int) -> Feed | None:
 
 
 async def open_feed(database: Database, target: Target, channel: Channel) -> Feed:
-    """Return the feed of the target's organization, creating it if it does not exist."""
+    """Return the feed of the target's organization, creating it if it does not exist.
+
+    StoreUnavailable if it is that of another organization, which had the same number before a restore.
+    """
+    number, uid = feed_id(target.organization_id, channel), await organization_uid(database, target.organization_id)
     await database.write_one(
         _OPEN_FEED,
-        feed_id=feed_id(target.organization_id, channel),
+        feed_id=number,
         organization_id=target.organization_id,
+        organization_uid=uid,
         channel=channel.name,
         generation=_new_generation(),
         digest_key=new_digest_key(),
     )
+    owner = await database.one(_OWNER, feed_id=number)
+    if owner is not None and owner["organization_uid"] not in (None, uid):
+        raise foreign_feed()
     feed = await find_feed(database, target, channel)
     if feed is None:
         raise StoreUnavailable("The feed could not be opened: try again shortly.")

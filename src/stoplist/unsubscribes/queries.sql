@@ -26,9 +26,13 @@ WHERE f.feed_id = :feed_id
 
 -- name: open_feed
 -- If several transactions open the same feed, one inserts, and the others find its row.
-INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes, digest_key)
-VALUES (:feed_id, :organization_id, :channel, :generation, 0, 0, :digest_key)
+INSERT INTO feeds (feed_id, organization_id, organization_uid, channel, generation, head_seq, writes, digest_key)
+VALUES (:feed_id, :organization_id, :organization_uid, :channel, :generation, 0, 0, :digest_key)
 ON CONFLICT (feed_id) DO NOTHING
+
+-- name: owner_of_feed
+-- Primary key.
+SELECT organization_uid FROM feeds WHERE feed_id = :feed_id
 
 -- name: lock_feed
 -- The lock is a separate statement: a statement that both locked and read returned the new head with the old record.

@@ -29,6 +29,7 @@ FEED_TABLES = (
     "feed_followers",
     "feed_positions",
     "erasures",
+    "feed_outbox",
 )
 """Every table with a `feed_id`. All are co-located with the first."""
 
@@ -36,6 +37,7 @@ _QUERIES = load_queries(__package__)
 _CITUS = _QUERIES["citus"]
 _DISTRIBUTED = _QUERIES["distributed"]
 _DISTRIBUTE = {table: _QUERIES[f"distribute_{table}"] for table in FEED_TABLES}
+_COPY_TO_NODES = _QUERIES["copy_to_nodes"]
 _FORGET_LOCAL_ROWS = _QUERIES["forget_local_rows"]
 
 
@@ -71,9 +73,11 @@ async def require_citus(database: Database) -> None:
     )
 
 
-async def distribute(database: Database) -> DistributionResult:
+async def distribute(database: Database, *, has_accounts: bool = True) -> DistributionResult:
     """Distribute the feed tables and their rows in one transaction. Safe to run again.
 
+    Where the accounts are in another database, any node may be asked, so the two tables that tell what a database is
+    are copied to each.
     For PostgreSQL with this release's schema. Writers of feeds wait until the end. Raise SettingsError without Citus,
     or if some tables are distributed differently.
     """
@@ -86,6 +90,8 @@ async def distribute(database: Database) -> DistributionResult:
         missing = tuple(table for table in FEED_TABLES if table not in groups)
         for table in missing:
             await change.script(_DISTRIBUTE[table].postgresql)
+        if not has_accounts:
+            await change.script(_COPY_TO_NODES.postgresql)
         return DistributionResult(missing)
 
     try:

@@ -58,6 +58,14 @@ SELECT create_distributed_table('feed_positions', 'feed_id', colocate_with => 'f
 -- name: distribute_erasures
 SELECT create_distributed_table('erasures', 'feed_id', colocate_with => 'feeds')
 
+-- name: distribute_feed_outbox
+SELECT create_distributed_table('feed_outbox', 'feed_id', colocate_with => 'feeds')
+
+-- name: copy_to_nodes
+-- Does nothing for a table that was copied before.
+SELECT create_reference_table(to_regclass(name)) FROM (VALUES ('deployment'), ('copy_progress')) tables (name)
+WHERE NOT EXISTS (SELECT 1 FROM pg_dist_partition p WHERE p.logicalrelid = to_regclass(name))
+
 -- name: forget_local_rows
 -- Moved rows remain on the coordinator, invisible, until they are truncated. Does nothing if there are none.
 SELECT truncate_local_data_after_distributing_table('feeds');
@@ -74,7 +82,8 @@ SELECT truncate_local_data_after_distributing_table('import_rejects');
 SELECT truncate_local_data_after_distributing_table('import_work');
 SELECT truncate_local_data_after_distributing_table('feed_followers');
 SELECT truncate_local_data_after_distributing_table('feed_positions');
-SELECT truncate_local_data_after_distributing_table('erasures')
+SELECT truncate_local_data_after_distributing_table('erasures');
+SELECT truncate_local_data_after_distributing_table('feed_outbox')
 
 -- name: nodes
 -- The nodes that hold data, the coordinator included if it was added. Standbys that Citus knows have another role.

@@ -90,7 +90,7 @@ async def begin_import(
         )
         await _record(transaction, actor, "import.begin", import_id, target.org_slug, now_ms, channel=channel.name)
 
-    await stores.database.write(begin)
+    await stores.database.write(begin, feed_id=feed_id(target.organization_id, channel))
     return await find_import(actor, stores.database, import_id)
 
 
@@ -244,7 +244,7 @@ async def _change_state(
             await record(transaction, now_ms)
         return bool(changed)
 
-    if not await stores.database.write(change):
+    if not await stores.database.write(change, feed_id=found.feed_id):
         raise ImportTaken(found.import_id)
     return msgspec.structs.replace(
         found, state=state, lease_id=lease_id, lease_until_ms=lease_until_ms, ended_ms=ended_ms

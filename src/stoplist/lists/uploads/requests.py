@@ -65,7 +65,7 @@ async def set_options(
             header=json_text(header),
         )
 
-    await stores.database.write(change)
+    await stores.database.write(change, feed_id=upload.feed_id)
 
 
 async def request_check(actor: Actor, stores: OptOutStores, upload: Upload) -> None:
@@ -124,7 +124,9 @@ async def stop_uploaded(actor: Actor, stores: OptOutStores, found: Import) -> No
     if found.state != RUNNING:
         raise Refused(f"The import is {found.state}, so there is nothing to stop.")
     await stop_import(stores, found)
-    await stores.database.write(lambda transaction: cancel_work(transaction, found.feed_id, found.import_id))
+    await stores.database.write(
+        lambda transaction: cancel_work(transaction, found.feed_id, found.import_id), feed_id=found.feed_id
+    )
 
 
 async def resume_uploaded(actor: Actor, stores: OptOutStores, found: Import, upload: Upload | None) -> None:
@@ -184,7 +186,7 @@ async def _request(
             transaction, actor, stores.clock, work, number=number, import_id=import_id, result=result, total=total
         )
 
-    if not await stores.database.write(request):
+    if not await stores.database.write(request, feed_id=number):
         raise Refused(_BUSY)
 
 

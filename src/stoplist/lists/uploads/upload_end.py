@@ -14,7 +14,7 @@ from stoplist.lists.imports.lifecycle import ImportTaken, discard_import
 from stoplist.lists.imports.listing import find_import
 from stoplist.lists.imports.model import RUNNING, STOPPED
 from stoplist.lists.uploads.model import ENDED, Upload
-from stoplist.lists.uploads.uploads import record_in_audit, upload_from_row
+from stoplist.lists.uploads.uploads import audit_writer
 from stoplist.unsubscribes.model import OptOutStores
 
 _QUERIES = load_queries(__package__)
@@ -22,7 +22,6 @@ _CANCEL_WORK = _QUERIES["cancel_work"]
 _DELETE_PIECES = _QUERIES["delete_pieces"]
 _DELETE_REJECTS = _QUERIES["delete_rejects"]
 _END = _QUERIES["end_upload"]
-_FIND = _QUERIES["find_upload"]
 _FORGET = _QUERIES["forget_upload"]
 _FORGET_WORK = _QUERIES["forget_work"]
 _OLD = _QUERIES["old_uploads"]
@@ -70,16 +69,18 @@ async def end_upload(
     `discarded_by` discards a file whose import has not begun: the audit says so, once.
     """
 
+    record = None
+    if discarded_by is not None:
+        record = await audit_writer(discarded_by, stores, "upload.discard", number, import_id)
+
     async def end(transaction: Transaction) -> None:
         ended = await transaction.run(_END, feed_id=number, import_id=import_id, ended_ms=stores.clock.now_ms())
-        if ended and discarded_by is not None:
-            row = await transaction.one(_FIND, feed_id=number, import_id=import_id)
-            if row is not None:
-                await record_in_audit(transaction, discarded_by, stores, "upload.discard", upload_from_row(row))
+        if ended and record is not None:
+            await record(transaction)
         if cancels_work:
             await transaction.run(_CANCEL_WORK, feed_id=number, import_id=import_id)
 
-    await stores.database.write(end)
+    await stores.database.write(end, feed_id=number)
     await _delete(stores.database, _DELETE_PIECES, _PIECES_A_TIME, number, import_id)
 
 
@@ -105,7 +106,7 @@ async def delete_old_uploads(stores: OptOutStores) -> None:
 
 
 async def _run(database: Database, query: Query, **values: Any) -> int:
-    return await database.write(lambda transaction: transaction.run(query, **values))
+    return await database.write(lambda transaction: transaction.run(query, **values), feed_id=values["feed_id"])
 
 
 async def _delete(database: Database, query: Query, most: int, number: int, import_id: str) -> None:

@@ -14,7 +14,7 @@ from stoplist.db import HEAVY_ROWS, Database, Transaction
 from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Refused, TooLarge
 from stoplist.lists.uploads.model import MAX_UNFINISHED, PIECE_BYTES, UPLOADING, Upload, UploadOptions
-from stoplist.lists.uploads.uploads import record_in_audit, unfinished_uploads, upload_of
+from stoplist.lists.uploads.uploads import audit_writer, unfinished_uploads, upload_of
 from stoplist.organizations.target import find_target_of_person
 from stoplist.unsubscribes.channel import Channel
 from stoplist.unsubscribes.feed import open_feed
@@ -91,15 +91,16 @@ class UploadWriter:
         if not self._bytes:
             raise Refused("Choose a file that is not empty.", field="file")
 
+        number, import_id = self._upload.feed_id, self._upload.import_id
+        record = await audit_writer(actor, stores, "upload.complete", number, import_id, file_bytes=self._bytes)
+
         async def complete(transaction: Transaction) -> bool:
             completed = await transaction.run(_COMPLETE, **self._key)
             if completed:
-                await record_in_audit(
-                    transaction, actor, stores, "upload.complete", self._upload, file_bytes=self._bytes
-                )
+                await record(transaction)
             return bool(completed)
 
-        if not await self._database.write(complete):
+        if not await self._database.write(complete, feed_id=number):
             raise _discarded()
 
     async def _store(self, content: bytes) -> None:

@@ -3,6 +3,7 @@
 Source: docs/interface.md section D12, On the pages.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -44,7 +45,7 @@ async def find_upload_place(database: Database, import_id: str) -> UploadPlace |
     return UploadPlace(await slug_of(database, row["organization_id"]), row["channel"], row["feed_id"])
 
 
-async def slug_of(database: Database | Transaction, organization_id: int) -> str:
+async def slug_of(database: Database, organization_id: int) -> str:
     """Return the slug of an organization; empty if there is none."""
     names = await database.one(_NAMES, organization_id=organization_id, group_no=ALL_GROUPS)
     return "" if names is None else str(names["slug"])
@@ -74,24 +75,22 @@ async def unfinished_upload(database: Database | Transaction, number: int) -> Up
     return next(iter(await unfinished_uploads(database, number)), None)
 
 
-async def record_in_audit(
-    transaction: Transaction, actor: Actor, stores: OptOutStores, action: str, upload: Upload, **detail: Any
-) -> None:
-    """Add an entry about the upload to the audit."""
-    place = await transaction.one(_PLACE, feed_id=upload.feed_id)
+async def audit_writer(
+    actor: Actor, stores: OptOutStores, action: str, number: int, import_id: str, **detail: Any
+) -> Callable[[Transaction], Awaitable[None]]:
+    """Return what adds an entry about an upload for the feed of that number to the audit."""
+    place = await stores.database.one(_PLACE, feed_id=number)
     if place is None:
         raise RuntimeError("the feed's row is gone")
-    slug = await slug_of(transaction, place["organization_id"])
-    await trail.record(
-        transaction,
-        actor,
-        action,
-        upload.import_id,
-        at_ms=stores.clock.now_ms(),
-        organizations=(slug,),
-        channel=place["channel"],
-        **detail,
-    )
+    slug, channel = await slug_of(stores.database, place["organization_id"]), place["channel"]
+
+    async def write(transaction: Transaction) -> None:
+        at_ms = stores.clock.now_ms()
+        await trail.record(
+            transaction, actor, action, import_id, at_ms=at_ms, organizations=(slug,), channel=channel, **detail
+        )
+
+    return write
 
 
 def upload_from_row(row: Row) -> Upload:

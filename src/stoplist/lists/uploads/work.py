@@ -111,7 +111,7 @@ async def end_work(database: Database, work: ImportWork, result: WorkResult) -> 
 
 
 async def _run(database: Database, query: Any, **values: Any) -> int:
-    return await database.write(lambda transaction: transaction.run(query, **values))
+    return await database.write(lambda transaction: transaction.run(query, **values), feed_id=values["feed_id"])
 
 
 def _work(row: Row) -> ImportWork:

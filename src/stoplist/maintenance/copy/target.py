@@ -166,6 +166,8 @@ class CopyTarget:
 class Completion(CopyTarget):
     """The last transaction of a copy, usable like the transaction of a unit of work."""
 
+    outbox_feed_id: int | None = None
+
     async def one(self, query: Query, **values: Any) -> Row | None:
         return await self._connection.fetchrow(query.postgresql, *_arguments(query, values))
 

@@ -1,7 +1,8 @@
 """Compares the stored states of all feeds with their records, which `stoplist doctor --deep` reads completely."""
 
+from stoplist.databases.opening import open_databases
 from stoplist.db import schema
-from stoplist.db.opening import open_database, sqlite_path
+from stoplist.db.opening import sqlite_path
 from stoplist.db.sqlite_file import open_for_inspection
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, wrong
@@ -40,9 +41,7 @@ async def _compare(settings: Settings) -> Comparison:
         with open_for_inspection(path) as file:
             await _require_states(file)
             return await compare_states(file)
-    database = await open_database(
-        settings.database_url, create=False, pool_size=2, prepared=settings.database_prepared
-    )
+    database = await open_databases(settings, create=False, pool_size=2)
     try:
         await _require_states(database)
         return await compare_states(database)

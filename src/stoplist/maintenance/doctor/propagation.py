@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoplist.clock import Clock
+from stoplist.databases.opening import open_databases
 from stoplist.db import schema
-from stoplist.db.opening import open_database, sqlite_path
+from stoplist.db.opening import sqlite_path
 from stoplist.db.sqlite_file import open_for_inspection
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, warning
@@ -45,9 +46,7 @@ async def _read(settings: Settings) -> list[KeyPropagation]:
     if path is not None:
         with open_for_inspection(path) as file:
             return await _of_source(file, settings)
-    database = await open_database(
-        settings.database_url, create=False, pool_size=2, prepared=settings.database_prepared
-    )
+    database = await open_databases(settings, create=False, pool_size=2)
     try:
         return await _of_source(database, settings)
     finally:

@@ -1,0 +1,1 @@
+"""The databases of a deployment: one, or one for the accounts and one for the feeds."""

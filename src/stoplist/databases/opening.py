@@ -1,0 +1,95 @@
+"""Opens the databases of a deployment, and checks that a program may use them.
+
+Source: docs/interface.md section D1, Feeds apart.
+"""
+
+from functools import partial
+
+from stoplist.databases import moving, pair
+from stoplist.databases.foreign_feeds import complete_owners, watch_foreign_feeds
+from stoplist.db import Database, schema
+from stoplist.db.opening import open_database, sqlite_path
+from stoplist.db.split import SplitDatabase
+from stoplist.errors import SettingsError
+from stoplist.settings import Settings
+
+
+async def open_databases(settings: Settings, *, create: bool, pool_size: int) -> Database:
+    """Open the database of these settings, or both. SettingsError if this fails. Nothing is checked yet.
+
+    `create` creates a missing SQLite file. Each process opens at most `pool_size` connections to each database.
+    """
+    if settings.feeds_url is None:
+        return await open_database(
+            settings.database_url, create=create, pool_size=pool_size, prepared=settings.database_prepared
+        )
+    if sqlite_path(settings.database_url) is not None:
+        raise SettingsError(
+            "STOPLIST_FEEDS_URL needs PostgreSQL for the accounts, too: set STOPLIST_DATABASE_URL to postgresql://…, "
+            "or unset STOPLIST_FEEDS_URL, since a SQLite file holds accounts and feeds together."
+        )
+    accounts = await open_database(
+        settings.database_url, create=False, pool_size=pool_size, prepared=settings.database_prepared
+    )
+    try:
+        feeds = await open_database(
+            settings.feeds_url,
+            create=False,
+            pool_size=pool_size,
+            prepared=settings.database_prepared,
+            setting="STOPLIST_FEEDS_URL",
+        )
+    except BaseException:
+        await accounts.close()
+        raise
+    return joined(accounts, feeds)
+
+
+def joined(accounts: Database, feeds: Database) -> SplitDatabase:
+    """Return two open databases as that of one deployment. Entries in outboxes are moved after each change."""
+    database = SplitDatabase(accounts, feeds)
+    database.on_entries = partial(moving.move_entries_of_feed, database)
+    return database
+
+
+async def check_databases(database: Database, *, environment: str | None) -> schema.Deployment | None:
+    """Check what is open: the schema, the environment (None: either), and that two belong together.
+
+    Return the deployment row; None if there is none, because a database is empty. SettingsError if this program must
+    not use them. Feeds that another organization opened are refused from then on.
+    """
+    newest = schema.load_migrations()[-1].number
+    deployment = await schema.read(database)
+    if deployment is None:
+        return None
+    schema.check(deployment, environment=environment, newest=newest)
+    if isinstance(database, SplitDatabase):
+        of_feeds = await schema.read(database.feeds)
+        if of_feeds is None:
+            raise SettingsError(
+                "There is no Stoplist database where STOPLIST_FEEDS_URL leads: `stoplist migrate` creates one."
+            )
+        try:
+            schema.check(of_feeds, environment=deployment.environment, newest=newest)
+        except SettingsError as error:
+            raise SettingsError(f"With STOPLIST_FEEDS_URL: {error.text}") from None
+    await pair.require_pair(database)
+    await watch_foreign_feeds(database)
+    return deployment
+
+
+async def migrate_databases(database: Database, *, environment: str, now_ms: int) -> schema.MigrationResult:
+    """Bring the schema of the databases up to date, or create it, and make two new ones a pair. May be repeated.
+
+    Return what was done to the database of the accounts. SettingsError as for `schema.migrate`, and for two that do not
+    belong together.
+    """
+    if not isinstance(database, SplitDatabase):
+        result = await schema.migrate(database, environment=environment, now_ms=now_ms)
+        await pair.require_pair(database)
+        return result
+    result = await schema.migrate(database.accounts, environment=environment, now_ms=now_ms)
+    await schema.migrate(database.feeds, environment=environment, now_ms=now_ms)
+    await pair.join(database)
+    await complete_owners(database)
+    return result

@@ -1,0 +1,96 @@
+"""The pair of databases of a deployment whose feeds are apart: each knows its part, and both the same random id.
+
+So a server that was given one of them alone, or two that do not belong together, does not start.
+Source: docs/interface.md section D1, Feeds apart.
+"""
+
+import secrets
+from typing import Final, NamedTuple
+
+from stoplist import __version__
+from stoplist.db import Database
+from stoplist.db.query import load_queries
+from stoplist.db.schema import later_release
+from stoplist.db.split import SplitDatabase
+from stoplist.errors import SettingsError
+
+_QUERIES = load_queries(__package__)
+_ANY_FEED = _QUERIES["any_feed"]
+_ANY_ORGANIZATION = _QUERIES["any_organization"]
+_PAIR = _QUERIES["pair"]
+_SET_PAIR = _QUERIES["set_pair"]
+
+_ACCOUNTS: Final = "accounts"
+_FEEDS: Final = "feeds"
+
+
+class _Place(NamedTuple):
+    """What a database says of its place in a pair; `pair_id` and `part` are None if it holds a whole deployment."""
+
+    pair_id: str | None
+    part: str | None
+    oldest_program: str
+
+
+async def join(database: SplitDatabase) -> None:
+    """Make the two databases a pair, if both are new. May be repeated; goes on where an earlier attempt ended.
+
+    From then on no program may run that knows no pairs. For databases with the schema of this release. SettingsError if
+    they cannot be a pair: then nothing is changed.
+    """
+    accounts, feeds = await _place(database.accounts), await _place(database.feeds)
+    if accounts.pair_id is not None or await database.accounts.one(_ANY_FEED) is not None:
+        _require_same(accounts, feeds)
+        return
+    if feeds.part == _ACCOUNTS or (feeds.pair_id is None and await database.feeds.one(_ANY_ORGANIZATION) is not None):
+        raise SettingsError("STOPLIST_FEEDS_URL names the database of another deployment: it needs one of its own.")
+    if await database.feeds.one(_ANY_FEED) is not None:
+        raise SettingsError(
+            "The database that STOPLIST_FEEDS_URL names holds feeds already, and the one of STOPLIST_DATABASE_URL does "
+            "not know them. Name the database of their accounts, or an empty one for the feeds."
+        )
+    # The feeds' first: if this ends in between, the next attempt finds feeds that are of no accounts yet.
+    pair_id = feeds.pair_id or secrets.token_hex(16)
+    for one, place, part in ((database.feeds, feeds, _FEEDS), (database.accounts, accounts, _ACCOUNTS)):
+        oldest = later_release(place.oldest_program, __version__)
+        await one.write_one(_SET_PAIR, pair_id=pair_id, pair_part=part, oldest_program=oldest)
+
+
+async def require_pair(database: Database) -> None:
+    """Raise SettingsError unless this is a whole deployment: one database, or two that belong together."""
+    if isinstance(database, SplitDatabase):
+        _require_same(await _place(database.accounts), await _place(database.feeds))
+        return
+    place = await _place(database)
+    if place.part == _ACCOUNTS:
+        raise SettingsError(
+            "The feeds of this deployment are in a database of their own: set STOPLIST_FEEDS_URL to it, as everywhere."
+        )
+    if place.part == _FEEDS:
+        raise SettingsError(
+            "STOPLIST_DATABASE_URL names the database of a deployment's feeds: set STOPLIST_FEEDS_URL to it, and "
+            "STOPLIST_DATABASE_URL to the database of its accounts."
+        )
+
+
+def _require_same(accounts: _Place, feeds: _Place) -> None:
+    if (accounts.part, feeds.part) == (_FEEDS, _ACCOUNTS):
+        raise SettingsError("STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL are exchanged: name each where it belongs.")
+    if accounts.part != _ACCOUNTS:
+        raise SettingsError(
+            "STOPLIST_FEEDS_URL is set, but the database of STOPLIST_DATABASE_URL holds the feeds itself. Unset it; or "
+            "move them with `stoplist copy --to … --to-feeds …`. (Two new databases become a pair by "
+            "`stoplist migrate`.)"
+        )
+    if feeds.part != _FEEDS or accounts.pair_id != feeds.pair_id:
+        raise SettingsError(
+            "STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL name databases that do not belong together: feeds would be "
+            "read as those of other organizations. Name the two that `stoplist migrate` or `stoplist copy` made a pair."
+        )
+
+
+async def _place(database: Database) -> _Place:
+    row = await database.one(_PAIR)
+    if row is None:
+        raise RuntimeError("the deployment row is gone")
+    return _Place(row["pair_id"], row["pair_part"], row["oldest_program"])

@@ -1,0 +1,193 @@
+"""What a change of a feed has to say to the accounts arrives there exactly once, whatever ends in between.
+
+Source: docs/interface.md section D1, Feeds apart.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from stoplist.audit import trail
+from stoplist.databases.moving import move_entries
+from stoplist.db import Database, Transaction
+from stoplist.db.split import SplitDatabase
+from stoplist.errors import StoreUnavailable
+from stoplist.records.reversal import reverse
+from tests.builders import ADMINISTRATOR, AuditRow, audit_rows, sql, value
+from tests.deployment import in_loop
+from tests.records.test_manual_entry import by_hand
+from tests.unsubscribes.partner import OptOutDeployment, Organization, addresses, out, records
+
+
+class ProgramEnds(BaseException):
+    """The program ends here."""
+
+
+def pair(deployment: OptOutDeployment) -> SplitDatabase:
+    return cast(SplitDatabase, deployment.database)
+
+
+async def audited(organization: Organization) -> list[AuditRow]:
+    """Return the entries about acts by hand in this organization."""
+    rows = await audit_rows(organization.deployment.database)
+    return [row for row in rows if row.detail.get("org_slug") == organization.slug and row.action.endswith("by_hand")]
+
+
+async def waiting(database: Database) -> int:
+    """Return how many entries wait in outboxes."""
+    return int(await value(database, "SELECT COUNT(*) FROM feed_outbox"))
+
+
+async def notices_of(database: Database, subject: str) -> int:
+    return int(await value(database, "SELECT COUNT(*) FROM notices WHERE subject = :subject", subject=subject))
+
+
+@in_loop
+async def test_an_act_by_hand_is_in_the_audit_at_once(deployment: OptOutDeployment) -> None:
+    organization = await deployment.new_organization()
+    entry = await by_hand(organization, "ann@x.org", by=ADMINISTRATOR)
+    (row,) = await audited(organization)
+    assert (row.action, row.target) == ("unsubscribe.by_hand", entry.submission_id)
+    assert (row.at_ms, row.actor) == (deployment.now_ms, "command tester")
+    assert (row.source_ip, row.request_id) == (ADMINISTRATOR.source_ip, ADMINISTRATOR.request_id)
+    assert await waiting(deployment.database) == 0
+    concerned = "SELECT COUNT(*) FROM audit_organizations WHERE organization_id = :organization_id"
+    # Its creation, that of its group and of its key, and the act.
+    before = await value(deployment.database, concerned, organization_id=organization.organization_id)
+    await by_hand(organization, "ben@x.org")
+    assert await value(deployment.database, concerned, organization_id=organization.organization_id) == before + 1
+
+
+@in_loop
+async def test_accounts_that_are_away_delay_the_entry_and_not_the_act(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    organization = await deployment.new_organization()
+    database = pair(deployment)
+
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("The database is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database.accounts, "write", away)
+        await by_hand(organization, "ann@x.org")
+    assert addresses(await organization.follow()) == ["ann@x.org"]
+    assert await audited(organization) == []
+    assert await waiting(database) == 1
+    await move_entries(database)
+    assert len(await audited(organization)) == 1
+    assert await waiting(database) == 0
+
+
+ENDS: dict[str, Callable[[SplitDatabase, pytest.MonkeyPatch], None]] = {}
+"""The moments between the two databases at which a program may end, each as what makes it end there."""
+
+
+def moment(end: Callable[[SplitDatabase, pytest.MonkeyPatch], None]) -> Callable[..., None]:
+    ENDS[end.__name__] = end
+    return end
+
+
+def ending(work: Callable[..., Coroutine[Any, Any, Any]], *, does_it: bool) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def end(*values: Any, **named: Any) -> None:
+        if does_it:
+            await work(*values, **named)
+        raise ProgramEnds
+
+    return end
+
+
+@moment
+def before_the_accounts_are_asked(database: SplitDatabase, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(database.accounts, "write", ending(database.accounts.write, does_it=False))
+
+
+@moment
+def once_the_accounts_have_it(database: SplitDatabase, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(database.accounts, "write", ending(database.accounts.write, does_it=True))
+
+
+@moment
+def before_the_outbox_forgets_it(database: SplitDatabase, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(database.feeds, "write_one", ending(database.feeds.write_one, does_it=False))
+
+
+@moment
+def once_the_outbox_has_forgotten_it(database: SplitDatabase, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(database.feeds, "write_one", ending(database.feeds.write_one, does_it=True))
+
+
+@pytest.mark.parametrize("end", ENDS)
+@in_loop
+async def test_an_end_at_any_moment_leaves_no_act_without_its_entry_and_no_entry_twice(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """A reversal has two: one of the audit, and a notice."""
+    organization, database = await deployment.new_organization(), pair(deployment)
+    mistake = await organization.submit(out("ann@x.org"))
+    assert mistake.submission_id is not None
+    with monkeypatch.context() as patch:
+        ENDS[end](database, patch)
+        with pytest.raises(ProgramEnds):
+            await reverse(ADMINISTRATOR, deployment.stores, mistake.submission_id)
+    (record,) = records(await organization.look_up("ann@x.org"))
+    assert record.reason == "correction"
+    await move_entries(database)
+    await move_entries(database)
+    (row,) = [row for row in await audit_rows(database) if row.target == mistake.submission_id]
+    assert row.action == "submission.reverse"
+    assert await notices_of(database, mistake.submission_id) == 1
+    assert await waiting(database) == 0
+
+
+@in_loop
+async def test_two_programs_that_move_the_same_entries_leave_each_once(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read them before either writes."""
+    organization, database = await deployment.new_organization(), pair(deployment)
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "on_entries", _leave)
+        for name in ("ann", "ben", "cleo"):
+            await by_hand(organization, f"{name}@x.org")
+    assert await waiting(database) == 3
+    await asyncio.gather(*(move_entries(database) for _ in range(4)))
+    assert len(await audited(organization)) == 3
+    assert await waiting(database) == 0
+
+
+@in_loop
+async def test_a_change_that_is_undone_leaves_no_entry(deployment: OptOutDeployment) -> None:
+    organization, database = await deployment.new_organization(), pair(deployment)
+
+    async def unit(transaction: Transaction) -> None:
+        await trail.record(transaction, ADMINISTRATOR, "person.erase", "x", at_ms=1, organizations=(organization.slug,))
+        raise StoreUnavailable("It fails.")
+
+    with pytest.raises(StoreUnavailable):
+        await database.write(unit, queue_key=organization.feed_id)
+    await move_entries(database)
+    assert [row for row in await audit_rows(database) if row.target == "x"] == []
+
+
+OF_FEEDS, OF_ACCOUNTS = sql("SELECT seq FROM unsubscribes WHERE feed_id = :feed_id"), sql("SELECT 1 AS one FROM audit")
+
+
+@pytest.mark.parametrize(("feed_id", "query"), [(None, OF_FEEDS), (17, OF_ACCOUNTS)], ids=["feeds", "accounts"])
+@pytest.mark.parametrize("method", ["one", "all", "run"])
+@in_loop
+async def test_a_transaction_refuses_the_tables_of_the_other_database(
+    deployment: OptOutDeployment, feed_id: int | None, query: Any, method: str
+) -> None:
+    """They exist there, empty: what is written to them would be lost, and what is read from them is wrong."""
+    values = {"feed_id": 17} if query is OF_FEEDS else {}
+    with pytest.raises(RuntimeError, match="about feeds"):
+        await deployment.database.write(
+            lambda transaction: getattr(transaction, method)(query, **values), feed_id=feed_id
+        )
+
+
+async def _leave(_feed_id: int) -> None:
+    pass

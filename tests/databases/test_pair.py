@@ -1,0 +1,206 @@
+"""A program uses one whole database, or two that belong together, and says of all others what is wrong.
+
+Source: docs/interface.md section D1, Feeds apart.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import pytest
+
+from stoplist import __version__
+from stoplist.databases.opening import check_databases, joined, migrate_databases
+from stoplist.db import Database, schema
+from stoplist.db.split import SplitDatabase
+from stoplist.errors import SettingsError
+from tests.builders import execute, migrated, opened, value
+from tests.services.postgresql import PostgresqlServer
+
+INSERT_FEED = (
+    "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes) "
+    "VALUES (17, 1, 'email', 'g', 0, 0)"
+)
+INSERT_ORGANIZATION = "INSERT INTO organizations (slug, name, created_ms) VALUES ('a', 'A', 0)"
+
+
+class Urls(NamedTuple):
+    """The URLs of two databases with the schema."""
+
+    accounts: str
+    feeds: str
+
+
+@pytest.fixture
+def urls(postgresql: PostgresqlServer, migrated_template: str) -> Iterator[Urls]:
+    both = Urls(*(postgresql.fresh_database(name, template=migrated_template) for name in ("accounts", "feeds")))
+    yield both
+    for url in both:
+        postgresql.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def migrated_template(postgresql: PostgresqlServer) -> Iterator[str]:
+    """Yield the name of a migrated database to which nothing is connected."""
+    url = postgresql.fresh_database("template")
+
+    async def make() -> None:
+        async with migrated(url, pool_size=2):
+            pass
+
+    asyncio.run(make())
+    yield url.rsplit("/", 1)[1]
+    postgresql.drop_database(url)
+
+
+@asynccontextmanager
+async def both(urls: Urls) -> AsyncIterator[SplitDatabase]:
+    async with opened(urls.accounts, pool_size=2) as accounts, opened(urls.feeds, pool_size=2) as feeds:
+        yield joined(accounts, feeds)
+
+
+async def make_pair(database: Database, environment: str = "development") -> None:
+    await migrate_databases(database, environment=environment, now_ms=0)
+
+
+async def places(database: SplitDatabase) -> list[tuple[str | None, str | None]]:
+    found = [
+        [await value(one, f"SELECT {column} FROM deployment") for column in ("pair_id", "pair_part")]  # noqa: S608
+        for one in (database.accounts, database.feeds)
+    ]
+    return [(pair_id, part) for pair_id, part in found]
+
+
+async def refusal(database: Database, text: str) -> None:
+    """Assert that neither a server nor `migrate` accepts what is open, and that both say this."""
+    for attempt in (check_databases(database, environment="development"), make_pair(database)):
+        with pytest.raises(SettingsError, match=text):
+            await attempt
+
+
+def test_two_new_databases_become_a_pair(urls: Urls) -> None:
+    """A second time nothing changes. From then on no older program may run: it would look for feeds elsewhere."""
+
+    async def body() -> None:
+        async with both(urls) as database:
+            await make_pair(database)
+            first = await places(database)
+            assert [part for _, part in first] == ["accounts", "feeds"]
+            assert first[0][0] == first[1][0]
+            await make_pair(database)
+            assert await places(database) == first
+            deployment = await check_databases(database, environment="development")
+            assert deployment is not None
+            assert deployment.oldest_program == __version__
+            of_feeds = await schema.read(database.feeds)
+            assert of_feeds is not None
+            assert of_feeds.oldest_program == __version__
+
+    asyncio.run(body())
+
+
+def test_an_attempt_that_ended_between_the_two_is_gone_on_with(urls: Urls) -> None:
+    async def body() -> None:
+        async with both(urls) as database:
+            await make_pair(database)
+            before = await places(database)
+            await execute(database.accounts, "UPDATE deployment SET pair_id = NULL, pair_part = NULL")
+            await make_pair(database)
+            assert await places(database) == before
+
+    asyncio.run(body())
+
+
+def test_one_of_a_pair_alone_is_refused(urls: Urls) -> None:
+    """It would answer that nobody opted out, and store what arrives where nobody looks."""
+
+    async def body() -> None:
+        async with both(urls) as database:
+            await make_pair(database)
+            await refusal(database.accounts, "set STOPLIST_FEEDS_URL")
+            await refusal(database.feeds, "STOPLIST_DATABASE_URL names the database of a deployment's feeds")
+            await refusal(joined(database.feeds, database.accounts), "exchanged")
+
+    asyncio.run(body())
+
+
+def test_halves_of_two_pairs_are_refused(urls: Urls) -> None:
+    async def body() -> None:
+        async with both(urls) as database:
+            await make_pair(database)
+            await execute(database.feeds, "UPDATE deployment SET pair_id = 'another'")
+            await refusal(database, "do not belong together")
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("part", "statement", "text"),
+    [
+        ("accounts", INSERT_FEED, "holds the feeds itself"),
+        ("feeds", INSERT_ORGANIZATION, "database of another deployment"),
+        ("feeds", INSERT_FEED, "holds feeds already"),
+    ],
+)
+def test_databases_in_use_do_not_become_a_pair(urls: Urls, part: str, statement: str, text: str) -> None:
+    async def body() -> None:
+        async with both(urls) as database:
+            await execute(getattr(database, part), statement)
+            with pytest.raises(SettingsError, match=text):
+                await make_pair(database)
+            assert await places(database) == [(None, None)] * 2
+
+    asyncio.run(body())
+
+
+def test_two_whole_databases_are_no_pair(urls: Urls) -> None:
+    """`migrate` makes them one; a server does not."""
+
+    async def body() -> None:
+        async with both(urls) as database:
+            with pytest.raises(SettingsError, match="stoplist migrate"):
+                await check_databases(database, environment="development")
+
+    asyncio.run(body())
+
+
+def test_both_are_of_one_environment(urls: Urls) -> None:
+    async def body() -> None:
+        async with both(urls) as database:
+            await make_pair(database)
+            await execute(database.feeds, "UPDATE deployment SET environment = 'production'")
+            with pytest.raises(SettingsError, match="With STOPLIST_FEEDS_URL: This database belongs to the production"):
+                await check_databases(database, environment="development")
+
+    asyncio.run(body())
+
+
+def test_a_database_of_feeds_without_a_schema_is_named(urls: Urls, postgresql: PostgresqlServer) -> None:
+    async def body() -> None:
+        empty = postgresql.fresh_database("empty")
+        try:
+            async with both(urls) as database, opened(empty, pool_size=2) as feeds:
+                with pytest.raises(SettingsError, match="where STOPLIST_FEEDS_URL leads"):
+                    await check_databases(joined(database.accounts, feeds), environment="development")
+        finally:
+            postgresql.drop_database(empty)
+
+    asyncio.run(body())
+
+
+def test_feeds_of_an_older_program_get_their_owner(urls: Urls) -> None:
+    """They carry no id yet, which counts as that of a stranger."""
+
+    async def body() -> None:
+        async with both(urls) as database:
+            await make_pair(database)
+            await execute(database.accounts, INSERT_ORGANIZATION)
+            await execute(database.feeds, INSERT_FEED)
+            await check_databases(database, environment="development")
+            assert database.foreign_feeds == {17}
+            await make_pair(database)
+            await check_databases(database, environment="development")
+            assert database.foreign_feeds == frozenset()
+
+    asyncio.run(body())
