@@ -1,4 +1,4 @@
-"""What a change of a feed has to say to the accounts arrives there exactly once, whatever ends in between.
+"""Entries of the audit and notices about a feed arrive at the accounts exactly once, whatever ends in between.
 
 Source: docs/interface.md section D1, Feeds apart.
 """
@@ -121,7 +121,7 @@ def once_the_outbox_has_forgotten_it(database: SplitDatabase, patch: pytest.Monk
 
 @pytest.mark.parametrize("end", ENDS)
 @in_loop
-async def test_an_end_at_any_moment_leaves_no_act_without_its_entry_and_no_entry_twice(
+async def test_an_end_at_any_moment_neither_loses_nor_doubles_an_entry(
     deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     """A reversal has two: one of the audit, and a notice."""

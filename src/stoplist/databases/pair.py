@@ -25,7 +25,7 @@ _FEEDS: Final = "feeds"
 
 
 class _Place(NamedTuple):
-    """What a database says of its place in a pair; `pair_id` and `part` are None if it holds a whole deployment."""
+    """The place of a database in a pair; `pair_id` and `part` are None if it holds a whole deployment."""
 
     pair_id: str | None
     part: str | None

@@ -193,11 +193,5 @@ def feeds_of(database: Database) -> Database:
     return database.feeds if isinstance(database, SplitDatabase) else database
 
 
-def _of_feeds(query: Query) -> Query:
-    if query.reads_accounts:
-        raise RuntimeError(f"the statement {query.name} is not about feeds, in a transaction of a feed")
-    return query
-
-
 async def _move_later(_feed_id: int) -> None:
     """Leave the entries to the chore."""
