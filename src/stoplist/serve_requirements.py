@@ -115,6 +115,12 @@ _REQUIREMENTS = (
         " above 1, and it is {it.workers}: the processes must count requests together",
     ),
     require(
+        "FEEDS_URL DATABASE_URL",
+        lambda it: it.feeds_url is not None and not _is_on_postgresql(it),
+        "STOPLIST_DATABASE_URL must be postgresql://… if STOPLIST_FEEDS_URL is set, since a SQLite file holds accounts"
+        " and feeds together: move to PostgreSQL (`stoplist copy`), or unset STOPLIST_FEEDS_URL",
+    ),
+    require(
         "DATABASE_URL LIMITS_URL",
         lambda it: _is_on_postgresql(it) and it.limits_url is None,
         "STOPLIST_LIMITS_URL must be set with PostgreSQL: redis://… for the Valkey or Redis server at which all"

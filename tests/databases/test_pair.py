@@ -154,6 +154,18 @@ def test_databases_in_use_do_not_become_a_pair(urls: Urls, part: str, statement:
     asyncio.run(body())
 
 
+def test_one_database_is_no_pair(urls: Urls) -> None:
+    """By whatever names it is reached."""
+
+    async def body() -> None:
+        async with both(urls._replace(feeds=urls.accounts)) as database:
+            with pytest.raises(SettingsError, match="name the same database"):
+                await make_pair(database)
+            assert await places(database) == [(None, None)] * 2
+
+    asyncio.run(body())
+
+
 def test_two_whole_databases_are_no_pair(urls: Urls) -> None:
     """`migrate` makes them one; a server does not."""
 

@@ -25,8 +25,8 @@ async def open_databases(settings: Settings, *, create: bool, pool_size: int) ->
         )
     if sqlite_path(settings.database_url) is not None:
         raise SettingsError(
-            "STOPLIST_FEEDS_URL needs PostgreSQL for the accounts, too: set STOPLIST_DATABASE_URL to postgresql://…, "
-            "or unset STOPLIST_FEEDS_URL, since a SQLite file holds accounts and feeds together."
+            "STOPLIST_DATABASE_URL must be postgresql://… if STOPLIST_FEEDS_URL is set, since a SQLite file holds "
+            "accounts and feeds together. Set it, or unset STOPLIST_FEEDS_URL."
         )
     accounts = await open_database(
         settings.database_url, create=False, pool_size=pool_size, prepared=settings.database_prepared

@@ -25,10 +25,10 @@ _FEEDS: Final = "feeds"
 
 
 class _Place(NamedTuple):
-    """The place of a database in a pair; `pair_id` and `part` are None if it holds a whole deployment."""
+    """The place of a database in a pair; `pair_id` and `pair_part` are None if it holds a whole deployment."""
 
     pair_id: str | None
-    part: str | None
+    pair_part: str | None
     oldest_program: str
 
 
@@ -42,7 +42,9 @@ async def join(database: SplitDatabase) -> None:
     if accounts.pair_id is not None or await database.accounts.one(_ANY_FEED) is not None:
         _require_same(accounts, feeds)
         return
-    if feeds.part == _ACCOUNTS or (feeds.pair_id is None and await database.feeds.one(_ANY_ORGANIZATION) is not None):
+    if feeds.pair_part == _ACCOUNTS or (
+        feeds.pair_id is None and await database.feeds.one(_ANY_ORGANIZATION) is not None
+    ):
         raise SettingsError("STOPLIST_FEEDS_URL names the database of another deployment: it needs one of its own.")
     if await database.feeds.one(_ANY_FEED) is not None:
         raise SettingsError(
@@ -51,9 +53,15 @@ async def join(database: SplitDatabase) -> None:
         )
     # The feeds' first: if this ends in between, the next attempt finds feeds that are of no accounts yet.
     pair_id = feeds.pair_id or secrets.token_hex(16)
-    for one, place, part in ((database.feeds, feeds, _FEEDS), (database.accounts, accounts, _ACCOUNTS)):
-        oldest = later_release(place.oldest_program, __version__)
-        await one.write_one(_SET_PAIR, pair_id=pair_id, pair_part=part, oldest_program=oldest)
+    oldest = later_release(feeds.oldest_program, __version__)
+    await database.feeds.write_one(_SET_PAIR, pair_id=pair_id, pair_part=_FEEDS, oldest_program=oldest)
+    if (await _place(database.accounts)).pair_id is not None:
+        await database.feeds.write_one(_SET_PAIR, **feeds._asdict())
+        raise SettingsError(
+            "STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL name the same database. Name another one for the feeds, or "
+            "unset STOPLIST_FEEDS_URL to keep them together."
+        )
+    await database.accounts.write_one(_SET_PAIR, pair_id=pair_id, pair_part=_ACCOUNTS, oldest_program=oldest)
 
 
 async def require_pair(database: Database) -> None:
@@ -62,11 +70,11 @@ async def require_pair(database: Database) -> None:
         _require_same(await _place(database.accounts), await _place(database.feeds))
         return
     place = await _place(database)
-    if place.part == _ACCOUNTS:
+    if place.pair_part == _ACCOUNTS:
         raise SettingsError(
             "The feeds of this deployment are in a database of their own: set STOPLIST_FEEDS_URL to it, as everywhere."
         )
-    if place.part == _FEEDS:
+    if place.pair_part == _FEEDS:
         raise SettingsError(
             "STOPLIST_DATABASE_URL names the database of a deployment's feeds: set STOPLIST_FEEDS_URL to it, and "
             "STOPLIST_DATABASE_URL to the database of its accounts."
@@ -74,15 +82,15 @@ async def require_pair(database: Database) -> None:
 
 
 def _require_same(accounts: _Place, feeds: _Place) -> None:
-    if (accounts.part, feeds.part) == (_FEEDS, _ACCOUNTS):
+    if (accounts.pair_part, feeds.pair_part) == (_FEEDS, _ACCOUNTS):
         raise SettingsError("STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL are exchanged: name each where it belongs.")
-    if accounts.part != _ACCOUNTS:
+    if accounts.pair_part != _ACCOUNTS:
         raise SettingsError(
             "STOPLIST_FEEDS_URL is set, but the database of STOPLIST_DATABASE_URL holds the feeds itself. Unset it; or "
             "move them with `stoplist copy --to … --to-feeds …`. (Two new databases become a pair by "
             "`stoplist migrate`.)"
         )
-    if feeds.part != _FEEDS or accounts.pair_id != feeds.pair_id:
+    if feeds.pair_part != _FEEDS or accounts.pair_id != feeds.pair_id:
         raise SettingsError(
             "STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL name databases that do not belong together: feeds would be "
             "read as those of other organizations. Name the two that `stoplist migrate` or `stoplist copy` made a pair."
