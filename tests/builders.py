@@ -41,6 +41,8 @@ STRANGER = Actor(kind="command", id="stranger", may=frozenset(("read",)))
 # The number of the last migration.
 NEWEST = schema.load_migrations()[-1].number
 
+_TABLE = re.compile(r"\b(?:FROM|INTO|JOIN|UPDATE) (\w+)")
+
 Test = Callable[..., Coroutine[Any, Any, None]]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 T = TypeVar("T")
@@ -94,7 +96,7 @@ class AuditRow(NamedTuple):
 def sql(text: str) -> Query:
     """Return a statement that is written as in a queries.sql."""
     query = parse_queries(f"-- name: of_a_test\n{text}")["of_a_test"]
-    reads_feeds = bool(set(re.findall(r"\w+", text)) & set(FEED_TABLES))
+    reads_feeds = query.reads_feeds or not set(_TABLE.findall(text)).isdisjoint(FEED_TABLES)
     return msgspec.structs.replace(query, reads_feeds=reads_feeds, reads_accounts=not reads_feeds)
 
 

@@ -427,6 +427,7 @@ _SQLITE_INDEXES = {
     "client_organizations_pkey": "sqlite_autoindex_client_organizations_1",
     "feeds_pkey": "sqlite_autoindex_feeds_1",
     "erasures_pkey": "sqlite_autoindex_erasures_1",
+    "feed_outbox_pkey": "sqlite_autoindex_feed_outbox_1",
     "person_reads_pkey": "sqlite_autoindex_person_reads_1",
     "feed_days_pkey": "sqlite_autoindex_feed_days_1",
     "unsubscribes_pkey": "sqlite_autoindex_unsubscribes_1",
