@@ -12,7 +12,7 @@ from stoplist.errors import Forbidden, Missing, Refused, StoreUnavailable
 from stoplist.lists.imports.model import LEASE_MS, ImportCounts
 from stoplist.lists.imports.part_reader import RejectedRow
 from stoplist.lists.uploads import worker
-from stoplist.lists.uploads.model import MAX_UNFINISHED, PIECE_BYTES, UploadLimits, UploadOptions
+from stoplist.lists.uploads.model import MAX_UNFINISHED, PIECE_BYTES, UploadLimits, UploadOptions, WorkResult
 from stoplist.lists.uploads.rejects import StoredRejects, forget_rejects, stored_rejects
 from stoplist.lists.uploads.requests import (
     request_check,
@@ -24,7 +24,7 @@ from stoplist.lists.uploads.requests import (
 from stoplist.lists.uploads.upload_end import KEPT_DAYS, delete_old_uploads, discard_upload
 from stoplist.lists.uploads.upload_writer import UploadWriter
 from stoplist.lists.uploads.uploads import unfinished_upload
-from stoplist.lists.uploads.work import claim_next
+from stoplist.lists.uploads.work import claim_next, end_work, renew_work
 from stoplist.lists.uploads.worker import ImportWorker
 from stoplist.records.reversal_plan import Reversal
 from tests.builders import ADMINISTRATOR, STRANGER, audit_rows, value
@@ -124,6 +124,41 @@ async def test_another_process_takes_over_after_the_lease(deployment: OptOutDepl
     deployment.clock.advance(LEASE_MS // 1000 + 1)
     assert (await uploader.work(upload)).work is None
     assert (await uploader.imported(upload)).counts.created == 4
+
+
+@in_loop
+async def test_who_lost_the_lease_ends_no_work(deployment: OptOutDeployment) -> None:
+    """A process that was slow for so long neither renews nor ends what another one does by now."""
+    database, clock = deployment.database, deployment.clock
+    uploader = Uploader(await deployment.new_organization())
+    upload = await uploader.upload(list_of(rows_of(deployment, 1)))
+    await request_check(ADMINISTRATOR, deployment.stores, upload)
+    slow = await claim_next(database, clock)
+    clock.advance(LEASE_MS // 1000 + 1)
+    other = await claim_next(database, clock)
+    assert slow is not None
+    assert other is not None
+    until_ms = deployment.now_ms + LEASE_MS
+    assert not await renew_work(database, slow.work, until_ms=until_ms, done=0, total=0)
+    await end_work(database, slow.work, WorkResult(error="lost"))
+    assert await renew_work(database, other.work, until_ms=until_ms, done=0, total=0)
+    await end_work(database, other.work, WorkResult())
+
+
+@in_loop
+async def test_nothing_else_is_asked_of_a_file_at_work(deployment: OptOutDeployment) -> None:
+    """A person who changes the options meanwhile would import what was not checked."""
+    uploader = Uploader(await deployment.new_organization())
+    upload = await uploader.upload(list_of(rows_of(deployment, 1)))
+    await request_check(ADMINISTRATOR, deployment.stores, upload)
+    for meanwhile in (
+        request_check(ADMINISTRATOR, deployment.stores, upload),
+        uploader.say(upload, UploadOptions(target="all", reason="bounce")),
+    ):
+        with pytest.raises(Refused, match="is working on it"):
+            await meanwhile
+    assert (await uploader.now(upload)).options == upload.options
+    assert (await uploader.work(upload)).result.check is not None
 
 
 @in_loop
