@@ -29,7 +29,8 @@ from tests.services.valkey import Valkey
 pytestmark = pytest.mark.slow
 
 DEPLOY = ROOT / "deploy"
-CALLERS = 6
+# A caller's pause between requests, many of which fall into each moment of a replacement.
+CALLERS, PACE_S = 6, 0.05
 # Half of it is the notice period: a balancer that checks every second needs two checks, on a busy machine more.
 DRAIN_S = 12
 
@@ -127,6 +128,7 @@ class _Caller:
             answer = await load.send_once(line, request)
         assert answer.status == 200, answer
         self.answers += 1
+        await asyncio.sleep(PACE_S)
         return answer
 
 

@@ -5,6 +5,7 @@ A clone without history fetches the one commit that it needs.
 
 import fcntl
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -41,6 +42,7 @@ def _install(name: str, folder: Path) -> None:
     made = subprocess.run(
         ["make", "install", f"PYTHON={sys.executable}"],
         cwd=folder,
+        env=os.environ | {"PIP_NO_COMPILE": "1"},  # its first start compiles what it imports: a small part
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

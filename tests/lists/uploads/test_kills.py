@@ -3,70 +3,76 @@
 Source: docs/interface.md section D12.
 """
 
-import subprocess
-import sys
+import asyncio
+import itertools
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from stoplist.lists.imports.model import LEASE_MS
+from stoplist.lists.imports.part_reader import PartReader
 from stoplist.lists.imports.reversal import submissions_of
 from stoplist.lists.uploads.rejects import stored_rejects
+from stoplist.lists.uploads.worker import ImportWorker
 from stoplist.records.submissions import find_submission
+from stoplist.unsubscribes.model import OptOutStores
 from tests.builders import ADMINISTRATOR, opened
-from tests.constants import ROOT
 from tests.fakes import FakeClock
 from tests.lists.imports.importer import list_of
-from tests.lists.uploads.uploader import Uploader, without_times
+from tests.lists.uploads.uploader import LIMITS, Uploader, with_all_rights, without_times
 from tests.unsubscribes.agreement import disagreements
 from tests.unsubscribes.partner import OptOutDeployment
 
 ROWS, BAD_EVERY = 600, 100
-# A server process of its own, which takes one work over and dies before a statement. Parts have 250 rows.
-PROGRAM = """
-import asyncio, os, signal, sys
-from stoplist.lists.imports.part_reader import PartReader
-from stoplist.lists.uploads.worker import ImportWorker
-from stoplist.unsubscribes.model import OptOutStores
-from tests.builders import opened
-from tests.fakes import FakeClock
-from tests.lists.uploads.uploader import LIMITS, with_all_rights
+# Servers of their own, each forked from a process that has imported what they need.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__])
 
-PartReader.__init__.__kwdefaults__["rows"] = 250
-left = int(sys.argv[3])
-
-def statement():
-    global left
-    left -= 1
-    if not left:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 class Dying:
-    def __init__(self, inner):
-        self.inner = inner
-    def __getattr__(self, name):
-        found = getattr(self.inner, name)
-        if name in ("run", "one", "all", "write_one"):
-            def counted(*words, **values):
-                statement()
-                return found(*words, **values)
-            return counted
-        return found
+    """A database or a transaction whose process is killed before a statement of this number."""
+
+    def __init__(self, inner: Any, left: Iterator[int]) -> None:
+        self._inner, self._left = inner, left
+
+    def count(self) -> None:
+        if next(self._left) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in ("run", "one", "all", "write_one"):
+            return found
+
+        def counted(*words: Any, **values: Any) -> Any:
+            self.count()
+            return found(*words, **values)
+
+        return counted
+
 
 class DyingDatabase(Dying):
-    async def write(self, unit, **options):
-        done = await self.inner.write(lambda transaction: unit(Dying(transaction)), **options)
-        statement()
+    async def write(self, unit: Any, **options: Any) -> Any:
+        done = await self._inner.write(lambda transaction: unit(Dying(transaction, self._left)), **options)
+        self.count()
         return done
 
-async def main():
-    clock = FakeClock(int(sys.argv[2]))
-    async with opened(sys.argv[1]) as database:
-        stores = OptOutStores(database=DyingDatabase(database), clock=clock, secret_keys=())
-        await ImportWorker(stores, LIMITS, with_all_rights).finish()
 
-asyncio.run(main())
-"""
+def work_until_killed(url: str, now_ms: int, statement: int) -> None:
+    """Take the work of another server over, in parts of 250 rows, and die before that statement."""
+    PartReader.__init__.__kwdefaults__["rows"] = 250  # type: ignore[index]
+
+    async def work() -> None:
+        async with opened(url) as database:
+            dying: Any = DyingDatabase(database, itertools.count(statement - 1, -1))
+            stores = OptOutStores(database=dying, clock=FakeClock(now_ms), secret_keys=())
+            await ImportWorker(stores, LIMITS, with_all_rights).finish()
+
+    asyncio.run(work())
 
 
 def content_of(deployment: OptOutDeployment) -> bytes:
@@ -82,13 +88,14 @@ async def killed_at(deployment: OptOutDeployment, url: str, statement: int) -> t
     upload = await uploader.upload(content_of(deployment))
     await uploader.check(upload)
     await uploader.start(upload)
-    words = [sys.executable, "-c", PROGRAM, url, str(deployment.now_ms), str(statement)]
-    status = subprocess.run(words, cwd=ROOT, check=False, env={"PYTHONPATH": str(ROOT)}).returncode  # noqa: ASYNC221
-    assert status in (0, -9)
+    server = PROCESSES.Process(target=work_until_killed, args=(url, deployment.now_ms, statement))
+    server.start()
+    server.join()
+    assert server.exitcode in (0, -signal.SIGKILL)
     deployment.clock.advance(LEASE_MS // 1000 + 1)
     work = await uploader.work(upload)
     assert (work.work, work.result.error) == (None, "")
-    return status == -9, uploader, upload
+    return server.exitcode != 0, uploader, upload
 
 
 @pytest.mark.slow
