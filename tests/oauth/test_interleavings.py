@@ -141,7 +141,7 @@ async def open_scenario(database_url: str) -> AsyncIterator[TokenScenario]:
 in_every_order = functools.partial(interleaving.in_every_order, open_scenario)
 
 
-@in_every_order(at_least=50)
+@in_every_order(at_least=6)
 async def test_a_refresh_against_a_refresh(scenario: TokenScenario, order: Order) -> None:
     """Exactly one gets a pair; the other is a reuse, and no token is valid afterwards."""
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(), other=scenario.refresh())
@@ -153,7 +153,7 @@ async def test_a_refresh_against_a_refresh(scenario: TokenScenario, order: Order
 
 
 @pytest.mark.parametrize("action", ["key.revoke_tokens", "key.deactivate"])
-@in_every_order(at_least=330)
+@in_every_order(at_least=26)
 async def test_a_refresh_against_a_revocation(scenario: TokenScenario, order: Order, action: str) -> None:
     """The refresh gets a pair or is refused; afterwards no token is valid."""
     run_result = await scenario.scheduler.run(
@@ -172,7 +172,7 @@ async def test_a_refresh_against_a_revocation(scenario: TokenScenario, order: Or
 
 
 @pytest.mark.parametrize("action", ["key.deactivate", "key.rotate_secret"])
-@in_every_order(at_least=330)
+@in_every_order(at_least=36)
 async def test_an_issue_against_the_end_of_its_secret(scenario: TokenScenario, order: Order, action: str) -> None:
     """No token from the old secret is valid once the credential is inactive or has another secret."""
     run_result = await scenario.scheduler.run(
@@ -192,7 +192,7 @@ async def test_an_issue_against_the_end_of_its_secret(scenario: TokenScenario, o
     assert await scenario.living(scenario.pair, *won) == []
 
 
-@in_every_order(at_least=330)
+@in_every_order(at_least=26)
 async def test_an_issue_against_a_revocation(scenario: TokenScenario, order: Order) -> None:
     """The secret stays valid, so the issue always gets a pair: one from before the revocation, or a valid one."""
     run_result = await scenario.scheduler.run(
@@ -208,7 +208,7 @@ async def test_an_issue_against_a_revocation(scenario: TokenScenario, order: Ord
     assert await scenario.living(scenario.pair) == []
 
 
-@in_every_order(at_least=120)
+@in_every_order(at_least=32)
 async def test_an_issue_against_a_reuse(scenario: TokenScenario, order: Order) -> None:
     """The alarm is raised; the issue gets a pair that the alarm revokes, or a valid one."""
     used = scenario.pair
@@ -225,7 +225,7 @@ async def test_an_issue_against_a_reuse(scenario: TokenScenario, order: Order) -
     assert await scenario.living(used, successor) == []
 
 
-@in_every_order(at_least=90)
+@in_every_order(at_least=14)
 async def test_a_reuse_against_a_reuse(scenario: TokenScenario, order: Order) -> None:
     """The alarm is raised once."""
     used = scenario.pair
@@ -237,7 +237,7 @@ async def test_a_reuse_against_a_reuse(scenario: TokenScenario, order: Order) ->
     assert await scenario.living(used, successor) == []
 
 
-@in_every_order(at_least=130)
+@in_every_order(at_least=12)
 async def test_a_reuse_against_a_revocation(scenario: TokenScenario, order: Order) -> None:
     """The first of the two revokes everything; a reuse that comes second raises no alarm."""
     used = scenario.pair
@@ -256,7 +256,7 @@ async def test_a_reuse_against_a_revocation(scenario: TokenScenario, order: Orde
     assert await scenario.living(used, successor) == []
 
 
-@in_every_order(at_least=120)
+@in_every_order(at_least=32)
 async def test_a_reuse_against_a_refresh_of_the_successor(scenario: TokenScenario, order: Order) -> None:
     """The thief with the old token and the owner with the new one: neither has a valid token afterwards."""
     used = scenario.pair
@@ -271,7 +271,7 @@ async def test_a_reuse_against_a_refresh_of_the_successor(scenario: TokenScenari
     assert await scenario.living(used, successor, *won) == []
 
 
-@in_every_order(at_least=50)
+@in_every_order(at_least=14, is_reduced=False)
 async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scenario: TokenScenario, order: Order) -> None:
     """The refused one is 429 and consumes nothing; it raises the alarm unless it came first."""
     refused_work = scenario.refresh(limiter=FullLimiter(scenario.deployment.clock))
@@ -290,7 +290,7 @@ async def test_a_refresh_that_the_limit_refuses_against_a_refresh(scenario: Toke
         assert await scenario.living(pair) == [pair.access_token, pair.refresh_token]
 
 
-@in_every_order(at_least=15)
+@in_every_order(at_least=3)
 async def test_a_refresh_by_another_client_against_a_refresh(scenario: TokenScenario, order: Order) -> None:
     """Another client's presentation never consumes the token; it raises the alarm if the token was used."""
     foreign = PresentedCredentials(client_id=scenario.stranger.client_id)
@@ -309,7 +309,7 @@ async def test_a_refresh_by_another_client_against_a_refresh(scenario: TokenScen
         assert await scenario.living(pair) == [pair.access_token, pair.refresh_token]
 
 
-@in_every_order(at_least=70)
+@in_every_order(at_least=8)
 async def test_a_refresh_against_an_issue(scenario: TokenScenario, order: Order) -> None:
     """The two do not affect each other: both pairs are valid."""
     run_result = await scenario.scheduler.run(order, one=scenario.refresh(), other=scenario.issue())

