@@ -11,10 +11,11 @@ import pytest
 
 from stoplist.databases.foreign_feeds import ForeignFeed, find_foreign_feeds, skip_used_numbers, watch_foreign_feeds
 from stoplist.db.split import SplitDatabase
-from stoplist.errors import StoreUnavailable
+from stoplist.errors import Missing, StoreUnavailable
 from stoplist.maintenance.after_restore import after_restore
 from stoplist.organizations.target import Target
 from stoplist.records.search import search
+from stoplist.records.submissions import find_submission
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.feed import open_feed
 from tests.builders import ADMINISTRATOR, execute, sql, value
@@ -73,6 +74,20 @@ async def test_it_is_left_out_of_what_is_read_of_many_feeds(deployment: OptOutDe
 
 
 @in_loop
+async def test_nothing_of_it_is_found_by_its_id(deployment: OptOutDeployment) -> None:
+    """The organization that has the number now would be shown what strangers sent."""
+    async with restored(deployment) as (taken, own):
+        submission_of = "SELECT submission_id FROM submissions WHERE feed_id = :feed_id"
+        strange, visible = [
+            await value(pair(deployment).feeds, submission_of, feed_id=organization.feed_id)
+            for organization in (taken, own)
+        ]
+        assert (await find_submission(ADMINISTRATOR, deployment.database, visible)).org_slug == own.slug
+        with pytest.raises(Missing):
+            await find_submission(ADMINISTRATOR, deployment.database, strange)
+
+
+@in_loop
 async def test_a_feed_is_checked_when_it_is_opened(deployment: OptOutDeployment) -> None:
     """Before any process has looked for foreign feeds."""
     async with restored(deployment) as (taken, _):
@@ -96,7 +111,10 @@ async def test_feeds_of_lost_organizations_are_named_too(deployment: OptOutDeplo
             ForeignFeed(16 * lost + 1, lost, is_lost=True),
         ]
         await skip_used_numbers(deployment.database)
-        assert (await deployment.new_organization()).organization_id > lost
+        next_number = "SELECT nextval(pg_get_serial_sequence('organizations', 'organization_id'))"
+        being_created = await value(deployment.database, next_number)
+        await skip_used_numbers(deployment.database)
+        assert (await deployment.new_organization()).organization_id > being_created > lost
         await execute(deployment.database, "DELETE FROM feeds WHERE feed_id = :feed_id", feed_id=16 * lost + 1)
 
 

@@ -10,13 +10,17 @@ from typing import Any, cast
 import pytest
 
 from stoplist.audit import trail
+from stoplist.chores import follow_clock
+from stoplist.databases import moving
 from stoplist.databases.moving import move_entries
 from stoplist.db import Database, Transaction
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import StoreUnavailable
 from stoplist.records.reversal import reverse
 from tests.builders import ADMINISTRATOR, AuditRow, audit_rows, sql, value
+from tests.constants import PATIENCE_S
 from tests.deployment import in_loop
+from tests.fakes import FakeClock
 from tests.records.test_manual_entry import by_hand
 from tests.unsubscribes.partner import OptOutDeployment, Organization, addresses, out, records
 
@@ -79,6 +83,26 @@ async def test_accounts_that_are_away_delay_the_entry_and_not_the_act(
     await move_entries(database)
     assert len(await audited(organization)) == 1
     assert await waiting(database) == 0
+
+
+@in_loop
+async def test_accounts_that_hang_delay_the_entry_and_not_the_answer(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    organization, database = await deployment.new_organization(), pair(deployment)
+
+    async def hang(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moving, "WAIT_S", 0.01)
+        patch.setattr(database.accounts, "write", hang)
+        async with asyncio.timeout(PATIENCE_S):
+            await by_hand(organization, "ann@x.org")
+    assert addresses(await organization.follow()) == ["ann@x.org"]
+    assert await waiting(database) == 1
+    await move_entries(database)
+    assert len(await audited(organization)) == 1
 
 
 ENDS: dict[str, Callable[[SplitDatabase, pytest.MonkeyPatch], None]] = {}
@@ -170,6 +194,21 @@ async def test_a_change_that_is_undone_leaves_no_entry(deployment: OptOutDeploym
         await database.write(unit, queue_key=organization.feed_id)
     await move_entries(database)
     assert [row for row in await audit_rows(database) if row.target == "x"] == []
+
+
+@in_loop
+async def test_the_clock_is_that_of_the_accounts_whatever_the_feeds_do(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, clock = pair(deployment), FakeClock()
+
+    async def is_standby() -> int:
+        raise StoreUnavailable("The database has become a standby.")
+
+    monkeypatch.setattr(database.feeds, "clock_ms", is_standby)
+    with pytest.raises(StoreUnavailable, match="standby"):  # which the log of the chore says
+        await follow_clock(clock, database)
+    assert clock.offset_ms != 0
 
 
 OF_FEEDS, OF_ACCOUNTS = sql("SELECT seq FROM unsubscribes WHERE feed_id = :feed_id"), sql("SELECT 1 AS one FROM audit")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+import asyncpg
 import pytest
 
 from stoplist import __version__
@@ -108,6 +109,22 @@ def test_an_attempt_that_ended_between_the_two_is_gone_on_with(urls: Urls) -> No
             await execute(database.accounts, "UPDATE deployment SET pair_id = NULL, pair_part = NULL")
             await make_pair(database)
             assert await places(database) == before
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("part", "statement", "refused"),
+    [("accounts", INSERT_FEED, "feeds_are_apart"), ("feeds", INSERT_ORGANIZATION, "accounts_are_apart")],
+)
+def test_a_program_started_before_stores_nothing_elsewhere(urls: Urls, part: str, statement: str, refused: str) -> None:
+    """It took the database for a whole deployment, and is not asked again before it is restarted."""
+
+    async def body() -> None:
+        async with both(urls) as database, opened(getattr(urls, part), pool_size=2) as of_older_program:
+            await make_pair(database)
+            with pytest.raises(asyncpg.CheckViolationError, match=refused):
+                await execute(of_older_program, statement)
 
     asyncio.run(body())
 

@@ -4,10 +4,12 @@ Its id is noted there together with it, and it is deleted from the outbox afterw
 leaves an entry that is there already, which the next one deletes. Source: docs/interface.md section D1, Feeds apart.
 """
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
+from operator import itemgetter
 
 import msgspec
 
@@ -26,6 +28,8 @@ _FORGET = _QUERIES["forget_entries"]
 _TAKE = _QUERIES["take_entry"]
 
 ENTRIES_AT_ONCE = 100
+WAIT_S = 2.0
+"""The longest that the answer to a change waits for its entries to be moved: the change is durable already."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,12 +42,14 @@ async def move_entries(database: Database) -> None:
 
 
 async def move_entries_of_feed(database: SplitDatabase, feed_id: int) -> None:
-    """Move the entries of a feed, after the change that they are about. What cannot be moved is left to the chore."""
+    """Move the entries of a feed, after the change that they are about, within WAIT_S. The chore moves the rest."""
     try:
-        while entries := await database.feeds.all(_ENTRIES_OF_FEED, feed_id=feed_id, most=ENTRIES_AT_ONCE):
-            await _move(database, entries)
-    except StoreUnavailable as error:
-        _LOG.warning("Entries of the audit will be moved later", extra={"fields": {"why": error.text}})
+        async with asyncio.timeout(WAIT_S):
+            while entries := await database.feeds.all(_ENTRIES_OF_FEED, feed_id=feed_id, most=ENTRIES_AT_ONCE):
+                await _move(database, entries)
+    except (StoreUnavailable, TimeoutError) as error:
+        why = error.text if isinstance(error, StoreUnavailable) else f"They were not moved within {WAIT_S:g} s."
+        _LOG.warning("Entries of the audit will be moved later", extra={"fields": {"why": why}})
 
 
 async def _move(database: SplitDatabase, entries: Sequence[Row]) -> None:
@@ -56,7 +62,8 @@ async def _move(database: SplitDatabase, entries: Sequence[Row]) -> None:
 
 
 async def _take(entries: Sequence[Row], transaction: Transaction) -> None:
-    for entry in entries:
+    # In the same order everywhere, so that two processes that move the same entries never deadlock.
+    for entry in sorted(entries, key=itemgetter("entry_id")):
         if not await transaction.run(_TAKE, entry_id=entry["entry_id"], added_ms=entry["added_ms"]):
             continue  # another process has moved it
         if entry["kind"] == AUDIT:

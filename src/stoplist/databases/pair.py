@@ -5,10 +5,11 @@ Source: docs/interface.md section D1, Feeds apart.
 """
 
 import secrets
+from functools import partial
 from typing import Final, NamedTuple
 
 from stoplist import __version__
-from stoplist.db import Database
+from stoplist.db import Database, SchemaChange
 from stoplist.db.query import load_queries
 from stoplist.db.schema import later_release
 from stoplist.db.split import SplitDatabase
@@ -22,6 +23,19 @@ _SET_PAIR = _QUERIES["set_pair"]
 
 _ACCOUNTS: Final = "accounts"
 _FEEDS: Final = "feeds"
+
+# A program that was started before takes the database for a whole deployment until it ends. It must not store opt-outs
+# where nobody looks for them, nor create organizations beside the feeds of others.
+_REFUSE_THE_OTHERS: Final = {
+    _ACCOUNTS: (
+        "ALTER TABLE feeds DROP CONSTRAINT IF EXISTS feeds_are_apart;\n"
+        "ALTER TABLE feeds ADD CONSTRAINT feeds_are_apart CHECK (false);"
+    ),
+    _FEEDS: (
+        "ALTER TABLE organizations DROP CONSTRAINT IF EXISTS accounts_are_apart;\n"
+        "ALTER TABLE organizations ADD CONSTRAINT accounts_are_apart CHECK (false);"
+    ),
+}
 
 
 class _Place(NamedTuple):
@@ -61,7 +75,9 @@ async def join(database: SplitDatabase) -> None:
             "STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL name the same database. Name another one for the feeds, or "
             "unset STOPLIST_FEEDS_URL to keep them together."
         )
-    await database.accounts.write_one(_SET_PAIR, pair_id=pair_id, pair_part=_ACCOUNTS, oldest_program=oldest)
+    for one, part in ((database.feeds, _FEEDS), (database.accounts, _ACCOUNTS)):
+        take = partial(_take_place, pair_id=pair_id, pair_part=part, oldest_program=oldest)
+        await one.under_schema_lock(take)
 
 
 async def require_pair(database: Database) -> None:
@@ -79,6 +95,11 @@ async def require_pair(database: Database) -> None:
             "STOPLIST_DATABASE_URL names the database of a deployment's feeds: set STOPLIST_FEEDS_URL to it, and "
             "STOPLIST_DATABASE_URL to the database of its accounts."
         )
+
+
+async def _take_place(change: SchemaChange, *, pair_part: str, **place: str) -> None:
+    await change.script(_REFUSE_THE_OTHERS[pair_part])
+    await change.run(_SET_PAIR, pair_part=pair_part, **place)
 
 
 def _require_same(accounts: _Place, feeds: _Place) -> None:

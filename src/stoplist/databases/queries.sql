@@ -27,10 +27,11 @@ SELECT organization_id, uid FROM organizations
 SELECT MAX(organization_id) AS organization_id FROM feeds WHERE feed_id IS NOT NULL
 
 -- name: skip_numbers
--- The next organization gets a greater number than :used.
-SELECT setval(pg_get_serial_sequence('organizations', 'organization_id'), CAST(:used AS BIGINT))  -- only: postgresql
-FROM (SELECT MAX(organization_id) AS highest FROM organizations) o  -- only: postgresql
-WHERE CAST(:used AS BIGINT) > COALESCE(o.highest, 0)  -- only: postgresql
+-- The next organization gets a greater number than :used. By the sequence, which knows the numbers of organizations that
+-- are being created.
+SELECT setval('organizations_organization_id_seq', CAST(:used AS BIGINT))  -- only: postgresql
+FROM organizations_organization_id_seq s  -- only: postgresql
+WHERE s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END < CAST(:used AS BIGINT)  -- only: postgresql
 SELECT 1 WHERE :used < 0  -- only: sqlite
 
 -- name: set_owner

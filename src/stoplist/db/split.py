@@ -54,7 +54,10 @@ class SplitDatabase:
         self.feeds.on_feed_written = call
 
     def one(self, query: Query, **values: Any) -> Coroutine[Any, Any, Row | None]:
-        return self._for(query, values).one(query, **values)
+        database = self._for(query, values)
+        if self.foreign_feeds and database is self.feeds:
+            return self._one_own(query, values)
+        return database.one(query, **values)
 
     def rows(self, query: Query, *values: Any) -> Coroutine[Any, Any, Sequence[Sequence[Any]]]:
         if not query.reads_feeds:
@@ -97,9 +100,8 @@ class SplitDatabase:
     def write_one(self, query: Query, **values: Any) -> Coroutine[Any, Any, Row | None]:
         return self._for(query, values).write_one(query, **values)
 
-    async def clock_ms(self) -> int | None:
-        await self.feeds.clock_ms()  # raises if the server has become a standby
-        return await self.accounts.clock_ms()
+    def clock_ms(self) -> Coroutine[Any, Any, int | None]:
+        return self.accounts.clock_ms()
 
     async def under_schema_lock(self, change: Callable[[SchemaChange], Awaitable[T]]) -> T:
         raise NotImplementedError("each of the two databases is migrated by itself")
@@ -127,9 +129,15 @@ class SplitDatabase:
         if named & self.foreign_feeds:
             raise foreign_feed()
 
+    async def _one_own(self, query: Query, values: dict[str, Any]) -> Row | None:
+        row = await self.feeds.one(query, **values)
+        return None if row is None else next(iter(self._own([row], values)), None)
+
     async def _all_own(self, query: Query, values: dict[str, Any]) -> list[Row]:
+        return self._own(await self.feeds.all(query, **values), values)
+
+    def _own(self, rows: list[Row], values: dict[str, Any]) -> list[Row]:
         """Return the rows of a statement without those of foreign feeds, where it names none and reads them all."""
-        rows = await self.feeds.all(query, **values)
         is_of_many = "feed_id" not in values and rows and "feed_id" in rows[0].keys()  # noqa: SIM118 - a Record
         return [row for row in rows if row["feed_id"] not in self.foreign_feeds] if is_of_many else rows
 
