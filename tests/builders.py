@@ -97,7 +97,8 @@ def sql(text: str) -> Query:
     """Return a statement that is written as in a queries.sql."""
     query = parse_queries(f"-- name: of_a_test\n{text}")["of_a_test"]
     reads_feeds = query.reads_feeds or not set(_TABLE.findall(text)).isdisjoint(FEED_TABLES)
-    return msgspec.structs.replace(query, reads_feeds=reads_feeds, reads_accounts=not reads_feeds)
+    reads_accounts = query.reads_accounts and not reads_feeds
+    return msgspec.structs.replace(query, reads_feeds=reads_feeds, reads_accounts=reads_accounts)
 
 
 @asynccontextmanager

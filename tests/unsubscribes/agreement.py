@@ -1,6 +1,6 @@
 """Checks that the tables of the feeds agree with one another."""
 
-from stoplist.db import Database, Row, Transaction
+from stoplist.db import ALL_FEEDS, Database, Row, Transaction
 from tests.builders import sql
 
 _CHANGES = """changes AS (
@@ -70,5 +70,5 @@ async def disagreements(database: Database) -> dict[str, list[tuple[object, ...]
         await transaction.all(_WITHOUT_LOOPS)
         return {name: await transaction.all(query) for name, query in _QUERIES.items()}
 
-    found = await database.write(look)
+    found = await database.write(look, feed_id=ALL_FEEDS)
     return {name: [tuple(row) for row in rows] for name, rows in found.items() if rows}
