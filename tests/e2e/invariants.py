@@ -13,9 +13,8 @@ from tests.builders import sql, value
 from tests.constants import DAY_MS
 from tests.e2e.partners import Writer
 
-_FEED = (
-    "SELECT feed_id FROM feeds WHERE organization_id = (SELECT organization_id FROM organizations WHERE slug = :slug)"
-)
+_ORGANIZATION = "SELECT organization_id FROM organizations WHERE slug = :slug"
+_FEED = "SELECT feed_id FROM feeds WHERE organization_id = :organization_id"
 _HEAD = "SELECT head_seq FROM feeds WHERE feed_id = :feed_id"
 _RECORDS = "SELECT seq, status, reason, source, recorded_ms, submission_id FROM unsubscribes WHERE feed_id = :feed_id"
 _VERSIONS = _RECORDS.replace("unsubscribes", "unsubscribe_versions")
@@ -52,7 +51,8 @@ async def check_records(database: Database, writers: Iterable[Writer], *, organi
 
     Only `writers` wrote, to one feed of the organization, and all their batches were answered.
     """
-    feed_id = await value(database, _FEED, slug=organization)
+    organization_id = await value(database, _ORGANIZATION, slug=organization)
+    feed_id = await value(database, _FEED, organization_id=organization_id)
 
     async def rows(text: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await database.all(sql(text), feed_id=feed_id)]

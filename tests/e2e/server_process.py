@@ -21,7 +21,7 @@ from stoplist.db.opening import create_folder
 from stoplist.oauth import ceilings, credentials
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS
 from stoplist.organizations.organizations import create_organization, list_organizations
-from tests.builders import ADMINISTRATOR, migrated, opened
+from tests.builders import ADMINISTRATOR, apart, migrated, opened
 from tests.cli.command_line import CommandResult
 from tests.constants import PATIENCE_S
 from tests.keys import Key
@@ -85,7 +85,10 @@ class Installation:
 
     @property
     def database_url(self) -> str:
-        return self.variables.get("STOPLIST_DATABASE_URL", f"sqlite:///{self.data_dir / 'stoplist.db'}")
+        """Return what the operations of this process open: the database, or both if the feeds are apart."""
+        url = self.variables.get("STOPLIST_DATABASE_URL", f"sqlite:///{self.data_dir / 'stoplist.db'}")
+        feeds_url = self.variables.get("STOPLIST_FEEDS_URL")
+        return url if feeds_url is None else apart(url, feeds_url)
 
     def migrate(self, *organizations: str) -> None:
         """Create the database, with these organizations, or bring its schema up to date.
