@@ -3,7 +3,7 @@
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from bench import (
     tokens,
     waiting,
 )
+from bench.product import POSTGRESQL, SQLITE, DatabaseKind
 from bench.rounds import Run, RunParameters
 from bench.server import BenchError
 from bench.verdict import Outcome, Verdict
@@ -46,53 +47,32 @@ _THOROUGH = RunParameters(
     copies=3,
 )
 _QUICK = RunParameters(
-    rounds=3,
-    duration_s=0.8,
-    warm_up_s=0.2,
-    records=200_000,
-    grown=1_000_000,
-    pages=10,
-    waits_s=5.0,
-    starts=3,
-    copies=1,
+    rounds=3, duration_s=0.8, warm_up_s=0.2, records=200_000, grown=1_000_000, pages=10, waits_s=5.0, starts=3, copies=1
 )
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """Some of the rows, which an option of the command line measures alone."""
+
+    what: str
+    measures: Sequence[Callable[[Run, DatabaseKind], Iterable[Verdict]]]
+    databases: Sequence[DatabaseKind] = (SQLITE, POSTGRESQL)
+
+
 _PARTS = {
-    "tokens": "the token rows",
-    "opt-outs": "the opt-outs",
-    "scale": "PostgreSQL with Valkey, workers and copy",
-    "lists": "imports and exports",
-    "links": "opt-out links",
-    "waiting": "requests that wait for a change",
-    "proof": "states of feeds and positions of readers",
-    "erased": "erased persons",
-    "pages": "the admin pages",
-    "partner": "stoplist-client",
+    "tokens": _Part("the token rows", [tokens.measure]),
+    "opt-outs": _Part("the opt-outs", [feed.measure]),
+    "scale": _Part(
+        "PostgreSQL with Valkey, workers and copy", [scale.measure, copying.measure, hanging.measure], [POSTGRESQL]
+    ),
+    "lists": _Part("imports and exports", [imports.measure, exports.measure]),
+    "links": _Part("opt-out links", [links.measure]),
+    "waiting": _Part("requests that wait for a change", [waiting.measure]),
+    "proof": _Part("states of feeds and positions of readers", [proof.measure]),
+    "erased": _Part("erased persons", [erased.measure]),
+    "pages": _Part("the admin pages", [pages.measure]),
+    "partner": _Part("stoplist-client", [partner.measure], [SQLITE]),
 }
-_DATABASES = {"sqlite": "skip PostgreSQL", "postgresql": "measure only on PostgreSQL"}
-_ROWS: Sequence[tuple[str, str, Callable[[Run], Iterable[Verdict]]]] = (
-    ("tokens", "sqlite", tokens.on_sqlite),
-    ("opt-outs", "sqlite", feed.on_sqlite),
-    ("tokens", "postgresql", tokens.on_postgresql),
-    ("opt-outs", "postgresql", feed.on_postgresql),
-    ("scale", "postgresql", scale.measure),
-    ("scale", "postgresql", copying.measure),
-    ("scale", "postgresql", hanging.measure),
-    ("lists", "sqlite", imports.on_sqlite),
-    ("lists", "postgresql", imports.on_postgresql),
-    ("lists", "sqlite", exports.on_sqlite),
-    ("lists", "postgresql", exports.on_postgresql),
-    ("links", "sqlite", links.on_sqlite),
-    ("links", "postgresql", links.on_postgresql),
-    ("waiting", "sqlite", waiting.on_sqlite),
-    ("waiting", "postgresql", waiting.on_postgresql),
-    ("proof", "sqlite", proof.on_sqlite),
-    ("proof", "postgresql", proof.on_postgresql),
-    ("erased", "sqlite", erased.on_sqlite),
-    ("erased", "postgresql", erased.on_postgresql),
-    ("pages", "sqlite", pages.on_sqlite),
-    ("pages", "postgresql", pages.on_postgresql),
-    ("partner", "sqlite", partner.measure),
-)
 
 
 def main() -> int:
@@ -117,19 +97,29 @@ def main() -> int:
 def _measure(arguments: argparse.Namespace, scratch: Path) -> Outcome:
     parameters = _QUICK if arguments.quick else _THOROUGH
     parameters = msgspec.structs.replace(parameters, rounds=arguments.rounds or parameters.rounds)
-    run = Run(parameters=parameters, scratch=scratch, progress=_print_progress, only=arguments.only)
-    parts = {arguments.part, "tokens" if arguments.only else None} - {None} or set(_PARTS)
+    run = Run(
+        parameters=parameters,
+        scratch=scratch,
+        progress=partial(print, file=sys.stderr, flush=True),
+        only=arguments.only,
+    )
     this_machine = machine.describe(scratch)
+    return Outcome(machine=this_machine, verdicts=list(_verdicts(arguments, run)), works=run.works, pages=run.pages)
+
+
+def _verdicts(arguments: argparse.Namespace, run: Run) -> Iterator[Verdict]:
     if arguments.against:
-        measures: list[Callable[[Run], Iterable[Verdict]]] = [partial(against.measure, revision=arguments.against)]
-    elif arguments.growth:
-        measures = [growth.measure]
-    else:
-        measures = [
-            measure for part, database, measure in _ROWS if part in parts and arguments.database in (None, database)
-        ]
-    verdicts = [verdict for measure in measures for verdict in measure(run)]
-    return Outcome(machine=this_machine, verdicts=verdicts, works=run.works, pages=run.pages)
+        yield from against.measure(run, arguments.against)
+        return
+    if arguments.growth:
+        yield from growth.measure(run)
+        return
+    only = "tokens" if arguments.only else arguments.part
+    for part in [_PARTS[only]] if only else _PARTS.values():
+        for measure in part.measures:
+            for database in part.databases:
+                if arguments.database in (None, database):
+                    yield from measure(run, database)
 
 
 def _arguments() -> argparse.Namespace:
@@ -143,19 +133,17 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--keep", action="store_true", help="copy the figures into docs/benchmarks.md")
     parts, databases = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
-    for name, what in _PARTS.items():
-        parts.add_argument(f"--{name}", dest="part", action="store_const", const=name, help=f"measure only {what}")
-    for name, what in _DATABASES.items():
-        databases.add_argument(f"--{name}", dest="database", action="store_const", const=name, help=what)
+    for name, part in _PARTS.items():
+        parts.add_argument(f"--{name}", dest="part", action="store_const", const=name, help=f"measure only {part.what}")
+    for database, what in ((SQLITE, "skip PostgreSQL"), (POSTGRESQL, "measure only on PostgreSQL")):
+        databases.add_argument(
+            f"--{database.name.lower()}", dest="database", action="store_const", const=database, help=what
+        )
     arguments = parser.parse_args()
     restrictions = vars(arguments) | {"keep": False}
     if arguments.keep and any(restrictions.values()):
         parser.error("only the figures of a whole run can be kept")
     return arguments
-
-
-def _print_progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -6,24 +6,22 @@ what else the machine does. Both servers run throughout; in each turn each does 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from statistics import median
+from functools import partial
 
-from bench import load, product
-from bench.load import require_right
-from bench.product import Deployment, ProductServer
-from bench.rounds import Run
-from bench.sample_people import People, batch_body
-from bench.scripts import EMAIL, Partner, Scripts, get, post, reads, refresh_chains, token_requests
+from bench.product import STOPLIST, DatabaseKind, Deployment, ProductServer, deployed
+from bench.rounds import Run, Workload
+from bench.sample_people import People
+from bench.scripts import EMAIL, Partner, Scripts, get, reads, refresh_chains, token_requests
 from bench.server import BenchError
-from bench.verdict import Verdict, ratios, verdict
+from bench.verdict import Series, Verdict, verdict
 from tests.services import revisions
 
-_BATCH, _FILLED_BATCHES = 10_000, 10
+_BATCH = 10_000
 # The kernel counts processor time in hundredths of a second: that many together keep the error below 3 %.
 _BATCHES_A_TURN, _PAGES_A_TURN = 10, 30
 LOOK_UP = "look-up with a record"
-_CONNECTIONS = {"refresh chain": 16}
-_OURS, _THEIRS = "this", "that"
+_BEARER, _REFRESH = "bearer and limit alone", "refresh chain"
+_OURS, _THEIRS = _SIDES = ("this", "that")
 # What the working tree may take of the time of the revision before docs/decisions/0019, over plain HTTP.
 _BASELINE = "8be310d"
 _REACH = {
@@ -32,13 +30,13 @@ _REACH = {
         "SQLite": {
             "look-up without a record": 0.70,
             LOOK_UP: 0.75,
-            "bearer and limit alone": 0.75,
+            _BEARER: 0.75,
             "client_credentials": 0.72,
-            "refresh chain": 0.88,
+            _REFRESH: 0.88,
             f"batch of {_BATCH}, new": 1.15,
             f"batch of {_BATCH}, again": 1.05,
         },
-        "PostgreSQL": {"look-up without a record": 0.72, "client_credentials": 0.72, "refresh chain": 0.76},
+        "PostgreSQL": {"look-up without a record": 0.72, "client_credentials": 0.72, _REFRESH: 0.76},
     }.items()
     for work, at_most in limits.items()
 }
@@ -53,65 +51,54 @@ def measure(run: Run, revision: str) -> Iterator[Verdict]:
         name, command = revisions.build(revision)
     except revisions.Unavailable as error:
         raise BenchError(str(error)) from error
-    for where in ("SQLite", "PostgreSQL"):
-        with deployments_of_both(run, where, (str(command),)) as deployments:
-            yield from _compare(run, deployments, f"{where}, against {name}")
+    for database in DatabaseKind:
+        where = f"{database.value}, against {name}"
+        with both_deployed(run, database, (str(command),)) as deployments:
+            with both_served(deployments) as servers:
+                yield from compare_batches(run, servers, where)
+                yield compare_pages(run, servers, where)
+                yield from compare_requests(run, servers, f"{where}, plain")
+            with both_served(deployments, tls=True) as servers:
+                yield from compare_requests(run, servers, f"{where}, TLS")
+                memory = {side: Series([server.rss_mib()]) for side, server in servers.items()}
+                yield _ratio(f"memory after the run ({where})", memory, "MiB")
+            yield _starts(run, deployments, where)
 
 
 @contextmanager
-def deployments_of_both(run: Run, where: str, command: Sequence[str]) -> Iterator[dict[str, Deployment]]:
+def both_deployed(run: Run, database: DatabaseKind, command: Sequence[str]) -> Iterator[dict[str, Deployment]]:
     """Yield a deployment of the working tree and one of another `stoplist`, each with a database of its own."""
     with ExitStack() as running:
-        deployments = {}
-        for side, other in ((_OURS, None), (_THEIRS, command)):
-            folder = run.scratch / f"{side}-{where}"
-            deployments[side] = (
-                Deployment.create(folder, command=other)
-                if where == "SQLite"
-                else running.enter_context(product.on_postgresql(folder, command=other))
+        yield {
+            side: running.enter_context(
+                deployed(
+                    database, run.scratch / f"{side}-{database.name}", command=STOPLIST if side == _OURS else command
+                )
             )
-        yield deployments
+            for side in _SIDES
+        }
 
 
-def _compare(run: Run, deployments: Mapping[str, Deployment], where: str) -> Iterator[Verdict]:
-    for tls in (False, True):
-        with ExitStack() as running:
-            servers = {side: running.enter_context(one.server(tls=tls)) for side, one in deployments.items()}
-            if not tls:
-                yield from compare_batches(run, servers, where)
-                yield compare_pages(run, servers, where)
-            yield from compare_requests(run, servers, f"{where}, {'TLS' if tls else 'plain'}")
-            if tls:
-                memory = {side: [server.rss_mib()] for side, server in servers.items()}
-                yield _ratio(f"memory after the run ({where})", memory, "MiB")
-    starts_s = run.rounds(
-        run.parameters.starts, lambda _: {side: _start_s(one) for side, one in deployments.items()}, "start"
-    )
-    yield _ratio(f"start to first answer ({where})", starts_s, "s")
+@contextmanager
+def both_served(deployments: Mapping[str, Deployment], *, tls: bool = False) -> Iterator[Servers]:
+    """Yield a server of each deployment."""
+    with ExitStack() as running:
+        yield {side: running.enter_context(one.server(tls=tls)) for side, one in deployments.items()}
 
 
 def compare_requests(
     run: Run, servers: Servers, where: str, *, works: Sequence[str] = (), at_most: float | None = None
 ) -> Iterator[Verdict]:
     """Yield the verdicts on these kinds of requests, or on all, sent to servers with the same data in turn."""
-    scripts = {side: _scripts(product.with_tokens(server)) for side, server in servers.items()}
+    scripts = {side: _scripts(server.with_tokens()) for side, server in servers.items()}
+
+    def cpu_us(work: str, side: str) -> float:
+        status = b"404" if work == _BEARER else b"200"
+        connections = 16 if work == _REFRESH else 32
+        return run.load(Workload(work, side, servers[side], connections, scripts[side][work], status)).server_cpu_us
+
     for work in works or scripts[_OURS]:
-        status = b"404" if work == "bearer and limit alone" else b"200"
-
-        def cpu_us(side: str, work: str = work, status: bytes = status) -> float:
-            connections = [scripts[side][work](number) for number in range(_CONNECTIONS.get(work, 32))]
-            parameters = run.parameters
-            seen = load.run(
-                servers[side],
-                connections,
-                duration_s=parameters.duration_s,
-                warm_up_s=parameters.warm_up_s,
-                status=status,
-            )
-            require_right([seen])
-            return seen.server_cpu_us
-
-        yield _ratio(f"{work} ({where})", _in_turn(run, cpu_us, f"{work}, {where}"), "µs", at_most)
+        yield _in_turn(run, f"{work} ({where})", partial(cpu_us, work), at_most)
 
 
 def _scripts(partners: Sequence[Partner]) -> dict[str, Scripts]:
@@ -119,9 +106,9 @@ def _scripts(partners: Sequence[Partner]) -> dict[str, Scripts]:
     return {
         "look-up without a record": reads(partners, lambda: f"{EMAIL}?address={next(absent).address}"),
         LOOK_UP: reads(partners, lambda: f"{EMAIL}?address={next(known).address}"),
-        "bearer and limit alone": reads(partners),
+        _BEARER: reads(partners),
         "client_credentials": token_requests(partners),
-        "refresh chain": refresh_chains(partners),
+        _REFRESH: refresh_chains(partners),
     }
 
 
@@ -130,49 +117,36 @@ def compare_batches(run: Run, servers: Servers, where: str, *, new_at_most: floa
     people = {side: People("email", seed=1) for side in servers}
     sent: dict[str, list[bytes]] = {}
 
-    def bodies(side: str, count: int) -> list[bytes]:
+    def post_new_us(side: str) -> float:
         token = servers[side].token
-        return [post(EMAIL, token, batch_body(people[side].acts(_BATCH))) for _ in range(count)]
-
-    def new_us(side: str) -> float:
-        sent[side] = bodies(side, _BATCHES_A_TURN)
+        sent[side] = [people[side].post(token, _BATCH) for _ in range(_BATCHES_A_TURN)]
         return servers[side].cost_us(sent[side])
 
-    for side, server in servers.items():
-        server.cost_us(bodies(side, _FILLED_BATCHES))
-    title = f"batch of {_BATCH}, {{}} ({where})"
-    yield _ratio(title.format("new"), _in_turn(run, new_us, f"new batches, {where}"), "µs", new_at_most)
-    again_us = _in_turn(run, lambda side: servers[side].cost_us(sent[side]), f"batches again, {where}")
-    yield _ratio(title.format("again"), again_us, "µs")
+    for side in servers:
+        post_new_us(side)
+    yield _in_turn(run, f"batch of {_BATCH}, new ({where})", post_new_us, new_at_most)
+    yield _in_turn(run, f"batch of {_BATCH}, again ({where})", lambda side: servers[side].cost_us(sent[side]))
 
 
 def compare_pages(run: Run, servers: Servers, where: str, *, at_most: float | None = None) -> Verdict:
     """Return the verdict on the first pages of the feeds that `compare_batches` has filled."""
     pages = {side: [get(f"{EMAIL}?limit={_BATCH}", server.token)] * _PAGES_A_TURN for side, server in servers.items()}
-    title = f"follow page of {_BATCH} ({where})"
-    return _ratio(title, _in_turn(run, lambda side: servers[side].cost_us(pages[side]), title), "µs", at_most)
+    return _in_turn(run, f"follow page of {_BATCH} ({where})", lambda side: servers[side].cost_us(pages[side]), at_most)
 
 
-def _in_turn(run: Run, measure: Callable[[str], float], label: str) -> dict[str, list[float]]:
-    """Return the figures of each side. The side that begins changes with every turn."""
-
-    def turn(number: int) -> dict[str, float]:
-        order = (_OURS, _THEIRS) if number % 2 else (_THEIRS, _OURS)
-        seen = {side: measure(side) for side in order}
-        return {side: seen[side] for side in (_OURS, _THEIRS)}
-
-    seen = run.rounds(run.parameters.rounds, turn, warm_up=True)
-    run.progress(f"{label}: {median(seen[_OURS]):.0f} against {median(seen[_THEIRS]):.0f} µs")
-    return seen
+def _in_turn(run: Run, title: str, measure_us: Callable[[str], float], at_most: float | None = None) -> Verdict:
+    seen_us = run.in_turn({side: partial(measure_us, side) for side in _SIDES}, title)
+    return _ratio(title, seen_us, "µs", at_most)
 
 
-def _start_s(deployment: Deployment) -> float:
-    with deployment.server() as server:
-        return server.start_s
+def _starts(run: Run, deployments: Mapping[str, Deployment], where: str) -> Verdict:
+    starts = {side: one.server().start_s for side, one in deployments.items()}
+    seen_s = run.in_turn(starts, "start", count=run.parameters.starts, warm_up=False)
+    return _ratio(f"start to first answer ({where})", seen_s, "s")
 
 
-def _ratio(title: str, seen: Mapping[str, Sequence[float]], unit: str, at_most: float | None = None) -> Verdict:
-    ours, theirs = (median(seen[side]) for side in (_OURS, _THEIRS))
+def _ratio(title: str, seen: Mapping[str, Series], unit: str, at_most: float | None = None) -> Verdict:
+    ours, theirs = seen[_OURS], seen[_THEIRS]
     digits = 2 if unit == "s" else 0
     detail = f"{ours:.{digits}f} against {theirs:.{digits}f} {unit}"
-    return verdict(title, ratios(seen[_OURS], seen[_THEIRS]), "x", detail, at_most=_REACH.get(title, at_most))
+    return verdict(title, ours / theirs, "x", detail, at_most=_REACH.get(title, at_most))

@@ -13,14 +13,13 @@ _INK, _PALE = "#1f2933", "#d9dee5"
 def draw(verdicts: Sequence[Verdict], *, heading: str, note: str) -> str:
     """Return an SVG document. Each bar has its own scale, with its target in the middle."""
     height = _TOP + _STEP * len(verdicts) + 40
-    bars = (part for number, verdict in enumerate(verdicts) for part in _bar(verdict, _TOP + number * _STEP))
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
         'font-family="system-ui, sans-serif" font-size="13">',
         f"<title>{escape(heading)}</title>",
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         _text(16, 28, heading, size=16, weight="bold"),
-        *bars,
+        *(part for number, verdict in enumerate(verdicts) for part in _bar(verdict, _TOP + number * _STEP)),
         _text(16, height - 14, note, size=11),
         "</svg>",
     ]
@@ -36,18 +35,15 @@ def _bar(verdict: Verdict, top: int) -> Iterator[str]:
         return round(value / end * (_WIDTH - _LEFT - _RIGHT), 1)
 
     yield _text(16, middle + 5, verdict.title)
-    yield _rect(_LEFT, top, length(end), _BAR, _PALE, opacity=0.45)
-    yield _rect(_LEFT, top, length(figure.median), _BAR, _COLOURS[verdict.label])
+    for value, fill, opacity in ((end, _PALE, 0.45), (figure.median, _COLOURS[verdict.label], 1)):
+        at = f'x="{_LEFT}" y="{top}" width="{length(value)}" height="{_BAR}"'
+        yield f'<rect {at} fill="{fill}" opacity="{opacity}"/>'
     yield _line(_LEFT + length(figure.least), middle, _LEFT + length(figure.greatest), middle)
     yield _text(_WIDTH - _RIGHT + 12, middle + 5, verdict.in_unit(figure.median), weight="bold")
     if verdict.target is not None:
-        at = _LEFT + length(verdict.target.limit)
-        yield _line(at, top - 5, at, top + _BAR + 5)
-        yield _text(at + 5, top - 1, verdict.target_label, size=10)
-
-
-def _rect(x: float, y: float, width: float, height: float, fill: str, opacity: float = 1) -> str:
-    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{fill}" opacity="{opacity}"/>'
+        target_x = _LEFT + length(verdict.target.limit)
+        yield _line(target_x, top - 5, target_x, top + _BAR + 5)
+        yield _text(target_x + 5, top - 1, verdict.target_label, size=10)
 
 
 def _line(x1: float, y1: float, x2: float, y2: float) -> str:

@@ -1,48 +1,36 @@
 """The rows of `--growth`: the cost of hot requests at ten million records against ten thousand, sizes, and commands.
 
-Both deployments begin as the smaller dataset of the pages (bench/history.py). Records, organizations, keys and tokens
+Both deployments begin as the smaller dataset of the pages (bench/dataset.py). Records, organizations, keys and tokens
 are added to the larger one by SQL. `stoplist copy` takes both to PostgreSQL. What requests add is deleted after each
 round.
 """
 
-import asyncio
 import os
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from itertools import cycle
-from statistics import median
 
-import asyncpg
 import msgspec
 
-from bench import history, product, seed
-from bench.fixtures import ADMINISTRATOR
-from bench.history import CHANNEL, Dataset
+from bench import dataset, seed
+from bench.dataset import ADMINISTRATOR, CHANNEL
+from bench.direct import FEED_ID
+from bench.machine import timed
 from bench.pages import FEW
-from bench.product import Deployment, ProductServer
-from bench.rounds import Run, Workload, run_workloads
-from bench.sample_people import People, batch_body
-from bench.scripts import (
-    EMAIL,
-    Scripts,
-    get,
-    page,
-    post,
-    reads,
-    refresh_chains,
-    token_requests,
-)
-from bench.verdict import Verdict, ratios, verdict
+from bench.product import POSTGRESQL, SQLITE, Deployment, ProductServer, deployed
+from bench.rounds import Run, Workload
+from bench.sample_people import People
+from bench.scripts import EMAIL, Scripts, get, page, reads, refresh_chains, token_requests
+from bench.verdict import Series, Verdict, verdict
 from stoplist.clock import DAY_MS, Clock
 from stoplist.secret_key import secret_keys
 from stoplist.settings import load
 from stoplist.unsubscribes.cursor import make_cursor
 
 _RECORDS_AN_ORGANIZATION, _RECORDS_A_KEY = 1_000, 100
-_FEED_ID, _PAGE, _BATCH, _DELTA, _LOOKED_UP = 17, 10_000, 10_000, 100, 2_000
+_PAGE, _BATCH, _DELTA, _LOOKED_UP = 10_000, 10_000, 100, 2_000
 _PAGES, _BATCHES = 20, 3
 _OVERVIEW, _BEARER = "overview", "bearer and limit alone"
 _FEW, _MANY = "few", "many"
@@ -82,15 +70,14 @@ _ADD_RECORDS = """
 _FORGET_STATES = (
     "UPDATE feeds SET state_seq = 0, state_records = 0, state_digest = printf('%064d', 0), state_writes = 0"
 )
-_FEED = "SELECT generation, head_seq FROM feeds WHERE feed_id = ?"
-_ADDRESS = "SELECT address FROM unsubscribes WHERE feed_id = ? AND seq >= ? ORDER BY seq LIMIT 1"
+_FEED = "SELECT generation, head_seq FROM feeds WHERE feed_id = {}"
+_ADDRESS = "SELECT address FROM unsubscribes WHERE feed_id = {} AND seq >= {} ORDER BY seq LIMIT 1"
 _TRIM = "DELETE FROM unsubscribes WHERE feed_id = {} AND seq > {}"
 
 
 class _Feed(msgspec.Struct, frozen=True):
     """The feed that requests are about, as it was at first, and some of its addresses."""
 
-    dataset: Dataset
     generation: str
     head_seq: int
     addresses: list[str]
@@ -99,27 +86,35 @@ class _Feed(msgspec.Struct, frozen=True):
 def measure(run: Run) -> Iterator[Verdict]:
     """Yield the verdicts on SQLite, then on PostgreSQL with copies of the same data."""
     run.progress(f"filling feeds with {FEW} and {run.parameters.grown} records")
-    deployments = {name: Deployment(run.scratch / f"growth-{name}") for name in (_FEW, _MANY)}
-    few, many = deployments.values()
-    Deployment.create(few.folder, partners=())
-    dataset = history.fill(few.database, FEW)
+    with deployed(SQLITE, run.scratch / f"growth-{_FEW}", partners=()) as few:
+        many = msgspec.structs.replace(few, folder=run.scratch / f"growth-{_MANY}")
+    made = dataset.fill(few.file, FEW)
     shutil.copytree(few.folder, many.folder)
     yield _grow(run, many)
-    feeds = {name: _feed(dataset, one) for name, one in deployments.items()}
+    # A key of the dataset, as often as connections take turns.
+    deployments = {
+        name: msgspec.structs.replace(one, partners=(made.partner,) * 4) for name, one in ((_FEW, few), (_MANY, many))
+    }
+    feeds = {name: _feed(one) for name, one in deployments.items()}
     for one in deployments.values():
-        with seed.filling(one.database) as connection:
+        with seed.filling(one.file) as connection:
             connection.execute(_FORGET_STATES)
     yield _time(run, "migrate, which computes the states", deployments, lambda one: one.run("migrate"))
     yield _time(run, "backup", deployments, lambda one: one.run("backup", str(one.folder / "backup.db")))
-    yield from _hot_requests(run, deployments, feeds, "SQLite")
+    session = made.tokens[ADMINISTRATOR]
+    yield from _hot_requests(run, deployments, feeds, session)
     with ExitStack() as running:
         copies = {
-            name: running.enter_context(product.on_postgresql(one.folder, partners=()))
+            name: msgspec.structs.replace(
+                running.enter_context(deployed(POSTGRESQL, one.folder, partners=())), partners=one.partners
+            )
             for name, one in deployments.items()
         }
-        yield _time(run, "copy to PostgreSQL", copies, _copy)
-        yield _size_on_postgresql(run, copies[_MANY])
-        yield from _hot_requests(run, copies, feeds, "PostgreSQL")
+        yield _time(run, "copy to PostgreSQL", copies, lambda one: one.copy_from(one.file))
+        with copies[_MANY].connected() as connection:
+            ((table_bytes,),) = connection.query("SELECT pg_total_relation_size('unsubscribes')")
+        yield _size(run, table_bytes, copies[_MANY].where)
+        yield from _hot_requests(run, copies, feeds, session)
 
 
 def _grow(run: Run, deployment: Deployment) -> Verdict:
@@ -129,94 +124,77 @@ def _grow(run: Run, deployment: Deployment) -> Verdict:
         "records": records,
         "organizations": records // _RECORDS_AN_ORGANIZATION,
         "keys": records // _RECORDS_A_KEY,
-        "feed_id": _FEED_ID,
+        "feed_id": FEED_ID,
         "day": now_ms // DAY_MS,
         "now_ms": now_ms,
     }
-    with seed.filling(deployment.database) as connection:
+    with seed.filling(deployment.file) as connection:
         for statement in _GROW.split(";"):
             connection.execute(statement, values)
         before_bytes = _size_bytes(connection)
         for statement in _ADD_RECORDS.split(";"):
             connection.execute(statement, values)
-        record_bytes = (_size_bytes(connection) - before_bytes) / records
-    return verdict("size on disk of a record", [record_bytes], "bytes", f"{records} records, with indexes")
+        return _size(run, _size_bytes(connection) - before_bytes, "")
 
 
 def _size_bytes(connection: sqlite3.Connection) -> int:
-    (size,) = connection.execute(
-        "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-    ).fetchone()
+    ((size,),) = connection.execute("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
     return int(size)
 
 
-def _size_on_postgresql(run: Run, deployment: Deployment) -> Verdict:
-    table_bytes = asyncio.run(_execute(deployment, "SELECT pg_total_relation_size('unsubscribes')"))
-    title, detail = "size on disk of a record (PostgreSQL)", f"{run.parameters.grown} records, with indexes"
-    return verdict(title, [table_bytes / run.parameters.grown], "bytes", detail)
+def _size(run: Run, table_bytes: int, where: str) -> Verdict:
+    records = run.parameters.grown
+    title, detail = f"size on disk of a record{where}", f"{records} records, with indexes"
+    return verdict(title, [table_bytes / records], "bytes", detail)
 
 
-def _feed(dataset: Dataset, deployment: Deployment) -> _Feed:
-    with closing(sqlite3.connect(deployment.database)) as file:
-        generation, head_seq = file.execute(_FEED, (_FEED_ID,)).fetchone()
-        found = [
-            file.execute(_ADDRESS, (_FEED_ID, head_seq * at // _LOOKED_UP)).fetchone()[0] for at in range(_LOOKED_UP)
-        ]
-    return _Feed(dataset, generation, head_seq, found)
+def _feed(deployment: Deployment) -> _Feed:
+    with deployment.connected() as connection:
+        ((generation, head_seq),) = connection.query(_FEED.format(FEED_ID))
+        seqs = (head_seq * at // _LOOKED_UP for at in range(_LOOKED_UP))
+        return _Feed(generation, head_seq, [connection.query(_ADDRESS.format(FEED_ID, seq))[0][0] for seq in seqs])
 
 
 def _time(run: Run, title: str, deployments: Mapping[str, Deployment], work: Callable[[Deployment], object]) -> Verdict:
     """Return the verdict on the time that a command takes at the larger number of records."""
     times_s, cpu_s = {}, {}
     for name, one in deployments.items():
-        begun_s, before_s = time.perf_counter(), sum(os.times()[2:4])
-        work(one)
-        times_s[name], cpu_s[name] = time.perf_counter() - begun_s, sum(os.times()[2:4]) - before_s
+        before_s = sum(os.times()[2:4])
+        times_s[name], _ = timed(work, one)
+        cpu_s[name] = sum(os.times()[2:4]) - before_s
         run.progress(f"{title}, {name}: {times_s[name]:.1f} s, {cpu_s[name]:.1f} s of processor time")
     detail = f"{cpu_s[_MANY]:.1f} s of processor time; {times_s[_FEW]:.2f} s at {FEW}"
     return verdict(f"{title}: time at {run.parameters.grown} records", [times_s[_MANY]], "s", detail)
 
 
-def _copy(target: Deployment) -> None:
-    target.run("copy", "--from", f"sqlite:///{target.database}", "--to", target.database_url, "--json")
-
-
 def _hot_requests(
-    run: Run, deployments: Mapping[str, Deployment], feeds: Mapping[str, _Feed], where: str
+    run: Run, deployments: Mapping[str, Deployment], feeds: Mapping[str, _Feed], session: str
 ) -> Iterator[Verdict]:
+    where = "PostgreSQL" if deployments[_FEW].is_on_postgresql else "SQLite"
     run.progress(f"sending requests to both on {where}")
     with ExitStack() as running:
-        servers = {
-            name: running.enter_context(
-                msgspec.structs.replace(one, partners=(feeds[name].dataset.partner,) * 4).server(with_database=True)
-            )
-            for name, one in deployments.items()
-        }
+        servers = {name: running.enter_context(one.server(with_database=True)) for name, one in deployments.items()}
         scripts = {name: _scripts(server, feeds[name]) for name, server in servers.items()}
-        statuses = {_BEARER: b"404"}
-        loads = run_workloads(
-            run,
-            [
-                Workload(work, name, servers[name], 16, scripts[name][work], statuses.get(work, b"200"))
-                for work in scripts[_FEW]
-                for name in servers
-            ],
+        works = run.loads(
+            Workload(work, name, server, 16, scripts[name][work], b"404" if work == _BEARER else b"200")
+            for work in scripts[_FEW]
+            for name, server in servers.items()
         )
-        seen = {key: [one.server_cpu_us for one in of] for key, of in loads.items()}
-        seen |= _series(run, servers, feeds)
+        seen_us = {name: work.server_cpu_us for name, work in works.items()}
+        seen_us |= _series(run, servers, feeds, session)
         memory_mib = {name: server.rss_mib() for name, server in servers.items()}
     at = f"at {run.parameters.grown} records against {FEW} ({where})"
-    for work in dict.fromkeys(work for work, _ in seen):
-        many_us, few_us = seen[work, _MANY], seen[work, _FEW]
-        detail = f"{median(many_us):.0f} µs, {median(few_us):.0f} µs"
+    for work in dict.fromkeys(work for work, _ in seen_us):
+        many_us, few_us = seen_us[work, _MANY], seen_us[work, _FEW]
+        detail = f"{many_us:.0f} µs, {few_us:.0f} µs"
         at_most = None if work == _OVERVIEW else 1.3
-        yield verdict(f"{work}: processor time {at}", ratios(many_us, few_us), "x", detail, at_most=at_most)
+        yield verdict(f"{work}: processor time {at}", many_us / few_us, "x", detail, at_most=at_most)
     memory = f"{memory_mib[_MANY]:.0f} MiB"
     yield verdict(f"memory of a server {at}", [memory_mib[_MANY] / memory_mib[_FEW]], "x", memory)
 
 
 def _scripts(server: ProductServer, feed: _Feed) -> dict[str, Scripts]:
-    partners, addresses = product.with_tokens(server), cycle(feed.addresses)
+    partners, addresses = server.with_tokens(), cycle(feed.addresses)
     return {
         "look-up": reads(partners, lambda: f"{EMAIL}?address={next(addresses)}"),
         _BEARER: reads(partners),
@@ -226,52 +204,41 @@ def _scripts(server: ProductServer, feed: _Feed) -> dict[str, Scripts]:
 
 
 def _series(
-    run: Run, servers: Mapping[str, ProductServer], feeds: Mapping[str, _Feed]
-) -> dict[tuple[str, str], list[float]]:
+    run: Run, servers: Mapping[str, ProductServer], feeds: Mapping[str, _Feed], session: str
+) -> dict[tuple[str, str], Series]:
     """Return the processor times of what is sent one after the other. What a round stores is deleted after it."""
     people = {name: People(CHANNEL, seed=70) for name in servers}
 
-    def measure(number: int) -> dict[tuple[str, str], float]:
+    def measure_us(number: int) -> dict[tuple[str, str], float]:
         run.progress(f"round {number}/{run.parameters.rounds}  one request after the other")
-        seen = {}
+        seen_us = {}
         for name in list(servers)[:: 1 if number % 2 else -1]:
-            for work, requests in _requests(servers[name], feeds[name], people[name]).items():
-                seen[work, name] = servers[name].cost_us(requests)
-            asyncio.run(_execute(servers[name].deployment, _TRIM.format(_FEED_ID, feeds[name].head_seq)))
-        return seen
+            server, feed = servers[name], feeds[name]
+            for work, requests in _requests(server, feed, people[name], session).items():
+                seen_us[work, name] = server.cost_us(requests)
+            with server.deployment.connected() as connection:
+                connection.query(_TRIM.format(FEED_ID, feed.head_seq))
+        return seen_us
 
-    return run.rounds(run.parameters.rounds, measure, warm_up=True)
+    return run.rounds(measure_us)
 
 
-def _requests(server: ProductServer, feed: _Feed, people: People) -> dict[str, list[bytes]]:
+def _requests(server: ProductServer, feed: _Feed, people: People, session: str) -> dict[str, list[bytes]]:
     keys = secret_keys(load(server.deployment.environ(), env_file=server.deployment.folder / "no.env"))
 
     def after(seq: int, limit: int) -> bytes:
-        cursor = make_cursor(keys, feed_id=_FEED_ID, generation=feed.generation, group_id=None, seq=seq)
+        cursor = make_cursor(keys, feed_id=FEED_ID, generation=feed.generation, group_id=None, seq=seq)
         return get(f"{EMAIL}?cursor={cursor}&limit={limit}", server.token)
 
     def submissions(count: int, items: int) -> list[bytes]:
-        return [post(EMAIL, server.token, batch_body(people.acts(items))) for _ in range(count)]
+        return [people.post(server.token, items) for _ in range(count)]
 
     # The smaller feed has only this page.
     last = max(0, feed.head_seq - _PAGE)
     return {
         f"delta of {_DELTA}": [after(feed.head_seq - _DELTA, _DELTA)] * 500,
         f"follow page of {_PAGE}": [after(last * at // _PAGES, _PAGE) for at in range(_PAGES)],
-        _OVERVIEW: [page("/", feed.dataset.tokens[ADMINISTRATOR])] * 3,
+        _OVERVIEW: [page("/", session)] * 3,
         "one-item POST": submissions(300, 1),
         f"new batch of {_BATCH}": submissions(_BATCHES, _BATCH),
     }
-
-
-async def _execute(deployment: Deployment, statement: str) -> int:
-    """Execute a statement beside a server, and return its only value, 0 if it has none."""
-    if not deployment.settings:
-        with closing(sqlite3.connect(deployment.database, timeout=60)) as file, file:
-            file.execute(statement)
-        return 0
-    connection = await asyncpg.connect(deployment.database_url)
-    try:
-        return int(await connection.fetchval(statement) or 0)
-    finally:
-        await connection.close()

@@ -1,27 +1,23 @@
 """The rows on `stoplist import` of a million opt-outs, against plain inserts of the same rows into the same table."""
 
-import asyncio
-import json
 import re
-import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import product
-from bench.copying import bare_copy_s
+from bench.direct import FEED_ID, baseline
 from bench.latency import measure_during_batches, measure_during_import
-from bench.product import Deployment
+from bench.product import SQLITE, DatabaseKind, Deployment, deployed
 from bench.rounds import Run
-from bench.sample_people import INSERT_ROW, Act, People, rows
+from bench.sample_people import Act, People, rows
 from bench.server import BenchError
-from bench.verdict import Verdict, compare_times, per_second, ratios, verdict
+from bench.verdict import Series, Verdict, verdict
 
 _BATCH = 10_000
 _SAMPLE_S = 0.02
+_MAX_MIB = 150
 
 
 class Imported(NamedTuple):
@@ -31,95 +27,65 @@ class Imported(NamedTuple):
     mib: float
 
 
-def on_sqlite(run: Run) -> Iterator[Verdict]:
-    """Yield the verdicts on a SQLite file that no server uses."""
-    deployment = Deployment.create(run.scratch / "imported", partners=("bench",))
-    acts = People("email", seed=2).acts(run.parameters.records)
-    small, large = _list(run.scratch / "small.csv", acts[: len(acts) // 10]), _list(run.scratch / "large.csv", acts)
-    memory: list[tuple[float, float]] = []
-    reversals: list[tuple[float, float]] = []
+def measure(run: Run, database: DatabaseKind) -> Iterator[Verdict]:
+    """Yield the verdicts, with a file that no server uses; on SQLite also those on memory and on reversals."""
+    records, folder = run.parameters.records, f"imported-{database.name}"
+    acts = People("email", seed=2).acts(records)
+    large, small = _list(run.scratch / "large.csv", acts), _list(run.scratch / "small.csv", acts[: records // 10])
 
-    def measure(number: int) -> dict[str, float]:
-        tenth = _import(deployment, f"small-{number}", small)
-        reversed_ = _reverse(deployment, f"small-{number}")
-        dry = _import(deployment, f"large-{number}", large, "--dry-run")
-        new = _import(deployment, f"large-{number}", large)
-        again = _import(deployment, f"large-{number}", large)
-        third = _import(deployment, f"large-{number}", large)
-        memory.append((tenth.mib, new.mib))
-        reversals.append((reversed_.seconds / tenth.seconds, reversed_.mib))
-        plain = _executemany(run.scratch / f"plain-{number}.db", deployment.database, acts)
-        return {
-            "import": new.seconds,
-            "executemany": plain,
-            "dry run": dry.seconds,
-            "again": again.seconds,
-            "third": third.seconds,
-        }
+    def import_all(number: int) -> dict[str, float]:
+        with (
+            deployed(database, run.scratch / f"{folder}-{number}", partners=()) as deployment,
+            baseline(deployment.database_url) as plain,
+        ):
+            for file in (small, large):
+                deployment.run("org", "create", file.stem, "--name", file.stem)
+            seen: dict[str, float] = {}
+            if database is SQLITE:
+                tenth, reversal = _import(deployment, small), _reverse(deployment, small)
+                seen = {"tenth": tenth.seconds, "tenth MiB": tenth.mib}
+                seen |= {"reversal": reversal.seconds, "reversal MiB": reversal.mib}
+            dry = _import(deployment, large, "--dry-run")
+            new, again, third = (_import(deployment, large) for _ in range(3))
+            parts = (rows(acts[at : at + _BATCH], feed_id=FEED_ID, after=at) for at in range(0, records, _BATCH))
+            seen |= {"import": new.seconds, "MiB": new.mib, "plain": plain.insert_s(parts), "dry run": dry.seconds}
+            return seen | {"again": again.seconds, "third": third.seconds}
 
-    seen_s = run.rounds(run.parameters.copies, measure, "import")
-    yield from _verdicts(run, "", seen_s, "executemany", at_least=0.45, again_at_least=1.5)
-    large_mib = [one for _, one in memory]
-    yield verdict("memory of an import", large_mib, "MiB", f"of {run.parameters.records} rows", at_most=150)
-    yield verdict(
-        "memory of an import, ten times the rows", ratios(large_mib, [one for one, _ in memory]), "x", "", at_most=1.6
-    )
-    times, mib = zip(*reversals, strict=True)
-    yield verdict("reversal of an import", times, "x", "the time of the import", at_most=3)
-    yield verdict("memory of a reversal", mib, "MiB", f"of {len(acts) // 10} rows", at_most=150)
-    yield from _waits(run, deployment, large)
+    seen = run.rounds(import_all, f"import on {database.value}", count=run.parameters.copies, warm_up=False)
+    yield from _verdicts(database, records, seen)
+    yield from _waits(run, database, large)
 
 
-def on_postgresql(run: Run) -> Iterator[Verdict]:
-    """Yield the verdicts on PostgreSQL, against COPY."""
-    acts = People("email", seed=3).acts(run.parameters.records)
-    file = _list(run.scratch / "postgresql.csv", acts)
-
-    def measure(number: int) -> dict[str, float]:
-        with product.on_postgresql(run.scratch / f"imported-{number}", partners=("bench",)) as deployment:
-            dry = _import(deployment, "imported", file, "--dry-run")
-            new = _import(deployment, "imported", file)
-            again = _import(deployment, "imported", file)
-            third = _import(deployment, "imported", file)
-            parts = (rows(acts[at : at + _BATCH], feed_id=17, after=at) for at in range(0, len(acts), _BATCH))
-            plain = asyncio.run(bare_copy_s(deployment.database_url, parts))
-        return {
-            "import": new.seconds,
-            "COPY": plain,
-            "dry run": dry.seconds,
-            "again": again.seconds,
-            "third": third.seconds,
-        }
-
-    seen_s = run.rounds(run.parameters.copies, measure, "import (PostgreSQL)")
-    yield from _verdicts(run, " (PostgreSQL)", seen_s, "COPY", at_least=0.35, again_at_least=0.5)
-    with product.on_postgresql(run.scratch / "imported-waits", partners=("bench",)) as deployment:
-        yield from _waits(run, deployment, file)
-
-
-def _verdicts(
-    run: Run, where: str, seen_s: dict[str, list[float]], plain: str, *, at_least: float, again_at_least: float
-) -> Iterator[Verdict]:
-    shown, new_s = per_second(run.parameters.records), seen_s["import"]
-    yield compare_times(
-        f"import of new opt-outs{where}", (new_s, seen_s[plain]), f"{{}} of {plain} {{}}", shown, at_least=at_least
-    )
+def _verdicts(database: DatabaseKind, records: int, seen: Mapping[str, Series]) -> Iterator[Verdict]:
+    where = "" if database is SQLITE else " (PostgreSQL)"
+    name, at_least, again_at_least = ("executemany", 0.45, 1.5) if database is SQLITE else ("COPY", 0.35, 0.5)
+    ours, plain = records / seen["import"], records / seen["plain"]
+    detail = f"{ours:.0f}/s of {name} {plain:.0f}/s"
+    yield verdict(f"import of new opt-outs{where}", ours / plain, "%", detail, at_least=at_least)
     # The second import confirms every record, so that a reversal of the first leaves it; the third writes nothing.
-    for title, name, times in (
+    for title, key, least in (
         ("dry run of an import", "dry run", 1.5),
         ("the same file again, which confirms every record", "again", again_at_least),
         ("the same file a third time", "third", 1.5),
     ):
-        faster = ratios(new_s, seen_s[name])
-        yield verdict(f"{title}{where}", faster, "x", "as fast as the import", at_least=times)
+        yield verdict(f"{title}{where}", seen["import"] / seen[key], "x", "as fast as the import", at_least=least)
+    if database is SQLITE:
+        growth = seen["MiB"] / seen["tenth MiB"]
+        yield verdict("memory of an import", seen["MiB"], "MiB", f"of {records} rows", at_most=_MAX_MIB)
+        yield verdict("memory of an import, ten times the rows", growth, "x", at_most=1.6)
+        times = seen["reversal"] / seen["tenth"]
+        yield verdict("reversal of an import", times, "x", "the time of the import", at_most=3)
+        detail = f"of {records // 10} rows"
+        yield verdict("memory of a reversal", seen["reversal MiB"], "MiB", detail, at_most=_MAX_MIB)
 
 
-def _waits(run: Run, deployment: Deployment, file: Path) -> Iterator[Verdict]:
+def _waits(run: Run, database: DatabaseKind, file: Path) -> Iterator[Verdict]:
     """Yield the verdicts on the waits of others during an import, against those during a partner's batches."""
-    command = _command(deployment, "beside", file)
-    deployment.run("org", "create", "beside", "--name", "Beside")
-    with deployment.server() as server:
+    folder = run.scratch / f"waits-{database.name}"
+    with deployed(database, folder, partners=("bench",)) as deployment, deployment.server() as server:
         run.progress("a partner posts batches of 10 000, then a file is imported")
+        deployment.run("org", "create", file.stem, "--name", file.stem)
+        command = _command(deployment, file)
         duration_s = run.parameters.waits_s / 3
         batches = measure_during_batches(server, duration_s=duration_s, seed=2_000)
         imported = measure_during_import(server, command, duration_s=duration_s, seed=2_001)
@@ -131,27 +97,25 @@ def _waits(run: Run, deployment: Deployment, file: Path) -> Iterator[Verdict]:
 
 def _list(path: Path, acts: Sequence[Act]) -> Path:
     """Write a list as SendGrid exports it."""
-    with path.open("w") as file:
-        file.write("email,created\n")
-        file.writelines(f"{act.address},{act.occurred_ms // 1000}\n" for act in acts)
+    lines = (f"{act.address},{act.occurred_ms // 1000}\n" for act in acts)
+    path.write_text("".join(("email,created\n", *lines)))
     return path
 
 
-def _command(deployment: Deployment, slug: str, file: Path, *options: str) -> list[str]:
-    words = ("import", "run", str(file), "--org", slug, "--channel", "email", "--all-groups", *(options or ("--yes",)))
-    return [*deployment.stoplist(), *words]
+def _command(deployment: Deployment, file: Path, *options: str) -> list[str]:
+    """Return the command that imports a file into the organization of the same name."""
+    words = ("import", "run", str(file), "--org", file.stem, "--channel", "email", "--all-groups")
+    return [*deployment.command, *words, *(options or ("--yes",))]
 
 
-def _import(deployment: Deployment, slug: str, file: Path, *options: str) -> Imported:
-    if f'"{slug}"' not in deployment.run("org", "list", "--json"):
-        deployment.run("org", "create", slug, "--name", slug)
-    return _timed(deployment, _command(deployment, slug, file, *options))
+def _import(deployment: Deployment, file: Path, *options: str) -> Imported:
+    return _timed(deployment, _command(deployment, file, *options))
 
 
-def _reverse(deployment: Deployment, slug: str) -> Imported:
+def _reverse(deployment: Deployment, file: Path) -> Imported:
     """Reverse the only import into an organization."""
-    (found,) = json.loads(deployment.run("import", "list", "--org", slug, "--json"))
-    return _timed(deployment, [*deployment.stoplist(), "import", "reverse", found["import_id"], "--yes"])
+    (found,) = deployment.json("import", "list", "--org", file.stem)
+    return _timed(deployment, [*deployment.command, "import", "reverse", found["import_id"], "--yes"])
 
 
 def _timed(deployment: Deployment, command: list[str]) -> Imported:
@@ -181,25 +145,3 @@ def _peak_mib(process_id: int) -> float:
     status = Path(f"/proc/{process_id}/status").read_text()
     peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
     return int(peak[1]) / 1024 if peak else 0.0
-
-
-def _executemany(path: Path, schema: Path, acts: Sequence[Act]) -> float:
-    """Return the seconds of one durable transaction that inserts the same rows into the same table of another file."""
-    with closing(sqlite3.connect(schema)) as file:
-        statements = [row[0] for row in file.execute("SELECT sql FROM sqlite_master WHERE tbl_name = 'unsubscribes'")]
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")
-        for statement in filter(None, statements):
-            connection.execute(statement)
-        took_s = 0.0
-        connection.execute("BEGIN")
-        for at in range(0, len(acts), _BATCH):
-            part = rows(acts[at : at + _BATCH], feed_id=17, after=at)
-            begun_s = time.perf_counter()
-            connection.executemany(INSERT_ROW, part)
-            took_s += time.perf_counter() - begun_s
-        begun_s = time.perf_counter()
-        connection.execute("COMMIT")
-        took_s += time.perf_counter() - begun_s
-    path.unlink()
-    return took_s

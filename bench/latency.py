@@ -1,6 +1,5 @@
-"""Measures how long others wait while big batches are posted without pause, or a file is imported."""
+"""Measures how long others wait while some post without pause, or a file is imported."""
 
-import json
 import multiprocessing
 import subprocess
 import threading
@@ -11,16 +10,19 @@ from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import quantiles
+from typing import Any
 
 import msgspec
 
+from bench.machine import timed
 from bench.product import ProductServer
 from bench.sample_people import People, batch_body
-from bench.scripts import EMAIL, client_credentials, get, post
+from bench.scripts import EMAIL, Partner, client_credentials, get, post
 from bench.server import BenchError, Caller
 
 _BATCH, _BODIES_A_POSTER = 10_000, 10
 _PAUSE_S = 0.003
+_SPAWN = multiprocessing.get_context("spawn")
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -34,7 +36,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 def measure_during_batches(server: ProductServer, *, duration_s: float, seed: int) -> dict[str, Latency]:
     """Return the waits of three kinds of requests by the first partner, while each partner posts batches of 10 000."""
-    with _posting(server, seed):
+    with posting(server, server.deployment.partners, Posts(batch=_BATCH, seed=seed)):
         return probe(server, duration_s, People("email", seed + 1_000))
 
 
@@ -51,42 +53,66 @@ def measure_during_import(
     return waits
 
 
+class Posts(msgspec.Struct, frozen=True, kw_only=True):
+    """Batches of new people that a partner posts again and again, with a pause before each."""
+
+    batch: int
+    seed: int
+    connections: int = 1
+    pause_s: float = 0.0
+    may_fail: bool = False
+
+
 @contextmanager
-def _posting(server: ProductServer, seed: int) -> Iterator[None]:
-    tokens = [server.new_token(partner) for partner in server.deployment.partners]
-    context = multiprocessing.get_context("spawn")
-    ready, stop = context.Barrier(len(tokens) + 1), context.Event()
-    posters = [
-        context.Process(target=_post, args=(server.port, server.ca, token, seed + number, ready, stop))
-        for number, token in enumerate(tokens)
+def posting(server: ProductServer, partners: Sequence[Partner], posts: Posts) -> Iterator[None]:
+    """Let each of these partners post, in a process of its own. Raises BenchError if a post failed that may not."""
+    ready, stop = _SPAWN.Barrier(len(partners) * posts.connections + 1), _SPAWN.Event()
+    processes = [
+        _SPAWN.Process(
+            target=_post_in_threads,
+            args=(posts, number * posts.connections, server.port, server.ca, server.new_token(partner), ready, stop),
+        )
+        for number, partner in enumerate(partners)
     ]
-    for poster in posters:
-        poster.start()
+    for process in processes:
+        process.start()
     ready.wait(120)
     try:
         yield
     finally:
         stop.set()
-        for poster in posters:
-            poster.join(60)
-            if poster.exitcode:
+        for process in processes:
+            process.join(60)
+            if process.exitcode and not posts.may_fail:
                 raise BenchError("a partner that posts batches failed")
 
 
-def _post(port: int, ca: Path | None, token: str, seed: int, ready: "threading.Barrier", stop: Event) -> None:
-    people = People("email", seed)
+def _post_in_threads(posts: Posts, first: int, *arguments: Any) -> None:
+    with ThreadPoolExecutor(posts.connections) as threads:
+        posted = [threads.submit(_post, posts, first + number, *arguments) for number in range(posts.connections)]
+    for one in posted:
+        one.result()
+
+
+def _post(
+    posts: Posts, number: int, port: int, ca: Path | None, token: str, ready: threading.Barrier, stop: Event
+) -> None:
+    people = People("email", posts.seed + number)
 
     def next_requests() -> list[bytes]:
-        return [post(EMAIL, token, batch_body(people.acts(_BATCH))) for _ in range(_BODIES_A_POSTER)]
+        return [people.post(token, posts.batch) for _ in range(_BODIES_A_POSTER)]
 
     requests = next_requests()
     ready.wait()
     with Caller(port, ca) as caller:
-        while not stop.is_set():
+        while True:
             for request in requests:
-                if stop.is_set():
+                if stop.wait(posts.pause_s):
                     return
-                caller.call(request)
+                caller.send(request)
+                answer = caller.receive()
+                if not posts.may_fail:
+                    answer.require()
             requests = next_requests()
 
 
@@ -94,33 +120,27 @@ def probe(server: ProductServer, duration_s: float, people: People) -> dict[str,
     """Return the waits of three kinds of requests by the first partner, each sent again and again."""
 
     def read(caller: Caller) -> None:
-        caller.call(get(f"{EMAIL}?address={people.acts(1)[0].address}", server.token))
+        caller.call(get(f"{EMAIL}?address={people.address()}", server.token))
 
     def request_token(_: Caller) -> None:
         server.send_once(client_credentials(server.deployment.partners[0])).require()
 
     def post_one(caller: Caller) -> None:
         answer = caller.call(post(EMAIL, server.token, batch_body(people.acts(1)), is_minimal=False))
-        if json.loads(answer.body)["created"] != 1:
+        if answer.json()["created"] != 1:
             raise BenchError("one new item was not created")
 
-    kinds: dict[str, Callable[[Caller], None]] = {
-        "read": read,
-        "token request, new connection": request_token,
-        "one-item POST": post_one,
-    }
+    kinds = {"read": read, "token request, new connection": request_token, "one-item POST": post_one}
     until_s = time.perf_counter() + duration_s
 
     def repeat(work: Callable[[Caller], None]) -> Latency:
-        seconds = []
+        times_ms = []
         with server.caller() as caller:
             while time.perf_counter() < until_s:
-                begun_s = time.perf_counter()
-                work(caller)
-                seconds.append(time.perf_counter() - begun_s)
+                times_ms.append(timed(work, caller)[0] * 1000)
                 time.sleep(_PAUSE_S)
-        cuts = quantiles(seconds, n=100)
-        return Latency(cuts[49] * 1000, cuts[98] * 1000, max(seconds) * 1000, len(seconds))
+        cuts = quantiles(times_ms, n=100)
+        return Latency(cuts[49], cuts[98], max(times_ms), len(times_ms))
 
     with ThreadPoolExecutor(len(kinds)) as threads:
         return dict(zip(kinds, threads.map(repeat, kinds.values()), strict=True))

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import ssl
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import quantiles
 
 import msgspec
@@ -16,7 +16,7 @@ import uvloop
 
 from bench.machine import busy_s
 from bench.scripts import Script, forwarded
-from bench.server import HOST, BenchError, Server, content_length
+from bench.server import HOST, Server, content_length
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,32 +49,72 @@ def run(
     gc.collect()
     gc.disable()
     try:
-        return uvloop.run(_run(server, scripts, duration_s, warm_up_s, status))
+        return uvloop.run(_Client(server, status).run(scripts, duration_s, warm_up_s))
     finally:
         gc.enable()
 
 
-def require_right(loads: Iterable[Load]) -> None:
-    """Raise BenchError if an answer was wrong."""
-    if failures := [load.first_failure for load in loads if load.failures]:
-        raise BenchError(f"a request was answered wrongly: {failures[0]}")
-
-
-class _Tally:
+class _Client:
     """The answers to all connections of one load."""
 
-    def __init__(self, status: bytes) -> None:
+    def __init__(self, server: Server, status: bytes) -> None:
+        self._server, self.is_plain = server, not server.tls
+        self._tls = ssl.create_default_context(cafile=server.ca) if server.tls else None
         self.status_line = b"HTTP/1.1 " + status
         self.latencies_s: list[float] = []
         self.failures: list[str] = []
         self.is_over = False
 
+    async def run(self, scripts: Sequence[Script], duration_s: float, warm_up_s: float) -> Load:
+        clocks = (time.perf_counter, time.process_time, self._server.cpu_s, busy_s)
+        connections = [await self._connect(script) for script in scripts]
+        for connection in connections:
+            connection.start()
+        await asyncio.sleep(warm_up_s)
+        self.latencies_s.clear()
+        before_s = [clock() for clock in clocks]
+        await asyncio.sleep(duration_s)
+        after_s = [clock() for clock in clocks]
+        latencies_s = tuple(self.latencies_s)
+        await self._close(connections)
+        elapsed_s, client_s, server_s, machine_s = (
+            after - before for before, after in zip(before_s, after_s, strict=True)
+        )
+        cuts_s = quantiles(latencies_s, n=100) if len(latencies_s) > 1 else [0.0] * 99
+        return Load(
+            rate=len(latencies_s) / elapsed_s,
+            server_cpu_us=server_s / max(1, len(latencies_s)) * 1e6,
+            client_cpu_share=client_s / elapsed_s,
+            others_cpu_share=(machine_s - client_s - server_s) / elapsed_s,
+            p50_ms=cuts_s[49] * 1000,
+            p99_ms=cuts_s[98] * 1000,
+            longest_ms=max(latencies_s, default=0.0) * 1000,
+            requests=len(latencies_s),
+            failures=len(self.failures),
+            first_failure=self.failures[0] if self.failures else None,
+            cipher=connections[0].cipher,
+        )
+
+    async def _connect(self, script: Script) -> "_Connection":
+        name = "localhost" if self._tls else None
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: _Connection(script, self), HOST, self._server.port, ssl=self._tls, server_hostname=name
+        )
+        return connection
+
+    async def _close(self, connections: "Sequence[_Connection]") -> None:
+        """Let each connection receive its last answer, so that no request is cut off."""
+        self.is_over = True
+        _, late = await asyncio.wait([connection.closed for connection in connections], timeout=10)
+        if late:
+            self.failures.append(f"{len(late)} requests were not answered within 10 s")
+
 
 class _Connection(asyncio.Protocol):
-    """One keep-alive connection that follows its script until the tally is over; `closed` is set then."""
+    """One keep-alive connection that follows its script until the load is over; `closed` is set then."""
 
-    def __init__(self, script: Script, tally: _Tally, *, is_plain: bool) -> None:
-        self._script, self._tally, self._is_plain = script, tally, is_plain
+    def __init__(self, script: Script, client: _Client) -> None:
+        self._script, self._client = script, client
         self._unread, self._sent_s = b"", 0.0
         self._transport: asyncio.Transport
         self.cipher = "plain HTTP"
@@ -98,77 +138,23 @@ class _Connection(asyncio.Protocol):
             self._unread = data
             return
         self._unread = b""
-        self._on_answer(data, data[body_at:])
+        client = self._client
+        client.latencies_s.append(time.perf_counter() - self._sent_s)
+        if not data.startswith(client.status_line):
+            client.failures.append(data[:400].decode("latin-1"))
+        if client.is_over:
+            self._transport.close()
+            return
+        self._send(self._script.send(data[body_at:]))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._tally.is_over:
-            self._tally.failures.append(f"the server closed a connection: {exc}")
+        if not self._client.is_over:
+            self._client.failures.append(f"the server closed a connection: {exc}")
         if not self.closed.done():
             self.closed.set_result(None)
 
-    def _on_answer(self, answer: bytes, body: bytes) -> None:
-        tally = self._tally
-        tally.latencies_s.append(time.perf_counter() - self._sent_s)
-        if not answer.startswith(tally.status_line):
-            tally.failures.append(answer[:400].decode("latin-1"))
-        if tally.is_over:
-            self._transport.close()
-            return
-        self._send(self._script.send(body))
-
     def _send(self, request: bytes) -> None:
-        if self._is_plain:
+        if self._client.is_plain:
             request = forwarded(request)
         self._sent_s = time.perf_counter()
         self._transport.write(request)
-
-
-async def _run(server: Server, scripts: Sequence[Script], duration_s: float, warm_up_s: float, status: bytes) -> Load:
-    tally, clocks = _Tally(status), (time.perf_counter, time.process_time, server.cpu_s, busy_s)
-    connections = await _connect(server, scripts, tally)
-    for connection in connections:
-        connection.start()
-    await asyncio.sleep(warm_up_s)
-    tally.latencies_s.clear()
-    before_s = [clock() for clock in clocks]
-    await asyncio.sleep(duration_s)
-    after_s = [clock() for clock in clocks]
-    latencies_s = tuple(tally.latencies_s)
-    await _close(connections, tally)
-    elapsed_s, client_s, server_s, machine_s = (after - before for before, after in zip(before_s, after_s, strict=True))
-    cuts_s = quantiles(latencies_s, n=100) if len(latencies_s) > 1 else [0.0] * 99
-    return Load(
-        rate=len(latencies_s) / elapsed_s,
-        server_cpu_us=server_s / max(1, len(latencies_s)) * 1e6,
-        client_cpu_share=client_s / elapsed_s,
-        others_cpu_share=(machine_s - client_s - server_s) / elapsed_s,
-        p50_ms=cuts_s[49] * 1000,
-        p99_ms=cuts_s[98] * 1000,
-        longest_ms=max(latencies_s, default=0.0) * 1000,
-        requests=len(latencies_s),
-        failures=len(tally.failures),
-        first_failure=tally.failures[0] if tally.failures else None,
-        cipher=connections[0].cipher,
-    )
-
-
-async def _connect(server: Server, scripts: Sequence[Script], tally: _Tally) -> list[_Connection]:
-    context = ssl.create_default_context(cafile=server.ca) if server.tls else None
-    connections = [_Connection(script, tally, is_plain=not server.tls) for script in scripts]
-    for connection in connections:
-        await asyncio.get_running_loop().create_connection(
-            lambda connection=connection: connection,
-            HOST,
-            server.port,
-            ssl=context,
-            server_hostname="localhost" if server.tls else None,
-        )
-    return connections
-
-
-async def _close(connections: Sequence[_Connection], tally: _Tally) -> None:
-    """Let each connection receive its last answer, so that no request is cut off."""
-    tally.is_over = True
-    _, late = await asyncio.wait([connection.closed for connection in connections], timeout=10)
-    if late:
-        tally.failures.append(f"{len(late)} requests were not answered within 10 s")

@@ -1,21 +1,24 @@
-"""The machine, without which no figure means anything, and the processor time that its processes used."""
+"""The machine, without which no figure means anything, and the time that work takes on it."""
 
-import asyncio
 import os
 import platform
 import re
 import ssl
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import ParamSpec, TypeVar
 
-import asyncpg
 import msgspec
 import psutil
 
 _SYNCS = 200
 _LIBRARIES = ("uvicorn", "starlette", "uvloop", "httptools", "msgspec")
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,23 +48,20 @@ def describe(folder: Path) -> Machine:
     )
 
 
+def timed(
+    work: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs
+) -> tuple[float, Result]:
+    """Return the seconds that a call takes, and its result."""
+    begun_s = time.perf_counter()
+    result = work(*arguments, **options)
+    return time.perf_counter() - begun_s, result
+
+
 def busy_s() -> float:
     """Return the processor time used on this machine so far, by all programs on all cores."""
     times = psutil.cpu_times()
     interrupts = getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
     return float(times.user + times.nice + times.system + interrupts)
-
-
-class PostgresqlTime:
-    """Reads the processor time of all PostgreSQL processes together, including those that ended."""
-
-    def __init__(self, database_url: str) -> None:
-        self._postmaster = psutil.Process(asyncio.run(_postmaster(database_url)))
-
-    def cpu_s(self) -> float:
-        """Return the processor seconds used so far."""
-        # Running children are counted here; the postmaster counts those that ended.
-        return sum(self._postmaster.cpu_times()[:4]) + sum(process_s(child) for child in self._postmaster.children())
 
 
 def process_s(process: psutil.Process) -> float:
@@ -75,26 +75,17 @@ def process_s(process: psutil.Process) -> float:
 def _processor() -> str:
     """Return the name of the processor, as far as the system knows it."""
     known = Path("/proc/cpuinfo")
-    names = re.findall(r"^model name\s*: (.+)$", known.read_text(), re.MULTILINE) if known.exists() else []
-    return str(names[0]) if names else platform.processor() or platform.machine()
+    name = re.search(r"^model name\s*: (.+)$", known.read_text(), re.MULTILINE) if known.exists() else None
+    return name[1] if name else platform.processor() or platform.machine()
 
 
 def _sync_us(file: Path) -> float:
-    block, took_us = os.urandom(4096), []
+    block = os.urandom(4096)
     # Overwrite the same block, as a write-ahead log of full size does.
     with file.open("wb", buffering=0) as handle:
-        for _ in range(_SYNCS + 1):
-            begun_ns = time.perf_counter_ns()
+
+        def write() -> None:
             os.pwrite(handle.fileno(), block, 0)
             os.fdatasync(handle.fileno())
-            took_us.append((time.perf_counter_ns() - begun_ns) / 1000)
-    return median(took_us[1:])
 
-
-async def _postmaster(url: str) -> int:
-    connection = await asyncpg.connect(url)
-    try:
-        folder = str(await connection.fetchval("SHOW data_directory"))
-    finally:
-        await connection.close()
-    return int((Path(folder) / "postmaster.pid").read_text().splitlines()[0])
+        return median([timed(write)[0] for _ in range(_SYNCS + 1)][1:]) * 1e6

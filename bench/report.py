@@ -1,16 +1,17 @@
 """Shows the outcome to people and programs: tables, a JSON file, a chart."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import msgspec
 
 from bench import chart
 from bench.server import BenchError
 from bench.tokens import BARE, CLIENT_LEAD
-from bench.verdict import Outcome, PageTime, Spread, Verdict, Work
+from bench.verdict import Outcome, PageTime, Series, Verdict, Work
 
 _QUIET = 0.2
 _HEADING = "Stoplist against bare applications on the same uvicorn, over TLS"
@@ -23,23 +24,16 @@ Table = list[list[str]]
 def text(outcome: Outcome) -> str:
     """Return the text that is printed at the end."""
     ciphers = ", ".join(sorted({work.cipher for work in outcome.works.values()}))
-    parts = [
-        _note(outcome),
-        *([f"TLS: {ciphers}"] if ciphers else []),
-        *map(_aligned, _tables(outcome)),
-        *_warnings(outcome),
-    ]
-    return "\n".join(parts)
+    tls = [f"TLS: {ciphers}"] if ciphers else []
+    return "\n".join([_note(outcome), *tls, *map(_aligned, _tables(outcome)), *_warnings(outcome)])
 
 
 def write(outcome: Outcome, folder: Path) -> None:
     """Write `bench.json`, `bench.md` and `bench.svg` into `folder`, which is created if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
-    document = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        **msgspec.to_builtins(outcome),
-        "verdicts": [{**msgspec.to_builtins(one), "is_met": one.is_met} for one in outcome.verdicts],
-    }
+    built = msgspec.to_builtins(outcome, enc_hook=_spread)
+    verdicts = [shown | {"is_met": one.is_met} for shown, one in zip(built["verdicts"], outcome.verdicts, strict=True)]
+    document = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **built, "verdicts": verdicts}
     (folder / "bench.json").write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
     (folder / "bench.md").write_text(markdown(outcome))
     (folder / "bench.svg").write_text(_chart(outcome))
@@ -76,20 +70,19 @@ def _tables(outcome: Outcome) -> Iterator[Table]:
     yield [heads, *map(_verdict, outcome.verdicts)]
     heads = ["work", "answers a second, median (least..greatest)", "server µs", "client", "others", "p50 ms", "p99 ms"]
     if outcome.works:
-        yield [heads, *[_work(title, work) for title, work in outcome.works.items()]]
+        yield [heads, *(_work(title, work) for title, work in outcome.works.items())]
     if outcome.pages:
         yield _pages(outcome.pages)
 
 
 def _verdict(one: Verdict) -> list[str]:
-    middle, least, greatest = map(one.in_unit, msgspec.structs.astuple(one.figure))
-    return [one.title, f"**{middle}** ({least}..{greatest})", one.target_label, one.label, one.detail]
+    return [one.title, _range(one.figure, one.in_unit, "**"), one.target_label, one.label, one.detail]
 
 
 def _work(title: str, work: Work) -> list[str]:
-    cores = [f"{share.median:.0%}" for share in (work.client_cpu_share, work.others_cpu_share)]
-    times = [f"{time.median:.2f}" for time in (work.p50_ms, work.p99_ms)]
-    return [title, _spread(work.rate, 0), f"{work.server_cpu_us.median:.0f}", *cores, *times]
+    shares = [f"{share:.0%}" for share in (work.client_cpu_share, work.others_cpu_share)]
+    times = [f"{time:.2f}" for time in (work.p50_ms, work.p99_ms)]
+    return [title, _range(work.rate, "{:.0f}".format), f"{work.server_cpu_us:.0f}", *shares, *times]
 
 
 def _pages(pages: Mapping[str, Sequence[PageTime]]) -> Table:
@@ -99,19 +92,24 @@ def _pages(pages: Mapping[str, Sequence[PageTime]]) -> Table:
     titles = dict.fromkeys(title for times in by_title for title in times)
     return [
         heads,
-        *[[f"`{title}`", *(cell for times in by_title for cell in _page(times.get(title)))] for title in titles],
+        *([f"`{title}`", *(cell for times in by_title for cell in _page(times.get(title)))] for title in titles),
     ]
 
 
 def _page(time: PageTime | None) -> list[str]:
     if time is None:
         return ["", "", ""]
-    slower = "" if time.slower is None else _spread(time.slower, 2)
-    return [f"{time.many_us.median:.0f}", slower, _spread(time.look_ups, 1)]
+    slower = "" if time.slower is None else _range(time.slower, "{:.2f}".format)
+    return [f"{time.many_us:.0f}", slower, _range(time.look_ups, "{:.1f}".format)]
 
 
-def _spread(figure: Spread, digits: int) -> str:
-    return f"{figure.median:.{digits}f} ({figure.least:.{digits}f}..{figure.greatest:.{digits}f})"
+def _range(figure: Series, shown: Callable[[float], str], bold: str = "") -> str:
+    return f"{bold}{shown(figure.median)}{bold} ({shown(figure.least)}..{shown(figure.greatest)})"
+
+
+def _spread(series: Any) -> dict[str, float]:
+    """Return a Series as it stands in the JSON file."""
+    return {"median": series.median, "least": series.least, "greatest": series.greatest}
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -10,8 +10,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from bench.fixtures import ADMINISTRATOR, COLLEAGUE, ORGANIZATION_ADMIN, SLUG, UNUSED_ACTION
-from bench.history import CHANNEL, KNOWN, Dataset
+from bench.dataset import ADMINISTRATOR, CHANNEL, COLLEAGUE, KNOWN, ORGANIZATION_ADMIN, SLUG, UNUSED_ACTION, Dataset
 from bench.scripts import page
 from bench.server import BenchError
 from stoplist.web.admin.screens import ROUTES

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from bench.scripts import post
 from stoplist.rfc3339 import format_ms
 
 _LETTERS = string.ascii_lowercase + string.digits
@@ -36,14 +37,22 @@ class People:
     """An endless supply of people; the same seed gives the same people."""
 
     def __init__(self, channel: str, seed: int) -> None:
-        self._channel = channel
+        self._path = f"/api/v1/unsubscribe/{channel}"
+        self._address = self._email if channel == "email" else self._number
         self._random = random.Random(seed)  # noqa: S311 - addresses are no secret here
         self._next = seed % _SEEDS * _PEOPLE_PER_SEED
 
     def acts(self, count: int) -> list[Act]:
         """Return opt-outs of `count` new people."""
-        address = self._email if self._channel == "email" else self._number
-        return [Act(address(), _FIRST_MS + self._random.randrange(_SPAN_MS)) for _ in range(count)]
+        return [Act(self._address(), _FIRST_MS + self._random.randrange(_SPAN_MS)) for _ in range(count)]
+
+    def address(self) -> str:
+        """Return the address of another person."""
+        return self.acts(1)[0].address
+
+    def post(self, access_token: str, count: int) -> bytes:
+        """Return the request that submits opt-outs of `count` new people, for an answer without items."""
+        return post(self._path, access_token, batch_body(self.acts(count)))
 
     def _email(self) -> str:
         return f"{''.join(self._random.choices(_LETTERS, k=12))}@{self._random.choice(_DOMAINS)}"
@@ -61,14 +70,23 @@ def batch_body(acts: Sequence[Act]) -> bytes:
 
 def rows(acts: Sequence[Act], *, feed_id: int, after: int) -> list[Row]:
     """Return the rows of the acts, numbered from `after` on, with the columns as the product fills them."""
-    submission_id = "sub_0123456789abcdefghijkl"
-    given, recorded_ms = ("unsubscribed", "unsubscribe", None), _FIRST_MS + _SPAN_MS
-
-    def row(seq: int, act: Act) -> Row:
-        times_ms = act.occurred_ms, recorded_ms
-        return (feed_id, act.address, 1, _new_id(), seq, *given, *times_ms, submission_id, act.occurred_ms, 0)
-
-    return [row(seq, act) for seq, act in enumerate(acts, after + 1)]
+    given, recorded_ms, submission_id = ("unsubscribed", "unsubscribe", None), _FIRST_MS + _SPAN_MS, f"sub_{'0' * 22}"
+    return [
+        (
+            feed_id,
+            act.address,
+            1,
+            _new_id(),
+            seq,
+            *given,
+            act.occurred_ms,
+            recorded_ms,
+            submission_id,
+            act.occurred_ms,
+            0,
+        )
+        for seq, act in enumerate(acts, after + 1)
+    ]
 
 
 def _new_id() -> str:

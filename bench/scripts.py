@@ -13,6 +13,8 @@ NOTHING = "/api/v1/nothing"
 EMAIL = "/api/v1/unsubscribe/email"
 _TOKEN_CHARS = 56
 _REFRESH_TOKEN_KEY = b'"refresh_token":"'
+_HOST = b"Host: localhost\r\n"
+_FORM = "Content-Type: application/x-www-form-urlencoded"
 
 Script = Generator[bytes, bytes, None]
 """Yields the requests of one connection, and is sent the body of each answer."""
@@ -34,13 +36,9 @@ def repeat(requests: Sequence[bytes]) -> Script:
         yield request
 
 
-def refresh_chain(partner: Partner) -> Script:
-    """Yield a token request, then a refresh with the token of each answer; begin again after an answer without one."""
-    request = client_credentials(partner)
-    while True:
-        body = yield request
-        token = body.partition(_REFRESH_TOKEN_KEY)[2][:_TOKEN_CHARS]
-        request = refresh(token) if token else client_credentials(partner)
+def rotated(requests: Sequence[bytes]) -> Scripts:
+    """Return a script for each connection, with the requests in a different order."""
+    return lambda number: repeat([*requests[number:], *requests[:number]])
 
 
 def token_requests(partners: Sequence[Partner]) -> Scripts:
@@ -49,22 +47,23 @@ def token_requests(partners: Sequence[Partner]) -> Scripts:
 
 
 def refresh_chains(partners: Sequence[Partner]) -> Scripts:
-    """Return scripts that refresh, with each partner in turn."""
-    return lambda number: refresh_chain(partners[number % len(partners)])
+    """Return scripts that request a token, then refresh with that of each answer, or begin again without one."""
+
+    def refresh_chain(number: int) -> Script:
+        first = request = client_credentials(partners[number % len(partners)])
+        while True:
+            body = yield request
+            token = body.partition(_REFRESH_TOKEN_KEY)[2][:_TOKEN_CHARS]
+            request = refresh(token) if token else first
+
+    return refresh_chain
 
 
 def reads(partners: Sequence[Partner], target: Callable[[], str] = lambda: NOTHING) -> Scripts:
     """Return scripts for 32 connections, each with other targets and access tokens, so that the whole index is read."""
-    tokens = [
-        token for of_one in zip(*(partner.access_tokens for partner in partners), strict=True) for token in of_one
-    ]
+    tokens = list(itertools.chain(*zip(*(partner.access_tokens for partner in partners), strict=True)))
     requests = [[get(target(), token) for token in tokens[number::32]] for number in range(32)]
     return lambda number: repeat(requests[number])
-
-
-def rotated(requests: Sequence[bytes]) -> Scripts:
-    """Return a script for each connection, with the requests in a different order."""
-    return lambda number: repeat([*requests[number:], *requests[:number]])
 
 
 def client_credentials(partner: Partner) -> bytes:
@@ -116,10 +115,6 @@ def health() -> bytes:
 def forwarded(request: bytes) -> bytes:
     """Return the request as a proxy forwards it that received it over TLS."""
     return request.replace(_HOST, _HOST + b"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n", 1)
-
-
-_HOST = b"Host: localhost\r\n"
-_FORM = "Content-Type: application/x-www-form-urlencoded"
 
 
 def _token_request(form: bytes, *headers: str) -> bytes:

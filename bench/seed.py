@@ -6,22 +6,24 @@ index is as large and as unordered as in production.
 
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-_CLIENTS = [f"svc_ci_seeded{number:016}" for number in range(1_000)]
-_ISSUED_WITHIN_MS, _ACCESS_TTL_MS, _REFRESH_TTL_MS = 60_000, 900_000, 2_592_000_000
+from stoplist.clock import Clock
 
-_INSERT_CLIENT = """
-INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
-                     permissions, created_ms)
-SELECT ?, 'Seeded', ?, 'svc_cs_seed', 1, 1, min(organization_id), 'read unsubscribe', ? FROM organizations
-"""
-_INSERT_PAIR = """
-INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
-VALUES (?, 1, ?, ?, ?, ?)
+# A thousand clients, and pairs that were issued to them within the last minute.
+_FILL = """
+    INSERT INTO clients (client_id, label, secret_hash, secret_prefix, epoch, is_active, default_organization_id,
+                         permissions, created_ms)
+    WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers LIMIT 1000)
+    SELECT printf('svc_ci_seeded%016d', n), 'Seeded', randomblob(32), 'svc_cs_seed', 1, 1, 1, 'read unsubscribe',
+           :now_ms FROM numbers;
+    INSERT INTO token_pairs (client_id, epoch, access_hash, refresh_hash, access_expires_ms, refresh_expires_ms)
+    WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT :missing)
+    SELECT printf('svc_ci_seeded%016d', n % 1000), 1, randomblob(32), randomblob(32),
+           :now_ms - 60000 * n / :missing + 900000, :now_ms - 60000 * n / :missing + 2592000000
+    FROM numbers
 """
 
 
@@ -40,23 +42,15 @@ def filling(file: Path) -> Iterator[sqlite3.Connection]:
 
 def fill(file: Path, token_pairs: int) -> int:
     """Add live pairs until there are `token_pairs`, and return the highest pair_id. No server may be running."""
-    now_ms = time.time_ns() // 1_000_000
     with filling(file) as connection:
-        connection.executemany(_INSERT_CLIENT, ((name, os.urandom(32), now_ms) for name in _CLIENTS))
-        (present,) = connection.execute("SELECT count(*) FROM token_pairs").fetchone()
-        connection.executemany(_INSERT_PAIR, _pairs(token_pairs - present, now_ms))
-        highest: int = connection.execute("SELECT max(pair_id) FROM token_pairs").fetchone()[0]
-    return highest
+        ((present,),) = connection.execute("SELECT count(*) FROM token_pairs")
+        for statement in _FILL.split(";"):
+            connection.execute(statement, {"now_ms": Clock().now_ms(), "missing": token_pairs - present})
+        ((highest,),) = connection.execute("SELECT max(pair_id) FROM token_pairs")
+    return int(highest)
 
 
 def trim(file: Path, highest_pair_id: int) -> None:
     """Delete the pairs issued since the file was filled, to keep their number. A server may be running."""
     with closing(sqlite3.connect(file, timeout=10)) as connection, connection:
         connection.execute("DELETE FROM token_pairs WHERE pair_id > ?", (highest_pair_id,))
-
-
-def _pairs(count: int, now_ms: int) -> Iterator[tuple[str, bytes, bytes, int, int]]:
-    for number in range(count):
-        issued_ms = now_ms - _ISSUED_WITHIN_MS * number // count
-        hashes = os.urandom(32), os.urandom(32)
-        yield _CLIENTS[number % len(_CLIENTS)], *hashes, issued_ms + _ACCESS_TTL_MS, issued_ms + _REFRESH_TTL_MS

@@ -1,17 +1,19 @@
 """A server in a process of its own, and a client with one connection to it."""
 
+import json
 import socket
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import psutil
 
-from bench.scripts import forwarded, health
+from bench.machine import process_s
+from bench.scripts import forwarded, get, health
 
 HOST = "127.0.0.1"
 _START_TIMEOUT_S = 30.0
@@ -34,6 +36,10 @@ class Answer(msgspec.Struct, frozen=True):
             raise BenchError(f"the server answered {self.status!r}: {self.body[:300]!r}")
         return self
 
+    def json(self) -> Any:
+        """Return the body. Raises BenchError if the status is not 200."""
+        return json.loads(self.require().body)
+
 
 class Server:
     """One server process, which runs inside its `with` block. Its certificate is in `folder`, its log beside it.
@@ -44,22 +50,22 @@ class Server:
     def __init__(
         self, command: Sequence[str], *, name: str, folder: Path, environ: Mapping[str, str], tls: bool = True
     ) -> None:
-        self.port, self.tls, self.start_s = free_port(), tls, 0.0
+        self.port, self.tls = 0, tls
         self._ca = folder / "ca.pem"
-        self._command = [*command, "--port", str(self.port)]
-        self._folder, self._environ, self._log = folder.parent, dict(environ), folder.with_name(f"{name}.log")
+        self._command, self._environ = command, dict(environ)
+        self._folder, self._log = folder.parent, folder.with_name(f"{name}.log")
         self._process: psutil.Popen
 
     def __enter__(self) -> Self:
-        begun_s = time.perf_counter()
+        self.port = free_port()
+        command = [*self._command, "--port", str(self.port)]
         with self._log.open("ab") as log:
-            self._process = psutil.Popen(self._command, cwd=self._folder, env=self._environ, stdout=log, stderr=log)
+            self._process = psutil.Popen(command, cwd=self._folder, env=self._environ, stdout=log, stderr=log)
         try:
-            self._await_answer(begun_s + _START_TIMEOUT_S)
+            self._await_answer(time.perf_counter() + _START_TIMEOUT_S)
         except BaseException:
             self.__exit__()
             raise
-        self.start_s = time.perf_counter() - begun_s
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,6 +76,12 @@ class Server:
         except psutil.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def start_s(self) -> float:
+        """Start and stop the server, and return the seconds from its start to its first answer."""
+        begun_s = time.perf_counter()
+        with self:
+            return time.perf_counter() - begun_s
 
     @property
     def ca(self) -> Path | None:
@@ -88,7 +100,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """Return the processor time used so far by all threads and child processes."""
-        return sum(sum(process.cpu_times()[:2]) for process in self._processes())
+        return sum(map(process_s, self._processes()))
 
     def rss_mib(self) -> float:
         """Return the resident memory, including child processes."""
@@ -140,6 +152,20 @@ class Caller:
             request = forwarded(request)
         self._sent_s = time.perf_counter()
         self._connection.sendall(request)
+
+    def pages(self, path: str, access_token: str) -> Iterator[tuple[dict[str, Any], float]]:
+        """Yield each page of 10 000 of a feed, and the seconds that it took."""
+        cursor, has_more = "", True
+        while has_more:
+            answer = self.call(get(f"{path}?limit=10000{cursor}", access_token))
+            page = answer.json()
+            yield page, answer.took_s
+            cursor, has_more = f"&cursor={page['next_cursor']}", page["has_more"]
+
+    def end_of_feed(self, path: str, access_token: str) -> str:
+        """Read a whole feed, and return the cursor behind its last record."""
+        *_, (page, _) = self.pages(path, access_token)
+        return str(page["next_cursor"])
 
     def receive(self) -> Answer:
         """Return the next answer, whatever its status. Raises ConnectionError if it is not complete."""

@@ -3,13 +3,12 @@
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from statistics import median
 
 import msgspec
 
-from bench import product, seed
-from bench.product import Deployment
-from bench.rounds import Figures, Run, Workload, run_workloads
+from bench import seed
+from bench.product import SQLITE, DatabaseKind, Deployment, deployed
+from bench.rounds import Run, Workload, Works
 from bench.scripts import (
     NOTHING,
     Partner,
@@ -23,12 +22,13 @@ from bench.scripts import (
     token_requests,
 )
 from bench.server import Server
-from bench.verdict import Verdict, compare_rates, ratios, spread, summarize, verdict
+from bench.verdict import Verdict, verdict
 
-FEW_TOKENS, MANY_TOKENS = 10_000, 1_000_000
-BARE, FEW, MANY, POSTGRESQL = "bare", "stoplist", "stoplist, 1M tokens", "stoplist on PostgreSQL"
-PLAIN = "bare ASGI"
+BARE = "bare"
 CLIENT_LEAD = "client on bare ASGI / best row of Stoplist"
+_FEW_TOKENS, _MANY_TOKENS = 10_000, 1_000_000
+_FEW, _MANY = "stoplist", "stoplist, 1M tokens"
+_PLAIN = "bare ASGI"
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -42,6 +42,16 @@ class Row(msgspec.Struct, frozen=True):
     scripts: Callable[[Sequence[Partner]], Scripts]
     bare_scripts: Callable[[Sequence[Partner]], Scripts] | None = None
     status: bytes = b"200"
+
+    def workloads(
+        self, partners: Sequence[Partner], bare: Mapping[str, Server], servers: Mapping[str, Server]
+    ) -> Iterator[Workload]:
+        """Yield this kind of work at the bare application, then at each of the servers."""
+        scripts = self.scripts(partners)
+        bare_scripts = self.bare_scripts(partners) if self.bare_scripts else scripts
+        yield Workload(self.key, BARE, bare[self.bare_app], self.connections, bare_scripts)
+        for subject, server in servers.items():
+            yield Workload(self.key, subject, server, self.connections, scripts, self.status)
 
 
 def _placeholder_refreshes(_: Sequence[Partner]) -> Scripts:
@@ -58,119 +68,66 @@ ROWS = {
 }
 
 
-class _Prepared(msgspec.Struct, frozen=True):
-    """A deployment with its partners, and the sizes of its answers, which the bare applications imitate."""
-
-    deployment: Deployment
-    partners: list[Partner]
-    body_bytes: dict[str, int]
-
-    def bare(self, app: str) -> Server:
-        """Return one of the bare applications."""
-        return self.deployment.bare(f"bare.{app}", self.body_bytes[app])
-
-
-def on_sqlite(run: Run) -> Iterator[Verdict]:
-    """Yield the verdicts on SQLite, with few live tokens and with many."""
-    run.progress("preparing a deployment on SQLite")
-    few, many = Deployment.create(run.scratch / "few"), Deployment(run.scratch / "many")
-    prepared = _prepare(few)
-    start = _start(run, prepared)
-    shutil.copytree(few.folder, many.folder)
-    run.progress(f"writing {FEW_TOKENS} and {MANY_TOKENS} live token pairs")
-    highest = seed.fill(few.database, FEW_TOKENS)
-    seed.fill(many.database, MANY_TOKENS)
-    with ExitStack() as running:
-        servers = {FEW: running.enter_context(few.server()), MANY: running.enter_context(many.server())}
-        figures = _measure(run, running, prepared, servers, lambda: seed.trim(few.database, highest), with_plain=True)
-        memory_mib = spread(server.rss_mib() for server in servers.values())
-    run.add_works(figures)
-    for row in _rows(run):
-        yield _share(row, figures, FEW, row.title, at_least=row.min_share)
-    for row in _rows(run):
-        title = f"{row.key}: slower with {MANY_TOKENS:,} live tokens".replace(",", " ")
-        loads = figures[row.key, FEW], figures[row.key, MANY]
-        yield compare_rates(title, "x", *loads, f"{{}} with {FEW_TOKENS}, {{}}", at_most=1.5)
-    yield start
-    larger = msgspec.structs.replace(memory_mib, median=memory_mib.greatest)
-    yield verdict("memory after the run", larger, "MiB", "resident; the larger of the two servers", at_most=120)
-    yield _client_lead(figures)
-
-
-def on_postgresql(run: Run) -> Iterator[Verdict]:
-    """Yield the verdicts on PostgreSQL."""
-    run.progress("preparing a deployment on PostgreSQL")
-    with ExitStack() as running:
-        deployment = running.enter_context(product.on_postgresql(run.scratch / "postgresql"))
-        prepared = _prepare(deployment)
-        servers = {POSTGRESQL: running.enter_context(deployment.server())}
-        figures = _measure(run, running, prepared, servers, lambda: None)
-    run.add_works(figures, "PostgreSQL rounds: ")
-    for row in _rows(run):
-        yield _share(row, figures, POSTGRESQL, f"{row.title} (PostgreSQL)")
-
-
-def _rows(run: Run) -> list[Row]:
-    return [row for row in ROWS.values() if run.only in (None, row.key)]
-
-
-def _prepare(deployment: Deployment) -> _Prepared:
-    with deployment.server() as server:
-        partners = product.with_tokens(server)
-        token = server.send_once(client_credentials(partners[0])).require()
-        nothing = server.send_once(get(NOTHING, partners[0].access_tokens[0])).require(b"404")
-    body_bytes = {"form_echo": len(token.body), "starlette": len(nothing.body), "asgi": len(nothing.body)}
-    return _Prepared(deployment, partners, body_bytes)
-
-
-def _measure(
-    run: Run,
-    running: ExitStack,
-    prepared: _Prepared,
-    servers: Mapping[str, Server],
-    after_round: Callable[[], None],
-    *,
-    with_plain: bool = False,
-) -> Figures:
-    bare = {app: running.enter_context(prepared.bare(app)) for app in prepared.body_bytes}
-    workloads = []
-    if with_plain:
+def measure(run: Run, database: DatabaseKind) -> Iterator[Verdict]:
+    """Yield the verdicts: on SQLite with few live tokens and with many, and on start and memory."""
+    rows = [row for row in ROWS.values() if run.only in (None, row.key)]
+    subject, table = (_FEW, "") if database is SQLITE else ("stoplist on PostgreSQL", "PostgreSQL rounds: ")
+    with deployed(database, run.scratch / f"tokens-{database.name}") as deployment, ExitStack() as running:
+        with deployment.server() as server:
+            partners = server.with_tokens()
+            nothing = get(NOTHING, partners[0].access_tokens[0])
+            token_bytes = len(server.send_once(client_credentials(partners[0])).require().body)
+            nothing_bytes = len(server.send_once(nothing).require(b"404").body)
+        sizes = {"form_echo": token_bytes, "starlette": nothing_bytes, "asgi": nothing_bytes}
+        bare = {app: deployment.bare(f"bare.{app}", size) for app, size in sizes.items()}
+        deployments, trim = {subject: deployment}, lambda: None
+        if database is SQLITE:
+            # The first pair only fills the system's file cache.
+            starts = {"stoplist": deployment.server().start_s, BARE: bare["starlette"].start_s}
+            starts_s = run.in_turn(starts, "start", count=run.parameters.starts)
+            deployments[_MANY] = msgspec.structs.replace(deployment, folder=run.scratch / "tokens-many")
+            trim = _fill(run, deployment, deployments[_MANY])
+        servers = {name: running.enter_context(one.server()) for name, one in deployments.items()}
+        for app in bare.values():
+            running.enter_context(app)
         # The fastest possible work shows that the client is not the limit that is measured.
-        request = get(NOTHING, prepared.partners[0].access_tokens[0])
-        workloads.append(Workload(PLAIN, BARE, bare["asgi"], 32, lambda _: repeat([request])))
-    for row in _rows(run):
-        scripts = row.scripts(prepared.partners)
-        bare_scripts = row.bare_scripts(prepared.partners) if row.bare_scripts else scripts
-        workloads.append(Workload(row.key, BARE, bare[row.bare_app], row.connections, bare_scripts))
-        for subject, server in servers.items():
-            workloads.append(Workload(row.key, subject, server, row.connections, scripts, row.status))
-    return run_workloads(run, workloads, after_round=after_round)
+        plain = [Workload(_PLAIN, BARE, bare["asgi"], 32, lambda _: repeat([nothing]))] if database is SQLITE else []
+        workloads = (workload for row in rows for workload in row.workloads(partners, bare, servers))
+        works = run.loads([*plain, *workloads], table=table, after_round=trim)
+        memory_mib = sorted(server.rss_mib() for server in servers.values())
+    for row in rows:
+        ours, other = works[row.key, subject].rate, works[row.key, BARE].rate
+        detail = f"{ours:.0f}/s of bare {row.bare_app.replace('_', ' ')} {other:.0f}/s"
+        at_least = row.min_share if database is SQLITE else None
+        yield verdict(f"{row.title}{deployment.where}", ours / other, "%", detail, at_least=at_least)
+    if database is SQLITE:
+        yield from _many_tokens(rows, works)
+        ours_ms, bare_ms = (one_s * 1000 for one_s in starts_s.values())
+        detail = f"{ours_ms:.0f} ms / {bare_ms:.0f} ms"
+        yield verdict("start to first answer / bare Starlette", ours_ms / bare_ms, "x", detail, at_most=3.0)
+        detail = "resident; the larger of the two servers"
+        yield verdict("memory after the run", [*memory_mib, memory_mib[-1]], "MiB", detail, at_most=120)
+        yield _client_lead(works)
 
 
-def _start(run: Run, prepared: _Prepared) -> Verdict:
-    def start_both(_: int) -> dict[str, float]:
-        return {"stoplist": _start_s(prepared.deployment.server()), BARE: _start_s(prepared.bare("starlette"))}
-
-    # The first pair only fills the system's file cache.
-    seen_s = run.rounds(run.parameters.starts, start_both, "start", warm_up=True)
-    detail = " / ".join(f"{median(seconds) * 1000:.0f} ms" for seconds in seen_s.values())
-    title = "start to first answer / bare Starlette"
-    return verdict(title, ratios(seen_s["stoplist"], seen_s[BARE]), "x", detail, at_most=3.0)
+def _fill(run: Run, few: Deployment, many: Deployment) -> Callable[[], None]:
+    """Copy the one to the other, and give both live tokens. Return what removes those that a round adds."""
+    shutil.copytree(few.folder, many.folder)
+    run.progress(f"writing {_FEW_TOKENS} and {_MANY_TOKENS} live token pairs")
+    highest = seed.fill(few.file, _FEW_TOKENS)
+    seed.fill(many.file, _MANY_TOKENS)
+    return lambda: seed.trim(few.file, highest)
 
 
-def _start_s(server: Server) -> float:
-    with server:
-        return server.start_s
+def _many_tokens(rows: Sequence[Row], works: Works) -> Iterator[Verdict]:
+    for row in rows:
+        few, many = works[row.key, _FEW].rate, works[row.key, _MANY].rate
+        title = f"{row.key}: slower with {_MANY_TOKENS:,} live tokens".replace(",", " ")
+        yield verdict(title, few / many, "x", f"{few:.0f}/s with {_FEW_TOKENS}, {many:.0f}/s", at_most=1.5)
 
 
-def _share(row: Row, figures: Figures, subject: str, title: str, *, at_least: float | None = None) -> Verdict:
-    words = f"{{}} of bare {row.bare_app.replace('_', ' ')} {{}}"
-    return compare_rates(title, "%", figures[row.key, subject], figures[row.key, BARE], words, at_least=at_least)
-
-
-def _client_lead(figures: Figures) -> Verdict:
-    product_loads = [loads for (_, subject), loads in figures.items() if subject != BARE]
-    best = max(product_loads, key=lambda loads: summarize(loads).rate.median)
-    plain = figures[PLAIN, BARE]
-    words = f"{{}}, with {summarize(plain).client_cpu_share.median:.0%} of a core"
-    return compare_rates(CLIENT_LEAD, "x", plain, best, words, at_least=1.5)
+def _client_lead(works: Works) -> Verdict:
+    plain = works[_PLAIN, BARE]
+    best = max((work for (_, subject), work in works.items() if subject != BARE), key=lambda work: work.rate.median)
+    detail = f"{plain.rate:.0f}/s, with {plain.client_cpu_share:.0%} of a core"
+    return verdict(CLIENT_LEAD, plain.rate / best.rate, "x", detail, at_least=1.5)

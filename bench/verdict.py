@@ -1,6 +1,6 @@
-"""The verdict on each row, and the figures behind it. Pure arithmetic."""
+"""The figures of all rounds, and the verdict on each row. Pure arithmetic."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 import msgspec
@@ -9,12 +9,28 @@ from bench.load import Load
 from bench.machine import Machine
 
 
-class Spread(msgspec.Struct, frozen=True):
-    """The median of the rounds, between the least and the greatest."""
+class Series:
+    """The figures of one thing, one for each round; formatted, as in `f"{times:.1f} s"`, it shows their median.
 
-    median: float
-    least: float
-    greatest: float
+    `ours / theirs` divides within each round, so that changes of the machine's speed cancel out.
+    """
+
+    def __init__(self, figures: Iterable[float]) -> None:
+        self.figures = tuple(figures)
+        self.median, self.least, self.greatest = median(self.figures), min(self.figures), max(self.figures)
+
+    def __truediv__(self, other: "Series | float") -> "Series":
+        divisors = other.figures if isinstance(other, Series) else [other] * len(self.figures)
+        return Series(one / divisor for one, divisor in zip(self.figures, divisors, strict=True))
+
+    def __rtruediv__(self, dividend: float) -> "Series":
+        return Series(dividend / one for one in self.figures)
+
+    def __mul__(self, factor: float) -> "Series":
+        return Series(one * factor for one in self.figures)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.median, spec)
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -23,12 +39,15 @@ class Target(msgspec.Struct, frozen=True):
     limit: float
     at_least: bool
 
+    def is_met(self, figure: float) -> bool:
+        return figure >= self.limit if self.at_least else figure <= self.limit
+
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table of verdicts. `unit` says how the figure is shown: `%`, `x`, `s`, `MiB`."""
 
     title: str
-    figure: Spread
+    figure: Series
     unit: str
     target: Target | None
     detail: str
@@ -36,10 +55,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_met(self) -> bool:
         """Return whether the median reaches the target; true if there is no target."""
-        if self.target is None:
-            return True
-        figure, limit = self.figure.median, self.target.limit
-        return figure >= limit if self.target.at_least else figure <= limit
+        return self.target is None or self.target.is_met(self.figure.median)
 
     @property
     def label(self) -> str:
@@ -63,26 +79,38 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one server and one kind of work, over all rounds."""
 
-    rate: Spread
-    server_cpu_us: Spread
-    client_cpu_share: Spread
-    others_cpu_share: Spread
-    p50_ms: Spread
-    p99_ms: Spread
+    rate: Series
+    server_cpu_us: Series
+    client_cpu_share: Series
+    others_cpu_share: Series
+    p50_ms: Series
+    p99_ms: Series
     requests: int
     failures: int
     first_failure: str | None
     cipher: str
+
+    @classmethod
+    def of(cls, loads: Sequence[Load]) -> "Work":
+        """Return the figures of all rounds."""
+        names = ("rate", "server_cpu_us", "client_cpu_share", "others_cpu_share", "p50_ms", "p99_ms")
+        return cls(
+            **{name: Series(getattr(load, name) for load in loads) for name in names},
+            requests=sum(load.requests for load in loads),
+            failures=sum(load.failures for load in loads),
+            first_failure=next((load.first_failure for load in loads if load.failures), None),
+            cipher=loads[0].cipher,
+        )
 
 
 class PageTime(msgspec.Struct, frozen=True, kw_only=True):
     """The processor time of one page. `few_us` and `slower` are None if only the larger database has the page."""
 
     title: str
-    many_us: Spread
-    look_ups: Spread
-    few_us: Spread | None = None
-    slower: Spread | None = None
+    many_us: Series
+    look_ups: Series
+    few_us: Series | None = None
+    slower: Series | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,65 +124,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def verdict(
     title: str,
-    figures: Spread | Iterable[float],
+    figures: Series | Iterable[float],
     unit: str,
-    detail: str,
+    detail: str = "",
     *,
     at_least: float | None = None,
     at_most: float | None = None,
 ) -> Verdict:
     """Return the verdict on the figures of all rounds, without a target if there is no limit."""
-    figure = figures if isinstance(figures, Spread) else spread(figures)
+    figure = figures if isinstance(figures, Series) else Series(figures)
     limit = at_most if at_least is None else at_least
     target = None if limit is None else Target(limit, at_least is not None)
     return Verdict(title=title, figure=figure, unit=unit, target=target, detail=detail)
-
-
-def spread(figures: Iterable[float]) -> Spread:
-    """Return the spread of the figures, of which there must be at least one."""
-    figures = tuple(figures)
-    return Spread(median(figures), min(figures), max(figures))
-
-
-def ratios(above: Iterable[float], below: Iterable[float]) -> list[float]:
-    """Return the ratio within each round, so that changes of the machine's speed cancel out."""
-    return [one / other for one, other in zip(above, below, strict=True)]
-
-
-def compare_rates(
-    title: str, unit: str, ours: Sequence[Load], other: Sequence[Load], words: str, **limit: float | None
-) -> Verdict:
-    """Return the verdict on the ratio of two rates, whose medians are put into `words`."""
-    rates = [[load.rate for load in loads] for loads in (ours, other)]
-    return verdict(title, ratios(*rates), unit, words.format(*(f"{median(one):.0f}/s" for one in rates)), **limit)
-
-
-def compare_times(
-    title: str,
-    seconds: Iterable[Sequence[float]],
-    words: str,
-    shown: Callable[[float], str],
-    *,
-    at_least: float | None = None,
-) -> Verdict:
-    """Return the verdict on our share of the speed of the baseline. `words` gets the medians as they are `shown`."""
-    ours_s, baseline_s = seconds
-    detail = words.format(shown(median(ours_s)), shown(median(baseline_s)))
-    return verdict(title, ratios(baseline_s, ours_s), "%", detail, at_least=at_least)
-
-
-def per_second(count: int) -> Callable[[float], str]:
-    """Return a function that shows the seconds for `count` things as a rate."""
-    return lambda seconds: f"{count / seconds:.0f}/s"
-
-
-def summarize(loads: Sequence[Load]) -> Work:
-    """Return the figures of all rounds as one Work."""
-    spreads = ("rate", "server_cpu_us", "client_cpu_share", "others_cpu_share", "p50_ms", "p99_ms")
-    return Work(
-        **{name: spread(getattr(load, name) for load in loads) for name in spreads},
-        requests=sum(load.requests for load in loads),
-        failures=sum(load.failures for load in loads),
-        first_failure=next((load.first_failure for load in loads if load.first_failure), None),
-        cipher=loads[0].cipher,
-    )

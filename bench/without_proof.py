@@ -19,8 +19,5 @@ async def _state_after(*arguments: Any) -> FeedState:
 
 
 if __name__ == "__main__":
-    with (
-        patch.object(storing, "_state_after", _state_after),
-        patch.object(Positions, "note", lambda *_, **__: None),
-    ):
+    with patch.object(storing, "_state_after", _state_after), patch.object(Positions, "note", lambda *_, **__: None):
         main()

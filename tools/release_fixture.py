@@ -24,8 +24,7 @@ from typing import Any
 import httpx
 import pyotp
 
-from bench import product
-from bench.product import Deployment, ProductServer
+from bench.product import POSTGRESQL, SQLITE, Deployment, ProductServer, deployed
 from tests import releases
 from tests.services import postgresql, revisions
 
@@ -46,19 +45,17 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     held: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        with _on_sqlite(Path(scratch) / "sqlite", command) as deployment:
-            held["sqlite"] = _fill(deployment)
-            _write(folder / releases.SQLITE, _sqlite_file(deployment))
-        with product.on_postgresql(Path(scratch) / "postgresql", partners=(), command=(str(command),)) as deployment:
-            held["postgresql"] = _fill(deployment)
-            _write(folder / releases.POSTGRESQL, _postgresql_dump(deployment))
+        for database, name, content in (
+            (SQLITE, releases.SQLITE, _sqlite_file),
+            (POSTGRESQL, releases.POSTGRESQL, _postgresql_dump),
+        ):
+            settings, kind = {"STOPLIST_SECRET_KEY": secrets.token_hex(32)}, database.name.lower()
+            with deployed(
+                database, Path(scratch) / kind, partners=(), settings=settings, command=(str(command),)
+            ) as deployment:
+                held[kind] = _fill(deployment)
+                _write(folder / name, content(deployment))
     _write(folder / releases.HELD, json.dumps(held, ensure_ascii=False).encode())
-
-
-@contextmanager
-def _on_sqlite(folder: Path, command: Path) -> Iterator[Deployment]:
-    settings = {"STOPLIST_SECRET_KEY": secrets.token_hex(32)}
-    yield Deployment.create(folder, settings=settings, partners=(), command=(str(command),))
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -67,10 +64,10 @@ def _write(path: Path, content: bytes) -> None:
 
 def _sqlite_file(deployment: Deployment) -> bytes:
     """Return the file without a log beside it."""
-    with closing(sqlite3.connect(deployment.database)) as connection:
+    with closing(sqlite3.connect(deployment.file)) as connection:
         connection.execute("VACUUM")
         connection.execute("PRAGMA journal_mode = DELETE")
-    return deployment.database.read_bytes()
+    return deployment.file.read_bytes()
 
 
 def _postgresql_dump(deployment: Deployment) -> bytes:

@@ -3,12 +3,11 @@
 import pytest
 
 from bench import pages, report, requests
-from bench.fixtures import ADMINISTRATOR, ORGANIZATION_ADMIN
-from bench.history import Dataset
+from bench.dataset import ADMINISTRATOR, ORGANIZATION_ADMIN, Dataset
 from bench.machine import Machine
 from bench.scripts import Partner
 from bench.server import BenchError
-from bench.verdict import Outcome, PageTime, Spread
+from bench.verdict import Outcome, PageTime, Series
 from stoplist.web.admin.page_request import PageRoute, get
 from stoplist.web.admin.screens import ROUTES
 
@@ -94,14 +93,10 @@ def test_each_page_is_one_line_for_both_databases() -> None:
 def _time(title: str, slower: float | None, look_ups: float) -> PageTime:
     return PageTime(
         title=title,
-        many_us=_always(2000.0),
-        slower=None if slower is None else _always(slower),
-        look_ups=_always(look_ups),
+        many_us=Series([2000.0]),
+        slower=None if slower is None else Series([slower]),
+        look_ups=Series([look_ups]),
     )
-
-
-def _always(figure: float) -> Spread:
-    return Spread(figure, figure, figure)
 
 
 def _page(path: str) -> PageRoute:
