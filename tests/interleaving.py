@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 
 class Effect(IntEnum):
-    """What a step has to do with the other participants."""
+    """The effect of a step on the other participants, or theirs on it."""
 
     READ = 1  # sees what they have committed
     CHANGE = 2  # locks rows, or changes what they see after its COMMIT
