@@ -259,7 +259,7 @@ class BatchDecision:
             current.latest_act_ms = occurred_ms
             current.has_later_act = True
             self._touch(current)
-        is_repetition = is_same and (occurred_ms == current.occurred_ms or self._is_import) and is_own
+        is_repetition = is_same and occurred_ms == current.occurred_ms and is_own
         confirmed = REPEATED_BY_LINK if self._is_link and is_own else CONFIRMED
         # Only a later batch confirms a record, not another item of the batch that made its present state.
         if current.change is None and not is_repetition and current.is_confirmed not in (CONFIRMED, confirmed):
