@@ -5,12 +5,13 @@ import json
 import msgspec
 import pytest
 
-from stoplist.errors import Refused
+from stoplist.errors import Forbidden, Refused
 from stoplist.rights.erasure_list import Applied, Erasure, apply_erasures, list_erasures, read_erasures
 from tests.builders import ADMINISTRATOR, execute
 from tests.deployment import in_loop
 from tests.rights.eraser import digest_in, erase
 from tests.unsubscribes.partner import OptOutDeployment, Organization, back, out, records
+from tests.unsubscribes.people import admin
 
 ANN, BOB = "ann@example.org", "bob@example.org"
 
@@ -72,6 +73,16 @@ async def test_what_cannot_be_applied_is_named(deployment: OptOutDeployment) -> 
         ("nowhere", erasure.address_digest),
     ]
     assert done.unknown == 1
+
+
+@in_loop
+async def test_the_list_is_for_administrators(deployment: OptOutDeployment) -> None:
+    organization = await deployment.new_organization()
+    actor = admin(organization)
+    with pytest.raises(Forbidden):
+        await anext(list_erasures(actor, deployment.database))
+    with pytest.raises(Forbidden):
+        await apply_erasures(actor, deployment.stores, [], is_all_upgraded=True)
 
 
 def test_another_file_is_refused_with_its_line() -> None:
