@@ -11,6 +11,7 @@ import msgspec
 
 from bench import (
     against,
+    apart,
     copying,
     erased,
     exports,
@@ -69,6 +70,7 @@ _PARTS = {
     "links": _Part("opt-out links", [links.measure]),
     "waiting": _Part("requests that wait for a change", [waiting.measure]),
     "proof": _Part("states of feeds and positions of readers", [proof.measure]),
+    "apart": _Part("feeds in a database of their own", [apart.measure], [POSTGRESQL]),
     "erased": _Part("erased persons", [erased.measure]),
     "pages": _Part("the admin pages", [pages.measure]),
     "partner": _Part("stoplist-client", [partner.measure], [SQLITE]),

@@ -7,6 +7,7 @@ what else the machine does. Both servers run throughout; in each turn each does 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 from bench.product import STOPLIST, DatabaseKind, Deployment, ProductServer, deployed
 from bench.rounds import Run, Workload
@@ -53,7 +54,7 @@ def measure(run: Run, revision: str) -> Iterator[Verdict]:
         raise BenchError(str(error)) from error
     for database in DatabaseKind:
         where = f"{database.value}, against {name}"
-        with both_deployed(run, database, (str(command),)) as deployments:
+        with both_deployed(run, database, command=(str(command),)) as deployments:
             with both_served(deployments) as servers:
                 yield from compare_batches(run, servers, where)
                 yield compare_pages(run, servers, where)
@@ -66,16 +67,19 @@ def measure(run: Run, revision: str) -> Iterator[Verdict]:
 
 
 @contextmanager
-def both_deployed(run: Run, database: DatabaseKind, command: Sequence[str]) -> Iterator[dict[str, Deployment]]:
-    """Yield a deployment of the working tree and one of another `stoplist`, each with a database of its own."""
+def both_deployed(
+    run: Run, database: DatabaseKind, *, command: Sequence[str] = STOPLIST, are_feeds_apart: bool = False
+) -> Iterator[dict[str, Deployment]]:
+    """Yield a deployment of the working tree and another one to compare it with, each with a database of its own.
+
+    `command` runs the `stoplist` of the other; `are_feeds_apart` are those of the first.
+    """
+    ours: dict[str, Any] = {"are_feeds_apart": are_feeds_apart}
+    theirs: dict[str, Any] = {"command": command}
     with ExitStack() as running:
         yield {
-            side: running.enter_context(
-                deployed(
-                    database, run.scratch / f"{side}-{database.name}", command=STOPLIST if side == _OURS else command
-                )
-            )
-            for side in _SIDES
+            side: running.enter_context(deployed(database, run.scratch / f"{side}-{database.name}", **options))
+            for side, options in zip(_SIDES, (ours, theirs), strict=True)
         }
 
 

@@ -131,8 +131,11 @@ def deployed(
     partners: Sequence[str] = FOUR_KEYS,
     settings: Mapping[str, str] | None = None,
     command: Sequence[str] = STOPLIST,
+    are_feeds_apart: bool = False,
 ) -> Iterator[Deployment]:
     """Yield a deployment on a new database, with a key for each of these slugs of organizations.
+
+    `are_feeds_apart`: its feeds are in a second database of the same PostgreSQL.
 
     PostgreSQL is that of the tests, made as durable as in production. Its secret key is that of the folder, so that
     what is stored there can be copied.
@@ -143,7 +146,10 @@ def deployed(
         if database is POSTGRESQL:
             key = folder / "secret.key"
             settings.setdefault("STOPLIST_LIMITS_URL", "memory:")
-            settings["STOPLIST_DATABASE_URL"] = running.enter_context(_postgresql_url())
+            cluster = running.enter_context(_postgresql())
+            settings["STOPLIST_DATABASE_URL"] = cluster.fresh_database("bench")
+            if are_feeds_apart:
+                settings["STOPLIST_FEEDS_URL"] = cluster.fresh_database("feeds")
             settings["STOPLIST_SECRET_KEY"] = key.read_text().strip() if key.exists() else secrets.token_hex(32)
         deployment = Deployment(folder, settings, command=command)
         deployment.run("migrate")
@@ -153,10 +159,10 @@ def deployed(
 
 
 @contextmanager
-def _postgresql_url() -> Iterator[str]:
+def _postgresql() -> Iterator[postgresql.Cluster]:
     try:
         with postgresql.cluster(parent=_DISK, settings=_DURABLE) as cluster:
-            yield cluster.fresh_database("bench")
+            yield cluster
     except postgresql.Unavailable as error:
         raise BenchError(str(error)) from error
 
