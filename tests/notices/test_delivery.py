@@ -192,6 +192,28 @@ async def test_what_a_killed_process_left_is_sent_again(deployment: NoticeDeploy
     assert (await deployment.deliveries()) == [delivery]
 
 
+@pytest.mark.parametrize("outcome", [BROKEN, DELIVERED])
+@in_loop
+async def test_who_lost_the_lease_notes_no_outcome(
+    deployment: NoticeDeployment, ways: ScriptedWays, outcome: DeliveryOutcome
+) -> None:
+    """Another process has sent the notice meanwhile."""
+    await deployment.add()
+    ways.hang = hang = asyncio.Event()
+    slow = ways.process()
+    await slow.deliver_waiting()
+    await ways.reached.wait()
+    ways.hang = None
+    deployment.clock.advance(LEASE_MS / 1000)
+    await ways.process().finish()
+    settled = await deployment.deliveries()
+    ways.outcome = lambda: outcome
+    hang.set()
+    await slow.finish()
+    assert len(ways.posts) == 2
+    assert await deployment.deliveries() == settled
+
+
 @in_loop
 async def test_a_process_that_stops_leaves_its_notice_at_once(deployment: NoticeDeployment, ways: ScriptedWays) -> None:
     notice_id = await deployment.add()
