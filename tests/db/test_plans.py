@@ -313,6 +313,8 @@ HOT = {
     "replace_sealed": ["notice_deliveries_pkey"],
     "probe_read": ["notice_states_pkey"],
     "probe_write": [],
+    "probe_write_of_feeds": [],
+    "undo_probe_write_of_feeds": ["feed_outbox_pkey"],
     "set_notice_state": [],
     "end_state": ["notice_states_pkey"],
     "noted_subjects": ["notice_states_pkey"],
@@ -322,7 +324,7 @@ HOT = {
 COLD = {
     # A pair of databases: when it is made, at a start, and by chores.
     "pair", "set_pair", "any_feed", "any_organization", "owners_of_feeds", "uids", "highest_owner", "skip_numbers",
-    "set_owner", "entries",
+    "set_owner", "entries", "probe_read_of_feeds",
     # Used on an empty or small database only, or on a table of a few rows.
     "has_deployment", "any_table", "deployment", "create_deployment", "record_migration", "copy_under_way",
     # Full lists, for people.

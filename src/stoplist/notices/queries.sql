@@ -121,3 +121,16 @@ SELECT since_ms FROM notice_states WHERE kind = 'store.probe' AND subject = ''
 -- Primary key. One row, written only while the database is suspected to fail.
 INSERT INTO notice_states (kind, subject, state, since_ms) VALUES ('store.probe', '', 'written', :now_ms)
 ON CONFLICT (kind, subject) DO UPDATE SET since_ms = excluded.since_ms
+
+-- name: probe_read_of_feeds
+-- The only row, of which each node of a Citus has a copy.
+SELECT schema_version FROM deployment WHERE one_row = 1
+
+-- name: probe_write_of_feeds
+-- Primary key; :feed_id stands for no feed.
+INSERT INTO feed_outbox (feed_id, entry_id, kind, body, added_ms) VALUES (:feed_id, 'probe', 'probe', '', :now_ms)
+ON CONFLICT (feed_id, entry_id) DO NOTHING
+
+-- name: undo_probe_write_of_feeds
+-- Primary key.
+DELETE FROM feed_outbox WHERE feed_id = :feed_id AND entry_id = 'probe'

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from stoplist.db import Database, schema
+from stoplist.db.split import feeds_of
 from stoplist.errors import MethodNotAllowed, StoreUnavailable
 from stoplist.web.readiness import Readiness
 from stoplist.web.request_context import AsgiApp, Receive, Scope, Send, request_context_of, send_json
@@ -22,6 +23,7 @@ async def healthz(scope: Scope, receive: Receive, send: Send) -> None:
 def readyz(database: Database, readiness: Readiness) -> AsgiApp:
     """Return an application that answers 200 if the database answers, and 503 if not or if the server is stopping.
 
+    Where the feeds are in a database of their own, both must answer: another server may reach what this one does not.
     The limit store does not count: without it requests are still answered. Probes within a second share one query, so
     that a flood of them costs the database no more.
     """
@@ -48,7 +50,7 @@ class _DatabaseCheck:
         self._task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Raise StoreUnavailable if the database does not answer or is empty."""
+        """Raise StoreUnavailable if a database does not answer or is empty."""
         now_s = time.monotonic()
         task = self._task
         if task is None or (task.done() and (task.exception() or now_s - self._began_s >= CACHED_FOR_S)):
@@ -61,9 +63,10 @@ class _DatabaseCheck:
 
 
 async def require_answer(database: Database) -> None:
-    """Raise StoreUnavailable if the database does not answer or is empty."""
-    if await schema.read(database) is None:
-        raise StoreUnavailable("The database is empty.")
+    """Raise StoreUnavailable if the database, or one of two, does not answer or is empty."""
+    for each in dict.fromkeys((database, feeds_of(database))):
+        if await schema.read(each) is None:
+            raise StoreUnavailable("The database is empty.")
 
 
 def _begin(scope: Scope, route: str) -> None:
