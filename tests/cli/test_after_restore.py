@@ -10,7 +10,7 @@ def test_it_prints_how_many_feeds_and_keys_it_renewed(prompt: Prompt) -> None:
     """The counts are an object with --json, otherwise a sentence; the command may be repeated."""
     prompt.ok("key", "create", "--label", "x", "--org", "acme")
     prompt.ok("key", "create", "--label", "y", "--org", "acme")
-    assert prompt.json("after-restore") == {"feeds": 0, "credentials": 2}
+    assert prompt.json("after-restore") == {"feeds": 0, "credentials": 2, "groups": 0}
     text = prompt.ok("after-restore")
     assert "feeds: 0" in text
     assert "keys: 2" in text
@@ -26,7 +26,7 @@ def test_every_generation_and_every_epoch_changes(prompt: Prompt) -> None:
             "VALUES (17, 1, 'email', 'the first', 9, 4)"
         )
         (epoch,) = connection.execute("SELECT epoch FROM clients").fetchone()
-        assert prompt.json("after-restore") == {"feeds": 1, "credentials": 1}
+        assert prompt.json("after-restore") == {"feeds": 1, "credentials": 1, "groups": 0}
         feed = connection.execute("SELECT feed_id, organization_id, channel, head_seq, writes FROM feeds").fetchone()
         assert feed == (17, 1, "email", 9, 4)
         assert connection.execute("SELECT generation FROM feeds").fetchone() != ("the first",)
@@ -50,4 +50,4 @@ def test_it_works_on_postgresql(on_postgresql: Prompt) -> None:
     on_postgresql.ok("migrate")
     on_postgresql.ok("org", "create", "acme", "--name", "Acme")
     on_postgresql.ok("key", "create", "--label", "x", "--org", "acme")
-    assert on_postgresql.json("after-restore") == {"feeds": 0, "credentials": 1}
+    assert on_postgresql.json("after-restore") == {"feeds": 0, "credentials": 1, "groups": 0}

@@ -14,7 +14,10 @@ from stoplist.db.split import SplitDatabase
 from stoplist.errors import Missing, StoreUnavailable
 from stoplist.maintenance.after_restore import after_restore
 from stoplist.organizations.target import Target
+from stoplist.proof.propagation import propagation
+from stoplist.records.daily_counts import totals
 from stoplist.records.search import search
+from stoplist.records.submission_list import list_submissions
 from stoplist.records.submissions import find_submission
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.feed import open_feed
@@ -69,6 +72,16 @@ async def test_it_is_left_out_of_what_is_read_of_many_feeds(deployment: OptOutDe
         rows = await deployment.database.all(sql("SELECT feed_id FROM feeds"))
         assert taken.feed_id not in {row["feed_id"] for row in rows}
         assert own.feed_id in {row["feed_id"] for row in rows}
+        page = await list_submissions(ADMINISTRATOR, deployment.database, limit=1_000)
+        assert {one.org_slug for one in page.submissions} & {taken.slug, own.slug} == {own.slug}
+        assert await totals(ADMINISTRATOR, deployment.database)
+        assert taken.slug not in {one.org_slug for one in await propagation(ADMINISTRATOR, deployment.stores, hours=1)}
+        for attempt in (
+            list_submissions(ADMINISTRATOR, deployment.database, org_slug=taken.slug),
+            totals(ADMINISTRATOR, deployment.database, org_slug=taken.slug),
+        ):
+            with pytest.raises(StoreUnavailable, match="another organization"):
+                await attempt
         with pytest.raises(StoreUnavailable, match="another organization"):
             await search(ADMINISTRATOR, deployment.database, "ann@x.org")
 

@@ -339,6 +339,8 @@ COLD = {
     "feeds_to_clean", "readers_to_clean",
     # Reads no table.
     "may_delete_expired", "may_delete_old",
+    # After a restore: a lost group, in a table of some hundred rows.
+    "create_lost_group",
     # After a restore: all rows.
     "feeds", "revoke_everything", "delete_every_link", "delete_every_ticket", "end_every_session",
     "delete_every_invitation", "end_all_deliveries",

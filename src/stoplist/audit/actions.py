@@ -9,6 +9,7 @@ ACTIONS = {
     "organization.export": "Opt-outs exported",
     "organization.link_page": "Opt-out page changed",
     "group.create": "Group created",
+    "group.recreate": "Lost group created again",
     "group.rename": "Group renamed",
     "group.retire": "Group retired",
     "key.create": "Key created",

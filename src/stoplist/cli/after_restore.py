@@ -20,6 +20,9 @@ def command(data_dir: str | None, as_json: bool) -> None:
     so all tokens are revoked; partners get new ones with their keys. A key that was deactivated or changed after the
     backup is as it was before: check `stoplist key list`. People who were erased after the backup are back: repeat that
     with `stoplist person erase --from FILE`.
+
+    With STOPLIST_FEEDS_URL, groups of which the feeds have records, but which the restored accounts have lost, are
+    created again under a name that says so. Every record is read for this.
     """
 
     async def work(context: CommandContext) -> RestoreResult:
@@ -34,3 +37,8 @@ def command(data_dir: str | None, as_json: bool) -> None:
             "Partners get new tokens with their keys, and read everything once more. Repeat the erasures since the "
             "backup: stoplist person erase --from FILE."
         )
+        if result.groups:
+            print_line(
+                f"Created again, because the restored accounts had lost them: groups: {result.groups}. Their names say "
+                "so, and their ids are new: rename them, and tell the partners who send to them. The audit lists them."
+            )

@@ -201,5 +201,10 @@ def feeds_of(database: Database) -> Database:
     return database.feeds if isinstance(database, SplitDatabase) else database
 
 
+def foreign_feeds_of(database: Database) -> frozenset[int]:
+    """Return the feeds that a statement about many must leave out: those of other organizations, if any."""
+    return database.foreign_feeds if isinstance(database, SplitDatabase) else frozenset()
+
+
 async def _move_later(_feed_id: int) -> None:
     """Leave the entries to the chore."""

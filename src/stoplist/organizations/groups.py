@@ -18,10 +18,12 @@ from stoplist.organizations.store import (
     require_admin_of,
     require_visible,
 )
+from stoplist.organizations.target import name_of_lost_group
 
 _QUERIES = load_queries(__package__)
 _BY_ID = _QUERIES["group_by_id"]
 _CREATE = _QUERIES["create_group"]
+_CREATE_LOST = _QUERIES["create_lost_group"]
 _LIST = _QUERIES["groups_of"]
 _RENAME = _QUERIES["rename_group"]
 _RETIRE = _QUERIES["retire_group"]
@@ -79,6 +81,38 @@ async def add_group(
         is_default=is_default,
     )
     return group_id
+
+
+async def recreate_group(
+    transaction: Transaction, actor: Actor, organization: Organization, number: int, *, now_ms: int
+) -> bool:
+    """Create the group of that number, which a restore has lost; return whether there was none.
+
+    Within a transaction that holds the organization's lock. The id is new, and the name says that the group was lost.
+    """
+    group_id, name = ids.new_id(ids.GROUP_ID), name_of_lost_group(number)
+    for free_name in (name, f"{name} ({group_id})"):
+        created = await transaction.one(
+            _CREATE_LOST,
+            group_id=group_id,
+            organization_id=organization.organization_id,
+            group_no=number,
+            name=free_name,
+            created_ms=now_ms,
+        )
+        if created is not None:
+            await trail.record(
+                transaction,
+                actor,
+                "group.recreate",
+                group_id,
+                at_ms=now_ms,
+                organizations=(organization.slug,),
+                org_slug=organization.slug,
+                name=free_name,
+            )
+            return True
+    return False
 
 
 async def list_groups(actor: Actor, database: Database, *, org_slug: str) -> list[Group]:

@@ -43,6 +43,13 @@ FROM groups WHERE organization_id = :organization_id
 ON CONFLICT (organization_id, name) DO NOTHING
 RETURNING group_id
 
+-- name: create_lost_group
+-- By its number and by its name, both unique in the organization. No row is returned if either is taken.
+INSERT INTO groups (group_id, organization_id, group_no, name, created_ms)
+VALUES (:group_id, :organization_id, :group_no, :name, :created_ms)
+ON CONFLICT DO NOTHING
+RETURNING group_id
+
 -- name: rename_group
 -- By primary key. The organization is locked, so no other group takes the name meanwhile. No row if the name is taken.
 UPDATE groups SET name = :name WHERE group_id = :group_id AND NOT EXISTS (

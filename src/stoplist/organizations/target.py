@@ -1,13 +1,13 @@
 """Resolves the organization and group of a client's or person's request. Source: docs/interface.md section D5."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from stoplist import ids
 from stoplist.actor import Actor
 from stoplist.db import Database, Row
 from stoplist.db.query import json_text, load_queries
-from stoplist.errors import Refused, UnauthorizedOrganization
+from stoplist.errors import Refused, StoreUnavailable, UnauthorizedOrganization
 from stoplist.organizations.store import find_organization, require_admin_of
 
 _QUERIES = load_queries(__package__)
@@ -118,6 +118,45 @@ async def group_names(database: Database, organization_ids: Iterable[int]) -> di
     """Return the groups of these organizations by `organization_id` and number, including retired groups."""
     rows = await database.all(_GROUPS_OF, organizations=json_text(sorted(set(organization_ids))))
     return {(row["organization_id"], row["group_no"]): GroupName(row["group_id"], row["name"]) for row in rows}
+
+
+def group_of(names: Mapping[tuple[int, int], GroupName], organization_id: int, number: int) -> GroupName | None:
+    """Return the group of that number, None for all groups; StoreUnavailable if a restore has lost it.
+
+    `names` are those of `group_names`, read after the number.
+    """
+    if number == ALL_GROUPS:
+        return None
+    group = names.get((organization_id, number))
+    if group is None:
+        raise lost_group()
+    return group
+
+
+def group_label(
+    names: Mapping[tuple[int, int], GroupName], organization_id: int, number: int
+) -> tuple[str | None, str | None]:
+    """Return the id and the name of the group of that number, for a list that must not fail: see `group_of`.
+
+    Both are None for all groups. A group that a restore has lost has no id, and a name that says so.
+    """
+    if number == ALL_GROUPS:
+        return None, None
+    return names.get((organization_id, number), (None, name_of_lost_group(number)))
+
+
+def lost_group() -> StoreUnavailable:
+    """Return the refusal of records whose group there is not, because a restore took the accounts alone back."""
+    return StoreUnavailable(
+        "Some records of this organization belong to a group that is not known, because the databases were restored "
+        "to different times. An operator must run `stoplist after-restore`.",
+        retry_after_s=60,
+    )
+
+
+def name_of_lost_group(number: int) -> str:
+    """Return the name of a group that a restore has lost, by its number in the organization."""
+    return f"Group {number}, lost in a restore"
 
 
 async def _find_row(database: Database, client_id: str, org_slug: str | None, group_id: str | None) -> Row | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from stoplist.actor import Actor
 from stoplist.db import Database, Row
 from stoplist.db.query import json_text, load_queries
+from stoplist.db.split import foreign_feeds_of
 from stoplist.oauth.credentials import list_credentials
 from stoplist.oauth.model import READ, Credential
 from stoplist.organizations.model import Organization
@@ -50,12 +51,14 @@ class FeedReader(NamedTuple):
 async def find_feeds(
     database: Database, organizations: Sequence[Organization], channels: Iterable[Channel]
 ) -> dict[int, FeedHead]:
-    """Return by number the feeds of these organizations and channels that were opened."""
+    """Return by number the feeds of these organizations and channels that were opened, without foreign ones."""
     named = {
         feed_id(organization.organization_id, channel): (organization, channel.name)
         for organization in organizations
         for channel in channels
     }
+    for number in foreign_feeds_of(database):
+        named.pop(number, None)
     rows = await database.all(_FEEDS, feed_ids=json_text(sorted(named)))
     return {
         row["feed_id"]: FeedHead(row["feed_id"], row["generation"], row["head_seq"], *named[row["feed_id"]])

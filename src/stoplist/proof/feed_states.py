@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from stoplist.db import Database, Row, Transaction
 from stoplist.db.query import Query, load_queries
-from stoplist.organizations.target import ALL_GROUPS, GROUP_NUMBERS
+from stoplist.organizations.target import ALL_GROUPS, GROUP_NUMBERS, lost_group
 from stoplist.slicing import yield_to_loop
 from stoplist.unsubscribes.erased import stated_address
 from stoplist.unsubscribes.feed_lock import lock_feed, set_state
@@ -53,6 +53,7 @@ async def complete_states(database: Database, *, pause_s: float = PAUSE_S, on_st
     """Complete the state of each feed that lacks one, in steps of RECORDS_PER_STEP records behind the feed's lock.
 
     May run in several processes at once. Gives a feed up for now if an older program writes to it meanwhile.
+    StoreUnavailable if a record is of a group that a restore has lost.
     """
     for feed in await database.all(_INCOMPLETE):
         seq = _NEVER
@@ -66,8 +67,21 @@ async def complete_states(database: Database, *, pause_s: float = PAUSE_S, on_st
             await asyncio.sleep(pause_s)
 
 
+async def drop_state(database: Database, feed_id: int) -> None:
+    """Let the state of a feed be computed anew: `complete_states` does so."""
+
+    async def drop(transaction: Transaction) -> None:
+        await lock_feed(transaction, feed_id, seen_writes=_NEVER, changes=0, most=0, state=EMPTY, clock=None)
+        await set_state(transaction, feed_id, EMPTY)
+
+    await database.write(drop, queue_key=feed_id)
+
+
 async def compare_states(source: StateSource) -> Comparison:
-    """Recompute the state of every feed, page by page, and compare it with the stored one."""
+    """Recompute the state of every feed, page by page, and compare it with the stored one.
+
+    StoreUnavailable if a record is of a group that a restore has lost.
+    """
     compared, differing, left_open = 0, [], 0
     for feed in await source.all(_FEEDS):
         is_equal = await _is_state_right(source, feed["feed_id"], feed["organization_id"])
@@ -87,7 +101,10 @@ class _Step(NamedTuple):
 
 
 async def _extend(database: Database, feed_id: int, organization_id: int) -> _Step:
-    """Take the next records into the state of a feed, or begin again if an older program has written to it."""
+    """Take the next records into the state of a feed, or begin again if an older program has written to it.
+
+    StoreUnavailable if a record is of a group that a restore has lost.
+    """
 
     async def extend(transaction: Transaction) -> _Step | None:
         locked = await lock_feed(transaction, feed_id, seen_writes=_NEVER, changes=0, most=0, state=EMPTY, clock=None)
@@ -99,11 +116,12 @@ async def _extend(database: Database, feed_id: int, organization_id: int) -> _St
         await set_state(transaction, feed_id, extended_state(locked.state, seq, _state_records(rows, groups)))
         return _Step(seq, len(rows), is_last)
 
-    while True:
+    for _ in range(_ATTEMPTS):
         groups = await _group_ids(database, organization_id)
         step = await database.write(extend, queue_key=feed_id, rows=RECORDS_PER_STEP)
         if step is not None:  # else a group was created after its number was looked up
             return step
+    raise lost_group()
 
 
 async def _is_state_right(source: StateSource, feed_id: int, organization_id: int) -> bool | None:
@@ -147,6 +165,8 @@ async def _group_ids(source: StateSource, organization_id: int) -> dict[int, str
 
 
 def _state_records(rows: Sequence[Row], groups: Mapping[int, str | None]) -> list[StateRecord]:
+    if not groups.keys() >= {row["group_no"] for row in rows}:
+        raise lost_group()
     return [
         (row["id"], groups[row["group_no"]], stated_address(row["address"]), row["status"], row["seq"]) for row in rows
     ]

@@ -4,7 +4,7 @@ What all processes have written is shown: it is up to a minute old.
 Source: docs/interface.md section D14, Propagation. Reasons: docs/decisions/0028-propagation.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -89,7 +89,8 @@ async def propagation(
     readers = await find_readers(actor, database, feeds, with_never=not only_watched)
     oldest = await oldest_changes(database, readers)
     names = await group_names(database, {feed.organization.organization_id for feed in feeds.values()})
-    found = [_judged(reader, oldest, names, now_ms=now_ms, clock_ms=hours * HOUR_MS) for reader in readers]
+    known = _of_known_groups(readers, names)
+    found = [_judged(reader, oldest, names, now_ms=now_ms, clock_ms=hours * HOUR_MS) for reader in known]
     return sorted((one for one in found if one.is_watched or not only_watched), key=_order)
 
 
@@ -107,7 +108,7 @@ async def since_when(
     names = await group_names(database, [organization.organization_id])
     bearing = [
         (reader.key.client_id, reader.group_no)
-        for reader in readers
+        for reader in _of_known_groups(readers, names)
         if reader.group_no == ALL_GROUPS
         or group_id in (None, names[organization.organization_id, reader.group_no].group_id)
     ]
@@ -135,6 +136,15 @@ async def _organizations(actor: Actor, database: Database, org_slug: str | None)
     else:
         found = [await show_organization(actor, database, org_slug)]
     return [organization for organization in found if not organization.is_closed]
+
+
+def _of_known_groups(readers: Sequence[FeedReader], names: Mapping[tuple[int, int], GroupName]) -> list[FeedReader]:
+    """Return the readers without those of groups that a restore has lost: nothing is claimed of these."""
+    return [
+        reader
+        for reader in readers
+        if reader.group_no == ALL_GROUPS or (reader.feed.organization.organization_id, reader.group_no) in names
+    ]
 
 
 def _judged(

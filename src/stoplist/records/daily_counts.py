@@ -13,6 +13,7 @@ from stoplist.actor import Actor
 from stoplist.clock import DAY_MS, Clock
 from stoplist.db import Database
 from stoplist.db.query import Query, json_text, load_queries
+from stoplist.db.split import foreign_feeds_of
 from stoplist.organizations.organizations import list_organizations, show_organization
 from stoplist.unsubscribes.channel import CHANNELS, feed_id
 from stoplist.unsubscribes.model import RESUBSCRIBED, UNSUBSCRIBED
@@ -137,8 +138,11 @@ async def _visible_feed_ids(actor: Actor, database: Database, org_slug: str | No
         organizations = [await show_organization(actor, database, org_slug)]
     else:
         organizations = await list_organizations(actor, database)
-    return [
+    feeds = [
         feed_id(organization.organization_id, channel)
         for organization in organizations
         for channel in CHANNELS.values()
     ]
+    # Foreign feeds are left out of the counts of all, and refused to somebody who asks for one organization.
+    left_out = frozenset[int]() if org_slug is not None else foreign_feeds_of(database)
+    return [number for number in feeds if number not in left_out]

@@ -14,7 +14,7 @@ from stoplist.db import Database, Row
 from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Missing
 from stoplist.organizations.organizations import show_organization
-from stoplist.organizations.target import ALL_GROUPS, GroupName, group_names
+from stoplist.organizations.target import ALL_GROUPS, GroupName, group_names, group_of
 from stoplist.records.model import RecordState, state_fields
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.erased import digest_of, erased_form
@@ -121,7 +121,8 @@ async def show_record(actor: Actor, database: Database, *, org_slug: str, channe
     (current,) = [row for row in rows_by_form[0] if row["group_no"] == group_no]
     address_rows = sorted(chain.from_iterable(rows_by_form), key=itemgetter("group_no"))
     all_groups_barred = any(row["group_no"] == ALL_GROUPS and row["status"] == UNSUBSCRIBED for row in address_rows)
-    names = {group: name for (_, group), name in (await group_names(database, [organization.organization_id])).items()}
+    names = await group_names(database, [organization.organization_id])
+    groups = {row["group_no"]: group_of(names, organization.organization_id, row["group_no"]) for row in address_rows}
     # Only versions before the current one: a change since the last query would otherwise appear twice.
     earlier = await database.all(
         _VERSIONS, feed_id=number, address=address, group_no=group_no, before=current["seq"], most=MAX_VERSIONS
@@ -142,10 +143,10 @@ async def show_record(actor: Actor, database: Database, *, org_slug: str, channe
         is_confirmed=bool(current["is_confirmed"]),
         is_barred=current["status"] == UNSUBSCRIBED or all_groups_barred,
         all_groups_barred=all_groups_barred,
-        group_records=[_group_record(row, names, all_groups_barred=all_groups_barred) for row in address_rows],
+        group_records=[_group_record(row, groups, all_groups_barred=all_groups_barred) for row in address_rows],
         versions=[_version(state, senders, erasures) for state in states],
         is_cut=len(earlier) + 1 > MAX_VERSIONS,
-        **state_fields(current, names.get(group_no)),
+        **state_fields(current, groups[group_no]),
     )
 
 
@@ -201,9 +202,9 @@ async def _senders(actor: Actor, database: Database, number: int, submission_ids
     }
 
 
-def _group_record(row: Row, names: Mapping[int, GroupName], *, all_groups_barred: bool) -> GroupRecord:
+def _group_record(row: Row, groups: Mapping[int, GroupName | None], *, all_groups_barred: bool) -> GroupRecord:
     is_barred = row["status"] == UNSUBSCRIBED or all_groups_barred
-    return GroupRecord(is_barred=is_barred, **state_fields(row, names.get(row["group_no"])))
+    return GroupRecord(is_barred=is_barred, **state_fields(row, groups[row["group_no"]]))
 
 
 def _version(row: Row, senders: Mapping[str, Sender], erasures: Mapping[int, str]) -> Version:

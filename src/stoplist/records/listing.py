@@ -14,7 +14,7 @@ from stoplist.actor import Actor
 from stoplist.db import Database, Row
 from stoplist.db.query import load_queries
 from stoplist.organizations.organizations import show_organization
-from stoplist.organizations.target import group_names
+from stoplist.organizations.target import group_names, group_of
 from stoplist.records.filters import group_filter_number, require_known_words, seq_bounds
 from stoplist.records.model import RecordState, state_fields
 from stoplist.slicing import TimeLimit, yield_to_loop
@@ -130,7 +130,7 @@ async def list_records(
             ListedRecord(
                 id=row["id"],
                 address=row["address"],
-                **state_fields(row, names.get((organization.organization_id, row["group_no"]))),
+                **state_fields(row, group_of(names, organization.organization_id, row["group_no"])),
             )
             for row in scan.rows
         ],

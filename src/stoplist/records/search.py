@@ -13,7 +13,7 @@ from stoplist.db.query import json_text, load_queries
 from stoplist.errors import Refused
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import list_organizations
-from stoplist.organizations.target import ALL_GROUPS, GroupName, group_names
+from stoplist.organizations.target import ALL_GROUPS, GroupName, group_names, group_of
 from stoplist.records.model import RecordState, state_fields
 from stoplist.records.search_terms import SearchTerm, UnreadTerm, read_term, split_terms
 from stoplist.slicing import in_slices, yield_to_loop
@@ -176,5 +176,5 @@ def _record(
         is_closed=organization.is_closed,
         channel=channel.name,
         is_barred=row["status"] == UNSUBSCRIBED or all_groups_barred,
-        **state_fields(row, names.get((organization.organization_id, row["group_no"]))),
+        **state_fields(row, group_of(names, organization.organization_id, row["group_no"])),
     )

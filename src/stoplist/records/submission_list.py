@@ -12,10 +12,11 @@ from stoplist import ids
 from stoplist.actor import Actor
 from stoplist.db import Database
 from stoplist.db.query import json_text, load_queries
+from stoplist.db.split import foreign_feeds_of
 from stoplist.errors import Refused
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import list_organizations, show_organization
-from stoplist.organizations.target import group_names
+from stoplist.organizations.target import group_label, group_names
 from stoplist.records.history import labels_of_keys
 from stoplist.records.submissions import SubmissionSummary
 from stoplist.unsubscribes.channel import CHANNELS, Channel, feed_id
@@ -117,6 +118,9 @@ async def list_submissions(
         )
     organizations = [await show_organization(actor, database, org_slug)] if org_slug else None
     feeds = _feeds(organizations or await list_organizations(actor, database), [channel] if channel else None)
+    if organizations is None:
+        for number in foreign_feeds_of(database):
+            feeds.pop(number, None)
     end = min(before or Position(_END_OF_TIME_MS, ""), Position(_END_OF_TIME_MS if until_ms is None else until_ms, ""))
     values = {
         "feed_ids": json_text(sorted(feeds)),
@@ -174,14 +178,14 @@ async def _listed(
     for one in rows:
         row = _line_of(one)
         organization, channel = feeds[row.feed_id]
-        group = names.get((organization.organization_id, row.group_no))
+        group_id, group_name = group_label(names, organization.organization_id, row.group_no)
         listed.append(
             ListedSubmission(
                 submission_id=row.submission_id,
                 org_slug=organization.slug,
                 channel=channel.name,
-                group_id=None if group is None else group.group_id,
-                group_name=None if group is None else group.name,
+                group_id=group_id,
+                group_name=group_name,
                 actor_kind=row.actor_kind,
                 actor_id=row.actor_id,
                 label=labels.get(row.actor_id) if row.actor_kind == "client" else None,

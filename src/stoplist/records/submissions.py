@@ -12,6 +12,7 @@ from stoplist.actor import Actor
 from stoplist.db import Database, Row
 from stoplist.db.query import load_queries
 from stoplist.errors import Missing
+from stoplist.organizations.target import ALL_GROUPS, lost_group
 from stoplist.unsubscribes.model import CREATED, UPDATED, Result
 
 _QUERIES = load_queries(__package__)
@@ -95,6 +96,7 @@ class SubmittedRecord(msgspec.Struct, frozen=True, kw_only=True):
 async def find_submission(actor: Actor, database: Database, submission_id: str) -> SubmissionDetails:
     """Return the submission of that id; raise Missing if the actor sees no organization with it.
 
+    StoreUnavailable if it is of a group that a restore has lost.
     Source: docs/interface.md section D11.
     """
     # Validated first, because not every text is a valid SQL parameter.
@@ -106,6 +108,8 @@ async def find_submission(actor: Actor, database: Database, submission_id: str) 
             "There is no submission of that id. An id is `sub_` and 22 letters and digits, "
             "as in the answer to a batch or the history of a record."
         )
+    if row["group_no"] != ALL_GROUPS and names["group_id"] is None:
+        raise lost_group()
     reversals = await database.all(_REVERSALS, feed_id=row["feed_id"], submission_id=submission_id)
     return _details(row, names, reversals)
 

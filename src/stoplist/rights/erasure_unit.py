@@ -16,7 +16,7 @@ from stoplist.lists.uploads.uploads import unfinished_upload
 from stoplist.notices import outbox
 from stoplist.notices.model import PERSON_ERASED
 from stoplist.organizations.model import Organization
-from stoplist.organizations.target import ALL_GROUPS, group_ids
+from stoplist.organizations.target import ALL_GROUPS, group_ids, lost_group
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.erased import digest_of, erased_form, key_bytes, new_digest_key, stated_address
 from stoplist.unsubscribes.feed_lock import lock_feed, set_state
@@ -34,6 +34,7 @@ _RECORDS = _QUERIES["records_to_erase"]
 _TAKE_NUMBERS = _QUERIES["take_erasing_numbers"]
 
 _NEVER = -1
+_ATTEMPTS = 3
 ERASED_ACTION = "person.erase"
 
 
@@ -50,13 +51,17 @@ class ErasureUnit:
         self._groups: dict[int, str | None] = {}
 
     async def run(self) -> tuple[int, str | None]:
-        """Return the number of erased records, and the submission that erased them if there were any."""
-        while True:
+        """Return the number of erased records, and the submission that erased them if there were any.
+
+        StoreUnavailable if a record is of a group that a restore has lost.
+        """
+        for _ in range(_ATTEMPTS):
             found = await group_ids(self._stores.database, self._organization.organization_id)
             self._groups = {ALL_GROUPS: None, **found}
             erased = await self._stores.database.write(self._erase, queue_key=self._number)
             if erased is not None:  # else a group was created after its number was looked up
                 return erased, self._submission_id if erased else None
+        raise lost_group()
 
     async def _erase(self, transaction: Transaction) -> int | None:
         number, address = self._number, self._address

@@ -16,7 +16,7 @@ from stoplist.actor import Actor
 from stoplist.db import Row
 from stoplist.db.query import json_text, load_queries
 from stoplist.errors import BadRequest, InsufficientScope, InvalidCursor
-from stoplist.organizations.target import ALL_GROUPS, Target, TargetGroup, find_target, group_ids
+from stoplist.organizations.target import ALL_GROUPS, Target, TargetGroup, find_target, group_ids, lost_group
 from stoplist.slicing import Work, in_slices, in_timed_slices, yield_to_loop
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.cursor import UNUSABLE_CURSOR, make_cursor, read_cursor
@@ -281,9 +281,15 @@ async def _records(
 async def _group_ids_by_number(
     stores: OptOutStores, target: Target, rows: Sequence[Sequence[Any]]
 ) -> dict[int, str | None]:
-    """Return the group_id of every number in `rows`, without a query if they are all the target's own groups."""
+    """Return the group_id of every number in `rows`, without a query if they are all the target's own groups.
+
+    StoreUnavailable if there is no group of such a number, because a restore has lost it.
+    """
     by_number: dict[int, str | None] = {ALL_GROUPS: None}
     by_number.update(group for group in (target.group, target.default_group) if group is not None)
-    if not by_number.keys() >= {row[_GROUP_NO] for row in rows}:
+    numbers = {row[_GROUP_NO] for row in rows}
+    if not by_number.keys() >= numbers:
         by_number.update(await group_ids(stores.database, target.organization_id))
+        if not by_number.keys() >= numbers:
+            raise lost_group()
     return by_number

@@ -1,6 +1,6 @@
 """Exports the records of an organization and channel at one moment. Source: docs/interface.md section D12."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from stoplist.db import Transaction
 from stoplist.lists.exports.layouts import CSV, LAYOUTS, Layout
 from stoplist.lists.exports.snapshot import State, history_until, states_at
 from stoplist.organizations.store import find_organization, require_admin_of
-from stoplist.organizations.target import ALL_GROUPS, Target, group_ids
+from stoplist.organizations.target import ALL_GROUPS, Target, group_ids, lost_group
 from stoplist.records.filters import group_filter_number, group_number, require_known_words, seq_bounds
 from stoplist.records.history import labels_of_keys
 from stoplist.slicing import in_slices
@@ -95,10 +95,12 @@ async def begin_export(actor: Actor, stores: OptOutStores, channel: Channel, req
     """
     require_admin_of(actor, request.org_slug)
     organization = await find_organization(stores.database, request.org_slug)
+    target = Target(organization.organization_id, organization.slug, group=None, default_group=None)
+    feed = await find_feed(stores.database, target, channel)
+    # After the head, so that every group of a record up to there is known.
     groups = await group_ids(stores.database, organization.organization_id)
     is_wanted = _filter(request, groups)
-    target = Target(organization.organization_id, organization.slug, group=None, default_group=None)
-    feed = await find_feed(stores.database, target, channel) or await open_feed(stores.database, target, channel)
+    feed = feed or await open_feed(stores.database, target, channel)
     await _record(actor, stores, channel, request, feed)
     if request.has_history:
         pages = history_until(stores.database, feed.feed_id, head=feed.head_seq)
@@ -118,7 +120,7 @@ async def begin_export(actor: Actor, stores: OptOutStores, channel: Channel, req
         organization.slug, groups, has_history=request.has_history, key_fingerprint=_fingerprint(feed)
     )
     digest_key = feed.digest_key if feed.has_erased else None
-    return Export(cursor, digest_key, layout, _filtered(pages, is_wanted), _Labels(actor, stores))
+    return Export(cursor, digest_key, layout, _filtered(pages, is_wanted, groups), _Labels(actor, stores))
 
 
 def _fingerprint(feed: Feed) -> str:
@@ -169,6 +171,13 @@ def _filter(request: ExportRequest, groups: dict[int, str]) -> _IS_WANTED | None
     return (lambda state: all(test(state) for test in tests)) if tests else None
 
 
-async def _filtered(pages: AsyncIterator[list[State]], is_wanted: _IS_WANTED | None) -> AsyncIterator[list[State]]:
+async def _filtered(
+    pages: AsyncIterator[list[State]], is_wanted: _IS_WANTED | None, groups: Mapping[int, str]
+) -> AsyncIterator[list[State]]:
+    """Yield the wanted states; StoreUnavailable for one whose group a restore has lost."""
+    known = {ALL_GROUPS, *groups}
     async for states in pages:
-        yield states if is_wanted is None else [state for state in states if is_wanted(state)]
+        wanted = states if is_wanted is None else [state for state in states if is_wanted(state)]
+        if not known.issuperset(state.group_no for state in wanted):
+            raise lost_group()
+        yield wanted

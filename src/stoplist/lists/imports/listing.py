@@ -12,7 +12,7 @@ from stoplist.db.query import load_queries
 from stoplist.errors import Missing
 from stoplist.lists.imports.model import Import, ImportCounts, ImportOptions
 from stoplist.organizations.store import find_organization, require_visible
-from stoplist.organizations.target import ALL_GROUPS, Target, group_names
+from stoplist.organizations.target import ALL_GROUPS, Target, group_label, group_names, lost_group
 from stoplist.unsubscribes.channel import Channel, feed_id
 
 _QUERIES = load_queries(__package__)
@@ -26,7 +26,10 @@ _HOW_TO_FIND = "`stoplist import list` lists the imports."
 
 
 async def find_import(actor: Actor, database: Database, import_id: str) -> Import:
-    """Return the import of that id; Missing if there is none that the actor sees."""
+    """Return the import of that id; Missing if there is none that the actor sees.
+
+    StoreUnavailable if it is of a group that a restore has lost.
+    """
     row = await database.one(_FIND, import_id=import_id) if ids.could_be_id(import_id, ids.IMPORT_ID) else None
     found = None
     if row is not None:
@@ -34,6 +37,8 @@ async def find_import(actor: Actor, database: Database, import_id: str) -> Impor
         found = None if names is None else _import(row, names["slug"], names["group_id"], names["name"])
     if found is None or not actor.sees(found.org_slug):
         raise Missing("There is no import of that id. An id is `imp_` and 22 letters and digits.", command=_HOW_TO_FIND)
+    if found.group_no != ALL_GROUPS and found.group_id is None:
+        raise lost_group()
     return found
 
 
@@ -53,10 +58,9 @@ async def list_imports(
         slugs[number] = "" if names is None else names["slug"]
     found = []
     for row in rows:
-        group = groups.get((row["organization_id"], row["group_no"]))
         slug = slugs[row["organization_id"]]
         if actor.sees(slug):
-            found.append(_import(row, slug, group and group.group_id, group and group.name))
+            found.append(_import(row, slug, *group_label(groups, row["organization_id"], row["group_no"])))
     return found
 
 
