@@ -419,6 +419,7 @@ def test_both_forms_of_a_secret_at_once_are_refused(tmp_path: Path) -> None:
             POSTGRESQL | {"STOPLIST_SECRET_KEY": ""},
             "STOPLIST_SECRET_KEY or STOPLIST_SECRET_KEY_FILE must be set",
         ),
+        ({"STOPLIST_FEEDS_URL": "postgresql://db/feeds"}, "STOPLIST_DATABASE_URL must be postgresql://…"),
         ({"STOPLIST_TLS_CERT": "cert.pem"}, "STOPLIST_TLS_CERT and STOPLIST_TLS_KEY go together"),
         ({"STOPLIST_TLS_KEY": "key.pem"}, "STOPLIST_TLS_CERT and STOPLIST_TLS_KEY go together"),
         (

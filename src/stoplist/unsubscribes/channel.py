@@ -33,3 +33,8 @@ _MAX_CHANNELS = 16
 def feed_id(organization_id: int, channel: Channel) -> int:
     """Return the number of the feed of an organization and channel: computed from both, so no query is needed."""
     return organization_id * _MAX_CHANNELS + channel.number
+
+
+def channel_name(number: int) -> str:
+    """Return the name of the channel of the feed of this number."""
+    return next(channel.name for channel in _CHANNELS if channel.number == number % _MAX_CHANNELS)

@@ -194,9 +194,9 @@ def test_a_server_that_takes_no_writes_is_wrong() -> None:
 def test_all_pools_must_fit_into_postgresqls_limit(tmp_path: Path, pool: str, workers: str, status: str) -> None:
     """97 of the default 100 connections; behind a pooler the limit is the pooler's."""
     direct = settings(tmp_path, DATABASE_POOL=pool, WORKERS=workers)
-    assert assess_connections(direct, 97).status == status
+    assert assess_connections(direct, 97, of_process=int(pool), share="all").status == status
     pooled = settings(tmp_path, DATABASE_POOL=pool, WORKERS=workers, DATABASE_PREPARED="off")
-    assert assess_connections(pooled, 97).status == "not checked"
+    assert assess_connections(pooled, 97, of_process=int(pool), share="all").status == "not checked"
 
 
 def test_a_pool_too_big_for_the_real_postgresql_is_wrong(tmp_path: Path, postgresql_url: str) -> None:

@@ -29,10 +29,10 @@ def assess_deployment(deployment: Deployment | None, settings: Settings, *, is_e
     return [schema_finding, environment_finding, _assess_copy(deployment)]
 
 
-def assess_role(facts: Row) -> Finding:
-    """Return the finding on the server's role: wrong for a standby or read-only server."""
+def assess_role(facts: Row, *, setting: str = "STOPLIST_DATABASE_URL") -> Finding:
+    """Return the finding on the server's role: wrong for a standby or read-only server. `setting` names the server."""
     if facts["is_standby"]:
-        return wrong("role", "This is a standby: name the primary with STOPLIST_DATABASE_URL, or promote this one.")
+        return wrong("role", f"This is a standby: name the primary with {setting}, or promote this one.")
     if facts["is_read_only"]:
         return wrong("role", "Transactions are read-only by default: set default_transaction_read_only = off.")
     return ok("role", "This is a primary.")
@@ -60,10 +60,13 @@ def assess_clock_offset(offset_ms: int) -> Finding:
     return ok("clock", f"{text}.")
 
 
-def assess_connections(settings: Settings, available: int) -> Finding:
-    """Return the finding on the connection pools of this host's servers against PostgreSQL's limit."""
-    needed = settings.database_pool * settings.workers
-    text = f"The servers of one host open up to {needed} (STOPLIST_DATABASE_POOL times STOPLIST_WORKERS)"
+def assess_connections(settings: Settings, available: int, *, of_process: int, share: str) -> Finding:
+    """Return the finding on the connection pools of this host's servers against PostgreSQL's limit.
+
+    Each process opens up to `of_process` connections, which are `share` of its pool.
+    """
+    needed = of_process * settings.workers
+    text = f"The servers of one host open up to {needed} ({share} times STOPLIST_WORKERS)"
     if not settings.database_prepared:
         return not_checked("connections", f"{text}, probably to a pooler: check that it allows them.")
     if needed > available:

@@ -13,6 +13,7 @@ from stoplist.maintenance.doctor.key import secret_key
 from stoplist.maintenance.doctor.limit_store import limit_store
 from stoplist.maintenance.doctor.link_keys import link_keys
 from stoplist.maintenance.doctor.notices import notices
+from stoplist.maintenance.doctor.pair import lost_groups
 from stoplist.maintenance.doctor.people import people
 from stoplist.maintenance.doctor.propagation import propagated
 from stoplist.serve_requirements import violations
@@ -53,7 +54,7 @@ async def run_checks(
         await limit_store(settings),
         open_files(),
         await propagated(settings),
-        *([await feed_states(settings)] if is_deep else []),
+        *([*await lost_groups(settings), await feed_states(settings)] if is_deep else []),
     ]
 
 

@@ -1,11 +1,11 @@
 """Compares the stored states of all feeds with their records, which `stoplist doctor --deep` reads completely."""
 
-from stoplist.databases.opening import open_databases
 from stoplist.db import schema
 from stoplist.db.opening import sqlite_path
 from stoplist.db.sqlite_file import open_for_inspection
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, wrong
+from stoplist.maintenance.doctor.pair import opened_databases
 from stoplist.proof.feed_states import Comparison, compare_states
 from stoplist.settings import Settings
 
@@ -18,7 +18,7 @@ async def feed_states(settings: Settings) -> Finding:
     try:
         return assess(await _compare(settings))
     except (OSError, SettingsError, StoreUnavailable) as error:
-        return not_checked(_CHECK, f"The feeds cannot be read: {error}.")
+        return not_checked(_CHECK, f"The feeds cannot be read: {str(error).rstrip('.')}.")
 
 
 def assess(compared: Comparison) -> Finding:
@@ -41,12 +41,9 @@ async def _compare(settings: Settings) -> Comparison:
         with open_for_inspection(path) as file:
             await _require_states(file)
             return await compare_states(file)
-    database = await open_databases(settings, create=False, pool_size=2)
-    try:
+    async with opened_databases(settings) as database:
         await _require_states(database)
         return await compare_states(database)
-    finally:
-        await database.close()
 
 
 async def _require_states(source: schema.RowSource) -> None:

@@ -26,6 +26,7 @@ _NETWORK_FUSE_NAMES = ("sshfs", "glusterfs", "s3fs", "rclone", "ceph", "davfs")
 SECRETS = (
     "STOPLIST_SECRET_KEY",
     "STOPLIST_DATABASE_URL",
+    "STOPLIST_FEEDS_URL",
     "STOPLIST_LIMITS_URL",
     "STOPLIST_NOTICE_URL",
     "STOPLIST_NOTICE_SECRET",

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoplist.clock import Clock
-from stoplist.databases.opening import open_databases
 from stoplist.db import schema
 from stoplist.db.opening import sqlite_path
 from stoplist.db.sqlite_file import open_for_inspection
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.maintenance.doctor.finding import Finding, not_checked, ok, warning
+from stoplist.maintenance.doctor.pair import opened_databases
 from stoplist.proof.propagation import WATCHER, KeyPropagation, propagation
 from stoplist.settings import Settings
 from stoplist.unsubscribes.model import OptOutStores
@@ -23,7 +23,7 @@ async def propagated(settings: Settings) -> Finding:
     try:
         return assess_propagation(await _read(settings), hours=settings.propagation_hours)
     except (OSError, SettingsError, StoreUnavailable) as error:
-        return not_checked(_CHECK, f"The positions cannot be read: {error}.")
+        return not_checked(_CHECK, f"The positions cannot be read: {str(error).rstrip('.')}.")
 
 
 def assess_propagation(found: Sequence[KeyPropagation], *, hours: int) -> Finding:
@@ -46,11 +46,8 @@ async def _read(settings: Settings) -> list[KeyPropagation]:
     if path is not None:
         with open_for_inspection(path) as file:
             return await _of_source(file, settings)
-    database = await open_databases(settings, create=False, pool_size=2)
-    try:
+    async with opened_databases(settings) as database:
         return await _of_source(database, settings)
-    finally:
-        await database.close()
 
 
 async def _of_source(source: Any, settings: Settings) -> list[KeyPropagation]:
