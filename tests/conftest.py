@@ -6,7 +6,7 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +15,7 @@ import pytest
 
 from tests.builders import Apart, Pooled, apart, in_a_loop, migrated, pooled
 from tests.constants import ROOT
+from tests.db import hosts
 from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
 from tests.house import wheels as built
@@ -33,6 +34,17 @@ Lend = Callable[..., AbstractContextManager[str]]
 
 _LEFT_OUT = pytest.StashKey[dict[str, str]]()
 _E2E = ROOT / "tests" / "e2e"
+# Each takes more than half a minute of processor time, most of it in few tests.
+_LONGEST = (
+    "e2e/test_upgrade.py",
+    "e2e/test_faults.py",
+    "deploy/test_image.py",
+    "server/test_plain_answers.py",
+    "web/admin/test_roles.py",
+    "lists/uploads/test_kills.py",
+    "house/test_wheel.py",
+    "deploy/test_release.py",
+)
 _IS_CI = bool(os.environ.get("CI"))
 # On which each test of operations runs: `make test-apart` runs them on a pair of databases instead of one.
 _DATABASES = ["apart"] if os.environ.get("TEST_FEEDS_APART") else ["sqlite", "postgresql"]
@@ -68,12 +80,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with tests/e2e, whose files take longest, then the files with most tests, so that short ones end the run.
+    """Begin with the longest files, those of tests/e2e, and those with most tests, so that short ones end the run.
 
     The order within a file stays random.
     """
+    longest = {ROOT / "tests" / name: place for place, name in enumerate(_LONGEST)}
     counts = Counter(item.path for item in items)
-    places = {path: (_E2E not in path.parents, -count) for path, count in counts.items()}
+    places = {
+        path: (longest.get(path, len(longest)), _E2E not in path.parents, -count) for path, count in counts.items()
+    }
     items.sort(key=lambda item: places[item.path])
 
 
@@ -93,6 +108,15 @@ def leave_out(config: pytest.Config, where: str, reason: str, *, is_optional: bo
     pytest.skip(reason)
 
 
+@contextmanager
+def needed(config: pytest.Config, where: str, *, is_optional: bool = False) -> Iterator[None]:
+    """Leave the test out if what the context starts or finds is unavailable."""
+    try:
+        yield
+    except Unavailable as error:
+        leave_out(config, where, str(error), is_optional=is_optional)
+
+
 @pytest.fixture(scope="session")
 def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
     """Return `asyncio.run`, for tests whose body is a coroutine."""
@@ -108,79 +132,69 @@ def clock() -> FakeClock:
 @pytest.fixture(scope="session")
 def postgresql(pytestconfig: pytest.Config) -> Iterator[services.PostgresqlServer]:
     """Yield the PostgreSQL of this run, started by the first test that needs it."""
-    try:
-        with services.server(os.environ) as server:
-            yield server
-    except Unavailable as error:
-        leave_out(pytestconfig, "on PostgreSQL", str(error))
+    with needed(pytestconfig, "on PostgreSQL"), services.server(os.environ) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def citus(pytestconfig: pytest.Config) -> Iterator[distributed.Citus]:
     """Yield the Citus of this run, where one is installed. No package index that CI uses has it."""
-    try:
-        with distributed.citus() as nodes:
-            yield nodes
-    except Unavailable as error:
-        leave_out(pytestconfig, "on Citus", str(error), is_optional=True)
+    with needed(pytestconfig, "on Citus", is_optional=True), distributed.citus() as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="session")
 def valkey(pytestconfig: pytest.Config) -> Iterator[limit_stores.Valkey]:
     """Yield the Valkey or Redis of this run: tests use keys of their own, and one that stops a store starts its own."""
-    try:
-        with limit_stores.valkey() as server:
-            yield server
-    except Unavailable as error:
-        leave_out(pytestconfig, "on Valkey", str(error))
+    with needed(pytestconfig, "on Valkey"), limit_stores.valkey() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def pgbouncer(postgresql: services.PostgresqlServer, pytestconfig: pytest.Config) -> Iterator[poolers.PgBouncer]:
     """Yield the PgBouncer of this run, before its PostgreSQL; `url` turns the URL of a database into one through it."""
-    try:
-        with poolers.pgbouncer(postgresql.url("postgres")) as pooler:
-            yield pooler
-    except Unavailable as error:
-        leave_out(pytestconfig, "through PgBouncer", str(error))
+    with needed(pytestconfig, "through PgBouncer"), poolers.pgbouncer(postgresql.url("postgres")) as pooler:
+        yield pooler
 
 
 @pytest.fixture(scope="session", params=["haproxy", "nginx"])
 def balancer_name(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> balancers.Name:
     """Return the name of an installed balancer; the test runs once with each."""
     name: balancers.Name = request.param
-    try:
+    with needed(pytestconfig, f"with {name}"):
         balancers.find_program(name)
-    except Unavailable as error:
-        leave_out(pytestconfig, f"with {name}", str(error))
     return name
 
 
 @pytest.fixture(scope="session")
 def chromium(pytestconfig: pytest.Config) -> Path:
     """Return the path of the installed browser."""
-    try:
-        return browser.find(os.environ)
-    except Unavailable as error:
-        leave_out(pytestconfig, "in a browser", str(error))
+    with needed(pytestconfig, "in a browser"):
+        found = browser.find(os.environ)
+    return found
 
 
 @pytest.fixture(scope="session")
 def npm(pytestconfig: pytest.Config) -> node_packages.Npm:
     """Return Node.js and the packages that make clients in TypeScript."""
-    try:
-        return node_packages.find()
-    except Unavailable as error:
-        leave_out(pytestconfig, "with generators from npm", str(error))
+    with needed(pytestconfig, "with generators from npm"):
+        found = node_packages.find()
+    return found
 
 
 @pytest.fixture(scope="session")
 def promtool(pytestconfig: pytest.Config) -> alert_rules.Promtool:
     """Return the tool that evaluates alert rules."""
-    try:
-        return alert_rules.find()
-    except Unavailable as error:
-        leave_out(pytestconfig, "with promtool", str(error))
+    with needed(pytestconfig, "with promtool"):
+        found = alert_rules.find()
+    return found
+
+
+@pytest.fixture
+def own_postgresql(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
+    """Yield a PostgreSQL that the test may stop, crash or promote."""
+    with needed(pytestconfig, "on a PostgreSQL of their own"), hosts.start_cluster() as own:
+        yield own
 
 
 @pytest.fixture

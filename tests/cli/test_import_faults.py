@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from operator import itemgetter
 from pathlib import Path
@@ -23,7 +22,6 @@ import pytest
 from stoplist.lists.imports import model
 from tests.builders import opened, sql
 from tests.cli.command_line import Prompt
-from tests.conftest import leave_out
 from tests.services import postgresql as services
 from tests.time_limits import LONG_DATABASE, assignments
 from tests.unsubscribes.agreement import disagreements
@@ -197,22 +195,11 @@ def test_two_processes_import_into_one_feed_at_once(either: Prompt, tmp_path: Pa
     assert sum(each["created"] + each["unchanged"] for each in imports) == sum(map(len, good.values()))
 
 
-@pytest.fixture
-def own_cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
-    """Start a PostgreSQL that may be stopped, because other tests do not use it."""
-    with ExitStack() as running:
-        try:
-            cluster = running.enter_context(services.cluster(settings={"fsync": "off"}))
-        except services.Unavailable as error:
-            leave_out(pytestconfig, "on a PostgreSQL of their own", str(error))
-        yield cluster
-
-
 @pytest.mark.slow
-def test_an_import_goes_on_after_an_outage(empty: Prompt, own_cluster: services.Cluster, tmp_path: Path) -> None:
+def test_an_import_goes_on_after_an_outage(empty: Prompt, own_postgresql: services.Cluster, tmp_path: Path) -> None:
     """PostgreSQL stops in the middle of an import, and comes back."""
     prompt = empty
-    prompt.set(DATABASE_URL=own_cluster.fresh_database(), SECRET_KEY="k" * 43)
+    prompt.set(DATABASE_URL=own_postgresql.fresh_database(), SECRET_KEY="k" * 43)
     prompt.ok("migrate")
     new_organization(prompt, "acme")
     file = tmp_path / "list.csv"
@@ -221,11 +208,11 @@ def test_an_import_goes_on_after_an_outage(empty: Prompt, own_cluster: services.
         assert process.stderr is not None
         assert "Importing" in process.stderr.readline()  # the first part is stored
         process.send_signal(signal.SIGSTOP)  # however long the database takes to stop, the import does not end before
-        own_cluster.stop(keep=True)
+        own_postgresql.stop(keep=True)
         process.send_signal(signal.SIGCONT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=4)
-        own_cluster.start()
+        own_postgresql.start()
         assert process.wait() == 0
     (found,) = prompt.json("import", "list")
     assert (found["state"], found["rows"], found["bad"]) == ("done", 20_000, 20)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from stoplist.db import feed_breaker, feed_queues, host_selection, pools, postgresql_transactions
-from tests.conftest import leave_out
+from tests.conftest import needed
 from tests.db import hosts
 from tests.db.failing_databases import MAX_WAITING
 from tests.empty_databases import *  # noqa: F403 - fixtures
@@ -18,24 +18,8 @@ from tests.time_limits import LONG_DATABASE, Constants, set_constants
 @pytest.fixture(scope="module")
 def cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
     """Yield a server for the tests of a module; each test leaves it running."""
-    with _own_cluster(pytestconfig) as own:
+    with needed(pytestconfig, "on a PostgreSQL of their own"), hosts.start_cluster() as own:
         yield own
-
-
-@pytest.fixture
-def primary(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
-    """Yield a server for one test, which may get a standby."""
-    with _own_cluster(pytestconfig) as own:
-        yield own
-
-
-@contextlib.contextmanager
-def _own_cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
-    try:
-        with hosts.start_cluster() as own:
-            yield own
-    except services.Unavailable as error:
-        leave_out(pytestconfig, "on a PostgreSQL of their own", str(error))
 
 
 # In seconds.

@@ -23,10 +23,10 @@ pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 @pytest.mark.slow
-def test_a_standby_is_never_read_from(primary: services.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_is_never_read_from(own_postgresql: services.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A standby alone is refused at startup; among several hosts the primary is found, before and after a promotion."""
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 4.0)
-    url = primary.fresh_database()
+    url = own_postgresql.fresh_database()
 
     async def body(standby: hosts.Standby) -> None:
         async with opened(standby.url_of_both(url), pool_size=POOL) as database:
@@ -34,7 +34,7 @@ def test_a_standby_is_never_read_from(primary: services.Cluster, monkeypatch: py
             await database.write(add_unit(1))
             await assert_all_connections_usable(database)
             # The primary's host is cut off: nothing answers, neither on open connections nor on new ones.
-            hosts.freeze(primary)
+            hosts.freeze(own_postgresql)
             monkeypatch.setattr(host_selection, "CONNECT_TIMEOUT_S", 8.0)
             try:
                 promoting = await asyncpg.connect(standby.url(url))
@@ -47,19 +47,19 @@ def test_a_standby_is_never_read_from(primary: services.Cluster, monkeypatch: py
                 await database.write(add_unit(2), queue_key=QUEUE_KEY)
                 await assert_all_connections_usable(database)
             finally:
-                hosts.thaw(primary)
+                hosts.thaw(own_postgresql)
             # It is back and believes it is the primary, but connections stay with the new one.
             assert await numbers(database) == [1, 2]
 
-    with hosts.standby(primary) as standby:
+    with hosts.standby(own_postgresql) as standby:
         with pytest.raises(SettingsError, match="is a standby"):
             asyncio.run(open_database(standby.url(url), create=False))
         asyncio.run(body(standby))
 
 
-def test_a_pooler_that_leads_to_a_standby_is_noticed(primary: services.Cluster) -> None:
+def test_a_pooler_that_leads_to_a_standby_is_noticed(own_postgresql: services.Cluster) -> None:
     """Connections to the pooler survive the change, so the clock (queried every 30 s) and any write reveal it."""
-    url = primary.fresh_database()
+    url = own_postgresql.fresh_database()
 
     async def body(standby: hosts.Standby) -> None:
         with proxy(url) as between, poolers.pgbouncer(between.url(url)) as pooler:
@@ -78,7 +78,7 @@ def test_a_pooler_that_leads_to_a_standby_is_noticed(primary: services.Cluster) 
                     await wait_until_recovered(database)
                 assert await numbers(database) == []
 
-    with hosts.standby(primary) as standby:
+    with hosts.standby(own_postgresql) as standby:
         asyncio.run(body(standby))
 
 

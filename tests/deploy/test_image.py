@@ -15,11 +15,11 @@ import httpx
 import pytest
 from packaging.markers import Marker
 
-from tests.conftest import leave_out
+from tests.conftest import needed
 from tests.constants import PATIENCE_S, ROOT
 from tests.deploy.main_job import make_key, store_and_follow
 from tests.services.managed_program import reserve_port, wait_until
-from tests.services.podman import Podman, Unavailable, podman
+from tests.services.podman import Podman, podman
 
 # What is in the image does not depend on the interpreter of the tests.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -36,11 +36,8 @@ REQUIREMENT = re.compile(r"^(\S+==\S+)(?: ; (.+?))?( \\\n(?: {4}--hash=\S+(?: \\
 @pytest.fixture(scope="module")
 def containers(pytestconfig: pytest.Config) -> Iterator[Podman]:
     """Yield podman. A kernel that refuses is no fault of a change, so this is optional in CI too."""
-    try:
-        with podman() as own:
-            yield own
-    except Unavailable as error:
-        leave_out(pytestconfig, "of the image", str(error), is_optional=True)
+    with needed(pytestconfig, "of the image", is_optional=True), podman() as own:
+        yield own
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +51,8 @@ def image(
     (context / "deploy").mkdir()
     for name in ("Containerfile", ".dockerignore", "deploy/healthcheck.py"):
         shutil.copy(ROOT / name, context / name)
-    try:
+    with needed(pytestconfig, "of the image", is_optional=True):
         containers.build(context, IMAGE, PIP_NO_INDEX="1")
-    except Unavailable as error:
-        leave_out(pytestconfig, "of the image", str(error), is_optional=True)
     return IMAGE
 
 

@@ -21,7 +21,7 @@ import pytest
 from stoplist.db.pools import ACQUIRE_TIMEOUT_S
 from stoplist.ids import hash_secret
 from stoplist.web import concurrency_limit
-from tests.conftest import leave_out
+from tests.conftest import needed
 from tests.constants import PATIENCE_S
 from tests.db import hosts
 from tests.e2e import load
@@ -105,10 +105,8 @@ def all_patient(
 ) -> Iterator[PatientDeployment]:
     """Run one deployment for all tests."""
     with contextlib.ExitStack() as running:
-        try:
+        with needed(pytestconfig, "on a limit store of their own"):
             valkey = running.enter_context(limit_stores.valkey())
-        except limit_stores.Unavailable as error:
-            leave_out(pytestconfig, "on a limit store of their own", str(error))
         url = postgresql.fresh_database("patient")
         running.callback(postgresql.drop_database, url)
         to_database, to_limits = running.enter_context(proxy(url)), running.enter_context(proxy(valkey.url))
@@ -135,10 +133,8 @@ def pooled(
     """Run one deployment for all tests."""
     with contextlib.ExitStack() as running:
         cluster = running.enter_context(own_cluster(pytestconfig))
-        try:
+        with needed(pytestconfig, "through a PgBouncer of their own"):
             pooler = running.enter_context(poolers.pgbouncer(cluster.url("postgres"), settings=_FAST_RETRY))
-        except poolers.Unavailable as error:
-            leave_out(pytestconfig, "through a PgBouncer of their own", str(error))
         url = cluster.fresh_database()
         deployment = running.enter_context(
             deployed(

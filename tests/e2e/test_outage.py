@@ -1,16 +1,12 @@
 """A database that stops and comes back under a running server."""
 
-import contextlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
-import pytest
 from stoplist_client import LinkMaker
 
-from tests.conftest import leave_out
 from tests.constants import PATIENCE_S
 from tests.e2e.conftest import postgresql_installation
 from tests.e2e.server_process import Installation
@@ -21,24 +17,15 @@ from tests.services.proxy import Proxy, proxy
 ONE_CLICK = {"List-Unsubscribe": "One-Click"}
 
 
-@pytest.fixture
-def own_cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
-    """Start a PostgreSQL that may be stopped, because other tests do not use it."""
-    with contextlib.ExitStack() as running:
-        try:
-            cluster = running.enter_context(services.cluster(settings={"fsync": "off"}))
-        except services.Unavailable as error:
-            leave_out(pytestconfig, "on a PostgreSQL of their own", str(error))
-        yield cluster
-
-
-def test_a_server_without_its_database_answers_503_and_recovers(own_cluster: services.Cluster, tmp_path: Path) -> None:
+def test_a_server_without_its_database_answers_503_and_recovers(
+    own_postgresql: services.Cluster, tmp_path: Path
+) -> None:
     """It is not ready, tokens and API are `temporarily_unavailable` with `Retry-After`, never 401; it needs no restart.
 
     A link is answered with a page that says to try again, also if only the answer to COMMIT is lost; never 200.
     """
-    with proxy(url := own_cluster.fresh_database()) as to_database:
-        _lose_the_database(own_cluster, to_database, postgresql_installation(tmp_path, to_database.url(url)))
+    with proxy(url := own_postgresql.fresh_database()) as to_database:
+        _lose_the_database(own_postgresql, to_database, postgresql_installation(tmp_path, to_database.url(url)))
 
 
 def _lose_the_database(own_cluster: services.Cluster, to_database: Proxy, installation: Installation) -> None:

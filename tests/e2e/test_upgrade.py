@@ -17,7 +17,7 @@ import pytest
 from stoplist.db.schema import load_migrations
 from stoplist.oauth.model import PERMISSIONS
 from tests import releases
-from tests.conftest import leave_out
+from tests.conftest import needed
 from tests.e2e import load
 from tests.e2e.conftest import own_limits_url, postgresql_installation
 from tests.e2e.partners import Acts, Follower
@@ -141,10 +141,8 @@ async def _load(partners: Sequence[_RoamingPartner]) -> AsyncIterator[_Load]:
 @pytest.fixture(scope="module", params=revisions.RELEASES)
 def previous(request: pytest.FixtureRequest) -> Path:
     """Return the `stoplist` command of a released version, installed from the history of this checkout."""
-    try:
+    with needed(request.config, "beside an earlier release"):
         _, command = revisions.build(revisions.RELEASES[request.param])
-    except revisions.Unavailable as error:
-        leave_out(request.config, "beside an earlier release", str(error))
     return command
 
 

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import opened
-from tests.conftest import leave_out
+from tests.conftest import needed
 from tests.constants import HIGH_LIMIT, PATIENCE_S
 from tests.db import hosts
 from tests.e2e import load
@@ -70,11 +70,7 @@ def deployed(
 @contextlib.contextmanager
 def own_cluster(config: pytest.Config) -> Iterator[services.Cluster]:
     """Start a PostgreSQL without autovacuum, because statistics in the middle of a test would be left to chance."""
-    with contextlib.ExitStack() as running:
-        try:
-            cluster = running.enter_context(hosts.start_cluster())
-        except services.Unavailable as error:
-            leave_out(config, "on a PostgreSQL of their own", str(error))
+    with needed(config, "on a PostgreSQL of their own"), hosts.start_cluster() as cluster:
         cluster.execute("ALTER SYSTEM SET autovacuum = off")
         cluster.execute("SELECT pg_reload_conf()")
         yield cluster

@@ -16,7 +16,7 @@ from stoplist.limits.memory import MemoryLimiter
 from stoplist.limits.opening import open_limiter
 from stoplist.limits.store import LimitStore, StoreLost
 from tests.builders import Run
-from tests.conftest import leave_out
+from tests.conftest import needed
 from tests.limits.counting import patience
 from tests.limits.scripted_store import scripted_store
 from tests.services import valkey as services
@@ -131,11 +131,8 @@ def test_a_store_that_can_never_decide_stops_the_start(run: Run, answer: bytes) 
 @pytest.fixture(scope="module")
 def tls(pytestconfig: pytest.Config) -> Iterator[Valkey]:
     """A server that speaks only TLS, if the machine's own server supports it."""
-    try:
-        with services.valkey(tls=True) as own:
-            yield own
-    except services.Unavailable as error:
-        leave_out(pytestconfig, "on a limit store over TLS", str(error))
+    with needed(pytestconfig, "on a limit store over TLS"), services.valkey(tls=True) as own:
+        yield own
 
 
 def test_the_store_counts_over_tls(run: Run, tls: Valkey) -> None:

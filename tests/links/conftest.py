@@ -3,15 +3,8 @@
 import pytest
 
 from tests.builders import execute
-from tests.deployment import SharedDatabase
-from tests.fakes import FakeClock
+from tests.unsubscribes.conftest import deployment as deployment
 from tests.unsubscribes.partner import OptOutDeployment
-
-
-@pytest.fixture
-def deployment(shared_database: SharedDatabase, clock: FakeClock) -> OptOutDeployment:
-    """Return a deployment at the clock's time. Each test creates organizations of its own."""
-    return OptOutDeployment.on(shared_database, clock)
 
 
 @pytest.fixture(autouse=True)

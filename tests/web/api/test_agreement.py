@@ -186,15 +186,15 @@ def new_scenario(shared_database: SharedDatabase) -> ModelledOrganization:
     )
 
 
-def test_any_order_of_the_same_acts_ends_in_the_same_state(each_deployment: SharedDatabase) -> None:
+def test_any_order_of_the_same_acts_ends_in_the_same_state(shared_database: SharedDatabase) -> None:
     """Every answer agrees with the model; in the end all orders have the same statuses and answer alike."""
 
-    @settings(max_examples=EXAMPLES[each_deployment.database.kind], phases=PHASES)
+    @settings(max_examples=EXAMPLES[shared_database.database.kind], phases=PHASES)
     @given(ACTS, st.data())
     def any_order(acts: list[Act], data: st.DataObject) -> None:
         ends = []
         for order in (acts, data.draw(st.permutations(acts)), sorted(acts, key=lambda act: -act.when)):
-            scenario = new_scenario(each_deployment)
+            scenario = new_scenario(shared_database)
             for group, some, options in batches(data, order):
                 scenario.submit(group, some, options)
             feed = scenario.read()

@@ -338,10 +338,10 @@ ALMOST = st.fixed_dictionaries(
 )
 
 
-def test_any_body_is_answered(each_deployment: SharedDatabase) -> None:
+def test_any_body_is_answered(shared_database: SharedDatabase) -> None:
     """Any bytes, any JSON, and almost valid bodies: refused or accepted, and never a 500."""
     clock = FakeClock()
-    run, database = each_deployment
+    run, database = shared_database
     partner = ApiPartner.new(Application(run, database, clock), clock)
 
     @given(st.binary() | (JSON_VALUES | ALMOST).map(lambda value: json.dumps(value).encode()))

@@ -74,9 +74,9 @@ class RequestTargets:
 
 
 @pytest.fixture(scope="module")
-def scenario(each_deployment: SharedDatabase) -> RequestTargets:
+def scenario(shared_database: SharedDatabase) -> RequestTargets:
     clock = FakeClock()
-    return RequestTargets(Application(each_deployment.run, each_deployment.database, clock), clock)
+    return RequestTargets(Application(shared_database.run, shared_database.database, clock), clock)
 
 
 @dataclass
