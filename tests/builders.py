@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from stoplist.actor import ADMINISTER, Actor
+from stoplist.clock import Clock
 from stoplist.databases.opening import joined, migrate_databases
 from stoplist.db import ALL_FEEDS, Database, Row, Transaction, schema
 from stoplist.db.opening import open_database
@@ -190,7 +191,7 @@ async def audit_rows(database: Database) -> list[AuditRow]:
 
 
 async def make_organization(
-    database: Database, clock: FakeClock, slug: str = "acme", *, default_group: str | None = None
+    database: Database, clock: Clock, slug: str = "acme", *, default_group: str | None = None
 ) -> Organization:
     """Create an organization, with a default group if one is named."""
     return await create_organization(
@@ -198,7 +199,7 @@ async def make_organization(
     )
 
 
-async def make_key(database: Database, clock: FakeClock, *organizations: str, **options: Any) -> NewCredential:
+async def make_key(database: Database, clock: Clock, *organizations: str, **options: Any) -> NewCredential:
     """Create a key for these organizations, which must exist (default: `acme`)."""
     options = {"label": "partner", "organizations": organizations or ("acme",)} | options
     return await create_credential(ADMINISTRATOR, database, clock, **options)

@@ -11,10 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 from stoplist_client import AsyncChanges, AsyncClient, Client, LookedUp, Page, Record, Submitted
 
 from stoplist.clock import Clock
-from stoplist.oauth.credentials import create_credential
 from stoplist.organizations.groups import create_group
-from stoplist.organizations.organizations import create_organization
-from tests.builders import ADMINISTRATOR, opened
+from tests.builders import ADMINISTRATOR, make_key, make_organization, opened
 from tests.constants import HIGH_LIMIT
 from tests.e2e.server_process import Installation, RunningServer
 from tests.keys import EVERY_PERMISSION, Key
@@ -156,20 +154,12 @@ async def _new_partner(
 ) -> Partner:
     clock = Clock()
     async with opened(service.installation.database_url) as database:
-        await create_organization(ADMINISTRATOR, database, clock, slug=org_slug, name=org_slug.title())
+        await make_organization(database, clock, org_slug)
         group, other = [
             await create_group(ADMINISTRATOR, database, clock, org_slug=org_slug, name=name, is_default=is_default)
             for name, is_default in (("Newsletter", has_default_group), ("Reminders", False))
         ]
-        made = await create_credential(
-            ADMINISTRATOR,
-            database,
-            clock,
-            label=org_slug,
-            organizations=[org_slug],
-            permissions=permissions,
-            token_per_minute=per_minute,
-            api_per_minute=per_minute,
-        )
+        limits = {"token_per_minute": per_minute, "api_per_minute": per_minute}
+        made = await make_key(database, clock, org_slug, label=org_slug, permissions=permissions, **limits)
     key = Key(made.credential.client_id, made.client_secret)
     return Partner(service, org_slug, group.group_id, other.group_id, key)

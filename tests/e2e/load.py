@@ -1,7 +1,6 @@
 """Raw requests over TLS: bytes are written before any answer is read, so that many are in progress at once."""
 
 import asyncio
-import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -69,8 +68,8 @@ async def send_once(line: RawConnection, request: bytes) -> WireAnswer:
 
 def issue(key: Key) -> bytes:
     """Return a request for a new pair."""
-    credentials = base64.b64encode(f"{key.client_id}:{key.client_secret}".encode()).decode()
-    return _post(CLIENT_CREDENTIALS, f"Authorization: Basic {credentials}\r\n")
+    name, credentials = key.basic
+    return _post(CLIENT_CREDENTIALS, f"{name}: {credentials.decode()}\r\n")
 
 
 def refresh(refresh_token: str) -> bytes:

@@ -18,10 +18,9 @@ import httpx
 import stoplist
 from stoplist.clock import Clock
 from stoplist.db.opening import create_folder
-from stoplist.oauth import ceilings, credentials
 from stoplist.oauth.model import NEW_KEY_PERMISSIONS
-from stoplist.organizations.organizations import create_organization, list_organizations
-from tests.builders import ADMINISTRATOR, apart, migrated, opened
+from stoplist.organizations.organizations import list_organizations
+from tests.builders import ADMINISTRATOR, apart, make_key, make_organization, migrated, opened
 from tests.cli.command_line import CommandResult
 from tests.constants import PATIENCE_S
 from tests.keys import Key
@@ -245,27 +244,18 @@ async def _migrate(database_url: str, organizations: tuple[str, ...]) -> None:
     create_folder(database_url)
     async with migrated(database_url) as database:
         for slug in organizations:
-            await create_organization(ADMINISTRATOR, database, Clock(), slug=slug, name=slug.title())
+            await make_organization(database, Clock(), slug)
 
 
 async def _new_key(database_url: str, per_minute: int | None, may: frozenset[str], organization: str) -> Key:
     clock = Clock()
     async with opened(database_url) as database:
         if organization not in {known.slug for known in await list_organizations(ADMINISTRATOR, database)}:
-            await create_organization(ADMINISTRATOR, database, clock, slug=organization, name=organization.title())
-        created = await credentials.create_credential(
-            ADMINISTRATOR, database, clock, label="partner", organizations=[organization], permissions=may
+            await make_organization(database, clock, organization)
+        made = await make_key(
+            database, clock, organization, permissions=may, token_per_minute=per_minute, api_per_minute=per_minute
         )
-        key = Key(created.credential.client_id, created.client_secret)
-        await ceilings.set_ceilings(
-            ADMINISTRATOR,
-            database,
-            clock,
-            client_id=key.client_id,
-            token_per_minute=per_minute,
-            api_per_minute=per_minute,
-        )
-    return key
+    return Key(made.credential.client_id, made.client_secret)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@ import threading
 from pathlib import Path
 
 from tests.notices.mail_server import MailServer, mail_server
-from tests.notices.receiver import SECRET, Received, Receiver, receiving
+from tests.notices.receiver import SECRET, Receiver, receiving
+from tests.services.http_messages import Request
 
 SECRET_TEXT = f"whsec_{base64.b64encode(SECRET).decode()}"
 
@@ -31,10 +32,10 @@ class Outside:
         self._loop.call_soon_threadsafe(self._ends.set)
         self._thread.join()
 
-    def wait_for_notice(self, *, timeout_s: float) -> Received:
+    def wait_for_notice(self, *, timeout_s: float) -> Request:
         """Return the next notice that arrives at the receiver."""
 
-        async def arrive() -> Received:
+        async def arrive() -> Request:
             await self.receiver.arrived.wait()
             self.receiver.arrived.clear()
             return self.receiver.received[-1]

@@ -6,10 +6,11 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from stoplist.notices.webhook import Webhook
 from stoplist.server.tls import ensure_development_certificate
+from tests.services.http_messages import Request, read_request
 
 HOST = "hooks.example"
 SECRET = b"s" * 24
@@ -19,25 +20,13 @@ HANGS = ""
 NOW_MS = time.time_ns() // 1_000_000
 
 
-class Received(NamedTuple):
-    """A request as it arrived: its first line, its headers and its body."""
-
-    line: str
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def notice_id(self) -> str:
-        return self.headers["webhook-id"]
-
-
 class Receiver:
     """Answers each request with the first of `answers`, and goes on with the last one; keeps what it received."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder, self.port = folder, port
         self.answers: list[str] = [OK]
-        self.received: list[Received] = []
+        self.received: list[Request] = []
         self.arrived = asyncio.Event()
         self.looked_up: list[str] = []
         self._open: set[asyncio.StreamWriter] = set()
@@ -80,12 +69,11 @@ class Receiver:
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            line, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
-            headers = {name.lower(): text for name, _, text in (one.partition(": ") for one in lines)}
-            body = await reader.readexactly(int(headers["content-length"]))
+            request = await read_request(reader)
+            if request is None:
+                return
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-            self.received.append(Received(line, headers, body))
+            self.received.append(request)
             self.arrived.set()
             if answer == HANGS:
                 await reader.read()

@@ -10,13 +10,11 @@ from stoplist.actor import Role
 from stoplist.organizations.groups import list_groups
 from stoplist.organizations.model import Group
 from stoplist.organizations.organizations import create_organization
-from stoplist.staff.links import use_link
-from stoplist.staff.model import Person, SignedIn, StaffStores
-from stoplist.staff.people import create_person, show_person
-from stoplist.staff.roles import set_role
+from stoplist.staff.model import Person
+from stoplist.staff.people import show_person
 from stoplist.web.request_context import SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from tests.builders import ADMINISTRATOR
-from tests.web.admin.pages import PASSWORD, QUICK, SECRET_KEYS, Browser, PageResponse, Pages
+from tests.web.admin.pages import PASSWORD, Browser, PageResponse, Pages
 
 TWO_STEP_PATH = "/settings/account/two-step"
 _NUMBERS = itertools.count(1)
@@ -50,15 +48,8 @@ def new_address() -> str:
 def new_person(pages: Pages, *, is_administrator: bool = False, roles: dict[str, Role] | None = None) -> NewPerson:
     """Create a person with these roles who is signed in."""
     address = new_address()
-    made = pages.administer(create_person, email=address, is_administrator=is_administrator)
-    for slug, role in (roles or {}).items():
-        pages.administer(set_role, email=address, org_slug=slug, role=role)
-    stores = StaffStores(pages.app.database, pages.app.clock, SECRET_KEYS, QUICK)
-    done = pages.app.run(
-        use_link(ADMINISTRATOR, stores, link_token=made.link_token, password=PASSWORD, user_agent="a test")
-    )
-    assert isinstance(done, SignedIn)
-    return NewPerson(address, Browser(pages.app, done.session_token))
+    token = pages.sign_up(address, is_administrator=is_administrator, roles=roles or {})
+    return NewPerson(address, Browser(pages.app, token))
 
 
 def sign_in(pages: Pages, address: str, password: str = PASSWORD) -> tuple[Browser, PageResponse]:

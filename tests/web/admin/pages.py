@@ -1,6 +1,6 @@
 """Requests pages from the whole application in process, as a browser with a session, and parses their HTML."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -130,8 +130,8 @@ class Pages:
         for slug, name in (("acme", "Acme Shoes"), ("bolt", "Bolt & Nut")):
             self.administer(create_organization, slug=slug, name=name, default_group="Newsletter")
         self.administer(create_group, org_slug="acme", name="Reminders")
-        for name in ROLES:
-            self._tokens[name] = self._sign_up(name)
+        for name, (is_administrator, roles) in ROLES.items():
+            self._tokens[name] = self.sign_up(email(name), is_administrator=is_administrator, roles=roles)
 
     def signed_in(self, name: str) -> Browser:
         """Return the browser of one of ROLES with the session from `prepare`."""
@@ -155,11 +155,11 @@ class Pages:
         may = frozenset((ADMINISTER,)) if is_administrator else frozenset[str]()
         return Actor(kind="person", id=email(name), may=may, roles=dict(roles), source_ip=PARTNER_IP)
 
-    def _sign_up(self, name: str) -> str:
-        is_administrator, roles = ROLES[name]
-        link = self.administer(create_person, email=email(name), is_administrator=is_administrator)
+    def sign_up(self, address: str, *, is_administrator: bool, roles: Mapping[str, Role]) -> str:
+        """Create a person with these roles who is signed in; return the session's token."""
+        link = self.administer(create_person, email=address, is_administrator=is_administrator)
         for slug, role in roles.items():
-            self.administer(set_role, email=email(name), org_slug=slug, role=role)
+            self.administer(set_role, email=address, org_slug=slug, role=role)
         stores = StaffStores(self.app.database, self.app.clock, SECRET_KEYS, QUICK)
         done = self.app.run(
             use_link(ADMINISTRATOR, stores, link_token=link.link_token, password=PASSWORD, user_agent="a test")
