@@ -18,8 +18,9 @@ LOCK_WAIT_S = 5.0
 MINIMUM_VERSION = (3, 38, 0)  # RETURNING (3.35), JSON functions built in (3.38)
 
 
-# A batch into a big feed touches thousands of index pages: 16 MiB takes a third longer, 64 MiB is hardly faster.
-WRITER_CACHE_KIB = 32_768
+# A batch into a big feed touches thousands of index pages: 16 MiB takes a third longer, 64 MiB is hardly faster. With
+# 32 MiB the memory of an import grows by more than a fifth with its rows (docs/decisions/0023-imports.md).
+WRITER_CACHE_KIB = 24_576
 READER_CACHE_KIB = 16_384
 SMALL_CACHE_KIB = 2_048
 
