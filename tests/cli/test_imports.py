@@ -73,6 +73,16 @@ def test_a_file_is_imported_and_taken_back(prompt: Prompt, file: Path) -> None:
     assert "depends on this import alone" in prompt.ok("import", "reverse", imported["import_id"], "--yes")
 
 
+def test_a_reversal_that_only_ends_the_import_is_confirmed_too(prompt: Prompt, file: Path) -> None:
+    """A second import has confirmed every record of the first, which could still store more after a stop."""
+    import_id = run(prompt, file, "--yes")["import_id"]
+    run(prompt, file, "--yes")
+    assert "take back 0 records and leave out 25" in prompt.refused("import", "reverse", import_id)
+    assert prompt.json("import", "show", import_id)["state"] == "done"
+    assert prompt.json("import", "reverse", import_id, "--yes")["state"] == "reversed"
+    assert "Nothing was taken back" in prompt.ok("import", "reverse", import_id)
+
+
 def test_an_import_too_old_is_not_reversed(prompt: Prompt, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By STOPLIST_HISTORY_DAYS; nothing is changed (section D13, Retention)."""
     import_id = run(prompt, file, "--yes")["import_id"]

@@ -81,7 +81,8 @@ def end_lines(ended: Import, *, is_own: bool) -> list[str]:
 def _hints(ended: Import, *, is_own: bool) -> list[str]:
     if ended.state not in (RUNNING, STOPPED) or not is_own:
         return []
-    taken, discard = f"{ended.row_count:,} rows were taken.", f"`stoplist import discard {ended.import_id}`"
+    taken = f"Rows taken: {ended.row_count:,}."
+    discard = f"`stoplist import discard {ended.import_id}`"
     if ended.file_name == STANDARD_INPUT_NAME:
         return [f"{taken} What came through a pipe cannot be resumed: give it up with {discard}, then run it again."]
     when = " in a minute" if ended.state == RUNNING else ""

@@ -15,13 +15,13 @@ from stoplist.cli.context import CommandContext, data_dir_option, run
 from stoplist.cli.import_output import IMPORT_COLUMNS, import_record, refusal_text
 from stoplist.cli.import_request import ImportOutcome, ImportRequest
 from stoplist.cli.import_work import begin_and_run, resume_and_run
-from stoplist.cli.printing import is_terminal, json_option, print_line, print_record, print_records
+from stoplist.cli.printing import counted, is_terminal, json_option, print_line, print_record, print_records
 from stoplist.cli.progress import ProgressDisplay, WorkProgress
 from stoplist.cli.reversal_dialog import confirm_reversal, reversal_summary
 from stoplist.errors import Missing, Refused
 from stoplist.lists.imports.lifecycle import discard_import
 from stoplist.lists.imports.listing import find_import, list_imports
-from stoplist.lists.imports.model import DISCARDED, Import
+from stoplist.lists.imports.model import DISCARDED, REVERSED, Import, State
 from stoplist.lists.imports.reversal import count_import_reversal, reverse_import
 from stoplist.lists.uploads.upload_end import discard_upload, end_upload
 from stoplist.lists.uploads.uploads import find_upload_place
@@ -224,7 +224,7 @@ def discard(import_id: str, data_dir: str | None, as_json: bool) -> None:
     elif found is None:
         print_line("Discarded. The uploaded file was deleted; nothing of it was imported.")
     else:
-        print_line(f"Discarded. It had taken {found.counts.rows:,} rows; what it stored stays.")
+        print_line(f"Discarded. It had taken {counted(found.counts.rows, 'row')}; what it stored stays.")
 
 
 async def _resume(context: CommandContext, import_id: str, file: str, rejects: str | None) -> ImportOutcome:
@@ -261,13 +261,14 @@ def _work(data_dir: str | None, work: Any, *, as_json: bool) -> None:
 
 
 def _confirm(import_id: str, data_dir: str | None) -> Reversal | None:
-    counts = run(data_dir, lambda context: _count(context, import_id))
-    return confirm_reversal(counts)
+    state, counts = run(data_dir, lambda context: _count(context, import_id))
+    # The first reversal ends the import, also if none of its records is taken back.
+    return confirm_reversal(counts, changes_nothing_else=state == REVERSED)
 
 
-async def _count(context: CommandContext, import_id: str) -> Reversal:
+async def _count(context: CommandContext, import_id: str) -> tuple[State, Reversal]:
     found = await find_import(context.actor, context.database, import_id)
-    return await count_import_reversal(context.actor, _stores(context), found)
+    return found.state, await count_import_reversal(context.actor, _stores(context), found)
 
 
 async def _reverse(context: CommandContext, import_id: str, expected: Reversal | None) -> tuple[Import, Reversal]:

@@ -10,7 +10,15 @@ import msgspec
 from stoplist.cli.command_group import CommandGroup
 from stoplist.cli.context import CommandContext, data_dir_option, run
 from stoplist.cli.parameters import SINCE
-from stoplist.cli.printing import is_terminal, json_option, print_error, print_json, print_line, print_record
+from stoplist.cli.printing import (
+    counted,
+    is_terminal,
+    json_option,
+    print_error,
+    print_json,
+    print_line,
+    print_record,
+)
 from stoplist.errors import Refused
 from stoplist.rights.access import PersonFile, file_content, show_person
 from stoplist.rights.erasure import ErasedFeed, canonical_address, erase_person, find_known_feeds
@@ -142,7 +150,7 @@ def erasures(target: str, data_dir: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(Path(target).absolute()), "erasures": count})
     else:
-        print_line(f"Wrote {count:,} erasure{'' if count == 1 else 's'} to {target}.")
+        print_line(f"Wrote {counted(count, 'erasure')} to {target}.")
 
 
 def _erase_from(path: Path, data_dir: str | None, *, is_all_upgraded: bool, as_json: bool) -> None:
@@ -216,8 +224,7 @@ def _confirm(addresses: list[str], channel: str, org_slug: str | None, data_dir:
     records, organizations = run(data_dir, work)
     if not records:
         return
-    counts = f"{records:,} record{'' if records == 1 else 's'} in {organizations:,} organization"
-    counts += "" if organizations == 1 else "s"
+    counts = f"{counted(records, 'record')} in {counted(organizations, 'organization')}"
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise Refused(f"This would erase {counts}. Nothing was changed: without a terminal, confirm with --yes.")
     click.echo(f"{counts} would be erased, for ever. Type {_WORD} to confirm: ", nl=False, err=True)
@@ -240,9 +247,9 @@ def _report(done: list[list[ErasedFeed]], channel: str, *, as_json: bool) -> Non
         )
         return
     for feed in feeds:
-        rows = f", and {feed.rejected_rows:,} rejected rows of imports" if feed.rejected_rows else ""
+        rows = f", and {counted(feed.rejected_rows, 'rejected row')} of imports" if feed.rejected_rows else ""
         by = f" ({feed.submission_id})" if feed.submission_id else ""
-        print_line(f"{feed.org_slug}: {feed.records:,} record{'' if feed.records == 1 else 's'} erased{rows}{by}.")
+        print_line(f"{feed.org_slug}: {counted(feed.records, 'record')} erased{rows}{by}.")
     if unknown:
         whom = "The address is not known" if len(done) == 1 else f"{unknown:,} of {len(done):,} addresses are not known"
         print_line(f"{whom} here, or erased already: nothing to do.")

@@ -81,6 +81,11 @@ def is_terminal(stream: Any) -> bool:
     return stream is not None and stream.isatty()
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 row`, or `1,234,567 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def rfc3339(at_ms: int | None) -> str | None:
     """Return a time as the API writes it, such as `2026-03-01T09:30:00.000Z`; None stays None."""
     return None if at_ms is None else format_ms(at_ms)

@@ -4,19 +4,22 @@ import sys
 
 import click
 
-from stoplist.cli.printing import is_terminal, print_error
+from stoplist.cli.printing import counted, is_terminal, print_error
 from stoplist.errors import Refused
 from stoplist.records.reversal_plan import Reversal
 
 
-def confirm_reversal(counts: Reversal) -> Reversal:
-    """Show the counts and return them once confirmed; Refused without a terminal, or if the answer is no."""
-    if not counts.changes:
+def confirm_reversal(counts: Reversal, *, changes_nothing_else: bool = True) -> Reversal:
+    """Show the counts and return them once confirmed; Refused without a terminal, or if the answer is no.
+
+    Nothing is asked if no record would be taken back and the reversal `changes_nothing_else`.
+    """
+    if not counts.changes and changes_nothing_else:
         return counts
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise Refused(
-            f"This would take back {_records(counts.changes)} and leave out {counts.left_out:,}. Nothing was changed: "
-            "without a terminal, confirm with --yes."
+            f"This would take back {counted(counts.changes, 'record')} and leave out {counts.left_out:,}. "
+            "Nothing was changed: without a terminal, confirm with --yes."
         )
     for line in _count_lines(counts):
         print_error(line)
@@ -38,10 +41,11 @@ def reversal_summary(result: Reversal, *, noun: str = "submission") -> str:
         f"Left out: {result.left_out:,} (changed since: {result.superseded:,}, sent again since: {result.confirmed:,})."
     )
     if not result.changes:
-        earlier = f" Taken back before: {_records(result.taken_back)}." if result.taken_back else ""
+        earlier = f" Taken back before: {counted(result.taken_back, 'record')}." if result.taken_back else ""
         return f"Nothing was taken back: no record depends on this {noun} alone.{earlier} {left}"
+    by = f" by {result.submission_id}" if result.submission_id else ""
     return (
-        f"Taken back{f' by {result.submission_id}' if result.submission_id else ''}: {_records(result.changes)} "
+        f"Taken back{by}: {counted(result.changes, 'record')} "
         f"(former state restored: {result.restored:,}, did not exist before: {result.corrected:,}). {left}"
     )
 
@@ -53,7 +57,3 @@ def _count_lines(counts: Reversal) -> list[str]:
         f"{counts.superseded:>9,}  would be left out: changed since",
         f"{counts.confirmed:>9,}  would be left out: sent again since",
     ]
-
-
-def _records(number: int) -> str:
-    return f"{number:,} record{'' if number == 1 else 's'}"

@@ -31,7 +31,9 @@ def assess_propagation(found: Sequence[KeyPropagation], *, hours: int) -> Findin
     behind = [one for one in found if one.is_behind]
     if not behind:
         watched = sum(one.is_watched for one in found)
-        return ok(_CHECK, f"{watched} readers of feeds have taken every change of more than {hours} h ago.")
+        return ok(
+            _CHECK, f"All readers of feeds have taken every change of more than {hours} h ago (readers: {watched})."
+        )
     names = ", ".join(f"{one.label} ({one.client_id}) of {one.org_slug}, {one.channel}" for one in behind[:_SHOWN])
     more = f" and {len(behind) - _SHOWN} more" if len(behind) > _SHOWN else ""
     return warning(
