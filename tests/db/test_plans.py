@@ -46,6 +46,7 @@ CLIENT_DAYS = "client_days_pkey"
 FEED, RECORD, CHANGE = "feeds_pkey", "unsubscribes_pkey", "unsubscribes_seq"
 FOLLOWER, POSITION = "feed_followers_pkey", "feed_positions_position"
 VERSION, VERSION_CHANGE = "unsubscribe_versions_pkey", "unsubscribe_versions_seq"
+RANGE = "confirmed_ranges_pkey"
 GROUP, ORGANIZATION = "groups_pkey", "organizations_pkey"
 CLIENT_ORGANIZATIONS = "client_organizations_pkey"
 PERSON, ADDRESS, ROLE = "people_pkey", "people_email_key", "person_organizations_pkey"
@@ -117,7 +118,7 @@ HOT = {
     "lock_feed": [FEED],
     "give_back_numbers": [FEED],
     "renew_generation": [FEED],
-    "current_records": [RECORD],
+    "current_records": [RECORD, RANGE],
     "keep_versions": [RECORD],
     "add_records": [FEED],
     "put_records": [FEED],
@@ -125,6 +126,7 @@ HOT = {
     "put_records_with_audit": [],
     "touch_records": [RECORD],
     "confirm_records": [CHANGE],
+    "confirm_ranges": [FEED],
     "superseded_versions": [VERSION_CHANGE, VERSION, RECORD],
     "delete_versions": [VERSION_CHANGE],
     "old_submissions": ["submissions_pkey", CHANGE, VERSION_CHANGE, "erasures_standing"],
@@ -174,7 +176,7 @@ HOT = {
     "count_changes": [FEED],
     "records_after": [CHANGE, FEED],
     "state_records_after": [CHANGE],
-    "erased_records": [RECORD],
+    "erased_records": [RECORD, RANGE],
     "erased_forms_of_feed": [RECORD],
     "rename_records": [RECORD],
     "erasures_of_digests": ["erasures_of_person", CHANGE, VERSION_CHANGE],
@@ -183,7 +185,7 @@ HOT = {
     "rename_versions": [VERSION],
     "note_erasures": [FEED],
     "set_digest_key": [FEED],
-    "reversible_erased": ["erasures_standing", CHANGE, VERSION],
+    "reversible_erased": ["erasures_standing", CHANGE, VERSION, RANGE],
     "erase_record_again": [RECORD],
     "erase_versions_again": [VERSION],
     "erasures_at": ["erasures_pkey"],
@@ -195,7 +197,7 @@ HOT = {
     "take_erasing_numbers": [FEED],
     "erase_versions": [VERSION],
     "keep_erased_states": [RECORD],
-    "erase_record": [RECORD],
+    "erase_record": [RECORD, RANGE],
     "forget_sources_of_links": ["submissions_pkey", RECORD, VERSION],
     "record_erasure": [],
     "erasures": ["erasures_of_person"],
@@ -217,7 +219,7 @@ HOT = {
     "seq_after": [CHANGE],
     "records_of_group": [CHANGE, FEED],
     "look_up": [RECORD],
-    "feed_and_records_of_address": [FEED, RECORD],
+    "feed_and_records_of_address": [FEED, RECORD, RANGE],
     "records_of_addresses": [RECORD],
     "addresses_after": [RECORD],
     "records_everywhere": [RECORD],
@@ -227,7 +229,7 @@ HOT = {
     "count_between": [CHANGE],
     "last_recorded": [CHANGE],
     "address_at": [CHANGE, VERSION_CHANGE],
-    "records_of_address": [RECORD],
+    "records_of_address": [RECORD, RANGE],
     "versions_of_record": [VERSION],
     "senders_of_submissions": ["submissions_pkey", "reversals_by"],
     "labels_of_clients": [PRIMARY_KEY],
@@ -250,16 +252,16 @@ HOT = {
     "count_link_events": ["link_keys_pkey"],
     "count_acts_of_link_key": ["submissions_sent_by", "reversals_by"],
     "reversals_of": ["reversals_pkey", "reversals_by"],
-    "records_of_submission": [CHANGE, VERSION_CHANGE, VERSION],
-    "reversible": [CHANGE, VERSION_CHANGE, VERSION, RECORD, "reversals_pkey", "submissions_pkey"],
-    "count_reversible": [CHANGE, VERSION_CHANGE, VERSION, RECORD, "reversals_pkey", "submissions_pkey"],
+    "records_of_submission": [CHANGE, VERSION_CHANGE, VERSION, RANGE],
+    "reversible": [CHANGE, VERSION_CHANGE, VERSION, RECORD, RANGE, "reversals_pkey", "submissions_pkey"],
+    "count_reversible": [CHANGE, VERSION_CHANGE, VERSION, RECORD, RANGE, "reversals_pkey", "submissions_pkey"],
     "record_reversal": [],
     "submissions_before": [FEED, "submissions_listed", *REVERSALS, *IMPORT_PARTS],
     "submissions_of_sender_before": [FEED, "submissions_sent_by", *REVERSALS, *IMPORT_PARTS],
     "current_states": [FEED, CHANGE],
     "states_changed_since": [VERSION_CHANGE, RECORD, VERSION],
     "all_states": [CHANGE, VERSION_CHANGE, RECORD, "submissions_pkey"],
-    "left_out_of_reversal": [CHANGE, VERSION_CHANGE, VERSION, RECORD, "reversals_pkey"],
+    "left_out_of_reversal": [CHANGE, VERSION_CHANGE, VERSION, RECORD, RANGE, "reversals_pkey"],
     "account": [ADDRESS],
     "account_of_ticket": [TICKET, PERSON],
     "use_ticket": [TICKET],
@@ -398,6 +400,8 @@ SUBMISSION_STATEMENTS = (
     *("records_of_submission", "reversible", "reversible_erased", "count_reversible", "left_out_of_reversal"),
 )
 """They read a range of numbers of one submission, and each of its records by key."""
+RANGE_BOUND = "(feed_id=? AND last_seq>?)"
+"""It bounds the search for the range that confirms a record, of at most one row."""
 WITH_FEED_ROW = ("records_after", "records_of_group", "records_of_addresses", "feed_and_records_of_address")
 """They read the row of the feed, too."""
 BATCH_STATEMENTS = ("current_records", "erased_records", "keep_versions", "touch_records", "records_of_addresses")
@@ -416,7 +420,7 @@ GROWING_TABLES = (
     "token_pairs", "clients", "client_days", "client_refusals", "audit", "audit_organizations",
     "unsubscribes", "unsubscribe_versions", "submissions", "feeds", "feed_days", "reversals",
     "imports", "import_parts", "upload_pieces", "import_rejects", "sessions", "sign_in_attempts",
-    "feed_followers", "feed_positions",
+    "feed_followers", "feed_positions", "confirmed_ranges",
 )  # fmt: skip
 """The tables that grow with requests; none may be scanned."""
 
@@ -432,6 +436,7 @@ _SQLITE_INDEXES = {
     "feeds_pkey": "sqlite_autoindex_feeds_1",
     "erasures_pkey": "sqlite_autoindex_erasures_1",
     "feed_outbox_pkey": "sqlite_autoindex_feed_outbox_1",
+    "confirmed_ranges_pkey": "sqlite_autoindex_confirmed_ranges_1",
     "person_reads_pkey": "sqlite_autoindex_person_reads_1",
     "feed_days_pkey": "sqlite_autoindex_feed_days_1",
     "unsubscribes_pkey": "sqlite_autoindex_unsubscribes_1",
@@ -577,7 +582,7 @@ def test_on_sqlite_the_whole_key_bounds_the_search(sqlite: sqlite3.Connection, n
     plan = [
         str(row[3]) for row in sqlite.execute(f"EXPLAIN QUERY PLAN {query.sqlite}", dict.fromkeys(query.parameters))
     ]
-    searches = [at for at, step in enumerate(plan) if step.startswith("SEARCH")]
+    searches = [at for at, step in enumerate(plan) if step.startswith("SEARCH") and RANGE_BOUND not in step]
     (search,) = searches[name in WITH_FEED_ROW :]
     assert re.search(r"[=>]\? AND ".join(BOUND_BY[name]) + r"[=>]\?", plan[search]), plan
     if name in BATCH_STATEMENTS:
@@ -649,7 +654,8 @@ def test_on_postgresql_the_whole_key_bounds_the_search(
     url = request.getfixturevalue(size)
     plan = asyncio.run(_plan(url, QUERIES[name], mode=mode, values=_VALUES))
     assert "Hash" not in plan, plan
-    (condition,) = re.findall(r"Index Cond: (.+)", plan)[name in WITH_FEED_ROW :]
+    conditions = [each for each in re.findall(r"Index Cond: (.+)", plan) if "last_seq >=" not in each]
+    (condition,) = conditions[name in WITH_FEED_ROW :]
     assert all(re.search(rf"\({column} [=<>]+ ", condition) for column in BOUND_BY[name]), plan
     if name in BATCH_STATEMENTS:
         assert plan.index("Function Scan") < plan.index(" on unsubscribes u"), plan
@@ -750,6 +756,7 @@ SUBMISSION_KEYS = (
     ("feed_id", "submission_id"),
     ("feed_id", "seq"),
     ("feed_id", "stands_seq", "stands_seq"),
+    ("feed_id", "last_seq"),
 )
 ONE_RECORD_RANGE = (
     r"\(ROW\(address, group_no, seq\) >= ROW\(u\.address, u\.group_no, 0\)\) AND "

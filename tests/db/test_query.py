@@ -84,6 +84,12 @@ SELECT 2
     assert queries["one"].postgresql == "SELECT 1\nORDER BY at_ms DESC NULLS LAST"
 
 
+def test_a_fragment_may_include_one_that_is_shared() -> None:
+    shared = "-- fragment: newest\nORDER BY {column}\n"
+    text = "-- fragment: page\n-- include: newest column=at_ms\nLIMIT 9\n-- name: one\nSELECT 1\n-- include: page\n"
+    assert parse_queries(text, shared=shared)["one"].sqlite == "SELECT 1\nORDER BY at_ms\nLIMIT 9"
+
+
 def test_an_unknown_fragment_is_an_error() -> None:
     """A condition that is left out without a word would show more than it should."""
     with pytest.raises(ValueError, match="no such fragment: newest"):

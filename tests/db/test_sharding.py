@@ -31,6 +31,7 @@ CALLS = [
     "feed_positions feed_id feeds",
     "erasures feed_id feeds",
     "feed_outbox feed_id feeds",
+    "confirmed_ranges feed_id feeds",
 ]
 CLEARED = [f"truncate {call.split()[0]}" for call in CALLS]
 

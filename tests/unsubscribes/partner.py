@@ -141,6 +141,7 @@ class Organization(NamedTuple):
             "feeds": "feed_id",
             "unsubscribes": "seq",
             "unsubscribe_versions": "seq",
+            "confirmed_ranges": "last_seq",
             "submissions": "submission_id",
             "feed_days": "day, status, reason",
         }

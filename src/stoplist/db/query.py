@@ -2,12 +2,14 @@
 
 A statement begins with `-- name: some_name`; parameters are written `:some_parameter`. A line that ends in
 `-- only: sqlite` or `-- only: postgresql` is left out for the other database. Text that several statements share begins
-with `-- fragment: some_name`; a line `-- include: some_name column=value` stands for it, with `{column}` replaced.
+with `-- fragment: some_name`, there or in `db/fragments.sql`; a line `-- include: some_name column=value` stands for
+it, with `{column}` replaced.
 """
 
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import resources
 
 import msgspec
@@ -41,12 +43,17 @@ class Query(msgspec.Struct, frozen=True):
 
 def load_queries(package: str) -> dict[str, Query]:
     """Return the statements of the queries.sql in `package`, by name."""
-    return parse_queries(resources.files(package).joinpath("queries.sql").read_text("utf-8"))
+    return parse_queries(
+        resources.files(package).joinpath("queries.sql").read_text("utf-8"), shared=_shared_fragments()
+    )
 
 
-def parse_queries(text: str) -> dict[str, Query]:
-    """Return the statements in `text`, by name. Raise ValueError if a name is used twice or a fragment is missing."""
-    _, *parts = _NAME.split(_with_fragments(text))
+def parse_queries(text: str, *, shared: str = "") -> dict[str, Query]:
+    """Return the statements in `text`, by name. Raise ValueError if a name is used twice or a fragment is missing.
+
+    `shared` has more fragments.
+    """
+    _, *parts = _NAME.split(_with_fragments(text, shared))
     names, bodies = parts[::2], parts[1::2]
     if len(set(names)) != len(names):
         raise ValueError("a statement name is used twice")
@@ -76,9 +83,14 @@ def json_text(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _with_fragments(text: str) -> str:
-    """Return `text` with each include replaced, and without the fragments themselves."""
-    fragments = {match[1]: match[2].rstrip() + "\n" for match in _FRAGMENT.finditer(text)}
+@cache
+def _shared_fragments() -> str:
+    return resources.files("stoplist.db").joinpath("fragments.sql").read_text("utf-8")
+
+
+def _with_fragments(text: str, shared: str) -> str:
+    """Return `text` with each include replaced, also those within fragments, and without the fragments themselves."""
+    fragments = {match[1]: match[2].rstrip() + "\n" for match in _FRAGMENT.finditer(f"{shared}\n{text}")}
 
     def included(match: re.Match[str]) -> str:
         if match[1] not in fragments:
@@ -87,7 +99,7 @@ def _with_fragments(text: str) -> str:
         for argument in match[2].split():
             name, _, value = argument.partition("=")
             fragment = fragment.replace(f"{{{name}}}", value)
-        return fragment
+        return _INCLUDE.sub(included, fragment)
 
     return _INCLUDE.sub(included, _FRAGMENT.sub("", text))
 

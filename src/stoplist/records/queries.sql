@@ -87,8 +87,10 @@ SELECT address, group_no FROM unsubscribe_versions WHERE feed_id = :feed_id AND 
 
 -- name: records_of_address
 -- Primary key of unsubscribes: its records for every group.
-SELECT group_no, id, seq, status, reason, source, occurred_ms, recorded_ms, submission_id, latest_act_ms, is_confirmed
-FROM unsubscribes WHERE feed_id = :feed_id AND address = :address ORDER BY group_no
+SELECT group_no, id, seq, status, reason, source, occurred_ms, recorded_ms, submission_id, latest_act_ms,
+-- include: is_confirmed record=u
+AS is_confirmed
+FROM unsubscribes u WHERE feed_id = :feed_id AND address = :address ORDER BY group_no
 
 -- name: versions_of_record
 -- Primary key of unsubscribe_versions. PostgreSQL must find the versions first and sort them then: in the order of the
@@ -254,8 +256,10 @@ SELECT page.*, CASE WHEN EXISTS (
 ) THEN 1 ELSE 0 END AS has_earlier
 FROM (
     SELECT * FROM (
-        SELECT seq, address, group_no, status, reason, source, occurred_ms, recorded_ms, is_confirmed, 1 AS is_current
-        FROM unsubscribes WHERE feed_id = :feed_id AND seq > :after AND seq <= :last_seq ORDER BY seq LIMIT :most
+        SELECT seq, address, group_no, status, reason, source, occurred_ms, recorded_ms,
+        -- include: is_confirmed record=u
+        AS is_confirmed, 1 AS is_current
+        FROM unsubscribes u WHERE feed_id = :feed_id AND seq > :after AND seq <= :last_seq ORDER BY seq LIMIT :most
     ) standing
     UNION ALL
     SELECT * FROM (
@@ -290,8 +294,9 @@ FROM (
 -- fragment: standing_states
 SELECT CAST(json_group_array(json_array(  -- only: sqlite
 SELECT CAST(json_agg(json_build_array(  -- only: postgresql
-    u.seq, u.address, u.id, u.status, u.reason, u.is_confirmed, v.status, v.reason, v.source, v.occurred_ms,
-    v.latest_act_ms
+    u.seq, u.address, u.id, u.status, u.reason,
+    -- include: is_confirmed record=u
+    , v.status, v.reason, v.source, v.occurred_ms, v.latest_act_ms
 )) AS TEXT) AS standing,
 
 -- fragment: former_states
@@ -356,8 +361,12 @@ OFFSET 0) e  -- only: postgresql
 -- existed before; if it only updated, all did. Only if it did both, each record is looked up, between two positions of
 -- the key. (With equality and a number, PostgreSQL reads the versions of the whole feed.)
 SELECT COUNT(*) AS standing,
-COUNT(CASE WHEN u.is_confirmed IN (1, CAST(:also_confirmed AS INTEGER)) THEN 1 END) AS confirmed,
-COUNT(CASE WHEN u.is_confirmed IN (1, CAST(:also_confirmed AS INTEGER)) OR CAST(:updated AS INTEGER) = 0 THEN NULL
+COUNT(CASE WHEN
+    -- include: is_confirmed record=u
+    IN (1, CAST(:also_confirmed AS INTEGER)) THEN 1 END) AS confirmed,
+COUNT(CASE WHEN CAST(:updated AS INTEGER) = 0 OR
+      -- include: is_confirmed record=u
+      IN (1, CAST(:also_confirmed AS INTEGER)) THEN NULL
       WHEN CAST(:created AS INTEGER) = 0 THEN 1 ELSE (
     SELECT 1 FROM unsubscribe_versions b
     WHERE b.feed_id = :feed_id
@@ -384,7 +393,9 @@ SELECT * FROM (
         SELECT u.seq, u.address, u.group_no, 1 AS is_confirmed, u.seq AS now_seq, u.status AS now_status,
                u.reason AS now_reason
         FROM unsubscribes u
-        WHERE u.feed_id = :feed_id AND u.seq > :after AND u.seq <= :last_seq AND u.is_confirmed <> 0
+        WHERE u.feed_id = :feed_id AND u.seq > :after AND u.seq <= :last_seq AND
+        -- include: is_confirmed record=u
+        <> 0
         ORDER BY u.seq LIMIT :most
     ) confirmed
     UNION ALL
@@ -396,9 +407,10 @@ SELECT * FROM (
         WHERE u.feed_id = :feed_id AND u.seq = e.seq  -- only: sqlite
         CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
         WHERE u.feed_id = :feed_id AND u.seq = e.seq OFFSET 0) u  -- only: postgresql
-        WHERE u.is_confirmed <> 0  -- only: postgresql
-          AND e.feed_id = :feed_id AND e.stands_seq > :after AND e.stands_seq <= :last_seq AND e.kind = 'erased'
-          AND u.is_confirmed <> 0  -- only: sqlite
+        WHERE  -- only: postgresql
+        AND  -- only: sqlite
+        -- include: is_confirmed record=u
+        <> 0 AND e.feed_id = :feed_id AND e.stands_seq > :after AND e.stands_seq <= :last_seq AND e.kind = 'erased'
         ORDER BY e.stands_seq LIMIT :most
     ) confirmed_and_erased
     UNION ALL

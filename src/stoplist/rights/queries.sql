@@ -35,7 +35,8 @@ FROM unsubscribes WHERE feed_id = :feed_id AND address = :address
 
 -- name: erase_record
 -- Primary key. The record keeps what it stands on: its submission, its latest act, and whether it was sent again.
-UPDATE unsubscribes SET address = :erased, source = NULL, seq = :seq, recorded_ms = :at_ms
+UPDATE unsubscribes SET address = :erased, source = NULL, seq = :seq, recorded_ms = :at_ms, is_confirmed =
+-- include: is_confirmed record=unsubscribes
 WHERE feed_id = :feed_id AND address = :address AND group_no = :group_no
 
 -- name: forget_sources_of_links

@@ -158,6 +158,11 @@ class BatchDecision:
         return [current for current in self._touched if current.change is None]
 
     @property
+    def confirmed_by_import(self) -> list[CurrentRecord]:
+        """Return those of `touched` that an import has confirmed, and nothing more: they need not be written."""
+        return [current for current in self.touched if self._is_import and not current.has_later_act]
+
+    @property
     def has_writes(self) -> bool:
         return bool(self.changes or self._touched)
 

@@ -49,7 +49,7 @@ async def find_person_records(database: Database, number: int, address: str) -> 
     """Return the records of an address, in its canonical form, in the feed of that number."""
     form = ""
     while True:
-        rows = await database.rows(_FEED_AND_RECORDS, address, form, number)
+        rows = await database.rows(_FEED_AND_RECORDS, number, address, form)
         if not rows:
             return PersonRecords(None, {})
         feed = _feed(number, rows[0])

@@ -16,7 +16,9 @@ FROM feeds WHERE feed_id = :feed_id
 -- Primary keys. The feed, and the records of one address, under both forms, in all groups, of one snapshot; one row if there is no record.
 -- (Planned for a handful of records, PostgreSQL would read the whole feed for both forms at once, and keep that plan.)
 SELECT f.generation, f.head_seq, f.writes, f.state_seq, f.state_records, f.state_digest, f.state_writes, f.digest_key,
-       f.has_erased, u.group_no, u.address, u.id, u.status, u.reason, u.occurred_ms, u.latest_act_ms, u.is_confirmed, u.submission_id, u.seq
+       f.has_erased, u.group_no, u.address, u.id, u.status, u.reason, u.occurred_ms, u.latest_act_ms,
+-- include: is_confirmed record=u
+AS is_confirmed, u.submission_id, u.seq
 FROM feeds f LEFT JOIN unsubscribes u ON u.feed_id = f.feed_id AND u.address IN (:address, :erased)  -- only: sqlite
 FROM feeds f LEFT JOIN LATERAL (SELECT u.*  -- only: postgresql
 FROM unnest(ARRAY[CAST(:address AS TEXT), CAST(:erased AS TEXT)]) j (address)  -- only: postgresql
@@ -83,7 +85,9 @@ UPDATE feeds SET head_seq = head_seq - :numbers WHERE feed_id = :feed_id
 -- wrong table. One row with one text, so that a thread reads it in one C call.
 SELECT CAST(json_group_array(json_array(  -- only: sqlite
 SELECT CAST(json_agg(json_build_array(  -- only: postgresql
-    u.address, u.id, u.status, u.reason, u.occurred_ms, u.latest_act_ms, u.is_confirmed, u.submission_id, u.seq
+    u.address, u.id, u.status, u.reason, u.occurred_ms, u.latest_act_ms,
+    -- include: is_confirmed record=u
+    , u.submission_id, u.seq
 )) AS TEXT) AS records
 FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
 FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
@@ -105,7 +109,9 @@ SELECT CAST(json_group_array(json_array(  -- only: sqlite
 SELECT CAST(json_agg(json_build_array(  -- only: postgresql
     u.group_no, json_array(  -- only: sqlite
     u.group_no, json_build_array(  -- only: postgresql
-        u.address, u.id, u.status, u.reason, u.occurred_ms, u.latest_act_ms, u.is_confirmed, u.submission_id, u.seq)
+        u.address, u.id, u.status, u.reason, u.occurred_ms, u.latest_act_ms,
+        -- include: is_confirmed record=u
+        , u.submission_id, u.seq)
 )) AS TEXT) AS records
 FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
 WHERE u.feed_id = :feed_id AND u.address = j.value  -- only: sqlite
@@ -244,6 +250,14 @@ FROM json_array_elements_text(:seqs) j CROSS JOIN LATERAL (SELECT u.* FROM unsub
 WHERE u.feed_id = :feed_id AND u.seq = CAST(j.value AS BIGINT)  -- only: postgresql
 OFFSET 0) u  -- only: postgresql
 ON CONFLICT (feed_id, address, group_no) DO UPDATE SET is_confirmed = 1  -- only: postgresql
+
+-- name: confirm_ranges
+-- Primary key of feeds. Behind the feed's lock, for numbers that are in no range yet.
+INSERT INTO confirmed_ranges (feed_id, first_seq, last_seq)
+SELECT f.feed_id, CAST(value->>0 AS BIGINT), CAST(value->>1 AS BIGINT)
+FROM feeds f CROSS JOIN json_each(:ranges) confirmed  -- only: sqlite
+FROM feeds f CROSS JOIN LATERAL json_array_elements(:ranges) confirmed  -- only: postgresql
+WHERE f.feed_id = :feed_id
 
 -- name: record_submission
 -- One row per batch, behind the feed's lock; its id is new.

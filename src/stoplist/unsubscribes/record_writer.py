@@ -1,6 +1,6 @@
 """Write a decision behind the lock of its feed: records, versions, the submission and the counts of the day."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from stoplist.clock import DAY_MS
@@ -13,6 +13,7 @@ from stoplist.unsubscribes.model import CREATED, OUTRANKED, UNCHANGED, UPDATED
 from stoplist.unsubscribes.validated_batch import ValidatedBatch
 
 _QUERIES = load_queries(__package__)
+_CONFIRM_RANGES = _QUERIES["confirm_ranges"]
 _CONFIRM_RECORDS = _QUERIES["confirm_records"]
 _COUNT_CHANGES = _QUERIES["count_changes"]
 _KEEP_VERSIONS = _QUERIES["keep_versions"]
@@ -63,14 +64,29 @@ async def write_decision(
 
 
 async def touch_records(transaction: Transaction, decision: BatchDecision, feed_keys: dict[str, int]) -> None:
-    """Store the latest acts and confirmations of the records that keep their state, in one statement."""
-    touched = decision.touched
+    """Store the latest acts and confirmations of the records that keep their state, in at most two statements."""
+    confirmed = decision.confirmed_by_import
+    if confirmed:
+        ranges = json_text(_ranges_of(record.seq for record in confirmed))
+        await transaction.run(_CONFIRM_RANGES, feed_id=feed_keys["feed_id"], ranges=ranges)
+    touched = [record for record in decision.touched if record.has_later_act] if confirmed else decision.touched
     if any(record.has_later_act or record.is_confirmed != CONFIRMED for record in touched):
         rows = {at: (record.address, record.latest_act_ms, record.is_confirmed) for at, record in enumerate(touched)}
         await transaction.run(_TOUCH_RECORDS, **feed_keys, touched=json_text(rows))
     elif touched:
         seqs = json_text(sorted(record.seq for record in touched))
         await transaction.run(_CONFIRM_RECORDS, feed_id=feed_keys["feed_id"], seqs=seqs)
+
+
+def _ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last number of each run of adjacent numbers. They may come in any order."""
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ranges
 
 
 async def count_changes(

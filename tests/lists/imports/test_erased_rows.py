@@ -7,14 +7,17 @@ import pytest
 from stoplist.lists.exports.layouts import CSV, NDJSON
 from stoplist.lists.imports import run as import_run
 from stoplist.lists.imports.model import Import, ImportCounts
+from stoplist.lists.imports.reversal import reverse_import, submissions_of
 from stoplist.lists.uploads.preview import preview_upload
 from stoplist.proof.feed_states import compare_states
+from stoplist.records.reversal import left_out
 from stoplist.rights.retention import Retention, delete_old
 from stoplist.unsubscribes import storing
+from tests.builders import ADMINISTRATOR
 from tests.constants import DAY_S
 from tests.deployment import in_loop
 from tests.lists.exports.export_fixture import begin, csv_rows, whole
-from tests.lists.imports.importer import Importer
+from tests.lists.imports.importer import Importer, list_of
 from tests.lists.uploads.uploader import ALL, LIMITS, Uploader
 from tests.rights.eraser import digest_in, erase
 from tests.unsubscribes.partner import OptOutDeployment, Organization, back, out, records
@@ -47,6 +50,21 @@ def counted(imported: Import) -> dict[str, int]:
 
 async def assert_states_are_right(organization: Organization) -> None:
     assert (await compare_states(organization.deployment.database)).differing == []
+
+
+@in_loop
+async def test_what_an_import_confirmed_stays_confirmed_when_it_is_erased(deployment: OptOutDeployment) -> None:
+    """An erasure gives the record another number, and an import confirms numbers."""
+    organization, stores = await deployment.new_organization(), deployment.stores
+    importer, rows = Importer(organization), [(ANN, deployment.now_ms), (BOB, deployment.now_ms)]
+    first = await importer.take(list_of(rows))
+    await importer.take(list_of(rows[:1]))
+    await erase(organization, ANN)
+    (submission_id,) = await submissions_of(stores, first)
+    others = await left_out(ADMINISTRATOR, stores, submission_id)
+    assert [(one.seq, one.why) for one in others] == [(1, "confirmed")]
+    *_, total = [each async for each in reverse_import(ADMINISTRATOR, stores, first.import_id)]
+    assert (total.corrected, total.confirmed) == (1, 1)
 
 
 @pytest.mark.parametrize(("layout", "wanted"), [(CSV, {}), (NDJSON, {}), (CSV, {"has_history": True})])

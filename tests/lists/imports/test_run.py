@@ -16,8 +16,11 @@ from stoplist.lists.imports.listing import find_import, list_imports
 from stoplist.lists.imports.model import Import, ImportCounts
 from stoplist.lists.imports.reversal import count_import_reversal, reverse_import, submissions_of
 from stoplist.lists.imports.run import run_import
+from stoplist.records.history import show_record
+from stoplist.records.reversal import left_out
 from stoplist.records.reversal_plan import Reversal
-from stoplist.records.submissions import find_submission
+from stoplist.records.submissions import find_submission, records_of_submission
+from stoplist.unsubscribes.channel import CHANNELS
 from tests.builders import ADMINISTRATOR, STRANGER, audit_rows, opened
 from tests.constants import DAY_MS
 from tests.db.full_disk import two_free_pages
@@ -201,6 +204,42 @@ async def test_what_another_import_sends_again_stays(deployment: OptOutDeploymen
     await importer.take(list_of(rows[:2]))
     total = await undone(deployment, first)
     assert (total.corrected, total.confirmed) == (4, 2)
+
+
+@in_loop
+async def test_a_confirmation_by_an_import_writes_no_record(deployment: OptOutDeployment) -> None:
+    """It writes the ranges of their numbers. A later act is written with its record."""
+    organization = await deployment.new_organization()
+    importer, rows = Importer(organization), rows_of(deployment, 8)
+    await importer.take(list_of(rows))
+    before = await organization.rows("unsubscribes", "seq")
+    later = (rows[6][0], deployment.now_ms)
+    await importer.take(list_of([rows[4], rows[0], rows[1], later, rows[5]]))
+    after = await organization.rows("unsubscribes", "seq")
+    assert [row["seq"] for row, former in zip(after, before, strict=True) if row != former] == [7]
+    ranges = await organization.rows("confirmed_ranges", "last_seq")
+    assert [(row["first_seq"], row["last_seq"]) for row in ranges] == [(1, 2), (5, 5), (6, 6)]
+
+
+@in_loop
+async def test_every_reader_knows_what_an_import_confirmed(deployment: OptOutDeployment) -> None:
+    organization, stores = await deployment.new_organization(), deployment.stores
+    importer, rows = Importer(organization), rows_of(deployment, 3)
+    first = await importer.take(list_of(rows))
+    await importer.take(list_of(rows[:2]))
+    (submission_id,) = await submissions_of(stores, first)
+    for seq, is_confirmed in ((1, True), (2, True), (3, False)):
+        record = await show_record(
+            ADMINISTRATOR, deployment.database, org_slug=organization.slug, channel=CHANNELS["email"], seq=seq
+        )
+        assert record.is_confirmed == is_confirmed
+    changes = await records_of_submission(ADMINISTRATOR, deployment.database, submission_id)
+    assert [change.is_confirmed for change in changes] == [True, True, False]
+    others = await left_out(ADMINISTRATOR, stores, submission_id)
+    assert [(one.seq, one.why) for one in others] == [(1, "confirmed"), (2, "confirmed")]
+    expected = await count_import_reversal(ADMINISTRATOR, stores, first)
+    assert (expected.corrected, expected.confirmed) == (1, 2)
+    assert (await undone(deployment, first, expected=expected)).confirmed == 2
 
 
 @in_loop

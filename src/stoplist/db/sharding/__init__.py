@@ -30,6 +30,7 @@ FEED_TABLES = (
     "feed_positions",
     "erasures",
     "feed_outbox",
+    "confirmed_ranges",
 )
 """Every table with a `feed_id`. All are co-located with the first."""
 

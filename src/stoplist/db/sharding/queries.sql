@@ -58,6 +58,9 @@ SELECT create_distributed_table('feed_positions', 'feed_id', colocate_with => 'f
 -- name: distribute_erasures
 SELECT create_distributed_table('erasures', 'feed_id', colocate_with => 'feeds')
 
+-- name: distribute_confirmed_ranges
+SELECT create_distributed_table('confirmed_ranges', 'feed_id', colocate_with => 'feeds')
+
 -- name: distribute_feed_outbox
 SELECT create_distributed_table('feed_outbox', 'feed_id', colocate_with => 'feeds')
 
@@ -83,7 +86,8 @@ SELECT truncate_local_data_after_distributing_table('import_work');
 SELECT truncate_local_data_after_distributing_table('feed_followers');
 SELECT truncate_local_data_after_distributing_table('feed_positions');
 SELECT truncate_local_data_after_distributing_table('erasures');
-SELECT truncate_local_data_after_distributing_table('feed_outbox')
+SELECT truncate_local_data_after_distributing_table('feed_outbox');
+SELECT truncate_local_data_after_distributing_table('confirmed_ranges')
 
 -- name: nodes
 -- The nodes that hold data, the coordinator included if it was added. Standbys that Citus knows have another role.
