@@ -9,22 +9,27 @@ import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from stoplist.databases.opening import check_databases
 from stoplist.db import Database, schema
 from stoplist.db.schema import Migration, load_migrations
 from stoplist.db.sharding import FEED_TABLES, DistributionResult, distribute
 from stoplist.db.sharding.nodes import read_nodes
+from stoplist.db.split import feeds_of
 from stoplist.errors import StoreUnavailable
 from stoplist.maintenance.after_restore import after_restore
 from stoplist.maintenance.doctor.nodes import examine
-from tests.builders import ADMINISTRATOR, execute, make_key, make_token, migrated, opened, sql, value
+from stoplist.proof.feed_states import compare_states
+from tests.builders import ADMINISTRATOR, apart, execute, make_key, make_token, migrated, opened, sql, value
 from tests.db import hosts
 from tests.fakes import FakeClock
 from tests.maintenance.doctor.installation import settings
 from tests.migration_fixture import ADDRESSES, assert_copied, fill_every_table, make_move
 from tests.services.citus import Citus
+from tests.services.postgresql import PostgresqlServer
 from tests.unsubscribes.partner import OptOutDeployment, Organization, addresses, out
 
 # The first schema with all feed tables.
@@ -89,6 +94,19 @@ def test_existing_records_are_distributed_too(citus_url: str) -> None:
     asyncio.run(body())
 
 
+async def distribute_as_then(database: Database) -> list[str]:
+    """Distribute the feed tables of an earlier schema, as its release did; return them."""
+    with_tables = (
+        "SELECT COUNT(*) FROM pg_class WHERE relname = :name AND relnamespace = current_schema()::regnamespace"
+    )
+    there = [name for name in FEED_TABLES if await value(database, with_tables, name=name)]
+    for name in there:
+        beside = "none" if name == FEED_TABLES[0] else FEED_TABLES[0]
+        statement = f"SELECT create_distributed_table('{name}', 'feed_id', colocate_with => '{beside}')"
+        await execute(database, statement)
+    return there
+
+
 def test_a_distributed_database_is_upgraded(citus_url: str) -> None:
     """The migrations of this release upgrade it, and so does a next one with a column, an index and a feed table."""
     steps = load_migrations()
@@ -98,9 +116,10 @@ def test_a_distributed_database_is_upgraded(citus_url: str) -> None:
         async with opened(citus_url) as database:
             first = steps[:DISTRIBUTABLE]
             await schema.migrate(database, environment="development", now_ms=0, migrations=first)
-            await distribute(database)
+            earlier = await distribute_as_then(database)
             result = await schema.migrate(database, environment="development", now_ms=0)
             assert (result.before, result.after) == (DISTRIBUTABLE, steps[-1].number)
+            assert await distribute(database) == DistributionResult(FEED_TABLES[len(earlier) :])
             issued = await fill_every_table(database, FakeClock())
             stored = await issued.organization.stored()
             migrations = [*steps, invented]
@@ -111,6 +130,26 @@ def test_a_distributed_database_is_upgraded(citus_url: str) -> None:
             await issued.organization.submit(out("later@example.org"))
 
     asyncio.run(body())
+
+
+def test_feeds_apart_are_used_at_any_node(citus: Citus, citus_url: str, postgresql: PostgresqlServer) -> None:
+    """The accounts are elsewhere. A worker takes what the service writes, and `after-restore` renews all feeds."""
+    accounts = postgresql.fresh_database("accounts")
+    worker = citus.workers[0].url(urlsplit(citus_url).path[1:])
+
+    async def body() -> None:
+        async with migrated(apart(accounts, citus_url), pool_size=2) as database:
+            await distribute(feeds_of(database), has_accounts=False)
+        async with opened(apart(accounts, worker), pool_size=2) as database:
+            assert await check_databases(database, environment="development")
+            issued = await fill_every_table(database, FakeClock())
+            assert {record.address for record in await issued.organization.feed()} >= set(ADDRESSES)
+            renewed = await after_restore(ADMINISTRATOR, database, FakeClock())
+            compared = await compare_states(database)
+            assert (compared.compared, compared.differing, compared.open) == (renewed.feeds, [], 0)
+
+    asyncio.run(body())
+    postgresql.drop_database(accounts)
 
 
 def test_a_deployment_is_copied_to_many_nodes(sqlite_url: str, citus_url: str) -> None:
