@@ -52,8 +52,8 @@ def test_a_standby_is_never_read_from(own_postgresql: services.Cluster, monkeypa
             assert await numbers(database) == [1, 2]
 
     with hosts.standby(own_postgresql) as standby:
-        with pytest.raises(SettingsError, match="is a standby"):
-            asyncio.run(open_database(standby.url(url), create=False))
+        with pytest.raises(SettingsError, match=r"is a standby.*Name the primary in STOPLIST_FEEDS_URL"):
+            asyncio.run(open_database(standby.url(url), create=False, setting="STOPLIST_FEEDS_URL"))
         asyncio.run(body(standby))
 
 

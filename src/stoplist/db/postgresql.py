@@ -103,7 +103,7 @@ class Postgresql:
         try:
             await small_pool.connect_once()
         except UnsuitableServer as error:
-            raise SettingsError(str(error)) from None
+            raise SettingsError(str(error).replace("STOPLIST_DATABASE_URL", setting)) from None
         except (
             OSError,
             TimeoutError,
