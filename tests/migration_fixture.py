@@ -26,7 +26,7 @@ from stoplist.records.reversal import reverse
 from stoplist.rights.reads import note_read
 from stoplist.staff.roles import set_role
 from stoplist.unsubscribes.feed import find_feed_by_id
-from tests.builders import ADMINISTRATOR, execute, make_key, make_organization, migrated, opened, rotate_token
+from tests.builders import ADMINISTRATOR, Apart, execute, make_key, make_organization, migrated, opened, rotate_token
 from tests.fakes import FakeClock
 from tests.lists.imports.importer import Importer, list_of
 from tests.lists.uploads.uploader import Uploader
@@ -148,12 +148,13 @@ async def _add_usage(database: Database, clock: FakeClock, client_id: str) -> No
 
 
 class Move(NamedTuple):
-    """A filled source and an empty target."""
+    """A filled source and an empty target. With `feeds_url` it is a pair, and `target_url` that of the accounts."""
 
     source_url: str
     target_url: str
     clock: FakeClock
     issued: Issued
+    feeds_url: str | None = None
 
     @property
     def path(self) -> Path:
@@ -169,6 +170,7 @@ class Move(NamedTuple):
                 FakeClock(),
                 source_url=self.source_url,
                 target_url=self.target_url,
+                feeds_url=self.feeds_url,
                 report=report,
                 chunk_rows=chunk_rows,
             )
@@ -204,7 +206,7 @@ class Move(NamedTuple):
 
     def target_rows(self) -> dict[str, list[tuple[Any, ...]]]:
         """Return all rows of the target by table."""
-        return asyncio.run(_rows(self.target_url))
+        return rows_of(self.target_url)
 
     def is_target_usable(self) -> bool:
         """Return whether a server or a command would use the target."""
@@ -252,7 +254,8 @@ def make_move(source_url: str, target_url: str) -> Move:
             issued = await fill_every_table(database, clock)
         async with migrated(target_url, pool_size=2):
             pass
-        return Move(source_url, target_url, clock, issued)
+        feeds_url = target_url.feeds if isinstance(target_url, Apart) else None
+        return Move(source_url, str(target_url), clock, issued, feeds_url)
 
     return asyncio.run(make())
 
@@ -264,6 +267,11 @@ async def execute_all(url: str, *statements: str) -> list[Any]:
         return [await connection.fetch(statement) for statement in statements][-1]
     finally:
         await connection.close()
+
+
+def rows_of(url: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Return all rows of a PostgreSQL database by table, except those that each database has for itself."""
+    return asyncio.run(_rows(url))
 
 
 async def _rows(url: str) -> dict[str, list[tuple[Any, ...]]]:

@@ -125,6 +125,21 @@ def test_the_password_may_come_from_a_file(
     empty.ok("copy", "--from", move.source_url, "--to", url)
 
 
+def test_it_fills_two_databases(empty: Prompt, move: Move, postgresql: PostgresqlServer) -> None:
+    """It says that servers need both, and they serve as one deployment."""
+    accounts, feeds = postgresql.fresh_database("accounts"), postgresql.fresh_database("feeds")
+    try:
+        empty.set(DATABASE_URL=accounts, FEEDS_URL=feeds)
+        empty.ok("migrate")
+        out = empty.ok("copy", "--from", move.source_url, "--to", accounts, "--to-feeds", feeds)
+        assert "STOPLIST_FEEDS_URL (or _FILE)     the address of --to-feeds" in out
+        organizations = empty.json("org", "list")
+        assert len(organizations) == len(move.source_rows()["organizations"])
+    finally:
+        for url in (accounts, feeds):
+            postgresql.drop_database(url)
+
+
 WRONG_USAGE = {
     "nothing": [],
     "no target": ["--from", "sqlite:///a.db"],
@@ -132,6 +147,7 @@ WRONG_USAGE = {
     "no address": ["--from", "data/stoplist.db", "--to", UNREACHABLE],
     "from PostgreSQL": ["--from", UNREACHABLE, "--to", UNREACHABLE],
     "to SQLite": ["--from", "sqlite:///a.db", "--to", "sqlite:///b.db"],
+    "feeds in SQLite": ["--from", "sqlite:///a.db", "--to", UNREACHABLE, "--to-feeds", "sqlite:///b.db"],
     "a malformed target": ["--from", "sqlite:///a.db", "--to", f"postgres://x:{HUSH}@h/d"],
     "a target of something else": ["--from", "sqlite:///a.db", "--to", f"mysql://x:{HUSH}@h/d"],
 }

@@ -53,4 +53,6 @@ ACTIONS = {
     "session.end": "Session ended",
     "database.restored": "Database restored",
     "database.copied": "Database copied",
+    "database.split": "Feeds moved to a database of their own",
+    "database.joined": "Feeds moved back to the database of the accounts",
 }

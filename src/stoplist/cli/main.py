@@ -45,6 +45,7 @@ COMMANDS = {
     ),
     "backup": ("Copy the SQLite database while the server runs.", "stoplist.cli.backup"),
     "copy": ("Copy a whole deployment from SQLite to PostgreSQL.", "stoplist.cli.copy"),
+    "feeds": ("Give the feeds a database of their own on PostgreSQL, or take them back.", "stoplist.cli.feeds"),
     "after-restore": ("After a restore: refuse all cursors and tokens given out so far.", "stoplist.cli.after_restore"),
     "notice": ("Notices to the operator: send a test.", "stoplist.cli.notice"),
     "doctor": ("Examine the installation, and exit with 1 if something is wrong.", "stoplist.cli.doctor"),

@@ -5,13 +5,15 @@ Source: docs/interface.md section D1, Feeds apart.
 """
 
 import logging
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
 
-from stoplist.db import Database
-from stoplist.db.query import load_queries
+from stoplist.db import Database, Row, Transaction
+from stoplist.db.query import Query, load_queries
 from stoplist.db.split import SplitDatabase
 
 _QUERIES = load_queries(__package__)
+_COMPLETE_UIDS = _QUERIES["complete_uids"]
 _HIGHEST_OWNER = _QUERIES["highest_owner"]
 _OWNERS = _QUERIES["owners_of_feeds"]
 _SET_OWNER = _QUERIES["set_owner"]
@@ -19,6 +21,12 @@ _SKIP_NUMBERS = _QUERIES["skip_numbers"]
 _UIDS = _QUERIES["uids"]
 
 _LOG = logging.getLogger(__name__)
+
+
+class RowsSource(Protocol):
+    """The part of a database or a transaction that reads rows."""
+
+    async def all(self, query: Query) -> list[Row]: ...
 
 
 class ForeignFeed(NamedTuple):
@@ -51,13 +59,21 @@ async def watch_foreign_feeds(database: Database) -> None:
     database.foreign_feeds = found
 
 
-async def complete_owners(database: SplitDatabase) -> None:
-    """Write the id of its organization into each feed that carries none, because an older program opened it."""
-    uids = {row["organization_id"]: row["uid"] for row in await database.accounts.all(_UIDS)}
-    for feed in await database.feeds.all(_OWNERS):
+async def complete_uids(transaction: Transaction) -> None:
+    """Give an id to each organization that has none, because an older program created it in a SQLite file."""
+    await transaction.run(_COMPLETE_UIDS)
+
+
+async def complete_owners(accounts: RowsSource, feeds: RowsSource, write: Callable[..., Awaitable[Any]]) -> None:
+    """Write the id of its organization into each feed that carries none, because an older program opened it.
+
+    `write` runs a statement in the database of the feeds.
+    """
+    uids = {row["organization_id"]: row["uid"] for row in await accounts.all(_UIDS)}
+    for feed in await feeds.all(_OWNERS):
         uid = uids.get(feed["organization_id"])
         if feed["organization_uid"] is None and uid is not None:
-            await database.feeds.write_one(_SET_OWNER, feed_id=feed["feed_id"], organization_uid=uid)
+            await write(_SET_OWNER, feed_id=feed["feed_id"], organization_uid=uid)
 
 
 async def skip_used_numbers(database: Database) -> None:

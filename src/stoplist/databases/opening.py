@@ -91,5 +91,5 @@ async def migrate_databases(database: Database, *, environment: str, now_ms: int
     result = await schema.migrate(database.accounts, environment=environment, now_ms=now_ms)
     await schema.migrate(database.feeds, environment=environment, now_ms=now_ms)
     await pair.join(database)
-    await complete_owners(database)
+    await complete_owners(database.accounts, database.feeds, database.feeds.write_one)
     return result

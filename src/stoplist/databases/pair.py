@@ -6,11 +6,11 @@ Source: docs/interface.md section D1, Feeds apart.
 
 import secrets
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from stoplist import __version__
-from stoplist.db import Database, SchemaChange
-from stoplist.db.query import load_queries
+from stoplist.db import Database, Transaction, schema
+from stoplist.db.query import Query, load_queries
 from stoplist.db.schema import later_release
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import SettingsError
@@ -21,25 +21,33 @@ _ANY_ORGANIZATION = _QUERIES["any_organization"]
 _PAIR = _QUERIES["pair"]
 _SET_PAIR = _QUERIES["set_pair"]
 
-_ACCOUNTS: Final = "accounts"
-_FEEDS: Final = "feeds"
+ACCOUNTS: Final = "accounts"
+FEEDS: Final = "feeds"
 
 # A program that was started before takes the database for a whole deployment until it ends. It must not store opt-outs
 # where nobody looks for them, nor create organizations beside the feeds of others.
+_ACCEPT_FEEDS: Final = "ALTER TABLE feeds DROP CONSTRAINT IF EXISTS feeds_are_apart;"
 _REFUSE_THE_OTHERS: Final = {
-    _ACCOUNTS: (
-        "ALTER TABLE feeds DROP CONSTRAINT IF EXISTS feeds_are_apart;\n"
-        "ALTER TABLE feeds ADD CONSTRAINT feeds_are_apart CHECK (false);"
-    ),
-    _FEEDS: (
+    ACCOUNTS: (f"{_ACCEPT_FEEDS}\nALTER TABLE feeds ADD CONSTRAINT feeds_are_apart CHECK (false);"),
+    FEEDS: (
         "ALTER TABLE organizations DROP CONSTRAINT IF EXISTS accounts_are_apart;\n"
         "ALTER TABLE organizations ADD CONSTRAINT accounts_are_apart CHECK (false);"
     ),
 }
 
 
-class _Place(NamedTuple):
-    """The place of a database in a pair; `pair_id` and `pair_part` are None if it holds a whole deployment."""
+class SchemaWriter(Protocol):
+    """The part of a migration that changes tables and rows."""
+
+    async def run(self, query: Query, **values: Any) -> int: ...
+    async def script(self, text: str) -> None: ...
+
+
+class Place(NamedTuple):
+    """The place of a database in a pair; `pair_part` is None if it holds a whole deployment.
+
+    That has a `pair_id` if it is about to become one of a pair by `stoplist feeds split`.
+    """
 
     pair_id: str | None
     pair_part: str | None
@@ -52,12 +60,12 @@ async def join(database: SplitDatabase) -> None:
     From then on no program may run that knows no pairs. For databases with the schema of this release. SettingsError if
     they cannot be a pair: then nothing is changed.
     """
-    accounts, feeds = await _place(database.accounts), await _place(database.feeds)
+    accounts, feeds = await place_of(database.accounts), await place_of(database.feeds)
     if accounts.pair_id is not None or await database.accounts.one(_ANY_FEED) is not None:
-        _require_same(accounts, feeds)
+        require_same(accounts, feeds)
         return
-    if feeds.pair_part == _ACCOUNTS or (
-        feeds.pair_id is None and await database.feeds.one(_ANY_ORGANIZATION) is not None
+    if feeds.pair_part == ACCOUNTS or (
+        feeds.pair_part is None and await database.feeds.one(_ANY_ORGANIZATION) is not None
     ):
         raise SettingsError("STOPLIST_FEEDS_URL names the database of another deployment: it needs one of its own.")
     if await database.feeds.one(_ANY_FEED) is not None:
@@ -68,58 +76,72 @@ async def join(database: SplitDatabase) -> None:
     # The feeds' first: if this ends in between, the next attempt finds feeds that are of no accounts yet.
     pair_id = feeds.pair_id or secrets.token_hex(16)
     oldest = later_release(feeds.oldest_program, __version__)
-    await database.feeds.write_one(_SET_PAIR, pair_id=pair_id, pair_part=_FEEDS, oldest_program=oldest)
-    if (await _place(database.accounts)).pair_id is not None:
+    await database.feeds.write_one(_SET_PAIR, pair_id=pair_id, pair_part=FEEDS, oldest_program=oldest)
+    if (await place_of(database.accounts)).pair_id is not None:
         await database.feeds.write_one(_SET_PAIR, **feeds._asdict())
         raise SettingsError(
             "STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL name the same database. Name another one for the feeds, or "
             "unset STOPLIST_FEEDS_URL to keep them together."
         )
-    for one, part in ((database.feeds, _FEEDS), (database.accounts, _ACCOUNTS)):
-        take = partial(_take_place, pair_id=pair_id, pair_part=part, oldest_program=oldest)
+    for one, part in ((database.feeds, FEEDS), (database.accounts, ACCOUNTS)):
+        take = partial(take_place, pair_id=pair_id, pair_part=part, oldest_program=oldest)
         await one.under_schema_lock(take)
 
 
 async def require_pair(database: Database) -> None:
     """Raise SettingsError unless this is a whole deployment: one database, or two that belong together."""
     if isinstance(database, SplitDatabase):
-        _require_same(await _place(database.accounts), await _place(database.feeds))
+        require_same(await place_of(database.accounts), await place_of(database.feeds))
         return
-    place = await _place(database)
-    if place.pair_part == _ACCOUNTS:
+    place = await place_of(database)
+    if place.pair_part == ACCOUNTS:
         raise SettingsError(
             "The feeds of this deployment are in a database of their own: set STOPLIST_FEEDS_URL to it, as everywhere."
         )
-    if place.pair_part == _FEEDS:
+    if place.pair_part == FEEDS:
         raise SettingsError(
             "STOPLIST_DATABASE_URL names the database of a deployment's feeds: set STOPLIST_FEEDS_URL to it, and "
             "STOPLIST_DATABASE_URL to the database of its accounts."
         )
 
 
-async def _take_place(change: SchemaChange, *, pair_part: str, **place: str) -> None:
+async def place_of(source: schema.RowSource) -> Place:
+    """Return the place of a database."""
+    row = await source.one(_PAIR)
+    if row is None:
+        raise RuntimeError("the deployment row is gone")
+    return Place(row["pair_id"], row["pair_part"], row["oldest_program"])
+
+
+async def take_place(change: SchemaWriter, *, pair_id: str, pair_part: str, oldest_program: str) -> None:
+    """Make a database that part of a pair. It must be empty of what belongs to the other part."""
     await change.script(_REFUSE_THE_OTHERS[pair_part])
-    await change.run(_SET_PAIR, pair_part=pair_part, **place)
+    await change.run(_SET_PAIR, pair_id=pair_id, pair_part=pair_part, oldest_program=oldest_program)
 
 
-def _require_same(accounts: _Place, feeds: _Place) -> None:
-    if (accounts.pair_part, feeds.pair_part) == (_FEEDS, _ACCOUNTS):
+async def keep_pair_id(transaction: Transaction, place: Place, pair_id: str) -> None:
+    """Note that a whole deployment is about to become one of this pair."""
+    await transaction.run(_SET_PAIR, pair_id=pair_id, pair_part=None, oldest_program=place.oldest_program)
+
+
+async def leave_pair(change: SchemaWriter, place: Place) -> None:
+    """Make the database of the accounts a whole deployment."""
+    await change.script(_ACCEPT_FEEDS)
+    await change.run(_SET_PAIR, pair_id=None, pair_part=None, oldest_program=place.oldest_program)
+
+
+def require_same(accounts: Place, feeds: Place) -> None:
+    """Raise SettingsError unless these are the places of the two databases of a pair."""
+    if (accounts.pair_part, feeds.pair_part) == (FEEDS, ACCOUNTS):
         raise SettingsError("STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL are exchanged: name each where it belongs.")
-    if accounts.pair_part != _ACCOUNTS:
+    if accounts.pair_part != ACCOUNTS:
         raise SettingsError(
             "STOPLIST_FEEDS_URL is set, but the database of STOPLIST_DATABASE_URL holds the feeds itself. Unset it; or "
-            "move them with `stoplist copy --to … --to-feeds …`. (Two new databases become a pair by "
+            "give them a database of their own with `stoplist feeds split`. (Two new databases become a pair by "
             "`stoplist migrate`.)"
         )
-    if feeds.pair_part != _FEEDS or accounts.pair_id != feeds.pair_id:
+    if feeds.pair_part != FEEDS or accounts.pair_id != feeds.pair_id:
         raise SettingsError(
             "STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL name databases that do not belong together: feeds would be "
             "read as those of other organizations. Name the two that `stoplist migrate` or `stoplist copy` made a pair."
         )
-
-
-async def _place(database: Database) -> _Place:
-    row = await database.one(_PAIR)
-    if row is None:
-        raise RuntimeError("the deployment row is gone")
-    return _Place(row["pair_id"], row["pair_part"], row["oldest_program"])

@@ -22,6 +22,11 @@ SELECT feed_id, organization_id, organization_uid FROM feeds
 -- Every organization; a row is short.
 SELECT organization_id, uid FROM organizations
 
+-- name: complete_uids
+-- Every organization; a row is short.
+UPDATE organizations SET uid = lower(hex(randomblob(16))) WHERE uid IS NULL  -- only: sqlite
+UPDATE organizations SET uid = md5(CAST(gen_random_uuid() AS TEXT)) WHERE uid IS NULL  -- only: postgresql
+
 -- name: highest_owner
 -- Every feed.
 SELECT MAX(organization_id) AS organization_id FROM feeds WHERE feed_id IS NOT NULL

@@ -42,7 +42,7 @@ _QUERIES = load_queries(__package__)
 _PROBE_ALL_FEEDS = _QUERIES["probe_all_feeds"]
 _PROBE_FEED = _QUERIES["probe_feed"]
 _PROBE_LOCK = _QUERIES["probe_lock"]
-_SCHEMA_LOCK = 0x53544F50  # "STOP": the advisory lock of migrations
+SCHEMA_LOCK = 0x53544F50  # "STOP": the advisory lock of migrations
 _CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS ms, pg_is_in_recovery() AS is_standby"
 
 
@@ -175,7 +175,7 @@ class Postgresql:
     async def under_schema_lock(self, change: Callable[[SchemaChange], Awaitable[T]]) -> T:
         with translated_errors():
             async with self._small_pool.acquire() as connection, open_transaction(connection, **FOR_MIGRATION):
-                await connection.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})", timeout=MIGRATION_TIMEOUT_S)
+                await connection.execute(f"SELECT pg_advisory_xact_lock({SCHEMA_LOCK})", timeout=MIGRATION_TIMEOUT_S)
                 return await change(PostgresqlSchemaChange(connection))
 
     async def close(self) -> None:

@@ -2,35 +2,40 @@
 
 The target stays unusable until the last transaction: programs refuse a database with copy progress in it. The
 credentials are copied in that transaction, in case a server already runs on the empty target. Rows are committed in
-chunks with their progress, so an interrupted copy resumes. Source: docs/interface.md section D9.
+chunks with their progress, so an interrupted copy resumes.
+
+The target may be a pair of databases. Then the copy begins with that of the accounts and ends with that of the feeds:
+progress of the feeds alone says that the accounts are complete. Source: docs/interface.md section D9.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from stoplist.actor import Actor
 from stoplist.audit import trail
 from stoplist.clock import Clock
+from stoplist.databases import pair
+from stoplist.databases.foreign_feeds import complete_owners, complete_uids
 from stoplist.db import Database, schema
 from stoplist.db.opening import open_database, single_server_lock, sqlite_path
+from stoplist.db.sharding import FEED_TABLES
+from stoplist.db.split import SplitDatabase
 from stoplist.errors import Refused, SettingsError
-from stoplist.maintenance.copy.contents import Progress, Table, unknown_kinds
+from stoplist.maintenance.copy.contents import Progress, Table
 from stoplist.maintenance.copy.source import Source, locked_source
-from stoplist.maintenance.copy.tables import dependency_order, differing_tables, with_referrers
+from stoplist.maintenance.copy.tables import OWN_TABLES, dependency_order, require_same_tables, with_referrers
 from stoplist.maintenance.copy.target import CopyTarget, open_target
 
 # Two seconds of work. After each chunk, reading waits until PostgreSQL has stored it: with chunks of 50 000 rows this
 # takes a tenth of the time. Memory holds only a slice of a chunk.
 CHUNK_ROWS = 250_000
 
-# Each database keeps its own rows in these.
-_NOT_COPIED = frozenset(("deployment", "copy_progress"))
 # Tables used to authenticate: they and all tables that refer to them are copied in the last transaction.
 _CREDENTIAL_TABLES = frozenset(("clients", "people", "invitations"))
 
-_START_OVER = "drop the target database, create an empty one with `stoplist migrate`, and copy again"
+_START_OVER = "drop the target (each database of it), create an empty one with `stoplist migrate`, and copy again"
 
 
 class Step(NamedTuple):
@@ -57,46 +62,74 @@ Report = Callable[[Step], None]
 
 
 async def copy_deployment(
-    actor: Actor, clock: Clock, *, source_url: str, target_url: str, report: Report, chunk_rows: int = CHUNK_ROWS
+    actor: Actor,
+    clock: Clock,
+    *,
+    source_url: str,
+    target_url: str,
+    feeds_url: str | None = None,
+    report: Report,
+    chunk_rows: int = CHUNK_ROWS,
 ) -> CopyResult:
     """Copy the deployment to the target and verify every row. What it issued (tokens, cursors, …) is valid there.
 
-    Raise Refused, with the remedy, otherwise; then no program uses the target, and the same call resumes the copy.
-    `report` is called for each step. The source is only read.
+    With `feeds_url` the target is a pair of databases. Raise Refused, with the remedy, if the copy is not complete;
+    then no program uses the target, and the same call resumes the copy. `report` is called for each step. The source is
+    only read.
     """
     actor.require_administrator()
     path = _existing_file(source_url)
     refusal = f"A server runs on {path}: stop it first, and leave it stopped afterwards."
     with single_server_lock(source_url, refusal=refusal), locked_source(path) as source:
-        environment = await _check_databases(source_url, target_url, clock)
-        async with open_target(target_url) as target:
-            copy = await _prepare(source, target, report, chunk_rows)
-            rows_before = await copy.check()
-            await copy.copy()
-            await copy.verify()
-            await copy.complete(actor, clock)
+        environment = await _check_databases(source_url, target_url, feeds_url, clock)
+        async with AsyncExitStack() as stack:
+            accounts = await stack.enter_async_context(open_target(target_url))
+            feeds = await stack.enter_async_context(open_target(feeds_url)) if feeds_url else accounts
+            copy = await _prepare(source, accounts, feeds, report, chunk_rows)
+            rows_before = await copy.run(actor, clock)
             return CopyResult(environment, copy.rows, rows_before)
 
 
 class _Copy:
-    """One run of the copy. The tables are ordered so that each row comes after the rows it refers to."""
+    """One run of the copy. The tables are ordered so that each row comes after the rows it refers to.
+
+    `accounts` and `feeds` are the same, unless the target is a pair. `has_accounts`: an earlier run has completed the
+    accounts, and ended before it completed the feeds.
+    """
 
     def __init__(
         self,
         source: Source,
-        target: CopyTarget,
+        accounts: CopyTarget,
+        feeds: CopyTarget,
         *,
         tables: list[Table],
         progress: dict[str, Progress],
+        has_accounts: bool,
         report: Report,
         chunk_rows: int,
     ) -> None:
-        self._source, self._target, self._report, self._chunk_rows = source, target, report, chunk_rows
-        self._progress = progress
+        self._source, self._accounts, self._feeds = source, accounts, feeds
+        self._report, self._chunk_rows = report, chunk_rows
+        self._progress, self._has_accounts = progress, has_accounts
         self._tables = [table for table in tables if table.name in progress]
         self._last = [table for table in tables if table.name not in progress]
         self.rows = {table.name: source.rows(table) for table in tables}
         self._doing, self._done, self._all_rows = "", 0, 0
+
+    async def run(self, actor: Actor, clock: Clock) -> int:
+        """Copy what is missing, verify all of it and make the target usable; return how many rows were there before."""
+        rows_before = await self.check()
+        if self._has_accounts:
+            self._require_unchanged_counts()
+            rows_before = sum(self.rows.values())
+        else:
+            await self.copy()
+            await self.verify()
+            await self.complete(actor, clock)
+        if self._feeds is not self._accounts:
+            await self.complete_feeds()
+        return rows_before
 
     async def check(self) -> int:
         """Return how many rows were copied before. Raise Refused if they have changed in the source since."""
@@ -106,10 +139,7 @@ class _Copy:
             before = self._progress[table.name]
             reader = self._source.read(table, Progress(), to=before.last_rowid)
             if not reader.read_all(self._row_reporter(table)).matches(before):
-                raise Refused(
-                    f"The source's table {table.name} has changed since this copy was interrupted (or this is "
-                    f"another source): {_START_OVER}."
-                )
+                raise _changed_source(table)
         return self._all_rows
 
     async def copy(self) -> None:
@@ -122,7 +152,7 @@ class _Copy:
             while not is_whole:
                 before = self._progress[table.name]
                 reader = self._source.read(table, before, most=self._chunk_rows)
-                self._progress[table.name] = await self._target.fill(table, reader, self._row_reporter(table))
+                self._progress[table.name] = await self._target_of(table).fill(table, reader, self._row_reporter(table))
                 is_whole = self._progress[table.name].rows - before.rows < self._chunk_rows
 
     async def verify(self) -> None:
@@ -130,22 +160,40 @@ class _Copy:
         self._begin("verify", sum(self.rows[table.name] for table in self._tables))
         for table in self._tables:
             self._row_reporter(table)(0)
-            self._require_same_rows(table, self._progress[table.name], await self._target.count_and_digest(table))
+            stored = await self._target_of(table).count_and_digest(table)
+            self._require_same_rows(table, self._progress[table.name], stored)
             self._row_reporter(table)(self.rows[table.name])
-        await self._target.gather_statistics(self._tables)
+        for target in dict.fromkeys((self._accounts, self._feeds)):
+            await target.gather_statistics(table for table in self._tables if self._target_of(table) is target)
 
     async def complete(self, actor: Actor, clock: Clock) -> None:
-        """Copy the remaining rows and make the target usable, in one transaction."""
-        async with self._target.completion() as target:
+        """Copy the remaining rows and make the target usable, or its accounts, in one transaction."""
+        async with self._accounts.completion() as target:
             for table in self._last:
                 reader = self._source.read(table, Progress())
                 copied = await target.fill(table, reader, lambda _: None)
                 self._require_same_rows(table, copied, await target.count_and_digest(table))
-            await target.advance_identities((*self._tables, *self._last))
+            await target.advance_identities(
+                table for table in (*self._tables, *self._last) if self._target_of(table) is self._accounts
+            )
             await target.copy_lasting_facts(self._source.lasting_facts())
+            await complete_uids(target)
             await trail.record(
                 target, actor, "database.copied", "database", at_ms=clock.now_ms(), rows=sum(self.rows.values())
             )
+
+    async def complete_feeds(self) -> None:
+        """Name the organization of each feed, and make the database of the feeds usable, in one transaction."""
+        async with self._feeds.completion() as target:
+            await complete_owners(self._accounts, target, target.run)
+
+    def _target_of(self, table: Table) -> CopyTarget:
+        return self._feeds if table.name in FEED_TABLES else self._accounts
+
+    def _require_unchanged_counts(self) -> None:
+        for table in self._tables:
+            if self.rows[table.name] != self._progress[table.name].rows:
+                raise _changed_source(table)
 
     def _begin(self, doing: str, all_rows: int) -> None:
         self._doing, self._done, self._all_rows = doing, 0, all_rows
@@ -182,18 +230,55 @@ def _existing_file(source_url: str) -> Path:
     raise SettingsError(f"--from: there is no Stoplist database at {path}.")
 
 
-async def _check_databases(source_url: str, target_url: str, clock: Clock) -> str:
-    """Return the environment of both databases, and set `clock` by the target's. Raise SettingsError if they differ."""
+def _changed_source(table: Table) -> Refused:
+    return Refused(
+        f"The source's table {table.name} has changed since this copy was interrupted (or this is another source): "
+        f"{_START_OVER}."
+    )
+
+
+async def _check_databases(source_url: str, target_url: str, feeds_url: str | None, clock: Clock) -> str:
+    """Return the environment of all databases, and set `clock` by the target's. Raise SettingsError if they differ."""
     async with _open_database("--from", source_url) as (source, _):
         pass
     async with _open_database("--to", target_url) as (target, database):
+        _require_same_environment(source, target)
         await _follow_clock(clock, database)
+        if feeds_url is None:
+            await _require_whole(database)
+        else:
+            async with _open_database("--to-feeds", feeds_url) as (target, feeds):
+                _require_same_environment(source, target)
+                await _require_pair(SplitDatabase(database, feeds))
+    return source.environment
+
+
+def _require_same_environment(source: schema.Deployment, target: schema.Deployment) -> None:
     if source.environment != target.environment:
         raise SettingsError(
             f"The source belongs to the {source.environment} environment, the target to {target.environment}: "
             f"recreate the target, with STOPLIST_ENVIRONMENT={source.environment} for `stoplist migrate`."
         )
-    return source.environment
+
+
+async def _require_whole(target: Database) -> None:
+    try:
+        await pair.require_pair(target)
+    except SettingsError:
+        raise SettingsError(
+            "It is one of the two databases of a deployment whose feeds are apart: name both, that of the accounts "
+            "with --to and that of the feeds with --to-feeds; or another one."
+        ) from None
+
+
+async def _require_pair(target: SplitDatabase) -> None:
+    try:
+        await pair.require_pair(target)
+    except SettingsError:
+        raise SettingsError(
+            "These are not the two databases of one deployment, that of its accounts first: make two empty databases "
+            "a pair by `stoplist migrate` with STOPLIST_DATABASE_URL set to --to and STOPLIST_FEEDS_URL to --to-feeds."
+        ) from None
 
 
 @asynccontextmanager
@@ -227,28 +312,43 @@ async def _follow_clock(clock: Clock, database: Database) -> None:
         clock.follow(database_ms, asked_ms=asked_ms, answered_ms=clock.local_ms())
 
 
-async def _prepare(source: Source, target: CopyTarget, report: Report, chunk_rows: int) -> _Copy:
+async def _prepare(source: Source, accounts: CopyTarget, feeds: CopyTarget, report: Report, chunk_rows: int) -> _Copy:
     """Begin or resume a copy. Raise Refused if the databases do not have the same tables."""
-    if await target.encoding() != "UTF8":
-        raise Refused("The target's encoding is not UTF8: recreate it with ENCODING 'UTF8'.")
-    tables = dependency_order(table for table in await target.tables() if table.name not in _NOT_COPIED)
-    _require_same_tables(
-        {name: columns for name, columns in source.tables().items() if name not in _NOT_COPIED}, tables
+    tables = dependency_order(await accounts.tables())
+    columns = {name: columns for name, columns in source.tables().items() if name not in OWN_TABLES}
+    for target in dict.fromkeys((accounts, feeds)):
+        if await target.encoding() != "UTF8":
+            raise Refused("The target's encoding is not UTF8: recreate it with ENCODING 'UTF8'.")
+        require_same_tables(columns, await target.tables())
+    last = with_referrers(_CREDENTIAL_TABLES, tables)
+    first = [table for table in tables if table.name not in last]
+    progress, has_accounts = await _begin_or_resume(accounts, feeds, first, empty=tables)
+    return _Copy(
+        source,
+        accounts,
+        feeds,
+        tables=tables,
+        progress=progress,
+        has_accounts=has_accounts,
+        report=report,
+        chunk_rows=chunk_rows,
     )
-    progress = await target.progress()
-    if not progress:
-        last = with_referrers(_CREDENTIAL_TABLES, tables)
-        progress = await target.begin((table for table in tables if table.name not in last), empty=tables)
-    return _Copy(source, target, tables=tables, progress=progress, report=report, chunk_rows=chunk_rows)
 
 
-def _require_same_tables(columns: dict[str, set[str]], tables: list[Table]) -> None:
-    differing = differing_tables(columns, tables)
-    if differing:
-        raise Refused(
-            f"The two databases do not have the same tables and columns ({', '.join(differing)}), though both "
-            "should be as `stoplist migrate` created them: remove what is not Stoplist's."
-        )
-    unknown = [table.name for table in tables if unknown_kinds(table)]
-    if unknown:
-        raise Refused(f"This release cannot copy all columns of the tables {', '.join(unknown)}.")
+async def _begin_or_resume(
+    accounts: CopyTarget, feeds: CopyTarget, tables: list[Table], *, empty: list[Table]
+) -> tuple[dict[str, Progress], bool]:
+    """Return the progress by table, and whether the accounts are complete already. Begin, unless the copy was begun."""
+    if feeds is accounts:
+        return await accounts.progress() or await accounts.begin(tables, empty=empty), False
+    # Read in this order and begun in the other, so that at the beginning the feeds never have progress alone.
+    of_feeds, of_accounts = await feeds.progress(), await accounts.progress()
+    has_accounts = bool(of_feeds) and not of_accounts
+    if not of_feeds:
+        await feeds.require_empty(empty)
+        if not of_accounts:
+            of_accounts = await accounts.begin(
+                (table for table in tables if table.name not in FEED_TABLES), empty=empty
+            )
+        of_feeds = await feeds.begin((table for table in tables if table.name in FEED_TABLES), empty=empty)
+    return of_accounts | of_feeds, has_accounts

@@ -37,13 +37,13 @@ WHERE table_name = :table_name AND last_rowid = :last_rowid FOR UPDATE  -- only:
 UPDATE copy_progress SET last_rowid = :last_rowid, copied_rows = :copied_rows, digest = :digest  -- only: postgresql
 WHERE table_name = :table_name  -- only: postgresql
 
+-- name: oldest_program_of_target
+SELECT oldest_program FROM deployment WHERE one_row = 1  -- only: postgresql
+
 -- name: copy_lasting_facts
--- The oldest program is raised by the first erasure alone; both databases have the schema of this release.
 UPDATE deployment SET created_ms = :created_ms,  -- only: postgresql
     first_erasure_ms = CAST(:first_erasure_ms AS BIGINT), reading_key = CAST(:reading_key AS TEXT),  -- only: postgresql
-    oldest_program = CASE WHEN CAST(:first_erasure_ms AS BIGINT) IS NULL THEN oldest_program  -- only: postgresql
-        ELSE CAST(:oldest_program AS TEXT) END  -- only: postgresql
-WHERE one_row = 1  -- only: postgresql
+    oldest_program = :oldest_program WHERE one_row = 1  -- only: postgresql
 
 -- name: forget_progress
 DELETE FROM copy_progress  -- only: postgresql
