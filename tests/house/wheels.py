@@ -16,7 +16,8 @@ PROJECTS = (ROOT, ADDRESSES, CLIENT)
 def run(*command: str | Path, folder: Path) -> str:
     """Return what the command prints, with no more of this environment than a stranger's shell has."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
-    environ["PIP_NO_COMPILE"] = "1"  # what a test imports is compiled then: a small part
+    # What a test imports is compiled then: a small part. pip takes "false" for on here, as for all that switches off.
+    environ["PIP_NO_COMPILE"] = "false"
     ran = subprocess.run([str(part) for part in command], cwd=folder, env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

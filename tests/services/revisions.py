@@ -42,7 +42,8 @@ def _install(name: str, folder: Path) -> None:
     made = subprocess.run(
         ["make", "install", f"PYTHON={sys.executable}"],
         cwd=folder,
-        env=os.environ | {"PIP_NO_COMPILE": "1"},  # its first start compiles what it imports: a small part
+        # Its first start compiles what it imports: a small part. pip takes "false" for on, as in tests/house/wheels.py.
+        env=os.environ | {"PIP_NO_COMPILE": "false"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
