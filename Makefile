@@ -26,11 +26,14 @@ QUICK = -m 'not slow'
 # Twice as many processes: part of their time they wait for programs to end, for time limits, for the disk.
 SLOW = -m slow -n $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 INTERPRETER = -m 'interpreter and not slow'
+# The tests that run on each kind of database. Those of the doctor have settings of their own.
+APART = $(addprefix tests/,unsubscribes records lists rights proof links organizations notices audit maintenance staff \
+	oauth web cli) --ignore=tests/maintenance/doctor
 
 # Without compiled files every process of the tests and every server that they start compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install serve client test test-all test-rest test-3.13 services check import-kills soak bench reference lock \
+.PHONY: help install serve client test test-all test-rest test-3.13 test-apart services check import-kills soak bench reference lock \
 	dist image clean
 
 help:  ## show these lines
@@ -60,6 +63,9 @@ test-3.13: services  ## run on Python 3.13 all that make test runs (at night, an
 	@if [ -z "$(PYTHON_3_13)" ]; then echo 'Left out: Python 3.13 is not at hand.'; [ -z "$$CI" ]; else \
 		$(MAKE) --silent .venv-3.13/.development && \
 		.venv-3.13/bin/python $(RUN_TESTS) $(TESTS_3_13) $(PYTEST); fi
+
+test-apart: .venv/.development services  ## run the tests of operations with the feeds apart (at night, and before a release)
+	TEST_FEEDS_APART=1 .venv/bin/python $(RUN_TESTS) $(QUICK) -k apart $(APART) $(PYTEST)
 
 services: .venv/.development  ## install what tests use and this machine lacks: browser, servers, generators (SERVICES=no: do not)
 	@tools/get-browser .venv/bin/python $(SERVICES)
