@@ -35,6 +35,8 @@ Rows = dict[str, list[tuple[Any, ...]]]
 # As an older program leaves it: no ids of organizations, neither with them nor with their feeds.
 WITHOUT_IDS = ("UPDATE organizations SET uid = NULL", "UPDATE feeds SET organization_uid = NULL")
 
+A_FEED = "feeds (feed_id, organization_id, channel, generation, head_seq, writes) VALUES (1,1,'a','g',0,0)"
+
 
 class SplitEnds(BaseException):
     """The program ends here."""
@@ -134,10 +136,7 @@ def assert_split(two: Two, original: Rows) -> None:
         assert (accounts[table], feeds[table]) == expected, table
     two.start()
     for url, row in (
-        (
-            two.accounts,
-            "feeds (feed_id, organization_id, channel, generation, head_seq, writes) VALUES (1,1,'a','g',0,0)",
-        ),
+        (two.accounts, A_FEED),
         (two.feeds, "organizations (slug, name, created_ms) VALUES ('a', 'A', 0)"),
     ):
         with pytest.raises(asyncpg.CheckViolationError):
@@ -176,6 +175,8 @@ def test_the_audit_says_who_did_it(two: Two) -> None:
 
 
 def test_the_feeds_keep_no_key_of_the_accounts_and_end_older_programs(two: Two) -> None:
+    for url in two:
+        change(url, "UPDATE deployment SET oldest_program = '0.1.0'")
     two.split()
     facts = "SELECT reading_key IS NULL AS is_gone, oldest_program FROM deployment"
     assert [tuple(change(url, facts)[0]) for url in two] == [(False, __version__), (True, __version__)]
@@ -424,6 +425,14 @@ def test_the_two_become_one_again(two: Two, original: Rows) -> None:
         two.start()
     with pytest.raises(SettingsError, match="STOPLIST_FEEDS_URL"):
         start_on(two.feeds)
+
+
+def test_one_without_feeds_accepts_them_again(two: Two) -> None:
+    """Nothing had to be copied back, so nobody has allowed feeds there."""
+    two.split()
+    change(two.feeds, f"TRUNCATE {', '.join(FEED_TABLES)}")
+    two.join()
+    change(two.accounts, f"INSERT INTO {A_FEED}")
 
 
 def test_feeds_that_were_not_all_copied_back_are_refused(two: Two) -> None:
