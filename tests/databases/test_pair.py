@@ -106,7 +106,7 @@ def test_an_attempt_that_ended_between_the_two_is_gone_on_with(urls: Urls) -> No
         async with both(urls) as database:
             await make_pair(database)
             before = await places(database)
-            await execute(database.accounts, "UPDATE deployment SET pair_id = NULL, pair_part = NULL")
+            await execute(database.accounts, "UPDATE deployment SET pair_part = NULL")
             await make_pair(database)
             assert await places(database) == before
 
@@ -157,6 +157,7 @@ def test_halves_of_two_pairs_are_refused(urls: Urls) -> None:
     [
         ("accounts", INSERT_FEED, "holds the feeds itself"),
         ("feeds", INSERT_ORGANIZATION, "database of another deployment"),
+        ("feeds", "UPDATE deployment SET pair_id = 'p', pair_part = 'feeds'", "database of another deployment"),
         ("feeds", INSERT_FEED, "holds feeds already"),
     ],
 )
@@ -164,9 +165,10 @@ def test_databases_in_use_do_not_become_a_pair(urls: Urls, part: str, statement:
     async def body() -> None:
         async with both(urls) as database:
             await execute(getattr(database, part), statement)
+            before = await places(database)
             with pytest.raises(SettingsError, match=text):
                 await make_pair(database)
-            assert await places(database) == [(None, None)] * 2
+            assert await places(database) == before
 
     asyncio.run(body())
 

@@ -61,28 +61,27 @@ async def join(database: SplitDatabase) -> None:
     they cannot be a pair: then nothing is changed.
     """
     accounts, feeds = await place_of(database.accounts), await place_of(database.feeds)
-    if accounts.pair_id is not None or await database.accounts.one(_ANY_FEED) is not None:
+    if accounts.pair_part is not None or await database.accounts.one(_ANY_FEED) is not None:
         require_same(accounts, feeds)
         return
-    if feeds.pair_part == ACCOUNTS or (
-        feeds.pair_part is None and await database.feeds.one(_ANY_ORGANIZATION) is not None
-    ):
+    is_of_another = feeds.pair_part == ACCOUNTS or (feeds.pair_part == FEEDS and feeds.pair_id != accounts.pair_id)
+    if is_of_another or (feeds.pair_part is None and await database.feeds.one(_ANY_ORGANIZATION) is not None):
         raise SettingsError("STOPLIST_FEEDS_URL names the database of another deployment: it needs one of its own.")
     if await database.feeds.one(_ANY_FEED) is not None:
         raise SettingsError(
             "The database that STOPLIST_FEEDS_URL names holds feeds already, and the one of STOPLIST_DATABASE_URL does "
             "not know them. Name the database of their accounts, or an empty one for the feeds."
         )
-    # The feeds' first: if this ends in between, the next attempt finds feeds that are of no accounts yet.
-    pair_id = feeds.pair_id or secrets.token_hex(16)
-    oldest = later_release(feeds.oldest_program, __version__)
-    await database.feeds.write_one(_SET_PAIR, pair_id=pair_id, pair_part=FEEDS, oldest_program=oldest)
-    if (await place_of(database.accounts)).pair_id is not None:
-        await database.feeds.write_one(_SET_PAIR, **feeds._asdict())
+    # Noted beside the accounts first: if this ends in between, the next attempt knows the feeds by it.
+    pair_id = accounts.pair_id or secrets.token_hex(16)
+    await database.accounts.write(partial(keep_pair_id, place=accounts, pair_id=pair_id))
+    if feeds.pair_part is None and (await place_of(database.feeds)).pair_id == pair_id:
+        await database.accounts.write_one(_SET_PAIR, **accounts._asdict())
         raise SettingsError(
             "STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL name the same database. Name another one for the feeds, or "
             "unset STOPLIST_FEEDS_URL to keep them together."
         )
+    oldest = later_release(feeds.oldest_program, __version__)
     for one, part in ((database.feeds, FEEDS), (database.accounts, ACCOUNTS)):
         take = partial(take_place, pair_id=pair_id, pair_part=part, oldest_program=oldest)
         await one.under_schema_lock(take)
