@@ -67,7 +67,7 @@ class _Effects:
         self._seen: dict[Step, Effect] = {}
         self._commuted: set[Step] = set()
         self.is_outdated = False
-        """Whether a step that was taken for one that commutes did more later."""
+        """True once a step that was assumed to commute has done more than was seen of it before."""
         self.are_ignored = False
 
     def note(self, step: Step, effect: Effect) -> None:

@@ -70,7 +70,7 @@ class Database(Protocol):
     """`sqlite` or `postgresql`."""
 
     feeds_are_apart: bool
-    """Whether the feeds are in a database of their own: then no transaction reaches both them and the accounts."""
+    """True if the feeds are in a database of their own, so that no transaction reaches both feeds and accounts."""
 
     @property
     def counts(self) -> Counts: ...

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from stoplist.db import Row
 from stoplist.db.host_selection import Connector, PostgresqlConnection
 from stoplist.db.postgresql_errors import translated_errors
-from stoplist.db.query import Query, load_queries, statements
+from stoplist.db.postgresql_transactions import PostgresqlTransaction
+from stoplist.db.query import load_queries, statements
 from stoplist.errors import Refused, StoreUnavailable
 from stoplist.maintenance.copy.contents import Column, Progress, Table, digest_in_postgresql, quote_name
 from stoplist.maintenance.copy.tables import OWN_TABLES
@@ -26,26 +26,8 @@ _BEGIN = (
 )
 
 
-class LongTransaction:
-    """A transaction without time limits, usable like that of a unit of work."""
-
-    outbox_feed_id: int | None = None
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    async def one(self, query: Query, **values: Any) -> Row | None:
-        return await self._connection.fetchrow(query.postgresql, *_arguments(query, values))
-
-    async def all(self, query: Query, **values: Any) -> list[Row]:
-        return await self._connection.fetch(query.postgresql, *_arguments(query, values))  # type: ignore[no-any-return]
-
-    async def run(self, query: Query, **values: Any) -> int:
-        status: str = await self._connection.execute(query.postgresql, *_arguments(query, values))
-        return int(status.rsplit(" ", 1)[-1])
-
-    async def pause(self) -> None:
-        pass
+class LongTransaction(PostgresqlTransaction):
+    """A transaction without time limits."""
 
     async def script(self, text: str) -> None:
         # One by one: Citus accepts no change of a distributed table in a message with other statements.
@@ -130,7 +112,3 @@ def _set_next_number(table: Table, column: Column) -> str:
         f"(SELECT max({quote_name(column.name)}) AS highest FROM {quote_name(table.name)}) t "
         "WHERE highest > coalesce(pg_sequence_last_value(CAST(pg_get_serial_sequence($1, $2) AS regclass)), 0)"
     )
-
-
-def _arguments(query: Query, values: dict[str, Any]) -> list[Any]:
-    return [values[name] for name in query.parameters]

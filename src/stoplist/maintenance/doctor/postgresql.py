@@ -1,9 +1,10 @@
 """Checks a PostgreSQL database: that of a whole deployment, or one of a pair."""
 
 import asyncio
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from stoplist.clock import Clock
+from stoplist.databases.pair import ACCOUNTS, FEEDS
 from stoplist.db import Database, Row, schema
 from stoplist.db.opening import open_database
 from stoplist.db.query import load_queries
@@ -21,8 +22,6 @@ from stoplist.settings import Settings
 
 _SERVER_FACTS = load_queries(__package__)["server_facts"]
 
-ACCOUNTS: Final = "accounts"
-FEEDS: Final = "feeds"
 CONNECT_TIMEOUT_S = 15.0
 CHECKS_OF_A_DATABASE = ("schema", "environment", "copy", "role", "durability", "clock", "connections")
 
