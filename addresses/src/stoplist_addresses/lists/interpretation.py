@@ -4,7 +4,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, repeat
+from itertools import repeat
 from operator import itemgetter
 from typing import cast
 
@@ -14,6 +14,7 @@ from stoplist_addresses.lists.header import Header
 from stoplist_addresses.lists.last_versions import LastVersions
 from stoplist_addresses.lists.model import DEFAULT_REASON, BadRow, ListError, ListOptions, OptOut, Part
 from stoplist_addresses.lists.rows import Rows
+from stoplist_addresses.lists.selection import Selection
 from stoplist_addresses.lists.statuses import Statuses, Verdict
 from stoplist_addresses.lists.times import NoTimeZone, TimeReader
 
@@ -43,7 +44,7 @@ class Tally:
     erased: int = 0
     earlier_versions: int = 0
     by_digest: list[OptOut] = field(default_factory=list)
-    _origins: list[tuple[int, "_Selection"]] = field(default_factory=list)
+    _origins: list[tuple[int, Selection]] = field(default_factory=list)
 
     def part(self, sha256: str) -> Part:
         """Return the part."""
@@ -64,7 +65,7 @@ class Tally:
             self._cells,
         )
 
-    def add(self, selected: "_Selection", opt_outs: Iterable[OptOut]) -> None:
+    def add(self, selected: Selection, opt_outs: Iterable[OptOut]) -> None:
         """Add the opt-outs of the selected rows."""
         self._origins.append((len(self.opt_outs), selected))
         self.opt_outs.extend(opt_outs)
@@ -96,7 +97,7 @@ class Interpreter:
     def read(self, rows: Rows, begin: int, end: int, tally: Tally) -> None:
         """Add the rows from `begin` to before `end` to a part."""
         tally.rows += end - begin
-        selected = _Selection(rows, begin, end)
+        selected = Selection(rows, begin, end)
         self._leave_out_earlier_versions(selected, tally)
         self._leave_out(selected, tally)
         erased = self._take_erased(selected, tally)
@@ -106,25 +107,25 @@ class Interpreter:
 
     def require_time_zone(self, rows: Rows, begin: int, end: int) -> None:
         """Raise ListError if one of these rows has a time that needs a time zone, and none is stated."""
-        selected, ignored = _Selection(rows, begin, end), Tally()
+        selected, ignored = Selection(rows, begin, end), Tally()
         self._leave_out(selected, ignored)
         self._take_erased(selected, ignored)
         self._times_of(selected, ignored)
 
-    def _opt_outs(self, selected: "_Selection", addresses: int, tally: Tally) -> Iterable[OptOut]:
+    def _opt_outs(self, selected: Selection, addresses: int, tally: Tally) -> Iterable[OptOut]:
         """Return the opt-outs of the selected rows; `addresses` is the index of the column that says who."""
         times = self._times_of(selected, tally)
         reasons = self._reasons_of(selected, tally)
         sources = self._sources_of(selected, tally)
         return zip(selected.lines(), selected.column(addresses), times, reasons, sources)  # noqa: B905 (some repeat)
 
-    def _leave_out_earlier_versions(self, selected: "_Selection", tally: Tally) -> None:
+    def _leave_out_earlier_versions(self, selected: Selection, tally: Tally) -> None:
         if self.versions is not None and self._history is not None:
             is_last = self.versions.are_last(*map(selected.column, self._history))
             tally.earlier_versions += is_last.count(False)
             selected.keep(is_last)
 
-    def _leave_out(self, selected: "_Selection", tally: Tally) -> None:
+    def _leave_out(self, selected: Selection, tally: Tally) -> None:
         """Leave out rows that are no opt-outs, or that say a status nobody knows."""
         verdicts = self._statuses.verdicts(selected.column)
         if verdicts is not None:
@@ -136,7 +137,7 @@ class Interpreter:
             )
             selected.keep([verdict is Verdict.OPTED_OUT for verdict in verdicts])
 
-    def _take_erased(self, selected: "_Selection", tally: Tally) -> "_Selection | None":
+    def _take_erased(self, selected: Selection, tally: Tally) -> Selection | None:
         """Take the rows of erased persons out; return those that the service can know by their digests."""
         if self._digests is None:
             return None
@@ -153,7 +154,7 @@ class Interpreter:
         tally.erased -= len(erased)
         return erased
 
-    def _times_of(self, selected: "_Selection", tally: Tally) -> Iterable[int]:
+    def _times_of(self, selected: Selection, tally: Tally) -> Iterable[int]:
         """Return the times of the selected rows. Leave out rows that have none."""
         index = self._fields.get("occurred_at")
         as_of_ms, now_ms = self._as_of_ms, self._now_ms
@@ -185,7 +186,7 @@ class Interpreter:
         tally.dated_after_as_of += self._as_of_ms is not None and time > self._as_of_ms
         return time
 
-    def _no_time_zone(self, selected: "_Selection", texts: Sequence[str]) -> ListError:
+    def _no_time_zone(self, selected: Selection, texts: Sequence[str]) -> ListError:
         def needs_zone(text: str) -> bool:
             try:
                 self._times.read(text)
@@ -201,7 +202,7 @@ class Interpreter:
             option="time_zone",
         )
 
-    def _reasons_of(self, selected: "_Selection", tally: Tally) -> Iterable[str]:
+    def _reasons_of(self, selected: Selection, tally: Tally) -> Iterable[str]:
         index = self._fields.get("reason")
         if index is None:
             return repeat(self._reasons.default)
@@ -214,7 +215,7 @@ class Interpreter:
             of_texts.update(dict.fromkeys(unknown, self._reasons.default))
         return [of_texts[text] for text in texts]  # type: ignore[misc]
 
-    def _sources_of(self, selected: "_Selection", tally: Tally) -> Iterable[str | None]:
+    def _sources_of(self, selected: Selection, tally: Tally) -> Iterable[str | None]:
         index = self._fields.get("source")
         if index is None:
             tally.sources_changed += self._source_is_changed * len(selected)
@@ -236,54 +237,6 @@ def _unguarded(run: re.Match[str]) -> str:
     before = run.string[run.start() - 1] if run.start() else "\n"
     guard = _GUARD if run[2] else _GUARD_OF_CONTROL
     return guard.sub("", before + run[1])[1:] + run[2]
-
-
-class _Selection:
-    """Some of the rows from `begin` to before `end`."""
-
-    def __init__(self, rows: Rows, begin: int, end: int) -> None:
-        self.rows, self.begin, self.end = rows, begin, end
-        self._at: list[int] | None = None
-
-    def keep(self, is_kept: Sequence[bool]) -> None:
-        """Keep those of the selected rows for which `is_kept` is true."""
-        if not all(is_kept):
-            at = range(self.begin, self.end) if self._at is None else self._at
-            self._at = list(compress(at, is_kept))
-
-    def split(self, is_other: Sequence[bool]) -> "_Selection":
-        """Keep the selected rows for which `is_other` is false; return a selection of the others."""
-        other = _Selection(self.rows, self.begin, self.end)
-        other._at = self._at
-        other.keep(is_other)
-        self.keep([not each for each in is_other])
-        return other
-
-    def column(self, index: int) -> list[str]:
-        """Return the cells of a column in the selected rows."""
-        cells = self.rows.column(index, self.begin, self.end)
-        if self._at is None:
-            return cells
-        begin = self.begin
-        return [cells[at - begin] for at in self._at]
-
-    def __len__(self) -> int:
-        return self.end - self.begin if self._at is None else len(self._at)
-
-    def lines(self) -> Sequence[int]:
-        """Return the line numbers of the selected rows."""
-        if self._at is None:
-            return self.rows.lines[self.begin : self.end]
-        return [self.rows.lines[at] for at in self._at]
-
-    def cells(self, at: int) -> tuple[str, ...]:
-        """Return all cells of a selected row."""
-        return self.rows.cells(self.begin + at if self._at is None else self._at[at])
-
-    def bad_row(self, at: int, error: str) -> BadRow:
-        """Return a selected row as a bad one."""
-        row = self.begin + at if self._at is None else self._at[at]
-        return BadRow(self.rows.lines[row], error, self.rows.cells(row))
 
 
 class _Reasons:
