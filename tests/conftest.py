@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,8 +19,7 @@ from tests.constants import ROOT
 from tests.db import hosts
 from tests.deployment import SharedDatabase
 from tests.fakes import FakeClock
-from tests.house import wheels as built
-from tests.services import browser
+from tests.services import browser, releases
 from tests.services import citus as distributed
 from tests.services import haproxy as balancers
 from tests.services import npm as node_packages
@@ -39,10 +39,8 @@ _LONGEST = (
     "e2e/test_upgrade.py",
     "e2e/test_faults.py",
     "deploy/test_image.py",
-    "server/test_plain_answers.py",
     "web/admin/test_roles.py",
     "lists/uploads/test_kills.py",
-    "house/test_wheel.py",
     "deploy/test_release.py",
 )
 _IS_CI = bool(os.environ.get("CI"))
@@ -325,13 +323,18 @@ def shared_database(module_database_url: str) -> Iterator[SharedDatabase]:
 
 
 @pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    """Return the wheels of the server, the addresses and the client, by the folder of the project."""
-    return {project: built.built_wheel(project, tmp_path_factory.mktemp("source")) for project in built.PROJECTS}
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the files of a release."""
+    return releases.made_once(tmp_path_factory, "release", releases.built_release)
 
 
 @pytest.fixture(scope="session")
-def at_a_partner(wheels: dict[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of scripts of a partner's environment: client and addresses, and no server."""
-    folder = tmp_path_factory.mktemp("partner")
-    return built.scripts_of(folder, "client.txt", wheels[built.CLIENT], wheels[built.ADDRESSES])
+def server_programs(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of programs of an operator's environment: the server and the addresses."""
+    return releases.made_once(tmp_path_factory, "operator", partial(releases.installed, release, "stoplist"))
+
+
+@pytest.fixture(scope="session")
+def client_programs(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of programs of a partner's environment: the client and the addresses, and no server."""
+    return releases.made_once(tmp_path_factory, "partner", partial(releases.installed, release, "stoplist_client"))

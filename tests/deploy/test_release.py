@@ -4,23 +4,19 @@ import os
 import subprocess
 import sys
 import tarfile
-import venv
 from pathlib import Path
 
 import pytest
 
-import stoplist
 from tests.constants import ROOT
-from tests.deploy.conftest import built_release
 from tests.deploy.main_job import make_key, store_and_follow
 from tests.e2e.server_process import OtherInstallation
-from tests.house.wheels import run
+from tests.services.releases import VERSION, built_release, run
 
 # Builds, and installations into empty environments, do not depend on the interpreter.
 pytestmark = pytest.mark.slow
 
 PIPX = Path(sys.executable).with_name("pipx")
-VERSION = stoplist.__version__
 REQUIREMENTS = f"stoplist-{VERSION}-requirements.txt"
 CONSTRAINTS = f"stoplist-{VERSION}-constraints.txt"
 
@@ -68,12 +64,9 @@ def test_a_source_archive_has_what_an_operator_needs(release: Path) -> None:
     assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
 
 
-def test_pip_installs_a_server_that_does_its_job(release: Path, tmp_path: Path) -> None:
+def test_pip_installs_a_server_that_does_its_job(server_programs: Path, tmp_path: Path) -> None:
     """Into an empty environment, by the requirements of the release, which have all the hashes."""
-    venv.create(tmp_path / "venv", with_pip=True)
-    pip = (tmp_path / "venv" / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check")
-    run(*pip, "--require-hashes", "--only-binary", ":all:", "-r", release / REQUIREMENTS, folder=tmp_path)
-    does_its_job(tmp_path, tmp_path / "venv" / "bin" / "stoplist")
+    does_its_job(tmp_path, server_programs / "stoplist")
 
 
 def test_pipx_installs_a_server_that_does_its_job(

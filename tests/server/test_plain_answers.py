@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from ipaddress import ip_network
 from itertools import pairwise
+from random import Random
 from typing import Any, NamedTuple, cast
 from unittest import mock
 
 import pytest
 import uvloop
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from uvicorn.config import Config
 
 from stoplist.server import request_cycle
@@ -106,96 +105,76 @@ async def connection_bytes(pieces: list[bytes], answers: list[Sent], *, is_lost:
     return b"".join(transport.written)
 
 
-values = st.one_of(
-    st.sampled_from([b"application/json", b"no-store", b"", b"a\tb", b"\xc3\xa9", b"bad\r\nSet-Cookie: x=1", b"\0"]),
-    st.binary(max_size=12),
-)
-names = st.sampled_from(
-    [b"content-type", b"cache-control", b"x-request-id", b"vary", b"X-Upper", b"bad name", b"ratelimit", b"connection"]
+VALUES = (b"application/json", b"no-store", b"", b"a\tb", b"\xc3\xa9", b"bad\r\nSet-Cookie: x=1", b"\0")
+NAMES = (
+    b"content-type",
+    b"cache-control",
+    b"x-request-id",
+    b"vary",
+    b"X-Upper",
+    b"bad name",
+    b"ratelimit",
+    b"connection",
 )
 
 
-@st.composite
-def sent(draw: st.DrawFn) -> Sent:
+def an_answer(random: Random) -> Sent:
     """Return an answer: mostly of its declared length, sometimes with another length, in chunks, or closing."""
-    parts = draw(st.lists(st.binary(max_size=20), min_size=1, max_size=3))
-    headers = draw(st.lists(st.tuples(names, values), max_size=4))
-    length = b"%d" % len(b"".join(parts))
-    framing = draw(
-        st.sampled_from(
-            [
-                *[[(b"content-length", length)]] * 5,
-                [],
-                [(b"content-length", b"7")],
-                [(b"content-length", length), (b"content-length", length)],
-                [(b"transfer-encoding", b"chunked")],
-                [(b"content-length", length), (b"transfer-encoding", b"chunked")],
-                [(b"content-length", length), (b"connection", b"close")],
-            ]
-        )
-    )
-    at = draw(st.integers(0, len(headers)))
-    return Sent(
-        draw(st.sampled_from([200, 200, 204, 304, 401, 429, 503])),
-        [*headers[:at], *framing, *headers[at:]],
-        parts,
-        draw(st.booleans()),
-    )
+    parts = [random.randbytes(random.randrange(20)) for _ in range(random.randint(1, 3))]
+    headers = [
+        (random.choice(NAMES), random.choice((*VALUES, random.randbytes(random.randrange(12)))))
+        for _ in range(random.randrange(5))
+    ]
+    length = (b"content-length", b"%d" % len(b"".join(parts)))
+    framing: list[list[tuple[bytes, bytes]]] = [
+        [],
+        [(b"content-length", b"7")],
+        [length, length],
+        [(b"transfer-encoding", b"chunked")],
+        [length, (b"transfer-encoding", b"chunked")],
+        [length, (b"connection", b"close")],
+    ]
+    at = random.randint(0, len(headers))
+    headers[at:at] = random.choice([*framing, *[[length]] * 5])
+    return Sent(random.choice((200, 200, 204, 304, 401, 429, 503)), headers, parts, random.random() < 0.5)
 
 
-@st.composite
-def requests(draw: st.DrawFn) -> bytes:
+def a_request(random: Random) -> bytes:
     """Return a whole request, with and without a body, of both versions, that may want its connection closed."""
-    version = draw(st.sampled_from(["1.1", "1.1", "1.1", "1.0"]))
-    fields = draw(st.sampled_from(["", "", "Connection: close\r\n", "Connection: keep-alive\r\n", "Accept: */*\r\n"]))
-    target = draw(st.sampled_from(["/", "/api/v1/unsubscribe/email?address=a%40b.example", "/oauth/token"]))
-    if draw(st.booleans()):
-        return f"{draw(st.sampled_from(['GET', 'HEAD']))} {target} HTTP/{version}\r\nHost: x\r\n{fields}\r\n".encode()
-    expect = draw(st.sampled_from(["", "", "Expect: 100-continue\r\n"]))
+    version = random.choice(("1.1", "1.1", "1.1", "1.0"))
+    fields = random.choice(("", "", "Connection: close\r\n", "Connection: keep-alive\r\n", "Accept: */*\r\n"))
+    target = random.choice(("/", "/api/v1/unsubscribe/email?address=a%40b.example", "/oauth/token"))
+    if random.random() < 0.5:
+        return f"{random.choice(('GET', 'HEAD'))} {target} HTTP/{version}\r\nHost: x\r\n{fields}\r\n".encode()
+    expect = random.choice(("", "", "Expect: 100-continue\r\n"))
     return f"POST {target} HTTP/{version}\r\nHost: x\r\n{fields}{expect}Content-Length: 3\r\n\r\nabc".encode()
 
 
 @pytest.fixture(scope="module")
 def loop() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    """Yield a loop for many short connections. Ids of requests, which answers may contain, are one and the same."""
+    same_id = mock.patch.object(request_cycle, "new_request_id", return_value="req_1")
+    with same_id, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         yield runner
 
 
-def assert_both_paths_agree(
-    loop: asyncio.Runner, asked: list[bytes], answers: list[Sent], cuts: list[int], *, is_lost: bool
-) -> None:
-    stream = b"".join(asked)
-    at = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
-    pieces = [stream[start:end] for start, end in pairwise(at)]
-    with mock.patch.object(request_cycle, "new_request_id", return_value="req_1"):
+@pytest.mark.parametrize(
+    "seeds", [range(100), pytest.param(range(100, 5_000), marks=pytest.mark.slow)], ids=["some", "many"]
+)
+def test_a_plain_answer_is_the_one_that_uvicorn_writes(loop: asyncio.Runner, seeds: range) -> None:
+    """One to three requests in a row, cut anywhere: the same bytes, and the connection ends at the same place."""
+    for seed in seeds:
+        random = Random(seed)  # noqa: S311
+        count = random.randint(1, 3)
+        stream = b"".join(a_request(random) for _ in range(count))
+        cuts = sorted({0, len(stream), *(random.randint(0, len(stream)) for _ in range(random.randrange(4)))})
+        pieces = [stream[start:end] for start, end in pairwise(cuts)]
+        answers = [an_answer(random) for _ in range(count)]
+        is_lost = random.random() < 0.5
         fast = loop.run(connection_bytes(pieces, answers, is_lost=is_lost))
         with mock.patch.object(Cycle, "_write_plain", return_value=False):
             general = loop.run(connection_bytes(pieces, answers, is_lost=is_lost))
-    assert fast == general
-
-
-cases = st.integers(1, 3).flatmap(
-    lambda count: st.tuples(
-        st.lists(requests(), min_size=count, max_size=count), st.lists(sent(), min_size=count, max_size=count)
-    )
-)
-
-
-@given(cases, st.lists(st.integers(0, 400), max_size=3), st.booleans())
-def test_a_plain_answer_is_the_one_that_uvicorn_writes(
-    loop: asyncio.Runner, case: tuple[list[bytes], list[Sent]], cuts: list[int], is_lost: bool
-) -> None:
-    """One to three requests in a row, cut anywhere: the same bytes, and the connection ends at the same place."""
-    assert_both_paths_agree(loop, *case, cuts, is_lost=is_lost)
-
-
-@pytest.mark.slow
-@settings(max_examples=6_000)  # of one to three requests each: ten thousand
-@given(cases, st.lists(st.integers(0, 400), max_size=3), st.booleans())
-def test_thousands_of_plain_answers_are_those_of_uvicorn(
-    loop: asyncio.Runner, case: tuple[list[bytes], list[Sent]], cuts: list[int], is_lost: bool
-) -> None:
-    assert_both_paths_agree(loop, *case, cuts, is_lost=is_lost)
+        assert fast == general, seed
 
 
 def test_most_answers_are_written_by_the_fast_path(loop: asyncio.Runner) -> None:

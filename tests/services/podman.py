@@ -8,14 +8,18 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.constants import ROOT
 from tests.services.managed_program import Unavailable as Unavailable
 from tests.services.managed_program import find_programs
 
 _SUITE = "bookworm"
+# Kept for a week, with which Debian's mends are new enough for tests.
+_ARCHIVE, _ARCHIVE_LIFE_S = ROOT / "build" / f"debian-{_SUITE}.tar", 7 * 86_400
 BASE = f"debian:{_SUITE}-slim"
 # Containers end by themselves if the run of the tests was killed.
 _LIFE_S = 900
@@ -141,23 +145,34 @@ def podman() -> Iterator[Podman]:
 
 def _import_base(own: Podman, make_base: Path, folder: Path) -> None:
     """Make the image of Debian, and run it once to see whether the kernel lets us."""
-    archive = folder / "base.tar"
+    if not _ARCHIVE.exists() or time.time() - _ARCHIVE.stat().st_mtime > _ARCHIVE_LIFE_S:
+        _make_archive(make_base, folder)
+    for command in (("import", "--quiet", _ARCHIVE, BASE), ("run", "--rm", "--network=none", *_ULIMITS, BASE, "true")):
+        done = own.run(*command)
+        if done.returncode:
+            raise Unavailable(f"podman cannot work on this machine: {_last_line(done.stderr)}")
+
+
+def _make_archive(make_base: Path, folder: Path) -> None:
+    """Make the archive of Debian's packages, whole or not at all."""
     sources = [source for source in _SOURCES if source.exists() and _SUITE in source.read_text()]
     if not sources:
         raise Unavailable(f"this machine has no packages of Debian {_SUITE}, of which the image consists.")
     options = ["--quiet", "--variant=apt", f"--hook-dir={_HOOKS}", '--aptopt=APT::Install-Recommends "false"']
     options += ['--aptopt=Acquire::Retries "3"', "--dpkgopt=force-unsafe-io", *_UNUSED]
+    unfinished = _ARCHIVE.with_suffix(".unfinished")
+    unfinished.parent.mkdir(exist_ok=True)
     environ = os.environ | {"TMPDIR": str(folder)}
     made = subprocess.run(
-        [make_base, *options, _SUITE, archive, *sources], env=environ, capture_output=True, text=True, check=False
+        [make_base, *options, "--format=tar", _SUITE, unfinished, *sources],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if made.returncode:
         raise Unavailable(f"Debian's packages make no image here: {_last_line(made.stderr)}")
-    for command in (("import", "--quiet", archive, BASE), ("run", "--rm", "--network=none", *_ULIMITS, BASE, "true")):
-        done = own.run(*command)
-        if done.returncode:
-            raise Unavailable(f"podman cannot work on this machine: {_last_line(done.stderr)}")
-    archive.unlink()
+    unfinished.replace(_ARCHIVE)
 
 
 def _find(name: str, package: str) -> Path:

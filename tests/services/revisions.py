@@ -42,7 +42,7 @@ def _install(name: str, folder: Path) -> None:
     made = subprocess.run(
         ["make", "install", f"PYTHON={sys.executable}"],
         cwd=folder,
-        # Its first start compiles what it imports: a small part. pip takes "false" for on, as in tests/house/wheels.py.
+        # Its first start compiles what it imports: a small part. pip takes "false" for on, as in releases.py.
         env=os.environ | {"PIP_NO_COMPILE": "false"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -38,14 +38,14 @@ def demo_key(server: RunningServer) -> dict[str, str]:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, at_a_partner: Path) -> Installation:
+def checkout(tmp_path: Path, client_programs: Path) -> Installation:
     """A copy of the parts of the checkout that partners need, after `make client`."""
     shutil.copy2(ROOT / "Makefile", tmp_path)
     for part in PARTS:
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     # Installed from the wheels instead of the checkout: the same packages, and one environment for all tests.
     environment = tmp_path / ".venv-client"
-    environment.symlink_to(at_a_partner.parent)
+    environment.symlink_to(client_programs.parent)
     (environment / ".client").touch()
     installation = Installation(tmp_path)
     installation.variables["STOPLISTCLIENT_DIR"] = str(tmp_path / "of-the-client")
