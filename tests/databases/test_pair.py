@@ -16,7 +16,7 @@ from stoplist.databases.opening import check_databases, joined, migrate_database
 from stoplist.db import Database, schema
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import SettingsError
-from tests.builders import execute, migrated, opened, value
+from tests.builders import NEWEST, execute, migrated, opened, value
 from tests.services.postgresql import PostgresqlServer
 
 INSERT_FEED = (
@@ -24,6 +24,11 @@ INSERT_FEED = (
     "VALUES (17, 1, 'email', 'g', 0, 0)"
 )
 INSERT_ORGANIZATION = "INSERT INTO organizations (slug, name, created_ms) VALUES ('a', 'A', 0)"
+# The last migration has been applied all the same, so a second time it fails.
+OLDER_SCHEMA = f"UPDATE deployment SET schema_version = {NEWEST - 1}"  # noqa: S608 - a number
+KNOWS_NO_PAIRS = (
+    "ALTER TABLE deployment DROP COLUMN pair_id, DROP COLUMN pair_part; UPDATE deployment SET schema_version = 19"
+)
 
 
 class Urls(NamedTuple):
@@ -169,6 +174,49 @@ def test_databases_in_use_do_not_become_a_pair(urls: Urls, part: str, statement:
             with pytest.raises(SettingsError, match=text):
                 await make_pair(database)
             assert await places(database) == before
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("accounts", "feeds", "text"),
+    [
+        ("", INSERT_ORGANIZATION, "database of another deployment"),
+        ("", f"{INSERT_ORGANIZATION}; {KNOWS_NO_PAIRS}", "database of another deployment"),
+        ("", "UPDATE deployment SET pair_id = 'p', pair_part = 'feeds'", "database of another deployment"),
+        ("", INSERT_FEED, "holds feeds already"),
+        ("", "UPDATE deployment SET environment = 'production'", "With STOPLIST_FEEDS_URL: This database belongs to"),
+        ("", "DELETE FROM deployment", "an empty one with STOPLIST_FEEDS_URL"),
+        (INSERT_FEED, "", "holds the feeds itself"),
+        (f"{INSERT_FEED}; {KNOWS_NO_PAIRS}", "", "holds the feeds itself"),
+        ("UPDATE deployment SET pair_id = 'p', pair_part = 'feeds'", "", "holds the feeds itself"),
+    ],
+)
+def test_a_strange_database_is_refused_before_either_is_migrated(
+    urls: Urls, accounts: str, feeds: str, text: str
+) -> None:
+    """It may belong to a deployment of an older release, which goes on with its own schema."""
+
+    async def body() -> None:
+        async with both(urls) as database:
+            for one, statements in ((database.accounts, accounts), (database.feeds, feeds)):
+                for statement in filter(None, (OLDER_SCHEMA, *statements.split("; "))):
+                    await execute(one, statement)
+            with pytest.raises(SettingsError, match=text):
+                await make_pair(database)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("part", ["accounts", "feeds"])
+def test_one_of_a_pair_alone_is_not_migrated(urls: Urls, part: str) -> None:
+    async def body() -> None:
+        async with both(urls) as database:
+            await make_pair(database)
+            one = getattr(database, part)
+            await execute(one, OLDER_SCHEMA)
+            with pytest.raises(SettingsError, match="STOPLIST_FEEDS_URL"):
+                await make_pair(one)
 
     asyncio.run(body())
 

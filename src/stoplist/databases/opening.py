@@ -7,6 +7,7 @@ from functools import partial
 
 from stoplist.databases import moving, pair
 from stoplist.databases.foreign_feeds import complete_owners, watch_foreign_feeds
+from stoplist.databases.pair import ACCOUNTS_URL, FEEDS_URL
 from stoplist.db import Database, schema
 from stoplist.db.opening import open_database, sqlite_path
 from stoplist.db.split import SplitDatabase
@@ -37,7 +38,7 @@ async def open_databases(settings: Settings, *, create: bool, pool_size: int) ->
             create=False,
             pool_size=pool_size,
             prepared=settings.database_prepared,
-            setting="STOPLIST_FEEDS_URL",
+            setting=FEEDS_URL,
         )
     except BaseException:
         await accounts.close()
@@ -82,12 +83,16 @@ async def migrate_databases(database: Database, *, environment: str, now_ms: int
     """Bring the schema of the databases up to date, or create it, and make two new ones a pair. May be repeated.
 
     Return what was done to the database of the accounts. SettingsError as for `schema.migrate`, and for two that do not
-    belong together.
+    belong together; then neither was changed.
     """
     if not isinstance(database, SplitDatabase):
-        result = await schema.migrate(database, environment=environment, now_ms=now_ms)
         await pair.require_pair(database)
-        return result
+        return await schema.migrate(database, environment=environment, now_ms=now_ms)
+    newest = schema.load_migrations()[-1].number
+    for one, setting in ((database.accounts, ACCOUNTS_URL), (database.feeds, FEEDS_URL)):
+        with schema.named_by(setting):
+            await schema.check_before(one, environment=environment, newest=newest, setting=setting)
+    await pair.require_joinable(database)
     result = await schema.migrate(database.accounts, environment=environment, now_ms=now_ms)
     await schema.migrate(database.feeds, environment=environment, now_ms=now_ms)
     await pair.join(database)

@@ -23,6 +23,12 @@ _SET_PAIR = _QUERIES["set_pair"]
 
 ACCOUNTS: Final = "accounts"
 FEEDS: Final = "feeds"
+ACCOUNTS_URL: Final = "STOPLIST_DATABASE_URL"
+FEEDS_URL: Final = "STOPLIST_FEEDS_URL"
+SINCE: Final = 20
+"""The first schema that knows pairs."""
+
+_FEEDS_SINCE = 2
 
 # A program that was started before takes the database for a whole deployment until it ends. It must not store opt-outs
 # where nobody looks for them, nor create organizations beside the feeds of others.
@@ -54,24 +60,35 @@ class Place(NamedTuple):
     oldest_program: str
 
 
+async def require_joinable(database: SplitDatabase) -> tuple[Place, Place]:
+    """Return the places of two databases that are a pair, or can become one. Nothing is changed.
+
+    Either may be empty, or have an older schema. SettingsError if they must not be used together.
+    """
+    accounts, feeds = await place_of(database.accounts), await place_of(database.feeds)
+    if accounts.pair_part is not None or await _has(database.accounts, _ANY_FEED):
+        require_same(accounts, feeds)
+        return accounts, feeds
+    is_of_another = feeds.pair_part == ACCOUNTS or (feeds.pair_part == FEEDS and feeds.pair_id != accounts.pair_id)
+    if is_of_another or (feeds.pair_part is None and await _has(database.feeds, _ANY_ORGANIZATION)):
+        raise SettingsError("STOPLIST_FEEDS_URL names the database of another deployment: it needs one of its own.")
+    if await _has(database.feeds, _ANY_FEED):
+        raise SettingsError(
+            "The database that STOPLIST_FEEDS_URL names holds feeds already, and the one of STOPLIST_DATABASE_URL does "
+            "not know them. Name the database of their accounts, or an empty one for the feeds."
+        )
+    return accounts, feeds
+
+
 async def join(database: SplitDatabase) -> None:
     """Make the two databases a pair, if both are new. May be repeated; goes on where an earlier attempt ended.
 
     From then on no program may run that knows no pairs. For databases with the schema of this release. SettingsError if
     they cannot be a pair: then nothing is changed.
     """
-    accounts, feeds = await place_of(database.accounts), await place_of(database.feeds)
-    if accounts.pair_part is not None or await database.accounts.one(_ANY_FEED) is not None:
-        require_same(accounts, feeds)
+    accounts, feeds = await require_joinable(database)
+    if accounts.pair_part is not None:
         return
-    is_of_another = feeds.pair_part == ACCOUNTS or (feeds.pair_part == FEEDS and feeds.pair_id != accounts.pair_id)
-    if is_of_another or (feeds.pair_part is None and await database.feeds.one(_ANY_ORGANIZATION) is not None):
-        raise SettingsError("STOPLIST_FEEDS_URL names the database of another deployment: it needs one of its own.")
-    if await database.feeds.one(_ANY_FEED) is not None:
-        raise SettingsError(
-            "The database that STOPLIST_FEEDS_URL names holds feeds already, and the one of STOPLIST_DATABASE_URL does "
-            "not know them. Name the database of their accounts, or an empty one for the feeds."
-        )
     # Noted beside the accounts first: if this ends in between, the next attempt knows the feeds by it.
     pair_id = accounts.pair_id or secrets.token_hex(16)
     await database.accounts.write(partial(keep_pair_id, place=accounts, pair_id=pair_id))
@@ -105,10 +122,11 @@ async def require_pair(database: Database) -> None:
 
 
 async def place_of(source: schema.RowSource) -> Place:
-    """Return the place of a database."""
-    row = await source.one(_PAIR)
+    """Return the place of a database; one that is empty, or has a schema that knows no pairs, is in none."""
+    deployment = await schema.read(source)
+    row = await source.one(_PAIR) if deployment is not None and deployment.schema_version >= SINCE else None
     if row is None:
-        raise RuntimeError("the deployment row is gone")
+        return Place(None, None, "0.0.0" if deployment is None else deployment.oldest_program)
     return Place(row["pair_id"], row["pair_part"], row["oldest_program"])
 
 
@@ -144,3 +162,11 @@ def require_same(accounts: Place, feeds: Place) -> None:
             "STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL name databases that do not belong together: feeds would be "
             "read as those of other organizations. Name the two that `stoplist migrate` or `stoplist copy` made a pair."
         )
+
+
+async def _has(database: Database, any_row: Query) -> bool:
+    """Return whether the database has any row of what `any_row` is about, in whatever schema."""
+    deployment = await schema.read(database)
+    return (
+        deployment is not None and deployment.schema_version >= _FEEDS_SINCE and await database.one(any_row) is not None
+    )

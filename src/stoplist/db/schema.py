@@ -5,7 +5,8 @@ may keep running once the migration is applied. Source: docs/interface.md sectio
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
@@ -72,14 +73,7 @@ async def migrate(
     steps = load_migrations() if migrations is None else migrations
 
     async def change(change: SchemaChange) -> MigrationResult:
-        deployment = await _read(change)
-        if deployment:
-            check(deployment, environment=environment, newest=steps[-1].number, program=program, may_be_old=True)
-        elif await change.one(_ANY_TABLE):
-            raise SettingsError(
-                "This database holds the tables of another product, and Stoplist needs a database of its own: "
-                "name an empty one with STOPLIST_DATABASE_URL."
-            )
+        deployment = await check_before(change, environment=environment, newest=steps[-1].number, program=program)
         before = deployment.schema_version if deployment else 0
         pending = [step for step in steps if step.number > before]
         copy = await change.keep_copy(f"before-{pending[0].number:04}") if deployment and pending else None
@@ -102,9 +96,47 @@ class RowSource(Protocol):
     async def one(self, query: Query, **values: Any) -> Row | None: ...
 
 
-async def read(database: RowSource) -> Deployment | None:
+async def read(source: RowSource) -> Deployment | None:
     """Return the deployment row; None if the database has none."""
-    return await _read(database)
+    if await source.one(_HAS_DEPLOYMENT) is None:
+        return None
+    row = await source.one(_DEPLOYMENT)
+    if row is None:
+        return None
+    is_incomplete = row["schema_version"] >= _COPY_PROGRESS_SINCE and await source.one(_COPY_UNDER_WAY) is not None
+    return Deployment(row["environment"], row["schema_version"], row["oldest_program"], is_incomplete)
+
+
+async def check_before(
+    source: RowSource,
+    *,
+    environment: str,
+    newest: int,
+    program: str = __version__,
+    setting: str = "STOPLIST_DATABASE_URL",
+) -> Deployment | None:
+    """Return the deployment row; None if the database is empty. SettingsError if `migrate` must not change it.
+
+    `setting` names the database.
+    """
+    deployment = await read(source)
+    if deployment is not None:
+        check(deployment, environment=environment, newest=newest, program=program, may_be_old=True)
+    elif await source.one(_ANY_TABLE):
+        raise SettingsError(
+            "This database holds the tables of another product, and Stoplist needs a database of its own: "
+            f"name an empty one with {setting}."
+        )
+    return deployment
+
+
+@contextmanager
+def named_by(setting: str) -> Iterator[None]:
+    """Let a SettingsError about one of two databases say which one it is about: that of this setting."""
+    try:
+        yield
+    except SettingsError as error:
+        raise SettingsError(f"With {setting}: {error.text}") from None
 
 
 def check(
@@ -135,16 +167,6 @@ def check(
         raise SettingsError(
             f"The database has schema {deployment.schema_version}, this release needs {newest}: run `stoplist migrate`."
         )
-
-
-async def _read(source: RowSource) -> Deployment | None:
-    if await source.one(_HAS_DEPLOYMENT) is None:
-        return None
-    row = await source.one(_DEPLOYMENT)
-    if row is None:
-        return None
-    is_incomplete = row["schema_version"] >= _COPY_PROGRESS_SINCE and await source.one(_COPY_UNDER_WAY) is not None
-    return Deployment(row["environment"], row["schema_version"], row["oldest_program"], is_incomplete)
 
 
 def _migration(name: str, text: str) -> Migration:

@@ -125,7 +125,7 @@ async def _postgresql(settings: Settings, *, is_environment_set: bool) -> Databa
         if feeds is not accounts:
             findings += await pair(accounts, feeds)
         elif accounts.opened is not None:
-            findings += await whole_database(accounts.opened, accounts.deployment)
+            findings += await whole_database(accounts.opened)
     return DatabaseFindings(findings, feeds.holds_feeds, *accounts.contents)
 
 

@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 from stoplist.clock import Clock
 from stoplist.databases.foreign_feeds import find_foreign_feeds
 from stoplist.databases.opening import joined, open_databases
-from stoplist.databases.pair import require_pair
+from stoplist.databases.pair import SINCE, require_pair
 from stoplist.db import Database, schema
 from stoplist.db.query import load_queries
-from stoplist.db.schema import Deployment
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import SettingsError, StoreUnavailable
 from stoplist.maintenance.doctor.finding import WRONG, Finding, not_checked, ok, warning, wrong
@@ -27,13 +26,11 @@ _WAITING = _QUERIES["waiting_entries"]
 
 _PAIR, _FOREIGN, _LOST, _OUTBOXES, _GROUPS = "pair", "foreign feeds", "lost feeds", "outboxes", "groups"
 _LATE_MS = 300_000
-_SINCE, _SHOWN = 20, 10
+_SHOWN = 10
 
 
-async def whole_database(database: Database, deployment: Deployment | None) -> list[Finding]:
+async def whole_database(database: Database) -> list[Finding]:
     """Return a finding if the only database is one of a pair: it is wrong to use it alone."""
-    if deployment is None or deployment.schema_version < _SINCE:
-        return []
     try:
         await require_pair(database)
     except SettingsError as error:
@@ -46,7 +43,7 @@ async def pair(accounts: CheckedPart, feeds: CheckedPart) -> list[Finding]:
     if accounts.opened is None or feeds.opened is None:
         return _none_checked("The databases could not both be reached.")
     deployments = [one for one in (accounts.deployment, feeds.deployment) if one is not None]
-    if len(deployments) < 2 or any(one.schema_version < _SINCE for one in deployments):
+    if len(deployments) < 2 or any(one.schema_version < SINCE for one in deployments):
         return _none_checked("The schema is not there yet, or too old.")
     database = joined(accounts.opened, feeds.opened)
     try:
@@ -90,7 +87,7 @@ async def opened_databases(settings: Settings) -> AsyncIterator[Database]:
     try:
         if isinstance(database, SplitDatabase):
             deployments = [await schema.read(one) for one in (database.accounts, database.feeds)]
-            if not all(one is not None and one.schema_version >= _SINCE for one in deployments):
+            if not all(one is not None and one.schema_version >= SINCE for one in deployments):
                 raise SettingsError("the schema is not there yet, or too old: run `stoplist migrate`")
             await require_pair(database)
             database.foreign_feeds = frozenset(feed.feed_id for feed in await find_foreign_feeds(database))

@@ -4,7 +4,7 @@ import asyncio
 from typing import NamedTuple
 
 from stoplist.clock import Clock
-from stoplist.databases.pair import ACCOUNTS, FEEDS
+from stoplist.databases.pair import ACCOUNTS, ACCOUNTS_URL, FEEDS, FEEDS_URL
 from stoplist.db import Database, Row, schema
 from stoplist.db.opening import open_database
 from stoplist.db.query import load_queries
@@ -60,12 +60,12 @@ def parts_of(settings: Settings) -> list[Part]:
     """Return the PostgreSQL databases of these settings: one, or those of the accounts and of the feeds."""
     pool, share = settings.database_pool, "STOPLIST_DATABASE_POOL"
     if settings.feeds_url is None:
-        return [Part(None, settings.database_url, "STOPLIST_DATABASE_URL", pool, share)]
+        return [Part(None, settings.database_url, ACCOUNTS_URL, pool, share)]
     # Submissions have the other half of a pool.
     half = pool - pool // 2
     return [
-        Part(ACCOUNTS, settings.database_url, "STOPLIST_DATABASE_URL", half, f"half of {share}"),
-        Part(FEEDS, settings.feeds_url, "STOPLIST_FEEDS_URL", pool, share),
+        Part(ACCOUNTS, settings.database_url, ACCOUNTS_URL, half, f"half of {share}"),
+        Part(FEEDS, settings.feeds_url, FEEDS_URL, pool, share),
     ]
 
 

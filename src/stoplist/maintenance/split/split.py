@@ -16,7 +16,7 @@ from stoplist.databases import pair
 from stoplist.databases.foreign_feeds import complete_owners, complete_uids
 from stoplist.databases.moving import move_entries
 from stoplist.databases.opening import check_databases, open_databases
-from stoplist.databases.pair import ACCOUNTS, FEEDS, Place
+from stoplist.databases.pair import ACCOUNTS, ACCOUNTS_URL, FEEDS, FEEDS_URL, Place
 from stoplist.db.opening import sqlite_path
 from stoplist.db.query import load_queries
 from stoplist.db.schema import later_release
@@ -34,7 +34,6 @@ from stoplist.settings import Settings
 
 _FORGET_READING_KEY = load_queries(__package__)["forget_reading_key"]
 
-_ACCOUNTS_URL, _FEEDS_URL = "STOPLIST_DATABASE_URL", "STOPLIST_FEEDS_URL"
 _OUTBOX = "feed_outbox"
 
 
@@ -52,7 +51,7 @@ async def split_feeds(actor: Actor, clock: Clock, settings: Settings, report: Re
     """
     actor.require_administrator()
     accounts_url, feeds_url = _urls(settings)
-    async with open_exclusive(accounts_url, _ACCOUNTS_URL) as accounts, open_exclusive(feeds_url, _FEEDS_URL) as feeds:
+    async with open_exclusive(accounts_url, ACCOUNTS_URL) as accounts, open_exclusive(feeds_url, FEEDS_URL) as feeds:
         if not await _prepare(accounts, feeds):
             return SplitResult(None)
         async with accounts.locked() as of_accounts:
@@ -76,8 +75,8 @@ async def join_feeds(actor: Actor, clock: Clock, settings: Settings, report: Rep
     await _skip_used_numbers(accounts_url)
     await _empty_outbox(settings)
     async with (
-        open_exclusive(accounts_url, _ACCOUNTS_URL) as accounts,
-        open_exclusive(feeds_url, _FEEDS_URL) as feeds,
+        open_exclusive(accounts_url, ACCOUNTS_URL) as accounts,
+        open_exclusive(feeds_url, FEEDS_URL) as feeds,
         accounts.locked() as of_accounts,
         feeds.locked() as of_feeds,
     ):
@@ -168,7 +167,7 @@ async def _take_place(change: LongTransaction, own: Place, part: str) -> None:
 
 async def _skip_used_numbers(accounts_url: str) -> None:
     """Let identities go on after the numbers in use: a dump of more than the feeds has set them back."""
-    async with open_exclusive(accounts_url, _ACCOUNTS_URL) as accounts, accounts.transaction() as transaction:
+    async with open_exclusive(accounts_url, ACCOUNTS_URL) as accounts, accounts.transaction() as transaction:
         await accounts.check(transaction, environment=None)
         await transaction.advance_identities(await transaction.tables())
 
