@@ -17,7 +17,7 @@ from stoplist.db import Database, Transaction
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import StoreUnavailable
 from stoplist.records.reversal import reverse
-from tests.builders import ADMINISTRATOR, AuditRow, audit_rows, sql, value
+from tests.builders import ADMINISTRATOR, AuditRow, audit_rows, execute, sql, value
 from tests.constants import PATIENCE_S
 from tests.deployment import in_loop
 from tests.fakes import FakeClock
@@ -180,6 +180,41 @@ async def test_two_programs_that_move_the_same_entries_leave_each_once(
     await asyncio.gather(*(move_entries(database) for _ in range(4)))
     assert len(await audited(organization)) == 3
     assert await waiting(database) == 0
+
+
+UNREADABLE = {"damaged": ("audit", "{"), "of_newer": ("audit", '{"at": 1}'), "of_another_kind": ("later", "{}")}
+
+
+@in_loop
+async def test_entries_that_cannot_be_read_hold_up_no_other(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They stay, and are logged once, not every few seconds."""
+    organization, database = await deployment.new_organization(), pair(deployment)
+    monkeypatch.setattr(moving, "ENTRIES_AT_ONCE", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "on_entries", _leave)
+        await by_hand(organization, "ann@x.org")
+    for entry_id, (kind, body) in UNREADABLE.items():
+        await execute(
+            database.feeds,
+            "INSERT INTO feed_outbox VALUES (:feed_id, :entry_id, :kind, :body, 0)",
+            feed_id=organization.feed_id,
+            entry_id=entry_id,
+            kind=kind,
+            body=body,
+        )
+    try:
+        await move_entries(database)
+        assert len(await audited(organization)) == 1
+        await by_hand(organization, "ben@x.org")
+        assert len(await audited(organization)) == 2
+        await move_entries(database)
+        assert await waiting(database) == len(UNREADABLE)
+    finally:
+        await execute(database.feeds, "DELETE FROM feed_outbox WHERE feed_id = :feed_id", feed_id=organization.feed_id)
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert line.fields == {"entries": sorted(UNREADABLE)}  # type: ignore[attr-defined]
 
 
 @in_loop

@@ -52,8 +52,8 @@ MULTI_FEED_STATEMENTS = {
     "any_feed": "whether there is any feed, when two databases become a pair",
     "owners_of_feeds": "the organizations of all feeds, for a start and a chore",
     "highest_owner": "the highest number of an organization, for a start and after a restore",
-    "waiting_entries": "how many wait in the outboxes of all feeds, for the doctor",
-    "entries": "what waits in the outboxes of all feeds, for a chore",
+    "entries": "what waits in the outboxes of all feeds, for a chore and the doctor",
+    "any_entry": "whether anything waits there, when two databases become one again",
 }
 """Statements about more than one feed, and why this is acceptable: these reads go to every node."""
 

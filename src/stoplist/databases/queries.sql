@@ -45,11 +45,13 @@ UPDATE feeds SET organization_uid = :organization_uid WHERE feed_id = :feed_id A
 
 -- name: entries
 -- Every entry, the oldest first: few, since they are moved at once.
-SELECT feed_id, entry_id, kind, body, added_ms FROM feed_outbox ORDER BY added_ms, entry_id LIMIT :most
+SELECT feed_id, entry_id, kind, body, added_ms FROM feed_outbox
+WHERE (added_ms, entry_id) > (:after_ms, :after_entry) ORDER BY added_ms, entry_id LIMIT :most
 
 -- name: entries_of_feed
 -- Primary key.
-SELECT feed_id, entry_id, kind, body, added_ms FROM feed_outbox WHERE feed_id = :feed_id ORDER BY entry_id LIMIT :most
+SELECT feed_id, entry_id, kind, body, added_ms FROM feed_outbox
+WHERE feed_id = :feed_id AND entry_id > :after_entry ORDER BY entry_id LIMIT :most
 
 -- name: take_entry
 -- Primary key. Of two processes that move the same entry, one inserts a row.

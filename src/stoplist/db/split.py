@@ -22,8 +22,8 @@ class SplitDatabase:
     """The two databases of a deployment as one.
 
     `foreign_feeds` are the feeds that another organization opened, because the two were restored to different times:
-    they are refused and left out. `on_entries` is awaited once a unit that left entries in the outbox of a feed is
-    durable; it raises nothing.
+    they are refused and left out. `unreadable_entries` stay in outboxes, and were logged. `on_entries` is awaited once
+    a unit that left entries in the outbox of a feed is durable; it raises nothing.
     """
 
     feeds_are_apart = True
@@ -32,6 +32,7 @@ class SplitDatabase:
         self.accounts, self.feeds = accounts, feeds
         self.kind = accounts.kind
         self.foreign_feeds: frozenset[int] = frozenset()
+        self.unreadable_entries: frozenset[str] = frozenset()
         self.on_entries: Callable[[int], Awaitable[None]] = _move_later
 
     @property

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from stoplist.audit import trail
 from stoplist.clock import Clock
 from stoplist.db import Database
+from stoplist.db.query import json_text
 from stoplist.maintenance.doctor.checks import run_checks
 from stoplist.maintenance.doctor.database import connections, database
 from stoplist.maintenance.doctor.feed_states import feed_states
@@ -163,12 +165,21 @@ def test_feeds_of_other_and_of_lost_organizations_are_named(tmp_path: Path, apar
 def test_entries_that_wait_for_minutes_are_counted(tmp_path: Path, apart_url: Apart) -> None:
     """A server moves them within seconds, so those of now are nothing to worry about."""
     now_ms = Clock().now_ms()
-    values = [f"(17, '{age_s}', 'audit', '', {now_ms - 1_000 * age_s})" for age_s in (0, 240, 360, 3_600)]
+    body = json_text(trail.Entry(0, "command", "a", "b", "c", "person.erase", "d", "{}", []))
+    values = [f"(17, '{age_s}', 'audit', '{body}', {now_ms - 1_000 * age_s})" for age_s in (0, 240, 360, 3_600)]
     insert = f"INSERT INTO feed_outbox VALUES {', '.join(values)}"  # noqa: S608 - numbers
     sql_in(apart_url.feeds, insert)
     (finding,) = [one for one in check(tmp_path, apart_url, apart_url.feeds) if one.check == "outboxes"]
     assert finding.status == "warning"
     assert finding.text.startswith("2 entries")
+
+
+def test_entries_that_no_server_can_read_are_named(tmp_path: Path, apart_url: Apart) -> None:
+    """At once, and with what to do: no server moves them."""
+    sql_in(apart_url.feeds, f"INSERT INTO feed_outbox VALUES (17, 'e1', 'audit', 'x', {Clock().now_ms()})")  # noqa: S608
+    (finding,) = [one for one in check(tmp_path, apart_url, apart_url.feeds) if one.check == "outboxes"]
+    assert finding.status == "wrong"
+    assert "e1 of feed 17. If a newer release wrote them" in finding.text
 
 
 def test_each_server_must_take_its_part_of_the_pools(tmp_path: Path) -> None:

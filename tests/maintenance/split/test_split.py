@@ -427,6 +427,15 @@ def test_the_two_become_one_again(two: Two, original: Rows) -> None:
         start_on(two.feeds)
 
 
+def test_the_two_stay_apart_while_an_entry_cannot_be_moved(two: Two) -> None:
+    two.split()
+    change(two.feeds, "UPDATE feed_outbox SET body = 'damaged'")
+    restore_feeds(two)
+    with pytest.raises(Refused, match="still wait beside the feeds"):
+        two.join()
+    two.start()
+
+
 def test_one_without_feeds_accepts_them_again(two: Two) -> None:
     """Nothing had to be copied back, so nobody has allowed feeds there."""
     two.split()

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from stoplist.clock import Clock
 from stoplist.databases.foreign_feeds import find_foreign_feeds
+from stoplist.databases.moving import decoded, waiting_entries
 from stoplist.databases.opening import joined, open_databases
 from stoplist.databases.pair import SINCE, require_pair
 from stoplist.db import Database, schema
@@ -22,7 +23,6 @@ from stoplist.unsubscribes.channel import channel_name
 
 _QUERIES = load_queries(__package__)
 _SLUGS = _QUERIES["slugs"]
-_WAITING = _QUERIES["waiting_entries"]
 
 _PAIR, _FOREIGN, _LOST, _OUTBOXES, _GROUPS = "pair", "foreign feeds", "lost feeds", "outboxes", "groups"
 _LATE_MS = 300_000
@@ -50,7 +50,7 @@ async def pair(accounts: CheckedPart, feeds: CheckedPart) -> list[Finding]:
         finding = await _check_pair(database, *(one.environment for one in deployments))
         if finding.status == WRONG:
             return [finding, *_none_checked("The databases do not belong together.")[1:]]
-        return [finding, *await _check_owners(database), await _check_outboxes(feeds.opened)]
+        return [finding, *await _check_owners(database), *await _check_outboxes(feeds.opened)]
     except StoreUnavailable as error:
         return _none_checked(f"The feeds cannot be read: {error.text}")
 
@@ -142,15 +142,31 @@ def _assess_lost(names: Sequence[str]) -> Finding:
     )
 
 
-async def _check_outboxes(feeds: Database) -> Finding:
-    row = await feeds.one(_WAITING, before_ms=Clock().now_ms() - _LATE_MS)
-    if row is None or not row["entries"]:
-        return ok(_OUTBOXES, f"No entry for the audit or notice has waited for over {_LATE_MS // 60_000} minutes.")
-    return warning(
-        _OUTBOXES,
-        f"{row['entries']} entries for the audit, or notices, have waited beside their feeds for over "
-        f"{_LATE_MS // 60_000} minutes. Servers move them within seconds: start one, or look into its log.",
-    )
+async def _check_outboxes(feeds: Database) -> list[Finding]:
+    before_ms, late, unreadable = Clock().now_ms() - _LATE_MS, 0, []
+    async for entries in waiting_entries(feeds):
+        for entry in entries:
+            if decoded(entry) is None:
+                unreadable.append(f"{entry['entry_id']} of feed {entry['feed_id']}")
+            else:
+                late += entry["added_ms"] < before_ms
+    findings = []
+    if unreadable:
+        text = (
+            f"These entries for the audit, or notices, cannot be moved, because this release cannot read them: "
+            f"{_listed(unreadable)}. If a newer release wrote them, its servers move them. Otherwise they are damaged: "
+            "see docs/operate.md, When one of them is away."
+        )
+        findings.append(wrong(_OUTBOXES, text))
+    if late:
+        text = (
+            f"{late} entries for the audit, or notices, have waited beside their feeds for over "
+            f"{_LATE_MS // 60_000} minutes. Servers move them within seconds: start one, or look into its log."
+        )
+        findings.append(warning(_OUTBOXES, text))
+    return findings or [
+        ok(_OUTBOXES, f"No entry for the audit or notice has waited for over {_LATE_MS // 60_000} minutes.")
+    ]
 
 
 async def _slugs(database: SplitDatabase | Database) -> dict[int, str]:

@@ -20,10 +20,6 @@ SELECT feed_id FROM feeds ORDER BY feed_id LIMIT 1
 -- Every organization; a row is short.
 SELECT organization_id, slug FROM organizations
 
--- name: waiting_entries
--- Every entry: few, since they are moved at once.
-SELECT COUNT(*) AS entries FROM feed_outbox WHERE added_ms < :before_ms AND feed_id IS NOT NULL
-
 -- name: account_counts
 -- Scans some hundred people.
 SELECT COUNT(*) AS people, COUNT(totp_secret) AS people_with_two_step,

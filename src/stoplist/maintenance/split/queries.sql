@@ -15,6 +15,9 @@ FROM pg_stat_activity  -- only: postgresql
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND usename IS NOT NULL  -- only: postgresql
     AND COALESCE(application_name, '') NOT ILIKE 'citus%'  -- only: postgresql
 
+-- name: any_entry
+SELECT feed_id FROM feed_outbox LIMIT 1
+
 -- name: forget_reading_key
 -- The only row. The key is kept with the accounts.
 UPDATE deployment SET reading_key = NULL WHERE one_row = 1

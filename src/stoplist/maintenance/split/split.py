@@ -32,7 +32,9 @@ from stoplist.maintenance.split.exclusive import (
 )
 from stoplist.settings import Settings
 
-_FORGET_READING_KEY = load_queries(__package__)["forget_reading_key"]
+_QUERIES = load_queries(__package__)
+_ANY_ENTRY = _QUERIES["any_entry"]
+_FORGET_READING_KEY = _QUERIES["forget_reading_key"]
 
 _OUTBOX = "feed_outbox"
 
@@ -82,6 +84,11 @@ async def join_feeds(actor: Actor, clock: Clock, settings: Settings, report: Rep
     ):
         own, other = await _places(accounts, of_accounts, feeds, of_feeds)
         pair.require_same(own, other)
+        if await of_feeds.one(_ANY_ENTRY) is not None:
+            raise Refused(
+                "Entries for the audit, or notices, still wait beside the feeds, and would be lost. Nothing was "
+                "changed. Run this again; if it does not help, `stoplist doctor` says why."
+            )
         tables = [table for table in FEED_TABLES if table != _OUTBOX]
         rows = sum((await require_same_rows(of_accounts, of_feeds, tables, report)).values())
         await of_accounts.execute(f"TRUNCATE {listed([_OUTBOX])}")
