@@ -11,12 +11,17 @@ import pytest
 
 from stoplist.audit import trail
 from stoplist.chores import follow_clock
+from stoplist.clock import DAY_MS
 from stoplist.databases import moving
 from stoplist.databases.moving import move_entries
 from stoplist.db import Database, Transaction
+from stoplist.db.query import json_text
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import StoreUnavailable
+from stoplist.notices.outbox import Notice
 from stoplist.records.reversal import reverse
+from stoplist.rights.erasure_unit import ERASED_ACTION
+from stoplist.rights.retention import Retention, delete_old
 from tests.builders import ADMINISTRATOR, AuditRow, audit_rows, execute, sql, value
 from tests.constants import PATIENCE_S
 from tests.deployment import in_loop
@@ -180,6 +185,43 @@ async def test_two_programs_that_move_the_same_entries_leave_each_once(
     await asyncio.gather(*(move_entries(database) for _ in range(4)))
     assert len(await audited(organization)) == 3
     assert await waiting(database) == 0
+
+
+def entry(at_ms: int, action: str) -> trail.Entry:
+    return trail.Entry(at_ms, "command", "a", None, None, action, "restored", "{}", [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "at_ms", "is_kept"),
+    [
+        ("audit", entry(1, "unsubscribe.by_hand"), 1, False),
+        ("audit", entry(2, ERASED_ACTION), 2, True),
+        ("notice", Notice("ntc_a", "import.done", "a", "{}", 3, []), 3, True),
+    ],
+    ids=["old", "erasure", "notice"],
+)
+@in_loop
+async def test_an_entry_that_a_restore_brings_back_is_there_once(
+    deployment: OptOutDeployment, kind: str, content: object, at_ms: int, is_kept: bool
+) -> None:
+    """Its id goes with it, so that the ids do not grow for ever."""
+    database = pair(deployment)
+    insert = "INSERT INTO feed_outbox VALUES (17, :entry_id, :kind, :body, :at_ms)"
+    times = {"audit": "SELECT COUNT(*) FROM audit WHERE at_ms = :at_ms"}
+    times["notice"] = "SELECT COUNT(*) FROM notices WHERE created_ms = :at_ms"
+
+    async def bring_back() -> None:
+        values = {"entry_id": f"restored {at_ms}", "kind": kind, "body": json_text(content), "at_ms": at_ms}
+        await execute(database.feeds, insert, **values)
+        await move_entries(database)
+        assert await value(database, times[kind], at_ms=at_ms) == 1
+
+    await bring_back()
+    await bring_back()
+    async for _ in delete_old(database, Retention(audit_days=1), 2 * DAY_MS):
+        pass
+    assert await value(database, "SELECT COUNT(*) FROM moved_entries WHERE added_ms = :at_ms", at_ms=at_ms) == is_kept
+    await bring_back()
 
 
 UNREADABLE = {"damaged": ("audit", "{"), "of_newer": ("audit", '{"at": 1}'), "of_another_kind": ("later", "{}")}

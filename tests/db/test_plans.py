@@ -138,6 +138,7 @@ HOT = {
     "old_audit_entries": ["audit_time"],
     "delete_audit_organizations": ["audit_organizations_audit"],
     "delete_audit_entries": ["audit_pkey"],
+    "delete_moved_entries": ["moved_entries_added", "moved_entries_pkey", "audit_time", "notices_created"],
     "begin_import": [],
     "imports_into": ["imports_pkey", "feeds_pkey"],
     "advance_import": ["imports_pkey"],
@@ -420,7 +421,7 @@ GROWING_TABLES = (
     "token_pairs", "clients", "client_days", "client_refusals", "audit", "audit_organizations",
     "unsubscribes", "unsubscribe_versions", "submissions", "feeds", "feed_days", "reversals",
     "imports", "import_parts", "upload_pieces", "import_rejects", "sessions", "sign_in_attempts",
-    "feed_followers", "feed_positions", "confirmed_ranges",
+    "feed_followers", "feed_positions", "confirmed_ranges", "moved_entries",
 )  # fmt: skip
 """The tables that grow with requests; none may be scanned."""
 
@@ -436,6 +437,7 @@ _SQLITE_INDEXES = {
     "feeds_pkey": "sqlite_autoindex_feeds_1",
     "erasures_pkey": "sqlite_autoindex_erasures_1",
     "feed_outbox_pkey": "sqlite_autoindex_feed_outbox_1",
+    "moved_entries_pkey": "sqlite_autoindex_moved_entries_1",
     "confirmed_ranges_pkey": "sqlite_autoindex_confirmed_ranges_1",
     "person_reads_pkey": "sqlite_autoindex_person_reads_1",
     "feed_days_pkey": "sqlite_autoindex_feed_days_1",

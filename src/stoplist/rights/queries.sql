@@ -225,3 +225,17 @@ DELETE FROM audit_organizations WHERE audit_id
 -- Primary key, once per entry.
 DELETE FROM audit WHERE audit_id
 -- include: these_entries
+
+-- name: delete_moved_entries
+-- moved_entries_added, then audit_time and notices_created once per row: a step of the oldest. An entry that a restore of
+-- the feeds brings back must be known for as long as what it said is kept: in the audit, or as a notice.
+DELETE FROM moved_entries WHERE entry_id
+IN (  -- only: sqlite
+= ANY (ARRAY(  -- only: postgresql
+    SELECT m.entry_id FROM moved_entries m
+    WHERE m.added_ms < :until_ms
+      AND (SELECT 1 FROM audit WHERE at_ms = m.added_ms LIMIT 1) IS NULL
+      AND (SELECT 1 FROM notices WHERE created_ms = m.added_ms LIMIT 1) IS NULL
+    ORDER BY m.added_ms LIMIT :most
+)
+)  -- only: postgresql

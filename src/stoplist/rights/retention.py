@@ -18,6 +18,7 @@ _QUERIES = load_queries(__package__)
 _AUDIT_ENTRIES = _QUERIES["old_audit_entries"]
 _FEEDS = _QUERIES["feeds_to_clean"]
 _MAY_DELETE = _QUERIES["may_delete_old"]
+_MOVED_ENTRIES = _QUERIES["delete_moved_entries"]
 _POSITIONS = _QUERIES["delete_positions"]
 _READERS = _QUERIES["readers_to_clean"]
 _SUBMISSIONS = _QUERIES["old_submissions"]
@@ -68,6 +69,8 @@ async def delete_old(database: Database, retention: Retention, now_ms: int) -> A
     audit_until_ms, history_until_ms = retention.audit_until_ms(now_ms), retention.history_until_ms(now_ms)
     if audit_until_ms is not None:
         async for deleted in _delete_audit(database, audit_until_ms):
+            yield deleted
+        async for deleted in _forget_moved(database, audit_until_ms):
             yield deleted
     if history_until_ms is None:
         return
@@ -122,6 +125,12 @@ async def _delete_audit(database: Database, until_ms: int) -> AsyncIterator[int]
         old = [row["audit_id"] for row in rows if row["action"] != ERASED_ACTION]
         yield await _delete(database, _DELETE_ENTRIES, old, entries=json_text(old))
         last = (rows[-1]["at_ms"], rows[-1]["audit_id"])
+
+
+async def _forget_moved(database: Database, until_ms: int) -> AsyncIterator[int]:
+    """Forget which entries of the audit were moved there from outboxes, once they are gone."""
+    while deleted := await _delete(database, [_MOVED_ENTRIES], [until_ms], until_ms=until_ms, most=STEP_ROWS):
+        yield deleted
 
 
 async def _delete(database: Database, statements: Sequence[Query], old: Sequence[Any], **values: Any) -> int:
