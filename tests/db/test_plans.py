@@ -327,7 +327,7 @@ HOT = {
 COLD = {
     # A pair of databases: when it is made, at a start, and by chores.
     "pair", "set_pair", "any_feed", "any_organization", "owners_of_feeds", "uids", "complete_uids", "highest_owner",
-    "skip_numbers", "set_owner", "entries", "probe_read_of_feeds",
+    "skip_numbers", "set_owner", "entries", "oldest_entry", "probe_read_of_feeds",
     # Used on an empty or small database only, or on a table of a few rows.
     "has_deployment", "any_table", "deployment", "create_deployment", "record_migration", "copy_under_way",
     # Full lists, for people.

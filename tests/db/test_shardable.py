@@ -53,6 +53,7 @@ MULTI_FEED_STATEMENTS = {
     "owners_of_feeds": "the organizations of all feeds, for a start and a chore",
     "highest_owner": "the highest number of an organization, for a start and after a restore",
     "entries": "what waits in the outboxes of all feeds, for a chore and the doctor",
+    "oldest_entry": "since when the oldest waits there, for the metrics",
     "any_entry": "whether anything waits there, when two databases become one again",
 }
 """Statements about more than one feed, and why this is acceptable: these reads go to every node."""

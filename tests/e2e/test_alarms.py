@@ -158,7 +158,7 @@ def kill_a_worker(watched: Watched) -> None:
 
 
 def test_load_alone_raises_no_alarm(watched: Watched) -> None:
-    """The page of two workers has every metric that a rule names, except that of SQLite's backups."""
+    """The page of two workers has every metric that a rule names, except those of SQLite's backups and feeds apart."""
 
     async def body() -> None:
         async with watched.raising("load") as load_alone:
@@ -171,7 +171,7 @@ def test_load_alone_raises_no_alarm(watched: Watched) -> None:
     named = {
         name for group in groups for rule in group["rules"] for name in re.findall(r"\bstoplist_\w+", rule["expr"])
     }
-    assert named - metric_names(watched.page()) == {"stoplist_backup_seconds"}
+    assert named - metric_names(watched.page()) == {"stoplist_backup_seconds", "stoplist_outbox_oldest_seconds"}
 
 
 def test_a_database_that_is_away(watched: Watched) -> None:

@@ -97,7 +97,7 @@ async def test_metrics_of_rules_and_dashboard_exist(database: Any) -> None:
     worst = WorstKeys()
     metrics = Metrics(database, MemoryLimiter(FakeClock()), HeldRequests(database), worst)
     worst.by_feed, worst.limit_s = {("acme", "email"): WorstKey(1.0, 1)}, 60
-    metrics.measured.certificate_end_s = metrics.measured.backup_s = 1.0
+    metrics.measured.certificate_end_s = metrics.measured.backup_s = metrics.measured.outbox_oldest_s = 1.0
     metrics.count_answer(RequestContext(request_id="", source_ip="", route="/x", status=429), 1)
     of_one = metric_names(generate_latest(metrics.registry).decode())
     workers, registry = AggregatedMetrics(), CollectorRegistry()

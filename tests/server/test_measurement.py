@@ -18,7 +18,7 @@ from stoplist.server.measurement import measure
 from stoplist.settings import Settings, load
 from stoplist.web.metric_collectors import Measured
 from stoplist.web.metrics import Metrics
-from tests.builders import opened
+from tests.builders import Apart, execute, opened
 from tests.constants import DAY_S
 from tests.fakes import FakeClock
 from tests.services.promtool import Phase, Promtool
@@ -52,7 +52,7 @@ async def pages(database_url: str, folder: Path) -> list[str]:
         metrics = Metrics(database, MemoryLimiter(FakeClock()), HeldRequests(database))
 
         async def add(current: Any = database) -> None:
-            await measure(settings, current, metrics.measured)
+            await measure(settings, current, metrics.measured, now_ms=0)
             found.append(generate_latest(metrics.registry).decode())
 
         write_certificate(folder, days_left=13)
@@ -79,26 +79,66 @@ def test_certificate_backup_and_lost_database_raise_their_alarms(
     promtool.assert_alarms({"one server": phases}, now_s=time.time())
 
 
-def test_behind_a_proxy_and_on_postgresql_there_is_nothing_to_measure(postgresql_url: str, tmp_path: Path) -> None:
-    """The proxy has the certificate, and PostgreSQL has tools for backups of its own."""
-    settings = load(
+def settings_behind_proxy(database_url: str, folder: Path) -> Settings:
+    return load(
         {
-            "STOPLIST_DATABASE_URL": postgresql_url,
+            "STOPLIST_DATABASE_URL": database_url,
             "STOPLIST_TRUSTED_PROXIES": "10.0.0.1",
             "STOPLIST_LIMITS_URL": "memory:",
             "STOPLIST_SECRET_KEY": "k" * 32,
         },
-        env_file=tmp_path / "absent.env",
+        env_file=folder / "absent.env",
     )
+
+
+def test_behind_a_proxy_and_on_postgresql_there_is_nothing_to_measure(postgresql_url: str, tmp_path: Path) -> None:
+    """The proxy has the certificate, and PostgreSQL has tools for backups of its own."""
+    settings = settings_behind_proxy(postgresql_url, tmp_path)
 
     async def main() -> Measured:
         measured = Measured()
         async with opened(postgresql_url) as database:
-            await measure(settings, database, measured)
+            await measure(settings, database, measured, now_ms=0)
         return measured
 
     measured = asyncio.run(main())
     assert (measured.certificate_end_s, measured.backup_s, measured.is_store_lost) == (None, None, False)
+    assert measured.outbox_oldest_s is None
+
+
+def test_an_entry_that_waits_beside_its_feed_raises_an_alarm(
+    apart_url: Apart, tmp_path: Path, promtool: Promtool
+) -> None:
+    """Within minutes, until it has been moved. The age is that of the oldest."""
+    settings = settings_behind_proxy(apart_url, tmp_path)
+
+    async def main() -> list[str]:
+        found = []
+        async with opened(apart_url) as database:
+            metrics = Metrics(database, MemoryLimiter(FakeClock()), HeldRequests(database))
+
+            async def add(now_ms: int) -> None:
+                await measure(settings, database, metrics.measured, now_ms=now_ms)
+                found.append(generate_latest(metrics.registry).decode())
+
+            await add(1_000_000)
+            for added_ms in (1_000, 9_000):
+                await execute(
+                    database,
+                    "INSERT INTO feed_outbox VALUES (17, :name, 'audit', '', :at)",
+                    name=f"{added_ms}",
+                    at=added_ms,
+                )
+            await add(301_000)
+            await add(301_001)
+            await execute(database, "DELETE FROM feed_outbox WHERE feed_id = 17")
+            await add(400_000)
+        return found
+
+    nothing, lately, late, moved = asyncio.run(main())
+    alarm = frozenset(("StoplistAuditBehind",))
+    phases = [Phase(nothing, 20), Phase(lately, 20), Phase(late, 20, alarm), Phase(moved, 20)]
+    promtool.assert_alarms({"one server": phases}, now_s=time.time())
 
 
 def test_an_unreadable_certificate_is_not_shown(tmp_path: Path) -> None:

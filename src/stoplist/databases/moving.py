@@ -25,6 +25,7 @@ _QUERIES = load_queries(__package__)
 _ENTRIES = _QUERIES["entries"]
 _ENTRIES_OF_FEED = _QUERIES["entries_of_feed"]
 _FORGET = _QUERIES["forget_entries"]
+_OLDEST = _QUERIES["oldest_entry"]
 _TAKE = _QUERIES["take_entry"]
 
 ENTRIES_AT_ONCE = 100
@@ -72,6 +73,14 @@ async def waiting_entries(feeds: Database) -> AsyncIterator[list[Row]]:
     while entries := await feeds.all(_ENTRIES, after_ms=after_ms, after_entry=after_entry, most=ENTRIES_AT_ONCE):
         yield entries
         after_ms, after_entry = entries[-1]["added_ms"], entries[-1]["entry_id"]
+
+
+async def oldest_wait_s(database: Database, now_ms: int) -> float | None:
+    """Return for how long the oldest entry has waited, in seconds: 0 if none waits, None for one database."""
+    if not isinstance(database, SplitDatabase):
+        return None
+    row = await database.feeds.one(_OLDEST)
+    return 0 if row is None or row["added_ms"] is None else max(0, now_ms - row["added_ms"]) / 1000
 
 
 def decoded(entry: Row) -> trail.Entry | outbox.Notice | None:

@@ -48,6 +48,10 @@ UPDATE feeds SET organization_uid = :organization_uid WHERE feed_id = :feed_id A
 SELECT feed_id, entry_id, kind, body, added_ms FROM feed_outbox
 WHERE (added_ms, entry_id) > (:after_ms, :after_entry) ORDER BY added_ms, entry_id LIMIT :most
 
+-- name: oldest_entry
+-- Every entry.
+SELECT MIN(added_ms) AS added_ms FROM feed_outbox WHERE feed_id IS NOT NULL
+
 -- name: entries_of_feed
 -- Primary key.
 SELECT feed_id, entry_id, kind, body, added_ms FROM feed_outbox

@@ -91,4 +91,4 @@ class _Propagation:
 
 async def _measure_installation(settings: Settings, parts: Parts) -> None:
     if settings.metrics_listen is not None:
-        await measure(settings, parts.database, parts.metrics.measured)
+        await measure(settings, parts.database, parts.metrics.measured, now_ms=parts.clock.now_ms())

@@ -30,12 +30,16 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Measured:
-    """The latest measurements of a chore. Times are seconds since 1970 UTC; None: not known, or not there."""
+    """The latest measurements of a chore. Times are seconds since 1970 UTC; None: not known, or not there.
+
+    `outbox_oldest_s` is the age of an entry.
+    """
 
     def __init__(self) -> None:
         self.is_store_lost = False
         self.certificate_end_s: float | None = None
         self.backup_s: float | None = None
+        self.outbox_oldest_s: float | None = None
 
 
 class _Answers(msgspec.Struct):
@@ -157,6 +161,12 @@ class MeasuredCollector(Collector):
                 "stoplist_backup_seconds",
                 "When the newest backup was made by `stoplist backup`, in seconds since 1970 UTC; 0 if never.",
                 value=self._measured.backup_s,
+            )
+        if self._measured.outbox_oldest_s is not None:
+            yield GaugeMetricFamily(
+                "stoplist_outbox_oldest_seconds",
+                "For how long the oldest entry for the audit, or notice, has waited beside its feed; 0 if none does.",
+                value=self._measured.outbox_oldest_s,
             )
 
 

@@ -26,7 +26,7 @@ from stoplist.web.metric_collectors import (
 from stoplist.web.metrics_page import send_page
 from stoplist.web.request_context import Receive, RequestContext, Scope, Send
 
-COMMON_PREFIXES = tuple(f"stoplist_{noun}_" for noun in ("propagation", "certificate", "backup"))
+COMMON_PREFIXES = tuple(f"stoplist_{noun}_" for noun in ("propagation", "certificate", "backup", "outbox"))
 """Every process measures these for all; their maximum counts."""
 
 REQUEST, CHORE, IMPORT = "request", "chore", "import"
