@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from stoplist.db.postgresql_errors import translated_errors
+from stoplist.db.remedies import FEEDS_ARE_APART
 from stoplist.db.sqlite_connection import STORE_CODES, translate_error
 from stoplist.db.sqlite_file import unreadable_reason
 from stoplist.errors import StoreUnavailable
@@ -33,7 +34,9 @@ CAUSES_BY_STATE = {
     "XX001": "a table damaged",
     "XX002": "an index damaged",
     "57014": "try again shortly",
+    "23514": "restart it with STOPLIST_FEEDS_URL",
 }
+CONSTRAINTS = {"23514": {"n": FEEDS_ARE_APART}}
 
 
 @pytest.mark.parametrize(("name", "cause"), CAUSES.items(), ids=CAUSES)
@@ -52,7 +55,7 @@ def test_a_failure_of_sqlite_names_cause_and_remedy(name: str, cause: str) -> No
 @pytest.mark.parametrize(("state", "cause"), CAUSES_BY_STATE.items(), ids=CAUSES_BY_STATE)
 def test_a_failure_of_postgresql_names_cause_and_remedy(state: str, cause: str) -> None:
     with pytest.raises(StoreUnavailable) as failure, translated_errors():
-        raise asyncpg.PostgresError.new({"C": state, "M": "of a row"})
+        raise asyncpg.PostgresError.new({"C": state, "M": "of a row"} | CONSTRAINTS.get(state, {}))
     assert f"(SQLSTATE {state}): " in failure.value.text
     assert cause in failure.value.text
     assert "of a row" not in failure.value.text

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from stoplist import __version__
 from stoplist.db import Database, Transaction, schema
 from stoplist.db.query import Query, load_queries
+from stoplist.db.remedies import ACCOUNTS_ARE_APART, FEEDS_ARE_APART
 from stoplist.db.schema import later_release
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import SettingsError
@@ -32,12 +33,12 @@ _FEEDS_SINCE = 2
 
 # A program that was started before takes the database for a whole deployment until it ends. It must not store opt-outs
 # where nobody looks for them, nor create organizations beside the feeds of others.
-_ACCEPT_FEEDS: Final = "ALTER TABLE feeds DROP CONSTRAINT IF EXISTS feeds_are_apart;"
+_ACCEPT_FEEDS: Final = f"ALTER TABLE feeds DROP CONSTRAINT IF EXISTS {FEEDS_ARE_APART};"
 _REFUSE_THE_OTHERS: Final = {
-    ACCOUNTS: (f"{_ACCEPT_FEEDS}\nALTER TABLE feeds ADD CONSTRAINT feeds_are_apart CHECK (false);"),
+    ACCOUNTS: (f"{_ACCEPT_FEEDS}\nALTER TABLE feeds ADD CONSTRAINT {FEEDS_ARE_APART} CHECK (false);"),
     FEEDS: (
-        "ALTER TABLE organizations DROP CONSTRAINT IF EXISTS accounts_are_apart;\n"
-        "ALTER TABLE organizations ADD CONSTRAINT accounts_are_apart CHECK (false);"
+        f"ALTER TABLE organizations DROP CONSTRAINT IF EXISTS {ACCOUNTS_ARE_APART};\n"
+        f"ALTER TABLE organizations ADD CONSTRAINT {ACCOUNTS_ARE_APART} CHECK (false);"
     ),
 }
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import asyncpg
 
-from stoplist.db.remedies import postgresql_remedy
+from stoplist.db.remedies import ACCOUNTS_ARE_APART, FEEDS_ARE_APART, postgresql_remedy
 from stoplist.errors import StoreUnavailable
 
 
@@ -119,6 +119,8 @@ def kind_of(error: BaseException, phase: Phase) -> Kind:
         return Kind.STORE
     if isinstance(error, asyncpg.InvalidCachedStatementError):
         return Kind.RETRY
+    if _constraint_of(error) in (FEEDS_ARE_APART, ACCOUNTS_ARE_APART):
+        return Kind.STORE  # this program was started before the database became one of a pair
     state = sqlstate_of(error)
     kind = KIND_BY_STATE.get(state) or KIND_BY_STATE.get(state[:2], Kind.DEFECT)
     if phase is Phase.COMMIT and kind is not Kind.RETRY and not state.startswith("23"):
@@ -137,17 +139,18 @@ def translated_errors(phase: Phase = Phase.STATEMENT) -> Iterator[None]:
         kind = kind_of(error, phase)
         if kind in (Kind.DEFECT, Kind.RETRY):
             raise
-        raise _store_unavailable(sqlstate_of(error), kind, phase) from error
+        raise _store_unavailable(error, kind, phase) from error
 
 
-def _store_unavailable(state: str, kind: Kind, phase: Phase) -> StoreUnavailable:
+def _store_unavailable(error: BaseException, kind: Kind, phase: Phase) -> StoreUnavailable:
+    state = sqlstate_of(error)
     if kind is Kind.UNCERTAIN and phase is Phase.COMMIT:
         return StoreUnavailable(
             f"The database did not confirm that this was stored (SQLSTATE {state}), and it may be. Opt-outs can be "
             "sent again safely; look whether anything else is there before you repeat it.",
             is_uncertain=True,
         )
-    remedy = postgresql_remedy(state)
+    remedy = postgresql_remedy(state, _constraint_of(error))
     if kind is Kind.POOLER:
         remedy = "behind a connection pooler STOPLIST_DATABASE_PREPARED must be off"
     return StoreUnavailable(
@@ -175,3 +178,8 @@ def is_deadline(error: BaseException) -> bool:
 def sqlstate_of(error: BaseException) -> str:
     """Return the SQLSTATE of the error; for an error without one, the class of a failed connection."""
     return getattr(error, "sqlstate", None) or "08"
+
+
+def _constraint_of(error: BaseException) -> str | None:
+    """Return the name of the constraint that the statement violated."""
+    return getattr(error, "constraint_name", None)

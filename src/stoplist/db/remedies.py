@@ -5,6 +5,9 @@ docs/operate.md has the same in full: When the database fails.
 
 TRY_AGAIN = "try again shortly"
 
+FEEDS_ARE_APART, ACCOUNTS_ARE_APART = "feeds_are_apart", "accounts_are_apart"
+"""The constraints by which each database of a pair refuses what belongs into the other."""
+
 _LOOK_AT_DISK = "look for errors of the disk in the system's log (dmesg)"
 _LAST_RESORT = "restore the newest backup only if the disk is sound and a check of the file fails"
 
@@ -33,11 +36,23 @@ _BY_SQLSTATE = {
 }
 
 
+_BY_CONSTRAINT = {
+    FEEDS_ARE_APART: (
+        "the feeds have been in a database of their own since this program was started: restart it with "
+        "STOPLIST_FEEDS_URL"
+    ),
+    ACCOUNTS_ARE_APART: (
+        "this has been the database of a deployment's feeds since this program was started: restart it with "
+        "STOPLIST_FEEDS_URL set to it, and STOPLIST_DATABASE_URL to the database of the accounts"
+    ),
+}
+
+
 def sqlite_remedy(primary_code: int) -> str:
     """Return the cause and the remedy of a failure with this primary result code."""
     return _BY_SQLITE_CODE.get(primary_code, TRY_AGAIN)
 
 
-def postgresql_remedy(state: str) -> str:
-    """Return the cause and the remedy of a failure with this SQLSTATE."""
-    return _BY_SQLSTATE.get(state, TRY_AGAIN)
+def postgresql_remedy(state: str, constraint: str | None = None) -> str:
+    """Return the cause and the remedy of a failure with this SQLSTATE, by a constraint or by none."""
+    return _BY_CONSTRAINT.get(constraint or "") or _BY_SQLSTATE.get(state, TRY_AGAIN)
