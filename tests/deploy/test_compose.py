@@ -1,6 +1,6 @@
 """deploy/compose.yaml: what it mounts, publishes and sets. No image but ours can be had here, so it is read, not run.
 
-Source: docs/operate.md, Containers.
+How it was tried by hand, with images made for that: docs/decisions/0038-image.md. Source: docs/operate.md, Containers.
 """
 
 import re
@@ -74,6 +74,22 @@ def test_only_the_balancer_can_be_reached_from_elsewhere() -> None:
     assert published.pop("haproxy") == ["443:443"]
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
     assert published.keys() == {"prometheus", "grafana"}
+
+
+def test_haproxy_may_open_its_port_without_root() -> None:
+    """Its image runs it as an account without privileges, which podman allows only ports from this number on."""
+    (port,) = re.findall(r"^ +bind :(\d+) ", (DEPLOY / "haproxy.cfg").read_text(), re.MULTILINE)
+    assert SERVICES["haproxy"]["ports"] == [f"{port}:{port}"]
+    assert SERVICES["haproxy"]["sysctls"] == {"net.ipv4.ip_unprivileged_port_start": int(port)}
+
+
+def test_the_guide_names_an_account_of_the_database() -> None:
+    """Commands in the container run as root, which is no role of PostgreSQL. A terminal would change a dump's bytes."""
+    commands = re.findall(r"docker compose exec (.*?) ?postgresql (.*)", GUIDE)
+    assert {command.split()[0] for _, command in commands} >= {"pg_dump", "pg_restore"}
+    for options, command in commands:
+        assert options == "-T", command
+        assert re.search("--username=(stoplist|postgres) ", command), command
 
 
 def test_what_holds_data_has_no_way_out() -> None:
