@@ -27,8 +27,8 @@ from stoplist.lists.uploads.uploads import unfinished_upload
 from stoplist.lists.uploads.work import claim_next, end_work, renew_work
 from stoplist.lists.uploads.worker import ImportWorker
 from stoplist.records.reversal_plan import Reversal
-from tests.builders import ADMINISTRATOR, STRANGER, audit_rows, value
-from tests.constants import DAY_S
+from tests.builders import ADMINISTRATOR, STRANGER, audit_rows, execute, value
+from tests.constants import DAY_S, PATIENCE_S
 from tests.deployment import in_loop
 from tests.lists.imports.importer import Importer, list_of
 from tests.lists.uploads.uploader import Uploader, with_all_rights, without_times
@@ -146,6 +146,29 @@ async def test_who_lost_the_lease_ends_no_work(deployment: OptOutDeployment) -> 
 
 
 @in_loop
+async def test_who_lost_the_lease_does_no_more_work(
+    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that cannot renew its lease leaves the work to the process that has it."""
+    monkeypatch.setattr(worker, "_RENEW_EVERY_S", 0)
+    uploader = Uploader(await deployment.new_organization())
+    await ImportWorker(uploader.stores, uploader.limits, with_all_rights).finish()  # what other tests left waiting
+    upload = await uploader.upload(list_of(rows_of(deployment, 1)))
+    await request_check(ADMINISTRATOR, deployment.stores, upload)
+
+    async def slow(kind: str, actor_id: str) -> Actor:
+        taken_over = "UPDATE import_work SET lease_id = 'other' WHERE import_id = :import_id"
+        assert await execute(deployment.database, taken_over, import_id=upload.import_id) == 1
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    unfinished = await asyncio.wait_for(uploader.work(upload, slow), PATIENCE_S)
+    assert (unfinished.work, unfinished.lease_id, unfinished.result) == ("check", "other", WorkResult())
+    deployment.clock.advance(LEASE_MS // 1000 + 1)
+    assert (await uploader.work(upload)).result.check is not None
+
+
+@in_loop
 async def test_nothing_else_is_asked_of_a_file_at_work(deployment: OptOutDeployment) -> None:
     """A person who changes the options meanwhile would import what was not checked."""
     uploader = Uploader(await deployment.new_organization())
@@ -210,6 +233,28 @@ async def test_a_stopped_import_goes_on_or_is_discarded(deployment: OptOutDeploy
     discarded = await uploader.imported(upload)
     assert (discarded.state, discarded.row_count) == ("discarded", 0)
     assert await kept(deployment, "upload_pieces", upload.import_id) == 0
+
+
+@in_loop
+async def test_another_file_is_not_continued(deployment: OptOutDeployment) -> None:
+    """Its next row could be any: rows would be left out, or taken twice."""
+    organization = await deployment.new_organization()
+    uploader, importer = Uploader(organization), Importer(organization)
+    content = list_of(rows_of(deployment, 4))
+    upload = await uploader.upload(content)
+    await uploader.check(upload)
+    await uploader.start(upload)
+    run = await importer.resume(upload.import_id)
+    part = await (await importer.reader(content, run)).next_part()
+    assert part is not None
+    await run.store(part)
+    changed = "UPDATE upload_pieces SET content = :content WHERE import_id = :import_id"
+    await execute(
+        deployment.database, changed, content=content.replace(b"person-0", b"person-9"), import_id=upload.import_id
+    )
+    assert "differs from the one" in (await uploader.work(upload)).result.error
+    stopped = await uploader.imported(upload)
+    assert (stopped.state, stopped.row_count, len(await organization.feed())) == ("stopped", 3, 3)
 
 
 @in_loop
