@@ -147,6 +147,7 @@ HOT = {
     "submissions_of_import": ["import_parts_pkey"],
     "import_of_submission": ["import_parts_submission"],
     "interrupted_reversal": ["import_parts_pkey", "reversals_pkey"],
+    "taken_back_of_import": ["import_parts_pkey", "reversals_pkey", "submissions_pkey"],
     "begin_upload": [],
     "add_piece": [],
     "add_rejects": [],

@@ -23,7 +23,7 @@ from tests.deployment import in_loop
 from tests.links.link_sender import SOMEBODY, new_sender
 from tests.lists.imports.importer import Importer, list_of
 from tests.notices.operator import NoticeDeployment
-from tests.unsubscribes.partner import out
+from tests.unsubscribes.partner import back, out, written
 
 LIST = [(f"person-{number}@example.org", 1_000 + number) for number in range(7)]
 
@@ -132,6 +132,22 @@ async def test_reversing_an_import_makes_one_notice(deployment: NoticeDeployment
     assert (notice.kind, notice.subject) == ("reversal.ended", imported.import_id)
     assert notice.data["corrected"] == 7
     assert notice.data["organizations"] == [organization.slug]
+
+
+@in_loop
+async def test_the_notice_counts_what_several_processes_took_back(deployment: NoticeDeployment) -> None:
+    """A page and a command reverse an import at once: who ends it has taken back a part alone."""
+    organization = await deployment.new_organization()
+    await organization.submit(back(LIST[-1][0], written(500)), all_groups=True)
+    imported = await Importer(organization).take(list_of(LIST))
+    await deployment.forget()
+    async for part in reverse_import(ADMINISTRATOR, deployment.stores, imported.import_id):
+        assert part.restored == 1
+        break
+    await reverse_all(deployment, imported)
+    (notice,) = await deployment.notices()
+    counts = {name: notice.data[name] for name in ("restored", "corrected", "superseded", "confirmed")}
+    assert counts == {"restored": 1, "corrected": 6, "superseded": 0, "confirmed": 0}
 
 
 @in_loop

@@ -381,8 +381,8 @@ FROM unsubscribes u WHERE u.feed_id = :feed_id AND u.seq >= :first_seq AND u.seq
 
 -- name: record_reversal
 -- Behind the feed's lock: of two concurrent reversals of one submission the second finds nothing to reverse.
-INSERT INTO reversals (feed_id, submission_id, reversed_by, reversed_ms, import_id, part_of)
-VALUES (:feed_id, :submission_id, :reversed_by, :reversed_ms, :import_id, :part_of)
+INSERT INTO reversals (feed_id, submission_id, reversed_by, reversed_ms, import_id, part_of, corrected)
+VALUES (:feed_id, :submission_id, :reversed_by, :reversed_ms, :import_id, :part_of, :corrected)
 
 -- name: left_out_of_reversal
 -- unsubscribes_seq and unsubscribe_versions_seq between two numbers that enclose one batch, then primary keys once per

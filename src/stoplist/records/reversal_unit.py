@@ -215,6 +215,7 @@ class ReversalUnit:
             reversed_ms=reversed_ms,
             import_id=None if of_import is None else of_import.import_id,
             part_of=None if of_import is None else of_import.first_submission_id or self._submission_id,
+            corrected=counts.corrected,
         )
         await trail.record(
             transaction,

@@ -5,7 +5,7 @@ Source: docs/interface.md section D12.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -34,6 +34,7 @@ from stoplist.notices import outbox
 from stoplist.notices.model import IMPORT_ENDED, REVERSAL_ENDED
 from stoplist.organizations.store import require_admin_of
 from stoplist.organizations.target import ALL_GROUPS, Target
+from stoplist.records.reversal_plan import Reversal
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.feed import open_feed
 from stoplist.unsubscribes.model import OptOutStores
@@ -41,6 +42,7 @@ from stoplist.unsubscribes.model import OptOutStores
 _QUERIES = load_queries(__package__)
 _BEGIN = _QUERIES["begin_import"]
 _CHANGE_STATE = _QUERIES["change_import_state"]
+_TAKEN_BACK = _QUERIES["taken_back_of_import"]
 
 _EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 _NO_LEASE = ""
@@ -184,12 +186,16 @@ async def begin_reversal(actor: Actor, stores: OptOutStores, found: Import) -> I
     return await _change_state(stores, found, REVERSING, record=record)
 
 
-async def finish_reversal(stores: OptOutStores, found: Import, counts: Mapping[str, int]) -> Import:
-    """Mark an import as reversed; `counts` are those of its reversal, for the notice."""
+async def finish_reversal(stores: OptOutStores, found: Import, last: Reversal) -> Import:
+    """Mark an import as reversed. `last` has the counts of the process that finishes its reversal.
+
+    The notice counts what all processes took back.
+    """
     if found.state == REVERSED:
         return found
 
     async def record(transaction: Transaction, now_ms: int) -> None:
+        (taken_back,) = await transaction.all(_TAKEN_BACK, feed_id=found.feed_id, import_id=found.import_id)
         await outbox.add(
             transaction,
             REVERSAL_ENDED,
@@ -197,7 +203,7 @@ async def finish_reversal(stores: OptOutStores, found: Import, counts: Mapping[s
             at_ms=now_ms,
             organizations=(found.org_slug,),
             import_id=found.import_id,
-            **counts,
+            **last.counts | dict(taken_back),
         )
 
     return await _change_state(stores, found, REVERSED, is_end=True, record=record)

@@ -66,6 +66,18 @@ WHERE p.feed_id = :feed_id AND p.import_id = :import_id AND r.feed_id = :feed_id
   AND COALESCE(r.part_of, '') <> ''
 ORDER BY r.reversed_ms DESC LIMIT 1
 
+-- name: taken_back_of_import
+-- Primary keys of import_parts and, once per part, of reversals and submissions: the records that all reversals of the import changed.
+SELECT COALESCE(SUM(s.updated - COALESCE(r.corrected, 0)), 0) AS restored, COALESCE(SUM(r.corrected), 0) AS corrected
+FROM import_parts p CROSS JOIN reversals r
+CROSS JOIN submissions s  -- only: sqlite
+CROSS JOIN LATERAL (SELECT s.* FROM submissions s  -- only: postgresql
+WHERE s.feed_id = :feed_id AND s.submission_id = r.reversed_by  -- only: postgresql
+OFFSET 0) s  -- only: postgresql
+WHERE p.feed_id = :feed_id AND p.import_id = :import_id AND r.feed_id = :feed_id AND r.submission_id = p.submission_id
+  AND r.import_id = :import_id
+  AND s.feed_id = :feed_id AND s.submission_id = r.reversed_by  -- only: sqlite
+
 -- name: import_of_submission
 -- import_parts_submission.
 SELECT import_id FROM import_parts WHERE feed_id = :feed_id AND submission_id = :submission_id
