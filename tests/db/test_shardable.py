@@ -38,6 +38,7 @@ MULTI_FEED_STATEMENTS = {
     "erased_everywhere": "the same under the digests of these feeds",
     "digest_keys_of": "the digest keys of all feeds visible to somebody, for people",
     "feeds_that_know": "how often each of these feeds holds an address, for people",
+    "file_names": "the names of all files that were imported into these feeds, for people",
     "feeds_without_digest_key": "all feeds that an older program opened, for a start",
     "feeds_with_digest_keys": "all feeds, to list or to repeat erasures",
     "changes_by_day": "the daily counts of all feeds visible to somebody, for people",

@@ -27,7 +27,8 @@ async def _fill_and_erase(database_url: str) -> None:
         await organization.submit(out(ANN, deployment.ago(3), source=SOURCE), all_groups=True)
         await Importer(organization).take(list_of([(ANN, deployment.now_ms)]))
         rows = (f"{BOB},{LONG_AGO},x", f"nobody,{LONG_AGO},{ANN}", f"Ann <{ANN}>,{LONG_AGO},x")
-        await Uploader(organization).take("\n".join(("address,occurred_at,note", *rows)).encode())
+        content = "\n".join(("address,occurred_at,note", *rows)).encode()
+        await Uploader(organization).take(content, name=f"{ANN}.csv")
         await erase(organization, ANN)
         await organization.submit(out(ANN, source=SOURCE))
 

@@ -274,6 +274,27 @@ async def test_several_return_in_one_batch(deployment: OptOutDeployment) -> None
     await assert_states_are_right(organization)
 
 
+@pytest.mark.parametrize(
+    ("channel", "address", "name"),
+    [("email", ANN, "Ann@Example.ORG, opt-out.csv"), ("phone", "+442079460018", "+44 (20) 7946-0018.csv")],
+)
+@in_loop
+async def test_names_of_files_forget_the_person(
+    deployment: OptOutDeployment, channel: str, address: str, name: str
+) -> None:
+    """In any spelling, on any channel of the organization; those of other organizations stay."""
+    organization, elsewhere = await deployment.new_organization(channel), await deployment.new_organization()
+    named = await Uploader(organization.on("email")).take(b"address,occurred_at\n", name=name)
+    other = await Uploader(organization.on("sms")).take(b"address,occurred_at\n", name="opt-out.csv")
+    foreign = await Uploader(elsewhere).take(b"address,occurred_at\n", name=name)
+    (done,) = await erase(organization, address)
+    assert (done.records, done.file_names) == (0, 1)
+    for each, kept_name in ((named, "erased"), (other, "opt-out.csv"), (foreign, name)):
+        uploader = Uploader(organization)
+        assert (await uploader.imported(each)).file_name == (await uploader.now(each)).file_name == kept_name
+    assert await erase(organization, address) == []
+
+
 @in_loop
 async def test_an_unfinished_upload_is_in_the_way(deployment: OptOutDeployment) -> None:
     """It is named, and nothing is erased."""

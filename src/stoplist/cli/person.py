@@ -248,6 +248,7 @@ def _report(done: list[list[ErasedFeed]], channel: str, *, as_json: bool) -> Non
         return
     for feed in feeds:
         rows = f", and {counted(feed.rejected_rows, 'rejected row')} of imports" if feed.rejected_rows else ""
+        rows += f", and {counted(feed.file_names, 'file name')} of imports" if feed.file_names else ""
         by = f" ({feed.submission_id})" if feed.submission_id else ""
         print_line(f"{feed.org_slug}: {counted(feed.records, 'record')} erased{rows}{by}.")
     if unknown:

@@ -4,23 +4,27 @@ Each feed is a transaction of its own, and may be repeated: what is erased is no
 Source: docs/interface.md section D13. Reasons: docs/decisions/0030-erasure.md.
 """
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import msgspec
 from stoplist_addresses import AddressError
 
 from stoplist import __version__
 from stoplist.actor import Actor
+from stoplist.db import Database
 from stoplist.db.query import json_text, load_queries
 from stoplist.db.schema import later_release
 from stoplist.errors import Refused
+from stoplist.lists.uploads.file_names import forget_file_names
 from stoplist.lists.uploads.rejects import forget_rejects
 from stoplist.organizations.model import Organization
 from stoplist.organizations.organizations import list_organizations
 from stoplist.organizations.store import find_organization, require_admin_of
 from stoplist.rights.erasure_unit import ErasureUnit, require_no_upload
 from stoplist.slicing import yield_to_loop
-from stoplist.unsubscribes.channel import Channel, feed_id
+from stoplist.unsubscribes.channel import CHANNELS, Channel, feed_id
 from stoplist.unsubscribes.model import OptOutStores
 
 _QUERIES = load_queries(__package__)
@@ -29,6 +33,7 @@ _FEEDS_THAT_KNOW = _QUERIES["feeds_that_know"]
 _FIRST_ERASURE = _QUERIES["first_erasure"]
 
 _FEEDS_AT_ONCE = 500
+_NO_DIGITS = re.compile(r"\D+")
 
 
 class KnownFeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +46,16 @@ class KnownFeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErasedFeed(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an erasure in one feed. `rejected_rows` are rows of imports that were left out and still kept."""
+    """The result of an erasure in one feed.
+
+    `rejected_rows` are rows of imports that were left out and still kept; `file_names` are those of all imports of the
+    organization, whatever their channel.
+    """
 
     org_slug: str
     records: int
     rejected_rows: int
+    file_names: int
     submission_id: str | None
 
 
@@ -103,9 +113,9 @@ async def erase_person(
 ) -> list[ErasedFeed]:
     """Erase the person of this canonical address in one organization, or in all that the actor administers, durably.
 
-    May be repeated. Return what was done in each feed that knew the address, or kept rejected rows with it. Refused
-    while an upload for one of the feeds is unfinished, and for the very first erasure unless `is_all_upgraded`: then
-    nothing is changed. Rights as for `find_known_feeds`.
+    May be repeated. Return what was done in each feed that knew the address, or kept rejected rows or the name of a
+    file with it. Refused while an upload for one of the feeds is unfinished, and for the very first erasure unless
+    `is_all_upgraded`: then nothing is changed. Rights as for `find_known_feeds`.
     """
     organizations = await _organizations(actor, stores, org_slug)
     numbers = {feed_id(one.organization_id, channel): one for one in organizations}
@@ -122,17 +132,19 @@ async def erase_person(
     if known:
         await _note_first_erasure(stores)
     names_address = _spelling_test(channel, address)
+    file_names = await _forget_file_names(stores.database, organizations, names_address)
     done: list[ErasedFeed] = []
     for number, organization in numbers.items():
         rejected_rows = await forget_rejects(stores.database, number, names_address)
         erasing = ErasureUnit(actor, stores, channel, organization, address)
         erased = await erasing.run() if number in known else (0, None)
-        if erased[0] or rejected_rows:
+        if erased[0] or rejected_rows or file_names[organization.slug]:
             done.append(
                 ErasedFeed(
                     org_slug=organization.slug,
                     records=erased[0],
                     rejected_rows=rejected_rows,
+                    file_names=file_names[organization.slug],
                     submission_id=erased[1],
                 )
             )
@@ -160,12 +172,33 @@ async def _organizations(actor: Actor, stores: OptOutStores, org_slug: str | Non
     return [await find_organization(stores.database, org_slug)]
 
 
+async def _forget_file_names(
+    database: Database, organizations: Sequence[Organization], names_address: Callable[[str], bool]
+) -> Counter[str]:
+    """Replace the file names with the address; return how many there were, by slug."""
+    slugs = {
+        feed_id(organization.organization_id, channel): organization.slug
+        for organization in organizations
+        for channel in CHANNELS.values()
+    }
+    numbers, forgotten = list(slugs), Counter[str]()
+    for at in range(0, len(numbers), _FEEDS_AT_ONCE):
+        found = await forget_file_names(database, numbers[at : at + _FEEDS_AT_ONCE], names_address)
+        forgotten.update(slugs[number] for number in found.values())
+        await yield_to_loop()
+    return forgotten
+
+
 def _spelling_test(channel: Channel, address: str) -> Callable[[str], bool]:
-    def names_address(cell: str) -> bool:
-        if address in cell.lower():  # also within a name, such as `Ann <ann@example.org>`
+    digits = address.removeprefix("+") if address.startswith("+") else None
+
+    def names_address(text: str) -> bool:
+        if address in text.lower():  # also within a name, such as `Ann <ann@example.org>`
+            return True
+        if digits is not None and digits in _NO_DIGITS.sub("", text):
             return True
         try:
-            return channel.canonical(cell) == address
+            return channel.canonical(text) == address
         except AddressError:
             return False
 

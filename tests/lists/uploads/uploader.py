@@ -48,9 +48,9 @@ class Uploader(NamedTuple):
             self.actor, self.stores, self.channel, org_slug=self.organization.slug, file_name=name
         )
 
-    async def upload(self, content: bytes, options: UploadOptions = ALL) -> Upload:
+    async def upload(self, content: bytes, options: UploadOptions = ALL, *, name: str = "list.csv") -> Upload:
         """Upload a whole file, and say this about it."""
-        upload = await self.begin()
+        upload = await self.begin(name)
         writer = UploadWriter(self.stores.database, upload, max_bytes=self.limits.file_bytes)
         for at in range(0, len(content), 60_000):
             await writer.add(content[at : at + 60_000])
@@ -72,9 +72,9 @@ class Uploader(NamedTuple):
         """Start the import, which nobody stores yet."""
         return await start_import(self.actor, self.stores, self.channel, upload, org_slug=self.organization.slug)
 
-    async def take(self, content: bytes) -> Import:
+    async def take(self, content: bytes, *, name: str = "list.csv") -> Import:
         """Upload, check and import a whole file."""
-        upload = await self.upload(content)
+        upload = await self.upload(content, name=name)
         await self.check(upload)
         await self.start(upload)
         await self.work(upload)
@@ -88,7 +88,7 @@ class Uploader(NamedTuple):
         assert found is not None
         return found
 
-    async def now(self, upload: Upload) -> Upload:
+    async def now(self, upload: Upload | Import) -> Upload:
         """Return the upload as it is now."""
         found = await upload_of(self.stores.database, upload.feed_id, upload.import_id)
         assert found is not None

@@ -100,6 +100,32 @@ ORDER BY import_id, first_row LIMIT 1
 UPDATE import_rejects SET rejected = :rejected
 WHERE feed_id = :feed_id AND import_id = :import_id AND first_row = :first_row
 
+-- fragment: of_these_feeds
+WHERE f.feed_id IN (SELECT value FROM json_each(:feed_ids))  -- only: sqlite
+WHERE f.feed_id = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:feed_ids)))  -- only: postgresql
+
+-- name: file_names
+-- Primary keys of feeds, imports and uploads, once per feed.
+SELECT f.feed_id, i.import_id, i.file_name
+FROM feeds f CROSS JOIN imports i  -- only: sqlite
+FROM feeds f CROSS JOIN LATERAL (SELECT i.* FROM imports i WHERE i.feed_id = f.feed_id OFFSET 0) i  -- only: postgresql
+-- include: of_these_feeds
+AND i.feed_id = f.feed_id  -- only: sqlite
+UNION ALL
+SELECT f.feed_id, u.import_id, u.file_name
+FROM feeds f CROSS JOIN uploads u  -- only: sqlite
+FROM feeds f CROSS JOIN LATERAL (SELECT u.* FROM uploads u WHERE u.feed_id = f.feed_id OFFSET 0) u  -- only: postgresql
+-- include: of_these_feeds
+AND u.feed_id = f.feed_id  -- only: sqlite
+
+-- name: forget_name_of_import
+-- Primary key.
+UPDATE imports SET file_name = 'erased' WHERE feed_id = :feed_id AND import_id = :import_id
+
+-- name: forget_name_of_upload
+-- Primary key.
+UPDATE uploads SET file_name = 'erased' WHERE feed_id = :feed_id AND import_id = :import_id
+
 -- name: delete_rejects
 -- Primary key. A few at a time.
 DELETE FROM import_rejects WHERE feed_id = :feed_id AND import_id = :import_id AND first_row IN (
