@@ -23,7 +23,9 @@ pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 @pytest.mark.slow
-def test_a_standby_is_never_read_from(own_postgresql: services.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_is_never_read_from(
+    own_postgresql: services.Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A standby alone is refused at startup; among several hosts the primary is found, before and after a promotion."""
     monkeypatch.setattr(pools, "STATEMENT_TIMEOUT_S", 4.0)
     url = own_postgresql.fresh_database()
@@ -54,6 +56,8 @@ def test_a_standby_is_never_read_from(own_postgresql: services.Cluster, monkeypa
     with hosts.standby(own_postgresql) as standby:
         with pytest.raises(SettingsError, match=r"is a standby.*Name the primary in STOPLIST_FEEDS_URL"):
             asyncio.run(open_database(standby.url(url), create=False, setting="STOPLIST_FEEDS_URL"))
+        (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert "Name the primary in STOPLIST_FEEDS_URL" in line.fields["why"]  # type: ignore[attr-defined]
         asyncio.run(body(standby))
 
 

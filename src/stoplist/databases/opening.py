@@ -59,21 +59,12 @@ async def check_databases(database: Database, *, environment: str | None) -> sch
     Return the deployment row; None if there is none, because a database is empty. SettingsError if this program must
     not use them. Feeds that another organization opened are refused from then on.
     """
-    newest = schema.load_migrations()[-1].number
     deployment = await schema.read(database)
     if deployment is None:
         return None
-    schema.check(deployment, environment=environment, newest=newest)
+    schema.check(deployment, environment=environment, newest=schema.load_migrations()[-1].number)
     if isinstance(database, SplitDatabase):
-        of_feeds = await schema.read(database.feeds)
-        if of_feeds is None:
-            raise SettingsError(
-                "There is no Stoplist database where STOPLIST_FEEDS_URL leads: `stoplist migrate` creates one."
-            )
-        try:
-            schema.check(of_feeds, environment=deployment.environment, newest=newest)
-        except SettingsError as error:
-            raise SettingsError(f"With STOPLIST_FEEDS_URL: {error.text}") from None
+        await schema.require(database.feeds, FEEDS_URL, environment=deployment.environment)
     await pair.require_pair(database)
     await watch_foreign_feeds(database)
     return deployment

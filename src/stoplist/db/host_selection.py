@@ -19,11 +19,12 @@ _LOG = logging.getLogger(__name__)
 _HOSTS = re.compile(r"(postgresql://(?:[^/?#]*@)?)([^/?#]*)(.*)", re.DOTALL)
 
 # Tested on each connection, in one statement: a role may set its own defaults, and a host may have become a standby.
+# `{setting}` is the one that has the URL.
 _CONDITIONS = {
     "NOT pg_is_in_recovery()": (
         "This PostgreSQL is a standby, and Stoplist never reads from a standby. Name the primary in "
-        "STOPLIST_DATABASE_URL, or all hosts, separated by commas (postgresql://USER@HOST,HOST/NAME): Stoplist then "
-        "finds the primary."
+        "{setting}, or all hosts, separated by commas (postgresql://USER@HOST,HOST/NAME): Stoplist then finds the "
+        "primary."
     ),
     "current_setting('synchronous_commit') <> 'off'": (
         "PostgreSQL has synchronous_commit = off, so a crash could lose an answer already given. "
@@ -49,12 +50,15 @@ class PostgresqlConnection(asyncpg.Connection):
 
 
 class Connector:
-    """Opens connections to the first suitable host, beginning with the one used last."""
+    """Opens connections to the first suitable host, beginning with the one used last.
 
-    def __init__(self, url: str, *, prepared: bool) -> None:
+    `setting` is the one that errors name.
+    """
+
+    def __init__(self, url: str, *, prepared: bool, setting: str = "STOPLIST_DATABASE_URL") -> None:
         self._urls = list(_url_per_host(url))
         self._first_host = 0
-        self._prepared = prepared
+        self._prepared, self._setting = prepared, setting
         self._logged_reason: str | None = None
         self.generation = 0
 
@@ -101,7 +105,7 @@ class Connector:
         async with asyncio.timeout(timeout_s):
             connection: PostgresqlConnection = await asyncpg.connect(url, **connect_options)
             try:
-                await _check(connection, prepared=self._prepared, timeout_s=timeout_s)
+                await _check(connection, prepared=self._prepared, setting=self._setting, timeout_s=timeout_s)
             except BaseException:
                 connection.terminate()
                 raise
@@ -109,7 +113,7 @@ class Connector:
         return connection
 
 
-async def _check(connection: Any, *, prepared: bool, timeout_s: float) -> None:
+async def _check(connection: Any, *, prepared: bool, setting: str, timeout_s: float) -> None:
     """Raise UnsuitableServer if the server is too old, a standby, loses commits, or is an unexpected pooler."""
     version = connection.get_server_version().major
     if version < MINIMUM_VERSION:
@@ -121,7 +125,7 @@ async def _check(connection: Any, *, prepared: bool, timeout_s: float) -> None:
         return
     for condition, text in conditions.items():
         if not await _holds(connection, condition, timeout_s):
-            raise UnsuitableServer(text)
+            raise UnsuitableServer(text.format(setting=setting))
 
 
 async def _holds(connection: Any, condition: str, timeout_s: float) -> bool:

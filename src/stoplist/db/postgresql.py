@@ -97,13 +97,13 @@ class Postgresql:
         `setting` is the one that the error names.
         """
         feed_pool_size = max(1, pool_size // 2)
-        connector = Connector(url, prepared=prepared)
+        connector = Connector(url, prepared=prepared, setting=setting)
         small_pool = Connections(connector, max(1, pool_size - feed_pool_size), prepared=prepared)
         feed_pool = Connections(connector, feed_pool_size, prepared=prepared)
         try:
             await small_pool.connect_once()
         except UnsuitableServer as error:
-            raise SettingsError(str(error).replace("STOPLIST_DATABASE_URL", setting)) from None
+            raise SettingsError(str(error)) from None
         except (
             OSError,
             TimeoutError,

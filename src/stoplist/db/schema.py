@@ -130,6 +130,22 @@ async def check_before(
     return deployment
 
 
+async def require(source: RowSource, setting: str, *, environment: str | None) -> Deployment:
+    """Return the deployment row of one of two databases, that of this setting.
+
+    SettingsError if this program must not use it. `environment` None accepts either one.
+    """
+    deployment = await read(source)
+    if deployment is None:
+        raise SettingsError(
+            f"There is no Stoplist database where {setting} leads: correct it, or create one (docs/operate.md, Feeds "
+            "in a database of their own)."
+        )
+    with named_by(setting):
+        check(deployment, environment=environment, newest=load_migrations()[-1].number)
+    return deployment
+
+
 @contextmanager
 def named_by(setting: str) -> Iterator[None]:
     """Let a SettingsError about one of two databases say which one it is about: that of this setting."""

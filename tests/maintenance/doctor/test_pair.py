@@ -135,6 +135,9 @@ def test_an_unfinished_copy_into_either_is_wrong(tmp_path: Path, apart_url: Apar
     sql_in(apart_url.feeds, "INSERT INTO copy_progress VALUES ('feeds', 1, 1, 1)")
     by_check = statuses(check(tmp_path, apart_url, apart_url.feeds))
     assert (by_check["copy (accounts)"], by_check["copy (feeds)"]) == ("ok", "wrong")
+    states = asyncio.run(feed_states(of_pair(tmp_path, apart_url, apart_url.feeds)))
+    assert states.status == "not checked"
+    assert "With STOPLIST_FEEDS_URL: `stoplist copy` has not finished" in states.text
 
 
 def test_feeds_of_other_and_of_lost_organizations_are_named(tmp_path: Path, apart_url: Apart) -> None:

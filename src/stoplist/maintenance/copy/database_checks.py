@@ -72,7 +72,7 @@ async def _open_database(option: str, url: str) -> AsyncIterator[tuple[schema.De
     """Open the database that `option` names. Raise SettingsError unless it has the schema of this release."""
     newest = schema.load_migrations()[-1].number
     try:
-        database = await open_database(url, create=False, pool_size=2, prepared=False)
+        database = await open_database(url, create=False, pool_size=2, prepared=False, setting=option)
         try:
             deployment = await schema.read(database)
             if deployment is None:
@@ -87,8 +87,7 @@ async def _open_database(option: str, url: str) -> AsyncIterator[tuple[schema.De
         finally:
             await database.close()
     except SettingsError as error:
-        # These errors name the setting; here an option gave the URL.
-        raise SettingsError(f"{option}: {error.text.replace('STOPLIST_DATABASE_URL', option)}") from None
+        raise SettingsError(f"{option}: {error.text}") from None
 
 
 async def _follow_clock(clock: Clock, database: Database) -> None:

@@ -10,7 +10,7 @@ from stoplist.clock import Clock
 from stoplist.databases.foreign_feeds import find_foreign_feeds
 from stoplist.databases.moving import decoded, waiting_entries
 from stoplist.databases.opening import joined, open_databases
-from stoplist.databases.pair import SINCE, require_pair
+from stoplist.databases.pair import ACCOUNTS_URL, FEEDS_URL, SINCE, require_pair
 from stoplist.db import Database, schema
 from stoplist.db.query import load_queries
 from stoplist.db.split import SplitDatabase
@@ -86,9 +86,8 @@ async def opened_databases(settings: Settings) -> AsyncIterator[Database]:
     database = await open_databases(settings, create=False, pool_size=2)
     try:
         if isinstance(database, SplitDatabase):
-            deployments = [await schema.read(one) for one in (database.accounts, database.feeds)]
-            if not all(one is not None and one.schema_version >= SINCE for one in deployments):
-                raise SettingsError("the schema is not there yet, or too old: run `stoplist migrate`")
+            for one, setting in ((database.accounts, ACCOUNTS_URL), (database.feeds, FEEDS_URL)):
+                await schema.require(one, setting, environment=None)
             await require_pair(database)
             database.foreign_feeds = frozenset(feed.feed_id for feed in await find_foreign_feeds(database))
         yield database

@@ -10,7 +10,7 @@ from stoplist.db import schema
 from stoplist.db.opening import open_database
 from stoplist.db.postgresql import SCHEMA_LOCK
 from stoplist.db.query import load_queries
-from stoplist.errors import Refused, SettingsError
+from stoplist.errors import Refused
 from stoplist.maintenance.copy.connection import LongConnection, LongTransaction, open_connection
 from stoplist.maintenance.copy.contents import Table, quote_name
 from stoplist.maintenance.copy.tables import OWN_TABLES, require_same_tables
@@ -72,13 +72,7 @@ class ExclusiveDatabase:
 
     async def check(self, transaction: LongTransaction, *, environment: str | None) -> tuple[str, Place]:
         """Return the environment of the database and its place in a pair. SettingsError if it cannot be used."""
-        deployment = await schema.read(transaction)
-        if deployment is None:
-            raise SettingsError(f"There is no Stoplist database where {self.setting} leads.")
-        try:
-            schema.check(deployment, environment=environment, newest=schema.load_migrations()[-1].number)
-        except SettingsError as error:
-            raise SettingsError(f"With {self.setting}: {error.text}") from None
+        deployment = await schema.require(transaction, self.setting, environment=environment)
         return deployment.environment, await place_of(transaction)
 
     async def _wait_until_alone(self, transaction: LongTransaction) -> None:
